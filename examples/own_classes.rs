@@ -13,7 +13,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use taskqueue::{ActiveRun, App, HandlerError, TaskHandler};
+use taskqueue::{ActiveRun, HandlerError, TaskHandler};
+use taskqueue_cli::App;
 
 /// Counts the words of a text line by line, says how far it is, and leaves the count as its results.
 struct CountWords;

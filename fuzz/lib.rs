@@ -3,7 +3,7 @@
 use std::path::Path;
 
 pub use libfuzzer_sys;
-pub use taskqueue::fuzzing;
+pub use taskqueue_cli::fuzzing;
 
 /// A program that gives its input to the check of this name.
 #[macro_export]

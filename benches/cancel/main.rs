@@ -16,8 +16,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use taskqueue::engine::DatabaseUrl;
-use taskqueue::store::Store;
+use taskqueue_engine::DatabaseUrl;
+use taskqueue_store::Store;
 
 use self::database::{Database, EngineUnderTest};
 

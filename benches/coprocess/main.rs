@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use taskqueue::domain::confinement::Confinement;
-use taskqueue::domain::exit_rules::ExitRules;
-use taskqueue::handler::command::{CommandHandler, CommandObserver, CommandSource};
-use taskqueue::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
-use taskqueue::handler::{Reporter, RunContext};
-use taskqueue::os::child::Control;
-use taskqueue::os::identity::ProcessIdentity;
+use taskqueue_domain::confinement::Confinement;
+use taskqueue_domain::exit_rules::ExitRules;
+use taskqueue_engine::handler::command::{CommandHandler, CommandObserver, CommandSource};
+use taskqueue_engine::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
+use taskqueue_engine::handler::{Reporter, RunContext};
+use taskqueue_process::child::Control;
+use taskqueue_process::identity::ProcessIdentity;
 
 /// Runs that wait or are at work at once, and how many of them the handler takes.
 const SHAPES: [(usize, usize); 5] = [(1, 1), (8, 8), (16, 16), (32, 32), (64, 64)];
@@ -102,7 +102,7 @@ fn run(id: i64) -> RunContext {
 }
 
 fn handler(language: &str, in_flight: usize) -> CoprocessHandler {
-    let contrib = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers");
+    let contrib = Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers");
     let helper = |name: &str| contrib.join(name).display().to_string();
     let (option, script) = match language {
         "python3" => {

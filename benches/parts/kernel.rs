@@ -3,10 +3,10 @@
 use std::hint::black_box;
 
 use criterion::Criterion;
-use taskqueue::os::identity::ProcessIdentity;
-use taskqueue::os::marks::Marks;
-use taskqueue::os::random::{ordered_token, token};
-use taskqueue::os::spool::Spool;
+use taskqueue_host::random::{ordered_token, token};
+use taskqueue_host::spool::Spool;
+use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_process::marks::Marks;
 
 /// About what the outcome of a run takes.
 const RECORD_BYTES: usize = 400;

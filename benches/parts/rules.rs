@@ -4,16 +4,16 @@ use std::hint::black_box;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use criterion::Criterion;
-use taskqueue::domain::backoff::Backoff;
-use taskqueue::domain::decision::decide;
-use taskqueue::domain::due::{DueFacts, is_due};
-use taskqueue::domain::ending::Ending;
-use taskqueue::domain::exit_rules::ExitRules;
-use taskqueue::domain::new_task::validate_data;
-use taskqueue::domain::recurrence::Recurrence;
-use taskqueue::domain::selection::Selection;
-use taskqueue::domain::status::{Stored, TaskStatus};
-use taskqueue::domain::when::parse_start;
+use taskqueue_domain::backoff::Backoff;
+use taskqueue_domain::decision::decide;
+use taskqueue_domain::due::{DueFacts, is_due};
+use taskqueue_domain::ending::Ending;
+use taskqueue_domain::exit_rules::ExitRules;
+use taskqueue_domain::new_task::validate_data;
+use taskqueue_domain::recurrence::Recurrence;
+use taskqueue_domain::selection::Selection;
+use taskqueue_domain::status::{Stored, TaskStatus};
+use taskqueue_domain::when::parse_start;
 
 pub(crate) fn measure(criterion: &mut Criterion) {
     let now: DateTime<Utc> = "2026-03-28T12:00:00Z".parse().unwrap();

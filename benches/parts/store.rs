@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput};
-use taskqueue::domain::class_set::ClassSet;
-use taskqueue::domain::ids::RunnerId;
-use taskqueue::domain::served::ServedClasses;
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::engine::DatabaseUrl;
-use taskqueue::store::{Claim, NewRunner, Registration, RunEnd, RunRef, Store};
 use taskqueue::{NewTask, TaskQueue};
+use taskqueue_domain::class_set::ClassSet;
+use taskqueue_domain::ids::RunnerId;
+use taskqueue_domain::served::ServedClasses;
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_engine::DatabaseUrl;
+use taskqueue_store::{Claim, NewRunner, Registration, RunEnd, RunRef, Store};
 
 /// Runs that a worker has in hand at once.
 const RUNS: usize = 100;
@@ -47,7 +47,7 @@ impl Bench {
 
     /// Claims, and what was claimed.
     fn claim(&mut self) -> Vec<RunRef> {
-        let tokens: Vec<String> = (0..RUNS).map(|_| taskqueue::os::random::token().unwrap()).collect();
+        let tokens: Vec<String> = (0..RUNS).map(|_| taskqueue_host::random::token().unwrap()).collect();
         let claim = Claim {
             runner_id: self.runner_id,
             runner_name: "bench",

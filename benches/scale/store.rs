@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use taskqueue::engine::DatabaseUrl;
-use taskqueue::store::Store;
+use taskqueue_engine::DatabaseUrl;
+use taskqueue_store::Store;
 
 use super::database::{Database, EngineUnderTest, Raw};
 

@@ -6,15 +6,15 @@ use super::error::Error;
 use super::retry::Retry;
 use super::selection::Selection;
 use super::task_queue::TaskQueue;
-use crate::domain::ids::TaskId;
-use crate::domain::status::TaskStatus;
-use crate::engine::cancel::{cancel_tasks, cancellable, with_dependants};
-use crate::engine::edit::{edit_tasks, editable};
-use crate::engine::prune::prune_selected;
-use crate::engine::requeue::{requeue_by_force, requeue_tasks, requeueable};
-use crate::engine::retry::{RETRYABLE, check_data, retry_at_rate};
-use crate::engine::selected::OnAnswer;
-use crate::engine::{Context, EngineResult};
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::status::TaskStatus;
+use taskqueue_engine::cancel::{cancel_tasks, cancellable, with_dependants};
+use taskqueue_engine::edit::{edit_tasks, editable};
+use taskqueue_engine::prune::prune_selected;
+use taskqueue_engine::requeue::{requeue_by_force, requeue_tasks, requeueable};
+use taskqueue_engine::retry::{RETRYABLE, check_data, retry_at_rate};
+use taskqueue_engine::selected::OnAnswer;
+use taskqueue_engine::{Context, EngineResult};
 
 impl TaskQueue {
     /// Returns the ids of the tasks of a selection. Tasks that are only named are returned as named, whether they exist or not.

@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::claimed_run::{ClaimedRun, HeldRun};
 use super::error::Error;
 use super::task_queue::TaskQueue;
-use crate::domain::ids::{RunId, TaskId};
-use crate::domain::task_choice::TaskChoice;
-use crate::domain::task_class::check_class_pattern;
-use crate::domain::unique::check_key;
-use crate::engine::EngineResult;
-use crate::engine::claim::{ClaimRequest, Claimed, MAX_COUNT, claim, find_process};
-use crate::engine::take_back::{TakenBack, take_back};
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::task_choice::TaskChoice;
+use taskqueue_domain::task_class::check_class_pattern;
+use taskqueue_domain::unique::check_key;
+use taskqueue_engine::EngineResult;
+use taskqueue_engine::claim::{ClaimRequest, Claimed, MAX_COUNT, claim, find_process};
+use taskqueue_engine::take_back::{TakenBack, take_back};
 
 /// Which runs a claimant asks for, with [`TaskQueue::claim`]. Without anything but its name: one run of any class, without
 /// waiting.

@@ -10,15 +10,17 @@ use serde::de::DeserializeOwned;
 
 use super::error::Error;
 use super::task_queue::TaskQueue;
-use crate::domain::backoff::possible_delay_secs;
-use crate::domain::ending::ReportedError;
-use crate::domain::ids::{RunId, TaskId};
-use crate::domain::json::check_storable;
-use crate::domain::message::Message;
-use crate::domain::meta::Meta;
-use crate::engine::claim::Offer;
-use crate::engine::claimants::{Held, ProgressReport, Renewed, Resolution, Resolved, check, emit, renew, resolve_with};
-use crate::handler::HandlerError;
+use taskqueue_domain::backoff::possible_delay_secs;
+use taskqueue_domain::ending::ReportedError;
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::json::check_storable;
+use taskqueue_domain::message::Message;
+use taskqueue_domain::meta::Meta;
+use taskqueue_engine::claim::Offer;
+use taskqueue_engine::claimants::{
+    Held, ProgressReport, Renewed, Resolution, Resolved, check, emit, renew, resolve_with,
+};
+use taskqueue_engine::handler::HandlerError;
 
 /// A run that a claimant has just claimed, with all that it needs to work for it. Its methods are those of [`HeldRun`].
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! What a program that queues and waits has to tell apart.
 
-use crate::domain::records::{Run, Task};
-use crate::engine::{DatabaseError, EngineError, StoreError};
+use taskqueue_domain::records::{Run, Task};
+use taskqueue_engine::{DatabaseError, EngineError, StoreError};
 
 /// Something was not done; nothing of it was.
 #[derive(Debug, thiserror::Error)]

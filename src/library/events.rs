@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::error::Error;
 use super::new_task::whole_secs;
 use super::task_queue::TaskQueue;
-use crate::domain::ids::RunId;
-use crate::domain::records::Run;
-use crate::engine::events::{self, Event, EventFilter};
-use crate::engine::{EngineError, status};
+use taskqueue_domain::ids::RunId;
+use taskqueue_domain::records::Run;
+use taskqueue_engine::events::{self, Event, EventFilter};
+use taskqueue_engine::{EngineError, status};
 
 impl TaskQueue {
     /// Returns the newest `limit` events of this filter, oldest first, as `taskqueue events` does.

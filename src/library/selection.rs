@@ -3,11 +3,11 @@
 use std::str::FromStr;
 
 use super::error::Error;
-use crate::domain::ids::TaskId;
-use crate::domain::selection::Selection as Words;
-use crate::domain::status::TaskStatus;
-use crate::engine::Context;
-use crate::engine::selected::select_tasks;
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::selection::Selection as Words;
+use taskqueue_domain::status::TaskStatus;
+use taskqueue_engine::Context;
+use taskqueue_engine::selected::select_tasks;
 
 /// Which tasks a call is meant for: ids, or what the command line takes as a selection (`docs/selections.md`).
 ///

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::error::Error;
 use super::new_task::NewTask;
-use crate::config::{Environment, default_spool_path};
-use crate::domain::ids::TaskId;
-use crate::domain::records::{Run, Task};
-use crate::domain::status::TaskStatus;
-use crate::domain::unique::QueuedTask;
-use crate::engine::queue::{ClassCheck, queue_all, queue_one};
-use crate::engine::wait::{self, Waited};
-use crate::engine::{
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::records::{Run, Task};
+use taskqueue_domain::status::TaskStatus;
+use taskqueue_domain::unique::QueuedTask;
+use taskqueue_engine::config::{Environment, default_spool_path};
+use taskqueue_engine::queue::{ClassCheck, queue_all, queue_one};
+use taskqueue_engine::wait::{self, Waited};
+use taskqueue_engine::{
     ConnectWait, Context, DatabaseUrl, EngineError, EngineResult, Handlers, StopHandle, StopSignals, migrate,
 };
 

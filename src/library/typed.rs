@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 
-use crate::handler::{ActiveRun, HandlerError, TaskHandler};
+use taskqueue_engine::handler::{ActiveRun, HandlerError, TaskHandler};
 
 /// A handler made of a function that takes the task's data as a type of the program, and returns the results as another. Where
 /// it returns nothing, `()` or `None`, the results stay as it has set them itself.
@@ -14,7 +14,8 @@ use crate::handler::{ActiveRun, HandlerError, TaskHandler};
 /// Data of another shape ends the task for good, with code `invalid-data`.
 ///
 /// ```no_run
-/// use taskqueue::{App, typed};
+/// use taskqueue::typed;
+/// use taskqueue_cli::App;
 ///
 /// #[derive(serde::Deserialize)]
 /// struct Order {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::error::Error;
 use super::task_queue::TaskQueue;
 use super::worker_event::{EventForwarder, OnEvent, WorkerEvent};
-use crate::config::{Classes, Environment, default_spool_path};
-use crate::domain::task_class::TaskClass;
-use crate::engine::process_run::ProcessReport;
-use crate::engine::work::{WorkOptions, work};
-use crate::engine::{Context, DatabaseUrl, Handlers, StopHandle, StopSignals};
-use crate::handler::registry::HandlerRegistry;
-use crate::handler::{OverrunAction, TaskHandler};
+use taskqueue_domain::task_class::TaskClass;
+use taskqueue_engine::config::{Classes, Environment, default_spool_path};
+use taskqueue_engine::handler::registry::HandlerRegistry;
+use taskqueue_engine::handler::{OverrunAction, TaskHandler};
+use taskqueue_engine::process_run::ProcessReport;
+use taskqueue_engine::work::{WorkOptions, work};
+use taskqueue_engine::{Context, DatabaseUrl, Handlers, StopHandle, StopSignals};
 
 /// A worker inside a program: it creates runs for what is due, claims those of its classes, executes them on threads of its own
 /// and records how they ended, until it is told to stop. To others it is a runner like `taskqueue work`; both may work on one

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::domain::attempt_outcome::AttemptOutcome;
-use crate::domain::ids::{RunId, RunnerId, TaskId};
-use crate::domain::records::ClaimedRun;
-use crate::domain::status::RunStatus;
-use crate::domain::transition::{RunEvent, run_after};
-use crate::engine::process_run::ProcessReport;
-use crate::engine::run_listener::{RunListener, RunOutcome};
-use crate::engine::work::WorkListener;
-use crate::engine::{EngineError, Stream};
+use taskqueue_domain::attempt_outcome::AttemptOutcome;
+use taskqueue_domain::ids::{RunId, RunnerId, TaskId};
+use taskqueue_domain::records::ClaimedRun;
+use taskqueue_domain::status::RunStatus;
+use taskqueue_domain::transition::{RunEvent, run_after};
+use taskqueue_engine::process_run::ProcessReport;
+use taskqueue_engine::run_listener::{RunListener, RunOutcome};
+use taskqueue_engine::work::WorkListener;
+use taskqueue_engine::{EngineError, Stream};
 
 /// What happened to a worker or to one of its runs.
 #[derive(Debug)]

@@ -92,7 +92,7 @@ fn wanted(options: &Options) -> Vec<Bug> {
 }
 
 fn all() -> Vec<Bug> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fault_suite/bugs");
+    let directory = Path::new(env!("REPOSITORY_DIR")).join("tests/fault_suite/bugs");
     let mut bugs: Vec<Bug> =
         std::fs::read_dir(directory).unwrap().map(|entry| Bug::read(&entry.unwrap().path())).collect();
     bugs.sort_by(|a, b| a.name.cmp(&b.name));
@@ -165,7 +165,7 @@ impl Workshop {
             copy_crates(built, &half.join(&profile));
             std::fs::rename(half, &target).unwrap();
         }
-        Self { source: PathBuf::from(env!("CARGO_MANIFEST_DIR")), tree, target, programs, profile }
+        Self { source: PathBuf::from(env!("REPOSITORY_DIR")), tree, target, programs, profile }
     }
 
     fn build(&self, bug: &Bug) -> Result<PathBuf, String> {
@@ -184,6 +184,8 @@ impl Workshop {
                 "--profile",
                 // The one profile whose directory has another name.
                 if self.profile == "debug" { "dev" } else { &self.profile },
+                "--package",
+                "taskqueue-cli",
                 "--features",
                 "fault-points",
                 "--bin",
@@ -248,7 +250,7 @@ fn copy_crates(built: &Path, copy: &Path) {
     for entry in std::fs::read_dir(copy.join("deps")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy();
-        if name.trim_start_matches("lib").starts_with("taskqueue-") {
+        if name.trim_start_matches("lib").starts_with("taskqueue") {
             std::fs::remove_file(&path).unwrap();
         }
     }

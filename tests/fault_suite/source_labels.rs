@@ -10,7 +10,7 @@ pub const NOT_ON: [(&str, EngineUnderTest); 1] = [("queue.one_committed", Engine
 /// Every label, sorted.
 pub fn all_labels() -> Vec<String> {
     let mut labels = Vec::new();
-    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut labels);
+    collect(&Path::new(env!("REPOSITORY_DIR")).join("crates"), &mut labels);
     labels.sort();
     labels
 }
@@ -20,6 +20,9 @@ fn collect(directory: &Path, labels: &mut Vec<String>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             collect(&path, labels);
+            continue;
+        }
+        if path.extension().is_none_or(|extension| extension != "rs") {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();

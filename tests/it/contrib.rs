@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use taskqueue::config::{Environment, load};
+use taskqueue_engine::config::{Environment, load};
 
 use crate::each_engine;
 use crate::support::{Cli, EngineUnderTest, TestDb, db};
@@ -13,7 +13,7 @@ use crate::support::{Cli, EngineUnderTest, TestDb, db};
 const HELLO_SHA256: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
 
 fn contrib(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib").join(name)
+    Path::new(env!("REPOSITORY_DIR")).join("contrib").join(name)
 }
 
 fn read(name: &str) -> String {

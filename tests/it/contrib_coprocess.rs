@@ -10,7 +10,7 @@ use crate::support::{EngineUnderTest, TestDb, db};
 
 /// The classes `once` and `kept` with the same file.
 fn configure(db: &TestDb, interpreter: &str, script: &str) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers").join(script);
+    let script = Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers").join(script);
     let class = |name: &str| format!("[class.{name}]\nargv = [\"/usr/bin/env\", \"{interpreter}\", {script:?}]\n");
     db.configure(&format!("{}{}protocol = \"coprocess\"\n", class("once"), class("kept")));
 }
@@ -93,7 +93,7 @@ fn the_same_handler_in_node_runs_one_shot_and_as_a_coprocess() {
 
 #[test]
 fn the_helpers_add_metadata_in_every_language_and_both_ways() {
-    let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers");
+    let helpers = Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers");
     let helpers = helpers.display();
     let python = format!(
         "import sys; sys.path.insert(0, '{helpers}'); from taskqueue_handler import serve\n\
@@ -129,7 +129,7 @@ fn the_helpers_add_metadata_in_every_language_and_both_ways() {
 /// What a handler prints, what the programs print that it starts, and what they read: nothing of it meets the protocol.
 #[test]
 fn a_handler_that_prints_and_starts_programs_keeps_the_protocol_intact() {
-    let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers");
+    let helpers = Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers");
     let helpers = helpers.display();
     let python = format!(
         "import subprocess, sys; sys.path.insert(0, '{helpers}'); from taskqueue_handler import serve\n\
@@ -180,7 +180,7 @@ const NODE: &str = "const fs = require('node:fs');\nconst { serve } = require(LI
 
 /// Cancels a run of the script, started for the run and as a coprocess, and returns what it took for the reason.
 fn reasons(db: &TestDb, interpreter: &str, script: &str) -> Vec<Value> {
-    let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers");
+    let library = Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers");
     let ready = db.home().join("ready");
     let text = script.replace("LIB", &format!("{library:?}")).replace("READY", &format!("{ready:?}"));
     let path = crate::cli::write(db, "handler", text);
@@ -222,7 +222,7 @@ fn the_helper_in_node_returns_why_the_handler_is_to_end() {
 #[test]
 fn the_helper_in_shell_prints_why_the_script_is_to_end() {
     db::on(EngineUnderTest::Sqlite, |db| {
-        let helper = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers/taskqueue-handler.sh");
+        let helper = Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers/taskqueue-handler.sh");
         let ready = db.home().join("ready");
         let script = format!(
             ". {}; trap 'taskqueue_stop_reason; exit 3' TERM; echo on >{}; sleep 1000 & wait",

@@ -22,7 +22,7 @@ const NODE: &str = "const { serve } = require(LIB + '/taskqueue-handler.js');\ns
     const taken = [];\n task.onMessage((name, data) => { if (name === 'finish') done(taken); else taken.push([name, data]); });\n}));\n";
 
 fn handlers() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers")
+    Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers")
 }
 
 /// A class finds the program in its PATH.

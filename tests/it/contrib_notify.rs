@@ -65,7 +65,7 @@ each_engine! {
         let place = "/it's/[1-3]{a,b}?x=$(touch+pwned)&y=`id`;z";
         let url = format!("http://{}{place}", listener.local_addr().unwrap());
         let headers = write(db, "headers", "Authorization: Bearer s3cret\n");
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/notify/webhook.sh");
+        let script = Path::new(env!("REPOSITORY_DIR")).join("contrib/notify/webhook.sh");
         let argv = serde_json::json!(["/bin/sh", script, url, headers]);
         db.configure(&format!("[notify]\nargv = {argv}\nevery_secs = 0\n{}", shell_class(db, "work", "exit 65")));
         db.cli().run(&["queue", "work"]).ok();

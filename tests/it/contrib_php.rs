@@ -11,7 +11,7 @@ use crate::support::{EngineUnderTest, TestDb, db};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_taskqueue");
 
 fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    Path::new(env!("REPOSITORY_DIR")).join(path)
 }
 
 /// The directory of the program, before those of every handler.

@@ -10,7 +10,7 @@ use crate::support::{Ended, EngineUnderTest, TestDb, db};
 const CLASS: &str = "[class.echo]\nargv = [\"/bin/cat\"]\n";
 
 fn contrib(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib").join(name)
+    Path::new(env!("REPOSITORY_DIR")).join("contrib").join(name)
 }
 
 /// Runs code of this interpreter in the folder of the helpers, with the program in PATH.

@@ -75,7 +75,7 @@ pub(crate) fn make_roles_in(db: &TestDb, raw: &mut Raw) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let script = if db.is_mysql_like() { "roles-mysql.sql" } else { "roles-postgres.sql" };
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/sql").join(script);
+    let path = std::path::Path::new(env!("REPOSITORY_DIR")).join("contrib/sql").join(script);
     raw.execute(&std::fs::read_to_string(path).unwrap());
 }
 

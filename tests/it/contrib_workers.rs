@@ -14,7 +14,7 @@ use crate::support::cli::finish;
 use crate::support::{Cli, EngineUnderTest, TestDb, wait_until};
 
 fn contrib(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib").join(name)
+    Path::new(env!("REPOSITORY_DIR")).join("contrib").join(name)
 }
 
 /// The sample in this language, with the program in PATH.

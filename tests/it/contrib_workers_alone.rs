@@ -1,8 +1,8 @@
 //! Workers in plain SQL beside which nothing else runs: no `create-runs`, no runner, no claim of the program.
 
 use serde_json::Value;
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::store::Ended;
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_store::Ended;
 
 use crate::conformance::fixture::{claim_by_nobody, ending, reference};
 use crate::contrib_roles::{Person, make_roles};

@@ -7,8 +7,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use taskqueue::domain::ids::RunnerId;
-use taskqueue::store::Store;
+use taskqueue_domain::ids::RunnerId;
+use taskqueue_store::Store;
 
 use super::{ECHO, shell_class, write};
 use crate::each_engine;

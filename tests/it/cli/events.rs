@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use taskqueue::engine::StopSignals;
-use taskqueue::engine::events::{EventFilter, Follower, follow};
-use taskqueue::engine::{EngineError, EngineResult};
+use taskqueue_engine::StopSignals;
+use taskqueue_engine::events::{EventFilter, Follower, follow};
+use taskqueue_engine::{EngineError, EngineResult};
 
 use super::{ECHO, shell_class, signal};
 use crate::conformance::fixture::{context, process_one, queue_with_run, willing};
@@ -118,7 +118,7 @@ each_engine! {
         let mut ctx = willing(db);
         db.execute(&insert("first"));
         let mut follower = Follower::from_now(&mut ctx, EventFilter::default()).unwrap();
-        let mut seen = |ctx: &mut taskqueue::engine::Context| -> Vec<String> {
+        let mut seen = |ctx: &mut taskqueue_engine::Context| -> Vec<String> {
             follower.next(ctx).unwrap().into_iter().map(|event| event.kind).collect()
         };
         // SQLite lets nobody write beside a transaction that does.
@@ -146,7 +146,7 @@ each_engine! {
         let mut ctx = willing(db);
         with_ids(&[1]);
         let mut follower = Follower::from_now(&mut ctx, EventFilter::default()).unwrap();
-        let mut seen = |ctx: &mut taskqueue::engine::Context| -> Vec<i64> {
+        let mut seen = |ctx: &mut taskqueue_engine::Context| -> Vec<i64> {
             follower.next(ctx).unwrap().into_iter().map(|event| event.id).collect()
         };
         // Every second one of the first thousands is missing, and then two wide ranges.
@@ -331,7 +331,7 @@ each_server! {
         // One that begins while they are held back sees them, too.
         let mut follower = Follower::from_now(&mut ctx, EventFilter::default()).unwrap();
         db.execute(&insert("quick"));
-        let mut seen = |ctx: &mut taskqueue::engine::Context| -> Vec<(i64, String)> {
+        let mut seen = |ctx: &mut taskqueue_engine::Context| -> Vec<(i64, String)> {
             follower.next(ctx).unwrap().into_iter().map(|event| (event.id, event.kind)).collect()
         };
         let kinds = |events: &[(i64, String)]| -> Vec<String> { events.iter().map(|(_, kind)| kind.clone()).collect() };

@@ -219,7 +219,7 @@ each_engine! {
 /// A handler in a language with a helper, started for each run and kept running, queues a child and waits for it.
 fn queues_by_helper(interpreter: &str, name: &str, script: &str) {
     db::on(EngineUnderTest::Sqlite, |db| {
-        let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers");
+        let helpers = Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers");
         let path = write(db, name, script.replace("HELPERS", &helpers.display().to_string()));
         let bin = Path::new(PROGRAM).parent().unwrap().display().to_string();
         let class = |class: &str, protocol: &str| {
@@ -277,7 +277,7 @@ fn a_handler_in_node_queues_a_child_by_the_helper() {
 #[test]
 fn a_program_that_a_coprocess_starts_reports_for_its_run() {
     db::on(EngineUnderTest::Sqlite, |db| {
-        let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/handlers");
+        let helpers = Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers");
         let path = write(
             db,
             "h.py",

@@ -284,7 +284,7 @@ fn a_taken_address_ends_a_worker_at_its_start_and_an_open_one_warns() {
 }
 
 fn read(name: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+    std::fs::read_to_string(Path::new(env!("REPOSITORY_DIR")).join(name)).unwrap()
 }
 
 /// Every name of a metric in a text.

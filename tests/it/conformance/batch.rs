@@ -1,13 +1,13 @@
 //! Many runs claimed and ended at once: the same as one by one, on every engine.
 
 use chrono::DateTime;
-use taskqueue::domain::ids::{RunId, TaskId};
-use taskqueue::domain::limits::ClassLimit;
-use taskqueue::domain::records::{ClaimedRun, Run, RunOutput, Task};
-use taskqueue::domain::task_class::TaskClass;
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::engine::limits;
-use taskqueue::store::{Ended, ManyClaimed, RunEnd, RunRef, Store};
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::limits::ClassLimit;
+use taskqueue_domain::records::{ClaimedRun, Run, RunOutput, Task};
+use taskqueue_domain::task_class::TaskClass;
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_engine::limits;
+use taskqueue_store::{Ended, ManyClaimed, RunEnd, RunRef, Store};
 
 use super::fixture::{claim_by_nobody, create, last_run, queue, queue_with_run, reference, task, willing};
 use crate::each_engine;

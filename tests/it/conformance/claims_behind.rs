@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskqueue::domain::class_set::ClassSet;
-use taskqueue::domain::ids::RunId;
-use taskqueue::domain::limits::ClassLimit;
-use taskqueue::domain::task_choice::TaskChoice;
-use taskqueue::domain::task_class::TaskClass;
-use taskqueue::engine::{Context, limits};
-use taskqueue::store::{Claim, NewEvent, OutsideClaim, Store};
+use taskqueue_domain::class_set::ClassSet;
+use taskqueue_domain::ids::RunId;
+use taskqueue_domain::limits::ClassLimit;
+use taskqueue_domain::task_choice::TaskChoice;
+use taskqueue_domain::task_class::TaskClass;
+use taskqueue_engine::{Context, limits};
+use taskqueue_store::{Claim, NewEvent, OutsideClaim, Store};
 
 use super::fixture::{claim_by_nobody, queue_with_run, willing};
 use crate::each_engine;

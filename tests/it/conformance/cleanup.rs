@@ -1,7 +1,7 @@
 //! `create-runs` asks once what there is to clean up. A kind of rows that the question forgets would stay for ever.
 
-use taskqueue::domain::retention::Retention;
-use taskqueue::store::CleanupNeeds;
+use taskqueue_domain::retention::Retention;
+use taskqueue_store::CleanupNeeds;
 
 use super::fixture::{create, willing};
 use crate::each_engine;

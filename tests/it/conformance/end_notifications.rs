@@ -4,9 +4,9 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use taskqueue::engine::cancel::cancel_tasks;
-use taskqueue::store::ChangeListener;
 use taskqueue::{NewTask, TaskQueue, Worker, typed};
+use taskqueue_engine::cancel::cancel_tasks;
+use taskqueue_store::ChangeListener;
 
 use super::fixture::{create, drain, queue, queue_with_run, willing};
 use crate::support::{TestDb, wait_until};

@@ -1,7 +1,7 @@
 //! PostgreSQL keeps the plan of a prepared statement. A plan made while the tables are empty must serve full ones.
 
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::store::{RunEnd, Store};
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_store::{RunEnd, Store};
 
 use super::fixture::{claim_by_nobody, queue, reference, willing};
 use crate::support::{TestDb, wait_until};

@@ -8,11 +8,11 @@ use diesel::mysql::MysqlConnection;
 use diesel::pg::PgConnection;
 use diesel::sqlite::SqliteConnection;
 use serde::{Deserialize, Serialize};
-use taskqueue::domain::settings::Setting;
-use taskqueue::engine::settings::set;
 use taskqueue::{
     Arrival, CallersConnection, Error, NewTask, OnConflict, QueuedTask, TaskId, TaskQueue, TaskStatus, queue_in,
 };
+use taskqueue_domain::settings::Setting;
+use taskqueue_engine::settings::set;
 
 use super::fixture::{context, create, drain, willing};
 use crate::cli::unreadable::FORBIDDEN;

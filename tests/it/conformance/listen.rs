@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 
 use serde_json::json;
-use taskqueue::engine::StopSignals;
-use taskqueue::engine::events::{EventFilter, listen};
-use taskqueue::engine::requeue::requeue_tasks;
+use taskqueue_engine::StopSignals;
+use taskqueue_engine::events::{EventFilter, listen};
+use taskqueue_engine::requeue::requeue_tasks;
 
 use super::fixture::{context, create, drain, last_run, queue_with_run, willing};
 use crate::each_engine;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use taskqueue::engine::StoreError;
-use taskqueue::store::Store;
+use taskqueue_engine::StoreError;
+use taskqueue_store::Store;
 
 use super::fixture::*;
 use super::schema::SCHEMA;
@@ -18,7 +18,7 @@ fn folders(db: &TestDb) -> Vec<PathBuf> {
         EngineUnderTest::Postgres => "postgres",
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "mysql",
     };
-    let all = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("migrations").join(engine);
+    let all = PathBuf::from(env!("REPOSITORY_DIR")).join("migrations").join(engine);
     let mut folders: Vec<_> = std::fs::read_dir(all).unwrap().map(|entry| entry.unwrap().path()).collect();
     folders.sort();
     folders
@@ -64,7 +64,7 @@ each_engine! {
             names.sort();
             names
         };
-        let all = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("migrations");
+        let all = PathBuf::from(env!("REPOSITORY_DIR")).join("migrations");
         let own: Vec<_> = folders(db).into_iter().map(|folder| folder.file_name().unwrap().to_owned()).collect();
         assert_eq!(own, names(all, "sqlite"));
     }
@@ -158,7 +158,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 
 #[test]
 fn tables_that_change_have_a_new_date_so_that_older_ones_are_refused() {
-    let all = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    let all = PathBuf::from(env!("REPOSITORY_DIR")).join("migrations");
     let statements = ["sqlite", "postgres", "mysql"].map(|engine| {
         std::fs::read(all.join(engine).join(TABLES.0).join("up.sql")).expect("the date of the tables in TABLES")
     });

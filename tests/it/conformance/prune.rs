@@ -1,15 +1,15 @@
 //! What is finished is deleted once it was kept long enough, and nothing else ever is.
 
-use taskqueue::domain::ids::TaskId;
-use taskqueue::domain::new_task::TaskRequest;
-use taskqueue::domain::selection::Selection;
-use taskqueue::domain::settings::Setting;
-use taskqueue::domain::status::TaskStatus;
-use taskqueue::engine::Context;
-use taskqueue::engine::prune::{PruneRequest, Pruned, count_prunable, prune, prune_selected};
-use taskqueue::engine::queue::{ClassCheck, queue_task};
-use taskqueue::engine::settings;
-use taskqueue::store::PruneRule;
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::new_task::TaskRequest;
+use taskqueue_domain::selection::Selection;
+use taskqueue_domain::settings::Setting;
+use taskqueue_domain::status::TaskStatus;
+use taskqueue_engine::Context;
+use taskqueue_engine::prune::{PruneRequest, Pruned, count_prunable, prune, prune_selected};
+use taskqueue_engine::queue::{ClassCheck, queue_task};
+use taskqueue_engine::settings;
+use taskqueue_store::PruneRule;
 
 use super::fixture::*;
 use crate::each_engine;
@@ -186,7 +186,7 @@ each_engine! {
         assert_eq!(drain(&mut ctx).succeeded, 1);
         make_old(db, "\"Id\" = 1");
         assert_eq!(create(&mut ctx).pruned.tasks, 1);
-        assert_eq!(taskqueue::engine::schedules::pause(&mut ctx, id).unwrap().task_id, TaskId(2));
+        assert_eq!(taskqueue_engine::schedules::pause(&mut ctx, id).unwrap().task_id, TaskId(2));
     }
 
     fn a_task_for_which_others_wait_is_kept_and_so_is_what_has_been_satisfied(db) {

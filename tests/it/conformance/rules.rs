@@ -2,17 +2,17 @@
 
 use std::thread;
 
-use taskqueue::domain::records::RunOutput;
-use taskqueue::domain::served::ServedClasses;
-use taskqueue::domain::settings::Setting;
-use taskqueue::domain::status::{RunStatus, TaskStatus};
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::engine::process_run::{ProcessOptions, process_runs};
-use taskqueue::engine::queue::{ClassCheck, queue_task};
-use taskqueue::engine::{Context, settings};
-use taskqueue::os::identity::{Liveness, ProcessIdentity};
-use taskqueue::os::stop_signals::StopSignals;
-use taskqueue::store::{Ended, NewEvent, NewRunner, Registration, RunRef, RunReport};
+use taskqueue_domain::records::RunOutput;
+use taskqueue_domain::served::ServedClasses;
+use taskqueue_domain::settings::Setting;
+use taskqueue_domain::status::{RunStatus, TaskStatus};
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_engine::process_run::{ProcessOptions, process_runs};
+use taskqueue_engine::queue::{ClassCheck, queue_task};
+use taskqueue_engine::{Context, settings};
+use taskqueue_process::identity::{Liveness, ProcessIdentity};
+use taskqueue_process::stop_signals::StopSignals;
+use taskqueue_store::{Ended, NewEvent, NewRunner, Registration, RunRef, RunReport};
 
 use super::fixture::*;
 use crate::each_engine;

@@ -2,13 +2,13 @@
 //! test runs.
 
 use chrono::{DateTime, Utc};
-use taskqueue::domain::ids::TaskId;
-use taskqueue::domain::new_task::TaskRequest;
-use taskqueue::domain::recurrence::Recurrence;
-use taskqueue::domain::status::ScheduleStatus;
-use taskqueue::engine::Context;
-use taskqueue::engine::queue::{ClassCheck, queue_task};
-use taskqueue::engine::schedules::{self, ScheduleEdit};
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::new_task::TaskRequest;
+use taskqueue_domain::recurrence::Recurrence;
+use taskqueue_domain::status::ScheduleStatus;
+use taskqueue_engine::Context;
+use taskqueue_engine::queue::{ClassCheck, queue_task};
+use taskqueue_engine::schedules::{self, ScheduleEdit};
 
 use super::fixture::*;
 use crate::each_engine;
@@ -132,7 +132,7 @@ each_engine! {
             let run_id = ctx.store.open_run_of(head).unwrap().unwrap();
             let run = claim(&mut ctx.store).unwrap();
             assert_eq!(run.run_id, run_id);
-            ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+            ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::transition::RunEvent::Succeed)).unwrap();
             head = TaskId(head.0 + 1);
             assert_eq!(task(db, head).current_run_id.is_some(), happens);
         }
@@ -240,7 +240,7 @@ each_engine! {
         // What is processed goes on, and nothing follows it.
         let run = claim(&mut ctx.store).unwrap();
         schedules::pause(&mut ctx, id).unwrap();
-        ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+        ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::transition::RunEvent::Succeed)).unwrap();
         assert_eq!(create(&mut ctx).schedules.planned, 0);
         assert_eq!(chain(db).len(), 1);
         // Whoever resumes it sees when it goes on.
@@ -268,7 +268,7 @@ each_engine! {
         create(&mut ctx);
         let run = claim(&mut ctx.store).unwrap();
         schedules::remove(&mut ctx, other).unwrap();
-        ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+        ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::transition::RunEvent::Succeed)).unwrap();
         assert_eq!(task(db, other).status.to_string(), "success");
         assert_eq!(create(&mut ctx).schedules.planned, 0);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 2);
@@ -327,7 +327,7 @@ each_engine! {
         let run = claim(&mut ctx.store).unwrap();
         schedules::pause(&mut ctx, id).unwrap();
         assert_eq!(queue_with_key(&mut ctx), id);
-        ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+        ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::transition::RunEvent::Succeed)).unwrap();
         let other = queue_with_key(&mut ctx);
         assert_eq!(other, TaskId(2));
         assert_eq!(schedules::resume(&mut ctx, id).unwrap().key_holder, Some(other));
@@ -346,12 +346,12 @@ each_engine! {
             ctx.store.open_run_of(id).unwrap().unwrap();
             let run = claim(&mut ctx.store).unwrap();
             assert_eq!(run.task_id, id);
-            ctx.store.end_run(&reference(&run), &ending(taskqueue::domain::transition::RunEvent::Succeed)).unwrap();
+            ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::transition::RunEvent::Succeed)).unwrap();
         };
         succeed(&mut ctx, done);
         assert_eq!(task(db, id).waiting_for, 1);
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = {id}"));
-        assert_eq!(ctx.store.advance_schedules(taskqueue::store::Author { name: "tester", host: "here" }, 900).unwrap().planned, 1);
+        assert_eq!(ctx.store.advance_schedules(taskqueue_store::Author { name: "tester", host: "here" }, 900).unwrap().planned, 1);
         let next = TaskId(id.0 + 1);
         assert_eq!(task(db, next).waiting_for, 1);
         let awaited = ctx.store.list_prerequisites(next, false, 10).unwrap();

@@ -1,10 +1,10 @@
 //! A task that its own queuer wants to run.
 
 use chrono::TimeDelta;
-use taskqueue::domain::new_task::TaskRequest;
-use taskqueue::engine::queue::{ClassCheck, queue_task};
-use taskqueue::engine::wait::run_here;
-use taskqueue::os::stop_signals::StopSignals;
+use taskqueue_domain::new_task::TaskRequest;
+use taskqueue_engine::queue::{ClassCheck, queue_task};
+use taskqueue_engine::wait::run_here;
+use taskqueue_process::stop_signals::StopSignals;
 
 use super::fixture::{Deaf, request, willing};
 use crate::each_engine;

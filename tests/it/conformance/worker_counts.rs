@@ -5,13 +5,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use taskqueue::HandlerError;
-use taskqueue::domain::ids::{RunnerId, TaskId};
-use taskqueue::domain::records::ClaimedRun;
-use taskqueue::engine::cancel::cancel_tasks;
-use taskqueue::engine::process_run::ProcessReport;
-use taskqueue::engine::work::{WorkListener, WorkOptions, work};
-use taskqueue::engine::{Context, EngineError};
-use taskqueue::os::stop_signals::StopSignals;
+use taskqueue_domain::ids::{RunnerId, TaskId};
+use taskqueue_domain::records::ClaimedRun;
+use taskqueue_engine::cancel::cancel_tasks;
+use taskqueue_engine::process_run::ProcessReport;
+use taskqueue_engine::work::{WorkListener, WorkOptions, work};
+use taskqueue_engine::{Context, EngineError};
+use taskqueue_process::stop_signals::StopSignals;
 
 use super::fixture::{Deaf, context, last_run, process_one, queue_with_run, willing};
 use crate::each_engine;

@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use taskqueue::domain::new_task::TaskRequest;
-use taskqueue::engine::EngineError;
-use taskqueue::engine::queue::{ClassCheck, queue_task};
-use taskqueue::engine::work::{WorkOptions, work};
-use taskqueue::handler::registry::HandlerRegistry;
-use taskqueue::os::stop_signals::StopSignals;
 use taskqueue::{
     ActiveRun, HandlerError, NewTask, OverrunAction, RunStatus, StopReason, TaskHandler, TaskId, TaskQueue, Worker,
     WorkerEvent, typed,
 };
+use taskqueue_domain::new_task::TaskRequest;
+use taskqueue_engine::EngineError;
+use taskqueue_engine::handler::registry::HandlerRegistry;
+use taskqueue_engine::queue::{ClassCheck, queue_task};
+use taskqueue_engine::work::{WorkOptions, work};
+use taskqueue_process::stop_signals::StopSignals;
 
 use super::fixture::{Deaf, add, create, drain, last_run, queue, request};
 use super::worker::{LONG, connect, end_of, worker};

@@ -22,16 +22,22 @@ impl TaskHandler for Handler {
 }
 
 /// Compiles each name as a path into the crate from outside, with these arguments where it is a function, and lists the names.
+/// The library, and the command line for a program with classes of its own.
+mod library {
+    pub use taskqueue::*;
+    pub use taskqueue_cli::App;
+}
+
 macro_rules! names {
     (types: $($type:ident)*; functions: $($owner:ident :: $function:ident($($argument:expr),*);)*) => {
         fn names() -> BTreeSet<String> {
             $({
                 #[allow(unused_imports)]
-                use taskqueue::$type;
+                use library::$type;
             })*
             $({
                 #[allow(unused_imports)]
-                use taskqueue::$owner;
+                use library::$owner;
                 let _ = || {
                     let _ = $owner::$function($($argument),*);
                 };

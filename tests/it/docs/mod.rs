@@ -63,7 +63,7 @@ const PAGES: &[&str] = &[
 ];
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(env!("REPOSITORY_DIR"))
 }
 
 fn read(name: &str) -> String {

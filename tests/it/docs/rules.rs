@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{read, root, table_rows};
 
 /// Below these folders the rules are cited.
-const FOLDERS: [&str; 3] = ["src", "tests", "docs"];
+const FOLDERS: [&str; 4] = ["src", "crates", "tests", "docs"];
 
 fn texts_below(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut texts = Vec::new();

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use taskqueue::engine::DatabaseUrl;
+use taskqueue_engine::DatabaseUrl;
 use tempfile::TempDir;
 
 use super::{Block, blocks, read};

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use taskqueue::config::{Environment, load};
-use taskqueue::domain::exit_rules::ExitRules;
-use taskqueue::domain::settings::Setting;
-use taskqueue::domain::status::{RunStatus, TaskStatus};
-use taskqueue::domain::transition::{RunEvent, TaskEvent, run_after, task_after};
+use taskqueue_domain::exit_rules::ExitRules;
+use taskqueue_domain::settings::Setting;
+use taskqueue_domain::status::{RunStatus, TaskStatus};
+use taskqueue_domain::transition::{RunEvent, TaskEvent, run_after, task_after};
+use taskqueue_engine::config::{Environment, load};
 
 use super::{read, root, table_rows};
 use crate::support::Cli;
 use crate::support::cli::listed_verbs;
 
-pub(super) fn load_text(text: &str) -> Result<taskqueue::config::Config, taskqueue::config::ConfigError> {
+pub(super) fn load_text(text: &str) -> Result<taskqueue_engine::config::Config, taskqueue_engine::config::ConfigError> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config.toml");
     std::fs::write(&path, text).unwrap();
@@ -70,7 +70,7 @@ fn every_kind_of_event_is_documented_and_no_other() {
     let rows = kinds.split("\n## ").next().unwrap().lines().filter(|line| line.starts_with("| `"));
     let documented: BTreeSet<&str> =
         rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2)).collect();
-    assert_eq!(documented, BTreeSet::from(taskqueue::engine::events::KINDS));
+    assert_eq!(documented, BTreeSet::from(taskqueue_engine::events::KINDS));
 }
 
 /// Table and columns, as a migration creates them.
@@ -123,7 +123,7 @@ fn every_column_is_documented_and_no_other() {
 #[test]
 fn every_exit_status_of_the_program_is_documented() {
     let rows = table_rows(&read("docs/commands.md"));
-    let source = read("src/cli/error.rs");
+    let source = read("crates/cli/src/error.rs");
     let constants = source.lines().filter_map(|line| line.strip_prefix("pub(crate) const "));
     let codes: Vec<&str> = constants.filter_map(|line| line.split_once(": u8 = ")?.1.strip_suffix(';')).collect();
     assert!(codes.contains(&"69") && codes.len() > 7, "{codes:?}");
@@ -164,8 +164,8 @@ fn every_variable_of_a_handler_is_documented() {
         let text: String = sources.iter().map(|source| read(source)).collect();
         text.split('"').filter(|text| text.starts_with("TASKQUEUE_")).map(str::to_owned).collect()
     };
-    let of_a_run = variables(&["src/handler/command.rs"]);
-    let mut of_a_coprocess = variables(&["src/handler/coprocess.rs", "src/os/survivors.rs"]);
+    let of_a_run = variables(&["crates/engine/src/handler/command.rs"]);
+    let mut of_a_coprocess = variables(&["crates/engine/src/handler/coprocess.rs", "crates/process/src/survivors.rs"]);
     of_a_coprocess.retain(|name| !of_a_run.contains(name) || name == "TASKQUEUE_RUN_TOKEN");
     of_a_coprocess.retain(|name| !name.contains('='));
     assert!(of_a_run.len() > 8 && of_a_coprocess.len() == 3, "{of_a_run:?} {of_a_coprocess:?}");
@@ -227,7 +227,7 @@ fn files_below(directory: &std::path::Path) -> Vec<PathBuf> {
 
 #[test]
 fn every_feature_of_the_sources_names_a_test_that_exists() {
-    let code: String = ["src", "tests"]
+    let code: String = ["src", "crates", "tests"]
         .iter()
         .flat_map(|directory| files_below(&root().join(directory)))
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
@@ -258,7 +258,7 @@ fn attacks() -> Vec<(String, Vec<(String, String)>)> {
 #[test]
 fn every_promise_of_the_security_page_names_attacks_that_exist() {
     let files: Vec<PathBuf> =
-        ["src", "tests/it"].iter().flat_map(|directory| files_below(&root().join(directory))).collect();
+        ["src", "crates", "tests/it"].iter().flat_map(|directory| files_below(&root().join(directory))).collect();
     let attacks = attacks();
     assert!(attacks.len() > 20, "{}", attacks.len());
     for (promise, tests) in attacks {

@@ -1,8 +1,8 @@
 //! Who cancels a task while somebody else claims it, ends it or creates its run: both sides are right afterwards.
 
-use taskqueue::domain::ids::{RunId, TaskId};
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::store::{CancelAnswer, Ended, NewEvent, Store};
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_store::{CancelAnswer, Ended, NewEvent, Store};
 
 use super::lose::{ROUNDS, at_once, claim_with, end, queue, reference};
 use crate::each_engine;

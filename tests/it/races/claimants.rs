@@ -3,17 +3,17 @@
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use taskqueue::domain::claimant::ClaimantId;
-use taskqueue::domain::ids::RunId;
-use taskqueue::domain::status::{RunStatus, TaskStatus};
-use taskqueue::domain::task_choice::TaskChoice;
-use taskqueue::engine::claim::{ClaimRequest, Claimed, Offer, claim};
-use taskqueue::engine::claimants::{Held, ProgressReport, Resolution, renew, resolve};
-use taskqueue::engine::take_back::take_back;
-use taskqueue::engine::{Context, EngineError};
-use taskqueue::handler::registry::HandlerRegistry;
-use taskqueue::os::identity::{Liveness, ProcessIdentity};
-use taskqueue::os::stop_signals::StopSignals;
+use taskqueue_domain::claimant::ClaimantId;
+use taskqueue_domain::ids::RunId;
+use taskqueue_domain::status::{RunStatus, TaskStatus};
+use taskqueue_domain::task_choice::TaskChoice;
+use taskqueue_engine::claim::{ClaimRequest, Claimed, Offer, claim};
+use taskqueue_engine::claimants::{Held, ProgressReport, Resolution, renew, resolve};
+use taskqueue_engine::handler::registry::HandlerRegistry;
+use taskqueue_engine::take_back::take_back;
+use taskqueue_engine::{Context, EngineError};
+use taskqueue_process::identity::{Liveness, ProcessIdentity};
+use taskqueue_process::stop_signals::StopSignals;
 
 use super::lost_commit::with_every_commit_lost;
 use super::stage::{end_lease, statuses};

@@ -1,12 +1,12 @@
 //! Many who write the same at the same moment: none fails over another, and what was done once is recorded once.
 
-use taskqueue::domain::class_set::ClassSet;
-use taskqueue::domain::ids::{RunId, RunnerId};
-use taskqueue::domain::limits::{ClassLimit, KeyLimit};
-use taskqueue::domain::message::Message;
-use taskqueue::domain::pause::{PauseMode, PauseScope};
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::store::{Claim, Ended, NewEvent, NewPause, RunRef, Store};
+use taskqueue_domain::class_set::ClassSet;
+use taskqueue_domain::ids::{RunId, RunnerId};
+use taskqueue_domain::limits::{ClassLimit, KeyLimit};
+use taskqueue_domain::message::Message;
+use taskqueue_domain::pause::{PauseMode, PauseScope};
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_store::{Claim, Ended, NewEvent, NewPause, RunRef, Store};
 
 use super::stage::{Stage, column, start_runner};
 use super::tools::{many_at_once, run_at_once, wait_blocked};

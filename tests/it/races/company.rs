@@ -2,7 +2,7 @@
 
 use std::process::Child;
 
-use taskqueue::engine::why_no_own_group;
+use taskqueue_engine::why_no_own_group;
 
 use super::stage::end_lease;
 use crate::cli::{detail, is_alive, shell_class, task, wait_for_file};

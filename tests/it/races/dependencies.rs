@@ -1,11 +1,11 @@
 //! Prerequisites that succeed while somebody queues what waits for them, or at the same moment as others: no dependant is
 //! forgotten, and none is counted twice.
 
-use taskqueue::domain::ids::TaskId;
-use taskqueue::domain::new_task::{NewTask, TaskRequest};
-use taskqueue::domain::settings::Settings;
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::store::{Ended, PruneVerdict, RunRef, Store};
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::new_task::{NewTask, TaskRequest};
+use taskqueue_domain::settings::Settings;
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_store::{Ended, PruneVerdict, RunRef, Store};
 
 use super::lose::at_once;
 use super::tools::{begin_write, wait_blocked};

@@ -7,9 +7,9 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use taskqueue::domain::settings::Setting;
-use taskqueue::engine::DatabaseUrl;
-use taskqueue::store::{NewEvent, Store};
+use taskqueue_domain::settings::Setting;
+use taskqueue_engine::DatabaseUrl;
+use taskqueue_store::{NewEvent, Store};
 
 use super::server::Server;
 use super::stage::{Stage, column, shorten_leases, start_runner, statuses, task, wait_dead};

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use taskqueue::domain::limits::KeyLimit;
-use taskqueue::domain::new_task::TaskRequest;
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::domain::unique::OnConflict;
-use taskqueue::engine::queue::{ClassCheck, queue_one};
-use taskqueue::engine::{cancel, limits};
-use taskqueue::store::Ended;
+use taskqueue_domain::limits::KeyLimit;
+use taskqueue_domain::new_task::TaskRequest;
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::unique::OnConflict;
+use taskqueue_engine::queue::{ClassCheck, queue_one};
+use taskqueue_engine::{cancel, limits};
+use taskqueue_store::Ended;
 
 use super::tools::{intervals, many_at_once, most_at_once};
 use crate::conformance::fixture::{claim, create, ending, reference, willing};
@@ -95,7 +95,7 @@ each_engine! {
         for (ended, event) in [RunEvent::Succeed, RunEvent::Fail, RunEvent::TimeOut, RunEvent::Release].into_iter().enumerate() {
             let run = claim(&mut store).unwrap_or_else(|| panic!("no slot was passed on after {ended} ends"));
             assert!(claim(&mut store).is_none());
-            let end = taskqueue::store::RunEnd { delay_secs: Some(3_600), ..ending(event) };
+            let end = taskqueue_store::RunEnd { delay_secs: Some(3_600), ..ending(event) };
             store.end_run(&reference(&run), &end).unwrap();
         }
         // The last is cancelled while it waits with a slot; a new one gets that.
@@ -103,7 +103,7 @@ each_engine! {
         create(&mut willing(db));
         assert_eq!(count(db, "\"HeldKey\" = 'k'"), 1);
         let holder = db.number("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'k'");
-        let ids = [taskqueue::domain::ids::TaskId(holder)];
+        let ids = [taskqueue_domain::ids::TaskId(holder)];
         cancel::cancel_tasks(&mut willing(db), &ids, Some("a test"), &mut |_| ()).unwrap();
         let next = claim(&mut store).unwrap();
         assert_ne!(next.task_id.0, holder);

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use taskqueue::domain::ids::RunId;
-use taskqueue::domain::limits::{ClassLimit, Rate};
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::engine::limits;
-use taskqueue::store::Ended;
+use taskqueue_domain::ids::RunId;
+use taskqueue_domain::limits::{ClassLimit, Rate};
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_engine::limits;
+use taskqueue_store::Ended;
 
 use super::tools::{intervals, many_at_once, most_at_once, wait_blocked};
 use crate::conformance::fixture::{claim, create, ending, queue, reference, willing};

@@ -5,15 +5,15 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Barrier;
 
-use taskqueue::domain::backoff::Backoff;
-use taskqueue::domain::class_set::ClassSet;
-use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
-use taskqueue::domain::records::ClaimedRun;
-use taskqueue::domain::served::ServedClasses;
-use taskqueue::domain::task_class::TaskClass;
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::os::identity::Liveness;
-use taskqueue::store::{Claim, EndCondition, Ended, NewRunner, Registration, RunEnd, RunRef, SpecificClaim, Store};
+use taskqueue_domain::backoff::Backoff;
+use taskqueue_domain::class_set::ClassSet;
+use taskqueue_domain::ids::{RunId, RunnerId, TaskId};
+use taskqueue_domain::records::ClaimedRun;
+use taskqueue_domain::served::ServedClasses;
+use taskqueue_domain::task_class::TaskClass;
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_process::identity::Liveness;
+use taskqueue_store::{Claim, EndCondition, Ended, NewRunner, Registration, RunEnd, RunRef, SpecificClaim, Store};
 
 use super::stage::{Stage, column, end_lease, is_root, start_runner, statuses, task};
 use super::tools::{begin_write, open_fifo, wait_blocked};

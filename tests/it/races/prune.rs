@@ -1,8 +1,8 @@
 //! What is pruned while others work: nobody waits behind a prune that waits, and none tells of what another one has deleted.
 
-use taskqueue::domain::retention::Kept;
-use taskqueue::domain::status::TaskStatus;
-use taskqueue::store::{PruneRule, PruneVerdict};
+use taskqueue_domain::retention::Kept;
+use taskqueue_domain::status::TaskStatus;
+use taskqueue_store::{PruneRule, PruneVerdict};
 
 use super::schedules::exhausted;
 use super::tools::{begin_write, wait_blocked};

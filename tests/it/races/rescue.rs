@@ -6,13 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use taskqueue::domain::ids::TaskId;
-use taskqueue::domain::records::ClaimedRun;
-use taskqueue::domain::status::RunStatus;
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::engine::create_runs::create_runs;
-use taskqueue::os::identity::{Liveness, ProcessIdentity};
-use taskqueue::os::survivors::thread_name;
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::records::ClaimedRun;
+use taskqueue_domain::status::RunStatus;
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_engine::create_runs::create_runs;
+use taskqueue_process::identity::{Liveness, ProcessIdentity};
+use taskqueue_process::survivors::thread_name;
 
 use super::stage::end_lease;
 use crate::conformance::fixture::{claim_as, dead_process, ending, queue_with_run, reference, willing};

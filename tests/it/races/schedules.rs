@@ -1,16 +1,16 @@
 //! Schedules: however many let one go on at once, one task follows, and a change of one is not lost. Prune: what somebody needs
 //! after all is left to them.
 
-use taskqueue::domain::ids::TaskId;
-use taskqueue::domain::new_task::{NewTask, TaskRequest};
-use taskqueue::domain::records::Task;
-use taskqueue::domain::recurrence::Recurrence;
-use taskqueue::domain::settings::Settings;
-use taskqueue::domain::status::TaskStatus;
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::engine::Context;
-use taskqueue::engine::queue::{ClassCheck, queue_task};
-use taskqueue::store::{
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::new_task::{NewTask, TaskRequest};
+use taskqueue_domain::records::Task;
+use taskqueue_domain::recurrence::Recurrence;
+use taskqueue_domain::settings::Settings;
+use taskqueue_domain::status::TaskStatus;
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_engine::Context;
+use taskqueue_engine::queue::{ClassCheck, queue_task};
+use taskqueue_store::{
     Author, Ended, NewEvent, PruneRule, PruneVerdict, Restart, RestartAnswer, ScheduleAnswer, ScheduleChange, Store,
 };
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use taskqueue::domain::ids::TaskId;
-use taskqueue::domain::records::ClaimedRun;
-use taskqueue::domain::status::{Stored, TaskStatus};
-use taskqueue::store::{ManyClaimed, Store};
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::records::ClaimedRun;
+use taskqueue_domain::status::{Stored, TaskStatus};
+use taskqueue_store::{ManyClaimed, Store};
 
 use super::tools::{begin_write, many_at_once, wait_blocked};
 use crate::conformance::fixture::{claim_by_nobody, create, queue, willing};

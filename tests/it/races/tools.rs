@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Barrier;
 
-use taskqueue::store::Store;
+use taskqueue_store::Store;
 
 use crate::support::cli::finish;
 use crate::support::database::sessions;

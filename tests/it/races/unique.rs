@@ -4,12 +4,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use taskqueue::domain::ids::TaskId;
-use taskqueue::domain::new_task::{NewTask, TaskRequest};
-use taskqueue::domain::settings::Settings;
-use taskqueue::domain::unique::{Arrival, OnConflict};
-use taskqueue::engine::retry::retry_tasks;
-use taskqueue::store::Store;
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::new_task::{NewTask, TaskRequest};
+use taskqueue_domain::settings::Settings;
+use taskqueue_domain::unique::{Arrival, OnConflict};
+use taskqueue_engine::retry::retry_tasks;
+use taskqueue_store::Store;
 
 use super::lose::at_once;
 use super::tools::run_at_once;

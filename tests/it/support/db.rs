@@ -3,10 +3,10 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskqueue::config::Classes;
-use taskqueue::engine::{Context, DatabaseUrl, Handlers};
-use taskqueue::handler::registry::HandlerRegistry;
-use taskqueue::store::Store;
+use taskqueue_engine::config::Classes;
+use taskqueue_engine::handler::registry::HandlerRegistry;
+use taskqueue_engine::{Context, DatabaseUrl, Handlers};
+use taskqueue_store::Store;
 use tempfile::TempDir;
 
 use super::cli::Cli;

@@ -57,7 +57,7 @@ impl OwnServer {
     }
 
     fn command(&self, verb: &str) -> Command {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers");
+        let script = Path::new(env!("REPOSITORY_DIR")).join("tests/servers");
         let mut command = Command::new(script);
         command.arg(verb).arg(self.place()).stdin(Stdio::null());
         if let Some(max) = self.max_connections {

@@ -16,7 +16,7 @@ const WITHOUT_FACTS: [&str; 1] = ["result"];
 
 /// Every schema by its name, as it stands there.
 fn files() -> BTreeMap<String, Value> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json");
+    let directory = Path::new(env!("REPOSITORY_DIR")).join("docs/json");
     let read = |entry: std::io::Result<std::fs::DirEntry>| {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().strip_suffix(".schema.json").unwrap().to_owned();

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::domain::unique::OnConflict;
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::unique::OnConflict;
 
 use super::reference::{Model, When, Who};
 

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, RngSeed, TestCaseError, TestError, TestRunner};
 use proptest_state_machine::ReferenceStateMachine;
-use taskqueue::os::random::token;
+use taskqueue_host::random::token;
 
 use self::commands::Command;
 use self::expected::state_of;

@@ -5,31 +5,31 @@ use std::sync::{Arc, Mutex};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use taskqueue::HandlerError;
-use taskqueue::domain::backoff::Backoff;
-use taskqueue::domain::class_set::ClassSet;
-use taskqueue::domain::ids::{RunId, RunnerId, TaskId};
-use taskqueue::domain::limits::{ClassLimit, KeyLimit, Rate};
-use taskqueue::domain::new_task::TaskRequest;
-use taskqueue::domain::pause::{PauseMode, PauseScope};
-use taskqueue::domain::records::ClaimedRun;
-use taskqueue::domain::served::ServedClasses;
-use taskqueue::domain::settings::Setting;
-use taskqueue::domain::task_change::ChangeRequest;
-use taskqueue::domain::task_choice::TaskChoice;
-use taskqueue::domain::task_class::TaskClass;
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::domain::unique::{Arrival, QueuedTask};
-use taskqueue::engine::edit::{Edit, edit_tasks};
-use taskqueue::engine::pauses::{PauseRequest, pause, resume};
-use taskqueue::engine::queue::{ClassCheck, queue_one};
-use taskqueue::engine::requeue::requeue_tasks;
-use taskqueue::engine::retry::retry_tasks;
-use taskqueue::engine::selected::TaskAnswer;
-use taskqueue::engine::{Context, EngineError, classes, limits, settings};
-use taskqueue::handler::registry::HandlerRegistry;
-use taskqueue::os::clock::Moment;
-use taskqueue::os::identity::ProcessIdentity;
-use taskqueue::store::{
+use taskqueue_domain::backoff::Backoff;
+use taskqueue_domain::class_set::ClassSet;
+use taskqueue_domain::ids::{RunId, RunnerId, TaskId};
+use taskqueue_domain::limits::{ClassLimit, KeyLimit, Rate};
+use taskqueue_domain::new_task::TaskRequest;
+use taskqueue_domain::pause::{PauseMode, PauseScope};
+use taskqueue_domain::records::ClaimedRun;
+use taskqueue_domain::served::ServedClasses;
+use taskqueue_domain::settings::Setting;
+use taskqueue_domain::task_change::ChangeRequest;
+use taskqueue_domain::task_choice::TaskChoice;
+use taskqueue_domain::task_class::TaskClass;
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::unique::{Arrival, QueuedTask};
+use taskqueue_engine::edit::{Edit, edit_tasks};
+use taskqueue_engine::handler::registry::HandlerRegistry;
+use taskqueue_engine::pauses::{PauseRequest, pause, resume};
+use taskqueue_engine::queue::{ClassCheck, queue_one};
+use taskqueue_engine::requeue::requeue_tasks;
+use taskqueue_engine::retry::retry_tasks;
+use taskqueue_engine::selected::TaskAnswer;
+use taskqueue_engine::{Context, EngineError, classes, limits, settings};
+use taskqueue_host::clock::Moment;
+use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_store::{
     CancelAnswer, Claim, Crash, EndCondition, Ended, NewEvent, NewRunner, Origin, OutsideClaim, Registration,
     RenewalRequest, RunEnd, RunRef, RunReport, SpecificClaim, Store,
 };

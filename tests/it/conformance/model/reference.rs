@@ -6,8 +6,8 @@ mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::domain::unique::OnConflict;
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::unique::OnConflict;
 
 use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
 

@@ -1,15 +1,15 @@
 //! Part 1: tables, units and the aggregation.
 
-use taskqueue::domain::ids::TaskId;
-use taskqueue::domain::settings::Setting;
-use taskqueue::domain::status::{RunStatus, TaskStatus};
-use taskqueue::domain::transition::RunEvent;
-use taskqueue::engine::queue::{ClassCheck, queue_task};
-use taskqueue::engine::{Context, settings};
-use taskqueue::handler::registry::HandlerRegistry;
-use taskqueue::os::identity::ProcessIdentity;
-use taskqueue::store::Store;
 use taskqueue::{ActiveRun, HandlerError, TaskHandler};
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::settings::Setting;
+use taskqueue_domain::status::{RunStatus, TaskStatus};
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_engine::handler::registry::HandlerRegistry;
+use taskqueue_engine::queue::{ClassCheck, queue_task};
+use taskqueue_engine::{Context, settings};
+use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_store::Store;
 
 use crate::conformance::fixture::*;
 use crate::each_engine;

@@ -1,10 +1,10 @@
 //! Part 2: adding tasks and runs.
 
-use taskqueue::domain::ids::TaskId;
-use taskqueue::domain::status::{RunStatus, TaskStatus};
-use taskqueue::engine::EngineError;
-use taskqueue::engine::queue::{ClassCheck, queue_task};
-use taskqueue::os::identity::ProcessIdentity;
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::status::{RunStatus, TaskStatus};
+use taskqueue_engine::EngineError;
+use taskqueue_engine::queue::{ClassCheck, queue_task};
+use taskqueue_process::identity::ProcessIdentity;
 
 use crate::conformance::fixture::*;
 use crate::each_engine;

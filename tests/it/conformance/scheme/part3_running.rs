@@ -1,16 +1,16 @@
 //! Part 3: running runs.
 
-use taskqueue::domain::ids::RunId;
-use taskqueue::domain::settings::Setting;
-use taskqueue::domain::status::{RunStatus, TaskStatus};
-use taskqueue::engine::process_run::{ProcessOptions, process_runs};
-use taskqueue::engine::register::{finish_dead_runners, register};
-use taskqueue::engine::{EngineError, StoreError, settings};
-use taskqueue::handler::registry::HandlerRegistry;
-use taskqueue::os::identity::ProcessIdentity;
-use taskqueue::os::stop_signals::StopSignals;
-use taskqueue::store::{Registration, Store};
 use taskqueue::{ActiveRun, HandlerError};
+use taskqueue_domain::ids::RunId;
+use taskqueue_domain::settings::Setting;
+use taskqueue_domain::status::{RunStatus, TaskStatus};
+use taskqueue_engine::handler::registry::HandlerRegistry;
+use taskqueue_engine::process_run::{ProcessOptions, process_runs};
+use taskqueue_engine::register::{finish_dead_runners, register};
+use taskqueue_engine::{EngineError, StoreError, settings};
+use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_process::stop_signals::StopSignals;
+use taskqueue_store::{Registration, Store};
 
 use crate::conformance::fixture::*;
 use crate::each_engine;

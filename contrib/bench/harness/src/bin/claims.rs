@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use taskqueue::domain::class_set::ClassSet;
-use taskqueue::domain::ids::RunnerId;
-use taskqueue::engine::DatabaseUrl;
-use taskqueue::store::{Claim, Store};
 use taskqueue_bench::{argument, number, print_seconds};
+use taskqueue_domain::class_set::ClassSet;
+use taskqueue_domain::ids::RunnerId;
+use taskqueue_engine::DatabaseUrl;
+use taskqueue_store::{Claim, Store};
 
 const USAGE: &str = "bench_claims URL N";
 

@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use taskqueue::{ActiveRun, App, HandlerError, TaskHandler};
+use taskqueue::{ActiveRun, HandlerError, TaskHandler};
+use taskqueue_cli::App;
 
 struct Noop;
 

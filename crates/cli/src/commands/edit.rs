@@ -1,0 +1,96 @@
+//! `taskqueue edit`
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+
+use super::attempt_options::AttemptOptions;
+use super::queue::read_data;
+use super::reason::ReasonArgs;
+use super::selected::{self, BulkVerb, SelectedArgs};
+use crate::output::Out;
+use crate::session::Session;
+use taskqueue_domain::retention::parse_keep;
+use taskqueue_domain::task_change::ChangeRequest;
+use taskqueue_engine::edit::{Edit, edit_tasks, editable, preview_edit};
+use taskqueue_engine::queue::timeout_secs;
+
+/// Takes a value away, so that the class or the settings count.
+const NONE: &str = "none";
+const TIMEOUT_HELP: &str =
+    "Time without end or report after which an attempt times out: 90s, 2h; none: that of the class";
+const BACKOFF_HELP: &str =
+    "Waits before retries: exponential:10s..1h, fixed:30s or list:10s,1m,10m; none: those of the class";
+
+const KEEP_HELP: &str = "Keep it for this time after it is over: 12h, 7d, or forever; none: that of the class";
+const KEEP_RESULTS_HELP: &str =
+    "Keep the results of its runs for this time after each ended: 1d, or forever; none: that of the class";
+const META_HELP: &str = "Metadata to set; KEY= takes one away; may be given more than once";
+
+/// Change data, time, priority and other numbers of tasks
+///
+/// Of a task that is processed the next attempt sees it. A run that waits gets the new priority, and is given back if the
+/// new time lies ahead.
+#[derive(Debug, Args)]
+#[command(mut_arg("max_retries", |arg| arg.help("Failed attempts before it is exhausted")))]
+#[command(mut_arg("timeout", |arg| arg.help(TIMEOUT_HELP)))]
+#[command(mut_arg("backoff", |arg| arg.help(BACKOFF_HELP)))]
+#[command(mut_arg("keep", |arg| arg.help(KEEP_HELP)))]
+#[command(mut_arg("keep_results", |arg| arg.help(KEEP_RESULTS_HELP)))]
+#[command(mut_arg("meta", |arg| arg.help(META_HELP)))]
+pub(crate) struct EditArgs {
+    #[command(flatten)]
+    selected: SelectedArgs,
+    /// JSON text, `-` for standard input, or `@FILE`
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    data: Option<String>,
+    #[command(flatten)]
+    attempts: AttemptOptions,
+    /// Only if nobody has changed it since: its updated_on, as `status --json` shows it
+    #[arg(long, value_name = "TIME", value_parser = instant)]
+    if_updated_on: Option<DateTime<Utc>>,
+    #[command(flatten)]
+    reason: ReasonArgs,
+}
+
+/// Exactly as it is printed: a version, not a time that somebody means.
+fn instant(text: &str) -> Result<DateTime<Utc>, String> {
+    DateTime::parse_from_rfc3339(text)
+        .map(|at| at.with_timezone(&Utc))
+        .map_err(|_| "write it as `status --json` does: 2026-11-21T10:00:00.123456Z".to_owned())
+}
+
+pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let data = args.data.as_deref().map(read_data).transpose()?;
+    let attempts = &args.attempts;
+    let timeout = attempts.timeout(|text| or_none(text, timeout_secs))?;
+    let (keep_secs, keep_results_secs) = attempts.keeping(|text| or_none(text, parse_keep))?;
+    let meta = attempts.meta()?;
+    let mut ctx = session.open()?;
+    let change = ChangeRequest {
+        data,
+        scheduled_on: attempts.scheduled_on(&mut ctx)?,
+        max_retries: attempts.max_retries,
+        timeout_secs: timeout,
+        priority: attempts.priority,
+        backoff: attempts.backoff.clone().map(|text| Some(text).filter(|text| text != NONE)),
+        keep_secs,
+        keep_results_secs,
+        meta,
+    };
+    let edit = Edit { change, if_updated_on: args.if_updated_on };
+    let mut verb = BulkVerb {
+        name: "edit",
+        done: "edited",
+        statuses: editable(),
+        take: None,
+        widen: None,
+        may_be_nothing: false,
+        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| edit_tasks(ctx, ids, &edit, hear)),
+        preview: &mut |ctx, ids, hear| preview_edit(ctx, ids, &edit, hear),
+    };
+    selected::run(&mut ctx, &args.selected, &mut verb, out)
+}
+
+fn or_none<T>(text: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+    if text == NONE { Ok(None) } else { read(text).map(Some) }
+}

@@ -1,0 +1,117 @@
+//! `taskqueue events`
+
+use std::time::Duration;
+
+use anyhow::Result;
+use chrono::Local;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use super::task_view::event_json;
+use crate::error::{CliError, DONE, INTERRUPTED};
+use crate::output::Out;
+use crate::output::clean::clean_line;
+use crate::output::human::{folded, instant};
+use crate::session::Session;
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::when;
+use taskqueue_engine::events::{self, Event, EventFilter};
+use taskqueue_engine::{Context, StopSignals, output_has_no_reader};
+
+/// Show what operators, rescues and handlers did; follow new events
+///
+/// With the setting TaskQueueAuditTransitions also every change of a status.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue events\n  taskqueue events --task 4711\n  taskqueue events --kind message --kind retried --since 2h\n  taskqueue events --follow --json"
+)]
+pub(crate) struct EventsArgs {
+    /// Only those about this task
+    #[arg(long, value_name = "TASK")]
+    task: Option<TaskId>,
+    /// Only those about this run, and the messages that are kept for all attempts at its task
+    #[arg(long, value_name = "RUN")]
+    run: Option<RunId>,
+    /// Only those of this kind; may be given more than once
+    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(events::KINDS), hide_possible_values = true)]
+    kind: Vec<String>,
+    /// Only those since this time, or in this time: "2026-11-21 10:00", 2h
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// The newest N; 0 with --follow: only those that come
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i64).range(0..=100_000))]
+    limit: i64,
+    /// Then go on with those that come, until a signal
+    #[arg(short, long)]
+    follow: bool,
+}
+
+pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<u8> {
+    let stop = args.follow.then(StopSignals::install).transpose()?;
+    if let Some(stop) = &stop {
+        session.end_statements_on(stop, Duration::ZERO);
+    }
+    let mut ctx = if args.follow { session.open_to_follow(out)? } else { session.open_to_read(out)? };
+    let filter = filter(&mut ctx, args)?;
+    let Some(stop) = stop else {
+        let found = events::list(&mut ctx, &filter, args.limit)?;
+        if found.is_empty() {
+            events::expect_subject(&mut ctx, &filter)?;
+        }
+        for event in found {
+            show(&event, out)?;
+        }
+        return Ok(DONE);
+    };
+    // Followed from before the list is read, so that nothing falls between the two.
+    let mut follower = events::Follower::from_now(&mut ctx, filter.clone())?;
+    let newest = events::list(&mut ctx, &filter, args.limit)?;
+    for event in &newest {
+        show(event, out)?;
+    }
+    let shown = newest.last().map_or(0, |event| event.id);
+    // Not only when something comes: the reader of a pipe may have gone long before.
+    while !out.is_unread() && !output_has_no_reader() {
+        for event in follower.next(&mut ctx)? {
+            if event.id > shown || newest.iter().all(|other| other.id != event.id) {
+                show(&event, out)?;
+            }
+        }
+        if stop.wait(events::POLL_INTERVAL) {
+            break;
+        }
+    }
+    Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
+}
+
+fn filter(ctx: &mut Context, args: &EventsArgs) -> Result<EventFilter> {
+    let since = match &args.since {
+        Some(text) => {
+            let now = ctx.now()?.with_timezone(&Local);
+            Some(when::parse_past(text, &now).map_err(|message| CliError::usage(format!("--since: {message}")))?)
+        }
+        None => None,
+    };
+    Ok(EventFilter { task_id: args.task, run_id: args.run, kinds: args.kind.clone(), since })
+}
+
+fn show(event: &Event, out: &mut Out) -> Result<()> {
+    if out.is_json() {
+        return out.json(&event_json(event));
+    }
+    let about = match (event.task_id, event.run_id) {
+        (Some(task), Some(run)) => format!("   task {task} run {run}"),
+        (Some(task), None) => format!("   task {task}"),
+        (None, Some(run)) => format!("   run {run}"),
+        (None, None) => String::new(),
+    };
+    let by = match (event.actor.as_str(), event.host.as_str()) {
+        ("", "") => String::new(),
+        ("", host) => format!("   on {host}"),
+        (actor, "") => format!("   {actor}"),
+        (actor, host) => format!("   {actor} on {host}"),
+    };
+    let rest = if event.details == "{}" { String::new() } else { format!("   {}", event.details) };
+    let line = format!("{}   {}{about}{by}{rest}", instant(event.occurred_on), event.kind);
+    out.data(folded(&clean_line(&line), out.width()))
+}

@@ -1,0 +1,316 @@
+//! `taskqueue explain`
+
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::selected::{SELECTION_HELP, if_gone, selected_tasks};
+use super::task_view::{kept_words, task_json};
+use super::why::{remedy, sentence};
+use crate::error::{CliError, DONE, NOT_FOUND, did_you_mean};
+use crate::output::Out;
+use crate::output::clean::clean_line;
+use crate::output::human::{count, distance, fitted, fitted_words, hanging, instant, plural, relative};
+use crate::output::page::Page;
+use crate::output::table::{Field, Tone, render};
+use crate::session::Session;
+use taskqueue_domain::dependencies::id_circle_words;
+use taskqueue_domain::due::DueCondition;
+use taskqueue_domain::error_words::error_words;
+use taskqueue_domain::records::{HeldClaim, Run};
+use taskqueue_domain::selection::Selection;
+use taskqueue_engine::Context;
+use taskqueue_engine::explain::{
+    Condition, ConditionName, Explanation, FirstOfClass, QueueExplanation, explain_queue, explain_task,
+};
+
+/// By how much two clocks may differ before it is said.
+const CLOCK_TOLERANCE: TimeDelta = TimeDelta::seconds(5);
+
+/// List what holds tasks back, when that changes, and how to fix it
+///
+/// Every condition that decides is named, met or not; the first that is not met is the cause. For a task that is over, how each
+/// attempt ended, what was decided then, and by which rule.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue explain 4711\n  taskqueue explain status=due\n  taskqueue explain --queue"
+)]
+pub(crate) struct ExplainArgs {
+    /// The tasks
+    #[arg(required_unless_present = "queue", value_name = "SELECTION", help = SELECTION_HELP)]
+    selection: Vec<String>,
+    /// Why nothing moves at all: the first task of each class that waits
+    #[arg(long, conflicts_with = "selection")]
+    queue: bool,
+    /// At most N tasks
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+}
+
+pub(crate) fn run(session: Session, args: &ExplainArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let mut ctx = session.open_to_read(out)?;
+    if args.queue {
+        let explanation = explain_queue(&mut ctx)?;
+        show_queue(&explanation, out)?;
+        return Ok(DONE);
+    }
+    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
+    let shown = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    for (place, id) in ids.iter().take(shown).enumerate() {
+        let explanation = explain_task(&mut ctx, *id)?;
+        if place > 0 && !out.is_json() {
+            out.data("")?;
+        }
+        show(&mut ctx, &explanation, out)?;
+    }
+    if ids.len() > shown {
+        out.say(&format!("{} more; -n N explains more", plural(ids.len() - shown, "task")));
+    }
+    Ok(DONE)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this host's clock is what is asked about; nothing is decided by it")]
+fn host_clock() -> DateTime<Utc> {
+    Utc::now()
+}
+
+/// How far this host's clock is ahead of the database's, where that can mislead whoever reads times.
+pub(super) fn clock_ahead(ctx: &mut Context) -> anyhow::Result<Option<TimeDelta>> {
+    let (before, database, after) = (host_clock(), ctx.now()?, host_clock());
+    // Either clock may have been read last: what lies between the two questions is no difference.
+    let ahead = if database < before {
+        before - database
+    } else if database > after {
+        after - database
+    } else {
+        TimeDelta::zero()
+    };
+    Ok((ahead.abs() > CLOCK_TOLERANCE).then_some(ahead))
+}
+
+fn show(ctx: &mut Context, explanation: &Explanation, out: &mut Out) -> anyhow::Result<()> {
+    let ahead = clock_ahead(ctx)?;
+    if out.is_json() {
+        return out.json(&as_json(explanation, ahead));
+    }
+    let page = words(explanation, ahead, out);
+    out.data(page)
+}
+
+/// Columns of what stands before a line of the answer.
+const LABEL: usize = 7;
+
+/// What is said to a person.
+pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &Out) -> Page {
+    let (task, now) = (&explanation.task, explanation.now);
+    let told = |label: &str, what: &str| hanging(&format!("{label:<LABEL$}"), &clean_line(what), out.width());
+    let head = format!("task {}   {}   {}", task.id, task.class, task.status);
+    let mut text = vec![fitted_words(&clean_line(&head), out.width())];
+    let cause = explanation.cause();
+    text.push(match cause {
+        Some((_, reason)) => told("cause", &sentence(reason, explanation.last_run.as_ref(), now)),
+        None => told("cause", "nothing keeps it: a runner can take it now"),
+    });
+    for blocker in &explanation.blockers {
+        let why = sentence(&blocker.why, None, now);
+        text.push(told("after", &format!("task {} ({}): {why}", blocker.task_id, blocker.class)));
+    }
+    if let Some(circle) = &explanation.circle {
+        text.push(told("circle", &format!("{}: they wait for each other for ever", id_circle_words(circle))));
+    }
+    text.push(told("next", &next_words(explanation)));
+    if let Some(command) = cause.and_then(|(_, reason)| remedy(reason, task)) {
+        // In one line however long: it is there to be pasted.
+        text.push(format!("{:<LABEL$}{}", "try", clean_line(&command)));
+    }
+    if let Some(claim) = held_claim(explanation) {
+        // In one line, too.
+        text.push(format!("{:<LABEL$}{}", "or", clean_line(&if_gone(&claim))));
+    }
+    if !explanation.nearest_classes.is_empty() {
+        let meant = did_you_mean(&explanation.nearest_classes);
+        text.push(told("class", &format!("{} is not known here{meant}", task.class)));
+    }
+    if let Some(holder) = explanation.key_holder {
+        let key = task.unique_key.as_deref().unwrap_or_default();
+        let taken = format!("{key} is taken by task {holder}: this one cannot be live again before that is over");
+        text.push(told("key", &taken));
+    }
+    if let Some(until) = explanation.kept_until {
+        text.push(told("kept", &kept_words(until, now)));
+    }
+    if let Some(ahead) = ahead {
+        text.push(told("clock", &clock_words(ahead)));
+    }
+    let mut page = Page::from(text.join("\n"));
+    page.add("");
+    page.add(conditions(explanation, out));
+    if !explanation.attempts.is_empty() {
+        let rows = explanation.attempts.iter().map(|run| attempt_row(run, now)).collect();
+        page.add("");
+        page.add(render(out, &["ATTEMPT", "RUN", "STATUS", "ENDED", "TOOK", "DECISION", "ERROR"], rows, &[4, 1]));
+    }
+    page
+}
+
+/// The claim that has the task.
+fn held_claim(explanation: &Explanation) -> Option<HeldClaim> {
+    explanation.last_run.as_ref().and_then(Run::held_claim)
+}
+
+fn next_words(explanation: &Explanation) -> String {
+    let Some(next) = &explanation.next else {
+        return if explanation.task.is_settled() {
+            "nothing happens to it any more by itself".to_owned()
+        } else {
+            "no moment is known at which something changes by itself".to_owned()
+        };
+    };
+    let what = match next.condition {
+        Some(condition) => condition_words(condition).to_owned(),
+        None => format!("task {}", next.task_id),
+    };
+    format!("{} ({}): {what}", instant(next.on), relative(next.on, explanation.now))
+}
+
+/// What is said of it.
+pub(super) fn clock_words(ahead: TimeDelta) -> String {
+    let (far, direction) = (distance(ahead), if ahead > TimeDelta::zero() { "ahead of" } else { "behind" });
+    format!("this host's clock is {far} {direction} the database's, which decides")
+}
+
+/// Below this many columns a table of them would be three times as long as a list.
+const NARROW: u16 = 60;
+
+fn conditions(explanation: &Explanation, out: &Out) -> Page {
+    let rows = explanation.conditions.iter().map(|condition| condition_row(condition, explanation));
+    if out.width().is_none_or(|width| width >= NARROW) {
+        return render(out, &["MET", "CONDITION", "OTHERWISE"], rows.collect(), &[]);
+    }
+    let line = |condition: &Condition| {
+        let words = condition_words(condition.condition);
+        let Some(why) = &condition.why else { return hanging("yes  ", words, out.width()) };
+        let why = sentence(why, explanation.last_run.as_ref(), explanation.now);
+        hanging("NO   ", &clean_line(&format!("{words}: {why}")), out.width())
+    };
+    explanation.conditions.iter().map(line).collect::<Vec<_>>().join("\n").into()
+}
+
+fn condition_row(condition: &Condition, explanation: &Explanation) -> Vec<Field> {
+    let words = condition_words(condition.condition);
+    match &condition.why {
+        None => vec![Field::toned("yes", Tone::Good), words.into(), "".into()],
+        Some(why) => {
+            let why = sentence(why, explanation.last_run.as_ref(), explanation.now);
+            vec![Field::toned("NO", Tone::Bad), words.into(), why.into()]
+        }
+    }
+}
+
+fn condition_words(condition: ConditionName) -> &'static str {
+    match condition {
+        ConditionName::RunIsHeld => "whoever has its run lives",
+        ConditionName::RowIsReadable => "every column of its row can be read",
+        ConditionName::NotPaused => "nobody has paused it",
+        ConditionName::HasHandler => "its class has a handler",
+        ConditionName::ClassNotHeld => "its class is not held here",
+        ConditionName::ClassHasRoom => "its class has room",
+        ConditionName::WithinRate => "its class may start one",
+        ConditionName::KeyHasSlot => "its limit key has a slot",
+        ConditionName::HasRun => "it has a run",
+        ConditionName::RunnerIsFree => "a runner can take it",
+        ConditionName::Due(due) => due_words(due),
+    }
+}
+
+fn due_words(condition: DueCondition) -> &'static str {
+    match condition {
+        DueCondition::StatusIsKnown => "its status is known",
+        DueCondition::NobodyWorksOnIt => "nobody works on it",
+        DueCondition::NotSucceeded => "it has not succeeded",
+        DueCondition::NotCancelled => "it was not cancelled",
+        DueCondition::NoOpenRun => "it has no run yet",
+        DueCondition::NotQuarantined => "it is not quarantined",
+        DueCondition::RetryIsLeft => "a retry is left",
+        DueCondition::DependenciesDone => "what it waits for is done",
+        DueCondition::IsPlanned => "its time is known",
+        DueCondition::ScheduleGoesOn => "its schedule goes on",
+        DueCondition::TimeHasCome => "its time has come",
+    }
+}
+
+fn attempt_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
+    let error = error_words(&run.error_code, &run.error_message);
+    let took = run.started_on.zip(run.finished_on).map(|(started, finished)| distance(finished - started));
+    vec![
+        run.attempt.to_string().into(),
+        run.id.to_string().into(),
+        run.status.to_string().into(),
+        run.finished_on.map_or_else(|| "not yet".to_owned(), |on| relative(on, now)).into(),
+        took.unwrap_or_default().into(),
+        run.decision.as_str().into(),
+        error.into(),
+    ]
+}
+
+fn as_json(explanation: &Explanation, ahead: Option<TimeDelta>) -> Value {
+    let cause = explanation.cause();
+    let attempts: Vec<Value> = explanation.attempts.iter().map(attempt_json).collect();
+    json!({
+        "schema": "taskqueue.explain/1", "now": explanation.now, "task": task_json(&explanation.task),
+        "cause": cause.map(|(condition, why)| json!({ "condition": condition, "why": why })),
+        "next": explanation.next, "remedy": cause.and_then(|(_, reason)| remedy(reason, &explanation.task)),
+        "conditions": explanation.conditions, "blockers": explanation.blockers, "circle": explanation.circle,
+        "attempts": attempts, "nearest_classes": explanation.nearest_classes,
+        "key_holder": explanation.key_holder, "kept_until": explanation.kept_until, "claim": held_claim(explanation),
+        "clock_ahead_secs": ahead.map(|ahead| ahead.num_seconds()),
+    })
+}
+
+fn attempt_json(run: &Run) -> Value {
+    json!({
+        "run_id": run.id, "attempt": run.attempt, "status": run.status, "started_on": run.started_on,
+        "finished_on": run.finished_on, "decision": run.decision, "error_code": run.error_code,
+        "error_message": run.error_message,
+    })
+}
+
+fn show_queue(explanation: &QueueExplanation, out: &mut Out) -> anyhow::Result<()> {
+    if out.is_json() {
+        return out.json(&json!({
+            "schema": "taskqueue.explain-queue/1", "now": explanation.now, "counts": explanation.counts,
+            "runner_slots": { "in_use": explanation.slots.0, "limit": explanation.slots.1 },
+            "lost": explanation.lost, "first": explanation.first, "next": explanation.next,
+        }));
+    }
+    let (counts, now) = (&explanation.counts, explanation.now);
+    let counters = [
+        format!("running {}", count(counts.processing)),
+        format!("runners {}/{}", explanation.slots.0, explanation.slots.1),
+        format!("waiting runs {}", count(counts.waiting_runs)),
+        format!("due {}", count(counts.due)),
+    ];
+    let mut page = Page::from(fitted(&counters, "   ", out.width()));
+    for (task_id, why) in &explanation.lost {
+        page.add(fitted_words(&clean_line(&format!("task {task_id}: {}", sentence(why, None, now))), out.width()));
+    }
+    if explanation.first.is_empty() {
+        page.add(fitted_words("Nothing waits: no task is due, and no run waits.", out.width()));
+    } else {
+        let row = |first: &FirstOfClass| {
+            let why = first
+                .why
+                .as_ref()
+                .map_or_else(|| "a runner can take it now".to_owned(), |why| sentence(why, None, now));
+            vec![first.class.as_str().into(), first.task_id.to_string().into(), why.into()]
+        };
+        page.add("");
+        page.add(render(out, &["CLASS", "FIRST TASK", "WHY"], explanation.first.iter().map(row).collect(), &[]));
+    }
+    if let Some(next) = &explanation.next {
+        let words = format!("next   {} ({}): task {}", instant(next.on), relative(next.on, now), next.task_id);
+        page.add(fitted_words(&words, out.width()));
+    }
+    out.data(page)
+}

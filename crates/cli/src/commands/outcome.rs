@@ -1,0 +1,169 @@
+//! What is said about runs while they are processed.
+
+use std::time::Duration;
+
+use crate::output::{Out, human};
+use taskqueue_domain::error_words::error_words;
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::records::ClaimedRun;
+use taskqueue_domain::transition::RunEvent;
+use taskqueue_engine::Stream;
+use taskqueue_engine::process_run::ProcessReport;
+use taskqueue_engine::run_listener::{RunListener, RunOutcome};
+
+/// Says with `-v` what happens to each run.
+pub(crate) struct Narrator<'a> {
+    pub(crate) out: &'a mut Out,
+}
+
+impl RunListener for Narrator<'_> {
+    fn stopping(&mut self, runs: &[RunId], wait: Duration) {
+        say_stopping(runs, wait, self.out);
+    }
+
+    fn claimed(&mut self, run: &ClaimedRun) {
+        let text =
+            format!("run {} (task {}, class {}, attempt {}) started", run.run_id, run.task_id, run.class, run.attempt);
+        self.out.about(run, |out| out.say_verbose(&text));
+    }
+
+    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
+
+    fn lacks_room(&mut self, why: &str, slots: usize) {
+        say_shortage(why, slots, self.out);
+    }
+
+    fn left_behind(&mut self, run: &ClaimedRun, threads: usize, most: usize) {
+        let text = left_behind_words(run.run_id, threads, most);
+        self.out.about(run, |out| out.warn(&text));
+    }
+
+    fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
+        if !self.out.is_verbose() && !has_trouble(outcome) {
+            return;
+        }
+        self.out.about(run, |out| {
+            out.say_verbose(&format!("run {} ended: {}", run.run_id, words(outcome)));
+            warn_of_trouble(outcome, &run.class, out);
+        });
+    }
+}
+
+/// Whoever allows them no time has said so in the configuration.
+pub(crate) fn say_stopping(runs: &[RunId], wait: Duration, out: &mut Out) {
+    let secs = wait.as_secs();
+    match runs {
+        _ if wait.is_zero() => {}
+        [] => {}
+        [run_id] => out.say(&format!("stopping: run {run_id} may go on for {secs} seconds; the next signal ends it")),
+        runs => {
+            out.say(&format!("stopping: {} runs may go on for {secs} seconds; the next signal ends them", runs.len()));
+        }
+    }
+}
+
+/// Says that this runner cannot start as many handlers as it wants to.
+pub(crate) fn say_shortage(why: &str, slots: usize, out: &mut Out) {
+    let next = match slots {
+        0 => "starts no other one for now".to_owned(),
+        1 => "goes on with 1 run at once for now".to_owned(),
+        _ => format!("goes on with {slots} runs at once for now"),
+    };
+    out.warn(&format!(
+        "{why}: the run was released at no cost, and this runner {next}; raise its limits (`ulimit -n`, `ulimit -u`) or lower \
+         --slots"
+    ));
+}
+
+fn left_behind_words(run_id: RunId, threads: usize, most: usize) -> String {
+    format!(
+        "the handler of run {run_id} did not end when it was asked to: its thread is left behind ({threads} of at most {most}); a \
+         handler should return soon once ActiveRun::stop_reason gives a reason"
+    )
+}
+
+fn words(outcome: &RunOutcome) -> String {
+    let decision = &outcome.decision;
+    match decision.event {
+        RunEvent::Succeed => format!("success ({})", decision.rule),
+        _ => format!("{} ({})", error_words(&decision.error_code, &decision.error_message), decision.rule),
+    }
+}
+
+/// Whether there is something that nobody who asked for silence should miss.
+const fn has_trouble(outcome: &RunOutcome) -> bool {
+    outcome.lost_to.is_some()
+        || outcome.unended.is_some()
+        || outcome.decision.holds_class
+        || outcome.decision.slip.is_some()
+}
+
+fn warn_of_trouble(outcome: &RunOutcome, class: &str, out: &mut Out) {
+    if let Some(found) = &outcome.lost_to {
+        out.warn(&format!("the run was {found} already; what the handler did is only kept as an event"));
+    }
+    if let Some(unended) = &outcome.unended {
+        out.warn(&format!("the run stays open: {unended}"));
+    }
+    if let Some(slip) = &outcome.decision.slip {
+        out.warn(&format!("class {}: {slip}; ignored", human::shell_word(class)));
+    }
+    if outcome.decision.holds_class {
+        out.warn(&format!(
+            "the class is held on this host: {}; mend it, then `taskqueue classes release {}`",
+            outcome.decision.error_message,
+            human::shell_word(class)
+        ));
+    }
+}
+
+/// Says why a run that was processed here did not succeed.
+pub(crate) fn say_failure(outcome: &RunOutcome, class: &str, id: TaskId, out: &mut Out) {
+    warn_of_trouble(outcome, class, out);
+    if outcome.decision.event != RunEvent::Succeed {
+        out.say(&format!("task {id}: {}; `taskqueue status {id}` shows what happens next", words(outcome)));
+    }
+}
+
+/// ChangeListener in the middle of a wait, when the output is lent to the listener.
+pub(crate) fn tell_at_once(text: &str) {
+    crate::output::tell_stderr(text);
+}
+
+/// Says that the net under a database that goes away is missing.
+pub(crate) fn warn_of_spool(report: &ProcessReport, out: &mut Out) {
+    if let Some(problem) = &report.spool_problem {
+        out.warn(&format!(
+            "outcomes cannot be kept on the local disk until the database has them: {problem}; `spool` in the configuration \
+             names another directory"
+        ));
+    }
+}
+
+/// Says that a hook did not do its work.
+pub(crate) fn warn_of_hook(report: &ProcessReport, out: &mut Out) {
+    if let Some(problem) = &report.hook_problem {
+        out.warn(problem);
+    }
+}
+
+/// What `process-run` did, in words.
+pub(crate) fn report_words(report: &ProcessReport) -> String {
+    if let Some((in_use, limit)) = report.limit_reached {
+        return format!("runner limit reached ({in_use} of {limit} slots in use); nothing processed");
+    }
+    if report.processed == 0 {
+        return "no run is waiting".to_owned();
+    }
+    let mut words = format!(
+        "{} processed: {} succeeded",
+        human::plural(i64::try_from(report.processed).unwrap_or(i64::MAX), "run"),
+        report.succeeded
+    );
+    for (count, what) in [(report.failed, "failed"), (report.released, "given back"), (report.cancelled, "cancelled")] {
+        if count > 0 {
+            words.push_str(&format!(", {count} {what}"));
+        }
+    }
+    words
+}

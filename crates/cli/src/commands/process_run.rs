@@ -1,0 +1,87 @@
+//! `taskqueue process-run`
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
+use super::task_options::duration_option;
+use crate::error::{CliError, DONE, INTERRUPTED};
+use crate::output::Out;
+use crate::output::log::LogFormat;
+use crate::session::Session;
+use taskqueue_domain::ids::RunId;
+use taskqueue_engine::StopSignals;
+use taskqueue_engine::process_run::{ProcessOptions, process_runs};
+
+/// Claim the first waiting run and execute it
+///
+/// Silent, with exit status 0, when the runner limit is reached or nothing is waiting. A run that is named and not processed because
+/// the runner limit is reached is an error with exit status 75. The outcome of a task is in `status`, not in the exit status.
+#[derive(Debug, Args)]
+pub(crate) struct ProcessRunArgs {
+    /// Only this run, whatever stands before it
+    run_id: Option<RunId>,
+    /// By which name `runners` shows it and `pause`, `drain` and `stop` find it [default: host and process number]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    repeat: RepeatArgs,
+    /// How standard error is written; in the journal, its lines have fields
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+}
+
+/// How long it goes on.
+#[derive(Debug, Args)]
+pub(crate) struct RepeatArgs {
+    /// Go on until nothing is waiting
+    #[arg(long, conflicts_with = "run_id")]
+    pub(crate) drain: bool,
+    /// Go on for at most N runs
+    #[arg(long, value_name = "N", conflicts_with = "run_id", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_runs: Option<u64>,
+    /// Go on, but start no run after this time: 55s, 10m
+    #[arg(long, value_name = "DURATION", conflicts_with = "run_id")]
+    pub(crate) max_time: Option<String>,
+}
+
+impl RepeatArgs {
+    pub(crate) fn options(&self, stop_wait: Duration) -> anyhow::Result<ProcessOptions> {
+        Ok(ProcessOptions {
+            drain: self.drain,
+            max_runs: self.max_runs,
+            max_time: duration_option("--max-time", self.max_time.as_deref())?,
+            stop_wait,
+            enters_group: true,
+            ..ProcessOptions::default()
+        })
+    }
+}
+
+pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> anyhow::Result<u8> {
+    out.begin_log(args.log_format)?;
+    let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options(session.config.stop_wait)? };
+    let stop = StopSignals::install()?;
+    session.end_statements_on(&stop, options.stop_wait);
+    let mut ctx = match session.stopped_by(&stop, out).open_or_make() {
+        Err(_) if stop.is_stopping() => return Ok(INTERRUPTED),
+        opened => opened?,
+    };
+    if let Some(name) = &args.name {
+        ctx.name_runner(name)?;
+    }
+    let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;
+    if let (Some(run_id), Some((in_use, limit))) = (args.run_id, report.limit_reached) {
+        let message = format!("run {run_id} is not processed: {in_use} runner slots are in use, the limit is {limit}");
+        let hint = "try again later; `taskqueue runners` lists what they work on";
+        return Err(CliError::runner_limit_reached(message).with_hint(hint).into());
+    }
+    if out.is_json() {
+        out.json(&report)?;
+    }
+    warn_of_spool(&report, out);
+    warn_of_hook(&report, out);
+    out.say_verbose(&report_words(&report));
+    Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
+}

@@ -1,0 +1,98 @@
+//! `taskqueue resolve`: how a claimant ends a run.
+
+use anyhow::bail;
+use clap::Args;
+
+use super::attempt_options::meta_option;
+use super::heartbeat::HeldArgs;
+use super::queue::read_data;
+use super::task_options::duration_option;
+use crate::error::{CliError, DONE};
+use crate::output::Out;
+use crate::session::Session;
+use taskqueue_domain::backoff::possible_delay_secs;
+use taskqueue_domain::ending::ReportedError;
+use taskqueue_domain::json::check_storable;
+use taskqueue_domain::meta::Meta;
+use taskqueue_engine::claimants::{Held, Resolution, resolve_with};
+
+/// End a run you claimed, with results or with an error
+///
+/// Exit status 1 when the run is not yours any more; the result is then only kept as an event. The same once more is no
+/// error: the answer may have been lost.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "taskqueue resolve RUN --token TOKEN [--results RESULTS]\n       taskqueue resolve RUN --token TOKEN --error CODE [--message TEXT] [--no-retry | --delay DURATION]",
+    after_help = "Examples:\n  taskqueue resolve 7 --token \"$token\" --results '{\"sent\":3}'\n  taskqueue resolve 7 --token \"$token\" --error smtp:451 --delay 5m"
+)]
+pub(crate) struct ResolveArgs {
+    #[command(flatten)]
+    held: HeldArgs,
+    /// It succeeded, with these results: JSON text, `-` for standard input, or `@FILE`
+    #[arg(long, value_name = "RESULTS", conflicts_with = "error", allow_hyphen_values = true)]
+    results: Option<String>,
+    /// It failed, with this code
+    #[arg(long, value_name = "CODE")]
+    error: Option<String>,
+    /// What went wrong, for people
+    #[arg(long, value_name = "TEXT", requires = "error")]
+    message: Option<String>,
+    /// Another attempt would fail the same way
+    #[arg(long, requires = "error")]
+    no_retry: bool,
+    /// The next attempt comes after this time, whatever the backoff says: 30s, 5m
+    #[arg(long, value_name = "DURATION", requires = "error", conflicts_with = "no_retry")]
+    delay: Option<String>,
+    /// Add this to the metadata of its task, however it ended; KEY= takes one away; may be given more than once
+    #[arg(long, value_name = "KEY=VALUE")]
+    meta: Vec<String>,
+}
+
+pub(crate) fn run(session: Session, args: &ResolveArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let delay = duration_option("--delay", args.delay.as_deref())?;
+    let resolution = match &args.error {
+        Some(code) if code.trim().is_empty() => bail!(CliError::usage("--error: the code is empty")),
+        Some(code) => Resolution::Error(ReportedError {
+            code: code.clone(),
+            message: args.message.clone().unwrap_or_default(),
+            retry: Some(!args.no_retry),
+            delay_secs: delay.map(|delay| i64::try_from(delay.as_secs()).unwrap_or(i64::MAX)).map(possible_delay_secs),
+        }),
+        None => Resolution::Success(args.results.as_deref().map(results).transpose()?),
+    };
+    let meta = meta_option(&args.meta)?;
+    let held = args.held.held("resolve")?;
+    end_with(session, &held, &resolution, Some(&meta).filter(|meta| !meta.is_empty()), out)
+}
+
+fn results(argument: &str) -> Result<String, CliError> {
+    let text = read_data(argument)?;
+    check_storable(&text).map_err(|what| CliError::usage(format!("the result {what}")))?;
+    Ok(text.trim_end().to_owned())
+}
+
+pub(super) fn end(session: Session, held: &Held, resolution: &Resolution, out: &mut Out) -> anyhow::Result<u8> {
+    end_with(session, held, resolution, None, out)
+}
+
+fn end_with(
+    session: Session,
+    held: &Held,
+    resolution: &Resolution,
+    meta: Option<&Meta>,
+    out: &mut Out,
+) -> anyhow::Result<u8> {
+    let mut ctx = session.open()?;
+    let resolved = resolve_with(&mut ctx, held, resolution, meta)?;
+    if let Some(problem) = &ctx.hook_problem {
+        out.warn(problem);
+    }
+    if out.is_json() {
+        out.json(&resolved)?;
+    } else if resolved.was_recorded_before {
+        out.say(&format!("run {} was recorded as {} before", resolved.run_id, resolved.status));
+    } else {
+        out.say_verbose(&format!("run {} of task {}: {}", resolved.run_id, resolved.task_id, resolved.status));
+    }
+    Ok(DONE)
+}

@@ -1,0 +1,62 @@
+//! `taskqueue retry`
+
+use clap::Args;
+
+use super::queue::read_data;
+use super::reason::ReasonArgs;
+use super::selected::{self, BulkVerb, SelectedArgs};
+use crate::output::Out;
+use crate::session::Session;
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::limits::Rate;
+use taskqueue_engine::Context;
+use taskqueue_engine::retry::{RETRYABLE, check_data, preview_retry, retry_at_rate};
+use taskqueue_engine::selected::OnAnswer;
+
+/// Retry failed, exhausted or quarantined tasks
+///
+/// They have all their retries again. A task that failed and waits for its next attempt is due at once. Failures and
+/// crashes are counted from zero.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue retry 4711\n  taskqueue failures\n  taskqueue retry class=mail.send error=exit:75 --sample 5\n  taskqueue retry class=mail.send error=exit:75 --rate 10/1m --yes\n  taskqueue retry 4711 --data @mended.json"
+)]
+pub(crate) struct RetryArgs {
+    #[command(flatten)]
+    selected: SelectedArgs,
+    /// With other data: JSON text, `-` for standard input, or `@FILE`; what it had is kept in its events
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    data: Option<String>,
+    /// Only the N oldest of them, to see whether it works now
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    sample: Option<u32>,
+    /// One after the other: so many of those that are selected become due in that time: 10/1m
+    #[arg(long, value_name = "N/TIME")]
+    rate: Option<Rate>,
+    #[command(flatten)]
+    reason: ReasonArgs,
+}
+
+pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let data = args.data.as_deref().map(read_data).transpose()?;
+    let check = |ctx: &mut Context, ids: &[TaskId]| data.as_deref().map_or(Ok(()), |data| check_data(ctx, ids, data));
+    let retry = |ctx: &mut Context, ids: &[TaskId], hear: OnAnswer<'_>| {
+        check(ctx, ids)?;
+        retry_at_rate(ctx, ids, args.rate, data.as_deref(), hear)
+    };
+    let mut ctx = session.open()?;
+    let mut verb = BulkVerb {
+        name: "retry",
+        done: "tried again",
+        statuses: RETRYABLE.to_vec(),
+        take: args.sample.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
+        widen: None,
+        may_be_nothing: false,
+        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| retry(ctx, ids, hear)),
+        preview: &mut |ctx, ids, hear| {
+            check(ctx, ids)?;
+            preview_retry(ctx, ids, hear)
+        },
+    };
+    selected::run(&mut ctx, &args.selected, &mut verb, out)
+}

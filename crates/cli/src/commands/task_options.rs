@@ -1,0 +1,106 @@
+//! The options that `queue` and `exec` share: when and how a task is processed.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::attempt_options::AttemptOptions;
+use crate::error::CliError;
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::new_task::TaskRequest;
+use taskqueue_domain::retention::parse_keep;
+use taskqueue_domain::unique::OnConflict;
+use taskqueue_domain::when;
+use taskqueue_engine::{Context, queue};
+
+/// When and how a task is processed.
+#[derive(Debug, Args)]
+pub(crate) struct TaskOptions {
+    #[command(flatten)]
+    attempts: AttemptOptions,
+    /// Run it once these tasks have succeeded; may be given more than once, or with several ids
+    #[arg(long, value_name = "TASK", value_delimiter = ',')]
+    after: Vec<TaskId>,
+    /// Of the live tasks of its class only one has this key
+    #[arg(long, value_name = "KEY")]
+    unique: Option<String>,
+    /// If another one has it: return that one, replace what it is to do, or fail [default: return]
+    #[arg(long, value_name = "WHAT", requires = "unique")]
+    on_conflict: Option<OnConflict>,
+    /// The key stays taken for this time, even if the task ends before: 10m, 1d
+    #[arg(long, value_name = "DURATION", requires = "unique")]
+    unique_for: Option<String>,
+    /// Of the tasks with this key, of whatever class, only one is processed at once; `limits` says how many instead
+    #[arg(long, value_name = "KEY")]
+    limit_key: Option<String>,
+    /// What it belongs to, such as an account: `claim --tag` takes only tasks with one tag, tag=TAG selects them
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
+    /// Process it again and again: a cron expression like "0 3 * * *" (03:00 every day) or @daily
+    #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
+    every: Option<String>,
+    /// The time zone of --every, like Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "ZONE", requires = "every")]
+    tz: Option<String>,
+    /// What becomes of planned times that passed while nothing ran: none, latest, all [default: latest]
+    #[arg(long, value_name = "WHICH", requires = "every")]
+    catch_up: Option<String>,
+    /// Who queues it [default: your login name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) by: Option<String>,
+    /// Process it in this very process, as a runner under all rules, and exit as the handler did
+    #[arg(long, conflicts_with_all = ["wait", "at", "delay", "after"])]
+    pub(crate) run: bool,
+    /// Wait until it has succeeded or is exhausted, whoever runs it, and exit as the handler did
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+impl TaskOptions {
+    /// Whether an option was given that a batch takes from its lines.
+    pub(crate) fn has_task_option(&self) -> bool {
+        self.attempts.is_given()
+            || !self.after.is_empty()
+            || self.unique.is_some()
+            || self.limit_key.is_some()
+            || self.tag.is_some()
+            || self.every.is_some()
+            || self.run
+            || self.wait
+    }
+
+    /// The request, with times resolved from the database's clock in the zone of the person at the keyboard.
+    pub(crate) fn request(&self, ctx: &mut Context, class: &str, data: Option<String>) -> anyhow::Result<TaskRequest> {
+        let scheduled_on = self.attempts.scheduled_on(ctx)?;
+        let (keep_secs, keep_results_secs) = self.attempts.keeping(parse_keep)?;
+        let unique_for_secs = self.unique_for.as_deref().map(|text| queue::whole_secs("unique-for", text)).transpose();
+        Ok(TaskRequest {
+            class: class.to_owned(),
+            data,
+            scheduled_on,
+            max_retries: self.attempts.max_retries,
+            timeout_secs: self.attempts.timeout(queue::timeout_secs)?,
+            priority: self.attempts.priority,
+            backoff: self.attempts.backoff.clone(),
+            after: self.after.clone(),
+            unique: self.unique.clone(),
+            on_conflict: self.on_conflict,
+            unique_for_secs: unique_for_secs.map_err(|message| CliError::usage(format!("--unique-for: {message}")))?,
+            limit_key: self.limit_key.clone(),
+            tag: self.tag.clone(),
+            parent_id: None,
+            keep_secs,
+            keep_results_secs,
+            meta: self.attempts.meta()?,
+            every: self.every.clone(),
+            time_zone: self.tz.clone(),
+            catch_up: self.catch_up.clone(),
+            queued_by: self.by.clone().unwrap_or_else(|| ctx.me.user.clone()),
+        })
+    }
+}
+
+/// The duration of an option.
+pub(crate) fn duration_option(name: &str, text: Option<&str>) -> Result<Option<Duration>, CliError> {
+    text.map(when::parse_duration).transpose().map_err(|message| CliError::usage(format!("{name}: {message}")))
+}

@@ -1,0 +1,80 @@
+//! `taskqueue tick`
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::create_runs::{say_report, warn_of_report};
+use super::final_failures::failure_printer;
+use super::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
+use super::standstill::{standstill_remedy, standstill_words};
+use super::task_options::duration_option;
+use crate::error::{DONE, INTERRUPTED};
+use crate::output::Out;
+use crate::output::log::LogFormat;
+use crate::session::Session;
+use taskqueue_engine::StopSignals;
+use taskqueue_engine::process_run::ProcessOptions;
+use taskqueue_engine::tick::tick;
+
+/// Create the due runs and process them: for one line of crontab
+///
+/// `* * * * * taskqueue tick` is all it takes. It ends when nothing is left, or after --max-time. Silent when there was
+/// nothing to do; safe to overlap. A warning where tasks are due and a pause keeps it from all of them. Prints each task that will
+/// not be retried once, as a warning, unless a host has `[notify]`.
+#[derive(Debug, Args)]
+pub(crate) struct TickArgs {
+    /// Process at most N runs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_runs: Option<u64>,
+    /// Start no run after this time
+    #[arg(long, value_name = "DURATION", default_value = "55s")]
+    max_time: String,
+    /// By which name `runners` shows it and `pause`, `drain` and `stop` find it [default: host and process number]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// How standard error is written; in the journal, its lines have fields
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+}
+
+pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::Result<u8> {
+    out.begin_log(args.log_format)?;
+    let max_time: Option<Duration> = duration_option("--max-time", Some(&args.max_time))?;
+    let stop_wait = session.config.stop_wait;
+    let options = ProcessOptions {
+        drain: true,
+        max_runs: args.max_runs,
+        max_time,
+        stop_wait,
+        enters_group: true,
+        ..ProcessOptions::default()
+    };
+    let stop = StopSignals::install()?;
+    session.end_statements_on(&stop, stop_wait);
+    let mut ctx = match session.stopped_by(&stop, out).open_or_make() {
+        Err(_) if stop.is_stopping() => return Ok(INTERRUPTED),
+        opened => opened?,
+    };
+    ctx.print_failures_with(failure_printer(out));
+    if let Some(name) = &args.name {
+        ctx.name_runner(name)?;
+    }
+    let report = tick(&mut ctx, &options, &stop, &mut Narrator { out })?;
+    if out.is_json() {
+        out.json(&report)?;
+    }
+    if out.is_verbose() {
+        say_report(&report.created, out);
+    } else {
+        warn_of_report(&report.created, out);
+    }
+    for standstill in &report.standstills {
+        let (words, remedy) = (standstill_words(standstill, ctx.now()?), standstill_remedy(standstill));
+        out.warn(&format!("{words}; try {remedy}"));
+    }
+    warn_of_spool(&report.processed, out);
+    warn_of_hook(&report.processed, out);
+    out.say_verbose(&report_words(&report.processed));
+    Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
+}

@@ -1,0 +1,178 @@
+//! The reasons for which tasks are where they are, in words, and what helps.
+
+use chrono::{DateTime, Utc};
+
+use super::links::waits_for;
+use super::pauses::{pause_words, resume_command};
+use crate::output::human::{count, plural, relative, shell_word};
+use taskqueue_domain::error_words::error_words;
+use taskqueue_domain::records::{Run, Task};
+use taskqueue_engine::failures::GivenUp;
+use taskqueue_engine::status::{Counted, Reason};
+
+/// The reason column: empty where the status says it all.
+pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
+    match reason {
+        Reason::Running { process_id, host, claimant, deadline } => {
+            let who = holder(claimant.as_deref(), *process_id, host);
+            let end = run.filter(|run| run.cancel_requested_on.is_some());
+            let end = end.map(|run| format!("is to end: {}", run.cancel_reason));
+            let message = end.or_else(|| run.map(|run| run.progress_message.clone()));
+            let message = message.filter(|message| !message.is_empty());
+            let words = message.map_or_else(|| who.clone(), |message| format!("{who}: {message}"));
+            deadline.map_or_else(|| words.clone(), |on| format!("{words}; {}", deadline_words(on, now)))
+        }
+        Reason::Lost { message, .. } => format!("{message}; the next create-runs takes its run back"),
+        Reason::WaitsForRunner => "waits for a runner".to_owned(),
+        Reason::NoRunner => "waits for a runner; none lives".to_owned(),
+        Reason::NoRunnerForClass { runners } => {
+            format!("waits for a runner; {} and none for its class", live(*runners))
+        }
+        Reason::RunnerLimitReached { in_use, limit } => {
+            format!("waits for a runner; {in_use} runner slots are in use, the limit is {limit}")
+        }
+        Reason::RunnersPaused { pause } => pause_words(pause, now),
+        Reason::RunnersBusy { slots, before } => {
+            let behind = if before.count > 0 { format!(", and {} before it", runs(*before)) } else { String::new() };
+            format!("waits; {} for its class, at work on others{behind}", plural(*slots, "runner slot"))
+        }
+        Reason::WaitsItsTurn { before } => format!("waits its turn: {} before it", runs(*before)),
+        Reason::NoHandlerHere => "waits; its class has no handler on this host; a claimant can take it".to_owned(),
+        Reason::WaitsForClaimant { rejected_by } => waits_for_claimant(rejected_by),
+        Reason::ClassHeld { why, until } => format!("class held here, next try {}: {why}", relative(*until, now)),
+        Reason::Paused { pause } => pause_words(pause, now),
+        Reason::ClassIsFull { max_running } => format!("waits; its class has {max_running} running, its limit"),
+        Reason::RateReached { rate, next_on } => {
+            format!("waits; its class has reached its rate of {rate}, next start {}", relative(*next_on, now))
+        }
+        Reason::KeyIsFull { key, max_running, running } => {
+            format!("waits; {max_running} with the key {key} at once, {running} running and others before it")
+        }
+        Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
+        Reason::NotYet { after_error: Some(error), .. } if error.is_empty() => "retry".to_owned(),
+        Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
+        Reason::NotYet { after_error: None, .. } => String::new(),
+        Reason::WaitsForDependencies { count, on } => waits_for(*count, on),
+        Reason::NotPlanned { problem: Some(problem) } => format!("never planned: {problem}"),
+        Reason::NotPlanned { problem: None } => "waits for create-runs to plan it".to_owned(),
+        Reason::SchedulePaused => "its schedule is paused".to_owned(),
+        Reason::Quarantined { crashes, error } => {
+            let word = if *crashes == 1 { "crash" } else { "crashes" };
+            error_words(&format!("quarantined after {crashes} {word}"), error)
+        }
+        Reason::Unreadable { column, found } => format!("set aside: the column {column} cannot be read: {found}"),
+        Reason::Exhausted { error, no_retry_rule: Some(rule), .. } => {
+            format!("{} [{rule}]", error_words("not retried", error))
+        }
+        Reason::Exhausted { error, no_retry_rule: None, .. } => error_words("no retry left", error),
+        Reason::Done => String::new(),
+        Reason::Cancelled => "will not run".to_owned(),
+        Reason::UnknownStatus => "left alone: a newer version wrote this status".to_owned(),
+    }
+}
+
+/// When a claim ends unless it is renewed.
+pub(super) fn deadline_words(deadline: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    format!("deadline {}", relative(deadline, now))
+}
+
+/// Names as many claimants as fit in a line.
+fn waits_for_claimant(rejected_by: &[String]) -> String {
+    const NAMED: usize = 3;
+    match rejected_by {
+        [] => "waits for a claimant".to_owned(),
+        names if names.len() <= NAMED => format!("waits for another claimant; rejected by {}", names.join(", ")),
+        names => {
+            let first = names[..NAMED].join(", ");
+            format!("waits for another claimant; rejected by {first} and {} more", names.len() - NAMED)
+        }
+    }
+}
+
+/// Who works for a run, and where.
+pub(super) fn holder(claimant: Option<&str>, process_id: Option<i64>, host: &str) -> String {
+    let who = match (claimant, process_id) {
+        (Some(claimant), Some(pid)) => format!("claimant {claimant} (process {pid})"),
+        (Some(claimant), None) => format!("claimant {claimant}"),
+        (None, Some(pid)) => format!("process {pid}"),
+        (None, None) => return host.to_owned(),
+    };
+    // A claimant that speaks SQL need not say where it is.
+    if host.is_empty() { who } else { format!("{who} on {host}") }
+}
+
+fn live(runners: usize) -> String {
+    if runners == 1 { "1 lives,".to_owned() } else { format!("{runners} live,") }
+}
+
+fn runs(number: Counted) -> String {
+    if number.count == 1 && !number.or_more { "1 run is".to_owned() } else { format!("{} runs are", count(number)) }
+}
+
+/// Why a failed task is not retried, in a few words.
+pub(crate) const fn given_up_words(why: Option<GivenUp>) -> &'static str {
+    match why {
+        None => "retry follows",
+        Some(GivenUp::NoRetryLeft) => "no retry left",
+        Some(GivenUp::NotRetryable) => "not retried",
+        Some(GivenUp::Quarantined) => "quarantined",
+    }
+}
+
+/// Failed attempts of this task since its last success: fewer than FailedRetries where an attempt ruled out a retry.
+pub(super) const fn failed_attempts(task: &Task, reason: &Reason) -> i32 {
+    match reason {
+        Reason::Exhausted { failed_attempts, .. } => *failed_attempts,
+        _ => task.failed_retries,
+    }
+}
+
+/// The reason as a sentence of its own.
+pub(super) fn sentence(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
+    match reason {
+        Reason::Running { .. } => format!("it runs: {}", note(reason, run, now)),
+        Reason::NotYet { after_error: None, on } => format!("its time comes {}", relative(*on, now)),
+        Reason::NotYet { after_error: Some(error), on } => {
+            let after = if error.is_empty() { String::new() } else { format!(", after {error}") };
+            format!("it is tried again {}{after}", relative(*on, now))
+        }
+        Reason::Done => "it has succeeded".to_owned(),
+        Reason::Cancelled => "it was cancelled".to_owned(),
+        _ => note(reason, run, now),
+    }
+}
+
+/// A command that helps, or shows more; none where nothing can be done from here.
+pub(super) fn remedy(reason: &Reason, task: &Task) -> Option<String> {
+    let (id, class) = (task.id, shell_word(task.class.as_str()));
+    Some(match reason {
+        Reason::Running { .. } => format!("taskqueue status {id}"),
+        Reason::Lost { .. } | Reason::WaitsForCreateRuns | Reason::NotPlanned { problem: None } => {
+            "taskqueue create-runs".to_owned()
+        }
+        Reason::WaitsForRunner | Reason::NoRunner | Reason::WaitsItsTurn { .. } => "taskqueue process-run".to_owned(),
+        Reason::NoRunnerForClass { .. } => format!("taskqueue work --class {class}"),
+        Reason::RunnerLimitReached { .. } | Reason::RunnersBusy { .. } => "taskqueue runners".to_owned(),
+        Reason::Paused { pause } | Reason::RunnersPaused { pause } => resume_command(&pause.scope),
+        Reason::NoHandlerHere => "taskqueue classes".to_owned(),
+        Reason::WaitsForClaimant { .. } => format!("taskqueue claim --claimant NAME --task {id}"),
+        Reason::ClassHeld { .. } => format!("taskqueue classes release {class}"),
+        Reason::ClassIsFull { .. } => {
+            format!("taskqueue status {} status=processing", shell_word(&format!("class={}", task.class)))
+        }
+        Reason::RateReached { .. } | Reason::KeyIsFull { .. } => "taskqueue limits".to_owned(),
+        Reason::NotYet { after_error: None, .. } => format!("taskqueue edit {id} --in 0s"),
+        Reason::Unreadable { .. } => format!("taskqueue show {id}"),
+        Reason::NotYet { after_error: Some(_), .. } | Reason::Quarantined { .. } | Reason::Exhausted { .. } => {
+            format!("taskqueue retry {id}")
+        }
+        Reason::WaitsForDependencies { on, .. } => {
+            let blocking = on.iter().find(|task| task.is_settled).or(on.first())?;
+            format!("taskqueue explain {}", blocking.id)
+        }
+        Reason::NotPlanned { problem: Some(_) } => format!("taskqueue schedule edit {id} --every CRON"),
+        Reason::SchedulePaused => format!("taskqueue schedule resume {id}"),
+        Reason::Done | Reason::Cancelled => format!("taskqueue requeue {id}"),
+        Reason::UnknownStatus => return None,
+    })
+}

@@ -1,0 +1,126 @@
+//! What the service manager is told of a worker, where one has started it and listens (systemd: `Type=notify`).
+
+use taskqueue_engine::process_run::ProcessReport;
+use taskqueue_engine::{EngineError, StopSignals, Supervisor};
+
+/// Until there is more to say.
+const WORKING: &str = "working";
+
+/// Nobody is told where nobody listens.
+pub(super) struct Service {
+    supervisor: Option<Supervisor>,
+    told_to_stop: Box<dyn Fn() -> bool + Send>,
+    is_ready: bool,
+    is_stopping: bool,
+    doing: String,
+    /// Why the database cannot be reached, while it cannot.
+    away: Option<String>,
+    /// Why the configuration that was read last was not taken.
+    not_taken: Option<String>,
+}
+
+impl Service {
+    pub(super) fn new(supervisor: Option<Supervisor>, stop: &StopSignals) -> Self {
+        let count = stop.counter().ok();
+        Self {
+            supervisor,
+            told_to_stop: Box::new(move || count.as_ref().is_some_and(|count| count() > 0)),
+            is_ready: false,
+            is_stopping: false,
+            doing: WORKING.to_owned(),
+            away: None,
+            not_taken: None,
+        }
+    }
+
+    /// It has its slots. Ready is said once: whoever comes back after the loss of its database was so all the time.
+    pub(super) fn registered(&mut self) {
+        self.away = None;
+        if let Some(supervisor) = self.supervisor.as_ref().filter(|_| !self.is_ready) {
+            self.is_ready = true;
+            WORKING.clone_into(&mut self.doing);
+            supervisor.ready(&self.status());
+        }
+    }
+
+    pub(super) fn lost_database(&mut self, problem: &EngineError) {
+        self.away = Some(problem.to_string());
+    }
+
+    pub(super) fn found_database(&mut self) {
+        self.away = None;
+    }
+
+    /// Called by what must not hang.
+    pub(super) fn looked(&mut self, report: &ProcessReport, working: usize) {
+        let Some(supervisor) = &self.supervisor else { return };
+        supervisor.beat();
+        self.doing = match report.limit_reached {
+            Some((in_use, limit)) => format!("waiting for slots: {in_use} of {limit} in use"),
+            None => format!("{} executed, {} failed, {working} in progress", report.processed, report.failed),
+        };
+        supervisor.status(&self.status());
+        // An operator's order is no reason: it can be taken back.
+        if (self.told_to_stop)() {
+            self.stopping();
+        }
+    }
+
+    fn status(&self) -> String {
+        let away = self.away.as_ref().map(|problem| format!("database away: {problem}"));
+        let not_taken = self.not_taken.as_ref().map(|problem| format!("the configuration was not taken: {problem}"));
+        let parts: Vec<String> = away.or_else(|| Some(self.doing.clone())).into_iter().chain(not_taken).collect();
+        parts.join("; ")
+    }
+
+    pub(super) fn reloading(&self) {
+        if let Some(supervisor) = self.supervisor.as_ref().filter(|_| self.is_ready) {
+            supervisor.reloading();
+        }
+    }
+
+    /// It goes on, with the new configuration, or for this reason with the old one.
+    pub(super) fn reloaded(&mut self, not_taken: Option<String>) {
+        self.not_taken = not_taken;
+        if let Some(supervisor) = self.supervisor.as_ref().filter(|_| self.is_ready) {
+            supervisor.ready(&self.status());
+        }
+    }
+
+    /// Once.
+    pub(super) fn stopping(&mut self) {
+        if let Some(supervisor) = self.supervisor.as_ref().filter(|_| !self.is_stopping) {
+            self.is_stopping = true;
+            supervisor.stopping();
+        }
+    }
+
+    /// What says that it does not hang while it waits for the database.
+    pub(super) fn pulse(&self) -> Box<dyn Fn() + Send> {
+        match self.supervisor.clone() {
+            Some(supervisor) => Box::new(move || supervisor.beat()),
+            None => Box::new(|| {}),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_says_first_what_keeps_a_worker_from_its_work() {
+        let (stop, _handle) = StopSignals::by_hand().unwrap();
+        let mut service = Service::new(None, &stop);
+        assert_eq!(service.status(), "working");
+        service.lost_database(&EngineError::RunnerOver);
+        let away = "database away: this runner has lost its slots: its lease could not be renewed in time";
+        assert_eq!(service.status(), away);
+        service.reloaded(Some("line 3".to_owned()));
+        assert_eq!(service.status(), format!("{away}; the configuration was not taken: line 3"));
+        service.found_database();
+        service.reloaded(None);
+        assert_eq!(service.status(), "working");
+    }
+}

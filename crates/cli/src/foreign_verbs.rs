@@ -1,0 +1,63 @@
+//! What other queues call our verbs, for whoever types it out of habit: an error that names ours. None of these words works.
+
+use clap::Error;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
+
+const FOREIGN: &[(&str, &str)] = &[
+    ("add", "queue"),
+    ("delete", "cancel"),
+    ("enqueue", "queue"),
+    ("info", "show"),
+    ("jobs", "status"),
+    ("kill", "cancel"),
+    ("list", "status"),
+    ("log", "logs"),
+    ("ls", "status"),
+    ("ps", "status"),
+    ("purge", "prune"),
+    ("push", "queue"),
+    ("remove", "cancel"),
+    ("restart", "retry"),
+    ("rm", "cancel"),
+    ("run", "work"),
+    ("start", "work"),
+    ("submit", "queue"),
+    ("tail", "logs"),
+    ("worker", "work"),
+    ("workers", "runners"),
+];
+
+/// The same error, with our word where it is about such a verb.
+pub(super) fn with_our_word(mut error: Error) -> Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let Some((_, ours)) = FOREIGN.iter().find(|(foreign, _)| foreign == word) else { return error };
+    let tip = StyledStr::from(format!("the verb for it is '{ours}'"));
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn every_foreign_word_leads_to_a_verb_and_is_none() {
+        let command = crate::Cli::command();
+        for (foreign, ours) in FOREIGN {
+            assert!(command.find_subcommand(ours).is_some_and(|verb| !verb.is_hide_set()), "{ours}");
+            assert!(command.find_subcommand(foreign).is_none(), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_verb_is_told_ours_and_no_similar_one() {
+        let error = crate::Cli::command().try_get_matches_from(["taskqueue", "list"]).unwrap_err();
+        let text = with_our_word(error).to_string();
+        assert!(text.contains("  tip: the verb for it is 'status'\n"), "{text}");
+        assert_eq!(text.matches("tip:").count(), 1, "{text}");
+    }
+}

@@ -1,0 +1,90 @@
+//! What is read from files and addresses: the configuration, what waits in the spool, where the database is.
+
+use std::path::Path;
+
+use super::text;
+use taskqueue_engine::config::file::from_text;
+use taskqueue_engine::outcomes::Outcome;
+use taskqueue_host::spool::{records_of, whole_lines};
+use taskqueue_store::DatabaseUrl;
+
+/// The configuration. What is accepted can be executed, and what is refused is refused in one line.
+pub fn config(input: &[u8]) {
+    match from_text(Path::new("taskqueue.toml"), text(input)) {
+        Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
+        Ok(config) => {
+            for class in config.classes.by_name() {
+                assert!(class.argv.first().is_some_and(|program| program.starts_with('/')));
+                assert!(class.timeout.is_none_or(|timeout| timeout.as_secs() >= 1));
+                if let Ok(name) = class.name.parse() {
+                    let found = config.classes.find(&name).map(|found| &found.name);
+                    assert_eq!(found, Some(&class.name), "a name finds its own class");
+                }
+            }
+        }
+    }
+}
+
+/// Addresses. Nothing that is a password in them is ever shown, whatever stands around it: the two parts of the input
+/// become the user and what follows the host.
+pub fn database_url(input: &[u8]) {
+    const SECRET: &str = "s3cr3t";
+    let text = text(input);
+    shown(text);
+    let (user, rest) = text.split_once('\0').unwrap_or(("u", text));
+    let user: String = user.chars().filter(|c| c.is_alphanumeric()).collect();
+    let name: String = rest.chars().filter(|c| c.is_alphanumeric()).collect();
+    if [rest, &user, &name].iter().any(|part| part.contains(SECRET)) {
+        return;
+    }
+    for scheme in ["postgres", "mysql", "mariadb"] {
+        let address = format!("{scheme}://{user}:{SECRET}@host/{rest}");
+        assert!(!shown(&address).contains(SECRET), "{}", shown(&address));
+        if let Ok(url) = DatabaseUrl::parse(&address) {
+            let message = url.without_secrets(&format!("cannot connect to {address} with {SECRET}"));
+            assert!(!message.contains(SECRET), "{message}");
+        }
+    }
+    for address in [
+        format!("postgres://{user}@host/d?{name}=1&password={SECRET}"),
+        format!("postgres://{user}@host/{rest}?password={SECRET}"),
+        format!("postgres://{user}:{name}@{SECRET}@host/{rest}"),
+    ] {
+        // A path that has a ? of its own makes what follows the value of another name.
+        if !rest.contains('?') {
+            assert!(!shown(&address).contains(SECRET), "{}", shown(&address));
+        }
+    }
+}
+
+/// All that is ever shown of an address, or why it is none.
+fn shown(address: &str) -> String {
+    match DatabaseUrl::parse(address) {
+        Ok(url) => format!("{url} {url:?}"),
+        Err(error) => format!("{error} {error:?}"),
+    }
+}
+
+/// The file of a spool. Wherever its writer died, what it had written to the end is there, and nothing else.
+pub fn spool(input: &[u8]) {
+    let whole = records_of(whole_lines(input));
+    let cut = records_of(whole_lines(&input[..input.len() / 2]));
+    assert!(cut.len() <= whole.len());
+    assert_eq!(cut, whole[..cut.len()]);
+    assert!(whole.iter().all(|record| !record.contains('\n')));
+    let mut longer = whole_lines(input).to_vec();
+    longer.extend_from_slice(b"{\"next\":1}\nhalf");
+    let mut expected = whole;
+    expected.push("{\"next\":1}".to_owned());
+    assert_eq!(records_of(whole_lines(&longer)), expected);
+    expected.iter().for_each(|record| outcome(record.as_bytes()));
+}
+
+/// An outcome that waits for the database: what is written again is what was read.
+pub fn outcome(input: &[u8]) {
+    let Ok(outcome) = serde_json::from_str::<Outcome>(text(input)) else { return };
+    let written = serde_json::to_string(&outcome).expect("JSON");
+    assert!(!written.contains('\n'), "a record is a line");
+    let again: Outcome = serde_json::from_str(&written).expect("what we wrote");
+    assert_eq!(serde_json::to_string(&again).expect("JSON"), written);
+}

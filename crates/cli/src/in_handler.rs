@@ -1,0 +1,122 @@
+//! Commands inside a handler. Its runner executes those that concern the queue, with the store of the run and without a password
+//! for the handler; here the command line is sent, and there it is checked.
+
+use std::ffi::OsString;
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+use super::GlobalArgs;
+use super::error::CliError;
+use super::session::names_store;
+use taskqueue_engine::config::{Environment, HandlerEnvironment};
+use taskqueue_engine::own_queue::{CommandAnswer, request_command};
+
+/// The commands that a runner executes for a handler, with the arguments that they may have: all others are refused. None of them
+/// opens a file, a network connection or another store.
+const SERVED: [(&str, &[&[&str]]); 7] = [
+    (
+        "queue",
+        &[
+            &ATTEMPT,
+            &["class", "data", "batch", "any_class", "after", "wait"],
+            &UNIQUE,
+            &["limit_key", "tag"],
+            &SCHEDULE,
+        ],
+    ),
+    ("status", &[&["selection", "full"]]),
+    ("wait", &[&["selection", "any", "timeout"]]),
+    ("events", &[&["task", "run", "kind", "since", "limit", "follow"]]),
+    ("cancel", &[&CHANGE]),
+    ("message", &[&["first", "second", "task", "keep"]]),
+    ("edit", &[&CHANGE, &ATTEMPT, &["data", "if_updated_on"]]),
+];
+/// When and how often a task is attempted.
+const ATTEMPT: [&str; 9] =
+    ["at", "delay", "max_retries", "timeout", "priority", "backoff", "keep", "keep_results", "meta"];
+const UNIQUE: [&str; 3] = ["unique", "on_conflict", "unique_for"];
+const SCHEDULE: [&str; 3] = ["every", "tz", "catch_up"];
+/// Of a command that changes the tasks of a selection.
+const CHANGE: [&str; 4] = ["selection", "yes", "dry_run", "reason"];
+/// What a command must be given, so that it is about a task.
+const NEEDED: [(&str, &str); 3] = [("status", "selection"), ("events", "task"), ("message", "task")];
+/// The arguments of every command that may be given.
+const GLOBAL: [&str; 3] = ["json", "verbose", "color"];
+
+/// Executes this command by the runner of the handler that called it, and returns its exit status. `None` where it is to be
+/// executed here: outside a handler, with a database that is named, or if it does not concern the queue.
+pub(super) fn execute_by_runner(
+    global: &GlobalArgs,
+    matches: &ArgMatches,
+    arguments: &[OsString],
+) -> anyhow::Result<Option<u8>> {
+    let HandlerEnvironment { socket: Some(socket), token: Some(token), on_behalf_of: None, .. } =
+        HandlerEnvironment::own()?
+    else {
+        return Ok(None);
+    };
+    let is_served = matches.subcommand().is_some_and(|(verb, of_command)| {
+        // A message to no task is a report, which the runner gets in another way.
+        let is_report = verb == "message" && !of_command.contains_id("task");
+        !is_report && SERVED.iter().any(|(served, _)| *served == verb)
+    });
+    if !is_served || names_store(global, &Environment::own()?) {
+        return Ok(None);
+    }
+    let arguments = arguments.iter().skip(1).map(|argument| argument.to_str().map(str::to_owned));
+    let arguments: Option<Vec<String>> = arguments.collect();
+    let arguments = arguments.ok_or_else(|| CliError::usage("an argument is not UTF-8"))?;
+    let answer = request_command(&socket, &token, &arguments).map_err(|error| {
+        CliError::unreachable(format!("the runner of this handler cannot be reached: {error}"))
+            .with_hint("long data goes through standard input: `taskqueue queue CLASS -`")
+    })?;
+    match answer {
+        CommandAnswer::Ended(code) => Ok(Some(code)),
+        CommandAnswer::Refused(reason) => Err(CliError::unreachable(reason).with_hint(NAME_IT).into()),
+        CommandAnswer::Lost => {
+            Err(CliError::unreachable("the runner of this handler ended before the command did").into())
+        }
+    }
+}
+
+const NAME_IT: &str = "name the store: --database URL, or TASKQUEUE_DATABASE_URL in env of the class";
+
+/// The arguments that were written, of the command and of all commands. Groups of arguments, which clap calls as their types, are
+/// left out.
+fn given(matches: &ArgMatches) -> impl Iterator<Item = &str> {
+    let of_command = matches.subcommand().map(|(_, matches)| matches);
+    [Some(matches), of_command].into_iter().flatten().flat_map(|matches| {
+        let is_written = |name: &&str| {
+            !name.starts_with(char::is_uppercase) && matches.value_source(name) == Some(ValueSource::CommandLine)
+        };
+        matches.ids().map(clap::Id::as_str).filter(is_written)
+    })
+}
+
+/// Checks a command line that a handler asked this process to execute: its command and arguments, and that it reads no file.
+pub(super) fn check(matches: &ArgMatches) -> Result<(), CliError> {
+    let Some((verb, of_command)) = matches.subcommand() else { return Ok(()) };
+    let Some((_, allowed)) = SERVED.iter().find(|(served, _)| *served == verb) else {
+        return Err(CliError::usage(format!("a handler cannot call `{verb}`")));
+    };
+    if let Some(name) = given(matches).find(|name| !allowed.concat().contains(name) && !GLOBAL.contains(name)) {
+        let name = name.replace('_', "-");
+        return Err(CliError::usage(format!("a handler cannot use --{name} with `{verb}`")));
+    }
+    if let Some((_, needed)) = NEEDED.iter().find(|(of, _)| *of == verb)
+        && !given(matches).any(|name| name == *needed)
+    {
+        return Err(CliError::usage(format!("a handler names the task of `{verb}`")).with_hint(format!(
+            "taskqueue {verb} {}\"$TASKQUEUE_TASK_ID\"",
+            if verb == "status" { "" } else { "--task " }
+        )));
+    }
+    let value = |name| of_command.try_get_raw(name).ok().flatten().and_then(|mut values| values.next());
+    let reads_file = value("data").is_some_and(|data| data.to_string_lossy().starts_with('@'));
+    if reads_file || value("batch").is_some_and(|path| path != "-") {
+        return Err(CliError::usage("the runner of a handler reads no files for it")
+            .with_hint("`-` is standard input: taskqueue queue CLASS - < FILE"));
+    }
+    Ok(())
+}

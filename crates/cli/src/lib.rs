@@ -1,0 +1,423 @@
+//! The command line: options in, reports out, an exit status. One file a verb in `commands`; only `output` prints. Uses
+//! the engine, never the store.
+
+#[macro_use]
+extern crate taskqueue_host;
+
+mod commands;
+mod completion;
+mod error;
+mod foreign_verbs;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod in_handler;
+mod manual;
+pub(crate) mod output;
+mod session;
+mod top;
+mod topics;
+mod verb_groups;
+mod verbs;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{ArgMatches, Args, CommandFactory as _, Parser};
+
+use self::commands::{
+    cancel, check, claim, classes, completions, create_runs, doctor, edit, events, exec, explain, failures, heartbeat,
+    init, limits, logs, man, metrics, migrate, pauses, process_run, prune, queue, release, report, requeue, resolve,
+    retry, runners, schedule, settings, show, status, tick, transfer, wait, work,
+};
+use self::completion::Question;
+use self::error::{CliError, DONE};
+use self::output::Out;
+use self::session::Session;
+use self::verbs::Command;
+use taskqueue_domain::nearest::nearest_names;
+use taskqueue_engine::config::HandlerEnvironment;
+use taskqueue_engine::handler::OverrunAction;
+use taskqueue_engine::handler::registry::HandlerRegistry;
+use taskqueue_engine::output_was_closed;
+use taskqueue_engine::own_queue::end_with_parent;
+
+/// Of this program in help and messages.
+const NAME: &str = "taskqueue";
+
+/// A durable task queue for the command line, cron and any language
+///
+/// A task (what others call a job) is a row in a database; a task class says which program handles it; cron, a systemd
+/// timer or a worker runs it; every attempt leaves a row behind.
+#[derive(Debug, Parser)]
+#[command(
+    name = NAME,
+    version,
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    infer_subcommands = false
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: GlobalArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options of every verb.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct GlobalArgs {
+    /// Where the tasks are: sqlite:///path, a path, postgres://user@host/db or mysql://user@host/db [env: TASKQUEUE_DATABASE_URL]
+    #[arg(long, global = true, value_name = "URL", value_hint = clap::ValueHint::AnyPath)]
+    database: Option<String>,
+    /// The configuration file [env: TASKQUEUE_CONFIG] [default: ~/.config/taskqueue/config.toml, /etc/taskqueue/config.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print JSON on standard output
+    #[arg(long, global = true)]
+    json: bool,
+    /// Say more on standard error
+    #[arg(short, long, global = true)]
+    verbose: bool,
+    /// When to use colour
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: output::ColorChoice,
+}
+
+/// The command line of this program, or of another one that adds task classes of its own.
+#[derive(Default)]
+pub struct App {
+    registry: HandlerRegistry,
+    name: Option<&'static str>,
+}
+
+impl App {
+    /// The plain command line.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Under another name in help and messages.
+    #[must_use]
+    pub fn named(mut self, name: &'static str) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// Adds a task class that a Rust type handles.
+    #[must_use]
+    pub fn class(
+        mut self,
+        name: impl Into<String>,
+        handler: impl taskqueue_engine::handler::TaskHandler + 'static,
+    ) -> Self {
+        self.registry.register(name, handler);
+        self
+    }
+
+    /// What happens when a handler does not end although it must: after its timeout, when the lease of its run is over, or when the
+    /// time to stop has passed. By default its thread is left behind.
+    #[must_use]
+    pub fn on_overrun(mut self, action: OverrunAction) -> Self {
+        self.registry.overrun.action = action;
+        self
+    }
+
+    /// How long a handler may go on after it is asked to end; 10 seconds by default. `kill_grace_secs` of the class in the
+    /// configuration counts before it.
+    #[must_use]
+    pub fn overrun_grace(mut self, time: Duration) -> Self {
+        self.registry.overrun.grace = time;
+        self
+    }
+
+    /// How many threads may be left behind before nothing more is claimed, 1 or more; by default as many as there are slots. `work` ends then with exit status 1, so that a
+    /// service manager starts it again; `process-run` and `tick` have one slot and end.
+    #[must_use]
+    pub fn max_left_behind(mut self, threads: usize) -> Self {
+        self.registry.overrun.most = Some(threads);
+        self
+    }
+
+    /// Reads the arguments of this process, carries the verb out and gives the exit status. Call it from `main`, on the
+    /// main thread: handlers die with the thread that started them.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        self.run_with(std::env::args_os())
+    }
+
+    fn command(&self) -> clap::Command {
+        let command = Cli::command().after_help(format!("`help TOPIC` explains: {}", topics::names()));
+        let command = verb_groups::grouped(command, output::help_width());
+        match self.name {
+            Some(name) => command.name(name).bin_name(name),
+            None => command,
+        }
+    }
+
+    fn run_with(self, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+        let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+        if let Some(question) = Question::of(&arguments) {
+            return print_answer(&question.answer(self.command(), self.registry.names().map(str::to_owned).collect()));
+        }
+        // `help VERB` is what many try first; as a verb of its own it would stand among those that do something.
+        if arguments.get(1).is_some_and(|verb| verb == "help") {
+            arguments.remove(1);
+            let command = self.command();
+            let word = arguments.get(1).map(|word| word.to_string_lossy()).filter(|word| !word.starts_with('-'));
+            if let Some(word) = word.filter(|word| command.find_subcommand(&**word).is_none()) {
+                return match topics::topic(&word) {
+                    Some(text) => print_topic(text),
+                    None => print_error(&no_page(&word, &command), &arguments),
+                };
+            }
+            arguments.push("--help".into());
+        }
+        let wants_json = wants_json(&arguments);
+        let parsed = verbs::parse(&arguments, self.name.unwrap_or(NAME), || self.command());
+        let (cli, matches) = match parsed.map_err(foreign_verbs::with_our_word) {
+            Ok(cli) => cli,
+            Err(error) if wants_json && error.use_stderr() => {
+                let tip = usage_tip(&error);
+                let error = CliError::usage(usage_words(&error));
+                let error = if let Some(tip) = tip { error.with_hint(tip) } else { error };
+                Out::new(true, false, output::ColorChoice::Never).error(&error);
+                return ExitCode::from(error.exit_code());
+            }
+            // clap knows what belongs on standard output (help) and what on standard error (usage), and its own status.
+            Err(error) => {
+                let code = u8::try_from(error.exit_code()).unwrap_or(2);
+                return ExitCode::from(
+                    print_help(&error).map_or_else(|problem| tell_problem(&problem, code), |()| code),
+                );
+            }
+        };
+        let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
+        hide_from_handlers();
+        // Before there are threads: it sees to it that the ends of handlers can be learnt.
+        let _ = taskqueue_engine::prepare_process();
+        taskqueue_engine::keep_sqlite_logs();
+        match execute(cli, &matches, &arguments, self, &mut out) {
+            Ok(code) => match out.lost() {
+                Some(error) => {
+                    out.error(&error);
+                    ExitCode::from(if code == DONE { error.exit_code() } else { code })
+                }
+                None => ExitCode::from(code),
+            },
+            Err(error) => {
+                let error = out.with_output_hint(CliError::from(error));
+                out.error(&error);
+                ExitCode::from(error.exit_code())
+            }
+        }
+    }
+}
+
+/// How long a command that a person waits for retries a connection that the server refuses for now.
+const CONNECT_WAIT_OF_PEOPLE: Duration = Duration::from_secs(10);
+/// How long the commands that cron starts do so.
+const CONNECT_WAIT_OF_CRON: Duration = Duration::from_secs(60);
+
+/// Handlers of our own user could read the password of the database in our environment. Inside a handler nothing is hidden:
+/// the environment is that of the handler, and its processes are found by the token in it.
+fn hide_from_handlers() {
+    if HandlerEnvironment::own().is_ok_and(|ours| ours.token.is_none()) {
+        // Where the kernel refuses, there is nobody else to hide it for us, and the work is worth more.
+        let _ = taskqueue_engine::hide_process();
+    }
+}
+
+/// Inside a handler, by its runner, if the command concerns the queue; otherwise here.
+fn execute(cli: Cli, matches: &ArgMatches, arguments: &[OsString], app: App, out: &mut Out) -> anyhow::Result<u8> {
+    if let Some(code) = in_handler::execute_by_runner(&cli.global, matches, arguments)? {
+        return Ok(code);
+    }
+    let HandlerEnvironment { on_behalf_of, runner_pid, .. } = HandlerEnvironment::own()?;
+    if on_behalf_of.is_some() {
+        in_handler::check(matches)?;
+    }
+    if let Some(runner) = runner_pid {
+        end_with_parent(&runner)?;
+    }
+    dispatch(cli.command, &cli.global, app, out)
+}
+
+fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> anyhow::Result<u8> {
+    // Three run inside a handler and need neither configuration nor database, and two tell of the program itself; one makes them.
+    let command = match command {
+        Command::Progress(args) if !args.is_of_claimant() => return report::progress(&args),
+        Command::Result(args) => return report::result(&args),
+        Command::Message(args) if !args.needs_database() => return report::message(&args),
+        Command::Completions(args) => return completions::run(&args, app.command().get_name(), out),
+        Command::Man(args) => return man::run(&args, app.command(), out),
+        Command::Init(args) => {
+            return init::run(&args, global, |out| Session::prepare(global, app.registry, out), out);
+        }
+        other => other,
+    };
+    let session = Session::prepare(global, app.registry, out)?.waiting(usual_connect_wait(&command), out);
+    let patience = session.url.patience().clone();
+    // A service manager must see that a worker could not end in good order.
+    let is_worker = matches!(command, Command::Work(_));
+    carry_out(command, session, out)
+        .map_err(|error| if patience.is_over() && !is_worker { error::interrupted_in_database(error) } else { error })
+}
+
+fn carry_out(command: Command, session: Session, out: &mut Out) -> anyhow::Result<u8> {
+    match command {
+        Command::Queue(args) => queue::run(session, &args, out),
+        Command::Exec(args) => exec::run(session, &args, out),
+        Command::CreateRuns(args) => create_runs::run(session, &args, out),
+        Command::ProcessRun(args) => process_run::run(session, &args, out),
+        Command::Tick(args) => tick::run(session, &args, out),
+        Command::Work(args) => work::run(session, &args, out),
+        Command::Status(args) => status::run(session, &args, out),
+        Command::Top(args) => commands::top::run(session, &args, out),
+        Command::Show(args) => show::run(session, &args, out),
+        Command::Explain(args) => explain::run(session, &args, out),
+        Command::Failures(args) => failures::run(session, &args, out),
+        Command::Logs(args) => logs::run(session, &args, out),
+        Command::Wait(args) => wait::run(session, &args, out),
+        Command::Check(args) => check::run(session, &args, out),
+        Command::Metrics(args) => metrics::run(session, &args, out),
+        Command::Doctor(args) => doctor::run(session, &args, out),
+        Command::Runners(args) => runners::run(session, &args, out),
+        Command::Pause(args) => pauses::pause(session, &args, out),
+        Command::Drain(args) => pauses::drain(session, &args, out),
+        Command::Stop(args) => pauses::stop(session, &args, out),
+        Command::Resume(args) => pauses::resume(session, &args, out),
+        Command::Limits(args) => limits::run(session, &args, out),
+        Command::Events(args) => events::run(session, &args, out),
+        Command::Migrate(args) => migrate::run(&session, &args, out),
+        Command::Retry(args) => retry::run(session, &args, out),
+        Command::Schedule(args) => schedule::run(session, &args, out),
+        Command::Requeue(args) => requeue::run(session, &args, out),
+        Command::Cancel(args) => cancel::run(session, &args, out),
+        Command::Edit(args) => edit::run(session, &args, out),
+        Command::Prune(args) => prune::run(session, &args, out),
+        Command::Export(args) => transfer::run_export(session, &args, out),
+        Command::Import(args) => transfer::run_import(session, &args, out),
+        Command::Settings(args) => settings::run(session, &args, out),
+        Command::Classes(args) => classes::run(session, &args, out),
+        Command::Claim(args) => claim::run(session, &args, out),
+        Command::Heartbeat(args) => heartbeat::run(session, &args, out),
+        Command::Resolve(args) => resolve::run(session, &args, out),
+        Command::Release(args) => release::run(session, &args, out),
+        Command::Progress(args) => report::claimant_progress(session, &args, out),
+        Command::Message(args) => report::message_by_database(session, &args, out),
+        Command::Result(_) | Command::Init(_) | Command::Completions(_) | Command::Man(_) => Ok(0),
+    }
+}
+
+/// How long this command retries a connection that the server refuses for now; `None`: until there is one.
+const fn usual_connect_wait(command: &Command) -> Option<Duration> {
+    match command {
+        Command::Work(_) => None,
+        Command::Tick(_) | Command::ProcessRun(_) | Command::CreateRuns(_) => Some(CONNECT_WAIT_OF_CRON),
+        _ => Some(CONNECT_WAIT_OF_PEOPLE),
+    }
+}
+
+/// A shell that does not want it any more is no failure, and none is told of.
+fn print_answer(text: &str) -> ExitCode {
+    if !text.is_empty() {
+        let _ = Out::new(false, false, output::ColorChoice::Never).data(text);
+    }
+    ExitCode::from(DONE)
+}
+
+/// Before the options have been read.
+fn wants_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
+}
+
+fn print_error(error: &CliError, arguments: &[OsString]) -> ExitCode {
+    Out::new(wants_json(arguments), false, output::ColorChoice::Never).error(error);
+    ExitCode::from(error.exit_code())
+}
+
+/// What is said of a word of which there is neither help nor a manual page.
+fn no_page(word: &str, command: &clap::Command) -> CliError {
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let known = verbs.map(|verb| verb.get_name().to_owned()).chain(topics::list().map(str::to_owned));
+    let meant = error::did_you_mean(&nearest_names(word, known));
+    CliError::usage(format!("there is no verb and no topic \"{word}\"{meant}"))
+        .with_hint("`taskqueue --help` lists both")
+}
+
+/// Columns of a text that somebody reads, where nobody knows how many there are, and at most.
+const COLUMNS: u16 = 80;
+const WIDEST: u16 = 100;
+
+fn print_topic(page: &str) -> ExitCode {
+    let mut out = Out::new(false, false, output::ColorChoice::Never);
+    match out.data(manual::to_text(page, out.width().unwrap_or(COLUMNS).min(WIDEST))) {
+        Ok(()) => ExitCode::from(DONE),
+        Err(error) => {
+            let error = CliError::from(error);
+            out.error(&error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Prints what clap has to say. Somebody who reads only the first lines (`| head`) is no failure.
+fn print_help(text: &clap::Error) -> io::Result<()> {
+    if !text.use_stderr() && output_was_closed() {
+        return Err(io::Error::other("it is closed"));
+    }
+    match text.print() {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
+}
+
+/// Says why the help could not be printed, and returns the exit status. Usage that cannot be printed cannot be mourned either.
+fn tell_problem(problem: &io::Error, code: u8) -> u8 {
+    if code != DONE {
+        return code;
+    }
+    let error = CliError::failed(format!("standard output cannot be written: {problem}"));
+    Out::new(false, false, output::ColorChoice::Never).error(&error);
+    error.exit_code()
+}
+
+/// What clap says is wrong, without the usage that follows.
+fn usage_words(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    first.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What clap thinks was meant.
+fn usage_tip(error: &clap::Error) -> Option<String> {
+    let text = error.render().to_string();
+    text.lines().find_map(|line| line.trim_start().strip_prefix("tip: ")).map(|tip| tip.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_example_of_a_help_is_broken_by_a_terminal_of_80_columns() {
+        let command = Cli::command();
+        let helps = command.get_subcommands().filter_map(clap::Command::get_after_help).map(ToString::to_string);
+        let examples: Vec<String> =
+            helps.flat_map(|help| help.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+        assert!(examples.len() > 50, "{}", examples.len());
+        assert_eq!(examples.iter().find(|line| line.chars().count() > 80), None);
+    }
+}

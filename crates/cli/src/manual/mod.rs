@@ -1,0 +1,222 @@
+//! Manual pages: of the program and each of its verbs what `--help` says, of each topic what `help TOPIC` says. They depend on
+//! nothing but the program: neither on a clock nor on the host.
+
+mod markdown;
+mod plain;
+
+use std::io::{self, Write};
+
+use clap::Command;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+pub(super) use self::plain::to_text;
+use super::topics;
+
+/// A manual page.
+pub(super) struct Page {
+    /// `taskqueue-queue.1`
+    pub(super) name: String,
+    pub(super) text: String,
+}
+
+/// The sections of the manual: commands, and what belongs to no command alone.
+const COMMANDS: &str = "1";
+const MISCELLANEA: &str = "7";
+
+/// Every page of a command line.
+pub(super) fn pages(command: Command) -> io::Result<Vec<Page>> {
+    let program = Program::of(command);
+    let mut pages = Vec::new();
+    program.add_commands(&program.command, &mut pages)?;
+    for topic in topics::list() {
+        pages.extend(program.topic_page(topic));
+    }
+    Ok(pages)
+}
+
+/// The page of a verb, or of one below it; without words, of the program itself. `None` where there is no such verb or topic.
+pub(super) fn page(command: Command, words: &[String]) -> io::Result<Option<Page>> {
+    let program = Program::of(command);
+    if let [topic] = words
+        && let Some(page) = program.topic_page(topic)
+    {
+        return Ok(Some(page));
+    }
+    let mut found = &program.command;
+    for word in words {
+        match found.find_subcommand(word) {
+            Some(below) => found = below,
+            None => return Ok(None),
+        }
+    }
+    program.command_page(found).map(Some)
+}
+
+/// A program of which pages are written.
+struct Program {
+    command: Command,
+    /// Its name and version.
+    source: String,
+}
+
+impl Program {
+    fn of(command: Command) -> Self {
+        let mut command = without_help_verbs(command);
+        command.build();
+        let source = format!("{} {}", command.get_name(), command.get_version().unwrap_or_default());
+        Self { command, source }
+    }
+
+    fn name(&self) -> &str {
+        self.command.get_name()
+    }
+
+    fn add_commands(&self, command: &Command, pages: &mut Vec<Page>) -> io::Result<()> {
+        pages.push(self.command_page(command)?);
+        command
+            .get_subcommands()
+            .filter(|below| !below.is_hide_set())
+            .try_for_each(|below| self.add_commands(below, pages))
+    }
+
+    fn command_page(&self, command: &Command) -> io::Result<Page> {
+        let name = command.get_display_name().unwrap_or(self.name());
+        let man = Man::new(command.clone()).section(COMMANDS);
+        let mut text = self.title(name, COMMANDS);
+        text.push_str(&section(|to| man.render_name_section(to))?);
+        text.push_str(&synopsis(command));
+        text.push_str(&section(|to| man.render_description_section(to))?);
+        text.push_str(&section(|to| man.render_options_section(to))?);
+        if command.has_subcommands() {
+            text.push_str(&section(|to| man.render_subcommands_section(to))?);
+        }
+        text.push_str(&examples(command));
+        text.push_str(&self.see_also(name));
+        Ok(Page { name: format!("{name}.{COMMANDS}"), text: printable(&text) })
+    }
+
+    fn topic_page(&self, topic: &str) -> Option<Page> {
+        let name = format!("{}-{topic}", self.name());
+        let body = markdown::to_roff(topics::topic(topic)?);
+        let mut head = Roff::new();
+        head.control("SH", ["NAME"]).text([roman(format!("{name} - {}", topics::purpose(topic)))]);
+        head.control("SH", ["DESCRIPTION"]);
+        let mut text = self.title(&name, MISCELLANEA);
+        text.push_str(&without_preamble(&head.render()));
+        text.push_str(&without_preamble(&body.render()));
+        text.push_str(&self.see_also(&name));
+        Some(Page { name: format!("{name}.{MISCELLANEA}"), text: printable(&text) })
+    }
+
+    /// With an empty date: a page is as old as its program.
+    fn title(&self, name: &str, section: &str) -> String {
+        let manual = format!("Manual of {}", self.name());
+        format!("{}.TH \"{name}\" \"{section}\" \"\" \"{}\" \"{manual}\"\n", Roff::new().render(), self.source)
+    }
+
+    fn see_also(&self, name: &str) -> String {
+        let all = [(self.name().to_owned(), COMMANDS)]
+            .into_iter()
+            .chain(topics::list().map(|topic| (format!("{}-{topic}", self.name()), MISCELLANEA)));
+        let mut words = Vec::new();
+        for (other, section) in all.filter(|(other, _)| other != name) {
+            let between = if words.is_empty() { "" } else { ", " };
+            words.extend([roman(between), bold(other), roman(format!("({section})"))]);
+        }
+        let mut roff = Roff::new();
+        roff.control("SH", ["SEE ALSO"]).text(words);
+        without_preamble(&roff.render())
+    }
+}
+
+/// `help` is no verb that has a page.
+fn without_help_verbs(command: Command) -> Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help_verbs)
+}
+
+fn section(render: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<String> {
+    let mut text = Vec::new();
+    render(&mut text)?;
+    Ok(without_preamble(&String::from_utf8_lossy(&text)))
+}
+
+/// Each part is rendered as a whole page, which begins with definitions; one such beginning is enough.
+fn without_preamble(text: &str) -> String {
+    text.strip_prefix(&Roff::new().render()).unwrap_or(text).to_owned()
+}
+
+fn synopsis(command: &Command) -> String {
+    let usage = command.clone().render_usage().to_string();
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    for (number, form) in usage.trim_start_matches("Usage:").lines().map(str::trim).enumerate() {
+        if number > 0 {
+            roff.control("br", []);
+        }
+        match form.strip_prefix(name) {
+            Some(rest) => roff.text([bold(name), roman(rest)]),
+            None => roff.text([roman(form)]),
+        };
+    }
+    without_preamble(&roff.render())
+}
+
+fn examples(command: &Command) -> String {
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let Some(lines) = after.strip_prefix("Examples:\n") else { return String::new() };
+    let mut roff = Roff::new();
+    roff.control("SH", ["EXAMPLES"]).control("nf", []);
+    for line in lines.lines() {
+        roff.text([roman(line.trim_start())]);
+    }
+    roff.control("fi", []);
+    without_preamble(&roff.render())
+}
+
+/// In characters that every terminal has, each shown as itself: some stand for others in a manual page.
+fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '`' => printable.push_str("\\(ga"),
+            '^' => printable.push_str("\\(ha"),
+            '~' => printable.push_str("\\(ti"),
+            '\u{2026}' => printable.push_str("\\&..."),
+            c if c.is_ascii() => printable.push(c),
+            c => printable.push_str(&format!("\\[u{:04X}]", u32::from(c))),
+        }
+    }
+    printable
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn there_is_a_page_for_the_program_for_each_verb_and_for_each_topic() {
+        let names: Vec<String> = pages(crate::Cli::command()).unwrap().into_iter().map(|page| page.name).collect();
+        for name in ["taskqueue.1", "taskqueue-queue.1", "taskqueue-schedule.1", "taskqueue-schedule-show.1"] {
+            assert!(names.iter().any(|page| page == name), "{name}: {names:?}");
+        }
+        for topic in topics::list() {
+            assert!(names.contains(&format!("taskqueue-{topic}.7")), "{topic}: {names:?}");
+        }
+        assert!(!names.iter().any(|name| name.contains("help")), "{names:?}");
+    }
+
+    #[test]
+    fn a_page_is_found_by_its_verb_or_topic() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let name = |text: &str| page(crate::Cli::command(), &words(text)).unwrap().map(|page| page.name);
+        assert_eq!(name("").as_deref(), Some("taskqueue.1"));
+        assert_eq!(name("settings set").as_deref(), Some("taskqueue-settings-set.1"));
+        assert_eq!(name("times").as_deref(), Some("taskqueue-times.7"));
+        assert_eq!(name("nothing"), None);
+        assert_eq!(name("queue nothing"), None);
+    }
+}

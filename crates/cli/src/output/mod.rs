@@ -1,0 +1,386 @@
+//! The only place that prints: data on standard output, words on standard error.
+
+pub(crate) mod human;
+pub(crate) mod log;
+pub(crate) mod page;
+pub(crate) mod progress;
+pub(crate) mod screen;
+pub(crate) mod table;
+
+use std::borrow::Cow;
+use std::io::{self, IsTerminal as _, Write};
+
+use anyhow::{Context as _, bail};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use self::clean::{clean_block, clean_json, clean_line};
+use self::log::{Log, LogFormat, Priority};
+use self::page::Page;
+use super::error::CliError;
+use taskqueue_domain::ids::RunnerId;
+pub(crate) use taskqueue_domain::outside_text as clean;
+use taskqueue_domain::records::ClaimedRun;
+use taskqueue_engine::config::BadVariable;
+use taskqueue_engine::output_was_closed;
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorChoice {
+    /// On a terminal, unless NO_COLOR is set or TERM is dumb
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// Standard output and standard error, and what is known about who reads them.
+pub(crate) struct Out {
+    is_json: bool,
+    is_verbose: bool,
+    is_terminal: bool,
+    use_color: bool,
+    is_unread: bool,
+    has_met_closed: bool,
+    cleans_kept_output: bool,
+    lost: Option<io::Error>,
+    /// How many lines the screen still has room for, where a list must not scroll its beginning away.
+    lines_left: Option<usize>,
+    /// Of a verb whose words are read by machines, too.
+    log: Option<Log>,
+}
+
+impl Out {
+    pub(crate) fn new(is_json: bool, is_verbose: bool, color: ColorChoice) -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        let use_color = match color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => is_terminal && terminal_wants_color(),
+        };
+        Self {
+            is_json,
+            is_verbose,
+            is_terminal,
+            use_color,
+            is_unread: false,
+            has_met_closed: false,
+            cleans_kept_output: false,
+            lost: None,
+            lines_left: None,
+            log: None,
+        }
+    }
+
+    pub(crate) const fn is_json(&self) -> bool {
+        self.is_json
+    }
+
+    pub(crate) const fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Whether somebody may sit there and watch standard error.
+    pub(crate) fn is_watched(&self) -> bool {
+        io::stderr().is_terminal()
+    }
+
+    pub(crate) const fn use_color(&self) -> bool {
+        self.use_color
+    }
+
+    /// Columns of the terminal; `None` into a pipe, where nothing is cut.
+    pub(crate) fn width(&self) -> Option<u16> {
+        self.size().map(|(width, _)| width)
+    }
+
+    /// Columns and rows of the terminal.
+    pub(crate) fn size(&self) -> Option<(u16, u16)> {
+        if !self.is_terminal {
+            return None;
+        }
+        terminal_size::terminal_size().map(|(width, height)| (width.0, height.0))
+    }
+
+    /// Data: one or more whole lines. Text is cleaned on its way into a [`Page`], so that nothing is printed that was not.
+    pub(crate) fn data(&mut self, page: impl Into<Page>) -> anyhow::Result<()> {
+        self.print(page.into().text())
+    }
+
+    fn print(&mut self, text: &str) -> anyhow::Result<()> {
+        if output_was_closed() {
+            self.has_met_closed = true;
+            bail!("standard output is closed");
+        }
+        let Some(text) = self.cut_to_screen(text) else { return Ok(()) };
+        let mut stdout = io::stdout().lock();
+        let written = write_line(&mut stdout, text).and_then(|()| stdout.flush());
+        match written {
+            // Somebody who reads only the first lines (`| head`) is no failure.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.is_unread = true;
+                Ok(())
+            }
+            Err(error) => Err(error).context("standard output cannot be written"),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Whether whoever read our standard output has gone: nothing that is printed from now on is seen.
+    pub(crate) const fn is_unread(&self) -> bool {
+        self.is_unread
+    }
+
+    /// The same, or something of what was passed through is lost.
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.is_unread || self.lost.is_some()
+    }
+
+    /// Data as one line of JSON.
+    pub(crate) fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> anyhow::Result<()> {
+        self.json_text(&serde_json::to_string(value)?)
+    }
+
+    /// The same of a line that is JSON already.
+    pub(crate) fn json_text(&mut self, text: &str) -> anyhow::Result<()> {
+        self.print(&clean_json(text))
+    }
+
+    /// What a handler wrote, to the byte.
+    pub(crate) fn pass_through(&mut self, is_stderr: bool, bytes: &[u8]) {
+        // The reader may have gone; the handler goes on all the same.
+        if is_stderr {
+            let _ = io::stderr().write_all(bytes);
+        } else if output_was_closed() && !bytes.is_empty() {
+            self.has_met_closed = true;
+        } else if let Err(error) = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()) {
+            if error.kind() == io::ErrorKind::BrokenPipe {
+                self.is_unread = true;
+            } else {
+                self.lost.get_or_insert(error);
+            }
+        }
+    }
+
+    /// Why something of what was passed through is lost, if it is and nothing else was said of it.
+    pub(crate) fn lost(&mut self) -> Option<CliError> {
+        let why = match self.lost.take() {
+            Some(error) => format!("standard output cannot be written: {error}"),
+            None if self.has_met_closed => "standard output is closed".to_owned(),
+            None => return None,
+        };
+        Some(self.with_output_hint(CliError::failed(format!("{why}; what the handler wrote there is lost"))))
+    }
+
+    /// With what helps where it was standard output that was closed.
+    pub(crate) fn with_output_hint(&self, error: CliError) -> CliError {
+        if self.has_met_closed && error.hint().is_none() {
+            return error.with_hint("where nobody wants what is printed, write >/dev/null instead of >&-");
+        }
+        error
+    }
+
+    /// From now on captured output is cleaned also where it is not printed on a terminal.
+    pub(crate) fn clean_kept_output(&mut self) {
+        self.cleans_kept_output = true;
+    }
+
+    /// What the database kept of what a handler wrote: to the byte, but not to a terminal.
+    pub(crate) fn kept_output(&mut self, is_stderr: bool, text: &str) {
+        let is_terminal = if is_stderr { io::stderr().is_terminal() } else { self.is_terminal };
+        let text =
+            if is_terminal || self.cleans_kept_output { Cow::Owned(clean_block(text)) } else { Cow::Borrowed(text) };
+        self.pass_through(is_stderr, text.as_bytes());
+    }
+
+    /// From now on words are lines of a log.
+    pub(crate) fn begin_log(&mut self, format: LogFormat) -> Result<(), BadVariable> {
+        self.log = Some(Log::new(format)?);
+        Ok(())
+    }
+
+    /// What is said from now on is said by this runner.
+    pub(crate) fn of_runner(&mut self, runner_id: RunnerId) {
+        if let Some(log) = &mut self.log {
+            log.of_runner(runner_id);
+        }
+    }
+
+    /// What is said meanwhile is about this run.
+    pub(crate) fn about(&mut self, run: &ClaimedRun, say: impl FnOnce(&mut Self)) {
+        self.set_subject(Some(run));
+        say(self);
+        self.set_subject(None);
+    }
+
+    fn set_subject(&mut self, run: Option<&ClaimedRun>) {
+        if let Some(log) = &mut self.log {
+            log.about(run);
+        }
+    }
+
+    /// Words for the person who waits; not in JSON mode.
+    pub(crate) fn say(&mut self, text: &str) {
+        if !self.is_json {
+            self.tell(Priority::Info, text);
+        }
+    }
+
+    /// Words that nobody has to hear, as that there was nothing to do: cron mails whatever is said.
+    pub(crate) fn say_if_watched(&mut self, text: &str) {
+        if self.is_verbose || self.is_watched() {
+            self.say(text);
+        }
+    }
+
+    /// Words for those who asked for more.
+    pub(crate) fn say_verbose(&mut self, text: &str) {
+        if self.is_verbose {
+            self.tell(Priority::Info, text);
+        }
+    }
+
+    pub(crate) const fn is_verbose(&self) -> bool {
+        self.is_verbose
+    }
+
+    /// Something that is not right, though it goes on.
+    pub(crate) fn warn(&mut self, text: &str) {
+        self.tell(Priority::Warning, text);
+    }
+
+    /// What prints a warning as [`Out::warn`] does now, for a caller that has no `Out`.
+    pub(crate) fn warning_printer(&self) -> impl Fn(&str) + Send + Sync + use<> {
+        let format = self.log.as_ref().map(Log::format);
+        move |text| match format.and_then(|format| Log::new(format).ok()) {
+            Some(log) => log.tell(Priority::Warning, text),
+            None => tell_stderr(&Priority::Warning.before(text)),
+        }
+    }
+
+    /// Why it ends here.
+    pub(crate) fn error(&mut self, error: &CliError) {
+        if self.is_json {
+            let mut object =
+                serde_json::json!({"error": {"code": error.kind(), "message": error.message(), "hint": error.hint()}});
+            if let Some(found) = error.details() {
+                object["error"]["found"] = found.clone();
+            }
+            let _ = write_line(&mut io::stderr(), &clean_json(&object.to_string()));
+            return;
+        }
+        self.tell(Priority::Error, error.message());
+        if let Some(hint) = error.hint() {
+            self.tell(Priority::Info, &format!("hint: {hint}"));
+        }
+    }
+
+    fn tell(&mut self, priority: Priority, text: &str) {
+        match &self.log {
+            Some(log) => log.tell(priority, text),
+            None => tell_stderr(&priority.before(text)),
+        }
+    }
+
+    /// A question for the person who sits there, answered by yes or no; `None` where nobody sits, or nobody answers.
+    pub(crate) fn ask(&mut self, question: &str) -> anyhow::Result<Option<bool>> {
+        if self.is_json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            return Ok(None);
+        }
+        // In one write: what is typed meanwhile would stand in the middle of the question.
+        let _ = io::stderr().write_all(format!("{} [y/N] ", clean_line(question)).as_bytes());
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).context("the answer cannot be read")?;
+        Ok(Some(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
+    }
+
+    /// Clears the terminal, for a list that is shown again and again; from now on nothing is printed beyond its end.
+    pub(crate) fn begin_screen(&mut self) {
+        if !self.is_terminal || terminal_is_dumb() {
+            return;
+        }
+        let _ = io::stdout().write_all(b"\x1b[H\x1b[2J");
+        // The last line is the cursor's.
+        let rows = terminal_size::terminal_size().map(|(_, height)| usize::from(height.0).saturating_sub(1));
+        self.lines_left = rows.filter(|rows| *rows > 0);
+    }
+
+    /// As much of the text as the screen has room for.
+    fn cut_to_screen<'a>(&mut self, text: &'a str) -> Option<&'a str> {
+        let Some(left) = self.lines_left else { return Some(text) };
+        let end = text.match_indices('\n').nth(left.saturating_sub(1)).map_or(text.len(), |(at, _)| at);
+        let cut = &text[..end];
+        self.lines_left = Some(left.saturating_sub(cut.matches('\n').count() + 1));
+        (left > 0).then_some(cut)
+    }
+}
+
+/// Writes a line and its end at once, so that no line of another process comes between them.
+pub(super) fn write_line(stream: &mut impl Write, line: &str) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(line.len() + 1);
+    bytes.extend_from_slice(line.as_bytes());
+    bytes.push(b'\n');
+    stream.write_all(&bytes)
+}
+
+/// One line of words on standard error.
+pub(crate) fn tell_stderr(text: &str) {
+    // Who has closed standard error does not want to hear it.
+    let _ = write_line(&mut io::stderr(), &clean_line(text));
+}
+
+/// Columns of the help, as clap counts them: those of the terminal, whichever stream is one, or COLUMNS, or 100.
+#[expect(clippy::disallowed_methods, reason = "conventions of terminals, not configuration")]
+pub(crate) fn help_width() -> u16 {
+    let columns = || std::env::var_os("COLUMNS")?.to_str()?.parse::<u16>().ok();
+    terminal_size::terminal_size().map(|(width, _)| width.0).or_else(columns).unwrap_or(100)
+}
+
+#[expect(clippy::disallowed_methods, reason = "conventions of terminals, not configuration")]
+fn terminal_wants_color() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !is_set("NO_COLOR") && !terminal_is_dumb()
+}
+
+/// Whether it knows no sequences of control characters.
+#[expect(clippy::disallowed_methods, reason = "conventions of terminals, not configuration")]
+fn terminal_is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_and_its_end_are_one_write() {
+        struct Writes(Vec<Vec<u8>>);
+
+        impl Write for Writes {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.push(bytes.to_vec());
+                Ok(bytes.len())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        let mut writes = Writes(Vec::new());
+        assert!(write_line(&mut writes, "two\nlines").is_ok());
+        assert_eq!(writes.0, [b"two\nlines\n".to_vec()]);
+    }
+
+    #[test]
+    fn a_screen_takes_as_many_lines_as_it_has_room_for() {
+        let mut out = Out::new(false, false, ColorChoice::Never);
+        assert_eq!(out.cut_to_screen("a\nb\nc"), Some("a\nb\nc"));
+        out.lines_left = Some(4);
+        assert_eq!(out.cut_to_screen("a"), Some("a"));
+        assert_eq!(out.cut_to_screen("b\nc"), Some("b\nc"));
+        assert_eq!(out.cut_to_screen("d\ne"), Some("d"));
+        assert_eq!(out.cut_to_screen("f"), None);
+    }
+}

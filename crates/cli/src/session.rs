@@ -1,0 +1,389 @@
+//! What a verb starts from: configuration, address of the database, known classes. In this order for the address: the
+//! option, the variable, the configuration file, the default.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::GlobalArgs;
+use super::error::CliError;
+use super::output::Out;
+use taskqueue_domain::listen_address::ListenAddress;
+use taskqueue_engine::config::{
+    Classes, Config, ConfigError, Environment, HandlerEnvironment, default_spool_path, default_store_path, load,
+    load_file_or_pipe,
+};
+use taskqueue_engine::handler::registry::HandlerRegistry;
+use taskqueue_engine::own_queue::CommandRequests;
+use taskqueue_engine::work::Reconfiguration;
+use taskqueue_engine::{
+    ConnectWait, Context, DatabaseUrl, Engine, EngineResult, Handlers, StopSignals, announce_locked_stores,
+    create_private_dir, end_statements_on, others_can_queue,
+};
+
+/// A verb's start.
+pub(crate) struct Session {
+    /// Where the tasks are.
+    pub(crate) url: DatabaseUrl,
+    /// The configuration, with the classes.
+    pub(crate) config: Config,
+    source: ConfigSource,
+    /// The directory of a store that nobody named, which is made with it. One that somebody named must be there: a typing error
+    /// must not become a new, empty store.
+    place: Option<PathBuf>,
+    spool: Option<PathBuf>,
+    registry: HandlerRegistry,
+    /// The variables of a handler, where this process is inside one.
+    handler: HandlerEnvironment,
+    /// The address of the database, as it was written.
+    address: Option<String>,
+    /// Whether the caller named the store, by an option or a variable.
+    is_named: bool,
+    /// How long a server that refuses a connection for now is waited for.
+    wait: ConnectWait,
+}
+
+/// Where the configuration is read from.
+#[derive(Clone)]
+struct ConfigSource {
+    option: Option<PathBuf>,
+    environment: Environment,
+}
+
+impl ConfigSource {
+    /// Once, at the start of a verb.
+    fn read_first(&self) -> Result<Config, ConfigError> {
+        match &self.option {
+            Some(path) => load_file_or_pipe(path),
+            None => self.read(),
+        }
+    }
+
+    fn read(&self) -> Result<Config, ConfigError> {
+        load(self.option.as_deref().or(self.environment.config.as_deref()), &self.environment)
+    }
+}
+
+/// Reads the configuration again for who stays.
+pub(crate) struct Reloader {
+    source: ConfigSource,
+    url: DatabaseUrl,
+    database: Option<String>,
+    spool: Option<PathBuf>,
+    work_slots: Option<usize>,
+}
+
+/// A configuration that was read again.
+pub(crate) struct Reloaded {
+    pub(crate) taken: Reconfiguration,
+    /// Where a worker tells how it stands.
+    pub(crate) metrics: Option<ListenAddress>,
+    /// The keys that have changed and count from the next start on.
+    pub(crate) for_next_start: Vec<&'static str>,
+}
+
+impl Reloader {
+    pub(crate) fn read(&self) -> Result<Reloaded, ConfigError> {
+        let config = self.source.read()?;
+        let has_changed = [
+            ("database", config.database != self.database),
+            ("spool", config.spool != self.spool),
+            ("work_slots", config.work_slots != self.work_slots),
+        ];
+        let for_next_start = has_changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
+        let taken = Reconfiguration {
+            exec_enabled: is_exec_enabled(&config, &self.url),
+            classes: config.classes,
+            exec_user: config.user,
+            announcements: config.announcements,
+            stop_wait: config.stop_wait,
+        };
+        Ok(Reloaded { taken, metrics: config.metrics, for_next_start })
+    }
+}
+
+fn is_exec_enabled(config: &Config, url: &DatabaseUrl) -> bool {
+    config.exec_enabled.unwrap_or_else(|| !others_can_queue(url))
+}
+
+/// The file of the configuration that was named, or else this user's own: also where the system has one.
+pub(crate) fn configuration_path(global: &GlobalArgs, environment: &Environment) -> PathBuf {
+    global.config.clone().or_else(|| environment.config.clone()).unwrap_or_else(|| environment.own_config_path())
+}
+
+impl Session {
+    /// Reads the configuration and finds the database; opens nothing.
+    pub(crate) fn prepare(global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<Self> {
+        announce_locked_stores(out.warning_printer());
+        let source = ConfigSource { option: global.config.clone(), environment: Environment::own()? };
+        let config = source.read_first()?;
+        let environment = &source.environment;
+        let handler = HandlerEnvironment::own()?;
+        let (url, place) = find_database(global.database.as_deref(), &config, environment, out)?;
+        let address = written_address(global.database.as_deref(), &config, environment).map(str::to_owned);
+        let is_named = names_store(global, environment);
+        if handler.token.is_some() && place.is_some() && is_missing(&url) {
+            return Err(no_store_of_run(&url).into());
+        }
+        if let Some(host) = url.host_without_tls(environment.postgres_ssl_mode.as_deref()) {
+            let mode =
+                if url.engine() == Engine::Postgres { "sslmode=verify-full" } else { "ssl_mode=verify_identity" };
+            out.warn(&format!(
+                "what goes to {host} may go unencrypted, or to somebody else; add {mode} to the address of the database"
+            ));
+        }
+        let spool = config.spool.clone().or_else(|| default_spool_path(environment));
+        let wait = ConnectWait::none();
+        Ok(Self { url, config, source, place, spool, registry, handler, address, is_named, wait })
+    }
+
+    /// Retries a connection that the server refuses for now for as long as the configuration says, else as long as is usual for
+    /// the command; `None` retries until there is one.
+    pub(crate) fn waiting(mut self, usual: Option<Duration>, out: &Out) -> Self {
+        let limit = usual.map(|usual| self.config.connect_wait.unwrap_or(usual));
+        self.wait = limit.map_or_else(ConnectWait::forever, ConnectWait::up_to).announced_by(out.warning_printer());
+        self
+    }
+
+    /// Prints that it waits as a line of the log, and stops waiting once one of these signals has come.
+    pub(crate) fn stopped_by(mut self, stop: &StopSignals, out: &Out) -> Self {
+        announce_locked_stores(out.warning_printer());
+        self.wait = self.wait.announced_by(out.warning_printer());
+        if let Ok(count) = stop.counter() {
+            let count = Mutex::new(count);
+            self.wait = self.wait.stopped_by(move || count.lock().is_ok_and(|count| count() > 0));
+        }
+        self
+    }
+
+    /// How long a server that refuses a connection for now is waited for.
+    pub(crate) const fn connect_wait(&self) -> &ConnectWait {
+        &self.wait
+    }
+
+    /// Once these signals have come and so long has passed, or after the second one at once, no statement is waited for.
+    pub(crate) fn end_statements_on(&self, stop: &StopSignals, wait: Duration) {
+        end_statements_on(&self.url, stop, wait);
+    }
+
+    /// Whether a service manager waits for news.
+    pub(crate) const fn is_supervised(&self) -> bool {
+        self.source.environment.is_supervised
+    }
+
+    /// What reads the configuration again while the verb works.
+    pub(crate) fn reloader(&self) -> Reloader {
+        Reloader {
+            source: self.source.clone(),
+            url: self.url.clone(),
+            database: self.config.database.clone(),
+            spool: self.config.spool.clone(),
+            work_slots: self.config.work_slots,
+        }
+    }
+
+    /// Opens the database of a verb that changes or deletes what is there: where there is none yet it has nothing to do.
+    pub(crate) fn open(self) -> anyhow::Result<Context> {
+        self.refuse_missing_file()?;
+        self.open_or_make()
+    }
+
+    /// Opens the database of a verb that only reads: also on a disk that is full or cannot be written, with a warning. Where the
+    /// default store does not exist yet, it is read as an empty one; no file is created.
+    pub(crate) fn open_to_read(self, out: &mut Out) -> anyhow::Result<Context> {
+        self.refuse_missing_file()?;
+        if self.place.is_some() && self.is_file_missing() {
+            return self.open_empty();
+        }
+        self.open_by(|url, handlers, wait| {
+            let (context, warning) = Context::open_to_read(url, handlers, wait)?;
+            if let Some(warning) = warning {
+                out.warn(&warning);
+            }
+            Ok(context)
+        })
+    }
+
+    /// The same for a verb that reads again and again: a store that does not exist yet is an error.
+    pub(crate) fn open_to_follow(self, out: &mut Out) -> anyhow::Result<Context> {
+        if self.place.is_some() && self.is_file_missing() {
+            return Err(self.no_store().into());
+        }
+        self.open_to_read(out)
+    }
+
+    /// Opens the database of a verb that waits for tasks; creates no file.
+    pub(crate) fn open_to_wait(self) -> anyhow::Result<Context> {
+        if self.place.is_some() && self.is_file_missing() {
+            return self.open_empty();
+        }
+        self.open()
+    }
+
+    /// Whether the store is a file that does not exist yet.
+    pub(crate) fn is_file_missing(&self) -> bool {
+        is_missing(&self.url)
+    }
+
+    /// What executes the commands of handlers: this program, with this configuration and this database. `None` where the
+    /// configuration cannot be read again.
+    fn command_requests(&self) -> Option<CommandRequests> {
+        let database = self.address.clone().map(OsString::from).or_else(|| Some(self.url.path()?.into_os_string()))?;
+        let mut environment = vec![("TASKQUEUE_DATABASE_URL", database)];
+        if let Some(path) = self.source.option.as_ref().or(self.source.environment.config.as_ref()) {
+            if !path.metadata().is_ok_and(|found| !found.file_type().is_fifo()) {
+                return None;
+            }
+            environment.push(("TASKQUEUE_CONFIG", path.clone().into_os_string()));
+        }
+        Some(CommandRequests::new(environment))
+    }
+
+    /// Opens an empty store in memory, in place of a file that does not exist yet.
+    pub(crate) fn open_empty(self) -> anyhow::Result<Context> {
+        self.open_at(|url, handlers, _| Context::open_empty(url, handlers))
+    }
+
+    fn no_store(&self) -> CliError {
+        CliError::no_store(format!("there is no store {}", self.url))
+            .with_hint("`taskqueue migrate` or `taskqueue queue` makes one there; is the name right?")
+    }
+
+    fn refuse_missing_file(&self) -> Result<(), CliError> {
+        let Some(path) = self.url.path().filter(|_| self.place.is_none()) else { return Ok(()) };
+        if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
+            return Err(CliError::no_store(format!("the file of the store {} is empty", self.url))
+                .with_hint("`taskqueue migrate` or `taskqueue queue` makes a store there; is the name right?"));
+        }
+        // Without its directory nothing could make it: that is said when it is opened.
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        if self.is_file_missing() && directory.is_none_or(Path::is_dir) {
+            return Err(self.no_store());
+        }
+        Ok(())
+    }
+
+    /// Where the outcomes of runs wait for the database.
+    pub(crate) fn spool(&self) -> Option<PathBuf> {
+        self.spool.clone()
+    }
+
+    /// Whether there is the directory that the store needs, or it is not for us to make it.
+    pub(crate) fn has_place(&self) -> bool {
+        self.place.as_deref().is_none_or(|directory| directory.try_exists().unwrap_or(true))
+    }
+
+    /// Makes it where there is none.
+    pub(crate) fn make_place(&self) -> Result<(), CliError> {
+        let Some(directory) = &self.place else { return Ok(()) };
+        create_private_dir(directory).map_err(|error| {
+            CliError::unreachable(format!(
+                "cannot make the directory {} of the default store: {error}",
+                directory.display()
+            ))
+            .with_hint("--database sqlite:///path/to/file")
+        })
+    }
+
+    /// Opens the database of a verb that adds something, or is asked before a first start; a SQLite store is made where there
+    /// is none.
+    pub(crate) fn open_or_make(self) -> anyhow::Result<Context> {
+        self.open_by(Context::open_waiting)
+    }
+
+    fn open_by(
+        self,
+        open: impl FnOnce(&DatabaseUrl, Handlers, &ConnectWait) -> EngineResult<Context>,
+    ) -> anyhow::Result<Context> {
+        self.make_place()?;
+        self.open_at(open)
+    }
+
+    fn open_at(
+        self,
+        open: impl FnOnce(&DatabaseUrl, Handlers, &ConnectWait) -> EngineResult<Context>,
+    ) -> anyhow::Result<Context> {
+        let exec_enabled = is_exec_enabled(&self.config, &self.url);
+        let requests = self.command_requests();
+        let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
+        let context = open(&self.url, handlers, &self.wait)?;
+        let mut context = context.with_announcements(self.config.announcements).with_command_requests(requests);
+        match (&self.handler.on_behalf_of, &self.handler.token) {
+            (Some(token), _) => context.act_for(token)?,
+            (None, Some(token)) if !self.is_named && !context.has_run_of(token)? => {
+                return Err(no_store_of_run(&self.url).into());
+            }
+            _ => {}
+        }
+        Ok(match self.spool {
+            Some(directory) => context.with_spool(&directory),
+            None => context,
+        })
+    }
+}
+
+/// Where somebody who only looks finds tasks and classes.
+pub(crate) struct StoreLocation {
+    pub(crate) url: DatabaseUrl,
+    pub(crate) classes: Classes,
+    pub(crate) exec_enabled: bool,
+}
+
+/// Where a verb with these options would find them. Makes nothing and warns nobody; whatever is wrong leaves nothing to look at.
+pub(crate) fn look(database: Option<&str>, config: Option<&Path>) -> Option<StoreLocation> {
+    let environment = Environment::own().ok()?;
+    let config = load(config.or(environment.config.as_deref()), &environment).ok()?;
+    let url = match written_address(database, &config, &environment) {
+        Some(text) => DatabaseUrl::parse(text).ok()?,
+        None => DatabaseUrl::sqlite(&default_store_path(&environment)?),
+    };
+    let exec_enabled = is_exec_enabled(&config, &url);
+    Some(StoreLocation { url, classes: config.classes, exec_enabled })
+}
+
+/// Whether the caller names the store, or the configuration that names it, by an option or a variable.
+pub(crate) const fn names_store(global: &GlobalArgs, environment: &Environment) -> bool {
+    let is_database_named = global.database.is_some() || environment.database.is_some();
+    is_database_named || global.config.is_some() || environment.config.is_some()
+}
+
+fn is_missing(url: &DatabaseUrl) -> bool {
+    let is_missing =
+        |path: PathBuf| path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    url.path().is_some_and(is_missing)
+}
+
+/// A command inside a run never works on another store by mistake.
+fn no_store_of_run(url: &DatabaseUrl) -> CliError {
+    CliError::no_store(format!("{url} is not the store of the run in which this command was called"))
+        .with_hint("name the store: --database URL; a handler's runner executes queue, status, wait, events, cancel, edit and message for it")
+}
+
+/// The address of the database, as somebody wrote it.
+fn written_address<'a>(option: Option<&'a str>, config: &'a Config, environment: &'a Environment) -> Option<&'a str> {
+    option.or(environment.database.as_deref()).or(config.database.as_deref())
+}
+
+/// Where the database is, and where that was written nowhere, the directory that it needs. Makes nothing.
+fn find_database(
+    option: Option<&str>,
+    config: &Config,
+    environment: &Environment,
+    out: &mut Out,
+) -> Result<(DatabaseUrl, Option<PathBuf>), CliError> {
+    if let Some(text) = written_address(option, config, environment) {
+        let url =
+            DatabaseUrl::parse(text).map_err(|error| CliError::from(taskqueue_engine::EngineError::from(error)))?;
+        if option.is_some() && url.has_password() {
+            out.warn("a password on the command line can be read by every user of this machine; use TASKQUEUE_DATABASE_URL or the configuration");
+        }
+        return Ok((url, None));
+    }
+    let path = default_store_path(environment).ok_or_else(|| {
+        CliError::usage("no home directory to keep a store in").with_hint("--database sqlite:///path/to/file")
+    })?;
+    Ok((DatabaseUrl::sqlite(&path), path.parent().map(Path::to_owned)))
+}

@@ -1,0 +1,248 @@
+//! The panes as rows of words, each row with what can be done to it.
+
+use chrono::{DateTime, Utc};
+
+use crate::commands::given_up_words;
+use crate::output::clean::clean_line;
+use crate::output::human::{count, distance, relative};
+use crate::output::table::Tone;
+use taskqueue_domain::ids::{RunnerId, TaskId};
+use taskqueue_domain::pause::{Pause, PauseMode, PauseScope};
+use taskqueue_domain::status::Stored;
+use taskqueue_engine::status::{Counted, RunnerLine};
+use taskqueue_engine::top::{ClassCounts, FailedTask, Glance, RunningLine};
+
+/// Words, and what they say beyond themselves.
+pub(super) type Cell = (String, Tone);
+
+/// A part of the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pane {
+    Runners,
+    Running,
+    Queues,
+    Failures,
+}
+
+impl Pane {
+    pub(super) const ALL: [Self; 4] = [Self::Runners, Self::Running, Self::Queues, Self::Failures];
+
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::Runners => "Runners",
+            Self::Running => "Running",
+            Self::Queues => "Queues",
+            Self::Failures => "Failures",
+        }
+    }
+
+    /// Where there is nothing to show.
+    pub(super) const fn if_none(self) -> &'static str {
+        match self {
+            Self::Runners => "no runner lives",
+            Self::Running => "nothing is running",
+            Self::Queues => "nothing waits",
+            Self::Failures => "nothing failed",
+        }
+    }
+
+    pub(super) const fn columns(self) -> &'static [Column] {
+        match self {
+            Self::Runners => RUNNERS,
+            Self::Running => RUNNING,
+            Self::Queues => QUEUES,
+            Self::Failures => FAILURES,
+        }
+    }
+}
+
+/// A column. The last one of a pane takes what is left.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    /// Where there is too little room the one with the highest number is left out first, and with 0 never.
+    pub(super) left_out: u8,
+}
+
+const fn column(name: &'static str, left_out: u8) -> Column {
+    Column { name, left_out }
+}
+
+const RUNNERS: &[Column] = &[
+    column("NAME", 0),
+    column("STATE", 0),
+    column("SLOTS", 1),
+    column("HOST", 2),
+    column("STARTED", 3),
+    column("WORKS ON", 0),
+];
+const RUNNING: &[Column] = &[
+    column("TASK", 0),
+    column("CLASS", 0),
+    column("FOR", 0),
+    column("DONE", 1),
+    column("ATTEMPT", 4),
+    column("BY", 3),
+    column("NOTE", 2),
+];
+const QUEUES: &[Column] = &[
+    column("CLASS", 0),
+    column("DUE", 0),
+    column("WAITING", 0),
+    column("RUNNING", 2),
+    column("FAILED", 0),
+    column("NOTE", 1),
+];
+const FAILURES: &[Column] = &[
+    column("TASK", 0),
+    column("CLASS", 0),
+    column("ERROR", 0),
+    column("FAILED", 2),
+    column("NEXT", 3),
+    column("MESSAGE", 1),
+];
+
+/// By what a row is known when it has moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RowId {
+    Runner(RunnerId),
+    Task(TaskId),
+    Class(String),
+}
+
+/// A row.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) id: RowId,
+    pub(super) task: Option<TaskId>,
+    pub(super) class: Option<String>,
+    pub(super) cells: Vec<Cell>,
+}
+
+pub(super) fn runners(glance: &Glance) -> Vec<Row> {
+    glance.runners.iter().map(|line| runner(line, glance.now)).collect()
+}
+
+fn runner(line: &RunnerLine, now: DateTime<Utc>) -> Row {
+    let state = match (line.state, &line.pause) {
+        ("dead", _) => ("dead", Tone::Waiting),
+        ("silent", _) => ("silent", Tone::Waiting),
+        (_, Some(pause)) => (participle(pause), Tone::Waiting),
+        ("alive", None) => ("alive", Tone::Good),
+        // Of another host: nobody can tell from here.
+        _ => ("elsewhere", Tone::Plain),
+    };
+    let works_on: Vec<String> = line
+        .works_on
+        .iter()
+        .map(|work| format!("{} {}{}", work.task_id, work.class, percents(work.percents_completed, " ")))
+        .collect();
+    let only = <&[_; 1]>::try_from(line.works_on.as_slice()).ok().map(|[work]| work);
+    Row {
+        id: RowId::Runner(line.runner.id),
+        task: only.map(|work| work.task_id),
+        class: None,
+        cells: vec![
+            plain(&line.runner.name),
+            (state.0.to_owned(), state.1),
+            plain(&format!("{}/{}", line.works_on.len(), line.runner.slots)),
+            plain(&line.runner.host),
+            plain(&relative(line.runner.started_on, now)),
+            (clean_line(&works_on.join(", ")), if works_on.is_empty() { Tone::Quiet } else { Tone::Good }),
+        ],
+    }
+}
+
+pub(super) fn running(glance: &Glance) -> Vec<Row> {
+    glance.running.iter().map(|line| run(line, glance.now)).collect()
+}
+
+fn run(line: &RunningLine, now: DateTime<Utc>) -> Row {
+    let tone = if line.lost.is_some() { Tone::Waiting } else { Tone::Good };
+    let note = match &line.lost {
+        Some(why) => (clean_line(why), Tone::Waiting),
+        None if line.is_to_end => ("is to end".to_owned(), Tone::Waiting),
+        None => plain(&line.message),
+    };
+    let since = line.started_on.map(|on| distance(now - on)).unwrap_or_default();
+    Row {
+        id: RowId::Task(line.task_id),
+        task: Some(line.task_id),
+        class: Some(line.class.clone()),
+        cells: vec![
+            (line.task_id.to_string(), tone),
+            plain(&line.class),
+            plain(&since),
+            plain(&percents(line.percents_completed, "")),
+            plain(&line.attempt.to_string()),
+            plain(line.claimant.as_ref().unwrap_or(&line.host)),
+            note,
+        ],
+    }
+}
+
+fn percents(number: i32, before: &str) -> String {
+    if number > 0 { format!("{before}{number}%") } else { String::new() }
+}
+
+pub(super) fn queues(classes: &[ClassCounts], pauses: &[Pause]) -> Vec<Row> {
+    classes.iter().map(|class| queue(class, pauses)).collect()
+}
+
+fn queue(class: &ClassCounts, pauses: &[Pause]) -> Row {
+    let covers = |pause: &&Pause| !matches!(pause.scope, PauseScope::Runner(_)) && pause.scope.covers(&class.class, "");
+    let note = pauses.iter().find(covers).map(|pause| match &pause.scope {
+        PauseScope::All => format!("everything is {}", participle(pause)),
+        _ => participle(pause).to_owned(),
+    });
+    let running = Counted { count: class.running, or_more: false };
+    Row {
+        id: RowId::Class(class.class.clone()),
+        task: None,
+        class: Some(class.class.clone()),
+        cells: vec![
+            plain(&class.class),
+            number(class.due, Tone::Waiting),
+            number(class.waiting, Tone::Plain),
+            number(running, Tone::Good),
+            number(class.failed, Tone::Bad),
+            (note.unwrap_or_default(), Tone::Waiting),
+        ],
+    }
+}
+
+fn number(counted: Counted, tone: Tone) -> Cell {
+    (count(counted), if counted.count > 0 { tone } else { Tone::Quiet })
+}
+
+pub(super) fn failures(glance: &Glance) -> Vec<Row> {
+    glance.failures.iter().map(|task| failure(task, glance.now)).collect()
+}
+
+fn failure(task: &FailedTask, now: DateTime<Utc>) -> Row {
+    Row {
+        id: RowId::Task(task.task_id),
+        task: Some(task.task_id),
+        class: Some(task.class.clone()),
+        cells: vec![
+            (task.task_id.to_string(), Tone::Bad),
+            plain(&task.class),
+            (clean_line(&task.error_code), Tone::Bad),
+            plain(&task.failed_on.map(|on| relative(on, now)).unwrap_or_default()),
+            plain(given_up_words(task.why_given_up)),
+            plain(task.error_message.lines().next().unwrap_or_default()),
+        ],
+    }
+}
+
+/// What came from the database is cleaned.
+fn plain(text: &str) -> Cell {
+    (clean_line(text), Tone::Plain)
+}
+
+fn participle(pause: &Pause) -> &'static str {
+    match &pause.mode {
+        Stored::Known(mode) => mode.participle(),
+        Stored::Unknown(_) => PauseMode::Pause.participle(),
+    }
+}

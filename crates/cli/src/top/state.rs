@@ -1,0 +1,285 @@
+//! What is shown and what is chosen: changed by facts and by keys, and by nothing else.
+
+use std::collections::VecDeque;
+
+use chrono::{DateTime, Utc};
+
+use super::keys::Key;
+use super::rows::{self, Pane, Row, RowId};
+use crate::output::clean::clean_line;
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::pause::{Pause, PauseScope};
+use taskqueue_engine::status::TaskCounts;
+use taskqueue_engine::top::{Change, Glance, Throughput, TopCounts};
+
+/// Rates that are remembered.
+const HISTORY: usize = 60;
+/// Lines that the title and the last line of a page take.
+const AROUND_PAGE: usize = 2;
+
+/// What a key asks for beyond the screen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TopCommand {
+    Quit,
+    Suspend,
+    Redraw,
+    Details(TaskId),
+    Change(Change),
+}
+
+/// Where in a pane somebody is.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    index: usize,
+    id: Option<RowId>,
+}
+
+/// A task of which everything is shown.
+#[derive(Clone, Debug)]
+pub(super) struct Page {
+    pub(super) task: TaskId,
+    class: Option<String>,
+    pub(super) lines: Vec<String>,
+    /// The first line that is shown.
+    pub(super) top: usize,
+    pub(super) is_followed: bool,
+}
+
+/// The whole screen.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(super) database: String,
+    pub(super) now: Option<DateTime<Utc>>,
+    pub(super) slots: (i64, i64),
+    pub(super) pauses: Vec<Pause>,
+    pub(super) counts: Option<TaskCounts>,
+    pub(super) throughput: Throughput,
+    /// What it was lately, the oldest first.
+    pub(super) history: VecDeque<f64>,
+    panes: [Vec<Row>; 4],
+    places: [Place; 4],
+    pane: usize,
+    height: usize,
+    /// What is done after a yes.
+    pub(super) question: Option<Change>,
+    /// What became of the last change.
+    pub(super) message: Option<String>,
+    /// Why nothing new is known.
+    pub(super) trouble: Option<String>,
+    pub(super) page: Option<Page>,
+    pub(super) shows_help: bool,
+}
+
+impl State {
+    /// Of this database, of which nothing is known yet.
+    pub(crate) fn new(database: &str) -> Self {
+        Self {
+            database: clean_line(database),
+            now: None,
+            slots: (0, 0),
+            pauses: Vec::new(),
+            counts: None,
+            throughput: Throughput::default(),
+            history: VecDeque::new(),
+            panes: Default::default(),
+            places: Default::default(),
+            pane: index_of(Pane::Running),
+            height: 0,
+            question: None,
+            message: None,
+            trouble: None,
+            page: None,
+            shows_help: false,
+        }
+    }
+
+    pub(crate) fn take_glance(&mut self, glance: &Glance) {
+        self.now = Some(glance.now);
+        self.slots = glance.slots;
+        self.pauses.clone_from(&glance.pauses);
+        self.trouble = None;
+        self.set_rows(Pane::Runners, rows::runners(glance));
+        self.set_rows(Pane::Running, rows::running(glance));
+        self.set_rows(Pane::Failures, rows::failures(glance));
+    }
+
+    pub(crate) fn take_tally(&mut self, tally: &TopCounts) {
+        self.counts = Some(tally.counts.clone());
+        self.throughput = tally.throughput;
+        self.history.push_back(tally.throughput.lately);
+        while self.history.len() > HISTORY {
+            self.history.pop_front();
+        }
+        self.set_rows(Pane::Queues, rows::queues(&tally.classes, &self.pauses));
+    }
+
+    /// What is known of a task, in lines that fit the screen.
+    pub(crate) fn take_details(&mut self, task: TaskId, lines: Vec<String>) {
+        let room = self.room_of_page();
+        let Some(page) = self.page.as_mut().filter(|page| page.task == task) else { return };
+        let was_at_end = page.top + room >= page.lines.len();
+        page.lines = lines;
+        let last = page.lines.len().saturating_sub(room);
+        page.top = if page.is_followed && was_at_end { last } else { page.top.min(last) };
+    }
+
+    pub(crate) fn say(&mut self, words: &str) {
+        self.message = Some(clean_line(words));
+    }
+
+    /// Whether that is something new.
+    pub(crate) fn complain(&mut self, words: &str) -> bool {
+        let trouble = Some(clean_line(words));
+        let is_new = self.trouble != trouble;
+        self.trouble = trouble;
+        is_new
+    }
+
+    pub(crate) fn resize(&mut self, rows: u16) {
+        self.height = usize::from(rows);
+    }
+
+    /// The task of which everything is shown.
+    pub(crate) fn opened(&self) -> Option<TaskId> {
+        self.page.as_ref().map(|page| page.task)
+    }
+
+    /// The same if it is to be asked for again and again.
+    pub(crate) fn followed(&self) -> Option<TaskId> {
+        self.page.as_ref().filter(|page| page.is_followed).map(|page| page.task)
+    }
+
+    pub(super) fn rows(&self, pane: Pane) -> &[Row] {
+        &self.panes[index_of(pane)]
+    }
+
+    pub(super) fn selected(&self, pane: Pane) -> usize {
+        self.places[index_of(pane)].index
+    }
+
+    pub(super) fn pane(&self) -> Pane {
+        Pane::ALL[self.pane]
+    }
+
+    fn room_of_page(&self) -> usize {
+        self.height.saturating_sub(AROUND_PAGE)
+    }
+
+    /// The row that was chosen stays so where it moves; the next one is chosen where it has gone.
+    fn set_rows(&mut self, pane: Pane, rows: Vec<Row>) {
+        let place = &mut self.places[index_of(pane)];
+        let moved_to = place.id.as_ref().and_then(|id| rows.iter().position(|row| row.id == *id));
+        place.index = moved_to.unwrap_or(place.index).min(rows.len().saturating_sub(1));
+        place.id = rows.get(place.index).map(|row| row.id.clone());
+        self.panes[index_of(pane)] = rows;
+    }
+
+    fn row(&self) -> Option<&Row> {
+        self.panes[self.pane].get(self.places[self.pane].index)
+    }
+
+    /// The task that a key is about.
+    fn task(&self) -> Option<TaskId> {
+        self.opened().or_else(|| self.row().and_then(|row| row.task))
+    }
+
+    fn class(&self) -> Option<String> {
+        match &self.page {
+            Some(page) => page.class.clone(),
+            None => self.row().and_then(|row| row.class.clone()),
+        }
+    }
+
+    /// What this key asks for, if it is more than another look at what is there.
+    pub(crate) fn press(&mut self, key: Key) -> Option<TopCommand> {
+        match key {
+            Key::Interrupt => return Some(TopCommand::Quit),
+            Key::Suspend => return Some(TopCommand::Suspend),
+            Key::Redraw => return Some(TopCommand::Redraw),
+            _ => {}
+        }
+        if let Some(change) = self.question.take() {
+            let is_yes = matches!(key, Key::Char('y' | 'Y'));
+            self.message = (!is_yes).then(|| "nothing was changed".to_owned());
+            return is_yes.then_some(TopCommand::Change(change));
+        }
+        self.message = None;
+        if std::mem::take(&mut self.shows_help) {
+            return None;
+        }
+        match key {
+            Key::Char('q') => return Some(TopCommand::Quit),
+            Key::Char('?') => self.shows_help = true,
+            Key::Char('c') => self.ask_about_task(Change::Cancel),
+            Key::Char('r') => self.ask_about_task(Change::Retry),
+            Key::Char('p') => self.ask_to_pause(self.class().map_or(PauseScope::All, PauseScope::Class)),
+            Key::Char('P') => self.ask_to_pause(PauseScope::All),
+            _ if self.page.is_some() => self.press_on_page(key),
+            Key::Escape => return Some(TopCommand::Quit),
+            Key::Enter => return self.open(false),
+            Key::Char('f') => return self.open(true),
+            Key::Tab | Key::Right | Key::Char('l') => self.pane = (self.pane + 1) % Pane::ALL.len(),
+            Key::BackTab | Key::Left | Key::Char('h') => {
+                self.pane = (self.pane + Pane::ALL.len() - 1) % Pane::ALL.len();
+            }
+            _ => self.choose_row(key),
+        }
+        None
+    }
+
+    fn press_on_page(&mut self, key: Key) {
+        let room = self.room_of_page();
+        let Some(page) = &mut self.page else { return };
+        let last = page.lines.len().saturating_sub(room);
+        match key {
+            Key::Escape | Key::Enter | Key::Left => self.page = None,
+            Key::Char('f') => page.is_followed = !page.is_followed,
+            _ => page.top = moved(page.top, key, room).min(last),
+        }
+    }
+
+    fn choose_row(&mut self, key: Key) {
+        let (rows, place) = (&self.panes[self.pane], &mut self.places[self.pane]);
+        place.index = moved(place.index, key, self.height / 2).min(rows.len().saturating_sub(1));
+        place.id = rows.get(place.index).map(|row| row.id.clone());
+    }
+
+    fn open(&mut self, is_followed: bool) -> Option<TopCommand> {
+        let Some(task) = self.task() else {
+            self.say("choose a task: Tab leads to those that run and those that failed");
+            return None;
+        };
+        let (class, lines) = (self.class(), vec!["asking the database …".to_owned()]);
+        self.page = Some(Page { task, class, lines, top: 0, is_followed });
+        Some(TopCommand::Details(task))
+    }
+
+    fn ask_about_task(&mut self, change: fn(TaskId) -> Change) {
+        self.question = self.task().map(change);
+        if self.question.is_none() {
+            self.say("choose a task: Tab leads to those that run and those that failed");
+        }
+    }
+
+    fn ask_to_pause(&mut self, scope: PauseScope) {
+        let is_paused = self.pauses.iter().any(|pause| pause.scope == scope);
+        self.question = Some(if is_paused { Change::Resume(scope) } else { Change::Pause(scope) });
+    }
+}
+
+const fn index_of(pane: Pane) -> usize {
+    pane as usize
+}
+
+/// Where a key leads from here.
+fn moved(from: usize, key: Key, page: usize) -> usize {
+    match key {
+        Key::Up | Key::Char('k') => from.saturating_sub(1),
+        Key::Down | Key::Char('j') => from.saturating_add(1),
+        Key::PageUp => from.saturating_sub(page.max(1)),
+        Key::PageDown => from.saturating_add(page.max(1)),
+        Key::Home | Key::Char('g') => 0,
+        Key::End | Key::Char('G') => usize::MAX,
+        _ => from,
+    }
+}

@@ -1,0 +1,89 @@
+//! The verbs under headings, as `--help` lists them: clap has headings for options alone.
+
+use clap::Command;
+
+use super::output::human::hanging;
+
+/// Each heading with its verbs, in the order in which they are shown.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Set up", &["init", "migrate", "classes", "settings"]),
+    ("Queue", &["queue", "exec", "schedule"]),
+    ("Run", &["create-runs", "process-run", "tick", "work"]),
+    ("Look", &["status", "top", "show", "explain", "failures", "logs", "wait", "events", "runners"]),
+    ("Change", &["retry", "requeue", "edit", "cancel", "prune", "export", "import"]),
+    ("Operate", &["pause", "drain", "stop", "resume", "limits", "check", "metrics", "doctor"]),
+    ("Handlers and outside workers", &["claim", "heartbeat", "resolve", "release", "progress", "result", "message"]),
+    ("Shell", &["completions", "man"]),
+];
+
+/// The same command, with its verbs in groups in a help of so many columns. Name and words of a verb are its own.
+pub(super) fn grouped(command: Command, columns: u16) -> Command {
+    let names = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter());
+    let room = names.map(|name| name.len()).max().unwrap_or(0);
+    let (header, literal) = (command.get_styles().get_header(), command.get_styles().get_literal());
+    let line = |verb: &Command| {
+        let name = verb.get_name();
+        let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+        let text = hanging(&format!("  {name:room$}  "), &about, Some(columns));
+        text.replacen(name, &format!("{literal}{name}{literal:#}"), 1)
+    };
+    let group = |(heading, verbs): &(&str, &[&str])| {
+        let lines = verbs.iter().filter_map(|name| command.find_subcommand(name)).map(line);
+        let lines: Vec<String> = lines.collect();
+        format!("{header}{heading}:{header:#}\n{}", lines.join("\n"))
+    };
+    let groups: Vec<String> = GROUPS.iter().map(group).collect();
+    let template = format!(
+        "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}\n\n{header}Options:{header:#}\n{{options}}{{after-help}}",
+        groups.join("\n\n")
+    );
+    command.help_template(template)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn visible(command: &Command) -> Vec<&Command> {
+        command.get_subcommands().filter(|verb| !verb.is_hide_set()).collect()
+    }
+
+    #[test]
+    fn each_visible_verb_stands_under_one_heading_and_nothing_else_does() {
+        let command = crate::Cli::command();
+        let mut verbs: Vec<&str> = visible(&command).into_iter().map(Command::get_name).collect();
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
+        verbs.sort_unstable();
+        grouped.sort_unstable();
+        assert_eq!(grouped, verbs);
+    }
+
+    #[test]
+    fn short_and_long_help_list_the_same_lines_one_a_verb_at_80_columns() {
+        let verbs = crate::Cli::command();
+        let verbs = visible(&verbs);
+        for columns in [40, 80] {
+            let mut command = grouped(crate::Cli::command(), columns).term_width(columns.into());
+            let [short, long] = [command.render_help(), command.render_long_help()].map(|help| help.to_string());
+            let listed = |help: &str| {
+                let (_, behind) = help.split_once("\nSet up:\n").unwrap();
+                let (listed, options) = behind.split_once("\n\nOptions:\n").unwrap();
+                assert!(options.contains("--database <URL>") && options.contains("--version"), "{options}");
+                listed.to_owned()
+            };
+            assert_eq!(listed(&short), listed(&long));
+            let text = listed(&short);
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(columns.into()), "{columns}: {widest:?}\n{text}");
+            let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            for verb in &verbs {
+                let words = format!("{} {}", verb.get_name(), verb.get_about().unwrap());
+                assert!(flat.contains(&words), "{words}\n{text}");
+            }
+            let lines = text.lines().filter(|line| line.starts_with("  ")).count();
+            assert!(columns < 80 || lines == verbs.len(), "{lines} lines for {} verbs\n{text}", verbs.len());
+        }
+    }
+}

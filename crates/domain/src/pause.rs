@@ -1,0 +1,221 @@
+//! Pauses: what an operator keeps from being claimed for a while, and what happens meanwhile to those at work.
+
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+use serde::{Serialize, Serializer};
+use wildmatch::WildMatch;
+
+use super::status::{Stored, stored_status};
+
+/// The longest name of a runner, in characters.
+pub const MAX_RUNNER_NAME_CHARS: usize = 190;
+
+/// What is paused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PauseScope {
+    /// Every class, on every host.
+    All,
+    /// The classes with this name, in which `*` stands for anything.
+    Class(String),
+    /// The runners with this name.
+    Runner(String),
+}
+
+impl PauseScope {
+    /// The spelling in the column Scope.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Class(_) => "class",
+            Self::Runner(_) => "runner",
+        }
+    }
+
+    /// The column Name; empty for all.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::All => "",
+            Self::Class(name) | Self::Runner(name) => name,
+        }
+    }
+
+    /// From the two columns; `None` for a kind that this version does not know (rule R9: it covers nothing here).
+    #[must_use]
+    pub fn parse(kind: &str, name: String) -> Option<Self> {
+        match kind {
+            "all" => Some(Self::All),
+            "class" => Some(Self::Class(name)),
+            "runner" => Some(Self::Runner(name)),
+            _ => None,
+        }
+    }
+
+    /// Whether runs of this class are not to be claimed by a runner of this name.
+    #[must_use]
+    pub fn covers(&self, class: &str, runner: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Class(pattern) => WildMatch::new(pattern).matches(class),
+            Self::Runner(_) => self.covers_runner(runner),
+        }
+    }
+
+    /// The text with which a class is covered as soon as its name begins with it; `None` where more must match.
+    #[must_use]
+    pub fn class_prefix(&self) -> Option<&str> {
+        let Self::Class(pattern) = self else { return None };
+        pattern.strip_suffix('*').filter(|prefix| !prefix.contains(['*', '?']))
+    }
+
+    /// Whether a runner of this name, as such, is covered: whatever it works on.
+    #[must_use]
+    pub fn covers_runner(&self, runner: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Class(_) => false,
+            Self::Runner(name) => name == runner,
+        }
+    }
+}
+
+impl fmt::Display for PauseScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("everything"),
+            Self::Class(name) => write!(f, "class {name}"),
+            Self::Runner(name) => write!(f, "runner {name}"),
+        }
+    }
+}
+
+/// What happens to those at work. In none of these modes is anything new claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseMode {
+    /// They go on.
+    Pause,
+    /// Runners end when their run has ended.
+    Drain,
+    /// Runners end as after a signal: the run in progress may go on for a while, and is given back then.
+    Stop,
+}
+
+impl PauseMode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Pause, Self::Drain, Self::Stop];
+
+    /// The spelling in the column Mode.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Drain => "drain",
+            Self::Stop => "stop",
+        }
+    }
+
+    /// The mode with this spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == text)
+    }
+
+    /// Of something that is in this mode: `paused`, `drained`, `stopped`.
+    #[must_use]
+    pub const fn participle(self) -> &'static str {
+        match self {
+            Self::Pause => "paused",
+            Self::Drain => "drained",
+            Self::Stop => "stopped",
+        }
+    }
+}
+
+stored_status!(PauseMode);
+
+/// A row of TaskQueuePauses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pause {
+    /// What is paused.
+    #[serde(flatten, serialize_with = "scope_fields")]
+    pub scope: PauseScope,
+    /// What happens to those at work; one that this version does not know keeps from claims and nothing else.
+    pub mode: Stored<PauseMode>,
+    /// Why.
+    pub reason: String,
+    /// Who paused it.
+    pub author: String,
+    /// Where.
+    pub host: String,
+    /// Since when.
+    pub created_on: DateTime<Utc>,
+    /// When it ends by itself.
+    pub until: Option<DateTime<Utc>>,
+}
+
+impl Pause {
+    /// Whether it is in this mode.
+    #[must_use]
+    pub fn is(&self, mode: PauseMode) -> bool {
+        self.mode == Stored::Known(mode)
+    }
+}
+
+fn scope_fields<S: Serializer>(scope: &PauseScope, serializer: S) -> Result<S::Ok, S::Error> {
+    use serde::ser::SerializeMap as _;
+    let mut map = serializer.serialize_map(Some(2))?;
+    map.serialize_entry("scope", scope.kind())?;
+    map.serialize_entry("name", scope.name())?;
+    map.end()
+}
+
+/// Checks the name that somebody gives a runner.
+///
+/// # Errors
+/// Empty, too long, or with characters that cannot be seen.
+pub fn check_runner_name(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.chars().count() > MAX_RUNNER_NAME_CHARS {
+        return Err(format!("the name of a runner has 1 to {MAX_RUNNER_NAME_CHARS} characters"));
+    }
+    if name.chars().any(char::is_control) {
+        return Err("the name of a runner has no control characters".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_covers_what_it_names_and_nothing_else() {
+        let class = PauseScope::Class("mail.*".to_owned());
+        assert!(class.covers("mail.send", "one") && !class.covers("mai", "one") && !class.covers_runner("one"));
+        let runner = PauseScope::Runner("one".to_owned());
+        assert!(runner.covers("mail.send", "one") && !runner.covers("mail.send", "two") && runner.covers_runner("one"));
+        assert!(PauseScope::All.covers("x", "y") && PauseScope::All.covers_runner("y"));
+    }
+
+    #[test]
+    fn scopes_and_modes_are_read_as_they_are_written() {
+        for scope in [PauseScope::All, PauseScope::Class("a".into()), PauseScope::Runner("b".into())] {
+            assert_eq!(PauseScope::parse(scope.kind(), scope.name().to_owned()), Some(scope));
+        }
+        assert_eq!(PauseScope::parse("host", "x".to_owned()), None);
+        for mode in PauseMode::ALL {
+            assert_eq!(PauseMode::parse(mode.as_str()), Some(mode));
+        }
+    }
+
+    #[test]
+    fn names_of_runners_can_be_seen() {
+        for bad in ["", "a\nb", "\u{1b}[1m", &"x".repeat(191)] {
+            assert!(check_runner_name(bad).is_err(), "{bad:?}");
+        }
+        for good in ["mail-1", "worker@host:7", "Läufer 2"] {
+            assert_eq!(check_runner_name(good), Ok(()));
+        }
+    }
+}

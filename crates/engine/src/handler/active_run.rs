@@ -1,0 +1,329 @@
+//! The run as a handler in Rust sees it, its errors, and the call that keeps its panics from the runner.
+
+use std::any::Any;
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{CancelToken, Inbox, Reporter, RunContext, StopReason, TaskHandler};
+use crate::domain::backoff::possible_delay_secs;
+use crate::domain::json::check_storable;
+use crate::domain::message::{Message, check_message};
+use crate::domain::meta::Meta;
+
+/// The run a handler works for.
+pub struct ActiveRun<'a> {
+    context: &'a RunContext,
+    reporter: &'a mut dyn Reporter,
+}
+
+impl<'a> ActiveRun<'a> {
+    /// The run of this context, which reports to this reporter.
+    pub fn new(context: &'a RunContext, reporter: &'a mut dyn Reporter) -> Self {
+        Self { context, reporter }
+    }
+
+    /// All that is known about it.
+    #[must_use]
+    pub fn context(&self) -> &RunContext {
+        self.context
+    }
+
+    /// The task; the same for all its attempts.
+    #[must_use]
+    pub fn task_id(&self) -> i64 {
+        self.context.task_id
+    }
+
+    /// The run.
+    #[must_use]
+    pub fn run_id(&self) -> i64 {
+        self.context.run_id
+    }
+
+    /// 1 for the first attempt.
+    #[must_use]
+    pub fn attempt(&self) -> i32 {
+        self.context.attempt
+    }
+
+    /// The task class.
+    #[must_use]
+    pub fn class(&self) -> &str {
+        &self.context.class
+    }
+
+    /// The task's data as a type of the handler's.
+    ///
+    /// # Errors
+    /// Code `invalid-data`, not to be tried again, when the data does not fit.
+    pub fn data<T: DeserializeOwned>(&self) -> Result<T, HandlerError> {
+        serde_json::from_str(&self.context.data)
+            .map_err(|error| HandlerError::no_retry("invalid-data", error.to_string()))
+    }
+
+    /// Saves the progress, which also restarts the timeout. Values outside 0 to 100 are taken as the nearer bound.
+    pub fn set_percents_completed(&mut self, percent: i32) {
+        self.reporter.progress(percent.clamp(0, 100), None);
+    }
+
+    /// Saves the results, in place of earlier ones.
+    ///
+    /// # Errors
+    /// Code `invalid-results` when the value has no JSON form (a map whose keys are no text), or one that not every
+    /// engine stores.
+    pub fn set_results<T: Serialize + ?Sized>(&mut self, results: &T) -> Result<(), HandlerError> {
+        let json = serde_json::to_string(results)
+            .map_err(|error| HandlerError::no_retry("invalid-results", error.to_string()))?;
+        check_storable(&json)
+            .map_err(|what| HandlerError::no_retry("invalid-results", format!("the result {what}")))?;
+        self.reporter.results(&json);
+        Ok(())
+    }
+
+    /// Adds a value to the metadata of the task, in place of an earlier one of this name, once the run ends, however it ends;
+    /// `None` or `()` takes the name away.
+    ///
+    /// ```
+    /// # use taskqueue_engine::handler as taskqueue;
+    /// use taskqueue::{ActiveRun, HandlerError};
+    ///
+    /// fn handle(run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
+    ///     run.set_meta("invoice", "2026-117")?;
+    ///     run.set_meta("pages", &12)
+    /// }
+    /// # let _ = handle;
+    /// ```
+    ///
+    /// # Errors
+    /// Code `invalid-meta` when the name is empty or too long, or the value has no JSON form that every engine stores.
+    pub fn set_meta<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> Result<(), HandlerError> {
+        let invalid = |what: String| HandlerError::no_retry("invalid-meta", what);
+        let json = serde_json::to_string(value).map_err(|error| invalid(error.to_string()))?;
+        let mut meta = Meta::default();
+        meta.set(name, &json).map_err(invalid)?;
+        self.reporter.meta(meta);
+        Ok(())
+    }
+
+    /// Sends a message that anyone may follow with `taskqueue events` or a listener.
+    ///
+    /// # Errors
+    /// Code `invalid-message` when it has no JSON form that every engine stores, no name, or is too large.
+    pub fn emit<T: Serialize + ?Sized>(&mut self, name: &str, data: &T) -> Result<(), HandlerError> {
+        let invalid = |what: String| HandlerError::no_retry("invalid-message", what);
+        let data = serde_json::to_string(data).map_err(|error| invalid(error.to_string()))?;
+        check_message(name, &data).map_err(invalid)?;
+        self.reporter.message(Message { name: name.to_owned(), data });
+        Ok(())
+    }
+
+    /// Returns the messages that are sent to this task from outside: by `taskqueue message --task`,
+    /// `TaskQueue::message` or SQL. From the first call on they are delivered; those that were
+    /// kept for this attempt arrive at once. A run whose handler never calls it costs nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use taskqueue_engine::handler as taskqueue;
+    /// use taskqueue::{ActiveRun, HandlerError};
+    ///
+    /// fn process(run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
+    ///     let inbox = run.messages();
+    ///     while run.stop_reason().is_none() {
+    ///         match inbox.wait(Duration::from_secs(1)) {
+    ///             Some(message) if message.name == "finish" => break,
+    ///             Some(message) => println!("{}: {}", message.name, message.data),
+    ///             None => run.heartbeat(),
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn messages(&mut self) -> Inbox {
+        self.reporter.inbox()
+    }
+
+    /// Whether the handler is to end: somebody has cancelled the run, its timeout or its time to stop has passed, or its lease is
+    /// over; [`Self::stop_reason`] says which. A success that it returns then stays one. After a cancel an error counts as its end
+    /// by the cancel, and is not tried again.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.reporter.cancel_token().is_cancelled()
+    }
+
+    /// Returns why the handler should clean up and return soon; `None` while it may go on.
+    ///
+    /// Once its grace is over, its runner gives up on it: the end of the run is recorded, and what the handler reports or returns
+    /// afterwards is dropped (see [`OverrunAction`](super::OverrunAction)). After [`StopReason::Shutdown`] the grace begins when the
+    /// time to stop has passed, after [`StopReason::Timeout`] and [`StopReason::LeaseLost`] at once. What it returns before is kept
+    /// if it is a success; an error counts as the end that it was asked for.
+    #[must_use]
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        self.reporter.stop_reason()
+    }
+
+    /// The same for other threads, and for whoever waits for it.
+    #[must_use]
+    pub fn cancel_token(&self) -> CancelToken {
+        self.reporter.cancel_token()
+    }
+
+    /// Restarts the timeout without news.
+    pub fn heartbeat(&mut self) {
+        self.reporter.heartbeat();
+    }
+}
+
+/// How a handler in Rust failed. Made by `?` from any error: code `error`, tried again by the task's rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandlerError {
+    /// For programs; short.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// Whether another attempt makes sense.
+    pub retry: bool,
+    /// Seconds to wait before it, 0 to a year; `None` leaves it to the backoff.
+    pub delay_secs: Option<i64>,
+}
+
+impl HandlerError {
+    /// A failure that may be tried again.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), retry: true, delay_secs: None }
+    }
+
+    /// A failure that would only repeat itself.
+    pub fn no_retry(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { retry: false, ..Self::new(code, message) }
+    }
+
+    /// A failure that may be tried again after this many seconds: 0 to a year, and what lies outside counts as the
+    /// nearer end.
+    pub fn retry_after(delay_secs: i64, code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { delay_secs: Some(possible_delay_secs(delay_secs)), ..Self::new(code, message) }
+    }
+}
+
+/// The message is the error's own with all its causes. It cannot implement `Error` itself beside this.
+impl<E: Error> From<E> for HandlerError {
+    fn from(error: E) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            message.push_str(": ");
+            message.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self::new("error", message)
+    }
+}
+
+/// Runs a handler in this thread.
+///
+/// # Errors
+/// What the handler returned; code `panic` when it panicked.
+pub fn run_rust_handler(
+    handler: &dyn TaskHandler,
+    context: &RunContext,
+    reporter: &mut dyn Reporter,
+) -> Result<(), HandlerError> {
+    let mut run = ActiveRun::new(context, reporter);
+    // Nothing of the run is used after a panic but the reporter, whose calls each stand for themselves.
+    catch_unwind(AssertUnwindSafe(|| handler.process_task_queue_run(&mut run)))
+        .unwrap_or_else(|panic| Err(HandlerError::new("panic", panic_message(panic.as_ref()))))
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the handler panicked: {}", text.unwrap_or("no message"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+pub(super) mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Every context has a token of its own: processes are ended by it.
+    pub(in crate::handler) fn context(data: &str) -> RunContext {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        RunContext {
+            task_id: 7,
+            run_id: 70,
+            attempt: 2,
+            max_retries: 5,
+            class: "mail.send".parse().unwrap(),
+            data: data.to_owned(),
+            token: format!("token-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)),
+            planned_on: "2026-08-01T10:00:00Z".to_owned(),
+            timeout_secs: 60,
+            deadline: "2026-08-01T10:01:00Z".to_owned(),
+        }
+    }
+
+    #[derive(Default)]
+    struct Saved(Vec<String>);
+
+    impl Reporter for Saved {
+        fn progress(&mut self, percent: i32, _message: Option<&str>) {
+            self.0.push(percent.to_string());
+        }
+        fn results(&mut self, json: &str) {
+            self.0.push(json.to_owned());
+        }
+    }
+
+    struct ByData;
+
+    impl TaskHandler for ByData {
+        fn process_task_queue_run(&self, run: &mut ActiveRun<'_>) -> Result<(), HandlerError> {
+            let wanted: Vec<String> = run.data()?;
+            run.set_percents_completed(150);
+            match wanted[0].as_str() {
+                "good" => run.set_results(&[run.task_id()]),
+                "panic" => panic!("no {}", wanted[0]),
+                number => {
+                    number.parse::<i32>()?;
+                    Err(HandlerError::retry_after(-3, "later", "busy"))
+                }
+            }
+        }
+    }
+
+    fn outcome(data: &str) -> (Result<(), HandlerError>, Vec<String>) {
+        let mut saved = Saved::default();
+        (run_rust_handler(&ByData, &context(data), &mut saved), saved.0)
+    }
+
+    #[test]
+    fn progress_and_results_of_a_success_are_saved() {
+        assert_eq!(outcome("[\"good\"]"), (Ok(()), vec!["100".to_owned(), "[7]".to_owned()]));
+    }
+
+    #[test]
+    fn a_delay_beyond_a_year_is_a_year() {
+        assert_eq!(HandlerError::retry_after(i64::MAX, "later", "busy").delay_secs, Some(31_536_000));
+        assert_eq!(HandlerError::retry_after(i64::MIN, "later", "busy").delay_secs, Some(0));
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_that_names_it() {
+        let error = outcome("[\"panic\"]").0.unwrap_err();
+        assert_eq!(error, HandlerError::new("panic", "the handler panicked: no panic"));
+        assert!(outcome("[]").0.unwrap_err().message.contains("out of bounds"));
+    }
+
+    #[test]
+    fn errors_keep_their_code_and_their_wish() {
+        let error = outcome("[\"x1\"]").0.unwrap_err();
+        assert_eq!((error.code.as_str(), error.retry), ("error", true));
+        assert_eq!(outcome("[\"1\"]").0.unwrap_err().delay_secs, Some(0));
+        let error = outcome("{}").0.unwrap_err();
+        assert_eq!((error.code.as_str(), error.retry), ("invalid-data", false));
+    }
+}

@@ -1,0 +1,304 @@
+//! Runs a task by a program: what the program is given, and what is made of what it says.
+//!
+//! No shell, and nothing of a task's data ever becomes part of a command line or an environment: data goes to standard
+//! input. The only thing replaced in an argument is `{class}`, by a class name whose characters were checked.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::events::{Said, parse_event};
+use super::{Reporter, RunContext};
+use crate::domain::confinement::Confinement;
+use crate::domain::ending::{Ending, ReportedError};
+use crate::domain::stop_reason::StopReason;
+use crate::machine::account::{Credentials, RunAs, UserProblem, is_root, recently_run_as, run_as};
+use crate::machine::file_checks::{ProgramProblem, check_program, recently_checked};
+use crate::machine::host::Account;
+use crate::process::child::{
+    Captured, ChildSpec, Control, Finished, Keep, Observer, Stream, Supervision, rehearse, supervise,
+};
+use crate::process::event_socket::EventSocket;
+use crate::process::identity::ProcessIdentity;
+use crate::process::rights::Rights;
+use crate::process::survivors::end_survivors;
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const TOKEN_VARIABLE: &str = "TASKQUEUE_RUN_TOKEN";
+
+/// The environment entry by which the processes of a run are found, for `os::survivors`.
+#[must_use]
+pub fn marker(token: &str) -> String {
+    format!("{TOKEN_VARIABLE}={token}")
+}
+
+/// Where the command line comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandSource {
+    /// The configuration: `{class}` is replaced, and the data is on standard input.
+    Configuration,
+    /// The data of an `exec` task: taken literally, and standard input is empty.
+    TaskData,
+}
+
+/// A program that handles a task class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandHandler {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Where `argv` comes from.
+    pub source: CommandSource,
+    /// The working directory; `None` keeps the runner's.
+    pub cwd: Option<PathBuf>,
+    /// Added to the clean environment; TASKQUEUE_* variables cannot be replaced.
+    pub env: Vec<(String, String)>,
+    /// Variables taken over from the runner's environment where it has them.
+    pub pass_env: Vec<String>,
+    /// Whose rights it has, and its limits.
+    pub confinement: Confinement,
+    /// Between TERM and KILL.
+    pub kill_grace: Duration,
+    /// How much of each output is kept, in bytes.
+    pub output_limit_bytes: usize,
+}
+
+/// What the runner does while a program works; all calls must return soon.
+pub trait CommandObserver: Reporter {
+    /// The program was started: to be recorded, so that others can find it should we die.
+    fn started(&mut self, handler: &ProcessIdentity);
+    /// Every byte of its output.
+    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
+    /// What is kept of one of its outputs so far: to be saved, so that others can read it while it goes on.
+    fn output_so_far(&mut self, _stream: Stream, _so_far: Captured) {}
+    /// At least every 500 ms: to renew the lease, and to say whether it must be ended.
+    fn idle(&mut self) -> Control;
+}
+
+/// How a program ended and what it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandlerEnd {
+    /// How its main process ended.
+    pub ending: Ending,
+    /// The last error it reported.
+    pub error: Option<ReportedError>,
+    /// The last results it reported, as JSON text.
+    pub results: Option<String>,
+    /// Event lines that could not be read.
+    pub unread_events: u64,
+    /// The first of them, as it can be shown.
+    pub first_unread: Option<String>,
+    /// Keys of events that mean nothing, each with what may have been meant.
+    pub unknown_keys: Vec<String>,
+    /// Why processes of it may still live, when they could not be ended: the task must not be run again meanwhile.
+    pub unended: Option<String>,
+    /// What is kept of standard output.
+    pub stdout: Captured,
+    /// What is kept of standard error.
+    pub stderr: Captured,
+}
+
+impl CommandHandler {
+    /// Runs the program for one run to its end, and with it everything that descends from it. After anything but a success
+    /// its processes are also searched for by their token, wherever they are, so that another attempt never works beside
+    /// them.
+    pub fn run(
+        &self,
+        run: &RunContext,
+        alarms: &[BorrowedFd<'_>],
+        socket: Option<&EventSocket>,
+        observer: &mut dyn CommandObserver,
+    ) -> HandlerEnd {
+        let stdin = match self.source {
+            CommandSource::Configuration => run.data.as_bytes(),
+            CommandSource::TaskData => b"",
+        };
+        let limits = Supervision {
+            timeout: Some(Duration::from_secs(u64::try_from(run.timeout_secs).unwrap_or(0))),
+            kill_grace: self.kill_grace,
+            output_limit_bytes: self.output_limit_bytes,
+        };
+        let mut listener = Listener { observer, said: Said::default() };
+        let finished = match self.child_spec(run, socket.map(EventSocket::name)) {
+            Ok(spec) => {
+                let socket = socket.map(|socket| (socket, run.token.as_str()));
+                supervise(&spec, stdin, &limits, alarms, socket, &mut listener)
+            }
+            Err(ending) => Finished { ending, stdout: Captured::default(), stderr: Captured::default() },
+        };
+        let unended = match &finished.ending {
+            Ending::Exited(0) | Ending::CouldNotStart(_) | Ending::NoRoom(_) | Ending::Misconfigured(_) => None,
+            _ => end_survivors(&marker(&run.token), None, self.kill_grace.min(Duration::from_secs(2)))
+                .err()
+                .map(|error| error.to_string()),
+        };
+        HandlerEnd {
+            ending: finished.ending,
+            error: listener.said.error,
+            results: listener.said.results,
+            unread_events: listener.said.unread,
+            first_unread: listener.said.first_unread,
+            unknown_keys: listener.said.unknown_keys,
+            unended,
+            stdout: finished.stdout,
+            stderr: finished.stderr,
+        }
+    }
+
+    /// What is started for this run. `socket_name` is given to the handler for its events.
+    ///
+    /// # Errors
+    /// Says what is wrong with the configuration: no program, a variable without a proper name, a user that there is not.
+    pub fn child_spec(&self, run: &RunContext, socket_name: Option<&str>) -> Result<ChildSpec, Ending> {
+        let mut argv = self.argv.iter().map(|argument| match self.source {
+            CommandSource::Configuration => OsString::from(argument.replace("{class}", &run.class)),
+            CommandSource::TaskData => OsString::from(argument),
+        });
+        let no_program = || Ending::CouldNotStart("could not start: no program is configured".to_owned());
+        let program = argv.next().filter(|program| !program.is_empty()).ok_or_else(no_program)?;
+        if self.source == CommandSource::Configuration
+            && let Err(problem @ ProgramProblem::WritableByAll(_)) = recently_checked(Path::new(&program))
+        {
+            let program = program.to_string_lossy();
+            return Err(Ending::CouldNotStart(format!("could not start {program}: {problem}")));
+        }
+        let user = recently_run_as(self.confinement.user.as_deref());
+        let RunAs { account, credentials } = user.map_err(|problem| Ending::Misconfigured(wrong_user(&problem)))?;
+        Ok(ChildSpec {
+            program: program.into(),
+            args: argv.collect(),
+            env: self.environment(run, account, socket_name).map_err(Ending::CouldNotStart)?,
+            cwd: self.cwd.clone(),
+            rights: self.rights(credentials),
+            marker: marker(&run.token).into(),
+        })
+    }
+
+    fn rights(&self, credentials: Option<Credentials>) -> Rights {
+        let Confinement { limits, umask, no_new_privileges, .. } = self.confinement;
+        Rights { credentials, limits, umask, no_new_privileges }
+    }
+
+    /// Why no run could be started now, if so: the user, the program as far as one is configured, the directory, the
+    /// limits. Starts nothing.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        let RunAs { credentials, .. } = match run_as(self.confinement.user.as_deref()) {
+            Ok(run_as) => run_as,
+            Err(problem) => return Some(wrong_user(&problem)),
+        };
+        let program = PathBuf::from(self.argv.first()?);
+        let is_root = credentials.as_ref().map_or_else(is_root, |user| user.uid == 0);
+        if let Err(problem) = check_program(&program, is_root) {
+            return Some(problem.to_string());
+        }
+        let spec = ChildSpec {
+            program,
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: self.cwd.clone(),
+            rights: self.rights(credentials),
+            marker: OsString::new(),
+        };
+        match rehearse(&spec) {
+            Err(Ending::CouldNotStart(why) | Ending::Misconfigured(why) | Ending::NoRoom(why)) => Some(why),
+            Ok(()) | Err(_) => None,
+        }
+    }
+
+    /// Later entries win; the variables of the run come last, because the run's processes are found by its token.
+    fn environment(
+        &self,
+        run: &RunContext,
+        account: Account,
+        socket_name: Option<&str>,
+    ) -> Result<Vec<(OsString, OsString)>, String> {
+        #[expect(clippy::disallowed_methods, reason = "TZ, HOME and pass_env are by definition the runner's own")]
+        let ours = |name: &str| std::env::var_os(name);
+        let is_ours = self.confinement.user.is_none();
+        let home =
+            account.home.map(OsString::from).or_else(|| ours("HOME").filter(|_| is_ours)).unwrap_or_else(|| "/".into());
+        let mut all: Vec<(&str, OsString)> = vec![
+            ("PATH", PATH.into()),
+            ("HOME", home),
+            ("USER", account.name.as_str().into()),
+            ("LOGNAME", account.name.as_str().into()),
+            ("LANG", "C.UTF-8".into()),
+            ("SHELL", "/bin/sh".into()),
+        ];
+        all.extend(ours("TZ").map(|zone| ("TZ", zone)));
+        all.extend(self.pass_env.iter().filter_map(|name| Some((name.as_str(), ours(name)?))));
+        all.extend(self.env.iter().map(|(name, value)| (name.as_str(), value.into())));
+        if let Some((name, _)) = all.iter().find(|(name, _)| !is_variable_name(name)) {
+            return Err(format!("could not start: {name:?} is not a name for an environment variable"));
+        }
+        all.extend([
+            ("TASKQUEUE_TASK_ID", run.task_id.to_string().into()),
+            ("TASKQUEUE_RUN_ID", run.run_id.to_string().into()),
+            ("TASKQUEUE_ATTEMPT", run.attempt.to_string().into()),
+            ("TASKQUEUE_MAX_RETRIES", run.max_retries.to_string().into()),
+            ("TASKQUEUE_CLASS", run.class.as_str().into()),
+            (TOKEN_VARIABLE, run.token.as_str().into()),
+            ("TASKQUEUE_DEADLINE", run.deadline.as_str().into()),
+            ("TASKQUEUE_PLANNED_ON", run.planned_on.as_str().into()),
+            ("TASKQUEUE_EVENTS_FD", "3".into()),
+            ("TASKQUEUE_STOP_REASON_FD", "4".into()),
+        ]);
+        all.extend(socket_name.map(|name| ("TASKQUEUE_EVENTS_SOCKET", name.into())));
+        // The same name twice would leave it to the program which one it sees.
+        let last: HashMap<&str, usize> = all.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect();
+        let kept = all.iter().enumerate().filter(|(at, (name, _))| last.get(name) == Some(at));
+        Ok(kept.map(|(_, (name, value))| (OsString::from(name), value.clone())).collect())
+    }
+}
+
+fn wrong_user(problem: &UserProblem) -> String {
+    format!("could not start: {problem}")
+}
+
+/// What the kernel can carry; NUL in a value is refused when the program is started.
+pub(super) fn is_variable_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
+}
+
+/// Turns event lines into reports.
+struct Listener<'a> {
+    observer: &'a mut dyn CommandObserver,
+    said: Said,
+}
+
+impl Observer for Listener<'_> {
+    fn started(&mut self, handler: &ProcessIdentity) {
+        self.observer.started(handler);
+    }
+
+    fn output(&mut self, stream: Stream, bytes: &[u8]) {
+        self.observer.output(stream, bytes);
+    }
+
+    fn output_so_far(&mut self, stream: Stream, so_far: Captured) {
+        self.observer.output_so_far(stream, so_far);
+    }
+
+    fn event_line(&mut self, line: &[u8]) -> Keep {
+        let Some(event) = parse_event(line) else {
+            self.said.note_unread(line);
+            return Keep::No;
+        };
+        let is_report = event.is_report();
+        self.said.hear(event, self.observer);
+        if is_report { Keep::Yes } else { Keep::No }
+    }
+
+    fn idle(&mut self) -> Control {
+        self.observer.idle()
+    }
+
+    fn stop_reason(&self) -> StopReason {
+        self.observer.stop_reason().unwrap_or(StopReason::Shutdown)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! What one process says: cut into lines, read, and handed to the runs that it has. What it says about a run goes to that run
+//! or to nobody.
+
+use std::mem;
+use std::sync::Arc;
+
+use super::member::{Member, Order};
+use super::protocol::{self, Answer, Message, not_one_of_its_runs};
+use super::shared_pool::SharedPool;
+use super::ticket::{Outcome, Ticket};
+use crate::machine::lines::LineSplitter;
+use crate::process::capture::Capture;
+use crate::process::coprocess::CoprocessListener;
+
+/// How much of standard error is kept for the words that explain why it could not start.
+const WORDS_BYTES: usize = 8 * 1024;
+
+pub(super) struct OutputReader {
+    shared_pool: Arc<SharedPool>,
+    number: u64,
+    lines: LineSplitter,
+    heard: Vec<Message>,
+    /// What it did wrong; nothing that came afterwards is listened to.
+    pub(super) fault: Option<String>,
+    ignores_output: bool,
+    /// Runs whose news nobody has taken for long.
+    congested: Vec<Arc<Ticket>>,
+    words: Option<Capture>,
+    last_words: String,
+    /// Whether it is being killed already, and nobody needs to be asked.
+    is_being_killed: bool,
+}
+
+impl OutputReader {
+    pub(super) fn new(shared_pool: Arc<SharedPool>, number: u64) -> Self {
+        Self {
+            shared_pool,
+            number,
+            lines: LineSplitter::default(),
+            heard: Vec::new(),
+            fault: None,
+            ignores_output: false,
+            congested: Vec::new(),
+            words: Some(Capture::new(WORDS_BYTES)),
+            last_words: String::new(),
+            is_being_killed: false,
+        }
+    }
+
+    /// Whether it is to be listened to.
+    pub(super) fn are_open(&mut self) -> bool {
+        self.congested.retain(|ticket| !ticket.has_room());
+        self.congested.is_empty()
+    }
+
+    pub(super) fn have_heard(&self) -> bool {
+        !self.heard.is_empty()
+    }
+
+    pub(super) fn has_answer(&self) -> bool {
+        self.heard.iter().any(|message| matches!(message, Message::Answer(..)))
+    }
+
+    pub(super) fn begin_the_end(&mut self, is_being_killed: bool) {
+        self.is_being_killed = is_being_killed;
+        self.last_words = self.words.take().map(last_line).unwrap_or_default();
+    }
+
+    /// The last line that it wrote to standard error before its hello.
+    pub(super) fn last_words(&self) -> String {
+        self.last_words.clone()
+    }
+
+    /// Hands over what was heard, with the lock taken once. `retires` lets it have no more runs, before anybody learns of the
+    /// end of one.
+    pub(super) fn deliver(&mut self, retires: bool) {
+        let mut answered: Vec<(Arc<Ticket>, Answer)> = Vec::new();
+        let mut state = self.shared_pool.state();
+        let is_awaited = state.is_waited_for();
+        let Some(member) = state.member(self.number) else { return };
+        if retires {
+            member.order(Order::Retire);
+        }
+        let was_known = member.hello.is_some();
+        for message in mem::take(&mut self.heard) {
+            if let Err(why) = take(member, message, &mut answered, &mut self.congested) {
+                self.fault.get_or_insert(why);
+                self.ignores_output = true;
+                break;
+            }
+        }
+        let hello = member.hello.filter(|_| !was_known);
+        match hello {
+            Some(hello) => {
+                self.words = None;
+                state.said_hello(hello.max_in_flight);
+            }
+            None if is_awaited && !answered.is_empty() => state.call_waiting(),
+            None => {}
+        }
+        drop(state);
+        for (ticket, answer) in answered {
+            ticket.end(Outcome::Answered(answer));
+        }
+    }
+}
+
+/// The error says what it did wrong.
+fn take(
+    member: &mut Member,
+    message: Message,
+    answered: &mut Vec<(Arc<Ticket>, Answer)>,
+    congested: &mut Vec<Arc<Ticket>>,
+) -> Result<(), String> {
+    if member.hello.is_none() && !matches!(message, Message::Hello(..)) {
+        return Err("its first message is no hello".to_owned());
+    }
+    match message {
+        Message::Hello(..) if member.hello.is_some() => return Err("it said hello twice".to_owned()),
+        Message::Hello(hello, unknown_keys) => {
+            member.hello = Some(hello);
+            member.unknown_keys = unknown_keys;
+        }
+        Message::Report(id, event) => {
+            if let Some(run) = member.in_flight.get(&id)
+                && !run.ticket.add_update(event)
+            {
+                congested.push(Arc::clone(&run.ticket));
+            }
+        }
+        Message::Listen(id) => {
+            if let Some(run) = member.in_flight.get(&id) {
+                run.ticket.listen();
+            }
+        }
+        Message::Answer(id, mut answer) => {
+            answer.unknown_keys.append(&mut member.unknown_keys);
+            let run = member.take(id).ok_or_else(|| not_one_of_its_runs(&id.to_string()))?;
+            answered.push((run.ticket, answer));
+        }
+        Message::Drain => member.order(Order::Retire),
+        Message::Unknown => {
+            for run in member.in_flight.values() {
+                run.ticket.add_update(None);
+            }
+        }
+        Message::Pong => {}
+    }
+    Ok(())
+}
+
+fn last_line(words: Capture) -> String {
+    let text = words.finish().to_text();
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
+}
+
+impl CoprocessListener for OutputReader {
+    fn stdout(&mut self, bytes: &[u8]) {
+        let (heard, fault, ignores_output) = (&mut self.heard, &mut self.fault, &mut self.ignores_output);
+        self.lines.push(bytes, |line| {
+            if !*ignores_output {
+                match protocol::read(line) {
+                    Ok(message) => heard.push(message),
+                    Err(why) => {
+                        *ignores_output = true;
+                        *fault = Some(why);
+                    }
+                }
+            }
+        });
+    }
+
+    fn stderr(&mut self, bytes: &[u8]) {
+        if let Some(words) = &mut self.words {
+            words.push(bytes);
+        }
+        // Nobody can tell which of its runs it is about.
+        if let Some(member) = self.shared_pool.state().member(self.number) {
+            for run in member.in_flight.values() {
+                run.ticket.add_stderr(bytes);
+            }
+        }
+    }
+
+    fn must_be_killed(&mut self) -> bool {
+        self.deliver(false);
+        self.is_being_killed
+            || self.shared_pool.state().member(self.number).is_some_and(|member| matches!(member.order, Order::Kill(_)))
+    }
+}

@@ -1,0 +1,183 @@
+//! The processes of one class: who gets which run, when another one is started, when one is given up. What a process says is
+//! heard by its `keeper`, a thread of its own.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use super::CoprocessHandler;
+use super::keeper;
+use super::member::{Member, Order};
+use super::protocol::{self, WireId};
+use super::shared_pool::{SharedPool, State};
+use super::ticket::{Cause, Ticket};
+use crate::domain::ending::Ending;
+use crate::domain::stop_reason::StopReason;
+use crate::domain::task_class::TaskClass;
+use crate::handler::Inbox;
+use crate::machine::waker::Waker;
+use crate::process::identity::ProcessIdentity;
+
+/// The processes of one class.
+pub(super) struct Pool {
+    shared_pool: Arc<SharedPool>,
+    keepers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The way to a place.
+pub(super) enum Place {
+    /// This process has the run now.
+    Given { member: u64, identity: Arc<ProcessIdentity> },
+    /// Not yet: the ticket is called when something has changed.
+    Wait,
+    /// A process could not be started while we waited.
+    Failed(Ending),
+    /// This pool was retired: the class was configured anew.
+    Closed,
+}
+
+impl Pool {
+    pub(super) fn new(handler: CoprocessHandler, class: TaskClass, runner: ProcessIdentity) -> Arc<Self> {
+        Arc::new(Self {
+            shared_pool: Arc::new(SharedPool::new(handler, class, runner)),
+            keepers: Mutex::new(Vec::new()),
+        })
+    }
+
+    pub(super) fn handler(&self) -> &CoprocessHandler {
+        &self.shared_pool.handler
+    }
+
+    /// How many starts have failed so far.
+    pub(super) fn failures(&self) -> u64 {
+        self.shared_pool.state().failures
+    }
+
+    /// Gives the run to a process, or sees to it that there will be one. `seen` is how many starts had failed when the
+    /// wait for a place began.
+    pub(super) fn place(&self, id: WireId, message: &[u8], ticket: &Arc<Ticket>, seen: u64) -> Place {
+        let mut state = self.shared_pool.state();
+        state.waiting.retain(|other| !Arc::ptr_eq(other, ticket));
+        if state.is_closed {
+            return Place::Closed;
+        }
+        if let Some(ending) = state.failure.clone().filter(|_| state.failures != seen) {
+            return Place::Failed(ending);
+        }
+        self.retire_the_old(&mut state);
+        // The fullest first: what goes to one process together costs less, and the others may rest.
+        let fullest = state.members.iter_mut().filter(|member| member.room() > 0).min_by_key(|member| member.room());
+        if let Some((member, identity)) =
+            fullest.and_then(|member| member.identity.clone().map(|found| (member, found)))
+        {
+            member.give(id, message, ticket);
+            if self.shared_pool.handler.max_runs.is_some_and(|most| member.given >= most) {
+                member.order(Order::Retire);
+            }
+            return Place::Given { member: member.number, identity };
+        }
+        let starting = state
+            .members
+            .iter()
+            .filter(|member| member.hello.is_none() && member.order == Order::Serve && !member.is_leaving)
+            .count();
+        let expected = starting.saturating_mul(state.capacity.unwrap_or(usize::MAX));
+        if state.waiting.len() >= expected
+            && let Err(ending) = self.start(&mut state)
+        {
+            return Place::Failed(ending);
+        }
+        state.waiting.push(Arc::clone(ticket));
+        Place::Wait
+    }
+
+    fn retire_the_old(&self, state: &mut State) {
+        let Some(max_age) = self.shared_pool.handler.max_age else { return };
+        for member in &mut state.members {
+            if member.is_old(max_age) {
+                member.order(Order::Retire);
+            }
+        }
+    }
+
+    fn start(&self, state: &mut State) -> Result<(), Ending> {
+        let no_room = |error: std::io::Error| {
+            Ending::NoRoom(format!("could not start {}: {error}", self.shared_pool.handler.program()))
+        };
+        let waker = Arc::new(Waker::new().map_err(no_room)?);
+        let number = state.next_number;
+        let (shared_pool, ours) = (Arc::clone(&self.shared_pool), Arc::clone(&waker));
+        let keeper = thread::Builder::new()
+            .name("coprocess".to_owned())
+            .spawn(move || keeper::keep(&shared_pool, number, &ours))
+            .map_err(no_room)?;
+        state.next_number += 1;
+        state.members.push(Member::new(number, waker));
+        let mut keepers = self.keepers();
+        keepers.retain(|keeper| !keeper.is_finished());
+        keepers.push(keeper);
+        Ok(())
+    }
+
+    /// Whoever gives up waiting says so.
+    pub(super) fn leave(&self, ticket: &Arc<Ticket>) {
+        self.shared_pool.state().waiting.retain(|other| !Arc::ptr_eq(other, ticket));
+    }
+
+    /// Passes on the messages to this run, as far as its process reads them.
+    pub(super) fn pass_messages(&self, member: u64, id: WireId, inbox: &Inbox) {
+        let mut state = self.shared_pool.state();
+        let Some(member) = state.member(member).filter(|member| member.in_flight.contains_key(&id)) else { return };
+        while member.has_room_for_message()
+            && let Some(message) = inbox.take()
+        {
+            // What is no JSON was left out before.
+            if let Ok(line) = protocol::to_run(id, &message) {
+                member.say(&line);
+            }
+        }
+    }
+
+    /// A single run is to end.
+    pub(super) fn ask_to_end(&self, member: u64, id: WireId, reason: StopReason) {
+        if let Some(member) = self.shared_pool.state().member(member) {
+            member.ask_to_end(id, reason, self.shared_pool.handler.command.kill_grace);
+        }
+    }
+
+    /// The process that has this run has no more time.
+    pub(super) fn kill(&self, member: u64, id: WireId) {
+        if let Some(member) = self.shared_pool.state().member(member)
+            && member.in_flight.contains_key(&id)
+        {
+            member.order(Order::Kill(Cause::Run(id.run_id)));
+        }
+    }
+
+    fn keepers(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets each process end when it has no run any more.
+    pub(super) fn close(&self) {
+        let mut state = self.shared_pool.state();
+        state.is_closed = true;
+        for member in &mut state.members {
+            member.order(Order::Retire);
+        }
+        state.call_waiting();
+    }
+
+    /// Waits until all have ended that were told to.
+    pub(super) fn wait(&self) {
+        let keepers = mem::take(&mut *self.keepers());
+        for keeper in keepers {
+            let _ = keeper.join();
+        }
+    }
+
+    /// Whether there is nothing left to wait for.
+    pub(super) fn has_ended(&self) -> bool {
+        self.shared_pool.state().members.is_empty()
+    }
+}

@@ -1,0 +1,392 @@
+//! The use cases, one file a verb. Decides, and lets the store guard; asks the kernel through `os`, runs handlers through
+//! `handler`. Knows no command line and prints nothing.
+
+#[macro_use]
+extern crate taskqueue_host;
+
+use {taskqueue_domain as domain, taskqueue_host as machine, taskqueue_process as process, taskqueue_store as store};
+
+mod announce;
+pub mod cancel;
+mod cancel_order;
+pub mod candidates;
+pub mod check;
+pub mod claim;
+pub mod claimants;
+mod class_exists;
+pub mod classes;
+mod conditions;
+pub mod config;
+pub mod create_runs;
+pub mod doctor;
+pub mod edit;
+mod end_watch;
+mod error;
+mod event_gaps;
+pub mod events;
+mod execute;
+pub mod explain;
+pub mod failures;
+mod final_failures;
+pub mod handler;
+mod handler_finish;
+pub mod handlers;
+mod holds;
+pub mod import;
+mod in_process;
+mod lease;
+pub mod limits;
+mod live_run;
+pub mod logs;
+pub mod messages;
+pub mod metrics;
+pub mod metrics_text;
+pub mod migrate;
+mod not_claimable;
+pub mod orders;
+pub mod outcomes;
+mod outcomes_of_many;
+mod outside_program;
+pub mod own_queue;
+pub mod pauses;
+pub mod process_run;
+pub mod program_path;
+pub mod prune;
+pub mod queue;
+pub mod queue_batch;
+pub mod queue_in;
+mod reasons;
+mod record;
+pub mod register;
+pub mod report;
+pub mod requeue;
+pub mod rescue;
+mod restart;
+pub mod retry;
+pub mod run_listener;
+mod runner_context;
+pub mod schedules;
+pub mod selected;
+pub mod settings;
+mod silence;
+pub mod standstill;
+pub mod status;
+mod stopping;
+pub mod take_back;
+pub mod tick;
+pub mod top;
+pub mod transfer;
+mod unsaved;
+pub mod wait;
+pub mod work;
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+pub use self::error::{EngineError, EngineResult, NotRecorded};
+pub use self::final_failures::FailurePrinter;
+pub use self::handlers::Handlers;
+use self::runner_context::crash_noted_by;
+pub use self::stopping::end_statements_on;
+use crate::config::Announcements;
+use crate::domain::ids::RunnerId;
+use crate::domain::parent::Parent;
+use crate::domain::pause::check_runner_name;
+use crate::domain::reason::parse_reason;
+use crate::domain::settings::Settings;
+use crate::domain::task_class::TaskClass;
+use crate::machine::account::is_root;
+pub use crate::machine::closed_output::{output_has_no_reader, output_was_closed};
+pub use crate::machine::file_checks::create_private_dir;
+use crate::machine::host;
+pub use crate::machine::host::user_name as own_user_name;
+pub use crate::machine::journal::Journal;
+use crate::machine::random::tokens;
+pub use crate::machine::replace_file::replace_file;
+use crate::machine::spool::Spool;
+use crate::machine::trusted_path::check_store;
+pub use crate::process::cgroup::{enter_own_group, why_no_own_group};
+pub use crate::process::child::{Stream, prepare_process};
+use crate::process::command_requests::CommandRequests;
+pub use crate::process::hiding::hide_process;
+use crate::process::identity::ProcessIdentity;
+pub use crate::process::reload_signal::ReloadSignal;
+pub use crate::process::stop_signals::{StopHandle, StopSignals};
+pub use crate::process::supervisor::Supervisor;
+pub use crate::process::suspend::Suspension;
+use crate::store::{ChangeListener, Crash, NewEvent, Origin, Store};
+pub use crate::store::{
+    ConnectFailure, ConnectWait, DatabaseError, DatabaseUrl, Engine, Pooler, StoreError, announce_locked_stores,
+    keep_sqlite_logs,
+};
+
+/// This process, as it appears in the tables.
+#[derive(Clone, Debug)]
+pub struct Me {
+    /// PID
+    pub process_id: i64,
+    /// Host name
+    pub host: String,
+    /// Login name of the effective user.
+    pub user: String,
+    /// By which operators know this process where it is a runner.
+    pub runner_name: String,
+}
+
+impl Me {
+    fn new() -> Self {
+        let (pid, host) = (std::process::id(), host::host_name());
+        let (process_id, runner_name) = (i64::from(pid), format!("{host}:{pid}"));
+        Self { process_id, runner_name, host, user: host::user_name() }
+    }
+
+    /// Boot, PID namespace, PID and start ticks: what a runner is recognised by. Four files of /proc are read for it.
+    fn identity(&self) -> EngineResult<&'static str> {
+        static IDENTITY: OnceLock<String> = OnceLock::new();
+        if let Some(known) = IDENTITY.get() {
+            return Ok(known);
+        }
+        let own = ProcessIdentity::own()
+            .map_err(|source| EngineError::Os { what: "cannot tell which process this is", source })?;
+        Ok(IDENTITY.get_or_init(|| own.to_string()))
+    }
+}
+
+/// What every use case works with.
+pub struct Context {
+    /// The database.
+    pub store: Store,
+    /// Who handles which class.
+    pub handlers: Arc<Handlers>,
+    /// This process.
+    pub me: Me,
+    /// Where the outcomes of runs are kept until the database has them; `None` sends them at once and hopes.
+    pub spool: Option<Spool>,
+    /// Who is told of what happens.
+    pub announcements: Announcements,
+    /// Prints final failures where no program or file is notified.
+    failure_printer: Option<FailurePrinter>,
+    /// Why an operator does what is being done.
+    reason: Option<String>,
+    /// Why an outcome could not be kept there.
+    pub spool_problem: Option<String>,
+    /// Why the program of a hook did not do its work.
+    pub hook_problem: Option<String>,
+    /// A registration of this process that it has lost: its slots count until it is finished.
+    lost_runner: Option<RunnerId>,
+    /// What asks a work of many parts to stop before its end.
+    stop: Option<Arc<StopSignals>>,
+    /// What executes the commands that handlers ask for.
+    requests: Option<Arc<CommandRequests>>,
+    /// For whom this process acts, if a handler asked for it.
+    parent: Option<Parent>,
+    /// What has listened for the ends of tasks, and will again.
+    end_listener: Option<ChangeListener>,
+}
+
+impl Context {
+    /// Opens the database.
+    ///
+    /// # Errors
+    /// The database cannot be reached or has the wrong tables; the kernel hides who we are.
+    pub fn open(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
+        Self::open_waiting(url, handlers, &ConnectWait::none())
+    }
+
+    /// The same, and retries a connection that the server refuses for now.
+    ///
+    /// # Errors
+    /// Those of [`Context::open`].
+    pub fn open_waiting(url: &DatabaseUrl, handlers: Handlers, wait: &ConnectWait) -> EngineResult<Self> {
+        Ok(Self::over(Store::open_waiting(url, wait)?, Arc::new(for_store(url, handlers)), Me::new()))
+    }
+
+    /// Opens the database of a verb that only reads. A SQLite store on a disk that is full or cannot be written is opened
+    /// without a log and without locks; what is printed about that comes with it.
+    ///
+    /// # Errors
+    /// As for [`Context::open`].
+    pub fn open_to_read(
+        url: &DatabaseUrl,
+        handlers: Handlers,
+        wait: &ConnectWait,
+    ) -> EngineResult<(Self, Option<String>)> {
+        let (store, warning) = match Store::open_waiting(url, wait) {
+            Ok(store) => (store, None),
+            Err(error) => {
+                let Some((store, warning)) = Store::open_frozen(url, &error)? else { return Err(error.into()) };
+                (store, Some(warning))
+            }
+        };
+        Ok((Self::over(store, Arc::new(for_store(url, handlers)), Me::new()), warning))
+    }
+
+    /// Opens an empty SQLite store in memory, to read in place of a file that does not exist yet.
+    ///
+    /// # Errors
+    /// [`StoreError::Migration`]
+    pub fn open_empty(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
+        Ok(Self::over(Store::open_empty(url)?, Arc::new(for_store(url, handlers)), Me::new()))
+    }
+
+    /// Over this connection, on which all is done in the name of this process.
+    fn over(mut store: Store, handlers: Arc<Handlers>, me: Me) -> Self {
+        store.keep_by_class(handlers.keep_of_class());
+        store.set_origin(Origin { actor: me.user.clone(), host: me.host.clone() });
+        Self {
+            store,
+            handlers,
+            me,
+            spool: None,
+            announcements: Announcements::default(),
+            failure_printer: None,
+            reason: None,
+            spool_problem: None,
+            hook_problem: None,
+            lost_runner: None,
+            stop: None,
+            requests: None,
+            parent: None,
+            end_listener: None,
+        }
+    }
+
+    /// Keeps the outcomes of runs in this directory of the local disk until the database has them.
+    #[must_use]
+    pub fn with_spool(mut self, directory: &Path) -> Self {
+        self.set_spool(Some(directory));
+        self
+    }
+
+    /// The same from now on; without a directory they are not kept.
+    pub fn set_spool(&mut self, directory: Option<&Path>) {
+        self.spool = directory.map(|directory| Spool::new(directory, &self.store.url().to_string()));
+    }
+
+    /// Executes the commands of the handlers that this process starts.
+    #[must_use]
+    pub fn with_command_requests(self, requests: Option<CommandRequests>) -> Self {
+        Self { requests: requests.map(Arc::new), ..self }
+    }
+
+    /// Tells these of what happens.
+    #[must_use]
+    pub fn with_announcements(self, announcements: Announcements) -> Self {
+        Self { announcements, ..self }
+    }
+
+    /// Prints each task that will not be retried with this, where no host has `[notify]`: once, by `create-runs`, `tick` or a
+    /// worker.
+    pub fn print_failures_with(&mut self, printer: FailurePrinter) {
+        self.failure_printer = Some(printer);
+    }
+
+    /// Lets a work of many parts, like `cancel` or `prune`, end between two of them once one of these signals has come.
+    pub fn stop_on(&mut self, signals: Arc<StopSignals>) {
+        end_statements_on(self.store.url(), &signals, Duration::ZERO);
+        self.stop = Some(signals);
+    }
+
+    /// What opens the same again, for another thread: a connection of its own to the same database.
+    fn reopener(&self) -> impl Fn() -> EngineResult<Self> + Send + use<> {
+        let (url, handlers, me, spool) =
+            (self.store.url().clone(), Arc::clone(&self.handlers), self.me.clone(), self.spool.clone());
+        let (announcements, failure_printer) = (self.announcements.clone(), self.failure_printer.clone());
+        move || {
+            let opened = Self::over(Store::open(&url)?, Arc::clone(&handlers), me.clone());
+            let (announcements, failure_printer) = (announcements.clone(), failure_printer.clone());
+            Ok(Self { spool: spool.clone(), announcements, failure_printer, ..opened })
+        }
+    }
+
+    /// Whether one of those signals has come.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stop_question()()
+    }
+
+    /// The same, for somebody without a borrow.
+    fn stop_question(&self) -> impl Fn() -> bool + use<> {
+        let stop = self.stop.clone();
+        move || stop.as_ref().is_some_and(|signals| signals.is_stopping())
+    }
+
+    /// Gives this process a name as a runner, by which operators can pause, drain and stop it.
+    ///
+    /// # Errors
+    /// [`EngineError::Input`] for a name that cannot be used.
+    pub fn name_runner(&mut self, name: &str) -> EngineResult<()> {
+        check_runner_name(name).map_err(EngineError::Input)?;
+        name.clone_into(&mut self.me.runner_name);
+        Ok(())
+    }
+
+    /// Does something for this reason, which is kept as `reason` in the details of every event of it.
+    ///
+    /// # Errors
+    /// [`EngineError::Input`] for a reason that is too long or has a NUL, and then nothing is done; those of `act`.
+    pub fn because<T, E: From<EngineError>>(
+        &mut self,
+        reason: Option<&str>,
+        act: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let reason = parse_reason(reason).map_err(EngineError::Input)?;
+        let outer = std::mem::replace(&mut self.reason, reason);
+        let result = act(self);
+        self.reason = outer;
+        result
+    }
+
+    /// Something that an operator did here, to be kept, about a task yet to be named or about none, with the reason where there
+    /// is one.
+    fn operator_event(&self, kind: &'static str, mut details: serde_json::Value) -> NewEvent {
+        if let (Some(reason), Some(details)) = (&self.reason, details.as_object_mut()) {
+            details.entry("reason").or_insert_with(|| reason.as_str().into());
+        }
+        let (actor, host) = (self.me.user.clone(), self.me.host.clone());
+        NewEvent { kind, task_id: None, run_id: None, actor, host, details }
+    }
+
+    /// A crash of a run of this class, noted by this process.
+    fn crash(&self, class: Option<&TaskClass>, settings: &Settings) -> Crash {
+        crash_noted_by(&self.me, &self.handlers, class, settings)
+    }
+
+    /// Tells those who wait for the end of a task that one may have ended. Whoever could not be told finds it by asking, later.
+    fn notify_finished(&mut self) {
+        let _ = self.store.notify_finished();
+    }
+
+    /// The database's clock (rule R8).
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn now(&mut self) -> EngineResult<DateTime<Utc>> {
+        Ok(self.store.now()?)
+    }
+}
+
+/// Who can insert a row there chooses what is done with root's rights.
+fn for_store(url: &DatabaseUrl, handlers: Handlers) -> Handlers {
+    if is_root() && others_can_queue(url) { handlers.naming_users() } else { handlers }
+}
+
+/// Whether people other than this process's user can insert rows: on a server, or into a file that they can change or
+/// replace.
+#[must_use]
+pub fn others_can_queue(url: &DatabaseUrl) -> bool {
+    url.path().is_none_or(|path| check_store(&path).is_err())
+}
+
+/// The fence of a run: new for each claim.
+fn new_token() -> EngineResult<String> {
+    Ok(new_tokens(1)?.concat())
+}
+
+/// The same for so many runs.
+fn new_tokens(count: usize) -> EngineResult<Vec<String>> {
+    tokens(count).map_err(|source| EngineError::Os { what: "no random numbers", source })
+}

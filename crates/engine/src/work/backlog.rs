@@ -1,0 +1,485 @@
+//! What the coordinator and the slots of a worker pass to each other: runs that wait for a slot, and runs that have finished.
+//! How a run ended stands in a file of the spool before anybody hears of it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::super::execute::Executed;
+use super::super::outcomes::Outcome;
+use super::super::outcomes_of_many::keep;
+use super::super::run_listener::RunOutcome;
+use super::super::runner_context::RunPolicy;
+use super::super::{EngineError, EngineResult};
+use super::pace::Pace;
+use super::shortage::Shortage;
+use crate::domain::ids::RunId;
+use crate::domain::message::Messages;
+use crate::domain::records::ClaimedRun;
+use crate::machine::clock::Moment;
+use crate::machine::spool::{Spool, SpoolFile};
+use crate::machine::waker::Waker;
+
+/// A run that took longer than this is worth the wait for the disk: its outcome shall survive the machine, too.
+const LONG: Duration = Duration::from_secs(1);
+/// For so long nothing begins beside a run that is to have nothing beside it: what kills its runner mostly does it soon, and the
+/// slots have other work.
+const ALONE_FOR: Duration = Duration::from_secs(60);
+/// For so long such a run waits for the end of what works before it.
+const LONGEST_WAIT_ALONE: Duration = Duration::from_secs(60);
+
+pub(super) struct Backlog {
+    state: Mutex<State>,
+    /// There is a run for a slot, or nothing more to come.
+    has_run: Condvar,
+    /// The last run in progress has ended.
+    is_idle: Condvar,
+    /// The coordinator waits at it.
+    pub(super) waker: Waker,
+}
+
+/// A run whose handler has finished.
+pub(super) struct Finished {
+    pub(super) run: ClaimedRun,
+    pub(super) outcome: RunOutcome,
+    pub(super) messages: Messages,
+    /// Nothing may be written for it by this process.
+    pub(super) is_over: bool,
+    /// What is to be sent; `None` while something of its handler still lives (rule R7).
+    pub(super) to_send: Option<Outcome>,
+    /// How long its handler took.
+    pub(super) took: Duration,
+}
+
+/// How things stand, for the coordinator.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BacklogCounts {
+    /// Runs that wait for a slot.
+    pub(super) waiting: usize,
+    /// For how long the first of them has waited.
+    pub(super) longest_wait: Duration,
+    /// Runs that no slot gets any more and that are to go back.
+    pub(super) returning: usize,
+    /// Slots that execute a run.
+    pub(super) working: usize,
+    /// Runs that have finished and are not recorded.
+    pub(super) finished: usize,
+    /// How many more may be claimed: enough for the slots while the coordinator is away.
+    pub(super) room: usize,
+    /// Less than half of what is to be ahead waits for the slots, or less than they can begin at once.
+    pub(super) is_short: bool,
+    /// For how long ends are gathered before they are written, while the slots have work.
+    pub(super) gather: Duration,
+    /// So many threads were left behind that nothing more may begin.
+    pub(super) is_blocked: bool,
+}
+
+struct State {
+    /// On these all that waits was claimed.
+    policy: Arc<RunPolicy>,
+    waiting: VecDeque<(Moment, ClaimedRun)>,
+    /// Those that are to have nothing beside them.
+    suspects: VecDeque<(Moment, ClaimedRun)>,
+    /// The one of these that works, and until when it has the worker for itself.
+    alone: Option<(RunId, Moment)>,
+    returning: Vec<ClaimedRun>,
+    working: usize,
+    finished: Vec<Finished>,
+    pace: Pace,
+    slots: usize,
+    shortage: Shortage,
+    /// The file into which outcomes are written now, and the one that takes its place while this one is being sent.
+    files: Vec<SpoolFile>,
+    problem: Option<String>,
+    /// The coordinator was woken because little waits.
+    is_told: bool,
+    is_closed: bool,
+    /// Nothing could begin at the last look.
+    was_blocked: bool,
+}
+
+impl State {
+    fn busy(&self) -> usize {
+        self.waiting.len() + self.suspects.len() + self.working
+    }
+
+    /// Whether no other run may begin.
+    fn is_reserved(&self) -> bool {
+        !self.suspects.is_empty() || self.alone.is_some_and(|(_, until)| !until.has_passed())
+    }
+
+    /// Whether so many threads were left behind that nothing more may begin.
+    fn is_blocked(&self) -> bool {
+        self.policy.handlers.overrun().is_full(self.slots)
+    }
+
+    /// The next run that may begin now.
+    fn pop(&mut self) -> Option<ClaimedRun> {
+        if self.is_blocked() {
+            return None;
+        }
+        let has_company = self.working > 0;
+        let may_begin = |(since, _): &mut (Moment, ClaimedRun)| !has_company || since.elapsed() >= LONGEST_WAIT_ALONE;
+        if self.alone.is_none()
+            && let Some((_, run)) = self.suspects.pop_front_if(may_begin)
+        {
+            self.alone = Some((run.run_id, Moment::after(ALONE_FOR)));
+            return Some(run);
+        }
+        let may_begin = !self.is_reserved() && (self.shortage.is_over() || self.working < self.allowed());
+        self.waiting.pop_front_if(|_| may_begin).map(|(_, run)| run)
+    }
+
+    fn allowed(&self) -> usize {
+        self.shortage.allowed(self.slots)
+    }
+
+    /// None while handlers could not be started: what waits then would wait for other runners' slots.
+    fn look_ahead(&self) -> usize {
+        if self.shortage.is_over() { self.pace.look_ahead(self.slots) } else { 0 }
+    }
+
+    fn room(&self) -> usize {
+        if self.is_reserved() || self.is_blocked() {
+            return 0;
+        }
+        (self.allowed() + self.look_ahead()).saturating_sub(self.busy())
+    }
+
+    fn is_short(&self) -> bool {
+        !self.is_reserved() && !self.is_blocked() && self.busy() < self.allowed() + self.look_ahead().div_ceil(2)
+    }
+
+    fn withdraw_waiting(&mut self) {
+        let waiting = self.waiting.drain(..).chain(self.suspects.drain(..));
+        self.returning.extend(waiting.map(|(_, run)| run));
+    }
+}
+
+impl Backlog {
+    pub(super) fn open(policy: Arc<RunPolicy>, spool: Option<&Spool>, slots: usize) -> EngineResult<Self> {
+        let waker = Waker::new().map_err(|source| EngineError::Os { what: "no descriptor for the slots", source })?;
+        let (mut files, mut problem) = (Vec::new(), None);
+        for taken in spool.into_iter().flat_map(|spool| [spool.take(), spool.take()]) {
+            match taken {
+                Ok(file) => files.push(file),
+                Err(error) => problem = Some(error.to_string()),
+            }
+        }
+        let state = State {
+            policy,
+            waiting: VecDeque::new(),
+            suspects: VecDeque::new(),
+            alone: None,
+            returning: Vec::new(),
+            working: 0,
+            finished: Vec::new(),
+            pace: Pace::default(),
+            slots,
+            shortage: Shortage::default(),
+            files,
+            problem,
+            is_told: false,
+            is_closed: false,
+            was_blocked: false,
+        };
+        Ok(Self { state: Mutex::new(state), has_run: Condvar::new(), is_idle: Condvar::new(), waker })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why outcomes are not kept on the disk, if so.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.lock().problem.take()
+    }
+
+    /// Runs for the slots, after those that wait already.
+    pub(super) fn add(&self, runs: Vec<ClaimedRun>) {
+        let now = Moment::now();
+        let count = runs.len();
+        self.lock().waiting.extend(runs.into_iter().map(|run| (now, run)));
+        if count == 1 { self.has_run.notify_one() } else { self.has_run.notify_all() }
+    }
+
+    /// Runs that are to be executed with nothing beside them.
+    pub(super) fn add_suspects(&self, runs: Vec<ClaimedRun>) {
+        let now = Moment::now();
+        self.lock().suspects.extend(runs.into_iter().map(|run| (now, run)));
+        self.has_run.notify_all();
+    }
+
+    /// The next run for a slot, which waits for one, and on which policy. `None` when no more will come.
+    pub(super) fn next(&self) -> Option<(ClaimedRun, Arc<RunPolicy>)> {
+        let mut state = self.lock();
+        loop {
+            if let Some(run) = state.pop() {
+                state.working += 1;
+                return Some((run, Arc::clone(&state.policy)));
+            }
+            if state.is_closed {
+                return None;
+            }
+            state = self.has_run.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A slot has executed a run, in this time. The outcome is on the disk when this returns, or in what
+    /// [`Backlog::problem`] says why not.
+    pub(super) fn finish(&self, database: &str, run: ClaimedRun, executed: Executed, took: Duration) {
+        let Executed { outcome, end, messages, is_over } = executed;
+        let to_send = end.map(|end| Outcome::new(database, &run, end));
+        let record = to_send.as_ref().and_then(Outcome::to_record);
+        let mut state = self.lock();
+        if let (Some(outcome), Some(record), Some(file)) = (&to_send, record, state.files.first_mut()) {
+            let problem = keep(file, outcome, &record, took >= LONG);
+            state.problem = problem.or_else(|| state.problem.take());
+        }
+        fault_point!("work.outcome_kept");
+        // One less already where the thread of the slot panicked.
+        state.working = state.working.saturating_sub(1);
+        state.alone = state.alone.filter(|(alone, _)| *alone != run.run_id);
+        if outcome.decision.lacks_room {
+            let running = state.working;
+            state.shortage.occurred(running);
+            // Another runner may have room for it.
+            state.withdraw_waiting();
+        } else {
+            state.pace.ran(took);
+        }
+        if state.is_blocked() {
+            state.withdraw_waiting();
+        }
+        state.finished.push(Finished { run, outcome, messages, is_over, to_send, took });
+        let is_first = state.finished.len() == 1;
+        // Once is enough until it has taken what has finished.
+        let becomes_short = state.is_short() && !std::mem::replace(&mut state.is_told, true);
+        if state.is_closed && state.working == 0 {
+            self.is_idle.notify_all();
+        }
+        drop(state);
+        if is_first || becomes_short {
+            self.waker.wake();
+        }
+    }
+
+    /// Keeps no room for runs that are not there.
+    pub(super) fn shrink(&self) {
+        self.lock().waiting.shrink_to_fit();
+    }
+
+    /// A slot is gone in the middle of a run, by a panic of ours: its lease ends like that of a handler that is silent for too long.
+    pub(super) fn lose_slot(&self) {
+        let mut state = self.lock();
+        state.working = state.working.saturating_sub(1);
+        state.slots = state.slots.saturating_sub(1);
+        self.is_idle.notify_all();
+    }
+
+    /// What has finished, with the file that holds it; to be given back once it was sent.
+    pub(super) fn take_finished(&self) -> (Vec<Finished>, Option<SpoolFile>) {
+        let mut state = self.lock();
+        state.is_told = false;
+        let has_spare = state.files.len() > 1;
+        let file = has_spare.then(|| state.files.remove(0));
+        (std::mem::take(&mut state.finished), file)
+    }
+
+    /// What could not be sent, for whoever asks what has become of it.
+    pub(super) fn put_back_unsent(&self, unsent: Vec<Finished>) {
+        self.lock().finished.extend(unsent);
+    }
+
+    /// What has finished and was not sent before the end of the worker.
+    pub(super) fn take_unsent(&self) -> Vec<Finished> {
+        std::mem::take(&mut self.lock().finished)
+    }
+
+    /// The coordinator has written what had finished, in this time.
+    pub(super) fn wrote(&self, took: Duration) {
+        self.lock().pace.wrote(took);
+    }
+
+    pub(super) fn give_back(&self, file: SpoolFile) {
+        self.lock().files.push(file);
+    }
+
+    /// What is added from now on is executed on these policy. What waits was claimed on others and goes back; what a slot has
+    /// taken ends as it began.
+    pub(super) fn change_policy(&self, policy: Arc<RunPolicy>) {
+        let mut state = self.lock();
+        state.policy = policy;
+        state.withdraw_waiting();
+    }
+
+    /// What waits goes back; no slot begins it any more.
+    pub(super) fn withdraw_waiting(&self) {
+        self.lock().withdraw_waiting();
+    }
+
+    /// The runs that no slot has begun; none of them will be.
+    pub(super) fn take_all_waiting(&self) -> Vec<ClaimedRun> {
+        self.lock().withdraw_waiting();
+        self.take_waiting()
+    }
+
+    /// The same, but for those that wait to have nothing beside them.
+    pub(super) fn take_waiting(&self) -> Vec<ClaimedRun> {
+        let mut state = self.lock();
+        let mut runs = std::mem::take(&mut state.returning);
+        runs.extend(state.waiting.drain(..).map(|(_, run)| run));
+        runs
+    }
+
+    /// What could not go back now: it is to go later.
+    pub(super) fn put_back(&self, runs: Vec<ClaimedRun>) {
+        self.lock().returning.extend(runs);
+    }
+
+    /// Some slots could not be made: there are only so many.
+    pub(super) fn limit_slots(&self, slots: usize) {
+        self.lock().slots = slots;
+    }
+
+    /// How many slots may execute a run now.
+    pub(super) fn allowed(&self) -> usize {
+        self.lock().allowed()
+    }
+
+    pub(super) fn counts(&self) -> BacklogCounts {
+        let mut state = self.lock();
+        let slots = state.slots;
+        let is_blocked = state.is_blocked();
+        let has_room_again = std::mem::replace(&mut state.was_blocked, is_blocked) && !is_blocked;
+        let may_begin = state.alone.is_some() || !state.suspects.is_empty() || has_room_again;
+        if state.shortage.relax(slots) || may_begin {
+            self.has_run.notify_all();
+        }
+        BacklogCounts {
+            waiting: state.waiting.len() + state.suspects.len(),
+            longest_wait: state.waiting.front().map_or(Duration::ZERO, |(since, _)| since.elapsed()),
+            returning: state.returning.len(),
+            working: state.working,
+            finished: state.finished.len(),
+            room: state.room(),
+            is_short: state.is_short(),
+            gather: state.pace.gather(),
+            is_blocked,
+        }
+    }
+
+    /// Ends the slots, and waits for what they execute.
+    fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        self.has_run.notify_all();
+        while state.working > 0 {
+            state = self.is_idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the slots when it is dropped, once they have finished what they execute.
+    pub(super) fn close_at_end(&self) -> impl Drop + '_ {
+        Closing(self)
+    }
+}
+
+struct Closing<'a>(&'a Backlog);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::domain::ids::{RunId, TaskId};
+    use crate::domain::settings::Settings;
+
+    fn policy() -> Arc<RunPolicy> {
+        Arc::new(RunPolicy { handlers: Arc::default(), settings: Settings::from_rows(&[]).unwrap() })
+    }
+
+    fn run(id: i64) -> ClaimedRun {
+        ClaimedRun {
+            run_id: RunId(id),
+            task_id: TaskId(id),
+            class: "echo".parse().unwrap(),
+            data: "{}".to_owned(),
+            token: id.to_string(),
+            attempt: 1,
+            max_retries: Some(5),
+            task_timeout_secs: None,
+            planned_on: DateTime::UNIX_EPOCH,
+            started_on: DateTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn a_suspect_begins_with_nothing_beside_it_and_nothing_begins_beside_it() {
+        let backlog = Backlog::open(policy(), None, 3).unwrap();
+        backlog.add(vec![run(1)]);
+        assert_eq!(backlog.next().unwrap().0.run_id, RunId(1));
+        backlog.add_suspects(vec![run(2), run(3)]);
+        backlog.add(vec![run(4)]);
+        let begun = |backlog: &Backlog| {
+            let mut state = backlog.lock();
+            let begun = state.pop();
+            state.working += usize::from(begun.is_some());
+            begun.map(|run| run.run_id.0)
+        };
+        let ends = |backlog: &Backlog, id: i64| {
+            let mut state = backlog.lock();
+            state.working -= 1;
+            state.alone = state.alone.filter(|(alone, _)| alone.0 != id);
+        };
+        assert_eq!((begun(&backlog), backlog.counts().room), (None, 0));
+        ends(&backlog, 1);
+        assert_eq!((begun(&backlog), begun(&backlog), backlog.counts().is_short), (Some(2), None, false));
+        ends(&backlog, 2);
+        assert_eq!((begun(&backlog), begun(&backlog), backlog.counts().room), (Some(3), None, 0));
+        // It has had the worker for itself for long enough.
+        backlog.lock().alone = Some((RunId(3), Moment::now()));
+        assert_eq!((begun(&backlog), backlog.counts().room), (Some(4), 1));
+        backlog.add_suspects(vec![run(5)]);
+        assert_eq!((begun(&backlog), backlog.take_waiting().len(), backlog.take_all_waiting().len()), (None, 0, 1));
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_a_slot_that_is_gone() {
+        let backlog = Backlog::open(policy(), None, 2).unwrap();
+        backlog.add(vec![run(1)]);
+        assert!(backlog.next().is_some());
+        backlog.lose_slot();
+        assert_eq!((backlog.counts().working, backlog.allowed()), (0, 1));
+        drop(backlog.close_at_end());
+    }
+
+    #[test]
+    fn a_change_of_terms_gives_back_what_waits_and_leaves_what_was_taken() {
+        let (old, new) = (policy(), policy());
+        let backlog = Backlog::open(Arc::clone(&old), None, 1).unwrap();
+        backlog.add(vec![run(1), run(2), run(3)]);
+        let (taken, on) = backlog.next().unwrap();
+        assert!(taken.run_id == RunId(1) && Arc::ptr_eq(&on, &old));
+        backlog.change_policy(Arc::clone(&new));
+        let counts = backlog.counts();
+        assert_eq!((counts.waiting, counts.returning, counts.working), (0, 2, 1));
+        backlog.add(vec![run(4)]);
+        let (taken, on) = backlog.next().unwrap();
+        assert!(taken.run_id == RunId(4) && Arc::ptr_eq(&on, &new));
+        let ids = |runs: &[ClaimedRun]| runs.iter().map(|run| run.run_id.0).collect::<Vec<_>>();
+        let returning = backlog.take_waiting();
+        assert_eq!(ids(&returning), [2, 3]);
+        // The database was away: no slot gets them after all.
+        backlog.put_back(returning);
+        assert_eq!((backlog.counts().waiting, backlog.counts().returning), (0, 2));
+        assert_eq!(ids(&backlog.take_waiting()), [2, 3]);
+    }
+}

@@ -1,0 +1,138 @@
+//! How the coordinator claims: so many runs as there is room for, by themselves or together with what has finished.
+
+use std::time::Duration;
+
+use super::super::outcomes_of_many::leave_claims;
+use super::super::{Context, EngineResult, new_tokens};
+use super::WorkListener;
+use super::backlog::BacklogCounts;
+use super::coordinator::Coordinator;
+use crate::domain::decision::Decision;
+use crate::domain::records::ClaimedRun;
+use crate::domain::task_class::TaskClass;
+use crate::machine::clock::Moment;
+use crate::store::{Claim, ManyClaimed, NextWork};
+
+/// The longest pause while so many others claim that this worker could not.
+const CROWDED_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a claim is made with.
+pub(super) struct Request {
+    /// One for each run that there is room for.
+    pub(super) tokens: Vec<String>,
+    /// From here on the leases run.
+    asked_at: Moment,
+}
+
+impl Coordinator<'_> {
+    /// Claims what there is room for.
+    pub(super) fn claim(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener) -> EngineResult<()> {
+        // The lock is for those who have something to claim.
+        if self.last_poll_was_empty && !self.sees_work()? {
+            self.next_poll_at = self.next_look();
+            return Ok(());
+        }
+        let request = self.request(counts)?;
+        match self.claim_with(|ctx, claim| ctx.store.claim_runs(claim, &request.tokens)) {
+            Ok(claimed) => self.take(&request, claimed, listener),
+            Err(error) => {
+                self.leave(&request);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Whether there may be something to claim. If not, `next_due` says when there is, as far as that is known.
+    fn sees_work(&mut self) -> EngineResult<bool> {
+        self.holds.refresh(self.ctx)?;
+        let next_work = self.claim_with(|ctx, claim| ctx.store.poll_for_work(claim.runner_name, &claim.classes))?;
+        if let NextWork::In(wait) = next_work {
+            self.next_due = Some(Moment::after(wait));
+        }
+        Ok(matches!(next_work, NextWork::Now))
+    }
+
+    /// For so many runs as there is room for.
+    pub(super) fn request(&mut self, counts: BacklogCounts) -> EngineResult<Request> {
+        self.holds.refresh(self.ctx)?;
+        let asked_at = Moment::now();
+        let tokens = new_tokens(self.room(counts))?;
+        Ok(Request { tokens, asked_at })
+    }
+
+    /// Does this with a claim in our name.
+    pub(super) fn claim_with<T>(&mut self, act: impl FnOnce(&mut Context, &Claim<'_>) -> T) -> T {
+        let (place, policy, holds, patterns) = (self.place, &self.current.policy, &self.holds, &self.patterns);
+        let may_begin = |class: &TaskClass| {
+            (patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(class)))
+                && holds.allow(&policy.handlers, class)
+        };
+        let classes = policy.handlers.class_set(&may_begin).within(&self.options.classes);
+        let claim = place.claim(policy, classes);
+        act(self.ctx, &claim)
+    }
+
+    /// Nobody knows whether anything was claimed: the COMMIT may have happened.
+    pub(super) fn leave(&mut self, request: &Request) {
+        self.ctx.spool_problem = leave_claims(self.ctx, &request.tokens).or_else(|| self.ctx.spool_problem.take());
+    }
+
+    /// Passes to the slots what was claimed.
+    pub(super) fn take(
+        &mut self,
+        request: &Request,
+        claimed: ManyClaimed,
+        listener: &mut dyn WorkListener,
+    ) -> EngineResult<()> {
+        let ManyClaimed { runs, needs_runs, is_crowded, .. } = claimed;
+        if is_crowded {
+            self.next_poll_at = Moment::after(self.pause.next().min(CROWDED_PAUSE));
+            self.idle_since = Moment::now();
+            return Ok(());
+        }
+        self.last_poll_was_empty = runs.is_empty() && !needs_runs;
+        if runs.is_empty() {
+            if needs_runs && self.ctx.store.create_missing_runs(&mut |_| {})? > 0 {
+                self.next_poll_at = Moment::now();
+                return Ok(());
+            }
+            self.next_poll_at = self.next_look();
+            return Ok(());
+        }
+        fault_point!("work.claim_committed");
+        self.place.hold(&self.current.policy, request.asked_at, &runs);
+        fault_point!("work.leases_held");
+        self.next_poll_at = Moment::now();
+        self.pause.reset();
+        if runs.len() < request.tokens.len() && !needs_runs {
+            // That was all: the next look may wait, unless something new comes of what succeeds.
+            self.next_poll_at = self.next_look();
+        }
+        self.claimed += u64::try_from(runs.len()).unwrap_or(u64::MAX);
+        self.idle_since = Moment::now();
+        self.options.tally.claimed(runs.iter().map(|run| run.class.as_str()));
+        runs.iter().for_each(|run| listener.claimed(run));
+        let (suspects, runs): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| self.is_suspect(run));
+        if !suspects.is_empty() {
+            self.backlog.add_suspects(suspects);
+        }
+        self.backlog.add(runs);
+        fault_point!("work.claimed");
+        Ok(())
+    }
+
+    /// Whether the last attempt was lost together with others, so that nobody knows which of them killed the runner.
+    fn is_suspect(&mut self, run: &ClaimedRun) -> bool {
+        if run.attempt <= 1 {
+            return false;
+        }
+        let decision = self.ctx.store.decision_before(run.task_id, run.run_id);
+        decision.is_ok_and(|rule| rule.is_some_and(|rule| Decision::is_of_one_lost_with_others(&rule)))
+    }
+
+    /// After a pause, or when the next task is due.
+    fn next_look(&mut self) -> Moment {
+        let next_poll_at = Moment::after(self.pause.next());
+        self.next_due.take().map_or(next_poll_at, |next_due| next_poll_at.min(next_due))
+    }
+}

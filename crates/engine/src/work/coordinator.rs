@@ -1,0 +1,364 @@
+//! The one thread of a worker that claims and records: what it does when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use wildmatch::WildMatch;
+
+use super::super::holds::Holds;
+use super::super::lease::LeaseState;
+use super::super::process_run::ProcessReport;
+use super::super::runner_context::RunnerContext;
+use super::super::{Context, EngineError, EngineResult};
+use super::backlog::{Backlog, BacklogCounts, Finished};
+use super::housekeeping::Housekeeping;
+use super::memory::Memory;
+use super::pace::Pause;
+use super::reload::{Current, reconfigure};
+use super::unanswered::count_answered;
+use super::{WorkListener, WorkOptions};
+use crate::machine::clock::Moment;
+use crate::machine::spool::SpoolFile;
+use crate::store::{ChangeListener, StoreError};
+
+/// A run that waits for longer than this behind others goes back: somebody else may have a slot for it.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Between two looks at signals and orders.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Between two attempts to reach a database that is away.
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
+/// Between two reports of a shortage that goes on.
+const TELL_SHORTAGE_EVERY: Duration = Duration::from_secs(10);
+/// Between two questions what has become of ends that others may send.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+
+/// What it has in hand. How it claims and records is written in the files of these names.
+pub(super) struct Coordinator<'a> {
+    pub(super) ctx: &'a mut Context,
+    pub(super) options: &'a mut WorkOptions,
+    pub(super) patterns: Vec<WildMatch>,
+    pub(super) until: Option<Moment>,
+    pub(super) place: &'a RunnerContext,
+    pub(super) current: Current,
+    pub(super) memory: Memory,
+    pub(super) backlog: &'a Backlog,
+    pub(super) housekeeping: &'a Housekeeping,
+    pub(super) holds: Holds,
+    pub(super) claimed: u64,
+    pub(super) pause: Pause,
+    /// No look for runs before.
+    pub(super) next_poll_at: Moment,
+    /// Wakes it when there may be something to claim.
+    pub(super) changes: Option<ChangeListener>,
+    /// When the next task becomes due, as the last look has seen it.
+    pub(super) next_due: Option<Moment>,
+    /// Whether the last look found nothing.
+    pub(super) last_poll_was_empty: bool,
+    /// Whether runs were polled for after the first housekeeping, which may have rescued some.
+    pub(super) saw_housekeeping: bool,
+    /// Since when there has been nothing to do at all.
+    pub(super) idle_since: Moment,
+    /// Since when finished runs are waiting to be recorded.
+    pub(super) gathering_since: Option<Moment>,
+    /// The database is not asked before.
+    pub(super) away_until: Moment,
+    pub(super) is_away: bool,
+    /// What could not be sent because the database was away.
+    pub(super) unsent: Option<(Vec<Finished>, Option<SpoolFile>)>,
+    /// No report of a shortage before.
+    pub(super) tell_shortage_at: Moment,
+    /// When it is asked next what has become of the ends of an earlier session.
+    pub(super) count_at: Moment,
+    /// So many threads were left behind that it claims nothing, and the listener knows it.
+    pub(super) is_blocked: bool,
+}
+
+/// Whether the database may come back to us.
+fn is_away(error: &EngineError) -> bool {
+    matches!(error, EngineError::Store(StoreError::Unreachable { .. } | StoreError::Busy(_) | StoreError::Full { .. }))
+}
+
+impl<'a> Coordinator<'a> {
+    #[expect(clippy::too_many_arguments, reason = "what a session is made of")]
+    pub(super) fn new(
+        ctx: &'a mut Context,
+        options: &'a mut WorkOptions,
+        until: Option<Moment>,
+        place: &'a RunnerContext,
+        current: Current,
+        backlog: &'a Backlog,
+        housekeeping: &'a Housekeeping,
+        changes: Option<ChangeListener>,
+    ) -> Self {
+        let now = Moment::now();
+        Self {
+            ctx,
+            patterns: options.classes.iter().map(|pattern| WildMatch::new(pattern)).collect(),
+            memory: Memory::new(options.max_rss_bytes),
+            options,
+            until,
+            place,
+            current,
+            backlog,
+            housekeeping,
+            holds: Holds::new(),
+            claimed: 0,
+            next_poll_at: now,
+            pause: if changes.is_some() { Pause::while_listening() } else { Pause::while_polling() },
+            changes,
+            next_due: None,
+            saw_housekeeping: false,
+            idle_since: now,
+            gathering_since: None,
+            unsent: None,
+            tell_shortage_at: now,
+            count_at: Moment::after(COUNT_EVERY),
+            away_until: now,
+            is_away: false,
+            last_poll_was_empty: false,
+            is_blocked: false,
+        }
+    }
+
+    /// Until it is told to stop or it is enough, and everything that was claimed has ended.
+    ///
+    /// # Errors
+    /// The database's. What has finished stays on the disk; what waits goes back when the database answers again.
+    pub(super) fn run(mut self, listener: &mut dyn WorkListener, report: &mut ProcessReport) -> EngineResult<()> {
+        let mut looked = Moment::now();
+        loop {
+            let asks = self.away_until.has_passed();
+            match self.turn(listener, report) {
+                Ok(true) => return Ok(()),
+                Ok(false) if self.is_away && asks => {
+                    self.is_away = false;
+                    self.options.tally.note_away(false);
+                    listener.found_database();
+                }
+                Ok(false) => {}
+                // As long as the leases can be trusted, the runs in progress go on.
+                Err(problem) if is_away(&problem) && !self.has_to_end() => {
+                    listener.lost_database(&problem);
+                    self.options.tally.note_away(true);
+                    self.next_poll_at = Moment::after(AWAY_PAUSE);
+                    self.away_until = self.next_poll_at;
+                    self.is_away = true;
+                }
+                Err(problem) => {
+                    let unsent = self.unsent.take().map(|(finished, _)| finished);
+                    self.backlog.put_back_unsent(unsent.unwrap_or_default());
+                    return Err(problem);
+                }
+            }
+            let counts = self.backlog.counts();
+            self.look_at_left_behind(counts, listener);
+            if looked.elapsed() >= LOOK_EVERY {
+                self.look(counts, listener, report);
+                looked = Moment::now();
+            }
+            self.sleep(counts);
+        }
+    }
+
+    /// Whether nothing is worth waiting for any more: no handler is at work, and the time to stop in is over. What has finished is on
+    /// the disk.
+    fn has_to_end(&self) -> bool {
+        self.ctx.store.patience().is_over() && self.backlog.counts().working == 0
+    }
+
+    /// Until there is something to do.
+    fn sleep(&mut self, counts: BacklogCounts) {
+        let changes = self.changes.as_ref().map(ChangeListener::as_fd);
+        self.backlog.waker.wait(changes, self.longest_sleep(counts));
+        match self.changes.as_mut().map(ChangeListener::has_changed) {
+            // To look costs as much as to claim. Who has just told does not tell again of what he queues next: it is looked for.
+            Some(Ok(true)) => {
+                (self.next_poll_at, self.last_poll_was_empty) = (Moment::now(), false);
+                self.pause.reset();
+            }
+            Some(Ok(false)) | None => {}
+            // From now on it is found by looking.
+            Some(Err(_)) => (self.changes, self.pause) = (None, Pause::while_polling()),
+        }
+    }
+
+    /// Records, gives back and claims what there is. Whether that was all.
+    fn turn(&mut self, listener: &mut dyn WorkListener, report: &mut ProcessReport) -> EngineResult<bool> {
+        if !self.away_until.has_passed() {
+            return self.is_held();
+        }
+        let mut counts = self.backlog.counts();
+        if self.is_to_record(counts) {
+            self.record(counts, listener, report)?;
+            counts = self.backlog.counts();
+        }
+        if self.count_at.has_passed() {
+            count_answered(&self.options.tally, &mut self.ctx.store);
+            self.count_at = Moment::after(COUNT_EVERY);
+        }
+        if self.current.read_settings(self.ctx, listener)? {
+            self.change_policy();
+            counts = self.backlog.counts();
+        }
+        if self.is_to_give_back(counts) {
+            self.give_waiting_back()?;
+            counts = self.backlog.counts();
+        }
+        if !self.saw_housekeeping && self.housekeeping.has_looked_after() {
+            self.saw_housekeeping = true;
+            (self.next_poll_at, self.last_poll_was_empty) = (Moment::now(), false);
+        }
+        if self.wants_more(counts) {
+            self.claim(counts, listener)?;
+            counts = self.backlog.counts();
+        }
+        if !self.has_ended(counts) {
+            return Ok(false);
+        }
+        if counts.is_blocked && self.options.ends_when_blocked && !self.is_leaving() {
+            let threads = self.current.policy.handlers.overrun().left_behind.count();
+            return Err(EngineError::TooManyLeftBehind { threads });
+        }
+        // Whoever has lost its slots asks for them again.
+        self.is_held()
+            .map(|_| true)
+            .or_else(|error| if self.place.stopping.is_leaving() { Ok(true) } else { Err(error) })
+    }
+
+    /// While the database is away: until the lease of the worker itself is over.
+    fn is_held(&self) -> EngineResult<bool> {
+        match self.place.leases.runner_lease_state() {
+            LeaseState::Held => Ok(false),
+            LeaseState::Lost | LeaseState::Over => Err(EngineError::RunnerOver),
+        }
+    }
+
+    /// Whether nothing more is to be claimed, for good.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.place.stopping.is_leaving()
+            || self.until.is_some_and(Moment::has_passed)
+            || self.memory.is_too_large()
+            // Whose slots were given away meanwhile may be too many (rule R5).
+            || self.place.leases.runner_lease_state() != LeaseState::Held
+    }
+
+    /// Whether the ends are to be written now. Those who wait for more to come with them keep no slot from its work.
+    fn is_to_record(&mut self, counts: BacklogCounts) -> bool {
+        if self.unsent.is_some() {
+            return true;
+        }
+        if counts.finished == 0 {
+            self.gathering_since = None;
+            return false;
+        }
+        let since = *self.gathering_since.get_or_insert_with(Moment::now);
+        counts.is_short || since.elapsed() >= counts.gather
+    }
+
+    /// How many runs there is room for.
+    pub(super) fn room(&self, counts: BacklogCounts) -> usize {
+        if self.is_leaving() {
+            return 0;
+        }
+        let left = self.options.max_runs.map(|max| max.saturating_sub(self.claimed));
+        left.map_or(counts.room, |left| counts.room.min(usize::try_from(left).unwrap_or(usize::MAX)))
+    }
+
+    fn wants_more(&self, counts: BacklogCounts) -> bool {
+        counts.is_short && self.next_poll_at.has_passed() && self.room(counts) > 0
+    }
+
+    /// A handler could not be started for want of something that this process lacks.
+    pub(super) fn note_shortage(&mut self, why: &str, listener: &mut dyn WorkListener) {
+        if self.tell_shortage_at.has_passed() {
+            self.tell_shortage_at = Moment::after(TELL_SHORTAGE_EVERY);
+            listener.lacks_room(why, self.backlog.allowed());
+        }
+    }
+
+    pub(super) fn is_to_give_back(&self, counts: BacklogCounts) -> bool {
+        self.is_leaving() || counts.longest_wait > LONGEST_WAIT || counts.returning > 0
+    }
+
+    fn has_ended(&self, counts: BacklogCounts) -> bool {
+        if counts.waiting + counts.returning + counts.working + counts.finished > 0 || self.unsent.is_some() {
+            return false;
+        }
+        let is_enough = self.options.max_runs.is_some_and(|max| self.claimed >= max);
+        let was_idle = self.options.idle_exit.is_some_and(|idle| {
+            // What was looked for and not found counts, not what was not looked for yet.
+            let has_looked = counts.is_blocked || !self.next_poll_at.has_passed();
+            self.saw_housekeeping && has_looked && self.idle_since.elapsed() >= idle
+        });
+        is_enough || was_idle || self.is_leaving() || (counts.is_blocked && self.options.ends_when_blocked)
+    }
+
+    fn longest_sleep(&self, counts: BacklogCounts) -> Duration {
+        let mut sleep = LOOK_EVERY;
+        if counts.finished > 0 {
+            let gathered = self.gathering_since.map_or(Duration::ZERO, Moment::elapsed);
+            sleep = sleep.min(counts.gather.saturating_sub(gathered));
+        }
+        if counts.is_short && !self.is_leaving() {
+            sleep = sleep.min(self.next_poll_at.remaining());
+        }
+        sleep
+    }
+
+    fn look(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener, report: &ProcessReport) {
+        if reconfigure(self.ctx, self.options, listener) {
+            self.current.take_handlers(self.ctx);
+            self.change_policy();
+            self.housekeeping.reconfigure(self.ctx);
+            // Only for who asks why a run waits: no reason to end where it cannot be written.
+            if !self.is_away {
+                let served = self.ctx.handlers.served(&self.options.classes);
+                let _ = self.ctx.store.record_classes_of_runner(self.place.runner_id, &served);
+            }
+            self.place.stopping.allow(self.options.stop_wait);
+        }
+        self.current.forget_former();
+        if let Some((used_bytes, most_bytes)) = self.memory.look(report.processed) {
+            self.backlog.withdraw_waiting();
+            listener.is_too_large(used_bytes, most_bytes);
+        }
+        if counts.working == 0 && counts.waiting == 0 {
+            let (backlog, leases) = (self.backlog, &self.place.leases);
+            self.memory.give_back(self.claimed, self.idle_since.elapsed(), || {
+                backlog.shrink();
+                leases.shrink();
+            });
+        }
+        let _ = self.place.stopping.check(&mut |wait| {
+            listener.stopping(&self.place.leases.held_runs(), wait);
+            true
+        });
+        self.options.tally.renewed(self.place.leases.take_renewals());
+        self.options.tally.turned(counts.working);
+        listener.looked(report, counts.working);
+    }
+
+    fn look_at_left_behind(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener) {
+        let threads = self.current.policy.handlers.overrun().left_behind.count();
+        // Not before the run is told of whose thread was left behind last.
+        let is_blocked = counts.is_blocked && (self.is_blocked || counts.finished == 0);
+        self.options.tally.note_left_behind(threads, is_blocked);
+        if is_blocked == self.is_blocked {
+            return;
+        }
+        self.is_blocked = is_blocked;
+        if self.is_blocked {
+            listener.is_blocked(threads);
+        } else {
+            (self.next_poll_at, self.last_poll_was_empty) = (Moment::now(), false);
+            listener.claims_again();
+        }
+    }
+
+    /// Runs that are claimed from now on are executed on the current policy. Those that wait were claimed on others.
+    fn change_policy(&mut self) {
+        self.backlog.change_policy(Arc::clone(&self.current.policy));
+        // What was not handled before may be by now.
+        (self.next_poll_at, self.last_poll_was_empty) = (Moment::now(), false);
+    }
+}

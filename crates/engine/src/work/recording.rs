@@ -1,0 +1,165 @@
+//! How the coordinator writes what has finished, and gives back what no slot has begun.
+
+use super::super::outcomes::{GivenBack, Outcome};
+use super::super::outcomes_of_many::{Sent, send_many, send_many_and_claim};
+use super::super::process_run::ProcessReport;
+use super::super::{EngineError, EngineResult};
+use super::WorkListener;
+use super::backlog::{BacklogCounts, Finished};
+use super::claiming::Request;
+use super::coordinator::Coordinator;
+use super::counted::{Counted, counted, outcome_of_sent};
+use crate::domain::transition::RunEvent;
+use crate::machine::clock::Moment;
+use crate::store::{ManyClaimed, RunRef};
+
+/// The answer to each that was sent; `None` for what has no end yet.
+type Answers = Vec<Option<Sent>>;
+
+impl Coordinator<'_> {
+    /// Writes what has finished, and claims what there is room for, all in a few transactions.
+    pub(super) fn record(
+        &mut self,
+        counts: BacklogCounts,
+        listener: &mut dyn WorkListener,
+        report: &mut ProcessReport,
+    ) -> EngineResult<()> {
+        // Where this is not the first attempt, the database was away: one thing after the other.
+        let is_first = self.unsent.is_none();
+        let (finished, file) = self.unsent.take().unwrap_or_else(|| self.backlog.take_finished());
+        self.gathering_since = None;
+        let began = Moment::now();
+        let (answers, claimed) = match self.send(&finished, counts, is_first) {
+            Ok(sent) => sent,
+            Err(error) => {
+                self.unsent = Some((finished, file));
+                return Err(error);
+            }
+        };
+        fault_point!("work.outcomes_sent");
+        let took = began.elapsed();
+        self.backlog.wrote(took);
+        self.options.tally.committed(took);
+        self.options
+            .tally
+            .ended(finished.iter().zip(&answers).map(|(finished, answer)| counted(finished, answer.as_ref())));
+        // What succeeds may be waited for.
+        (self.next_poll_at, self.idle_since) = (Moment::now(), Moment::now());
+        self.pause.reset();
+        let taken = claimed.map_or(Ok(()), |(request, claimed)| self.take(&request, claimed, listener));
+        self.housekeeping.notify_finished();
+        if let Some(mut file) = file {
+            // Should it stay, it is sent again, which changes nothing.
+            let _ = file.clear();
+            fault_point!("work.outcomes_cleared");
+            self.backlog.give_back(file);
+        }
+        self.ctx.spool_problem = self.backlog.problem().or_else(|| self.ctx.spool_problem.take());
+        for (finished, answer) in finished.into_iter().zip(answers) {
+            self.note(finished, answer, listener, report);
+        }
+        fault_point!("work.runs_ended");
+        taken
+    }
+
+    /// For the runs that are to be claimed together with what is written. None where that decides what may be claimed.
+    fn request_beside(&mut self, finished: &[Finished], counts: BacklogCounts) -> EngineResult<Option<Request>> {
+        let decides = finished.iter().any(|finished| finished.is_over || finished.outcome.decision.holds_class);
+        let is_wanted = !decides && !self.is_to_give_back(counts) && self.room(counts) > 0;
+        is_wanted.then(|| self.request(counts)).transpose()
+    }
+
+    fn send(
+        &mut self,
+        finished: &[Finished],
+        counts: BacklogCounts,
+        is_first: bool,
+    ) -> EngineResult<(Answers, Option<(Request, ManyClaimed)>)> {
+        if let Some(over) = finished.iter().find(|finished| finished.is_over) {
+            // All that has finished stays on the disk: by now it may be somebody else's.
+            let (run_id, task_id) = (over.run.run_id.0, over.run.task_id.0);
+            return Err(EngineError::LeaseOver { run_id, task_id, found: None });
+        }
+        self.record_messages(finished);
+        let request = if is_first { self.request_beside(finished, counts)? } else { None };
+        let outcomes: Vec<&Outcome> = finished.iter().filter_map(|finished| finished.to_send.as_ref()).collect();
+        let housekeeping = self.housekeeping;
+        let tell = &mut |outcome: &Outcome| housekeeping.tell(outcome);
+        let (answers, claimed) = match request {
+            None => (send_many(self.ctx, &outcomes, tell)?, None),
+            Some(request) => {
+                let sent =
+                    self.claim_with(|ctx, claim| send_many_and_claim(ctx, &outcomes, tell, claim, &request.tokens));
+                if !matches!(sent, Ok((_, Some(_)))) {
+                    self.leave(&request);
+                }
+                sent.map(|(answers, claimed)| (answers, claimed.map(|claimed| (request, claimed))))?
+            }
+        };
+        let mut answers = answers.into_iter();
+        let answers = finished.iter().map(|finished| finished.to_send.as_ref().and_then(|_| answers.next()));
+        Ok((answers.collect(), claimed))
+    }
+
+    /// A run is over.
+    fn note(
+        &mut self,
+        finished: Finished,
+        answer: Option<Sent>,
+        listener: &mut dyn WorkListener,
+        report: &mut ProcessReport,
+    ) {
+        let Finished { run, mut outcome, .. } = finished;
+        self.place.leases.let_go(run.run_id);
+        match answer {
+            Some(Sent::Answered(ended)) => outcome.answered(ended),
+            Some(Sent::Refused(problem)) => listener.not_recorded(&run, &problem),
+            None => {}
+        }
+        if outcome.decision.holds_class {
+            self.holds.forget();
+        }
+        if outcome.decision.lacks_room {
+            self.note_shortage(&outcome.decision.error_message, listener);
+        }
+        report.count(&outcome);
+        listener.ended(&run, &outcome);
+        if outcome.is_left_behind {
+            let overrun = self.current.policy.handlers.overrun();
+            listener.left_behind(&run, overrun.left_behind.count(), overrun.most(self.options.slots));
+        }
+    }
+
+    fn record_messages(&mut self, finished: &[Finished]) {
+        for Finished { run, messages, .. } in finished.iter().filter(|finished| !finished.messages.is_empty()) {
+            // What cannot be kept now is given up: the end of the run must not wait for what was merely said.
+            let reference = RunRef { id: run.run_id, token: run.token.clone() };
+            let _ = self.ctx.store.record_messages(&reference, messages);
+        }
+    }
+
+    /// Gives back what no slot has begun, at no cost.
+    pub(super) fn give_waiting_back(&mut self) -> EngineResult<()> {
+        let waiting = if self.is_leaving() { self.backlog.take_all_waiting() } else { self.backlog.take_waiting() };
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let database = &self.place.database;
+        let outcomes: Vec<Outcome> =
+            waiting.iter().map(|run| Outcome::new(database, run, GivenBack::ClaimedAhead.end())).collect();
+        let sent = match send_many(self.ctx, &outcomes.iter().collect::<Vec<_>>(), &mut |_| {}) {
+            Ok(sent) => sent,
+            Err(problem) => {
+                self.backlog.put_back(waiting);
+                return Err(problem);
+            }
+        };
+        self.claimed = self.claimed.saturating_sub(u64::try_from(waiting.len()).unwrap_or(0));
+        self.options.tally.ended(waiting.iter().zip(&sent).map(|(run, sent)| {
+            let outcome = outcome_of_sent(RunEvent::Release, sent);
+            Counted { class: &run.class, outcome, took: None }
+        }));
+        waiting.iter().for_each(|run| self.place.leases.let_go(run.run_id));
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! What a worker reads anew while it works: its configuration when it is told to, the settings of the store now and then.
+//! Runs that were begun end as they began.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::super::handlers::Handlers;
+use super::super::runner_context::RunPolicy;
+use super::super::{Context, EngineError, EngineResult};
+use super::{WorkListener, WorkOptions};
+use crate::config::{Announcements, Classes};
+use crate::domain::settings::Settings;
+use crate::machine::clock::Moment;
+use crate::store::StoreError;
+
+/// Between two looks at the settings of the store.
+const SETTINGS_EVERY: Duration = Duration::from_secs(10);
+
+/// What a worker takes of a configuration that was read again. Where the store and the spool are needs a new start.
+pub struct Reconfiguration {
+    /// The configured classes.
+    pub classes: Classes,
+    /// Whether `exec` may be used.
+    pub exec_enabled: bool,
+    /// The user that handlers of `exec` run as.
+    pub exec_user: Option<String>,
+    /// Who is told of what happens.
+    pub announcements: Announcements,
+    /// How long the runs in progress may go on after the first signal to stop.
+    pub stop_wait: Duration,
+}
+
+/// Goes on with another configuration, if there is one. Whether there was.
+pub(super) fn reconfigure(ctx: &mut Context, options: &mut WorkOptions, listener: &mut dyn WorkListener) -> bool {
+    let Some(Reconfiguration { classes, exec_enabled, exec_user, announcements, stop_wait }) =
+        listener.reconfiguration()
+    else {
+        return false;
+    };
+    let handlers = ctx.handlers.configured_anew(classes, exec_enabled).with_exec_user(exec_user);
+    handlers.retire_coprocesses();
+    ctx.store.keep_by_class(handlers.keep_of_class());
+    ctx.handlers = Arc::new(handlers);
+    ctx.announcements = announcements;
+    options.stop_wait = stop_wait;
+    listener.reconfigured();
+    true
+}
+
+/// The policy by which a worker executes what it claims now.
+pub(super) struct Current {
+    pub(super) policy: Arc<RunPolicy>,
+    settings_at: Moment,
+    /// What could not be used of the settings when they were last read.
+    problem: Option<String>,
+    /// RunPolicy of before, on which runs may still be executed.
+    former: Vec<Weak<RunPolicy>>,
+}
+
+impl Current {
+    pub(super) fn new(policy: Arc<RunPolicy>) -> Self {
+        Self { policy, settings_at: Moment::after(SETTINGS_EVERY), problem: None, former: Vec::new() }
+    }
+
+    pub(super) fn handlers(&self) -> &Handlers {
+        &self.policy.handlers
+    }
+
+    /// Goes on with these handlers, and reads the settings soon.
+    pub(super) fn take_handlers(&mut self, ctx: &Context) {
+        self.settings_at = Moment::now();
+        self.take(RunPolicy::new(ctx, self.policy.settings.clone()));
+    }
+
+    /// Reads the settings now and then. Whether they have changed. Those that cannot be used are not: the others stay.
+    ///
+    /// # Errors
+    /// The database's.
+    pub(super) fn read_settings(&mut self, ctx: &mut Context, listener: &mut dyn WorkListener) -> EngineResult<bool> {
+        if !self.settings_at.has_passed() {
+            return Ok(false);
+        }
+        let settings = match ctx.store.settings() {
+            Ok(settings) => settings,
+            Err(problem @ StoreError::Setting(_)) => {
+                self.settings_at = Moment::after(SETTINGS_EVERY);
+                let words = problem.to_string();
+                if self.problem.replace(words.clone()) != Some(words) {
+                    listener.kept_settings(&EngineError::from(problem));
+                }
+                return Ok(false);
+            }
+            Err(problem) => return Err(problem.into()),
+        };
+        (self.settings_at, self.problem) = (Moment::after(SETTINGS_EVERY), None);
+        // Its leases are kept, and trusted, by the times with which it was registered.
+        let settings = Settings { lease: self.policy.settings.lease, ..settings };
+        let has_changed = settings != self.policy.settings;
+        if has_changed {
+            self.take(RunPolicy::new(ctx, settings));
+        }
+        Ok(has_changed)
+    }
+
+    fn take(&mut self, policy: Arc<RunPolicy>) {
+        let former = std::mem::replace(&mut self.policy, policy);
+        self.former.push(Arc::downgrade(&former));
+    }
+
+    /// Once nothing is executed by an earlier policy: lets the coprocesses end that were started meanwhile for the last runs
+    /// on those.
+    pub(super) fn forget_former(&mut self) {
+        if !self.former.is_empty() && self.former.iter().all(|policy| policy.strong_count() == 0) {
+            self.former.clear();
+            self.handlers().retire_coprocesses();
+        }
+    }
+}

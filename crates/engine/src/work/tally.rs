@@ -1,0 +1,259 @@
+//! What a worker has done, for whoever watches it. The coordinator counts, a batch at a time; who watches takes a copy.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::super::metrics::{MOST_CLASSES, OTHERS};
+use super::counted::{Counted, Unanswered};
+use crate::domain::histogram::Histogram;
+use crate::domain::status::RunStatus;
+use crate::machine::clock::Moment;
+
+/// Of ends without an answer, so many are remembered.
+const MOST_UNANSWERED: usize = 10_000;
+
+/// Counts from its making on.
+#[derive(Debug)]
+pub struct Tally {
+    began: Moment,
+    slots: AtomicUsize,
+    working: AtomicUsize,
+    is_away: AtomicBool,
+    renewals: AtomicU64,
+    left_behind: AtomicUsize,
+    is_blocked: AtomicBool,
+    /// When the coordinator turned last, in milliseconds after the beginning.
+    turned_millis: AtomicU64,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// In the order in which they were met: few, and found quicker so than in any order.
+    classes: Vec<(String, ClassTally)>,
+    commits: Histogram,
+    /// Not counted yet.
+    unanswered: Vec<Unanswered>,
+}
+
+/// The runs of a class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClassTally {
+    /// Claimed.
+    pub claimed: u64,
+    /// Ended, by how.
+    pub ended: BTreeMap<&'static str, u64>,
+    /// How long their handlers took.
+    pub durations: Histogram,
+}
+
+/// What a worker has done so far, and how it stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WorkerFacts {
+    /// Its runs by class.
+    pub classes: BTreeMap<String, ClassTally>,
+    /// How long it took to write a batch of ends.
+    pub commits: Histogram,
+    /// How often it has renewed its leases.
+    pub renewals: u64,
+    /// Runs that it executes at once, at the most.
+    pub slots: usize,
+    /// Slots that execute a run.
+    pub working: usize,
+    /// Whether the database did not answer it last time.
+    pub is_away: bool,
+    /// Threads of handlers that did not end, and were left behind.
+    pub left_behind: usize,
+    /// Its resident memory.
+    pub memory_bytes: Option<u64>,
+    /// When it began by the database's clock, in seconds since 1970.
+    pub began_secs: Option<i64>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            began: Moment::now(),
+            slots: AtomicUsize::new(0),
+            working: AtomicUsize::new(0),
+            is_away: AtomicBool::new(false),
+            renewals: AtomicU64::new(0),
+            left_behind: AtomicUsize::new(0),
+            is_blocked: AtomicBool::new(false),
+            turned_millis: AtomicU64::new(0),
+            counts: Mutex::default(),
+        }
+    }
+}
+
+impl Tally {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It works with so many slots.
+    pub(super) fn set_slots(&self, slots: usize) {
+        self.slots.store(slots, Ordering::Relaxed);
+    }
+
+    /// Runs of these classes were claimed.
+    pub(super) fn claimed<'a>(&self, classes: impl IntoIterator<Item = &'a str>) {
+        let mut counts = self.counts();
+        for class in classes {
+            counts.of_class(class).claimed += 1;
+        }
+    }
+
+    /// These runs have ended.
+    pub(super) fn ended<'a>(&self, runs: impl IntoIterator<Item = Counted<'a>>) {
+        let mut counts = self.counts();
+        for Counted { class, outcome, took } in runs {
+            let of_class = counts.of_class(class);
+            *of_class.ended.entry(outcome).or_default() += 1;
+            if let Some(took) = took {
+                of_class.durations.observe(took);
+            }
+        }
+    }
+
+    /// These are to be counted once the store has an answer.
+    pub(super) fn add_unanswered(&self, ends: impl IntoIterator<Item = Unanswered>) {
+        let unanswered = &mut self.counts().unanswered;
+        unanswered.extend(ends);
+        // Where nobody ever ends them.
+        unanswered.truncate(MOST_UNANSWERED);
+    }
+
+    /// All of these; who takes them counts them.
+    pub(super) fn take_unanswered(&self) -> Vec<Unanswered> {
+        std::mem::take(&mut self.counts().unanswered)
+    }
+
+    /// A batch of ends was written in this time.
+    pub(super) fn committed(&self, took: Duration) {
+        self.counts().commits.observe(took);
+    }
+
+    /// The leases were renewed so many times more.
+    pub(super) fn renewed(&self, times: u64) {
+        self.renewals.fetch_add(times, Ordering::Relaxed);
+    }
+
+    /// Whether the database is away.
+    pub(super) fn note_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::Relaxed);
+    }
+
+    /// So many threads were left behind, and whether it claims nothing for that.
+    pub(super) fn note_left_behind(&self, threads: usize, is_blocked: bool) {
+        self.left_behind.store(threads, Ordering::Relaxed);
+        self.is_blocked.store(is_blocked, Ordering::Relaxed);
+    }
+
+    /// Whether it claims nothing because of the threads that were left behind.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.is_blocked.load(Ordering::Relaxed)
+    }
+
+    /// The coordinator turns, and so many slots execute a run.
+    pub(super) fn turned(&self, working: usize) {
+        self.working.store(working, Ordering::Relaxed);
+        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.turned_millis.store(millis, Ordering::Relaxed);
+    }
+
+    /// Since when it counts.
+    pub(super) fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// For how long the coordinator has not turned.
+    pub(super) fn stands_still_for(&self) -> Duration {
+        self.age().saturating_sub(Duration::from_millis(self.turned_millis.load(Ordering::Relaxed)))
+    }
+
+    /// Whether the database did not answer last time.
+    pub(super) fn was_away(&self) -> bool {
+        self.is_away.load(Ordering::Relaxed)
+    }
+
+    /// All of it at this moment.
+    #[must_use]
+    pub fn facts(&self) -> WorkerFacts {
+        let (classes, commits) = {
+            let counts = self.counts();
+            (counts.classes.clone(), counts.commits.clone())
+        };
+        WorkerFacts {
+            classes: classes.into_iter().collect(),
+            commits,
+            renewals: self.renewals.load(Ordering::Relaxed),
+            slots: self.slots.load(Ordering::Relaxed),
+            working: self.working.load(Ordering::Relaxed),
+            is_away: self.was_away(),
+            left_behind: self.left_behind.load(Ordering::Relaxed),
+            memory_bytes: None,
+            began_secs: None,
+        }
+    }
+}
+
+impl Counts {
+    /// Beyond so many classes all others are counted together.
+    fn of_class(&mut self, class: &str) -> &mut ClassTally {
+        let find = |classes: &[(String, ClassTally)], wanted: &str| classes.iter().position(|(name, _)| name == wanted);
+        let name = match find(&self.classes, class) {
+            None if self.classes.len() >= MOST_CLASSES => OTHERS,
+            _ => class,
+        };
+        let place = find(&self.classes, name).unwrap_or_else(|| {
+            // A series that begins with its first end hides that end from whoever looks at how it grows.
+            let none = [RunStatus::Success, RunStatus::Error, RunStatus::Timeout].map(|status| (status.as_str(), 0));
+            self.classes.push((name.to_owned(), ClassTally { ended: none.into(), ..ClassTally::default() }));
+            self.classes.len() - 1
+        });
+        &mut self.classes[place].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::transition::RunEvent;
+    use crate::store::Ended;
+    use crate::work::counted::outcome_of;
+
+    #[test]
+    fn runs_are_counted_by_class_and_by_how_they_ended() {
+        let tally = Tally::default();
+        tally.claimed(["a", "b", "a"]);
+        let took = Some(Duration::from_millis(3));
+        tally.ended([
+            Counted { class: "a", outcome: outcome_of(RunEvent::Succeed, &Ended::Recorded), took },
+            Counted { class: "a", outcome: outcome_of(RunEvent::Fail, &Ended::Recorded), took },
+            Counted { class: "b", outcome: outcome_of(RunEvent::Release, &Ended::Recorded), took: None },
+        ]);
+        let facts = tally.facts();
+        assert_eq!((facts.classes["a"].claimed, facts.classes["b"].claimed), (2, 1));
+        assert_eq!(facts.classes["a"].ended, BTreeMap::from([("success", 1), ("error", 1), ("timeout", 0)]));
+        assert_eq!((facts.classes["a"].durations.count(), facts.classes["b"].durations.count()), (2, 0));
+        assert_eq!(
+            facts.classes["b"].ended,
+            BTreeMap::from([("success", 0), ("error", 0), ("timeout", 0), ("released", 1)])
+        );
+    }
+
+    #[test]
+    fn beyond_so_many_classes_all_others_are_one() {
+        let tally = Tally::default();
+        for number in 0..MOST_CLASSES + 2 {
+            tally.claimed([format!("class{number}").as_str()]);
+        }
+        tally.claimed(["class0"]);
+        let facts = tally.facts();
+        assert_eq!((facts.classes.len(), facts.classes[OTHERS].claimed), (MOST_CLASSES + 1, 2));
+        assert_eq!(facts.classes["class0"].claimed, 2);
+    }
+}

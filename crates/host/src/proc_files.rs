@@ -1,0 +1,294 @@
+//! The few facts that are read from /proc/PID: state, parent, process group, session, times, the names of its threads,
+//! and one environment entry.
+//!
+//! A PID may change its owner between two reads: whoever acts on the answer holds a pidfd opened before the read and
+//! looks afterwards whether that process still lives (`signalling`).
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::sync::OnceLock;
+
+/// The kernel's flag PF_EXITING.
+const EXITING: u64 = 4;
+
+/// What `/proc/PID/stat` says, as far as we need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The state letter: R, S, D, T, Z, X and others.
+    pub state: u8,
+    /// 0 if its parent is outside our PID namespace.
+    pub parent: i32,
+    /// 0 if the leader of the group is outside our PID namespace.
+    pub group: i32,
+    /// 0 if the leader of the session is outside our PID namespace, as in a container that something else entered.
+    pub session: i32,
+    /// Whether the main thread is on its way out: it has no children any more, or soon will not have, whatever its state is.
+    pub is_ending: bool,
+    /// Processor time that all its threads have used, in clock ticks.
+    pub cpu_ticks: u64,
+    /// Clock ticks between boot and the start of the process; never the wall clock, which moves when it is set.
+    pub start_ticks: u64,
+}
+
+impl Stat {
+    /// Whether the main thread has ended; other threads of the process may still run.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+/// A file of our own in /proc that is asked again and again: to open it costs more than to read it.
+struct Kept {
+    file: OnceLock<(u32, File)>,
+}
+
+impl Kept {
+    const fn new() -> Self {
+        Self { file: OnceLock::new() }
+    }
+
+    /// Does this with the file. A process that was forked from the one that opened it opens its own.
+    fn with<T>(&self, path: impl Fn(u32) -> String, act: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+        let pid = std::process::id();
+        let opened = match self.file.get() {
+            Some((owner, file)) if *owner == pid => return act(file),
+            _ => File::open(path(pid))?,
+        };
+        let answer = act(&opened);
+        let _ = self.file.set((pid, opened));
+        answer
+    }
+}
+
+/// Reads and parses `/proc/PID/stat`.
+pub fn read_stat(pid: i32) -> io::Result<Stat> {
+    let path = format!("/proc/{pid}/stat");
+    stat_in(&File::open(&path)?, &path)
+}
+
+/// Our own. `getsid` and `getpgrp` would do, but their safe wrappers do not expect the 0 of a leader in another PID
+/// namespace.
+pub fn read_own_stat() -> io::Result<Stat> {
+    static KEPT: Kept = Kept::new();
+    let path = "/proc/self/stat";
+    KEPT.with(|_| path.to_owned(), |file| stat_in(file, path))
+}
+
+/// Our children, as far as they are the main thread's: those that it started, and all that the kernel gave to this process
+/// while that thread lived. Of children that are reaped meanwhile it may list too few.
+pub fn children_of_main_thread() -> io::Result<Vec<i32>> {
+    static KEPT: Kept = Kept::new();
+    // Not everywhere: it is an option of the kernel.
+    KEPT.with(|pid| format!("/proc/self/task/{pid}/children"), |file| parse_children(&whole(file)?))
+}
+
+fn whole(file: &File) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut chunk = [0_u8; 4096];
+    loop {
+        match file.read_at(&mut chunk, u64::try_from(text.len()).unwrap_or(u64::MAX)) {
+            Ok(0) => return Ok(text),
+            Ok(count) => text.extend_from_slice(&chunk[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn parse_children(list: &[u8]) -> io::Result<Vec<i32>> {
+    let list = std::str::from_utf8(list).map_err(io::Error::other)?;
+    list.split_ascii_whitespace().map(|pid| pid.parse().map_err(io::Error::other)).collect()
+}
+
+fn stat_in(file: &File, path: &str) -> io::Result<Stat> {
+    let mut text = [0_u8; 1024];
+    // One read: the kernel makes the line at once, and what we need of it is far from the end.
+    let length = loop {
+        match file.read_at(&mut text, 0) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read?,
+        }
+    };
+    parse_stat(&text[..length])
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{path} is not as expected")))
+}
+
+/// The program name in field 2 may hold spaces and parentheses, so the fields are counted from the last `)`.
+pub fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let close = text.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = text.get(close + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+    fn number<T: std::str::FromStr>(field: &[u8]) -> Option<T> {
+        std::str::from_utf8(field).ok()?.parse().ok()
+    }
+    let state = *fields.next()?.first()?;
+    let parent = number(fields.next()?)?;
+    let group = number(fields.next()?)?;
+    let session = number(fields.next()?)?;
+    let flags: u64 = number(fields.nth(2)?)?;
+    let user_ticks: u64 = number(fields.nth(4)?)?;
+    let system_ticks: u64 = number(fields.next()?)?;
+    let start_ticks = number(fields.nth(6)?)?;
+    let cpu_ticks = user_ticks.saturating_add(system_ticks);
+    Some(Stat { state, parent, group, session, is_ending: flags & EXITING != 0, cpu_ticks, start_ticks })
+}
+
+/// Whether the environment the process was started with has exactly this `NAME=value` entry. An unreadable environment
+/// (another user's, a kernel thread's, one that ended) has not.
+pub fn has_environment_entry(pid: i32, entry: &[u8]) -> bool {
+    let Ok(mut file) = File::open(format!("/proc/{pid}/environ")) else {
+        return false;
+    };
+    let mut matcher = EntryMatcher::new(entry);
+    let mut chunk = [0_u8; 8192];
+    loop {
+        match file.read(&mut chunk) {
+            Ok(0) => return matcher.end(),
+            Ok(count) => {
+                if matcher.push(&chunk[..count]) {
+                    return true;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// No environment is read beyond this; the kernel lets arguments and environment together be no larger by default.
+const LONGEST_ENVIRONMENT_BYTES: u64 = 8 << 20;
+
+/// The first entry of this name in the environment the process was started with, as `NAME=value`. `None` also when it
+/// cannot be read.
+pub fn environment_entry(pid: i32, name: &[u8]) -> Option<Vec<u8>> {
+    let mut environment = Vec::new();
+    File::open(format!("/proc/{pid}/environ"))
+        .and_then(|file| file.take(LONGEST_ENVIRONMENT_BYTES).read_to_end(&mut environment))
+        .ok()?;
+    let mut entries = environment.split(|byte| *byte == 0);
+    entries.find(|entry| entry.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="))).map(<[u8]>::to_vec)
+}
+
+/// Whether no program that this process executes can give it more rights; `None` when it cannot be seen.
+pub fn has_no_new_privileges(pid: i32) -> Option<bool> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("NoNewPrivs:")).map(|value| value.trim() == "1")
+}
+
+/// Whether a thread of this process has this name.
+pub fn has_thread_named(pid: i32, name: &str) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads
+        .filter_map(Result::ok)
+        .any(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(|found| found.trim_end() == name))
+}
+
+/// Finds one NUL-delimited entry in a stream of chunks without keeping the stream.
+pub struct EntryMatcher<'a> {
+    entry: &'a [u8],
+    matched: usize,
+    failed: bool,
+}
+
+impl<'a> EntryMatcher<'a> {
+    /// Searches for this entry.
+    #[must_use]
+    pub const fn new(entry: &'a [u8]) -> Self {
+        Self { entry, matched: 0, failed: false }
+    }
+
+    /// Takes the next bytes. Returns true once the entry was among them.
+    pub fn push(&mut self, chunk: &[u8]) -> bool {
+        for byte in chunk {
+            if *byte == 0 {
+                if self.end() {
+                    return true;
+                }
+                (self.matched, self.failed) = (0, false);
+            } else if !self.failed {
+                if self.entry.get(self.matched) == Some(byte) {
+                    self.matched += 1;
+                } else {
+                    self.failed = true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Returns true if the last entry, which no NUL ended, is the one.
+    #[must_use]
+    pub fn end(&self) -> bool {
+        !self.failed && !self.entry.is_empty() && self.matched == self.entry.len()
+    }
+}
+
+/// Every process of this PID namespace except PID 1 and ourselves: nobody may ever want to signal those two.
+pub fn other_processes() -> io::Result<impl Iterator<Item = i32>> {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    Ok(fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+        .filter(move |pid| *pid > 1 && *pid != own))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_name_with_parentheses_does_not_shift_the_fields() {
+        let text = b"77 (a) R 1 (b) S 5 66 55 0 -1 4 1 2 3 4 50 60 7 8 20 0 1 0 987654 1 2 3";
+        let stat = parse_stat(text).unwrap();
+        let (cpu_ticks, start_ticks) = (110, 987_654);
+        let expected = Stat { state: b'S', parent: 5, group: 66, session: 55, is_ending: true, cpu_ticks, start_ticks };
+        assert_eq!(stat, expected);
+    }
+
+    #[test]
+    fn a_cut_or_empty_stat_is_refused() {
+        assert_eq!(parse_stat(b""), None);
+        assert_eq!(parse_stat(b"77 (a"), None);
+        assert_eq!(parse_stat(b"77 (a) S 1 2 3"), None);
+    }
+
+    #[test]
+    fn our_own_stat_is_read() {
+        let stat = read_own_stat().unwrap();
+        assert!(!stat.has_ended());
+        assert!(stat.start_ticks > 0);
+        let inherited = ["-c", "import os; print(os.getpgid(0), os.getsid(0))"];
+        let printed = std::process::Command::new("python3").args(inherited).output().unwrap().stdout;
+        assert_eq!(String::from_utf8(printed).unwrap().trim(), format!("{} {}", stat.group, stat.session));
+    }
+
+    #[test]
+    fn only_a_whole_entry_matches_even_across_chunks() {
+        let found = |stream: &[u8], size: usize| {
+            let mut matcher = EntryMatcher::new(b"T=abc");
+            stream.chunks(size).any(|chunk| matcher.push(chunk)) || matcher.end()
+        };
+        for size in 1..12 {
+            assert!(found(b"A=1\0T=abc\0B=2\0", size));
+            assert!(found(b"A=1\0T=abc", size));
+            assert!(!found(b"A=1\0T=abcd\0", size));
+            assert!(!found(b"XT=abc\0T=ab\0", size));
+            assert!(!found(b"", size));
+        }
+        assert!(!EntryMatcher::new(b"").end());
+    }
+
+    #[test]
+    fn the_list_of_children_is_read_whole_or_not_at_all() {
+        assert_eq!(parse_children(b"").unwrap(), [0; 0]);
+        assert_eq!(parse_children(b"12 34 ").unwrap(), [12, 34]);
+        assert!(parse_children(b"12 x ").is_err() && parse_children(b"\xff").is_err());
+        children_of_main_thread().unwrap();
+    }
+
+    #[test]
+    fn neither_pid_one_nor_ourselves_are_listed() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(other_processes().unwrap().all(|pid| pid > 1 && pid != own));
+    }
+}

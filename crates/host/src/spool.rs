@@ -1,0 +1,355 @@
+//! Records that must outlive the process that writes them: lines in small files on the local disk, each on the disk
+//! before the call returns.
+//!
+//! A process takes one file for itself and gives it back empty. One that died leaves its records behind, and whoever comes
+//! next on this host finds them in a file that nobody holds. Knows nothing of what a record means.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::file_checks::create_trusted_dir;
+use super::lock::FileLock;
+
+/// More files than processes of one host ever write at once.
+const MOST_FILES: u32 = 10_000;
+/// The least that is reserved: a page.
+const LEAST_BYTES: u64 = 4 << 10;
+
+/// The files of one purpose in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spool {
+    directory: PathBuf,
+    name: String,
+}
+
+impl Spool {
+    /// The spool of this name, in a directory that is made with mode 0700 when it is needed. Two names that differ in
+    /// nothing but signs may share their files.
+    #[must_use]
+    pub fn new(directory: &Path, name: &str) -> Self {
+        const LONGEST: usize = 150;
+        let plain = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+        Self { directory: directory.to_owned(), name: plain.take(LONGEST).collect() }
+    }
+
+    /// A file beside those of the records, of this spool alone, for another purpose.
+    #[must_use]
+    pub fn beside(&self, purpose: &str) -> PathBuf {
+        self.directory.join(format!("{purpose}-{}", self.name))
+    }
+
+    /// Where its files are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// An empty file that nobody holds.
+    ///
+    /// # Errors
+    /// The directory or a file in it cannot be used.
+    pub fn take(&self) -> io::Result<SpoolFile> {
+        create_trusted_dir(&self.directory).map_err(|error| about(&self.directory, error))?;
+        for number in 0..MOST_FILES {
+            let taken = self.try_take(number).map_err(|error| about(&self.path(number), error))?;
+            if let Some(file) = taken.filter(|file| file.records.is_empty()) {
+                return Ok(file);
+            }
+        }
+        Err(io::Error::other(format!("all {MOST_FILES} files in {} are in use", self.directory.display())))
+    }
+
+    /// Every file with records that nobody holds: its writer is dead. Each is held only while the caller keeps it: there may
+    /// be more of them than descriptors. One that cannot be read is passed over, and found again by the next look.
+    pub fn left_over(&self) -> impl Iterator<Item = SpoolFile> {
+        // Numbers are given away from below and files are never removed, so that the first gap is the end.
+        let sizes = (0..MOST_FILES).map_while(|number| {
+            let metadata = fs::symlink_metadata(self.path(number)).ok()?;
+            Some((number, metadata.len()))
+        });
+        let taken =
+            sizes.filter(|(_, bytes)| *bytes > 0).filter_map(|(number, _)| self.try_take(number).ok().flatten());
+        taken.filter(|file| !file.records.is_empty())
+    }
+
+    /// The records in files that other processes hold: their writer is alive, or somebody is about to bring them where
+    /// they belong.
+    ///
+    /// # Errors
+    /// A file of the directory cannot be read.
+    pub fn held_records(&self) -> io::Result<Vec<String>> {
+        let mut records = Vec::new();
+        for number in 0..MOST_FILES {
+            match fs::symlink_metadata(self.path(number)) {
+                Ok(metadata) if metadata.len() == 0 => {}
+                Ok(_) if self.try_take(number)?.is_some() => {}
+                Ok(_) => {
+                    let text = fs::read(self.path(number))?;
+                    records.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(records)
+    }
+
+    fn path(&self, number: u32) -> PathBuf {
+        self.directory.join(format!("{}-{number}", self.name))
+    }
+
+    /// `None` while another process holds it.
+    fn try_take(&self, number: u32) -> io::Result<Option<SpoolFile>> {
+        let path = self.path(number);
+        let is_new = !path.exists();
+        let lock = match FileLock::acquire(&path, Duration::ZERO) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if is_new {
+            File::open(&self.directory)?.sync_all()?;
+        }
+        let mut text = Vec::new();
+        lock.file().seek(SeekFrom::Start(0))?;
+        lock.file().read_to_end(&mut text)?;
+        let whole = whole_lines(&text);
+        if whole.len() < text.len() {
+            lock.file().set_len(u64::try_from(whole.len()).unwrap_or(0))?;
+        }
+        let records = records_of(whole);
+        Ok(Some(SpoolFile { path, lock, records, has_room: false }))
+    }
+}
+
+/// What the system says of a file does not name it.
+fn about(path: &Path, error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(_) => io::Error::new(error.kind(), format!("{}: {error}", path.display())),
+        None => error,
+    }
+}
+
+/// The records that were written to their end. A line without its end was being written when its writer died: it had told
+/// nobody of it yet.
+pub fn whole_lines(text: &[u8]) -> &[u8] {
+    let length = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    &text[..length]
+}
+
+/// The records in these lines.
+#[must_use]
+pub fn records_of(whole: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(whole).lines().map(str::to_owned).collect()
+}
+
+/// A file that this process holds.
+#[derive(Debug)]
+pub struct SpoolFile {
+    path: PathBuf,
+    lock: FileLock,
+    records: Vec<String>,
+    /// Whether room was reserved for the next record.
+    has_room: bool,
+}
+
+impl SpoolFile {
+    /// What it holds, in the order in which it was written.
+    #[must_use]
+    pub fn records(&self) -> &[String] {
+        &self.records
+    }
+
+    /// Reserves room for a record of so many bytes, or of less where the disk does not have so much, so that it can be
+    /// written when the disk is full. What is not used stays with the file, for whoever takes it next. Where the file system
+    /// cannot reserve anything, nothing is.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        if self.has_room {
+            return Ok(());
+        }
+        // Behind the end of the file: to others it is as empty as before.
+        let end = self.lock.file().metadata()?.len();
+        let mut wanted = bytes.max(LEAST_BYTES);
+        loop {
+            match retry_on_intr(|| fallocate(self.lock.file(), FallocateFlags::KEEP_SIZE, end, wanted)) {
+                Err(Errno::NOSPC | Errno::DQUOT) if wanted > LEAST_BYTES => wanted = (wanted / 4).max(LEAST_BYTES),
+                Err(error @ (Errno::NOSPC | Errno::DQUOT)) => return Err(about(&self.path, error.into())),
+                Ok(()) | Err(_) => break,
+            }
+        }
+        self.has_room = true;
+        Ok(())
+    }
+
+    /// Adds a record, a line of text without line ends. It is on the disk when this returns.
+    ///
+    /// # Errors
+    /// It could not be written; what was there before still is.
+    pub fn append(&mut self, record: &str) -> io::Result<()> {
+        self.append_or(record, || None)
+    }
+
+    /// Adds a record that survives this process from now on, and the machine once the kernel has written it.
+    ///
+    /// # Errors
+    /// It could not be written; what was there before still is.
+    pub fn put(&mut self, record: &str) -> io::Result<()> {
+        let before = self.lock.file().seek(SeekFrom::End(0))?;
+        self.has_room = false;
+        if let Err(error) = self.lock.file().write_all(format!("{record}\n").as_bytes()) {
+            // Half a record would spoil the next one.
+            self.lock.file().set_len(before)?;
+            return Err(about(&self.path, error));
+        }
+        self.records.push(record.to_owned());
+        Ok(())
+    }
+
+    /// The same as [`SpoolFile::append`]; where it cannot be written, a shorter record in its place.
+    ///
+    /// # Errors
+    /// Neither could be written; what was there before still is.
+    pub fn append_or(&mut self, record: &str, shorter: impl FnOnce() -> Option<String>) -> io::Result<()> {
+        let before = self.lock.file().seek(SeekFrom::End(0))?;
+        self.has_room = false;
+        fault_point!("spool.before_write");
+        let written = self.lock.file().write_all(format!("{record}\n").as_bytes()).and_then(|()| {
+            fault_point!("spool.written");
+            self.lock.file().sync_data()
+        });
+        fault_point!("spool.synced");
+        let Err(error) = written else {
+            self.records.push(record.to_owned());
+            return Ok(());
+        };
+        if let Some(shorter) = shorter()
+            && self.write_over(before, &shorter).is_ok()
+        {
+            self.records.push(shorter);
+            return Ok(());
+        }
+        // Half a record would spoil the next one.
+        self.lock.file().set_len(before)?;
+        Err(about(&self.path, error))
+    }
+
+    /// In place of half a record, whose room the file has. Cut only then: what was reserved would be gone with the cut.
+    fn write_over(&self, start: u64, record: &str) -> io::Result<()> {
+        let line = format!("{record}\n");
+        let mut file = self.lock.file();
+        file.seek(SeekFrom::Start(start))?;
+        file.write_all(line.as_bytes())?;
+        let end = file.stream_position()?;
+        file.set_len(end)?;
+        file.sync_data()
+    }
+
+    /// Removes all records: they are where they belong. Not synced, because to send one twice does no harm.
+    ///
+    /// # Errors
+    /// The file could not be changed.
+    pub fn clear(&mut self) -> io::Result<()> {
+        self.records.clear();
+        self.has_room = false;
+        self.lock.file().set_len(0)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_writer_left_is_found_when_it_is_gone_and_not_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::new(directory.path(), "x://y");
+        let mut first = spool.take().unwrap();
+        let mut second = spool.take().unwrap();
+        first.append("a").unwrap();
+        first.append("b").unwrap();
+        second.append("c").unwrap();
+        assert_eq!(spool.left_over().count(), 0);
+        assert_eq!(spool.held_records().unwrap(), ["a", "b", "c"]);
+        drop(first);
+        assert_eq!(spool.held_records().unwrap(), ["c"]);
+        let left: Vec<Vec<String>> = spool.left_over().map(|file| file.records().to_vec()).collect();
+        assert_eq!(left, [["a", "b"]]);
+        second.clear().unwrap();
+        drop(second);
+        assert!(spool.take().unwrap().records().is_empty(), "what is left over is not mixed with what is new");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_record_that_was_cut_is_left_out_and_spoils_none_that_follows() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::new(directory.path(), "x://y");
+        spool.take().unwrap().append("whole").unwrap();
+        let path = directory.path().join("x___y-0");
+        fs::write(&path, "whole\nha").unwrap();
+        let mut left: Vec<_> = spool.left_over().collect();
+        assert_eq!(left[0].records(), ["whole"]);
+        left[0].append("next").unwrap();
+        assert_eq!(fs::read_to_string(path).unwrap(), "whole\nnext\n");
+    }
+
+    #[test]
+    fn room_that_is_reserved_is_no_record_and_holds_the_next_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::new(directory.path(), "x://y");
+        let mut file = spool.take().unwrap();
+        for record in ["first", "second"] {
+            file.reserve(64 << 10).unwrap();
+            assert_eq!(fs::metadata(directory.path().join("x___y-0")).unwrap().len(), 0);
+            file.append(record).unwrap();
+            assert_eq!(spool.held_records().unwrap(), [record]);
+            file.clear().unwrap();
+        }
+        file.reserve(64 << 10).unwrap();
+        drop(file);
+        assert_eq!(spool.left_over().count(), 0);
+        assert!(spool.take().unwrap().records().is_empty());
+    }
+
+    #[test]
+    fn a_shorter_record_takes_the_place_of_half_a_longer_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = Spool::new(directory.path(), "x://y").take().unwrap();
+        file.append("before").unwrap();
+        let start = file.lock.file().seek(SeekFrom::End(0)).unwrap();
+        file.lock.file().write_all(b"half of a long rec").unwrap();
+        file.write_over(start, "short").unwrap();
+        assert_eq!(fs::read_to_string(directory.path().join("x___y-0")).unwrap(), "before\nshort\n");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("spool");
+        fs::write(&path, "").unwrap();
+        let error = Spool::new(&path, "x://y").take().unwrap_err();
+        assert!(error.to_string().starts_with(&format!("{}: ", path.display())), "{error}");
+    }
+
+    #[test]
+    fn a_cleared_file_is_not_left_over_and_is_used_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::new(directory.path(), "x://y");
+        for _ in 0..3 {
+            let mut file = spool.take().unwrap();
+            file.append("sent").unwrap();
+            file.clear().unwrap();
+        }
+        assert_eq!(spool.left_over().count(), 0);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

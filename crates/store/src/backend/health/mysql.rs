@@ -1,0 +1,74 @@
+//! MySQL and MariaDB: their settings, indexes and transactions.
+
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+use diesel::sql_types::Text;
+
+use super::{Name, Named, Open, Symptom, long_transactions, wrong_settings};
+
+const MIGRATION: &str = include_str!("../../../../../migrations/mysql/2026-11-26-010000_create_task_queue/up.sql");
+
+pub(super) fn symptoms(conn: &mut MysqlConnection, long_secs: i64) -> QueryResult<Vec<Symptom>> {
+    let wanted = [("innodb_flush_log_at_trx_commit", "1"), ("innodb_doublewrite", "1"), ("sync_binlog", "1")];
+    let settings: Vec<Named> = diesel::sql_query(
+        // Without a binary log its setting says nothing. MySQL has words for doublewrite, MariaDB has them, too, since 11.
+        "SELECT 'innodb_flush_log_at_trx_commit' AS name, CAST(@@GLOBAL.innodb_flush_log_at_trx_commit AS CHAR) AS value
+         UNION ALL
+         SELECT 'innodb_doublewrite',
+                CASE WHEN CAST(@@GLOBAL.innodb_doublewrite AS CHAR) IN ('0', 'OFF') THEN '0' ELSE '1' END
+         UNION ALL
+         SELECT 'sync_binlog', CASE WHEN @@GLOBAL.log_bin = 0 THEN '1' ELSE CAST(@@GLOBAL.sync_binlog AS CHAR) END",
+    )
+    .load(conn)?;
+    let mut found = wrong_settings(settings, &wanted);
+    found.extend(cluster_nodes(conn)?.map(|nodes| Symptom::Cluster { nodes }));
+    let indexes: Vec<Name> = diesel::sql_query(
+        "SELECT DISTINCT INDEX_NAME AS name FROM information_schema.STATISTICS
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'TaskQueue%'",
+    )
+    .load(conn)?;
+    found.extend(missing_keys(&indexes));
+    // Not every user may see the transactions of the server, whose times are those of its machine.
+    let open: QueryResult<Vec<Open>> = diesel::sql_query(
+        "SELECT CONCAT('thread ', trx_mysql_thread_id, ' (KILL ', trx_mysql_thread_id, ')') AS who,
+                CAST(TIMESTAMPDIFF(SECOND, trx_started, CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM')) AS SIGNED) AS secs
+         FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id NOT IN (0, CONNECTION_ID())",
+    )
+    .load(conn);
+    found.extend(long_transactions(open.unwrap_or_default(), long_secs));
+    Ok(found)
+}
+
+/// A row of SHOW VARIABLES or SHOW STATUS.
+#[derive(QueryableByName)]
+struct Shown {
+    #[diesel(sql_type = Text, column_name = "Value")]
+    value: String,
+}
+
+/// By SHOW: servers without Galera do not know the names.
+pub(super) fn cluster_nodes(conn: &mut MysqlConnection) -> QueryResult<Option<i64>> {
+    let on: Vec<Shown> = diesel::sql_query("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'").load(conn)?;
+    if !on.iter().any(|shown| shown.value == "ON") {
+        return Ok(None);
+    }
+    let size: Vec<Shown> = diesel::sql_query("SHOW GLOBAL STATUS LIKE 'wsrep_cluster_size'").load(conn)?;
+    Ok(Some(size.first().and_then(|shown| shown.value.parse().ok()).unwrap_or(1)))
+}
+
+/// Here the keys of a table stand in the statement that makes it.
+fn missing_keys(found: &[Name]) -> Vec<Symptom> {
+    let (mut missing, mut table) = (Vec::new(), "");
+    for line in MIGRATION.lines().map(|line| line.trim().trim_end_matches(',')) {
+        if let Some(rest) = line.strip_prefix("CREATE TABLE IF NOT EXISTS ") {
+            table = rest.trim_end_matches(" (");
+        }
+        let is_key = line.starts_with("KEY `") || line.starts_with("UNIQUE KEY `");
+        let Some(name) = line.split('`').nth(1).filter(|_| is_key) else { continue };
+        if !found.iter().any(|found| found.name == name) {
+            let statement = format!("ALTER TABLE {table} ADD {line};");
+            missing.push(Symptom::MissingIndex { name: name.to_owned(), statement });
+        }
+    }
+    missing
+}

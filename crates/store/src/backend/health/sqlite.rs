@@ -1,0 +1,36 @@
+//! SQLite: the file's journal, and its indexes.
+
+use std::path::Path;
+
+use diesel::connection::SimpleConnection as _;
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+
+use super::super::super::error::Repeat;
+use super::super::super::lock_notice::{holder_words, or_another};
+use super::super::sqlite::{OLDEST_SAFE_FOR_WAL, classify, library_version};
+use super::{Name, Named, Symptom, missing_indexes, wrong_settings};
+
+const MIGRATION: &str = include_str!("../../../../../migrations/sqlite/2026-11-26-010000_create_task_queue/up.sql");
+
+pub(super) fn symptoms(conn: &mut SqliteConnection, file: Option<&Path>) -> QueryResult<Vec<Symptom>> {
+    let settings: Vec<Named> =
+        diesel::sql_query("SELECT 'journal_mode' AS name, journal_mode AS value FROM pragma_journal_mode")
+            .load(conn)?;
+    // An older one, which only a build without `bundled` has, is kept from it on purpose.
+    let wanted: &[(&str, &str)] =
+        if library_version() >= OLDEST_SAFE_FOR_WAL { &[("journal_mode", "wal")] } else { &[] };
+    let mut found = wrong_settings(settings, wanted);
+    let indexes: Vec<Name> =
+        diesel::sql_query("SELECT name FROM sqlite_schema WHERE type = 'index' AND name IS NOT NULL").load(conn)?;
+    found.extend(missing_indexes(MIGRATION, &indexes));
+    found.extend(file.and_then(|file| find_lock(conn, file)));
+    Ok(found)
+}
+
+/// Tries for as long as a statement waits to begin a transaction that writes; it writes nothing.
+fn find_lock(conn: &mut SqliteConnection, file: &Path) -> Option<Symptom> {
+    let error = conn.batch_execute("BEGIN IMMEDIATE; ROLLBACK;").err()?;
+    let is_locked = classify(&error.to_string()) == Repeat::Yes;
+    is_locked.then(|| Symptom::Locked { path: file.to_owned(), who: or_another(holder_words(file)) })
+}

@@ -1,0 +1,458 @@
+//! MySQL and MariaDB: what differs from the other engines.
+
+use std::error::Error;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::connection::{CacheSize, SimpleConnection as _};
+use diesel::dsl::{DuplicatedKeys, sql};
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Bool, Nullable, Text, Timestamp};
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+
+use url::Url;
+
+use super::super::error::{Repeat, StoreError, StoreResult};
+use super::super::new_task::NewTaskRow;
+use super::super::prepared::prepared;
+use super::super::rows::{DependencyRow, NewRunOutputRow};
+use super::super::schema::{
+    task_queue_class_holds, task_queue_dependencies, task_queue_receipts, task_queue_run_outputs,
+};
+use super::super::sql::{Moment, db_now, db_now_plus};
+use super::insert_many::InsertMany;
+use super::insert_one::{InsertOne, LastInsertId};
+use super::url::DatabaseUrl;
+use super::watch::Connecting;
+use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
+use taskqueue_host::sockets;
+
+pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations/mysql");
+
+/// Where an address names no port.
+pub(super) const DEFAULT_PORT: u16 = 3306;
+/// Rows of one bulk statement: below the smallest usual max_allowed_packet for data of some kilobytes.
+const ROWS_PER_STATEMENT: usize = 500;
+/// Bytes of task data in one bulk statement; max_allowed_packet is 16 MiB where nobody set it.
+const BYTES_PER_STATEMENT: usize = 4 << 20;
+
+/// The first host that answers in time and can be written.
+pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<MysqlConnection> {
+    let mut problems = Vec::new();
+    for host in url.hosts() {
+        match connect_in_time(&host.address, url) {
+            Ok(conn) => return Ok(conn),
+            Err(problem) if url.hosts().len() == 1 => problems.push(problem),
+            Err(problem) => problems.push(format!("{}: {problem}", host.name)),
+        }
+    }
+    Err(unreachable(url, &problems.join("; ")))
+}
+
+/// MariaDB and MySQL have names of their own for the time that a statement may take, and each passes over what is written for
+/// the other.
+pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<MysqlConnection> {
+    let mut conn = connect(url)?;
+    let (millis, secs) = (limit.as_millis(), limit.as_secs_f64());
+    conn.batch_execute(&format!(
+        "SET SESSION TRANSACTION READ ONLY;
+         SET lock_wait_timeout = 1 /*M!100101 , max_statement_time = {secs:.3} */ /*!50708 , max_execution_time = {millis} */;"
+    ))
+    .map_err(|error| unreachable(url, &error.to_string()))?;
+    Ok(conn)
+}
+
+/// Diesel has no way to tell the client library how long it may try, and by itself it tries for ever. A thread whose
+/// server never answers is left behind.
+fn connect_in_time(address: &str, url: &DatabaseUrl) -> Result<MysqlConnection, String> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let (address, url_of_thread, limit) = (address.to_owned(), url.clone(), url.connect_timeout());
+    let connect = move || {
+        // Nobody hears it when it comes too late.
+        let _ = sender.send(connect_to_host(&address, &url_of_thread).map_err(|error| error.to_string()));
+    };
+    thread::Builder::new().name("connect".to_owned()).spawn(connect).map_err(|error| error.to_string())?;
+    let too_late = |_| Err(format!("timeout: no answer within {} seconds", limit.as_secs()));
+    receiver.recv_timeout(limit).unwrap_or_else(too_late)
+}
+
+fn connect_to_host(address: &str, url: &DatabaseUrl) -> Result<MysqlConnection, Box<dyn Error>> {
+    let connecting = Connecting::begin();
+    let mut conn = MysqlConnection::establish(address)?;
+    // The server knows from where it comes, but tells only some of its users.
+    connecting.watch(&mut conn, url, is_of_client, |_| None);
+    // libpq is told in its address; this client library cannot be told.
+    sockets::notice_dead_peers(Url::parse(address)?.port().unwrap_or(DEFAULT_PORT));
+    // READ COMMITTED: no gap locks, so that claims and inserts do not deadlock, and no stale snapshot to write upon.
+    // Strict mode: a value that does not fit is an error, not a shorter value.
+    // Messages in English: Diesel passes no error numbers on, so that some can be told apart by their texts alone.
+    // A host that vanishes in the middle of a claim keeps its table locks until the server ends the session, by itself
+    // after eight hours. Our own sessions that are idle for longer, beside a long handler, are made anew when needed.
+    // The collation of the columns: where a value has another one, MariaDB sorts all rows of a status instead of reading
+    // the index in its order.
+    conn.batch_execute(
+        "SET NAMES utf8mb4 COLLATE utf8mb4_bin;
+         SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO',
+             innodb_lock_wait_timeout = 30, lock_wait_timeout = 60, wait_timeout = 60, lc_messages = 'en_US';
+         SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;",
+    )?;
+    // super_read_only, which MariaDB does not know, comes with read_only.
+    let is_read_only = "CAST(@@GLOBAL.read_only AS CHAR) NOT IN ('0', 'OFF')";
+    if !url.takes_standby() && diesel::select(sql::<Bool>(is_read_only)).get_result(&mut conn)? {
+        return Err("session is read-only: the server is a replica or was made read-only".into());
+    }
+    Ok(conn)
+}
+
+fn is_of_client(peer: &sockets::Peer) -> bool {
+    match peer {
+        sockets::Peer::Internet => true,
+        sockets::Peer::File(path) => path.ends_with(".sock"),
+    }
+}
+
+/// By asking for its rows: the catalogue hides tables from users without privileges on them.
+pub(super) fn has_migrations_table(conn: &mut MysqlConnection) -> QueryResult<bool> {
+    match diesel::sql_query("SELECT 1 FROM `__diesel_schema_migrations` LIMIT 0").execute(conn) {
+        Ok(_) => Ok(true),
+        Err(error) if error.to_string().ends_with("doesn't exist") => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn with_migration_lock<T>(
+    conn: &mut AnyConnection,
+    _url: &DatabaseUrl,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    // The name holds the database's: GET_LOCK is one name space for the whole server.
+    const LOCK: &str = "CONCAT('taskqueue.migrate.', LEFT(SHA2(DATABASE(), 256), 32))";
+    let got: Option<i64> =
+        diesel::select(sql::<Nullable<BigInt>>(&format!("GET_LOCK({LOCK}, 60)"))).get_result(conn)?;
+    if got != Some(1) {
+        return Err(StoreError::Busy("another process has been migrating it for 60 seconds".to_owned()));
+    }
+    let result = work(conn);
+    // The server drops the lock with the connection at the latest.
+    let _ = diesel::select(sql::<Nullable<BigInt>>(&format!("RELEASE_LOCK({LOCK})"))).execute(conn);
+    result
+}
+
+/// LOCK TABLES commits an open transaction, and START TRANSACTION releases the locks: autocommit has to be off
+/// instead, and COMMIT comes before UNLOCK TABLES.
+pub(super) fn under_table_locks<T>(
+    conn: &mut AnyConnection,
+    keeps_events: bool,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    // Whatever fails from here on, autocommit is switched on again: without it every later statement of this connection
+    // would be part of a transaction that nobody ends.
+    //
+    // A claim takes milliseconds. Of a host that vanishes in the middle of one, and of each that vanishes while it waits
+    // for the tables, they are free again after ten seconds.
+    // Under LOCK TABLES nothing else can even be read.
+    let events = if keeps_events { ", `TaskQueueEvents` WRITE" } else { "" };
+    let locked = conn.batch_execute(&format!(
+        "SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE,
+         `TaskQueuePauses` READ, `TaskQueueClassLimits` READ, `TaskQueueKeyLimits` READ, `TaskQueueRejections` READ,
+         `TaskQueueStarts` WRITE{events};"
+    ));
+    let result = locked.map_err(StoreError::from).and_then(|()| work(conn)).and_then(|value| {
+        conn.batch_execute("COMMIT")?;
+        Ok(value)
+    });
+    if result.is_err() {
+        let _ = conn.batch_execute("ROLLBACK");
+    }
+    let unlocked = conn.batch_execute("UNLOCK TABLES; SET autocommit = 1, wait_timeout = 60;");
+    let value = result?;
+    unlocked?;
+    Ok(value)
+}
+
+/// LOCK TABLES takes its tables in the order of their names. A transaction that writes TaskQueueRuns first and then asks
+/// for TaskQueue, or TaskQueuePauses and then for TaskQueueEvents, deadlocks with it, and is the one that the server
+/// sacrifices, again and again while claims go on; and so is one that reads TaskQueue before it inserts. A locking read takes
+/// the metadata lock that a write needs (a plain read takes a weaker one, which deadlocks when it is raised) and, since there
+/// is no such row, nothing else.
+pub(super) fn enter_task_table(conn: &mut MysqlConnection) -> QueryResult<()> {
+    prepared("SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
+}
+
+/// The metadata locks of both tables, in the order of their names, by reads that lock no row.
+pub(super) fn share_runs(conn: &mut MysqlConnection) -> QueryResult<()> {
+    enter_task_table(conn)?;
+    prepared("SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
+}
+
+pub(super) fn lock_gate(conn: &mut MysqlConnection, gate: &str) -> QueryResult<()> {
+    diesel::sql_query("SELECT 1 FROM `TaskQueueLocks` WHERE `Name` = ? FOR UPDATE")
+        .bind::<Text, _>(gate)
+        .execute(conn)
+        .map(drop)
+}
+
+/// Asks for the id in a statement of its own, which commits nothing: this client library does not understand MariaDB's RETURNING.
+pub(super) fn insert_one(conn: &mut MysqlConnection, insert: InsertOne<'_>) -> QueryResult<i64> {
+    insert.execute(conn)?;
+    LastInsertId.get_result(conn)
+}
+
+pub(in super::super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+    if let [row] = rows {
+        return Ok(vec![insert_one(conn, InsertOne::new(row, None))?]);
+    }
+    let mut ids = Vec::with_capacity(rows.len());
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let (chunk, later) = rest.split_at(statement_rows(rest));
+        InsertMany::new(chunk).execute(conn)?;
+        // An INSERT whose number of rows is known beforehand gets consecutive ids, and this is the first of them.
+        let (first, step): (i64, i64) = diesel::select((
+            sql::<BigInt>("CAST(LAST_INSERT_ID() AS SIGNED)"),
+            sql::<BigInt>("@@auto_increment_increment"),
+        ))
+        .get_result(conn)?;
+        ids.extend((first..).step_by(usize::try_from(step).unwrap_or(1)).take(chunk.len()));
+        rest = later;
+    }
+    Ok(ids)
+}
+
+/// The rows with these ids, which are numbers and nothing else.
+fn of_ids(ids: &[i64]) -> String {
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    format!("FROM `TaskQueue` WHERE `Id` IN ({}) ORDER BY `Id`", ids.join(", "))
+}
+
+/// The older of two spellings, which MariaDB has too.
+pub(in super::super) fn lock_prerequisites(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+    #[derive(QueryableByName)]
+    struct StatusRow {
+        #[diesel(sql_type = BigInt, column_name = "Id")]
+        id: i64,
+        #[diesel(sql_type = Text, column_name = "LastStatus")]
+        status: String,
+    }
+    let query = format!("SELECT `Id`, `LastStatus` {} LOCK IN SHARE MODE", of_ids(ids));
+    // A statement for each number of ids, and each list of them: not kept.
+    let rows: Vec<StatusRow> = diesel::sql_query(query).load(conn)?;
+    Ok(rows.into_iter().map(|row| (row.id, row.status)).collect())
+}
+
+pub(super) fn lock_tasks(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<()> {
+    diesel::sql_query(format!("SELECT `Id` {} FOR UPDATE", of_ids(ids))).execute(conn).map(drop)
+}
+
+pub(super) fn lock_free_tasks(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
+    #[derive(QueryableByName)]
+    struct IdRow {
+        #[diesel(sql_type = BigInt, column_name = "Id")]
+        id: i64,
+    }
+    let query = format!("SELECT `Id` {} FOR UPDATE SKIP LOCKED", of_ids(ids));
+    let rows: Vec<IdRow> = diesel::sql_query(query).load(conn)?;
+    Ok(rows.into_iter().map(|row| row.id).collect())
+}
+
+pub(super) fn lock_outputs(conn: &mut MysqlConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
+    use task_queue_run_outputs::dsl;
+    let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
+    of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).for_update().load(conn)
+}
+
+pub(in super::super) fn put_output(conn: &mut MysqlConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
+    diesel::replace_into(task_queue_run_outputs::table).values(row).execute(conn).map(drop)
+}
+
+pub(in super::super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+    rows.chunks(ROWS_PER_STATEMENT)
+        .try_for_each(|chunk| diesel::insert_into(task_queue_dependencies::table).values(chunk).execute(conn).map(drop))
+}
+
+pub(super) fn plan_task(
+    conn: &mut MysqlConnection,
+    task_id: i64,
+    scheduled_on: Moment,
+    planned_on: Option<Moment>,
+) -> QueryResult<()> {
+    diesel::sql_query(
+        "UPDATE `TaskQueue` SET `PlannedOn` = CAST(? AS DATETIME(6)), `ScheduledOn` = CAST(? AS DATETIME(6)) WHERE `Id` = ?",
+    )
+    .bind::<Nullable<Text>, _>(planned_on.map(as_text))
+    .bind::<Text, _>(as_text(scheduled_on))
+    .bind::<BigInt, _>(task_id)
+    .execute(conn)
+    .map(drop)
+}
+
+/// The id of the row that this connection has inserted last.
+pub(super) fn last_inserted_id(conn: &mut MysqlConnection) -> QueryResult<i64> {
+    LastInsertId.get_result(conn)
+}
+
+/// Diesel sends a time as the type TIMESTAMP, and MariaDB makes NULL of one that does not fit in there, from 2038 on:
+/// text has no such end.
+fn as_text(moment: Moment) -> String {
+    DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string()
+}
+
+fn statement_rows(rows: &[NewTaskRow]) -> usize {
+    let mut bytes = 0;
+    let fitting = rows.iter().take(ROWS_PER_STATEMENT).take_while(|row| {
+        bytes += row.task_data.len();
+        bytes <= BYTES_PER_STATEMENT
+    });
+    fitting.count().max(1)
+}
+
+/// The due tasks `q` at or after a place of which no run is being processed. Written out: a comparison of pairs is not read from an
+/// index here. A value, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
+const DUE_FROM: &str = "(q.`DueOn` > CAST(? AS DATETIME(6)) OR (q.`DueOn` = CAST(? AS DATETIME(6)) AND q.`Id` >= ?))
+    AND q.`DueOn` <= UTC_TIMESTAMP(6)
+    AND (SELECT p.`Id` FROM `TaskQueueRuns` AS p
+         WHERE p.`OpenTaskId` = q.`Id` AND p.`Status` = 'processing' LIMIT 1) IS NULL";
+
+#[derive(QueryableByName)]
+struct DueRow {
+    #[diesel(sql_type = Nullable<Timestamp>, column_name = "DueOn")]
+    due_on: Option<Moment>,
+    #[diesel(sql_type = BigInt, column_name = "Id")]
+    id: i64,
+}
+
+pub(super) fn find_due(conn: &mut MysqlConnection, from: DueFrom) -> QueryResult<Option<(Option<Moment>, i64)>> {
+    let due_on = as_text(from.due_on);
+    let found: Option<DueRow> = diesel::sql_query(format!(
+        "SELECT q.`DueOn`, q.`Id` FROM `TaskQueue` AS q WHERE {DUE_FROM} ORDER BY q.`DueOn`, q.`Id` LIMIT 1"
+    ))
+    .bind::<Text, _>(&due_on)
+    .bind::<Text, _>(&due_on)
+    .bind::<BigInt, _>(from.task_id)
+    .get_result(conn)
+    .optional()?;
+    Ok(found.map(|row| (row.due_on, row.id)))
+}
+
+pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: i64) -> QueryResult<usize> {
+    let due_on = as_text(from.due_on);
+    // First, so that the next statement sees every start that is committed: a start changes no row of a task.
+    diesel::sql_query(format!(
+        "SELECT q.`Id` FROM `TaskQueue` AS q WHERE {DUE_FROM} ORDER BY q.`DueOn`, q.`Id` LIMIT ? FOR UPDATE"
+    ))
+    .bind::<Text, _>(&due_on)
+    .bind::<Text, _>(&due_on)
+    .bind::<BigInt, _>(from.task_id)
+    .bind::<BigInt, _>(limit)
+    .execute(conn)?;
+    // FOR UPDATE: nobody may cancel a task between the two statements.
+    // The limit stands inside: where a table is read that is also written, rows are buffered first, and a limit outside
+    // would come after all that are due were read and locked.
+    // One that became due meanwhile, and was started, is a duplicate, which is left as it is.
+    // LEFT JOIN, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
+    diesel::sql_query(format!(
+        "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`, `LimitKey`, `Tag`)
+         SELECT d.`Id`, d.`TaskClass`, d.`Priority`, d.`Attempts` + 1, d.`LimitKey`, d.`Tag`
+         FROM (SELECT q.`Id`, q.`TaskClass`, q.`Priority`, q.`Attempts`, q.`LimitKey`, q.`Tag`, q.`DueOn` FROM `TaskQueue` AS q
+               WHERE {DUE_FROM} ORDER BY q.`DueOn`, q.`Id` LIMIT ? FOR UPDATE) AS d
+         LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id`
+         WHERE r.`Id` IS NULL
+         ORDER BY d.`DueOn`, d.`Id`
+         ON DUPLICATE KEY UPDATE `TaskQueueId` = d.`Id`"
+    ))
+    .bind::<Text, _>(&due_on)
+    .bind::<Text, _>(&due_on)
+    .bind::<BigInt, _>(from.task_id)
+    .bind::<BigInt, _>(limit)
+    .execute(conn)?;
+    // Also takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
+    diesel::sql_query(format!(
+        "UPDATE `TaskQueue` AS t
+         JOIN (SELECT d.`Id` AS `TaskId`, r.`Id` AS `RunId`
+               FROM (SELECT q.`Id` FROM `TaskQueue` AS q WHERE {DUE_FROM}
+                     ORDER BY q.`DueOn`, q.`Id` LIMIT ?) AS d
+               JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id`) AS o ON o.`TaskId` = t.`Id`
+         SET t.`CurrentRunId` = o.`RunId`, t.`UpdatedOn` = UTC_TIMESTAMP(6)"
+    ))
+    .bind::<Text, _>(&due_on)
+    .bind::<Text, _>(&due_on)
+    .bind::<BigInt, _>(from.task_id)
+    .bind::<BigInt, _>(limit)
+    .execute(conn)
+}
+
+/// A prepared statement that failed once keeps its error, and Diesel takes that for a new one at the next use, without
+/// executing it: a repeat after a deadlock could never succeed. Switching the cache off empties it.
+pub(in super::super) fn forget_statements(conn: &mut MysqlConnection) {
+    conn.set_prepared_statement_cache_size(CacheSize::Disabled);
+    conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
+}
+
+pub(super) fn leave_receipt(conn: &mut MysqlConnection, token: &str) -> QueryResult<bool> {
+    let row = task_queue_receipts::token.eq(token);
+    Ok(diesel::insert_or_ignore_into(task_queue_receipts::table).values(row).execute(conn)? == 1)
+}
+
+pub(super) fn hold_class(conn: &mut MysqlConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
+    use task_queue_class_holds::dsl;
+    let until = dsl::held_until.eq(db_now_plus(secs));
+    diesel::insert_into(dsl::task_queue_class_holds)
+        .values((dsl::task_class.eq(held.class), dsl::host.eq(held.host), dsl::reason.eq(why), until))
+        .on_conflict(DuplicatedKeys)
+        .do_update()
+        .set((dsl::reason.eq(why), dsl::held_on.eq(db_now()), until))
+        .execute(conn)
+        .map(drop)
+}
+
+/// What the client library says of a connection that is gone, and the server when it ends (1053), ends the session (1927,
+/// 3169) or has left its cluster (1047).
+const LOST: [&str; 7] = [
+    "gone away",
+    "Lost connection",
+    "Can't connect",
+    "Server shutdown in progress",
+    "Connection was killed",
+    "was disconnected by the server",
+    "WSREP has not yet prepared node",
+];
+/// What a server says that cannot be written (1290 twice, 1836, 1792): another one may be about to take its place.
+const READ_ONLY: [&str; 4] =
+    ["--read-only option", "--super-read-only option", "read-only mode", "READ ONLY transaction"];
+
+pub(super) fn classify(text: &str) -> Repeat {
+    // Diesel knows neither 1205 nor 2006 and 2013, and gives no error numbers: the texts, which are English in our
+    // sessions, tell what can be told.
+    if LOST.iter().any(|lost| text.contains(lost)) {
+        Repeat::AfterReconnect
+    } else if READ_ONLY.iter().any(|read_only| text.contains(read_only)) {
+        Repeat::AfterFailover
+    } else {
+        Repeat::FewTimes
+    }
+}
+
+/// 1021, 1114 and whatever quotes the system's errors 28 and 122.
+pub(super) fn is_without_room(text: &str) -> bool {
+    let is_table_full = text.contains("The table '") && text.contains("' is full");
+    is_table_full || ["Disk full", "No space left on device", "Disk quota exceeded"].iter().any(|no| text.contains(no))
+}
+
+pub(super) fn server_up_secs(conn: &mut MysqlConnection) -> QueryResult<i64> {
+    #[derive(QueryableByName)]
+    struct Variable {
+        #[diesel(sql_type = Text, column_name = "Value")]
+        value: String,
+    }
+    // The tables that hold it differ between MySQL and MariaDB, and may be switched off.
+    let uptime: Variable = diesel::sql_query("SHOW GLOBAL STATUS LIKE 'Uptime'").get_result(conn)?;
+    Ok(uptime.value.parse().unwrap_or(0))
+}
+
+pub(super) fn server_version(conn: &mut MysqlConnection) -> QueryResult<String> {
+    let version: String = diesel::select(sql::<Text>("VERSION()")).get_result(conn)?;
+    Ok(if version.contains("MariaDB") { version.replace("-MariaDB", " MariaDB") } else { format!("MySQL {version}") })
+}

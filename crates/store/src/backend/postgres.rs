@@ -1,0 +1,411 @@
+//! PostgreSQL: what differs from the other engines.
+
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection as _;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp};
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+
+use super::super::error::{Repeat, StoreResult};
+use super::super::new_task::NewTaskRow;
+use super::super::rows::{DependencyRow, NewRunOutputRow};
+use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
+use super::super::sql::{Moment, db_now, db_now_plus};
+use super::super::unmarked::processed_run;
+use super::copy::copy_tasks;
+use super::insert_one::InsertOne;
+use super::url::DatabaseUrl;
+use super::watch::Connecting;
+use super::{
+    AnyConnection, CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, MESSAGE_CHANNEL, WORK_CHANNEL, pooler,
+    unreachable,
+};
+use taskqueue_host::sockets::{self, LibrarySocket};
+
+pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations/postgres");
+
+/// "taskqueue" in numbers: the advisory lock of migrations, one for each database.
+const MIGRATION_LOCK: i64 = 0x7461_736b_7175_6575;
+
+/// "taskends" in numbers: the advisory lock that everybody shares who waits for the end of a task. It ends with its session.
+const WAITER_LOCK: i64 = 0x7461_736b_656e_6473;
+
+/// Rows from which on a COPY is quicker than a statement for each.
+const WORTH_A_COPY: usize = 4;
+/// Rows of one bulk statement: large enough to hide the round trip, small enough for the server's memory.
+const ROWS_PER_STATEMENT: usize = 5_000;
+
+pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
+    let shown = |error: &dyn std::fmt::Display| unreachable(url, &error.to_string());
+    let connecting = Connecting::begin();
+    let mut conn = PgConnection::establish(url.address()).map_err(|error| shown(&error))?;
+    let shares_sessions = pooler::shares_sessions(url, &mut conn)?;
+    // Behind a pooler the server sees the port of the pooler.
+    let port = |conn: &mut PgConnection| if shares_sessions { None } else { port_of_client(conn).ok().flatten() };
+    connecting.watch(&mut conn, url, is_of_client, port);
+    if shares_sessions {
+        return Ok(conn);
+    }
+    // UTC makes Diesel's timestamp without zone mean the instant that the timestamptz columns hold. The limits keep a
+    // dead client from holding its locks for ever. Generic plans: with a large backlog the claim's probes would be
+    // planned anew each time, which costs more than the probes, and each of our statements has but one good plan. No JIT:
+    // its compiler takes longer than any of them. No bitmaps: they lose the order of an index, and where the estimates are
+    // stale all rows are sorted for a part of them.
+    conn.batch_execute(&pooler::SETTINGS.map(|setting| format!("SET {setting};")).concat())
+        .map_err(|error| shown(&error))?;
+    Ok(conn)
+}
+
+pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<PgConnection> {
+    let mut conn = connect(url)?;
+    if url.pooler().pooler().shares_sessions() {
+        return Ok(conn);
+    }
+    let millis = limit.as_millis();
+    conn.batch_execute(&format!(
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY;
+         SET statement_timeout = '{millis}ms'; SET lock_timeout = '{millis}ms';",
+    ))
+    .map_err(|error| unreachable(url, &error.to_string()))?;
+    Ok(conn)
+}
+
+/// A connection that hears what is said in these channels, and its socket. Where it cannot listen (a standby), or its socket cannot be
+/// told from that of another thread's connection (by a Unix socket, or behind a proxy), nothing is missed: who listens also asks.
+pub(super) fn connect_listening(
+    url: &DatabaseUrl,
+    channels: &[&str],
+) -> StoreResult<(PgConnection, Option<LibrarySocket>)> {
+    let known = sockets::connected_sockets();
+    let mut conn = connect(url)?;
+    if url.pooler().pooler().shares_sessions() {
+        // Another session would be notified. Nothing is missed: the caller polls as well.
+        return Ok((conn, None));
+    }
+    let mut new = sockets::new_ones(&known, is_of_client);
+    if new.len() > 1 {
+        // Another thread has connected at the same time.
+        let port = port_of_client(&mut conn)?;
+        new.retain(|socket| socket.own_port().is_some() && socket.own_port().map(i32::from) == port);
+    }
+    let socket = if new.len() == 1 { new.pop() } else { None };
+    let statements: Vec<String> = channels.iter().map(|channel| format!("LISTEN {channel}")).collect();
+    let listens = conn.batch_execute(&statements.join("; ")).is_ok();
+    Ok((conn, socket.filter(|_| listens)))
+}
+
+/// From where the server sees this connection come; `None` by a Unix socket.
+fn port_of_client(conn: &mut PgConnection) -> QueryResult<Option<i32>> {
+    diesel::select(sql::<Nullable<Integer>>("inet_client_port()")).get_result(conn)
+}
+
+fn is_of_client(peer: &sockets::Peer) -> bool {
+    match peer {
+        sockets::Peer::Internet => true,
+        sockets::Peer::File(path) => path.contains(".s.PGSQL."),
+    }
+}
+
+pub(super) fn announce_cancel(conn: &mut PgConnection, run_id: i64) -> QueryResult<()> {
+    let announced = sql::<Text>("pg_notify(").bind::<Text, _>(CANCEL_CHANNEL).sql(", ");
+    diesel::select(announced.bind::<Text, _>(run_id.to_string()).sql(")::text")).execute(conn).map(drop)
+}
+
+pub(super) fn announce_message(conn: &mut PgConnection) -> QueryResult<()> {
+    let announced = sql::<Text>("pg_notify(").bind::<Text, _>(MESSAGE_CHANNEL);
+    diesel::select(announced.sql(", '')::text")).execute(conn).map(drop)
+}
+
+pub(super) fn prefer_lookups(conn: &mut PgConnection) -> QueryResult<()> {
+    conn.batch_execute("SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off")
+}
+
+pub(super) fn tell_of_work(conn: &mut PgConnection) -> QueryResult<()> {
+    let told = sql::<Text>("pg_notify(").bind::<Text, _>(WORK_CHANNEL);
+    diesel::select(told.sql(", '')::text")).execute(conn).map(drop)
+}
+
+/// Whoever waits shares the lock, so that to get it alone shows that nobody does. A look at the lock is no more than that: it
+/// writes nothing.
+pub(super) fn notify_finished(conn: &mut PgConnection) -> QueryResult<bool> {
+    let alone = sql::<Bool>("CASE WHEN pg_try_advisory_xact_lock(").bind::<BigInt, _>(WAITER_LOCK);
+    let told = alone.sql(") THEN FALSE ELSE pg_notify(").bind::<Text, _>(END_CHANNEL);
+    diesel::select(told.sql(", '')::text IS NOT NULL END")).get_result(conn)
+}
+
+pub(super) fn hear_of_ends(conn: &mut PgConnection) -> QueryResult<()> {
+    conn.batch_execute(&format!("SELECT pg_advisory_lock_shared({WAITER_LOCK}); LISTEN {END_CHANNEL}"))
+}
+
+pub(super) fn ignore_ends(conn: &mut PgConnection) -> QueryResult<()> {
+    conn.batch_execute(&format!("UNLISTEN {END_CHANNEL}; SELECT pg_advisory_unlock_shared({WAITER_LOCK})"))
+}
+
+pub(super) fn was_notified(conn: &mut PgConnection) -> QueryResult<bool> {
+    let told: Vec<_> = conn.notifications_iter().collect::<QueryResult<_>>()?;
+    Ok(!told.is_empty())
+}
+
+pub(super) fn has_migrations_table(conn: &mut PgConnection) -> QueryResult<bool> {
+    diesel::select(sql::<Bool>("to_regclass('__diesel_schema_migrations') IS NOT NULL")).get_result(conn)
+}
+
+pub(super) fn with_migration_lock<T>(
+    conn: &mut AnyConnection,
+    url: &DatabaseUrl,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    if url.pooler().pooler().shares_sessions() {
+        // The transaction around this has it until its end.
+        let lock = sql::<Text>("pg_advisory_xact_lock(").bind::<BigInt, _>(MIGRATION_LOCK).sql(")::text");
+        diesel::select(lock).execute(conn)?;
+        return work(conn);
+    }
+    diesel::select(sql::<Text>("pg_advisory_lock(").bind::<BigInt, _>(MIGRATION_LOCK).sql(")::text")).execute(conn)?;
+    let result = work(conn);
+    // The server drops the lock with the connection at the latest.
+    let _ = diesel::select(sql::<Text>("pg_advisory_unlock(").bind::<BigInt, _>(MIGRATION_LOCK).sql(")::text"))
+        .execute(conn);
+    result
+}
+
+pub(super) fn lock_runs(conn: &mut AnyConnection) -> QueryResult<()> {
+    // Excludes itself and every writer, but no reader (ACCESS EXCLUSIVE, the default, would stop `status` too).
+    // Of a host that vanishes in the middle of a claim, which takes milliseconds, the lock is free after ten seconds.
+    conn.batch_execute(
+        r#"SET LOCAL idle_in_transaction_session_timeout = '10s'; LOCK TABLE "TaskQueueRuns" IN SHARE ROW EXCLUSIVE MODE"#,
+    )
+}
+
+/// This and the next three numbers: the advisory locks of those who claim beside each other.
+const FIRST_LANE: i64 = i64::from_be_bytes(*b"tasklane");
+
+pub(super) fn share_runs(conn: &mut PgConnection) -> QueryResult<()> {
+    conn.batch_execute(
+        r#"SET LOCAL idle_in_transaction_session_timeout = '10s'; LOCK TABLE "TaskQueueRuns" IN ROW EXCLUSIVE MODE"#,
+    )
+}
+
+/// Four may claim at once: more bring nothing where rows are all that is shared, and each of them walks over the rows that the
+/// others have locked, again and again. Nobody waits here for a lane: the snapshot of a statement that waits keeps every dead row
+/// and index entry that others leave meanwhile, and all claims would walk over those.
+pub(super) fn take_lane(conn: &mut PgConnection) -> QueryResult<bool> {
+    let tries = [0, 1, 2, 3].map(|lane| format!("pg_try_advisory_xact_lock({})", FIRST_LANE + lane)).join(" OR ");
+    diesel::select(sql::<Bool>(&tries)).get_result(conn)
+}
+
+pub(super) fn lock_gate(conn: &mut PgConnection, gate: &str) -> QueryResult<()> {
+    diesel::sql_query(r#"SELECT 1 FROM "TaskQueueLocks" WHERE "Name" = $1 FOR UPDATE"#)
+        .bind::<Text, _>(gate)
+        .execute(conn)
+        .map(drop)
+}
+
+pub(in super::super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+    if rows.len() < WORTH_A_COPY {
+        return rows.iter().map(|row| InsertOne::new(row, None).get_result(conn)).collect();
+    }
+    copy_tasks(conn, rows)
+}
+
+pub(in super::super) fn lock_prerequisites(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+    task_queue::table
+        .filter(task_queue::id.eq_any(ids))
+        .order(task_queue::id)
+        .select((task_queue::id, task_queue::last_status))
+        // Whoever has another prerequisite in common with us need not wait; who ends one must.
+        .for_share()
+        .load(conn)
+}
+
+pub(super) fn lock_tasks(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<()> {
+    let of_ids = task_queue::table.filter(task_queue::id.eq_any(ids)).order(task_queue::id).select(task_queue::id);
+    of_ids.for_no_key_update().execute(conn).map(drop)
+}
+
+/// As if they were to be deleted: that would wait for whoever keeps their keys.
+pub(super) fn lock_free_tasks(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
+    let of_ids = task_queue::table.filter(task_queue::id.eq_any(ids)).order(task_queue::id).select(task_queue::id);
+    of_ids.for_update().skip_locked().load(conn)
+}
+
+pub(super) fn lock_outputs(conn: &mut PgConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
+    use task_queue_run_outputs::dsl;
+    let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
+    of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).for_update().load(conn)
+}
+
+pub(in super::super) fn put_output(conn: &mut PgConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
+    let key = (task_queue_run_outputs::run_id, task_queue_run_outputs::stream);
+    diesel::insert_into(task_queue_run_outputs::table)
+        .values(row)
+        .on_conflict(key)
+        .do_update()
+        .set(row)
+        .execute(conn)
+        .map(drop)
+}
+
+pub(in super::super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+    for chunk in rows.chunks(ROWS_PER_STATEMENT) {
+        diesel::sql_query(
+            r#"INSERT INTO "TaskQueueDependencies" ("TaskId", "DependsOnId", "IsSatisfied")
+               SELECT * FROM unnest($1, $2, $3)"#,
+        )
+        .bind::<Array<BigInt>, _>(chunk.iter().map(|row| row.task_id).collect::<Vec<_>>())
+        .bind::<Array<BigInt>, _>(chunk.iter().map(|row| row.depends_on_id).collect::<Vec<_>>())
+        .bind::<Array<Bool>, _>(chunk.iter().map(|row| row.is_satisfied).collect::<Vec<_>>())
+        .execute(conn)?;
+    }
+    Ok(())
+}
+
+pub(super) fn plan_task(
+    conn: &mut PgConnection,
+    task_id: i64,
+    scheduled_on: Moment,
+    planned_on: Option<Moment>,
+) -> QueryResult<()> {
+    diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
+        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(scheduled_on)))
+        .execute(conn)
+        .map(drop)
+}
+
+/// Differs: `lastval()` would be that of a trigger which has inserted into a table of its own.
+pub(super) fn last_inserted_id(conn: &mut PgConnection, table: &str) -> QueryResult<i64> {
+    let sequence = format!("pg_get_serial_sequence('\"{table}\"', 'Id')");
+    diesel::select(sql::<BigInt>(&format!("currval({sequence})"))).get_result(conn)
+}
+
+pub(super) fn go_on_after_ids(conn: &mut PgConnection) -> QueryResult<()> {
+    for table in ["TaskQueue", "TaskQueueRuns"] {
+        let sequence = format!("pg_get_serial_sequence('\"{table}\"', 'Id')");
+        // Never backwards: an id that was given once is not given again.
+        diesel::sql_query(format!(
+            "SELECT setval({sequence}, last.id) FROM (
+                 SELECT GREATEST(MAX(\"Id\"), pg_sequence_last_value({sequence}::regclass)) AS id FROM \"{table}\") AS last
+             WHERE last.id IS NOT NULL"
+        ))
+        .execute(conn)?;
+    }
+    Ok(())
+}
+
+pub(super) fn find_due(conn: &mut PgConnection, from: DueFrom) -> QueryResult<Option<(Option<Moment>, i64)>> {
+    task_queue::table
+        .filter(
+            sql::<Bool>(r#"("DueOn", "Id") >= ("#)
+                .bind::<Timestamp, _>(from.due_on)
+                .sql("::timestamptz, ")
+                .bind::<BigInt, _>(from.task_id)
+                .sql(")"),
+        )
+        .filter(sql::<Bool>(r#""DueOn" <= (SELECT clock_timestamp())"#))
+        .filter(processed_run().is_null())
+        .order((task_queue::due_on, task_queue::id))
+        .select((task_queue::due_on, task_queue::id))
+        .first(conn)
+        .optional()
+}
+
+pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64) -> QueryResult<usize> {
+    // Every row is found through an index. Left to its estimates, which are stale just after a batch was queued, the
+    // planner reads both tables whole for each part of a long backlog.
+    conn.batch_execute(
+        "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off;",
+    )?;
+    let due = lock_due(conn, from, limit)?;
+    // The UNION takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
+    diesel::sql_query(
+        r#"WITH due AS MATERIALIZED (
+               SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."LimitKey", t."Tag", t."DueOn",
+                      (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS "OpenRunId"
+               FROM "TaskQueue" AS t
+               WHERE t."Id" = ANY ($1) AND t."DueOn" IS NOT NULL
+                 AND (SELECT r."Id" FROM "TaskQueueRuns" AS r
+                      WHERE r."OpenTaskId" = t."Id" AND r."Status" = 'processing' LIMIT 1) IS NULL
+           ), created AS (
+               INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey", "Tag")
+               SELECT d."Id", d."TaskClass", d."Priority", d."Attempts" + 1, d."LimitKey", d."Tag"
+               FROM due AS d WHERE d."OpenRunId" IS NULL
+               ORDER BY d."DueOn", d."Id"
+               ON CONFLICT DO NOTHING
+               RETURNING "Id", "TaskQueueId"
+           ), opened AS (
+               SELECT c."Id", c."TaskQueueId" FROM created AS c
+               UNION ALL
+               SELECT d."OpenRunId", d."Id" FROM due AS d WHERE d."OpenRunId" IS NOT NULL
+           )
+           UPDATE "TaskQueue" AS t
+           SET "CurrentRunId" = o."Id", "UpdatedOn" = clock_timestamp()
+           FROM opened AS o WHERE t."Id" = o."TaskQueueId""#,
+    )
+    .bind::<Array<BigInt>, _>(due)
+    .execute(conn)
+}
+
+/// Locks the first due tasks at or after a place. A start changes no row of a task: which of them have been started only a later
+/// statement sees for certain.
+fn lock_due(conn: &mut PgConnection, from: DueFrom, limit: i64) -> QueryResult<Vec<i64>> {
+    #[derive(QueryableByName)]
+    struct IdRow {
+        #[diesel(sql_type = BigInt)]
+        id: i64,
+    }
+    // The clock stands in a subquery because it is volatile: compared directly, it could not bound the index scan.
+    let rows: Vec<IdRow> = diesel::sql_query(
+        r#"SELECT t."Id" AS id FROM "TaskQueue" AS t
+           WHERE (t."DueOn", t."Id") >= ($1::timestamptz, $2) AND t."DueOn" <= (SELECT clock_timestamp())
+             AND (SELECT r."Id" FROM "TaskQueueRuns" AS r
+                  WHERE r."OpenTaskId" = t."Id" AND r."Status" = 'processing' LIMIT 1) IS NULL
+           ORDER BY t."DueOn", t."Id" LIMIT $3
+           FOR UPDATE OF t"#,
+    )
+    .bind::<Timestamp, _>(from.due_on)
+    .bind::<BigInt, _>(from.task_id)
+    .bind::<BigInt, _>(limit)
+    .load(conn)?;
+    Ok(rows.into_iter().map(|row| row.id).collect())
+}
+
+pub(super) fn leave_receipt(conn: &mut PgConnection, token: &str) -> QueryResult<bool> {
+    let row = task_queue_receipts::token.eq(token);
+    Ok(diesel::insert_into(task_queue_receipts::table).values(row).on_conflict_do_nothing().execute(conn)? == 1)
+}
+
+pub(super) fn hold_class(conn: &mut PgConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
+    use task_queue_class_holds::dsl;
+    let until = dsl::held_until.eq(db_now_plus(secs));
+    diesel::insert_into(dsl::task_queue_class_holds)
+        .values((dsl::task_class.eq(held.class), dsl::host.eq(held.host), dsl::reason.eq(why), until))
+        .on_conflict((dsl::task_class, dsl::host))
+        .do_update()
+        .set((dsl::reason.eq(why), dsl::held_on.eq(db_now()), until))
+        .execute(conn)
+        .map(drop)
+}
+
+pub(super) fn classify(_text: &str) -> Repeat {
+    // Deadlock (40P01), lock timeout (55P03) and the like arrive as unknown, without their SQLSTATE, in the language
+    // of the server: a few repeats, then the message.
+    Repeat::FewTimes
+}
+
+/// 53100 arrives without its number: what the system says is quoted in it, in the language of the server.
+pub(super) fn is_without_room(text: &str) -> bool {
+    text.contains("No space left on device") || text.contains("Disk quota exceeded")
+}
+
+pub(super) fn server_up_secs(conn: &mut PgConnection) -> QueryResult<i64> {
+    diesel::select(sql::<BigInt>("CAST(EXTRACT(epoch FROM clock_timestamp() - pg_postmaster_start_time()) AS bigint)"))
+        .get_result(conn)
+}
+
+pub(super) fn server_version(conn: &mut PgConnection) -> QueryResult<String> {
+    let version: String = diesel::select(sql::<Text>("current_setting('server_version')")).get_result(conn)?;
+    Ok(format!("PostgreSQL {version}"))
+}

@@ -1,0 +1,415 @@
+//! SQLite: what differs from the other engines.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection as _;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Bool, Text};
+use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+use url::Url;
+
+use super::super::error::{Repeat, StoreError, StoreResult};
+use super::super::lock_file;
+use super::super::lock_notice::{LockNotice, holder_words};
+use super::super::new_task::NewTaskRow;
+use super::super::rows::{DependencyRow, NewRunOutputRow};
+use super::super::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
+use super::super::sql::{Moment, db_now, db_now_plus};
+use super::super::unmarked::processed_run;
+use super::insert_one::InsertOne;
+use super::kept_log;
+use super::url::DatabaseUrl;
+use super::{AnyConnection, ClassAtHost, log_of, unreachable, write_transaction};
+use taskqueue_host::disk::room_at;
+use taskqueue_host::file_checks::{is_network_filesystem, may_write};
+
+pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations/sqlite");
+
+/// Before 3.51.3 a WAL file that many processes write and checkpoint can be corrupted (the WAL-reset bug).
+pub(super) const OLDEST_SAFE_FOR_WAL: i32 = 3_051_003;
+
+pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
+    let path = url.path().unwrap_or_default();
+    let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
+    refuse_network_filesystem(url, directory_of(&path))?;
+    refuse_log_without_store(url, &path)?;
+    create_private(&path).map_err(|error| shown(&error))?;
+    refuse_what_is_no_file(url, &path)?;
+    let absolute = path.canonicalize().map_err(|error| shown(&error))?;
+    let address = address_of(url, &absolute, "rwc")?;
+    let mut conn = SqliteConnection::establish(address.as_str()).map_err(|error| shown(&error))?;
+    let locked = |error: diesel::result::Error| unless_locked(&path, &error).unwrap_or_else(|| shown(&error));
+    prepare_session(&mut conn).map_err(locked)?;
+    if library_version() >= OLDEST_SAFE_FOR_WAL && patiently(&path, || wants_wal(&mut conn)).map_err(locked)? {
+        let _lock = lock_file::acquire(&path, LOCK_WAIT, |error| shown(error))?;
+        switch_to_wal(&mut conn).map_err(|error| shown(&error))?;
+    }
+    Ok(conn)
+}
+
+/// Makes no file and changes none. It may write to the files beside it, without which nobody can read a write-ahead log.
+pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<SqliteConnection> {
+    let path = url.path().unwrap_or_default();
+    let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
+    let absolute = path.canonicalize().map_err(|error| shown(&error))?;
+    refuse_what_is_no_file(url, &absolute)?;
+    refuse_network_filesystem(url, absolute.parent().unwrap_or(&absolute))?;
+    let address = address_of(url, &absolute, "rw")?;
+    let mut conn = SqliteConnection::establish(address.as_str()).map_err(|error| shown(&error))?;
+    let session = format!("PRAGMA busy_timeout = {}; PRAGMA query_only = ON;", limit.as_millis());
+    conn.batch_execute(&session).map_err(|error| shown(&error))?;
+    Ok(conn)
+}
+
+/// The address of a file for SQLite, opened in this mode.
+fn address_of(url: &DatabaseUrl, absolute: &Path, mode: &str) -> StoreResult<Url> {
+    let no_path = |()| cannot_open(url, absolute, "it has no absolute path");
+    let mut address = Url::from_file_path(absolute).map_err(no_path)?;
+    address.query_pairs_mut().append_pair("mode", mode).extend_pairs(kept_log::option());
+    Ok(address)
+}
+
+/// To an empty database in memory; `url` is for messages.
+pub(super) fn connect_to_memory(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
+    SqliteConnection::establish(":memory:").map_err(|error| unreachable(url, &error.to_string()))
+}
+
+/// With less room not even the index of the log can be made, without which SQLite reads nothing.
+const LEAST_ROOM_BYTES: u64 = 64 << 10;
+
+/// To a file that nobody can write at the moment, as it is: without its log, which cannot be read without an index.
+pub(super) fn connect_frozen(url: &DatabaseUrl, error: &StoreError) -> StoreResult<Option<(SqliteConnection, String)>> {
+    let path = url.path().unwrap_or_default();
+    let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
+    let (Ok(absolute), Ok(room)) = (path.canonicalize(), room_at(&path)) else { return Ok(None) };
+    let why = if room.is_read_only {
+        "cannot be written"
+    } else if room.free_bytes < LEAST_ROOM_BYTES || is_without_room(&error.to_string()) {
+        "is full"
+    } else {
+        return Ok(None);
+    };
+    let mut address = Url::from_file_path(&absolute).map_err(|()| shown(&"it has no absolute path"))?;
+    address.set_query(Some("mode=ro&immutable=1"));
+    let mut conn = SqliteConnection::establish(address.as_str()).map_err(|error| shown(&error))?;
+    conn.batch_execute("PRAGMA query_only = ON;").map_err(|error| shown(&error))?;
+    let has_log = log_of(&absolute).metadata().is_ok_and(|log| log.len() > 0);
+    let newest = if has_log { "; the newest changes, in its log, cannot be read" } else { "" };
+    Ok(Some((conn, format!("the disk of {url} {why}: the store is shown as its file is{newest}"))))
+}
+
+/// The same, for somebody who has time, and `None` where the file is still to be made and can be.
+pub(super) fn connect_if_there(url: &DatabaseUrl) -> StoreResult<Option<SqliteConnection>> {
+    let path = url.path().unwrap_or_default();
+    let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
+    if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        refuse_network_filesystem(url, directory_of(&path))?;
+        directory_of(&path).metadata().map_err(|error| shown(&error))?;
+        return Ok(None);
+    }
+    refuse_what_is_no_file(url, &path)?;
+    let mut conn = connect_to_look(url, BUSY_TIMEOUT)?;
+    // The first look into the file, which says best what is wrong with it.
+    is_wal(&mut conn).map_err(|error| shown(&error))?;
+    Ok(Some(conn))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Who may not write cannot even read, unless somebody else has the file open: the write-ahead log and its index are
+/// files beside it, made by the first and removed by the last.
+fn cannot_open(url: &DatabaseUrl, path: &Path, error: &str) -> StoreError {
+    let may_write = || [path, directory_of(path)].into_iter().all(may_write);
+    let is_refused =
+        error.contains("readonly database") || error.contains("unable to open database file") && !may_write();
+    if !is_refused {
+        return unreachable(url, error);
+    }
+    StoreError::ReadOnly {
+        url: url.to_string(),
+        message: format!(
+            "this user may not write {} or its directory, and even reading needs both, for the write-ahead log",
+            path.display()
+        ),
+    }
+}
+
+fn create_private(path: &Path) -> std::io::Result<()> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    match created {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// The log of a store that was removed would be taken for that of the new one, and its index is still shared by those who
+/// have the old one open.
+fn refuse_log_without_store(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
+    let length = |path: &Path| path.metadata().ok().map(|found| found.len());
+    let is_left = |suffix: &&str| length(&beside(path, suffix)).is_some_and(|length| length > 0);
+    // The log first: where there is a store, it is there before its log.
+    let Some(suffix) = ["-wal", "-shm"].into_iter().find(is_left) else { return Ok(()) };
+    match path.metadata() {
+        Ok(found) if found.len() > 0 || !found.is_file() || suffix == "-shm" => Ok(()),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(unreachable(
+            url,
+            &format!(
+                "the store was removed or emptied, but not {}, which belongs to it",
+                beside(path, suffix).display()
+            ),
+        )),
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// SQLite's own words for these speak of permissions and full disks.
+fn refuse_what_is_no_file(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
+    match path.metadata() {
+        Ok(metadata) if !metadata.is_file() => Err(unreachable(url, "it is no regular file")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(unreachable(url, "it is a link that leads to a file that does not exist"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How long a statement waits for one of another process before it is repeated, and before a person is told of the wait.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long another process may take to make or migrate the file.
+const LOCK_WAIT: Duration = Duration::from_secs(60);
+
+fn prepare_session(conn: &mut SqliteConnection) -> QueryResult<()> {
+    // In memory: what a statement would need to be undone, which triggers and checks demand, went to files in /tmp, several
+    // writes for each row that a batch adds.
+    conn.batch_execute(&format!(
+        "PRAGMA busy_timeout = {}; PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA mmap_size = 0;
+         PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY;",
+        BUSY_TIMEOUT.as_millis()
+    ))
+}
+
+fn is_wal(conn: &mut SqliteConnection) -> QueryResult<bool> {
+    let mode: String =
+        diesel::select(sql::<Text>("(SELECT journal_mode FROM pragma_journal_mode)")).get_result(conn)?;
+    Ok(mode == "wal")
+}
+
+/// Repeats the question for as long as another process has locked the whole file.
+fn patiently<T>(path: &Path, mut ask: impl FnMut() -> QueryResult<T>) -> QueryResult<T> {
+    let (started, mut notice) = (Instant::now(), LockNotice::default());
+    loop {
+        match ask() {
+            Err(error) if classify(&error.to_string()) == Repeat::Yes && started.elapsed() < LOCK_WAIT => {
+                notice.after(started.elapsed(), path);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn unless_locked(path: &Path, error: &diesel::result::Error) -> Option<StoreError> {
+    let message = error.to_string();
+    (classify(&message) == Repeat::Yes).then(|| {
+        let holder = holder_words(path).map_or_else(String::new, |holder| format!(" by {holder}"));
+        StoreError::Busy(format!("{message}{holder}"))
+    })
+}
+
+/// A file of somebody else is not changed before `migrate` has made it ours.
+fn wants_wal(conn: &mut SqliteConnection) -> QueryResult<bool> {
+    Ok(!is_wal(conn)? && !is_foreign(conn)?)
+}
+
+/// Needs the file for itself, and SQLite's busy timeout does not cover it: the lock keeps others from doing the same,
+/// and whoever merely looks at the file is gone soon.
+fn switch_to_wal(conn: &mut SqliteConnection) -> QueryResult<()> {
+    let started = Instant::now();
+    loop {
+        match conn.batch_execute("PRAGMA journal_mode = WAL;") {
+            Err(error) if classify(&error.to_string()) == Repeat::Yes && started.elapsed() < LOCK_WAIT => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
+}
+
+pub(super) fn library_version() -> i32 {
+    libsqlite3_sys::SQLITE_VERSION_NUMBER
+}
+
+/// File locks and shared memory do not work across hosts: such a file would be corrupted sooner or later.
+fn refuse_network_filesystem(url: &DatabaseUrl, directory: &Path) -> StoreResult<()> {
+    let is_network = is_network_filesystem(directory)
+        .map_err(|error| unreachable(url, &format!("{}: {error}", directory.display())))?;
+    if is_network {
+        return Err(StoreError::BadAddress(format!(
+            "{} lies on a network file system, where SQLite loses data; use PostgreSQL or MySQL for several hosts",
+            directory.display()
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn has_migrations_table(conn: &mut SqliteConnection) -> QueryResult<bool> {
+    let found = "EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '__diesel_schema_migrations')";
+    diesel::select(sql::<Bool>(found)).get_result(conn)
+}
+
+/// Both questions in one statement: another process may be migrating.
+pub(super) fn is_foreign(conn: &mut SqliteConnection) -> QueryResult<bool> {
+    let found = "(SELECT COUNT(*) > 0 AND SUM(name = '__diesel_schema_migrations') = 0 FROM sqlite_schema
+                  WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\')";
+    diesel::select(sql::<Bool>(found)).get_result(conn)
+}
+
+pub(super) fn with_migration_lock<T>(
+    conn: &mut AnyConnection,
+    url: &DatabaseUrl,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    let path = url.path().unwrap_or_default();
+    let _lock = lock_file::acquire(&path, LOCK_WAIT, |error| unreachable(url, &error.to_string()))?;
+    let done = write_transaction(conn, work)?;
+    // The tables are in the file itself from now on, also where the log stays: a copy without it is no empty store.
+    let _ = conn.batch_execute("PRAGMA wal_checkpoint(PASSIVE)");
+    Ok(done)
+}
+
+pub(in super::super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
+    // One prepared statement, executed row by row, is the fastest that SQLite has.
+    rows.iter().map(|row| InsertOne::new(row, None).get_result(conn)).collect()
+}
+
+/// BEGIN IMMEDIATE has shut everybody else out already.
+pub(in super::super) fn lock_prerequisites(
+    conn: &mut SqliteConnection,
+    ids: &[i64],
+) -> QueryResult<Vec<(i64, String)>> {
+    task_queue::table
+        .filter(task_queue::id.eq_any(ids))
+        .order(task_queue::id)
+        .select((task_queue::id, task_queue::last_status))
+        .load(conn)
+}
+
+pub(super) fn list_outputs(conn: &mut SqliteConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
+    use task_queue_run_outputs::dsl;
+    let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
+    of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).load(conn)
+}
+
+pub(in super::super) fn put_output(conn: &mut SqliteConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
+    diesel::replace_into(task_queue_run_outputs::table).values(row).execute(conn).map(drop)
+}
+
+pub(in super::super) fn insert_dependencies(conn: &mut SqliteConnection, rows: &[DependencyRow]) -> QueryResult<()> {
+    rows.iter()
+        .try_for_each(|row| diesel::insert_into(task_queue_dependencies::table).values(row).execute(conn).map(drop))
+}
+
+pub(super) fn plan_task(
+    conn: &mut SqliteConnection,
+    task_id: i64,
+    scheduled_on: Moment,
+    planned_on: Option<Moment>,
+) -> QueryResult<()> {
+    diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
+        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(scheduled_on)))
+        .execute(conn)
+        .map(drop)
+}
+
+/// The id of the row that this connection has inserted last.
+pub(super) fn last_inserted_id(conn: &mut SqliteConnection) -> QueryResult<i64> {
+    diesel::select(sql::<BigInt>("last_insert_rowid()")).get_result(conn)
+}
+
+/// From the beginning each time: the index entries of tasks that are no longer due are gone at once.
+pub(super) fn find_due(conn: &mut SqliteConnection) -> QueryResult<Option<(Option<Moment>, i64)>> {
+    use task_queue::dsl;
+    dsl::task_queue
+        .filter(dsl::due_on.le(sql("strftime('%Y-%m-%d %H:%M:%f000', 'now')")))
+        .filter(processed_run().is_null())
+        .order((dsl::due_on, dsl::id))
+        .select((dsl::due_on, dsl::id))
+        .first(conn)
+        .optional()
+}
+
+pub(super) fn create_due_runs(conn: &mut SqliteConnection, limit: i64) -> QueryResult<usize> {
+    diesel::sql_query(
+        r#"INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey", "Tag")
+           SELECT t."Id", t."TaskClass", t."Priority", t."Attempts" + 1, t."LimitKey", t."Tag"
+           FROM "TaskQueue" AS t
+           WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
+             AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id")
+           ORDER BY t."DueOn", t."Id" LIMIT ?"#,
+    )
+    .bind::<BigInt, _>(limit)
+    .execute(conn)?;
+    // Also takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
+    diesel::sql_query(
+        r#"UPDATE "TaskQueue"
+           SET "CurrentRunId" = r."Id", "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+           FROM (SELECT d."Id" AS "TaskId", o."Id"
+                 FROM (SELECT t."Id" FROM "TaskQueue" AS t
+                       WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
+                         AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS p
+                                         WHERE p."OpenTaskId" = t."Id" AND p."Status" = 'processing')
+                       ORDER BY t."DueOn", t."Id" LIMIT ?) AS d
+                 JOIN "TaskQueueRuns" AS o ON o."OpenTaskId" = d."Id") AS r
+           WHERE "TaskQueue"."Id" = r."TaskId""#,
+    )
+    .bind::<BigInt, _>(limit)
+    .execute(conn)
+}
+
+pub(super) fn hold_class(conn: &mut SqliteConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
+    use task_queue_class_holds::dsl;
+    let until = dsl::held_until.eq(db_now_plus(secs));
+    diesel::insert_into(dsl::task_queue_class_holds)
+        .values((dsl::task_class.eq(held.class), dsl::host.eq(held.host), dsl::reason.eq(why), until))
+        .on_conflict((dsl::task_class, dsl::host))
+        .do_update()
+        .set((dsl::reason.eq(why), dsl::held_on.eq(db_now()), until))
+        .execute(conn)
+        .map(drop)
+}
+
+pub(super) fn classify(text: &str) -> Repeat {
+    // SQLite's messages are compiled in and always English.
+    if text.contains("database is locked") || text.contains("database table is locked") {
+        Repeat::Yes
+    } else {
+        Repeat::Never
+    }
+}
+
+/// SQLite calls only a write that finds no room a full disk; a quota, and a write-ahead log or its index that cannot grow,
+/// are an I/O error to it.
+pub(super) fn is_without_room(text: &str) -> bool {
+    text.contains("database or disk is full") || text.contains("disk I/O error")
+}
+
+pub(super) fn server_version(conn: &mut SqliteConnection) -> QueryResult<String> {
+    let version: String = diesel::select(sql::<Text>("sqlite_version()")).get_result(conn)?;
+    Ok(format!("SQLite {version}"))
+}

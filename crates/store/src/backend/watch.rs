@@ -1,0 +1,90 @@
+//! Connections to servers are watched: a statement that is not answered in time ends with its connection.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use diesel::connection::{Connection, InstrumentationEvent};
+
+use super::url::DatabaseUrl;
+use taskqueue_host::patience::WatchedConnection;
+use taskqueue_host::sockets::{self, Peer};
+
+/// One thread connects at a time: what it has connected is the only new socket. A turn ends after this time: a server that does not
+/// answer keeps a thread busy, and others must not wait for it.
+const TURN_LIMIT: Duration = Duration::from_millis(500);
+const TURN_PAUSE: Duration = Duration::from_millis(2);
+
+/// When the turn in progress began.
+static TURN: Mutex<Option<Instant>> = Mutex::new(None);
+
+struct Turn {
+    began: Instant,
+}
+
+impl Turn {
+    fn take() -> Self {
+        loop {
+            let began = Instant::now();
+            let mut turn = lock();
+            if turn.is_none_or(|other| other.elapsed() >= TURN_LIMIT) {
+                *turn = Some(began);
+                return Self { began };
+            }
+            drop(turn);
+            sleep(TURN_PAUSE);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        lock().take_if(|began| *began == self.began);
+    }
+}
+
+fn lock() -> MutexGuard<'static, Option<Instant>> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A connection that is about to be made.
+pub(super) struct Connecting {
+    known: BTreeSet<u64>,
+    turn: Turn,
+}
+
+impl Connecting {
+    /// Must come before the client library connects.
+    pub(super) fn begin() -> Self {
+        let turn = Turn::take();
+        Self { known: sockets::connected_sockets(), turn }
+    }
+
+    /// Watches the new connection. Best effort: a socket that cannot be told from others is not watched. `own_port` returns the port
+    /// from which the server sees it come.
+    pub(super) fn watch<C: Connection>(
+        self,
+        conn: &mut C,
+        url: &DatabaseUrl,
+        is_of_client: impl Fn(&Peer) -> bool,
+        own_port: impl FnOnce(&mut C) -> Option<i32>,
+    ) {
+        let mut new = sockets::new_ones(&self.known, is_of_client);
+        drop(self.turn);
+        if new.len() > 1 {
+            let port = own_port(conn);
+            new.retain(|socket| port.is_some() && socket.own_port().map(i32::from) == port);
+        }
+        if let [socket] = &new[..]
+            && let Ok(socket) = socket.duplicate()
+        {
+            let watched = WatchedConnection::new(socket, url.patience().clone());
+            conn.set_instrumentation(move |event: InstrumentationEvent<'_>| match event {
+                InstrumentationEvent::StartQuery { .. } => watched.begin(),
+                InstrumentationEvent::FinishQuery { .. } => watched.end(),
+                _ => {}
+            });
+        }
+    }
+}

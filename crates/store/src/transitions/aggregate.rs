@@ -1,0 +1,322 @@
+//! What the end of a run means for its task.
+
+use diesel::prelude::*;
+
+use super::super::StoreResult;
+use super::super::backend::{self, AnyConnection, ClassAtHost};
+use super::super::cells::{MaybeShownText, ShownText};
+use super::super::dependencies::satisfy_dependants;
+use super::super::events::{NewEvent, insert_event};
+use super::super::notices::{NewNotice, insert_notice};
+use super::super::schema::{task_queue, task_queue_runs};
+use super::super::settings::setting_now;
+use super::super::sql::{Moment, db_now, db_now_plus};
+use super::super::unmarked::status_in_process;
+use super::meta::extend_meta;
+use super::recur::{Author, follow_settled};
+use super::run_end::{Crash, RunEnd};
+use taskqueue_domain::attempt_outcome::AttemptOutcome;
+use taskqueue_domain::backoff::Backoff;
+use taskqueue_domain::decision::rule_without_retry;
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::meta::{MAX_META_BYTES, Meta};
+use taskqueue_domain::notice::NoticeKind;
+use taskqueue_domain::settings::Setting;
+use taskqueue_domain::status::{RunStatus, TaskStatus};
+use taskqueue_domain::transition::{
+    TaskEvent, aggregated, crashes_after, failed_retries_after, run_after, status_before, task_after,
+};
+use taskqueue_domain::unreadable::Unreadable;
+
+/// Names of metadata that did not fit that an event lists.
+const MAX_REFUSED_NAMES: usize = 20;
+
+/// The task of a run that has ended.
+pub(super) struct Aggregated {
+    pub(super) task_id: TaskId,
+    /// The key of which a slot is free now, if the run had one.
+    pub(super) freed_key: Option<String>,
+    /// What its end means for the task.
+    pub(super) outcome: AttemptOutcome,
+    /// Whether the task states how long results are kept.
+    pub(super) keeps_results: bool,
+}
+
+/// A task as it was before its run ended, and what of the run matters to it.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = task_queue)]
+struct TaskBefore {
+    id: i64,
+    #[diesel(deserialize_as = ShownText)]
+    task_class: String,
+    #[diesel(deserialize_as = ShownText)]
+    last_status: String,
+    failed_retries: i32,
+    max_retries: Option<i32>,
+    attempts: i32,
+    current_run_id: Option<i64>,
+    crashes: i32,
+    #[diesel(deserialize_as = MaybeShownText)]
+    backoff: Option<String>,
+    #[diesel(deserialize_as = MaybeShownText)]
+    recurrence: Option<String>,
+    keep_results_secs: Option<i32>,
+}
+
+/// What becomes of it.
+struct TaskAfter {
+    status: Option<TaskStatus>,
+    failed_retries: i32,
+    /// How many attempts may fail, where the settings and not its own row say so and they have.
+    retry_limit: Option<i32>,
+    is_exhausted: bool,
+    attempts: i32,
+    crashes: i32,
+    /// Whether it starts from the beginning.
+    restarts: bool,
+    is_quarantined: bool,
+    delay_secs: Option<i64>,
+}
+
+/// The scheme's OnAfterItemUpdate. `None` where the run has no task.
+pub(super) fn aggregate_into_task(
+    conn: &mut AnyConnection,
+    run_id: RunId,
+    end: &RunEnd,
+) -> StoreResult<Option<Aggregated>> {
+    let found: Option<(TaskBefore, String, Option<String>, bool)> = task_queue::table
+        .inner_join(task_queue_runs::table.on(task_queue_runs::task_queue_id.eq(task_queue::id)))
+        .filter(task_queue_runs::id.eq(run_id.0))
+        .select((
+            TaskBefore::as_select(),
+            task_queue_runs::host,
+            task_queue_runs::limit_key,
+            task_queue_runs::has_key_slot,
+        ))
+        .first(conn)
+        .optional()?;
+    let Some((task, host, limit_key, has_key_slot)) = found else { return Ok(None) };
+    let after = task_after_end(conn, &task, end)?;
+    update_task(conn, &task, &after)?;
+    if let Some(meta) = &end.meta
+        && !extend_meta(conn, TaskId(task.id), meta)?
+    {
+        insert_event(conn, &meta_refused_event(task.id, run_id, meta, &host))?;
+    }
+    let is_given_up = after.is_quarantined || after.is_exhausted;
+    let outcome = AttemptOutcome::of(end.event, is_given_up);
+    follow_up(conn, &task, &after, run_id, &host, end)?;
+    keep_outcome(conn, outcome, &task, &after, (run_id, &host), end)?;
+    let (task_id, freed_key) = (TaskId(task.id), limit_key.filter(|_| has_key_slot));
+    Ok(Some(Aggregated { task_id, freed_key, outcome, keeps_results: task.keep_results_secs.is_some() }))
+}
+
+fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> StoreResult<TaskAfter> {
+    let event = aggregated(end.event);
+    let before = match event {
+        TaskEvent::Release if !end.restarts_task => last_status_before(conn, task.id)?,
+        _ => TaskStatus::Scheduled,
+    };
+    let restarts = end.restarts_task && event == TaskEvent::Release;
+    let counted = if restarts { TaskEvent::Requeue } else { event };
+    let has_failed = matches!(event, TaskEvent::Fail | TaskEvent::TimeOut);
+    let allowed = if has_failed { allowed_now(conn, task.max_retries)? } else { i32::MAX };
+    let failed_retries = failed_retries_after(counted, task.failed_retries, allowed, end.may_retry);
+    let is_exhausted = has_failed && failed_retries >= allowed;
+    let crashes = crashes_after(counted, task.crashes, end.crash.is_some());
+    let counts = event != TaskEvent::Release;
+    Ok(TaskAfter {
+        status: status_while_run(task).and_then(|from| task_after(from, event, before)),
+        failed_retries,
+        retry_limit: Some(allowed).filter(|_| is_exhausted && task.max_retries != Some(allowed)),
+        is_exhausted,
+        attempts: task.attempts.saturating_add(i32::from(counts)),
+        crashes,
+        restarts,
+        is_quarantined: end.unreadable.is_some() || end.crash.as_ref().is_some_and(|crash| crashes >= crash.limit),
+        delay_secs: delay_secs(task, event, (failed_retries, crashes), end),
+    })
+}
+
+/// The status of the task while its run was processed: the start of many runs leaves the rows of their tasks as they are.
+fn status_while_run(task: &TaskBefore) -> Option<TaskStatus> {
+    if task.current_run_id.is_none() {
+        return status_in_process(&task.last_status);
+    }
+    TaskStatus::parse(&task.last_status)
+}
+
+/// How many attempts of a task that states this MaxRetries may fail, by the settings as they are now.
+fn allowed_now(conn: &mut AnyConnection, max_retries: Option<i32>) -> StoreResult<i32> {
+    let asked = max_retries.map_or_else(|| setting_now(conn, Setting::MaxRetries), |count| Ok(count.into()))?;
+    let allowed = asked.min(setting_now(conn, Setting::MaxRetriesCap)?);
+    Ok(i32::try_from(allowed).unwrap_or(i32::MAX))
+}
+
+/// Seconds until the next attempt, where the end changes when that is.
+fn delay_secs(task: &TaskBefore, event: TaskEvent, (failed_retries, crashes): (i32, i32), end: &RunEnd) -> Option<i64> {
+    match event {
+        TaskEvent::Fail | TaskEvent::TimeOut => {
+            let own = task.backoff.as_ref().and_then(|text| text.parse::<Backoff>().ok());
+            let stated = own.as_ref().or(end.loss.as_ref().and_then(|loss| loss.class_backoff.as_ref()));
+            let by_backoff = || match (stated, &end.loss) {
+                (Some(backoff), _) => backoff.delay_secs(failed_retries, task.id),
+                (None, Some(_)) if end.crash.is_none() || crashes < 2 => 0,
+                (None, Some(_)) => end.backoff.delay_secs(crashes - 1, task.id),
+                (None, None) => end.backoff.delay_secs(failed_retries, task.id),
+            };
+            Some(end.delay_secs.unwrap_or_else(by_backoff))
+        }
+        TaskEvent::Release => end.delay_secs,
+        TaskEvent::Start | TaskEvent::Succeed | TaskEvent::Cancel | TaskEvent::Requeue => None,
+    }
+}
+
+fn update_task(conn: &mut AnyConnection, task: &TaskBefore, after: &TaskAfter) -> StoreResult<()> {
+    use task_queue::dsl;
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(task.id)))
+        .set((
+            after.status.map(|status| dsl::last_status.eq(status.as_str())),
+            dsl::failed_retries.eq(after.failed_retries),
+            after.retry_limit.map(|limit| dsl::retry_limit.eq(limit)),
+            after.restarts.then(|| dsl::retry_limit.eq(None::<i32>)),
+            dsl::attempts.eq(after.attempts),
+            dsl::current_run_id.eq(None::<i64>),
+            dsl::crashes.eq(after.crashes),
+            // What the class states now is written afterwards.
+            dsl::class_keep_secs.eq(None::<i32>),
+            after.restarts.then(|| dsl::quarantined_on.eq(None::<Moment>)),
+            after.restarts.then(|| (dsl::scheduled_on.eq(db_now()), dsl::next_attempt_on.eq(None::<Moment>))),
+            after.is_quarantined.then(|| dsl::quarantined_on.eq(db_now().nullable())),
+            after.delay_secs.filter(|secs| *secs > 0).map(|secs| dsl::next_attempt_on.eq(db_now_plus(secs).nullable())),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    Ok(())
+}
+
+/// What else an end brings about, in its transaction.
+fn follow_up(
+    conn: &mut AnyConnection,
+    task: &TaskBefore,
+    after: &TaskAfter,
+    run_id: RunId,
+    host: &str,
+    end: &RunEnd,
+) -> StoreResult<()> {
+    if after.status == Some(TaskStatus::Success) {
+        satisfy_dependants(conn, task.id)?;
+    }
+    if let Some(crash) = end.crash.as_ref().filter(|_| after.is_quarantined) {
+        insert_event(conn, &quarantine_event(task.id, run_id, crash, after.crashes))?;
+    }
+    if let Some(problem) = &end.unreadable {
+        insert_event(conn, &set_aside_event(task.id, run_id, problem, host))?;
+    }
+    if let Some((host, secs)) = &end.hold {
+        backend::hold_class(conn, &ClassAtHost { class: &task.task_class, host }, &end.error_message, *secs)?;
+    }
+    // Of one that somebody has settled in the tables, `create-runs` finds it out; a claim could not write what follows.
+    if task.recurrence.is_some() && after.status.is_some() {
+        // By nobody: the time has come.
+        follow_settled(conn, TaskId(task.id), &Author { name: "", host })?;
+    }
+    if let Some(kind) = what_to_tell(after.is_quarantined, after.is_exhausted, end.hold.is_some()) {
+        let notice = NewNotice {
+            kind,
+            task_id: TaskId(task.id),
+            run_id,
+            class: task.task_class.clone(),
+            host: host.to_owned(),
+            error_code: end.error_code.clone(),
+            error_message: end.error_message.clone(),
+        };
+        insert_notice(conn, &notice)?;
+    }
+    Ok(())
+}
+
+/// What somebody must know of an end; of several things the one that needs him most.
+const fn what_to_tell(is_quarantined: bool, is_exhausted: bool, is_held: bool) -> Option<NoticeKind> {
+    match (is_quarantined, is_exhausted, is_held) {
+        (true, _, _) => Some(NoticeKind::Quarantined),
+        (false, true, _) => Some(NoticeKind::Exhausted),
+        (false, false, true) => Some(NoticeKind::Held),
+        (false, false, false) => None,
+    }
+}
+
+/// Keeps that the task is retried, or not any more. A success has no event of its own: most runs succeed, and their ends are
+/// written many at once in a few statements.
+fn keep_outcome(
+    conn: &mut AnyConnection,
+    outcome: AttemptOutcome,
+    task: &TaskBefore,
+    after: &TaskAfter,
+    (run_id, host): (RunId, &str),
+    end: &RunEnd,
+) -> StoreResult<()> {
+    let decision = match outcome {
+        AttemptOutcome::Retry => end.decision.clone(),
+        AttemptOutcome::Failed => rule_without_retry(&end.decision),
+        _ => return Ok(()),
+    };
+    let details = serde_json::json!({
+        "status": run_after(RunStatus::Processing, end.event), "error_code": end.error_code, "decision": decision,
+        "attempts": after.attempts, "failed_retries": after.failed_retries, "max_retries": task.max_retries,
+    });
+    let (task_id, host) = (Some(TaskId(task.id)), host.to_owned());
+    let kind = outcome.as_str();
+    insert_event(conn, &NewEvent { kind, task_id, run_id: Some(run_id), actor: String::new(), host, details })
+}
+
+fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) -> NewEvent {
+    NewEvent {
+        kind: "quarantined",
+        task_id: Some(TaskId(task_id)),
+        run_id: Some(run_id),
+        actor: crash.actor.clone(),
+        host: crash.host.clone(),
+        details: serde_json::json!({ "crashes": crashes, "limit": crash.limit }),
+    }
+}
+
+fn set_aside_event(task_id: i64, run_id: RunId, problem: &Unreadable, host: &str) -> NewEvent {
+    NewEvent {
+        kind: "quarantined",
+        task_id: Some(TaskId(task_id)),
+        run_id: Some(run_id),
+        actor: String::new(),
+        host: host.to_owned(),
+        details: serde_json::json!({ "unreadable": problem }),
+    }
+}
+
+/// What was reported is kept here: the end of a run must not wait for it.
+fn meta_refused_event(task_id: i64, run_id: RunId, meta: &Meta, host: &str) -> NewEvent {
+    let names: Vec<&str> = meta.entries().map(|(name, _)| name).take(MAX_REFUSED_NAMES).collect();
+    NewEvent {
+        kind: "meta-refused",
+        task_id: Some(TaskId(task_id)),
+        run_id: Some(run_id),
+        actor: String::new(),
+        host: host.to_owned(),
+        details: serde_json::json!({ "names": names, "bytes": meta.to_string().len(), "limit": MAX_META_BYTES }),
+    }
+}
+
+/// The status that a task had before its open run was claimed, by the last of its runs that counted.
+fn last_status_before(conn: &mut AnyConnection, task_id: i64) -> StoreResult<TaskStatus> {
+    use task_queue_runs::dsl;
+    let counted: Vec<&str> =
+        RunStatus::ALL.into_iter().filter(|status| status_before(*status).is_some()).map(RunStatus::as_str).collect();
+    let last: Option<String> = dsl::task_queue_runs
+        .filter(dsl::task_queue_id.eq(task_id))
+        .filter(dsl::status.eq_any(counted))
+        .order((dsl::task_queue_id.desc(), dsl::id.desc()))
+        .select(dsl::status)
+        .first(conn)
+        .optional()?;
+    let before = last.as_deref().and_then(RunStatus::parse).and_then(status_before);
+    Ok(before.unwrap_or(TaskStatus::Scheduled))
+}

@@ -1,0 +1,200 @@
+//! Tasks are cancelled: those that wait at once, together with their waiting runs; of those that are processed, whoever
+//! does it is asked to end them.
+
+use diesel::prelude::*;
+
+use super::super::audit::Origin;
+use super::super::backend::{self, AnyConnection};
+use super::super::events::{NewEvent, insert_event};
+use super::super::schema::{task_queue, task_queue_runs};
+use super::super::sql::db_now;
+use super::super::{Store, StoreError, StoreResult};
+use super::end::end_waiting_run;
+use super::keep::keep_as_classes_state;
+use super::run_end::RunEnd;
+use super::{enter_tasks, hold_idle};
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::status::{RunStatus, TaskStatus};
+use taskqueue_domain::transition::{RunEvent, TaskEvent, task_after};
+
+/// How often what was seen of a task may have changed before it could be acted upon.
+const LOOKS: usize = 20;
+
+/// The answer to a cancel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CancelAnswer {
+    /// It is cancelled.
+    Cancelled,
+    /// Its run is processed there; it is asked to end.
+    Requested {
+        /// The run.
+        run_id: RunId,
+        /// Host of whoever processes it; empty if that is not known.
+        host: String,
+        /// The claimant that processes it, or else it is a runner.
+        claimant: Option<String>,
+    },
+    /// It has this status, from which it cannot be cancelled.
+    Refused {
+        /// LastStatus
+        status: String,
+    },
+    /// There is no such task.
+    NoSuchTask,
+}
+
+/// The open run of a task, as it was seen.
+struct Seen {
+    run_id: i64,
+    status: String,
+    host: String,
+    claimant: Option<String>,
+}
+
+impl Store {
+    /// Cancels these tasks, in one transaction, with one answer for each. `event` is kept for each that was cancelled, or
+    /// asked to end; its kind is `cancelled` or `cancel-requested`.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn cancel_tasks(&mut self, ids: &[TaskId], reason: &str, event: &NewEvent) -> StoreResult<Vec<CancelAnswer>> {
+        let auditor = self.auditor()?;
+        let keep_of = self.keep_of.clone();
+        let answers = self.write_key_once(|conn| {
+            enter_tasks(conn, ids)?;
+            let cancel = |id: &TaskId| cancel_task(conn, *id, reason, event, auditor.as_ref());
+            let answers = ids.iter().map(cancel).collect::<StoreResult<Vec<_>>>()?;
+            let cancelled = ids.iter().zip(&answers).filter(|(_, answer)| **answer == CancelAnswer::Cancelled);
+            keep_as_classes_state(conn, keep_of.as_ref(), &cancelled.map(|(id, _)| id.0).collect::<Vec<_>>())?;
+            fault_point!("cancel.before_commit");
+            Ok(answers)
+        })?;
+        self.pass_on_slots_of(ids);
+        Ok(answers)
+    }
+
+    /// Those of these runs that are to end, each with the reason.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_cancel_requests(&mut self, runs: &[RunId]) -> StoreResult<Vec<(RunId, String)>> {
+        use task_queue_runs::dsl;
+        let ids: Vec<i64> = runs.iter().map(|run| run.0).collect();
+        let rows: Vec<(i64, String)> = self.read(|conn| {
+            Ok(dsl::task_queue_runs
+                .filter(dsl::id.eq_any(&ids))
+                .filter(dsl::cancel_requested_on.is_not_null())
+                .select((dsl::id, dsl::cancel_reason))
+                .load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(|(run_id, reason)| (RunId(run_id), reason)).collect())
+    }
+}
+
+/// Each write compares with what was seen: a claim or an end that came in between is seen by the next look.
+fn cancel_task(
+    conn: &mut AnyConnection,
+    id: TaskId,
+    reason: &str,
+    event: &NewEvent,
+    auditor: Option<&Origin>,
+) -> StoreResult<CancelAnswer> {
+    use task_queue::dsl;
+    for _ in 0..LOOKS {
+        let status: Option<String> =
+            dsl::task_queue.filter(dsl::id.eq(id.0)).select(dsl::last_status).first(conn).optional()?;
+        let Some(status) = status else { return Ok(CancelAnswer::NoSuchTask) };
+        let run = open_run(conn, id)?;
+        let answer = match &run {
+            Some(run) if run.status == RunStatus::Processing.as_str() => request(conn, run, reason, event, id)?,
+            Some(run) => cancel_waiting_run(conn, run.run_id, reason, auditor)?,
+            None => match cancelled_from(&status) {
+                Some(to) => cancel_idle_task(conn, id, &status, to)?,
+                None => return Ok(CancelAnswer::Refused { status }),
+            },
+        };
+        match answer {
+            Some(CancelAnswer::Cancelled) => {
+                let run_id = run.map(|run| RunId(run.run_id));
+                insert_event(conn, &NewEvent { kind: "cancelled", task_id: Some(id), run_id, ..event.clone() })?;
+                return Ok(CancelAnswer::Cancelled);
+            }
+            Some(answer) => return Ok(answer),
+            None => {}
+        }
+    }
+    Err(StoreError::Busy(format!("task {id} changed each time that it was looked at")))
+}
+
+fn cancelled_from(status: &str) -> Option<TaskStatus> {
+    TaskStatus::parse(status).and_then(|from| task_after(from, TaskEvent::Cancel, from))
+}
+
+fn open_run(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<Seen>> {
+    use task_queue_runs::dsl;
+    let found: Option<(i64, String, String, Option<String>)> = dsl::task_queue_runs
+        .filter(dsl::open_task_id.eq(id.0))
+        .select((dsl::id, dsl::status, dsl::host, dsl::claimant))
+        .first(conn)
+        .optional()?;
+    Ok(found.map(|(run_id, status, host, claimant)| Seen { run_id, status, host, claimant }))
+}
+
+/// Asks whoever processes the run to end it. `None` if it is not processed any more. The first who asks is kept.
+fn request(
+    conn: &mut AnyConnection,
+    run: &Seen,
+    reason: &str,
+    event: &NewEvent,
+    id: TaskId,
+) -> StoreResult<Option<CancelAnswer>> {
+    use task_queue_runs::dsl;
+    let (host, claimant) = (run.host.clone(), run.claimant.clone());
+    let answer = CancelAnswer::Requested { run_id: RunId(run.run_id), host, claimant };
+    let processing =
+        || dsl::task_queue_runs.filter(dsl::id.eq(run.run_id)).filter(dsl::status.eq(RunStatus::Processing.as_str()));
+    let requested = diesel::update(processing())
+        .filter(dsl::cancel_requested_on.is_null())
+        // Not UpdatedOn: nobody has heard of the run, and who is silent stays so.
+        .set((dsl::cancel_requested_on.eq(db_now().nullable()), dsl::cancel_reason.eq(reason)))
+        .execute(conn)?;
+    if requested == 1 {
+        let run_id = Some(RunId(run.run_id));
+        insert_event(conn, &NewEvent { kind: "cancel-requested", task_id: Some(id), run_id, ..event.clone() })?;
+        backend::announce_cancel(conn, run.run_id)?;
+        return Ok(Some(answer));
+    }
+    let was_requested: bool =
+        diesel::select(diesel::dsl::exists(processing().filter(dsl::cancel_requested_on.is_not_null())))
+            .get_result(conn)?;
+    Ok(was_requested.then_some(answer))
+}
+
+fn cancel_waiting_run(
+    conn: &mut AnyConnection,
+    run_id: i64,
+    reason: &str,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<CancelAnswer>> {
+    let end = RunEnd::of(RunEvent::Cancel, "cancelled", reason, "cancelled before it was claimed");
+    let has_ended = end_waiting_run(conn, RunId(run_id), &end, auditor)?;
+    Ok(has_ended.then_some(CancelAnswer::Cancelled))
+}
+
+fn cancel_idle_task(
+    conn: &mut AnyConnection,
+    id: TaskId,
+    from: &str,
+    to: TaskStatus,
+) -> StoreResult<Option<CancelAnswer>> {
+    use task_queue::dsl;
+    if !hold_idle(conn, id)? {
+        return Ok(None);
+    }
+    let cancelled = diesel::update(dsl::task_queue.filter(dsl::id.eq(id.0)))
+        .filter(dsl::last_status.eq(from))
+        .filter(dsl::current_run_id.is_null())
+        .set((dsl::last_status.eq(to.as_str()), dsl::class_keep_secs.eq(None::<i32>), dsl::updated_on.eq(db_now())))
+        .execute(conn)?;
+    Ok((cancelled == 1).then_some(CancelAnswer::Cancelled))
+}

@@ -1,0 +1,59 @@
+//! The first run of the tasks that a claimant has chosen. Each choice has an index of its own, so that the runs of others,
+//! however many wait, are not read.
+
+use diesel::prelude::*;
+
+use super::super::StoreResult;
+use super::super::backend::AnyConnection;
+use super::super::backend::connection::MultiBackend;
+use super::super::cells::ShownText;
+use super::super::limits::Obstacles;
+use super::super::schema::{task_queue, task_queue_runs};
+use super::heads::{Head, head_of, rejection_by};
+use super::outside_claim::OutsideClaim;
+use taskqueue_domain::status::Stored;
+
+/// Returns the first run that waits, is chosen and offered, and that neither a pause nor a limit keeps from being claimed.
+pub(super) fn first_chosen(
+    conn: &mut AnyConnection,
+    claim: &OutsideClaim<'_>,
+    obstacles: &mut Obstacles<'_>,
+) -> StoreResult<Option<Head>> {
+    for head in list_chosen(conn, claim)? {
+        // A name that cannot be read is set aside, as by any claim.
+        let Stored::Known(class) = &head.0 else { return Ok(Some(head)) };
+        if claim.classes.contains(class) && obstacles.of_class(conn, class)?.is_none() {
+            return Ok(Some(head));
+        }
+    }
+    Ok(None)
+}
+
+/// Few: a task has one run that waits, a unique key one live task in each class, and a limit key so many as have its slots.
+fn list_chosen(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> QueryResult<Vec<Head>> {
+    use task_queue_runs::dsl::{claim_class, claim_order, held_key, id, open_task_id};
+    let mut runs = task_queue_runs::table
+        .inner_join(task_queue::table.on(task_queue::id.nullable().eq(open_task_id)))
+        .select((claim_class, id, claim_order))
+        .into_boxed::<MultiBackend>()
+        .filter(claim_class.is_not_null())
+        .filter(rejection_by!(claim.claimant).is_null());
+    if let Some(task) = claim.choice.task {
+        runs = runs.filter(open_task_id.eq(task.0));
+    }
+    if let Some(key) = &claim.choice.unique_key {
+        runs = runs.filter(task_queue::unique_key.eq(key));
+    }
+    if let Some(key) = &claim.choice.limit_key {
+        runs = runs.filter(held_key.eq(key));
+    }
+    if let Some(tag) = &claim.choice.tag {
+        // Not WaitingTag: SQLite would read all runs with the tag, by that index.
+        runs = runs.filter(task_queue_runs::tag.eq(tag));
+    }
+    let rows: Vec<(Option<ShownText>, i64, i32)> = runs.load(conn)?;
+    // Sorted here: these are few, for which MySQL and MariaDB would make a table.
+    let mut heads: Vec<Head> = rows.into_iter().filter_map(head_of).collect();
+    heads.sort_unstable_by_key(|(_, run_id, order)| (*order, *run_id));
+    Ok(heads)
+}

@@ -1,0 +1,358 @@
+//! Many runs pass to processing at once, for a runner with many slots: under the lock of the claim like one, with the same
+//! rules, and in a few statements. Where no run waits, due tasks are started without a run that waits in between.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+
+use super::super::audit::Origin;
+use super::super::backend::batch::{self, DueFacts, DueRow, Start, TaskStart};
+use super::super::backend::{self, AnyConnection};
+use super::super::content::Content;
+use super::super::limits::Obstacles;
+use super::super::schema::task_queue;
+use super::super::sql::{Moment, db_now};
+use super::super::unmarked::open_run;
+use super::super::{Store, StoreResult};
+use super::claim::Claim;
+use super::heads::{first_claimable, first_claimables, is_any_waiting};
+use super::low_water::LowWater;
+use super::set_aside::UnreadableRuns;
+use super::start::{ENDS_PER_TRANSACTION, already_claimed, claimed_run, start_waiting};
+use taskqueue_domain::class_set::ClassSet;
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::records::ClaimedRun;
+use taskqueue_domain::task_class::TaskClass;
+
+/// When there may be something to claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextWork {
+    /// At once.
+    Now,
+    /// In so long, when the next task becomes due.
+    In(Duration),
+    /// Nobody knows.
+    Nothing,
+}
+
+fn next_due(conn: &mut AnyConnection) -> StoreResult<NextWork> {
+    let dues = task_queue::table.filter(task_queue::due_on.is_not_null()).filter(open_run().is_null());
+    let dues = dues.order((task_queue::due_on, task_queue::id));
+    let next: Option<(Option<Moment>, Moment)> = dues.select((task_queue::due_on, db_now())).first(conn).optional()?;
+    let Some((Some(due_on), now)) = next else { return Ok(NextWork::Nothing) };
+    let wait = DateTime::<Utc>::from(due_on) - DateTime::<Utc>::from(now);
+    Ok(wait.to_std().map_or(NextWork::Now, |wait| if wait.is_zero() { NextWork::Now } else { NextWork::In(wait) }))
+}
+
+/// What a claim of many has found.
+#[derive(Clone, Debug, Default)]
+pub struct ManyClaimed {
+    /// The runs that are ours now, in the order in which they are to be executed.
+    pub runs: Vec<ClaimedRun>,
+    /// Whether tasks are due that must get their runs from `create-runs` before they can be claimed.
+    pub needs_runs: bool,
+    /// The runs that were taken and that no handler can get.
+    pub(super) aside: UnreadableRuns,
+    /// Whether runs that were met have ended instead of being claimed.
+    pub(super) has_ended_some: bool,
+    /// Whether nothing was looked for, because enough others claim at this moment.
+    pub is_crowded: bool,
+}
+
+/// What a claim takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Runs that wait.
+    Runs,
+    /// Where those are too few, due tasks without a run as well.
+    RunsAndDueTasks,
+}
+
+impl Store {
+    /// When there may be something to claim: a run that can be executed here, or a task that is due. Locks nothing.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn poll_for_work(&mut self, runner_name: &str, classes: &ClassSet<'_>) -> StoreResult<NextWork> {
+        self.read(|conn| {
+            if batch::nothing_restricts_claims(conn)? {
+                return next_due(conn);
+            }
+            let mut obstacles = Obstacles::load(conn, runner_name)?;
+            if obstacles.is_closed() {
+                return Ok(NextWork::Nothing);
+            }
+            if first_claimable(conn, classes, None, &mut obstacles)?.is_some() {
+                return Ok(NextWork::Now);
+            }
+            next_due(conn)
+        })
+    }
+
+    /// Whether a run waits, of whatever class. Locks nothing.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn has_waiting_runs(&mut self) -> StoreResult<bool> {
+        self.read(|conn| Ok(is_any_waiting(conn)?))
+    }
+
+    /// Whether a run waits of a class that can be executed by a runner of this name, and that nothing keeps it from claiming.
+    /// Locks nothing.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn sees_claimable(&mut self, runner_name: &str, classes: &ClassSet<'_>) -> StoreResult<bool> {
+        self.read(|conn| {
+            let mut obstacles = Obstacles::load(conn, runner_name)?;
+            Ok(!obstacles.is_closed() && first_claimable(conn, classes, None, &mut obstacles)?.is_some())
+        })
+    }
+
+    /// Claims the first runs that can be executed here (rule R6), at most one for each of these tokens; where there are not so
+    /// many, it starts the first due tasks as well.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing was claimed then, unless the answer to a COMMIT was lost.
+    pub fn claim_runs(&mut self, claim: &Claim<'_>, tokens: &[String]) -> StoreResult<ManyClaimed> {
+        let shared = self.start_beside_others(claim, tokens)?;
+        self.finish_claim(shared, claim, tokens)
+    }
+
+    /// Claims under the lock where that is needed, and sets aside what no handler can get.
+    pub(super) fn finish_claim(
+        &mut self,
+        shared: Shared,
+        claim: &Claim<'_>,
+        tokens: &[String],
+    ) -> StoreResult<ManyClaimed> {
+        let mut claimed = match shared {
+            Shared::Done(claimed) => claimed,
+            Shared::NeedsLock { is_repeated } => {
+                self.claim_alone(claim, tokens, is_repeated, Source::RunsAndDueTasks)?
+            }
+        };
+        // Runs may wait behind those that were set aside.
+        claimed.needs_runs |= !claimed.aside.is_empty();
+        self.set_aside(std::mem::take(&mut claimed.aside));
+        Ok(claimed)
+    }
+
+    fn start_beside_others(&mut self, claim: &Claim<'_>, tokens: &[String]) -> StoreResult<Shared> {
+        if self.auditor()?.is_some() {
+            return Ok(Shared::NeedsLock { is_repeated: false });
+        }
+        let (mut is_repeated, remembered) = (false, self.low_water);
+        let (shared, low_water) = self.shared_claim_write(|conn| {
+            let mut low_water = remembered;
+            let shared = claim_beside_others(conn, claim, tokens, is_repeated, &mut low_water)?;
+            // From here on an error may be that of a COMMIT which happened.
+            is_repeated = true;
+            fault_point!("claim_many.before_shared_commit");
+            Ok((shared, low_water))
+        })?;
+        self.low_water = low_water;
+        Ok(shared)
+    }
+
+    /// Claims under the lock of all claims. An earlier attempt may have claimed with these tokens where it `is_repeated`.
+    pub(super) fn claim_alone(
+        &mut self,
+        claim: &Claim<'_>,
+        tokens: &[String],
+        mut is_repeated: bool,
+        source: Source,
+    ) -> StoreResult<ManyClaimed> {
+        let auditor = self.auditor()?;
+        self.claim_write(auditor.is_some(), |conn| {
+            fault_point!("claim.locked");
+            let mut low_water = (source == Source::RunsAndDueTasks).then(LowWater::default);
+            let (auditor, low_water) = (auditor.as_ref(), low_water.as_mut());
+            let claimed = claim_under_lock(conn, claim, tokens, is_repeated, auditor, low_water)?;
+            // From here on an error may be that of a COMMIT which happened.
+            is_repeated = true;
+            fault_point!("claim.before_commit");
+            Ok(claimed)
+        })
+    }
+}
+
+/// What came of a claim beside others.
+pub(super) enum Shared {
+    Done(ManyClaimed),
+    /// Something waits that only whoever holds the lock alone may claim, or an earlier attempt may have claimed.
+    NeedsLock {
+        is_repeated: bool,
+    },
+}
+
+/// Where no run waits that can be executed here, due tasks are started while others do the same and ends are written: nothing
+/// is counted, so the locks of the rows will do.
+pub(super) fn claim_beside_others(
+    conn: &mut AnyConnection,
+    claim: &Claim<'_>,
+    tokens: &[String],
+    is_repeated: bool,
+    low_water: &mut LowWater,
+) -> StoreResult<Shared> {
+    if backend::excludes_all(conn) {
+        return claim_under_lock(conn, claim, tokens, is_repeated, None, Some(low_water)).map(Shared::Done);
+    }
+    // Only whoever holds the lock alone waits for a COMMIT that may still be under way.
+    if is_repeated {
+        low_water.forget();
+        return Ok(Shared::NeedsLock { is_repeated });
+    }
+    if !backend::take_lane(conn)? {
+        return Ok(Shared::Done(ManyClaimed { is_crowded: true, ..ManyClaimed::default() }));
+    }
+    if batch::nothing_restricts_claims(conn)? {
+        return start_due(conn, claim, tokens, None, low_water).map(Shared::Done);
+    }
+    let obstacles = Obstacles::load(conn, claim.runner_name)?;
+    if obstacles.is_closed() {
+        return Ok(Shared::Done(ManyClaimed::default()));
+    }
+    // Also one that may not be claimed now: while others end runs, it may be in the next moment.
+    if first_claimable(conn, &claim.classes, None, &mut Obstacles::none())?.is_some() {
+        return Ok(Shared::NeedsLock { is_repeated });
+    }
+    start_due(conn, claim, tokens, Some(&obstacles), low_water).map(Shared::Done)
+}
+
+/// Without a low-water mark only runs that wait are claimed.
+fn claim_under_lock(
+    conn: &mut AnyConnection,
+    claim: &Claim<'_>,
+    tokens: &[String],
+    is_repeated: bool,
+    auditor: Option<&Origin>,
+    mut low_water: Option<&mut LowWater>,
+) -> StoreResult<ManyClaimed> {
+    // Only an attempt whose COMMIT came to nothing, or whose answer was lost, can have claimed with these tokens.
+    if is_repeated {
+        if let Some(low_water) = &mut low_water {
+            low_water.forget();
+        }
+        let earlier = already_claimed(conn, tokens)?;
+        if !earlier.runs.is_empty() || !earlier.aside.is_empty() {
+            return Ok(ManyClaimed { runs: earlier.runs, aside: earlier.aside, ..ManyClaimed::default() });
+        }
+    }
+    if let Some(low_water) = &mut low_water
+        && auditor.is_none()
+        && batch::nothing_restricts_claims(conn)?
+    {
+        return start_due(conn, claim, tokens, None, low_water);
+    }
+    let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
+    if obstacles.is_closed() {
+        return Ok(ManyClaimed::default());
+    }
+    let mut claimed = claim_waiting(conn, claim, tokens, &mut obstacles, auditor)?;
+    // A run that is to be set aside has one of the tokens until it has ended: the next claim goes on.
+    let rest = tokens.get(claimed.runs.len()..).filter(|_| claimed.aside.is_empty()).unwrap_or_default();
+    let Some(low_water) = low_water.filter(|_| !rest.is_empty()) else { return Ok(claimed) };
+    if auditor.is_some() {
+        // What keeps each transition needs each run by itself.
+        claimed.needs_runs = !batch::list_due(conn, None, 1)?.is_empty();
+        return Ok(claimed);
+    }
+    let due = start_due(conn, claim, rest, Some(&obstacles), low_water)?;
+    claimed.runs.extend(due.runs);
+    claimed.needs_runs = due.needs_runs;
+    Ok(claimed)
+}
+
+/// Claims the first runs that wait. While it meets some that have to end instead, it looks further.
+fn claim_waiting<'a>(
+    conn: &mut AnyConnection,
+    claim: &Claim<'a>,
+    tokens: &[String],
+    obstacles: &mut Obstacles<'a>,
+    auditor: Option<&Origin>,
+) -> StoreResult<ManyClaimed> {
+    let (mut claimed, mut ended) = (ManyClaimed::default(), 0);
+    loop {
+        let free = tokens.get(claimed.runs.len()..).unwrap_or_default();
+        let heads = first_claimables(conn, &claim.classes, None, free.len(), obstacles)?;
+        if heads.is_empty() {
+            break;
+        }
+        let starts = heads.iter().zip(free).map(|((_, run_id, _), token)| Start { run_id: *run_id, token });
+        let started = start_waiting(conn, &claim.holder(), &starts.collect::<Vec<_>>(), auditor)?;
+        obstacles.count_starts(conn, &started.runs)?;
+        claimed.runs.extend(started.runs);
+        claimed.aside = started.aside;
+        ended += started.ended;
+        if started.ended == 0 || !claimed.aside.is_empty() || ended >= ENDS_PER_TRANSACTION {
+            break;
+        }
+        // What is full now was not before.
+        *obstacles = Obstacles::load(conn, claim.runner_name)?;
+    }
+    claimed.has_ended_some = ended > 0;
+    Ok(claimed)
+}
+
+/// Starts the first due tasks, unless one of them must have its turn among runs. Without `obstacles` there are none, and no due
+/// task has a priority.
+fn start_due(
+    conn: &mut AnyConnection,
+    claim: &Claim<'_>,
+    tokens: &[String],
+    obstacles: Option<&Obstacles<'_>>,
+    low_water: &mut LowWater,
+) -> StoreResult<ManyClaimed> {
+    let due = list_due(conn, tokens.len(), low_water)?;
+    if due.is_empty() {
+        return Ok(ManyClaimed::default());
+    }
+    // One that cannot be read is set aside by the claim of its run.
+    let readable = due.into_iter().map(|row| Some((row.facts, row.content.read().ok()?))).collect::<Option<Vec<_>>>();
+    let plain = readable.filter(|due| !due.iter().any(|(facts, _)| facts.is_special));
+    let Some(due) = plain.filter(|due| {
+        let classes: HashSet<&TaskClass> = due.iter().map(|(_, content)| &content.class).collect();
+        let is_free = |class: &TaskClass| obstacles.is_none_or(|obstacles| obstacles.is_free(class));
+        classes.into_iter().all(|class| claim.classes.contains(class) && is_free(class))
+    }) else {
+        return Ok(ManyClaimed { needs_runs: true, ..ManyClaimed::default() });
+    };
+    if obstacles.is_some() && batch::has_due_with_priority(conn)? {
+        return Ok(ManyClaimed { needs_runs: true, ..ManyClaimed::default() });
+    }
+    let tasks: Vec<TaskStart<'_>> = due.iter().zip(tokens).map(start_of).collect();
+    let started = batch::start_tasks(conn, &claim.holder(), &tasks)?;
+    let runs: HashMap<i64, i64> = started.into_iter().map(|task| (task.task_id, task.run_id)).collect();
+    let watched = due.iter().filter(|(facts, _)| facts.is_watched).filter_map(|(facts, _)| runs.get(&facts.task_id));
+    batch::mark_started(conn, &watched.copied().collect::<Vec<_>>())?;
+    fault_point!("claim_many.tasks_started");
+    let claimed = due.into_iter().zip(tokens).filter_map(|((facts, content), token)| {
+        let ids = (RunId(*runs.get(&facts.task_id)?), TaskId(facts.task_id));
+        Some(claimed_run(ids, token.clone(), facts.attempts.saturating_add(1), facts.seen_on, content))
+    });
+    Ok(ManyClaimed { runs: claimed.collect(), ..ManyClaimed::default() })
+}
+
+fn start_of<'a>(((facts, content), token): (&'a (DueFacts, Content), &'a String)) -> TaskStart<'a> {
+    TaskStart { task_id: facts.task_id, class: &content.class, attempt: facts.attempts.saturating_add(1), token }
+}
+
+/// The first due tasks, from where the last look has left off. Where that does not give all that were asked for, they are looked
+/// for from the beginning: nothing is overlooked by whoever runs dry.
+fn list_due(conn: &mut AnyConnection, count: usize, low_water: &mut LowWater) -> StoreResult<Vec<DueRow>> {
+    let limit = i64::try_from(count).unwrap_or(i64::MAX);
+    let mut from = low_water.place();
+    let mut due = batch::list_due(conn, from, limit)?;
+    if from.is_some() && due.len() < count {
+        from = None;
+        due = batch::list_due(conn, from, limit)?;
+    }
+    match due.last() {
+        Some(last) => low_water.rise(from, last.facts.due_on),
+        None => low_water.forget(),
+    }
+    Ok(due)
+}

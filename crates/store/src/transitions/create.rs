@@ -1,0 +1,95 @@
+//! The run of one task that somebody waits for; those of all due tasks are created by the engines' own statements.
+
+use diesel::prelude::*;
+
+use super::super::audit::{CREATED, Origin, keep_run_transition};
+use super::super::backend::{self, AnyConnection};
+use super::super::schema::{task_queue, task_queue_runs};
+use super::super::sql::db_now;
+use super::super::{Store, StoreResult};
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::status::RunStatus;
+
+impl Store {
+    /// Creates the run of this one task if it is due, and returns its open run, whoever created it.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`](crate::StoreError::NotFound)
+    pub fn open_run_of(&mut self, task_id: TaskId) -> StoreResult<Option<RunId>> {
+        let auditor = self.auditor()?;
+        self.write(|conn| {
+            backend::lock_gate(conn, "create-runs")?;
+            backend::enter_both_tables(conn)?;
+            open_run_if_due(conn, task_id, auditor.as_ref())
+        })
+    }
+}
+
+/// What the run of a task takes over from it.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = task_queue)]
+struct DueTask {
+    id: i64,
+    task_class: String,
+    priority: i32,
+    attempts: i32,
+    limit_key: Option<String>,
+    tag: Option<String>,
+}
+
+/// Creates the run of a task if it is due, and returns its open run. For who holds the gate, or the row because it has just
+/// been inserted. The auditor keeps that it was created.
+pub(super) fn open_run_if_due(
+    conn: &mut AnyConnection,
+    task_id: TaskId,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<RunId>> {
+    use task_queue::dsl;
+    let due: Option<DueTask> = dsl::task_queue
+        .filter(dsl::id.eq(task_id.0))
+        .filter(dsl::due_on.le(db_now().nullable()))
+        .select(DueTask::as_select())
+        .first(conn)
+        .optional()?;
+    if let Some(task) = due {
+        create_one_run(conn, &task, auditor)?;
+    }
+    let open: Option<(i64, String)> = task_queue_runs::table
+        .filter(task_queue_runs::open_task_id.eq(task_id.0))
+        .select((task_queue_runs::id, task_queue_runs::status))
+        .first(conn)
+        .optional()?;
+    let Some((run_id, status)) = open else { return Ok(None) };
+    // Of one that is processed, its runner marks the task.
+    if status == RunStatus::Scheduled.as_str() {
+        diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)).filter(dsl::current_run_id.is_null()))
+            .set(dsl::current_run_id.eq(run_id))
+            .execute(conn)?;
+    }
+    Ok(Some(RunId(run_id)))
+}
+
+fn create_one_run(conn: &mut AnyConnection, task: &DueTask, auditor: Option<&Origin>) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    let has_open: bool =
+        diesel::select(diesel::dsl::exists(dsl::task_queue_runs.filter(dsl::open_task_id.eq(task.id))))
+            .get_result(conn)?;
+    if has_open {
+        return Ok(());
+    }
+    diesel::insert_into(dsl::task_queue_runs)
+        .values((
+            dsl::task_queue_id.eq(task.id),
+            dsl::task_class.eq(&task.task_class),
+            dsl::priority.eq(task.priority),
+            dsl::attempt.eq(task.attempts.saturating_add(1)),
+            dsl::limit_key.eq(task.limit_key.as_ref()),
+            dsl::tag.eq(task.tag.as_ref()),
+        ))
+        .execute(conn)?;
+    if let Some(origin) = auditor {
+        let run_id = RunId(backend::last_inserted_id(conn, "TaskQueueRuns")?);
+        keep_run_transition(conn, origin, CREATED, (TaskId(task.id), run_id), serde_json::json!({}))?;
+    }
+    Ok(())
+}

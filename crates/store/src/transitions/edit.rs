@@ -1,0 +1,152 @@
+//! Tasks are changed while they are there: their data, their time, their numbers. UpdatedOn is their version.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use diesel::prelude::*;
+
+use super::super::audit::Origin;
+use super::super::backend::{AnyConnection, batch};
+use super::super::events::{NewEvent, insert_event};
+use super::super::rows::TaskRow;
+use super::super::schema::{task_queue, task_queue_runs};
+use super::super::sql::{Moment, any_year, db_now};
+use super::super::unique::{Holder, find_other_holder};
+use super::super::{Store, StoreResult};
+use super::end::end_waiting_run;
+use super::keep::keep_results_of;
+use super::meta::extend_meta;
+use super::run_end::RunEnd;
+use super::{enter_tasks, keep_claims_out};
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::records::Task;
+use taskqueue_domain::status::{RunStatus, Stored, TaskStatus};
+use taskqueue_domain::task_change::TaskChange;
+use taskqueue_domain::transition::RunEvent;
+
+/// Who fails and has retries left is live.
+const FAILED: [&str; 2] = [TaskStatus::Failed.as_str(), TaskStatus::Timeout.as_str()];
+
+/// The answer to an edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EditAnswer {
+    /// It is changed; as it was before.
+    Edited(Box<Task>),
+    /// Somebody has changed it since; as it is.
+    Stale(Box<Task>),
+    /// Its status is one that this version does not know; as it is.
+    Unknown(Box<Task>),
+    /// With more retries it would be live again, and another live task has its key.
+    KeyTaken(Holder),
+    /// There is no such task.
+    NoSuchTask,
+}
+
+impl Store {
+    /// Changes these tasks, in one transaction, with one answer for each; with `if_updated_on` only where UpdatedOn is that
+    /// very instant. Keeps the event of each, with what was there before.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn edit_tasks(
+        &mut self,
+        ids: &[TaskId],
+        change: &TaskChange,
+        if_updated_on: Option<DateTime<Utc>>,
+        event: &NewEvent,
+    ) -> StoreResult<Vec<EditAnswer>> {
+        let auditor = self.auditor()?;
+        let answers = self.write_key_once(|conn| {
+            enter_tasks(conn, ids)?;
+            keep_claims_out(conn)?;
+            let edit = |id: &TaskId| edit_task(conn, *id, change, if_updated_on, event, auditor.as_ref());
+            let answers = ids.iter().map(edit).collect::<StoreResult<_>>()?;
+            fault_point!("edit.before_commit");
+            Ok(answers)
+        })?;
+        self.pass_on_slots_of(ids);
+        Ok(answers)
+    }
+}
+
+fn edit_task(
+    conn: &mut AnyConnection,
+    id: TaskId,
+    change: &TaskChange,
+    if_updated_on: Option<DateTime<Utc>>,
+    event: &NewEvent,
+    auditor: Option<&Origin>,
+) -> StoreResult<EditAnswer> {
+    use task_queue::dsl;
+    // Nobody changes it from here on.
+    let this_task = || dsl::task_queue.filter(dsl::id.eq(id.0));
+    diesel::update(this_task()).set(dsl::updated_on.eq(dsl::updated_on)).execute(conn)?;
+    let found: Option<Task> = this_task().select(TaskRow::as_select()).first(conn).optional()?.map(Task::from);
+    let Some(task) = found.map(Box::new) else { return Ok(EditAnswer::NoSuchTask) };
+    if if_updated_on.is_some_and(|version| version != task.updated_on) {
+        return Ok(EditAnswer::Stale(task));
+    }
+    if matches!(task.status, Stored::Unknown(_)) {
+        return Ok(EditAnswer::Unknown(task));
+    }
+    if change.max_retries.is_some_and(|max| max > task.failed_retries)
+        && let Some(holder) = find_other_holder(conn, id, &FAILED)?
+    {
+        return Ok(EditAnswer::KeyTaken(holder));
+    }
+    if let Some(run) = task.current_run_id.filter(|_| change.priority.is_some()) {
+        // One that is processed goes before no other, whatever its priority is from now on.
+        batch::mark_started(conn, &[run.0])?;
+    }
+    let now: DateTime<Utc> = diesel::select(db_now()).get_result::<Moment>(conn)?.into();
+    edit_waiting_run(conn, &task, change, now, auditor)?;
+    // Later than what anybody has seen: some clocks have but milliseconds.
+    let planned_on = change.scheduled_on.and_then(|on| task.planned_on_if_moved_up(on, now));
+    let version = now.max(task.updated_on + TimeDelta::microseconds(1));
+    diesel::update(this_task())
+        .set((
+            change.data.as_ref().map(|data| dsl::task_data.eq(data)),
+            change.scheduled_on.map(|on| dsl::scheduled_on.eq(any_year(on.into()))),
+            change.scheduled_on.map(|_| dsl::next_attempt_on.eq(None::<Moment>)),
+            change.max_retries.map(|max| (dsl::max_retries.eq(max), dsl::retry_limit.eq(None::<i32>))),
+            change.timeout_secs.map(|secs| dsl::timeout_secs.eq(secs)),
+            change.priority.map(|priority| dsl::priority.eq(priority)),
+            change.backoff.as_ref().map(|backoff| dsl::backoff.eq(backoff.as_ref().map(ToString::to_string))),
+            planned_on.map(|on| dsl::planned_on.eq(any_year(on.into()).nullable())),
+            change.keep_secs.map(|secs| dsl::keep_secs.eq(secs)),
+            change.keep_results_secs.map(|secs| dsl::keep_results_secs.eq(secs)),
+            dsl::updated_on.eq(Moment::from(version)),
+        ))
+        .execute(conn)?;
+    if let Some(secs) = change.keep_results_secs {
+        keep_results_of(conn, id, secs)?;
+    }
+    if !change.meta.is_empty() {
+        extend_meta(conn, id, &change.meta)?;
+    }
+    insert_event(conn, &NewEvent { task_id: Some(id), ..event.edited(change, &task) })?;
+    Ok(EditAnswer::Edited(task))
+}
+
+/// A run that waits has its task's priority, and is there because its time had come.
+fn edit_waiting_run(
+    conn: &mut AnyConnection,
+    task: &Task,
+    change: &TaskChange,
+    now: DateTime<Utc>,
+    auditor: Option<&Origin>,
+) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    let waiting = dsl::task_queue_runs
+        .filter(dsl::open_task_id.eq(task.id.0))
+        .filter(dsl::status.eq(RunStatus::Scheduled.as_str()));
+    let run_id: Option<i64> = waiting.select(dsl::id).first(conn).optional()?;
+    let Some(run_id) = run_id else { return Ok(()) };
+    if change.scheduled_on.is_some_and(|on| on > now) {
+        let end = RunEnd::of(RunEvent::Release, "rescheduled", "its task got another time", "rescheduled: released");
+        end_waiting_run(conn, RunId(run_id), &end, auditor)?;
+    } else if let Some(priority) = change.priority {
+        diesel::update(dsl::task_queue_runs.filter(dsl::id.eq(run_id)))
+            .set((dsl::priority.eq(priority), dsl::updated_on.eq(db_now())))
+            .execute(conn)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! A run ends, exactly once, and its task with it.
+
+use diesel::prelude::*;
+use diesel::sql_types::{Bool, Nullable};
+
+use super::super::audit::{Origin, keep_run_transition};
+use super::super::backend::{self, AnyConnection};
+use super::super::events::insert_event;
+use super::super::leases::leases_count;
+use super::super::outputs::put_outputs;
+use super::super::rows::RunRow;
+use super::super::runs::RunRef;
+use super::super::schema::{task_queue_events, task_queue_runs};
+use super::super::sql::{Moment, db_now};
+use super::super::{Store, StoreResult};
+use super::aggregate::{Aggregated, aggregate_into_task};
+use super::keep::{keep_as_classes_state, keep_results_as_stated};
+use super::reject::{hold_back, remember_rejection};
+use super::run_end::{EndCondition, Ended, RunEnd};
+use taskqueue_domain::attempt_outcome::AttemptOutcome;
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::records::Run;
+use taskqueue_domain::retention::KeepOfClass;
+use taskqueue_domain::status::RunStatus;
+use taskqueue_domain::transition::{RunEvent, run_after};
+
+impl Store {
+    /// Ends a run and aggregates it into its task. The run must still be processing under this token (rule R3).
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn end_run(&mut self, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
+        if run_after(RunStatus::Processing, end.event).is_none() {
+            return Ok(Ended::Lost { found: "no such end".to_owned() });
+        }
+        let cancelled = end.as_cancelled();
+        let request = if cancelled.is_some() { CancelRequest::Missing } else { CancelRequest::Any };
+        // Set by an attempt whose COMMIT came to nothing, or whose answer was lost: only then can a run that is over have
+        // been ended by this very call.
+        let mut was_written = false;
+        let mut freed_key = None;
+        let auditor = self.auditor()?;
+        let keep_of = self.keep_of.clone();
+        let ended = self.write_key(|conn| {
+            backend::enter_both_tables(conn)?;
+            let mut ended = Ended::Recorded;
+            let mut end = end;
+            if !end_run_if_processing(conn, run, end, request)? {
+                match &cancelled {
+                    Some(cancelled) if end_run_if_processing(conn, run, cancelled, CancelRequest::Made)? => {
+                        (end, ended) = (cancelled, Ended::Cancelled);
+                    }
+                    _ => return if was_written { repeated_or_lost(conn, run, end) } else { lost(conn, run) },
+                }
+            }
+            fault_point!("end.run_written");
+            let aggregated = aggregate_into_task(conn, run.id, end)?;
+            if let Some((origin, aggregated)) = auditor.as_ref().zip(aggregated.as_ref()) {
+                keep_end(conn, origin, (aggregated.task_id, run.id), RunStatus::Processing, end, aggregated.outcome)?;
+            }
+            if aggregated.as_ref().is_some_and(|aggregated| aggregated.outcome == AttemptOutcome::Failed) {
+                ended = Ended::GivenUp;
+            }
+            if let Some(aggregated) = &aggregated {
+                keep_as_stated(conn, keep_of.as_ref(), run.id, aggregated)?;
+            }
+            freed_key = aggregated.and_then(|aggregated| aggregated.freed_key);
+            fault_point!("end.task_written");
+            for event in &end.notes {
+                insert_event(conn, event)?;
+            }
+            put_outputs(conn, run.id, &end.outputs)?;
+            if end.condition == EndCondition::Rejected {
+                remember_rejection(conn, run.id)?;
+            }
+            if let Some(lateness) = end.loss.as_ref().and_then(|loss| loss.lateness) {
+                hold_back(conn, run.id, lateness)?;
+            }
+            was_written = true;
+            fault_point!("end.before_commit");
+            Ok(ended)
+        })?;
+        if let Some(key) = freed_key {
+            fault_point!("end.key_freed");
+            // The run has ended, whatever comes of this: `create-runs` gives every free slot.
+            let _ = self.pass_key_slot_on(&key);
+        }
+        Ok(ended)
+    }
+
+    /// What has become of an end, whoever has sent it: it was recorded, or recorded as a cancellation; or it is lost, for the run
+    /// has another status, which is still `processing` where nobody has ended it.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_end(&mut self, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
+        self.read(|conn| repeated_or_lost(conn, run, end))
+    }
+}
+
+fn keep_as_stated(
+    conn: &mut AnyConnection,
+    keep_of: Option<&KeepOfClass>,
+    run_id: RunId,
+    aggregated: &Aggregated,
+) -> StoreResult<()> {
+    keep_as_classes_state(conn, keep_of, &[aggregated.task_id.0])?;
+    if !aggregated.keeps_results && keep_of.is_none() {
+        return Ok(());
+    }
+    keep_results_as_stated(conn, keep_of, &[run_id.0])
+}
+
+/// What must be true of the request to cancel a run, which may come at any moment: the statement that ends it decides.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CancelRequest {
+    Any,
+    Missing,
+    Made,
+}
+
+fn end_run_if_processing(
+    conn: &mut AnyConnection,
+    run: &RunRef,
+    end: &RunEnd,
+    request: CancelRequest,
+) -> StoreResult<bool> {
+    use task_queue_runs::dsl;
+    let Some(status) = run_after(RunStatus::Processing, end.event) else { return Ok(false) };
+    let percents = if status == RunStatus::Success { Some(100) } else { end.percents_completed };
+    if let EndCondition::LeaseOver { lease_secs } | EndCondition::LeaseIs { lease_secs, .. } = end.condition
+        && !leases_count(conn, lease_secs)?
+    {
+        return Ok(false);
+    }
+    let is_held_enough = (!matches!(end.condition, EndCondition::LeaseOver { .. })).into_sql::<Nullable<Bool>>();
+    let lease = match end.condition {
+        EndCondition::LeaseIs { lease, .. } => Some(Moment::from(lease)),
+        _ => None,
+    };
+    let may_have_any_lease = lease.is_none().into_sql::<Nullable<Bool>>();
+    let updated = diesel::update(dsl::task_queue_runs)
+        .filter(dsl::id.eq(run.id.0))
+        .filter(dsl::status.eq(RunStatus::Processing.as_str()))
+        .filter(dsl::token.eq(&run.token))
+        .filter(dsl::lease_expires_on.lt(db_now().nullable()).or(is_held_enough))
+        .filter(dsl::cancel_requested_on.is_null().or((request != CancelRequest::Missing).into_sql::<Bool>()))
+        .filter(dsl::cancel_requested_on.is_not_null().or((request != CancelRequest::Made).into_sql::<Bool>()))
+        .filter(dsl::lease_expires_on.eq(lease).or(may_have_any_lease))
+        .set((
+            dsl::status.eq(status.as_str()),
+            dsl::finished_on.eq(db_now().nullable()),
+            dsl::lease_expires_on.eq(None::<Moment>),
+            dsl::error_code.eq(&end.error_code),
+            dsl::error_message.eq(&end.error_message),
+            dsl::decision.eq(&end.decision),
+            end.results.as_ref().map(|json| dsl::results.eq(json)),
+            end.handler.as_ref().map(|(pid, _)| dsl::handler_process_id.eq(pid)),
+            end.handler.as_ref().map(|(_, identity)| dsl::handler_identity.eq(identity)),
+            end.message.as_ref().map(|message| dsl::progress_message.eq(message)),
+            percents.map(|percents| dsl::percents_completed.eq(percents)),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    Ok(updated == 1)
+}
+
+/// In place of the status of a run that was deleted.
+const GONE: &str = "gone";
+
+/// Why a run could not be ended: the status that it has.
+fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<Ended> {
+    use task_queue_runs::dsl;
+    let status: Option<String> =
+        dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).select(dsl::status).first(conn).optional()?;
+    Ok(Ended::Lost { found: status.unwrap_or_else(|| GONE.to_owned()) })
+}
+
+/// Tells an end that was written before from one that somebody else wrote after its COMMIT had failed. A rescuer shows the
+/// runner's token and may write the runner's status: what was decided tells them apart.
+pub(super) fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
+    use task_queue_runs::dsl;
+    // One look: between two of them somebody else could write this very end.
+    let row = dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).select(RunRow::as_select()).first(conn).optional()?;
+    Ok(match row.map(Run::from) {
+        Some(found) if found.token.as_ref() == Some(&run.token) && end.is_end_of(&found) => {
+            let is_instead = found.status.is(RunStatus::Cancelled) && end.event != RunEvent::Cancel;
+            match is_instead {
+                true => Ended::Cancelled,
+                false if is_given_up(conn, &found)? => Ended::GivenUp,
+                false => Ended::Recorded,
+            }
+        }
+        Some(found) => Ended::Lost { found: found.status.to_string() },
+        None => Ended::Lost { found: GONE.to_owned() },
+    })
+}
+
+/// Whether the event of this run says that its task is not retried.
+fn is_given_up(conn: &mut AnyConnection, run: &Run) -> StoreResult<bool> {
+    use task_queue_events::dsl;
+    let failed = dsl::task_queue_events
+        .filter(dsl::task_queue_id.eq(run.task_id.0))
+        .filter(dsl::run_id.eq(run.id.0))
+        .filter(dsl::kind.eq(AttemptOutcome::Failed.as_str()));
+    Ok(diesel::select(diesel::dsl::exists(failed)).get_result(conn)?)
+}
+
+/// Keeps the end of a run that was in `from`.
+pub(super) fn keep_end(
+    conn: &mut AnyConnection,
+    origin: &Origin,
+    ids: (TaskId, RunId),
+    from: RunStatus,
+    end: &RunEnd,
+    outcome: AttemptOutcome,
+) -> StoreResult<()> {
+    let details = serde_json::json!({
+        "status": run_after(from, end.event), "error_code": end.error_code, "decision": end.decision,
+        "outcome": outcome.as_str(),
+    });
+    keep_run_transition(conn, origin, "run-ended", ids, details)
+}
+
+/// Ends a run that waits, and its task with it. Whether it still waited. The slot of its key, if it had one, is free then.
+pub(super) fn end_waiting_run(
+    conn: &mut AnyConnection,
+    run_id: RunId,
+    end: &RunEnd,
+    auditor: Option<&Origin>,
+) -> StoreResult<bool> {
+    let has_ended = end_waiting_row(conn, run_id, end)?;
+    if has_ended {
+        let aggregated = aggregate_into_task(conn, run_id, end)?;
+        if let Some((origin, aggregated)) = auditor.zip(aggregated) {
+            keep_end(conn, origin, (aggregated.task_id, run_id), RunStatus::Scheduled, end, aggregated.outcome)?;
+        }
+    }
+    Ok(has_ended)
+}
+
+/// The same of the run alone: what that means for its task is the caller's matter.
+pub(super) fn end_waiting_row(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<bool> {
+    use task_queue_runs::dsl;
+    let Some(status) = run_after(RunStatus::Scheduled, end.event) else { return Ok(false) };
+    let ended = diesel::update(dsl::task_queue_runs)
+        .filter(dsl::id.eq(run_id.0))
+        .filter(dsl::status.eq(RunStatus::Scheduled.as_str()))
+        .set((
+            dsl::status.eq(status.as_str()),
+            dsl::finished_on.eq(db_now().nullable()),
+            dsl::error_code.eq(&end.error_code),
+            dsl::error_message.eq(&end.error_message),
+            dsl::decision.eq(&end.decision),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    Ok(ended == 1)
+}

@@ -1,0 +1,171 @@
+//! Many runs end at once, for a runner with many slots: their successes in a few statements, everything else one by one.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::super::backend::batch::{self, EndedRow, Success, SuccessDetails};
+use super::super::backend::{self, AnyConnection};
+use super::super::dependencies::satisfy_dependants;
+use super::super::outputs::put_outputs;
+use super::super::runs::RunRef;
+use super::super::{Store, StoreResult};
+use super::claim::Claim;
+use super::claim_many::{ManyClaimed, claim_beside_others};
+use super::end::repeated_or_lost;
+use super::keep::{keep_as_classes_state, keep_results_as_stated};
+use super::recur::{Author, follow_settled};
+use super::run_end::{EndCondition, Ended, RunEnd};
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::retention::KeepOfClass;
+use taskqueue_domain::transition::RunEvent;
+
+impl RunEnd {
+    /// Whether it is a success that brings nothing about but that of its task.
+    fn is_plain_success(&self) -> bool {
+        self.event == RunEvent::Succeed
+            && self.condition == EndCondition::Held
+            && self.crash.is_none()
+            && self.hold.is_none()
+            && self.meta.is_none()
+            && self.notes.is_empty()
+            && self.error_code.is_empty()
+            && self.error_message.is_empty()
+    }
+
+    fn as_success<'a>(&'a self, run: &'a RunRef) -> Success<'a> {
+        Success {
+            run_id: run.id.0,
+            token: &run.token,
+            handler: self.handler.as_ref().map(|(pid, identity)| (*pid, identity.as_str())),
+            details: SuccessDetails {
+                decision: &self.decision,
+                results: self.results.as_deref(),
+                message: self.message.as_deref(),
+            },
+        }
+    }
+}
+
+impl Store {
+    /// Ends these runs, each as [`Store::end_run`] would, those that succeeded in one transaction. The answers are in their
+    /// order; who is not answered any more after an error has not ended, unless the answer to a COMMIT was lost.
+    ///
+    /// # Errors
+    /// The database could not be written; `ended` has heard of all that have ended by then.
+    pub fn end_runs(&mut self, ends: &[(RunRef, &RunEnd)], ended: &mut dyn FnMut(usize, Ended)) -> StoreResult<()> {
+        let is_kept_apart = self.auditor()?.is_some();
+        let is_plain = |end: &RunEnd| !is_kept_apart && end.is_plain_success();
+        let (plain, others): (Vec<_>, Vec<_>) = ends.iter().enumerate().partition(|(_, (_, end))| is_plain(end));
+        if !plain.is_empty() {
+            let runs: Vec<&(RunRef, &RunEnd)> = plain.iter().map(|(_, end)| *end).collect();
+            for ((place, _), answer) in plain.iter().zip(self.end_successes(&runs)?) {
+                ended(*place, answer);
+            }
+        }
+        for (place, (run, end)) in others {
+            ended(place, self.end_run(run, end)?);
+        }
+        Ok(())
+    }
+
+    fn end_successes(&mut self, ends: &[&(RunRef, &RunEnd)]) -> StoreResult<Vec<Ended>> {
+        let keep_of = self.keep_of.clone();
+        let (answers, freed_keys) = self.write_key(|conn| {
+            backend::enter_both_tables(conn)?;
+            let written = write_successes(conn, ends, keep_of.as_ref())?;
+            fault_point!("end_many.before_commit");
+            Ok(written)
+        })?;
+        self.pass_key_slots_on(&freed_keys);
+        Ok(answers)
+    }
+
+    /// The same as [`Store::end_runs`] and [`Store::claim_runs`] after each other, in one commit where nothing but successes
+    /// has ended.
+    ///
+    /// # Errors
+    /// The database could not be written; `ended` has heard of all that have ended by then, and nothing was claimed, unless the
+    /// answer to a COMMIT was lost.
+    pub fn end_runs_and_claim(
+        &mut self,
+        ends: &[(RunRef, &RunEnd)],
+        ended: &mut dyn FnMut(usize, Ended),
+        claim: &Claim<'_>,
+        tokens: &[String],
+    ) -> StoreResult<ManyClaimed> {
+        let is_plain = self.auditor()?.is_none() && ends.iter().all(|(_, end)| end.is_plain_success());
+        if ends.is_empty() || !is_plain {
+            self.end_runs(ends, ended)?;
+            return self.claim_runs(claim, tokens);
+        }
+        let ends: Vec<&(RunRef, &RunEnd)> = ends.iter().collect();
+        let (mut is_repeated, remembered, keep_of) = (false, self.low_water, self.keep_of.clone());
+        let (answers, freed_keys, shared, low_water) = self.shared_claim_write(|conn| {
+            let mut low_water = remembered;
+            let (answers, freed_keys) = write_successes(conn, &ends, keep_of.as_ref())?;
+            let shared = claim_beside_others(conn, claim, tokens, is_repeated, &mut low_water)?;
+            // From here on an error may be that of a COMMIT which happened.
+            is_repeated = true;
+            fault_point!("end_many.before_commit_with_claim");
+            Ok((answers, freed_keys, shared, low_water))
+        })?;
+        self.low_water = low_water;
+        self.pass_key_slots_on(&freed_keys);
+        answers.into_iter().enumerate().for_each(|(place, answer)| ended(place, answer));
+        self.finish_claim(shared, claim, tokens)
+    }
+
+    fn pass_key_slots_on(&mut self, freed_keys: &BTreeSet<String>) {
+        for key in freed_keys {
+            fault_point!("end_many.key_freed");
+            // The runs have ended, whatever comes of this: `create-runs` gives every free slot.
+            let _ = self.pass_key_slot_on(key);
+        }
+    }
+}
+
+/// The answer to each, and the keys of which a slot is free now.
+fn write_successes(
+    conn: &mut AnyConnection,
+    ends: &[&(RunRef, &RunEnd)],
+    keep_of: Option<&KeepOfClass>,
+) -> StoreResult<(Vec<Ended>, BTreeSet<String>)> {
+    let mut successes: Vec<Success<'_>> = ends.iter().map(|(run, end)| end.as_success(run)).collect();
+    // In the order in which leases are renewed: neither waits for a row that the other has locked, and the other for its.
+    successes.sort_unstable_by_key(|success| success.run_id);
+    let rows = batch::end_successes(conn, &successes)?;
+    keep_as_stated(conn, &rows, keep_of)?;
+    fault_point!("end_many.runs_written");
+    let freed_keys = rows.iter().filter_map(|row| row.freed_key.clone()).collect();
+    let ended: HashMap<i64, EndedRow> = rows.into_iter().map(|row| (row.run_id, row)).collect();
+    let mut answers = Vec::with_capacity(ends.len());
+    for (run, end) in ends {
+        answers.push(match ended.get(&run.id.0) {
+            Some(row) => {
+                put_outputs(conn, run.id, &end.outputs)?;
+                follow_success(conn, row)?;
+                Ended::Recorded
+            }
+            // An earlier attempt may have ended it, whose answer was lost.
+            None => repeated_or_lost(conn, run, end)?,
+        });
+    }
+    Ok((answers, freed_keys))
+}
+
+fn keep_as_stated(conn: &mut AnyConnection, rows: &[EndedRow], keep_of: Option<&KeepOfClass>) -> StoreResult<()> {
+    let tasks: Vec<i64> = rows.iter().map(|row| row.task_id).collect();
+    keep_as_classes_state(conn, keep_of, &tasks)?;
+    let stated = rows.iter().filter(|row| row.keeps_results || keep_of.is_some());
+    keep_results_as_stated(conn, keep_of, &stated.map(|row| row.run_id).collect::<Vec<_>>())
+}
+
+fn follow_success(conn: &mut AnyConnection, row: &EndedRow) -> StoreResult<()> {
+    if row.has_succeeded && row.has_dependants {
+        satisfy_dependants(conn, row.task_id)?;
+    }
+    if row.has_succeeded && row.recurs {
+        // By nobody: the time has come.
+        follow_settled(conn, TaskId(row.task_id), &Author { name: "", host: &row.host })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! How long tasks and their results are kept is written where `prune` finds it by an index: what a class states into a task
+//! whose attempt has ended, and what a task or its class states of results into their run. The configuration is that of
+//! whoever ends the attempt, as for its backoff: a class that is changed afterwards changes nothing of what is over.
+
+use std::collections::BTreeMap;
+
+use diesel::prelude::*;
+
+use super::super::StoreResult;
+use super::super::backend::AnyConnection;
+use super::super::schema::{task_queue, task_queue_runs};
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::retention::KeepOfClass;
+
+/// Ids in one statement.
+const IDS_PER_STATEMENT: usize = 1_000;
+
+/// Writes into these tasks what their classes state. For those of which an attempt has ended, or that were cancelled.
+pub(in super::super) fn keep_as_classes_state(
+    conn: &mut AnyConnection,
+    keep_of: Option<&KeepOfClass>,
+    tasks: &[i64],
+) -> StoreResult<()> {
+    use task_queue::dsl;
+    let Some(keep_of) = keep_of else { return Ok(()) };
+    let mut changed: BTreeMap<Option<i32>, Vec<i64>> = BTreeMap::new();
+    for part in tasks.chunks(IDS_PER_STATEMENT) {
+        let named = dsl::task_queue.filter(dsl::id.eq_any(part));
+        let rows: Vec<(i64, String, Option<i32>)> =
+            named.select((dsl::id, dsl::task_class, dsl::class_keep_secs)).load(conn)?;
+        for (id, class, written) in rows {
+            let stated = keep_of(&class).task_secs;
+            if stated != written {
+                changed.entry(stated).or_default().push(id);
+            }
+        }
+    }
+    for (secs, ids) in changed {
+        diesel::update(dsl::task_queue.filter(dsl::id.eq_any(ids))).set(dsl::class_keep_secs.eq(secs)).execute(conn)?;
+    }
+    Ok(())
+}
+
+/// Writes into these runs, which have ended, what their tasks or else their classes state about results.
+pub(super) fn keep_results_as_stated(
+    conn: &mut AnyConnection,
+    keep_of: Option<&KeepOfClass>,
+    runs: &[i64],
+) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    let mut stated: BTreeMap<i32, Vec<i64>> = BTreeMap::new();
+    for part in runs.chunks(IDS_PER_STATEMENT) {
+        let rows: Vec<(i64, String, Option<i32>)> = dsl::task_queue_runs
+            .inner_join(task_queue::table.on(task_queue::id.eq(dsl::task_queue_id)))
+            .filter(dsl::id.eq_any(part))
+            .select((dsl::id, task_queue::task_class, task_queue::keep_results_secs))
+            .load(conn)?;
+        for (id, class, own) in rows {
+            let secs = own.or_else(|| keep_of.and_then(|keep_of| keep_of(&class).results_secs));
+            if let Some(secs) = secs {
+                stated.entry(secs).or_default().push(id);
+            }
+        }
+    }
+    for (secs, ids) in stated {
+        diesel::update(dsl::task_queue_runs.filter(dsl::id.eq_any(ids)))
+            .set(dsl::keep_results_secs.eq(secs))
+            .execute(conn)?;
+    }
+    Ok(())
+}
+
+/// Lets the results of all runs of a task be kept for so many seconds, or for as long as the setting says.
+pub(super) fn keep_results_of(conn: &mut AnyConnection, id: TaskId, secs: Option<i32>) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    diesel::update(dsl::task_queue_runs.filter(dsl::task_queue_id.eq(id.0)))
+        .set(dsl::keep_results_secs.eq(secs))
+        .execute(conn)?;
+    Ok(())
+}

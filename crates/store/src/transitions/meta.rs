@@ -1,0 +1,34 @@
+//! The metadata of a task is extended: by the end of an attempt, and by an edit.
+
+use diesel::prelude::*;
+
+use super::super::StoreResult;
+use super::super::backend::AnyConnection;
+use super::super::cells::MaybeShownText;
+use super::super::schema::task_queue::dsl;
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::meta::{MAX_META_BYTES, Meta};
+
+/// Adds these values, name by name; for a transaction that has written the row, so that no other one does meanwhile. Metadata
+/// that would become too large, or that cannot be read, stays as it is: `false`.
+pub(super) fn extend_meta(conn: &mut AnyConnection, id: TaskId, later: &Meta) -> StoreResult<bool> {
+    let this_task = || dsl::task_queue.filter(dsl::id.eq(id.0));
+    let found: Option<StoredMeta> = this_task().select(StoredMeta::as_select()).first(conn).optional()?;
+    let stored = found.and_then(|row| row.meta);
+    let Ok(mut meta) = stored.as_deref().map_or(Ok(Meta::default()), Meta::parse) else { return Ok(false) };
+    meta.merge(later.clone());
+    let meta = meta.without_nulls();
+    let text = (!meta.is_empty()).then(|| meta.to_string());
+    if text.as_ref().is_some_and(|text| text.len() > MAX_META_BYTES) {
+        return Ok(false);
+    }
+    diesel::update(this_task()).set(dsl::meta.eq(text)).execute(conn)?;
+    Ok(true)
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = super::super::schema::task_queue)]
+struct StoredMeta {
+    #[diesel(deserialize_as = MaybeShownText)]
+    meta: Option<String>,
+}

@@ -1,0 +1,73 @@
+//! Every change of a status, as compare-and-set: a write says from which status (and with which token) it starts and
+//! must touch one row. Task and run change in one transaction (rule R4). Which changes exist is the domain's matter.
+
+mod aggregate;
+mod cancel;
+mod choose;
+mod claim;
+mod claim_many;
+mod create;
+mod edit;
+mod end;
+mod end_many;
+mod heads;
+mod keep;
+mod low_water;
+mod meta;
+mod outside_claim;
+mod recur;
+mod reject;
+mod replace;
+mod retry;
+mod run_end;
+mod schedule;
+mod set_aside;
+mod start;
+
+pub use self::cancel::CancelAnswer;
+pub use self::claim::{Claim, SpecificClaim};
+pub use self::claim_many::{ManyClaimed, NextWork};
+pub use self::edit::EditAnswer;
+pub(super) use self::heads::next_head;
+pub(super) use self::keep::keep_as_classes_state;
+pub(super) use self::low_water::LowWater;
+pub use self::outside_claim::{OutsideClaim, OutsideRun};
+pub use self::recur::{Advanced, Author};
+pub(super) use self::replace::{Replacer, replace_task};
+pub use self::retry::{Restart, RestartAnswer};
+pub use self::run_end::{Crash, EndCondition, Ended, Lateness, Loss, RunEnd};
+pub use self::schedule::{ScheduleAnswer, ScheduleChange};
+
+use diesel::prelude::*;
+
+use super::StoreResult;
+use super::backend::{self, AnyConnection};
+use super::schema::task_queue_runs;
+use super::sql::db_now;
+use taskqueue_domain::ids::TaskId;
+
+/// Must be the first thing in a transaction that changes these tasks, or their runs. Where there are several it stays
+/// behind the gate of `create-runs`, which takes the rows of many tasks too, in another order.
+fn enter_tasks(conn: &mut AnyConnection, ids: &[TaskId]) -> StoreResult<()> {
+    if ids.len() > 1 {
+        backend::lock_gate(conn, "create-runs")?;
+    }
+    Ok(backend::enter_both_tables(conn)?)
+}
+
+/// Locks the row of a task, and says whether the task has no open run. After a look at it: the start of many runs changes no row of
+/// a task, but waits for no row that is locked.
+fn hold_idle(conn: &mut AnyConnection, id: TaskId) -> StoreResult<bool> {
+    backend::lock_tasks(conn, &[id.0])?;
+    let open = task_queue_runs::table.filter(task_queue_runs::open_task_id.eq(id.0));
+    let is_open: bool = diesel::select(diesel::dsl::exists(open)).get_result(conn)?;
+    Ok(!is_open)
+}
+
+/// A claim has the lock of TaskQueueRuns and then asks for the row of a task. Whoever has the row first has to have written
+/// runs before, be it none.
+pub(super) fn keep_claims_out(conn: &mut AnyConnection) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    diesel::update(dsl::task_queue_runs.filter(dsl::id.eq(0))).set(dsl::updated_on.eq(db_now())).execute(conn)?;
+    Ok(())
+}

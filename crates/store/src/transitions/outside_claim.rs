@@ -1,0 +1,216 @@
+//! A claimant, a worker that is no runner of this program, takes runs: under the lock of all claims and in their order
+//! (rule R6), but never one of a task that it has rejected.
+
+use std::ops::ControlFlow;
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+
+use super::super::audit::Origin;
+use super::super::backend::AnyConnection;
+use super::super::backend::batch::{Holder, Start};
+use super::super::events::{NewEvent, insert_event};
+use super::super::leases::lease_end;
+use super::super::limits::Obstacles;
+use super::super::runs::RunRef;
+use super::super::schema::{task_queue, task_queue_runs};
+use super::super::{Store, StoreResult};
+use super::choose::first_chosen;
+use super::heads::{Asker, Head, first_claimable};
+use super::set_aside::UnreadableRuns;
+use super::start::{ENDS_PER_TRANSACTION, Started, load_held, start_waiting};
+use taskqueue_domain::class_set::ClassSet;
+use taskqueue_domain::ids::RunId;
+use taskqueue_domain::records::ClaimedRun;
+use taskqueue_domain::task_choice::TaskChoice;
+use taskqueue_domain::task_class::TaskClass;
+
+/// The name of no runner: only pauses of all and of classes concern claimants.
+const NO_RUNNER: &str = "";
+
+/// Who claims from outside, what is offered to it, and for how long.
+pub struct OutsideClaim<'a> {
+    /// The name by which it is remembered.
+    pub claimant: &'a str,
+    /// PID and identity of its process, if it named one of this host.
+    pub process: Option<(i64, String)>,
+    /// The host from which it asks.
+    pub host: &'a str,
+    /// The classes whose runs are offered.
+    pub classes: ClassSet<'a>,
+    /// Which tasks the claimant wants.
+    pub choice: &'a TaskChoice,
+    /// One for each run that may be claimed: the random part of its token, new for each claim.
+    pub secrets: &'a [String],
+    /// Seconds until anybody may take a run of this class, whose task has this timeout, unless the lease is renewed.
+    pub lease_secs: &'a dyn Fn(Option<&TaskClass>, Option<i32>) -> i64,
+    /// Who asked on its behalf, for the event.
+    pub event: &'a dyn Fn(&ClaimedRun) -> NewEvent,
+}
+
+/// A run that a claimant has taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutsideRun {
+    /// The run, as a runner would get it.
+    pub run: ClaimedRun,
+    /// When anybody may take it, unless the lease is renewed.
+    pub deadline: DateTime<Utc>,
+}
+
+impl Store {
+    /// Claims the first runs that are offered, one for each secret at the most, all or none.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn claim_outside(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<Vec<OutsideRun>> {
+        loop {
+            if let ControlFlow::Break(claimed) = self.claim_outside_or_end_some(claim)? {
+                return Ok(claimed);
+            }
+        }
+    }
+
+    /// `Continue` after so many runs that had to be ended that others shall claim in between.
+    fn claim_outside_or_end_some(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<ControlFlow<Vec<OutsideRun>>> {
+        // The closure runs again after a COMMIT whose answer was lost.
+        let mut was_written = false;
+        let (auditor, mut aside) = (self.auditor()?, UnreadableRuns::default());
+        let claimed = self.claim_write(true, |conn| {
+            aside.clear();
+            fault_point!("outside_claim.locked");
+            if was_written {
+                let earlier = claimed_before(conn, claim)?;
+                if !earlier.is_empty() {
+                    return Ok(ControlFlow::Break(earlier));
+                }
+            }
+            let mut claimed = Vec::new();
+            let mut ends_left = ENDS_PER_TRANSACTION;
+            for secret in claim.secrets {
+                match claim_first(conn, claim, secret, &mut ends_left, auditor.as_ref(), &mut aside)? {
+                    Some(run) => claimed.push(run),
+                    None => break,
+                }
+            }
+            was_written = true;
+            fault_point!("outside_claim.before_commit");
+            let is_over = ends_left > 0 || !claimed.is_empty();
+            Ok(if is_over { ControlFlow::Break(claimed) } else { ControlFlow::Continue(()) })
+        })?;
+        self.set_aside(aside);
+        Ok(claimed)
+    }
+
+    /// The runs that a claim with these secrets has taken and that have not ended, each with its token. Asked under the lock
+    /// of the claim: one whose COMMIT is still under way is waited for.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_claimed_outside(&mut self, claimant: &str, secrets: &[String]) -> StoreResult<Vec<RunRef>> {
+        let held = self.claim_write(false, |conn| Ok(held_by(conn, claimant, secrets)?))?;
+        Ok(held.into_iter().map(|(run_id, token)| RunRef { id: RunId(run_id), token }).collect())
+    }
+
+    /// Whether there is anything to claim, without the lock.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn has_claimable_outside(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<bool> {
+        self.read(|conn| {
+            let mut obstacles = Obstacles::load(conn, NO_RUNNER)?;
+            Ok(first_offered(conn, claim, &mut obstacles)?.is_some())
+        })
+    }
+}
+
+fn claim_first(
+    conn: &mut AnyConnection,
+    claim: &OutsideClaim<'_>,
+    secret: &str,
+    ends_left: &mut usize,
+    auditor: Option<&Origin>,
+    aside: &mut UnreadableRuns,
+) -> StoreResult<Option<OutsideRun>> {
+    while *ends_left > 0 {
+        // Anew for each run: with each one more of its class is processed.
+        let mut obstacles = Obstacles::load(conn, NO_RUNNER)?;
+        let Some((class, run_id, _)) = first_offered(conn, claim, &mut obstacles)? else { return Ok(None) };
+        let timeout_secs: Option<Option<i32>> = task_queue_runs::table
+            .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
+            .filter(task_queue_runs::id.eq(run_id))
+            .select(task_queue::timeout_secs)
+            .first(conn)
+            .optional()?;
+        let holder = Holder {
+            runner_id: None,
+            runner_name: NO_RUNNER,
+            claimant: Some(claim.claimant),
+            process_id: claim.process.as_ref().map(|(pid, _)| *pid),
+            host: claim.host,
+            process_identity: claim.process.as_ref().map_or("", |(_, identity)| identity),
+            lease_secs: (claim.lease_secs)(class.known(), timeout_secs.flatten()),
+        };
+        let start = Start { run_id, token: &token_of(run_id, secret) };
+        let started = start_waiting(conn, &holder, &[start], auditor)?;
+        obstacles.count_starts(conn, &started.runs)?;
+        aside.extend(started.aside);
+        if let Some(run) = started.runs.into_iter().next() {
+            insert_event(conn, &(claim.event)(&run))?;
+            return with_deadline(conn, run).map(Some);
+        }
+        *ends_left -= 1;
+    }
+    Ok(None)
+}
+
+/// The first run that is offered, unless a pause or a limit of its class keeps it.
+fn first_offered(
+    conn: &mut AnyConnection,
+    claim: &OutsideClaim<'_>,
+    obstacles: &mut Obstacles<'_>,
+) -> StoreResult<Option<Head>> {
+    if obstacles.is_closed() {
+        return Ok(None);
+    }
+    if claim.choice.is_of_few() {
+        return first_chosen(conn, claim, obstacles);
+    }
+    let asker = Asker { claimant: claim.claimant, tag: claim.choice.tag.as_deref() };
+    first_claimable(conn, &claim.classes, Some(asker), obstacles)
+}
+
+/// It begins with the run's id, so that the run of a token is found without an index of its own.
+fn token_of(run_id: i64, secret: &str) -> String {
+    format!("{run_id}-{secret}")
+}
+
+/// What this very call has claimed, by its secrets.
+fn claimed_before(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreResult<Vec<OutsideRun>> {
+    let mut held = Started::default();
+    for (run_id, token) in held_by(conn, claim.claimant, claim.secrets)? {
+        // One that cannot be read is taken back once its deadline is over.
+        load_held(conn, run_id, token, &mut held)?;
+    }
+    held.runs.into_iter().map(|run| with_deadline(conn, run)).collect()
+}
+
+/// Each run that a claimant holds by one of these secrets, with its token, in the order of the secrets.
+fn held_by(conn: &mut AnyConnection, claimant: &str, secrets: &[String]) -> QueryResult<Vec<(i64, String)>> {
+    use task_queue_runs::dsl;
+    let held: Vec<(i64, Option<String>)> = dsl::task_queue_runs
+        .filter(dsl::running_class.is_not_null())
+        .filter(dsl::claimant.eq(claimant))
+        .order((dsl::running_class, dsl::id))
+        .select((dsl::id, dsl::token))
+        .load(conn)?;
+    let with = |secret: &String| {
+        let (run_id, token) = held.iter().find(|(run_id, token)| token.as_ref() == Some(&token_of(*run_id, secret)))?;
+        Some((*run_id, token.clone()?))
+    };
+    Ok(secrets.iter().filter_map(with).collect())
+}
+
+fn with_deadline(conn: &mut AnyConnection, run: ClaimedRun) -> StoreResult<OutsideRun> {
+    let deadline = lease_end(conn, run.run_id.0)?.unwrap_or(run.started_on);
+    Ok(OutsideRun { run, deadline })
+}

@@ -1,0 +1,405 @@
+//! A schedule goes on. It is a chain of tasks, one for each planned time; the newest is its head. When the head has
+//! settled, the next one is inserted: by the end of its last run, and by `create-runs` for whatever settled otherwise. Two
+//! tasks of a schedule are never in question at once, so that no two of them overlap.
+
+use chrono::DateTime;
+use diesel::prelude::*;
+use serde::Serialize;
+
+use super::super::audit::{Origin, keep_queued, keeps_transitions};
+use super::super::backend::{self, AnyConnection};
+use super::super::dependencies::OpenPrerequisites;
+use super::super::events::{NewEvent, insert_event, is_kept_of_task};
+use super::super::new_task::NewTaskRow;
+use super::super::rows::TaskRow;
+use super::super::schema::task_queue::dsl;
+use super::super::settings::setting_now;
+use super::super::sql::{Moment, db_now};
+use super::super::unique::{Holder, find_holder};
+use super::super::{Store, StoreResult};
+use super::create::open_run_if_due;
+use super::keep_claims_out;
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::records::{Task, TaskSchedule};
+use taskqueue_domain::recurrence::{CatchUp, Recurrence, Step};
+use taskqueue_domain::settings::Setting;
+use taskqueue_domain::status::{ScheduleStatus, TaskStatus};
+
+/// Heads that go on in one transaction.
+const HEADS_PER_TRANSACTION: usize = 500;
+
+/// Who makes a schedule go on.
+#[derive(Clone, Copy, Debug)]
+pub struct Author<'a> {
+    /// Login name.
+    pub name: &'a str,
+    /// Where.
+    pub host: &'a str,
+}
+
+impl Author<'_> {
+    fn origin(&self) -> Origin {
+        Origin { actor: self.name.to_owned(), host: self.host.to_owned() }
+    }
+}
+
+/// What became of schedules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Advanced {
+    /// Planned times that were set or moved, and tasks that were inserted.
+    pub planned: usize,
+    /// Planned times that were left out.
+    pub skipped: usize,
+    /// Whether more were left out than are counted.
+    pub skipped_or_more: bool,
+    /// Schedules that nobody can read.
+    pub broken: usize,
+}
+
+impl Advanced {
+    fn add(&mut self, other: Self) {
+        self.planned += other.planned;
+        self.skipped += other.skipped;
+        self.skipped_or_more |= other.skipped_or_more;
+        self.broken += other.broken;
+    }
+}
+
+impl Store {
+    /// Lets every schedule go on whose head is new, has settled, or waits since a planned time that does not count any more.
+    /// One look at an index where there is none.
+    ///
+    /// # Errors
+    /// The database could not be written; what earlier transactions wrote stays.
+    pub fn advance_schedules(&mut self, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
+        let ids = self.read(heads_to_advance)?;
+        let mut total = Advanced::default();
+        for part in ids.chunks(HEADS_PER_TRANSACTION) {
+            let advanced = self.write_key(|conn| {
+                backend::lock_gate(conn, "create-runs")?;
+                backend::enter_both_tables(conn)?;
+                keep_claims_out(conn)?;
+                let mut advanced = Advanced::default();
+                for id in part {
+                    advanced.add(advance(conn, TaskId(*id), &author, grace_secs)?);
+                }
+                fault_point!("recur.before_commit");
+                Ok(advanced)
+            })?;
+            total.add(advanced);
+        }
+        Ok(total)
+    }
+
+    /// Lets one schedule go on, if it can.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn advance_schedule(&mut self, head: TaskId, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
+        self.write_key(|conn| {
+            backend::enter_both_tables(conn)?;
+            keep_claims_out(conn)?;
+            advance(conn, head, &author, grace_secs)
+        })
+    }
+}
+
+fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
+    let first: Option<i64> = dsl::task_queue
+        .filter(dsl::schedule_head.is_not_null())
+        .order((dsl::schedule_head, dsl::scheduled_on, dsl::id))
+        .select(dsl::id)
+        .first(conn)
+        .optional()?;
+    if first.is_none() {
+        return Ok(Vec::new());
+    }
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let mut ids = Vec::new();
+    for head in ["new", "settled"] {
+        ids.extend(dsl::task_queue.filter(dsl::schedule_head.eq(head)).select(dsl::id).load::<i64>(conn)?);
+    }
+    let overdue = dsl::task_queue
+        .filter(dsl::schedule_head.eq("waiting"))
+        .filter(dsl::scheduled_on.le(now))
+        .filter(dsl::catch_up.ne(CatchUp::All.as_str()));
+    ids.extend(overdue.select(dsl::id).load::<i64>(conn)?);
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// The next task of the schedule whose head this is, if it has settled.
+pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>) -> StoreResult<()> {
+    match find_head(conn, id)? {
+        Some((task, schedule, head)) if head == "settled" => {
+            let grace_secs = setting_now(conn, Setting::ScheduleGrace)?;
+            follow(conn, &task, &schedule, author, grace_secs).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn find_head(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<(Task, TaskSchedule, String)>> {
+    let row: Option<(TaskRow, Option<String>)> = dsl::task_queue
+        .filter(dsl::id.eq(id.0))
+        .select((TaskRow::as_select(), dsl::schedule_head))
+        .first(conn)
+        .optional()?;
+    Ok(row.and_then(|(row, head)| {
+        // A task that follows would take over what was shown in place of what cannot be read.
+        let task = Some(Task::from(row)).filter(|task| task.unreadable.is_empty())?;
+        let schedule = task.schedule.clone()?;
+        Some((task, schedule, head?))
+    }))
+}
+
+fn advance(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
+    let Some((task, schedule, head)) = find_head(conn, id)? else { return Ok(Advanced::default()) };
+    match head.as_str() {
+        "new" => adopt(conn, &task, &schedule, author),
+        "settled" => follow(conn, &task, &schedule, author, grace_secs),
+        "waiting" => move_if_missed(conn, &task, &schedule, author, grace_secs),
+        _ => Ok(Advanced::default()),
+    }
+}
+
+/// Completes a row that somebody inserted with no more than an expression.
+fn adopt(conn: &mut AnyConnection, task: &Task, schedule: &TaskSchedule, author: &Author<'_>) -> StoreResult<Advanced> {
+    let planned_on = match (schedule.planned_on, schedule.recurrence()) {
+        (_, Err(why)) => return break_off(conn, task, schedule, author, "new", &why),
+        (Some(planned_on), Ok(_)) => planned_on,
+        (None, Ok(recurrence)) => match recurrence.first_from(task.scheduled_on) {
+            Some(first) => first,
+            None => return break_off(conn, task, schedule, author, "new", NEVER),
+        },
+    };
+    if !change_head(conn, task, "new", ScheduleStatus::Active)? {
+        return Ok(Advanced::default());
+    }
+    if schedule.planned_on.is_none() {
+        backend::plan_task(conn, task.id.0, planned_on.into(), Some(planned_on.into()))?;
+    }
+    Ok(Advanced { planned: usize::from(schedule.planned_on.is_none()), ..Advanced::default() })
+}
+
+/// Why a schedule has no next task, although its expression can be read.
+const NEVER: &str = "it never happens again";
+
+fn follow(
+    conn: &mut AnyConnection,
+    task: &Task,
+    schedule: &TaskSchedule,
+    author: &Author<'_>,
+    grace_secs: i64,
+) -> StoreResult<Advanced> {
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let early = ran_early(task, schedule, now);
+    let last = early.map(DateTime::from).or(schedule.planned_on).unwrap_or(task.scheduled_on);
+    let next = schedule.recurrence().and_then(|recurrence| {
+        let step = recurrence.step_after(last, now.into(), grace_secs).ok_or_else(|| NEVER.to_owned())?;
+        Ok((recurrence, step))
+    });
+    let (recurrence, step) = match next {
+        Ok(next) => next,
+        Err(why) => return break_off(conn, task, schedule, author, "settled", &why),
+    };
+    if let Some(holder) = other_holder(conn, task)? {
+        wait_for_key(conn, task, &holder, author)?;
+        return Ok(Advanced::default());
+    }
+    let prerequisites = OpenPrerequisites::lock(conn, task.id.0)?;
+    if !change_head(conn, task, "settled", ScheduleStatus::Followed)? {
+        return Ok(Advanced::default());
+    }
+    fault_point!("recur.head_followed");
+    if let Some(moment) = early {
+        backend::plan_task(conn, task.id.0, task.scheduled_on.into(), Some(moment))?;
+    }
+    hand_key_over(conn, task)?;
+    let step = free_step(conn, schedule, &recurrence, step)?;
+    let row = next_row(task, &recurrence, step, prerequisites.open_count());
+    let auditor = keeps_transitions(conn)?.then(|| author.origin());
+    for id in backend::insert_tasks(conn, &[row])?.into_iter().map(TaskId) {
+        join_schedule(conn, id, schedule.id)?;
+        prerequisites.insert_for(conn, id.0)?;
+        if let Some(origin) = &auditor {
+            keep_queued(conn, origin, &[id.0])?;
+        }
+        note_skipped(conn, id, &recurrence, step, author)?;
+        // Its time may have passed already: whoever drains the queue goes on with it.
+        open_run_if_due(conn, id, auditor.as_ref())?;
+    }
+    fault_point!("recur.next_inserted");
+    Ok(Advanced { planned: 1, skipped: step.skipped, skipped_or_more: step.skipped_or_more(), broken: 0 })
+}
+
+/// Makes a task the newest one of a schedule, in the transaction that inserted it.
+fn join_schedule(conn: &mut AnyConnection, id: TaskId, schedule: TaskId) -> StoreResult<()> {
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(id.0))).set(dsl::schedule_id.eq(schedule.0)).execute(conn)?;
+    Ok(())
+}
+
+/// The moment that counts instead of the planned time of a task that was moved up in the table, and has ended before that time:
+/// the planned time remains for the next task.
+fn ran_early(task: &Task, schedule: &TaskSchedule, now: Moment) -> Option<Moment> {
+    let has_run = task.attempts > 0 && !task.status.is(TaskStatus::Cancelled);
+    let planned_on = schedule.planned_on.filter(|planned| has_run && task.scheduled_on < *planned)?;
+    (DateTime::from(now) < planned_on).then_some(now)
+}
+
+/// Somebody may have taken the key of a head that was settled by something else than the end of its run.
+fn other_holder(conn: &mut AnyConnection, task: &Task) -> StoreResult<Option<Holder>> {
+    let Some(key) = &task.unique_key else { return Ok(None) };
+    Ok(find_holder(conn, task.class.as_str(), key)?.filter(|holder| holder.id != task.id))
+}
+
+/// Nothing follows before the holder has ended: each `create-runs` looks again. What passes meanwhile counts by the way to catch
+/// up.
+fn wait_for_key(conn: &mut AnyConnection, task: &Task, holder: &Holder, author: &Author<'_>) -> StoreResult<()> {
+    let details = serde_json::json!({ "key": holder.key, "holder": holder.id });
+    let event = event("key-taken", task.id, author, details);
+    // The holder may be the next task, which somebody else has just inserted: the head says so.
+    if !is_kept_of_task(conn, &event)? && change_head(conn, task, "settled", ScheduleStatus::Active)? {
+        insert_event(conn, &event)?;
+    }
+    Ok(())
+}
+
+/// A window by which the one that has ended keeps its key would keep it from its own successor.
+fn hand_key_over(conn: &mut AnyConnection, task: &Task) -> StoreResult<()> {
+    if task.unique_until.is_some() {
+        diesel::update(dsl::task_queue.filter(dsl::id.eq(task.id.0)))
+            .set(dsl::unique_until.eq(None::<Moment>))
+            .execute(conn)?;
+    }
+    Ok(())
+}
+
+/// Whoever inserts rows by SQL may have taken the planned time; that must not keep a run from ending.
+fn free_step(
+    conn: &mut AnyConnection,
+    schedule: &TaskSchedule,
+    recurrence: &Recurrence,
+    mut step: Step,
+) -> StoreResult<Step> {
+    loop {
+        let taken = dsl::task_queue
+            .filter(dsl::schedule_id.eq(schedule.id.0))
+            .filter(dsl::planned_on.eq(Moment::from(step.planned_on)));
+        let is_taken: bool = diesel::select(diesel::dsl::exists(taken)).get_result(conn)?;
+        match recurrence.next_after(step.planned_on).filter(|_| is_taken) {
+            Some(planned_on) => step.planned_on = planned_on,
+            None => return Ok(step),
+        }
+    }
+}
+
+/// What an operator changed of the task that settled holds for the next one, too; and so does what it still waited for when
+/// somebody cancelled it.
+fn next_row(task: &Task, recurrence: &Recurrence, step: Step, waiting_for: i32) -> NewTaskRow {
+    NewTaskRow {
+        task_class: task.class.to_string(),
+        task_data: task.data.clone(),
+        queued_by_id: task.queued_by.clone(),
+        scheduled_on: Some(step.planned_on.into()),
+        max_retries: task.max_retries,
+        timeout_secs: task.timeout_secs,
+        priority: task.priority,
+        backoff: task.backoff.clone(),
+        waiting_for,
+        unique_key: task.unique_key.clone(),
+        unique_until: None,
+        limit_key: task.limit_key.clone(),
+        tag: task.tag.clone(),
+        parent_id: task.parent_id.map(|id| id.0),
+        keep_secs: task.keep_secs,
+        keep_results_secs: task.keep_results_secs,
+        meta: task.meta.clone(),
+        recurrence: Some(recurrence.every().to_owned()),
+        time_zone: Some(recurrence.zone().to_owned()),
+        catch_up: Some(recurrence.catch_up().to_string()),
+        planned_on: Some(step.planned_on.into()),
+    }
+}
+
+fn move_if_missed(
+    conn: &mut AnyConnection,
+    task: &Task,
+    schedule: &TaskSchedule,
+    author: &Author<'_>,
+    grace_secs: i64,
+) -> StoreResult<Advanced> {
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let recurrence = match schedule.recurrence() {
+        Ok(recurrence) => recurrence,
+        Err(why) => return break_off(conn, task, schedule, author, "waiting", &why),
+    };
+    let last = schedule.planned_on.unwrap_or(task.scheduled_on);
+    // Somebody may have put it off until a time that is none of the schedule's.
+    let step = recurrence.move_overdue(last.max(task.due_from()), now.into(), grace_secs);
+    let Some(step) = step else { return Ok(Advanced::default()) };
+    if !change_head(conn, task, "waiting", ScheduleStatus::Active)? {
+        return Ok(Advanced::default());
+    }
+    backend::plan_task(conn, task.id.0, step.planned_on.into(), Some(step.planned_on.into()))?;
+    note_skipped(conn, task.id, &recurrence, step, author)?;
+    Ok(Advanced { planned: 1, skipped: step.skipped, skipped_or_more: step.skipped_or_more(), broken: 0 })
+}
+
+/// Nobody tries it again before somebody has mended it.
+fn break_off(
+    conn: &mut AnyConnection,
+    task: &Task,
+    schedule: &TaskSchedule,
+    author: &Author<'_>,
+    head: &str,
+    why: &str,
+) -> StoreResult<Advanced> {
+    if !change_head(conn, task, head, ScheduleStatus::Broken)? {
+        return Ok(Advanced::default());
+    }
+    let details = serde_json::json!({ "why": why, "every": schedule.every, "time_zone": schedule.time_zone });
+    insert_event(conn, &event("schedule-broken", task.id, author, details))?;
+    Ok(Advanced { broken: 1, ..Advanced::default() })
+}
+
+/// Changes the status of a head as it was seen, and gives it the id of its schedule: whoever was first has changed
+/// UpdatedOn, too.
+fn change_head(conn: &mut AnyConnection, seen: &Task, head: &str, status: ScheduleStatus) -> StoreResult<bool> {
+    let schedule_id = seen.schedule.as_ref().map(|schedule| schedule.id.0);
+    let unchanged = dsl::task_queue
+        .filter(dsl::id.eq(seen.id.0))
+        .filter(dsl::schedule_head.eq(head))
+        .filter(dsl::updated_on.eq(Moment::from(seen.updated_on)));
+    let changed = diesel::update(unchanged)
+        .set((dsl::schedule_status.eq(status.as_str()), dsl::schedule_id.eq(schedule_id), dsl::updated_on.eq(db_now())))
+        .execute(conn)?;
+    Ok(changed == 1)
+}
+
+fn note_skipped(
+    conn: &mut AnyConnection,
+    id: TaskId,
+    recurrence: &Recurrence,
+    step: Step,
+    author: &Author<'_>,
+) -> StoreResult<()> {
+    if step.skipped == 0 {
+        return Ok(());
+    }
+    let details = serde_json::json!({
+        "skipped": step.skipped, "or_more": step.skipped_or_more(), "catch_up": recurrence.catch_up().as_str(), "planned_on": step.planned_on,
+    });
+    insert_event(conn, &event("skipped", id, author, details))
+}
+
+fn event(kind: &'static str, id: TaskId, author: &Author<'_>, details: serde_json::Value) -> NewEvent {
+    NewEvent {
+        kind,
+        task_id: Some(id),
+        run_id: None,
+        actor: author.name.to_owned(),
+        host: author.host.to_owned(),
+        details,
+    }
+}

@@ -1,0 +1,141 @@
+//! A task gets a new start. After a retry, of what failed, its status stays that of its last attempt; what is requeued, however
+//! it ended, is as it was when it was queued.
+
+use diesel::prelude::*;
+
+use super::super::backend::AnyConnection;
+use super::super::events::{NewEvent, insert_event};
+use super::super::rows::TaskRow;
+use super::super::schema::task_queue::dsl;
+use super::super::sql::{Moment, db_now, db_now_plus};
+use super::super::unique::{Holder, find_other_holder};
+use super::super::{Store, StoreResult};
+use super::{enter_tasks, hold_idle};
+use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::records::Task;
+use taskqueue_domain::status::TaskStatus;
+use taskqueue_domain::task_change::TaskChange;
+use taskqueue_domain::transition::{TaskEvent, task_after};
+
+/// Which new start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// Of what failed: with all its retries.
+    Retry,
+    /// Of whatever is over: from the beginning.
+    Requeue,
+}
+
+impl Restart {
+    /// The statuses that allow it.
+    fn from(self) -> Vec<&'static str> {
+        let may_start = |status: &TaskStatus| match self {
+            Self::Retry => matches!(status, TaskStatus::Failed | TaskStatus::Timeout),
+            Self::Requeue => task_after(*status, TaskEvent::Requeue, *status).is_some(),
+        };
+        TaskStatus::ALL.into_iter().filter(may_start).map(TaskStatus::as_str).collect()
+    }
+}
+
+/// The answer to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestartAnswer {
+    /// It is due now, or then.
+    Done,
+    /// It is in another status, or it has an open run.
+    Refused {
+        /// LastStatus
+        status: String,
+        /// Whether a run of it waits or is processed.
+        has_open_run: bool,
+    },
+    /// Another live task, queued since, has its key: that one wins.
+    KeyTaken(Holder),
+    /// There is no such task.
+    NoSuchTask,
+}
+
+impl Store {
+    /// Makes tasks due, without failures or crashes, and keeps the event of each: the one at each place so many seconds from now.
+    /// With `data` they have this JSON text from then on, which is an event of its own. One answer for each task, in one
+    /// transaction.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn restart_tasks(
+        &mut self,
+        ids: &[TaskId],
+        restart: Restart,
+        due_in_secs: &dyn Fn(usize) -> i64,
+        event: &NewEvent,
+        data: Option<(&str, &NewEvent)>,
+    ) -> StoreResult<Vec<RestartAnswer>> {
+        self.write_key_once(|conn| {
+            enter_tasks(conn, ids)?;
+            let mut answers = Vec::with_capacity(ids.len());
+            for (place, id) in ids.iter().enumerate() {
+                let answer = restart_task(conn, *id, restart, due_in_secs(place))?;
+                if answer == RestartAnswer::Done {
+                    if let Some((data, edited)) = data {
+                        replace_data(conn, *id, data, edited)?;
+                    }
+                    insert_event(conn, &NewEvent { task_id: Some(*id), ..event.clone() })?;
+                }
+                answers.push(answer);
+            }
+            fault_point!("retry.before_commit");
+            Ok(answers)
+        })
+    }
+}
+
+fn restart_task(
+    conn: &mut AnyConnection,
+    task_id: TaskId,
+    restart: Restart,
+    due_in_secs: i64,
+) -> StoreResult<RestartAnswer> {
+    if let Some(holder) = find_other_holder(conn, task_id, &restart.from())? {
+        return Ok(RestartAnswer::KeyTaken(holder));
+    }
+    fault_point!("retry.key_free");
+    if !hold_idle(conn, task_id)? {
+        return refuse(conn, task_id);
+    }
+    let is_anew = restart == Restart::Requeue;
+    let updated = diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)))
+        .filter(dsl::last_status.eq_any(restart.from()))
+        .filter(dsl::current_run_id.is_null())
+        .set((
+            is_anew.then(|| dsl::last_status.eq(TaskStatus::Scheduled.as_str())),
+            is_anew.then(|| dsl::scheduled_on.eq(db_now_plus(due_in_secs))),
+            dsl::failed_retries.eq(0),
+            dsl::retry_limit.eq(None::<i32>),
+            dsl::crashes.eq(0),
+            dsl::quarantined_on.eq(None::<Moment>),
+            is_anew.then(|| dsl::next_attempt_on.eq(None::<Moment>)),
+            (!is_anew).then(|| dsl::next_attempt_on.eq(db_now_plus(due_in_secs).nullable())),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    if updated == 1 {
+        return Ok(RestartAnswer::Done);
+    }
+    refuse(conn, task_id)
+}
+
+fn refuse(conn: &mut AnyConnection, task_id: TaskId) -> StoreResult<RestartAnswer> {
+    let row = dsl::task_queue.filter(dsl::id.eq(task_id.0)).select(TaskRow::as_select()).first(conn).optional()?;
+    Ok(row.map(Task::from).map_or(RestartAnswer::NoSuchTask, |task| RestartAnswer::Refused {
+        has_open_run: task.current_run_id.is_some(),
+        status: task.status.to_string(),
+    }))
+}
+
+fn replace_data(conn: &mut AnyConnection, task_id: TaskId, data: &str, event: &NewEvent) -> StoreResult<()> {
+    let this_task = || dsl::task_queue.filter(dsl::id.eq(task_id.0));
+    let task: Task = this_task().select(TaskRow::as_select()).first(conn).map(Task::from)?;
+    diesel::update(this_task()).set(dsl::task_data.eq(data)).execute(conn)?;
+    let change = TaskChange { data: Some(data.to_owned()), ..TaskChange::default() };
+    insert_event(conn, &NewEvent { task_id: Some(task_id), ..event.edited(&change, &task) })
+}

@@ -1,0 +1,218 @@
+//! What an operator does to a schedule: pause, resume, another time, an end. What is processed goes on; a run that nobody
+//! has claimed is given back or cancelled.
+
+use diesel::prelude::*;
+
+use super::super::audit::Origin;
+use super::super::backend::{self, AnyConnection};
+use super::super::events::{NewEvent, insert_event};
+use super::super::schedules::head_of;
+use super::super::schema::task_queue::dsl;
+use super::super::schema::task_queue_runs;
+use super::super::sql::{Moment, db_now};
+use super::super::{Store, StoreError, StoreResult};
+use super::end::{end_waiting_row, keep_end};
+use super::keep_claims_out;
+use super::run_end::RunEnd;
+use taskqueue_domain::attempt_outcome::AttemptOutcome;
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::records::{Task, TaskSchedule};
+use taskqueue_domain::recurrence::Recurrence;
+use taskqueue_domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
+use taskqueue_domain::transition::{RunEvent, TaskEvent, task_after};
+
+/// How often the head may have become another one before its row was held.
+const LOOKS: usize = 20;
+
+/// What is to happen to a schedule.
+#[derive(Clone, Debug)]
+pub enum ScheduleChange {
+    /// Nothing happens before it is resumed.
+    Pause,
+    /// It goes on.
+    Resume,
+    /// It happens at other times.
+    Edit(Box<Recurrence>),
+    /// Nothing follows any more.
+    Remove,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScheduleAnswer {
+    /// Done; with the newest task of the schedule as it was before.
+    Changed(Box<Task>),
+    /// It is in this status, which does not allow it.
+    Refused(String),
+    /// The times that were asked for never come.
+    NeverHappens,
+    /// There is no such schedule, or not any more.
+    NoSuchSchedule,
+}
+
+impl Store {
+    /// Changes a schedule, and keeps the event in the same transaction, for its newest task.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn change_schedule(
+        &mut self,
+        schedule: TaskId,
+        change: &ScheduleChange,
+        event: &NewEvent,
+    ) -> StoreResult<ScheduleAnswer> {
+        let auditor = self.auditor()?;
+        let auditor = auditor.as_ref();
+        let answer = self.write_once(|conn| {
+            backend::enter_both_tables(conn)?;
+            keep_claims_out(conn)?;
+            let Some(head) = lock_head(conn, schedule)? else { return Ok(ScheduleAnswer::NoSuchSchedule) };
+            let Some(seen) = head.schedule.clone() else { return Ok(ScheduleAnswer::NoSuchSchedule) };
+            let answer = match change {
+                ScheduleChange::Pause => pause(conn, &head, &seen, auditor)?,
+                ScheduleChange::Resume => resume(conn, &head, &seen)?,
+                ScheduleChange::Edit(recurrence) => edit(conn, &head, &seen, recurrence, auditor)?,
+                ScheduleChange::Remove => remove(conn, &head, auditor)?,
+            };
+            if let Some(answer) = answer {
+                return Ok(answer);
+            }
+            insert_event(conn, &NewEvent { task_id: Some(head.id), ..event.clone() })?;
+            fault_point!("schedule.before_commit");
+            Ok(ScheduleAnswer::Changed(Box::new(head)))
+        })?;
+        if let ScheduleAnswer::Changed(head) = &answer {
+            self.pass_on_slots_of(&[head.id]);
+        }
+        Ok(answer)
+    }
+}
+
+/// The head of a schedule, which nobody changes from here on. Whoever ended its last run while its row was waited for has
+/// made another task the head.
+fn lock_head(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<Task>> {
+    let mut locked = None;
+    for _ in 0..LOOKS {
+        let Some(head) = head_of(conn, schedule)? else { return Ok(None) };
+        if locked == Some(head.id) {
+            return Ok(Some(head));
+        }
+        backend::lock_tasks(conn, &[head.id.0])?;
+        locked = Some(head.id);
+    }
+    Err(StoreError::Busy(format!("schedule {schedule} went on each time that it was looked at")))
+}
+
+fn refused(seen: &TaskSchedule) -> Option<ScheduleAnswer> {
+    Some(ScheduleAnswer::Refused(seen.status.to_string()))
+}
+
+fn pause(
+    conn: &mut AnyConnection,
+    head: &Task,
+    seen: &TaskSchedule,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<ScheduleAnswer>> {
+    if !seen.status.is(ScheduleStatus::Active) {
+        return Ok(refused(seen));
+    }
+    set_status(conn, head, ScheduleStatus::Paused)?;
+    take_waiting_run(conn, head, RunEvent::Release, auditor)?;
+    Ok(None)
+}
+
+fn resume(conn: &mut AnyConnection, head: &Task, seen: &TaskSchedule) -> StoreResult<Option<ScheduleAnswer>> {
+    if !seen.status.is(ScheduleStatus::Paused) {
+        return Ok(refused(seen));
+    }
+    set_status(conn, head, ScheduleStatus::Active)?;
+    Ok(None)
+}
+
+fn edit(
+    conn: &mut AnyConnection,
+    head: &Task,
+    seen: &TaskSchedule,
+    recurrence: &Recurrence,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<ScheduleAnswer>> {
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let Some(next) = recurrence.next_after(now.into()) else { return Ok(Some(ScheduleAnswer::NeverHappens)) };
+    let status = if seen.status.is(ScheduleStatus::Paused) { ScheduleStatus::Paused } else { ScheduleStatus::Active };
+    set_status(conn, head, status)?;
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(head.id.0)))
+        .set((
+            dsl::recurrence.eq(recurrence.every()),
+            dsl::time_zone.eq(recurrence.zone()),
+            dsl::catch_up.eq(recurrence.catch_up().as_str()),
+        ))
+        .execute(conn)?;
+    let has_same_times = (seen.every.as_str(), seen.time_zone.as_str()) == (recurrence.every(), recurrence.zone());
+    let is_untried = head.status.is(TaskStatus::Scheduled) && head.attempts == 0;
+    if is_untried && !has_same_times && take_waiting_run(conn, head, RunEvent::Release, auditor)? {
+        backend::plan_task(conn, head.id.0, next.into(), Some(next.into()))?;
+    }
+    Ok(None)
+}
+
+fn remove(conn: &mut AnyConnection, head: &Task, auditor: Option<&Origin>) -> StoreResult<Option<ScheduleAnswer>> {
+    set_status(conn, head, ScheduleStatus::Ended)?;
+    if head.is_settled() || !take_waiting_run(conn, head, RunEvent::Cancel, auditor)? {
+        return Ok(None);
+    }
+    let cancelled = match head.status {
+        Stored::Known(from) => task_after(from, TaskEvent::Cancel, from),
+        Stored::Unknown(_) => None,
+    };
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(head.id.0)).filter(dsl::current_run_id.is_null()))
+        .set((cancelled.map(|status| dsl::last_status.eq(status.as_str())), dsl::updated_on.eq(db_now())))
+        .execute(conn)?;
+    Ok(None)
+}
+
+fn set_status(conn: &mut AnyConnection, head: &Task, status: ScheduleStatus) -> StoreResult<()> {
+    let schedule_id = head.schedule.as_ref().map(|schedule| schedule.id.0);
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(head.id.0)))
+        .set((dsl::schedule_status.eq(status.as_str()), dsl::schedule_id.eq(schedule_id), dsl::updated_on.eq(db_now())))
+        .execute(conn)?;
+    Ok(())
+}
+
+/// Ends the run of a task that nobody has claimed. `false` if somebody has: the task is processed. It is no attempt of the
+/// task, of which no more changes than that it has no open run.
+fn take_waiting_run(
+    conn: &mut AnyConnection,
+    head: &Task,
+    event: RunEvent,
+    auditor: Option<&Origin>,
+) -> StoreResult<bool> {
+    use task_queue_runs::dsl as run;
+    let end = RunEnd::of(event, "", "", "its schedule was changed");
+    // Looked for first: a write by OpenTaskId may wait for a run that is just being ended, whose end waits for the head.
+    let waiting = run::task_queue_runs
+        .filter(run::open_task_id.eq(head.id.0))
+        .filter(run::status.eq(RunStatus::Scheduled.as_str()));
+    let run_id: Option<i64> = waiting.select(run::id).first(conn).optional()?;
+    if let Some(run_id) = run_id.map(RunId) {
+        let has_ended = end_waiting_row(conn, run_id, &end)?;
+        if let Some(origin) = auditor.filter(|_| has_ended) {
+            keep_end(
+                conn,
+                origin,
+                (head.id, run_id),
+                RunStatus::Scheduled,
+                &end,
+                AttemptOutcome::of(end.event, false),
+            )?;
+        }
+    }
+    let is_open: bool =
+        diesel::select(diesel::dsl::exists(run::task_queue_runs.filter(run::open_task_id.eq(head.id.0))))
+            .get_result(conn)?;
+    if !is_open {
+        diesel::update(dsl::task_queue.filter(dsl::id.eq(head.id.0)))
+            .set(dsl::current_run_id.eq(None::<i64>))
+            .execute(conn)?;
+    }
+    Ok(!is_open)
+}

@@ -1,0 +1,200 @@
+//! A run that waits passes to processing, under the lock of the claim: the one place for all who claim.
+
+use std::collections::HashMap;
+
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+
+use super::super::StoreResult;
+use super::super::audit::{Origin, keep_run_transition};
+use super::super::backend::AnyConnection;
+use super::super::backend::batch::{self, Holder, Start};
+use super::super::content::{Content, ContentRow};
+use super::super::key_slots::fit_key;
+use super::super::runs::RunRef;
+use super::super::schema::{task_queue, task_queue_runs};
+use super::super::sql::{Moment, db_now};
+use super::end::end_waiting_run;
+use super::run_end::RunEnd;
+use super::set_aside::UnreadableRuns;
+use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::records::ClaimedRun;
+use taskqueue_domain::status::RunStatus;
+use taskqueue_domain::transition::{RunEvent, run_after};
+
+/// Runs that a claim meets and that must end instead of being executed, under one lock: for some milliseconds nobody else
+/// can claim.
+pub(super) const ENDS_PER_TRANSACTION: usize = 100;
+
+/// What came of the runs that were to start.
+#[derive(Default)]
+pub(super) struct Started {
+    /// In the order of the starts.
+    pub(super) runs: Vec<ClaimedRun>,
+    /// Those that have started and that no handler can get.
+    pub(super) aside: UnreadableRuns,
+    /// How many have ended instead.
+    pub(super) ended: usize,
+}
+
+/// Starts these runs. One that belongs to no task, or whose task was cancelled in the tables, ends instead; after many ends the
+/// rest is left waiting.
+pub(super) fn start_waiting(
+    conn: &mut AnyConnection,
+    holder: &Holder<'_>,
+    starts: &[Start<'_>],
+    auditor: Option<&Origin>,
+) -> StoreResult<Started> {
+    let rows = batch::start_runs(conn, holder, starts)?;
+    fault_point!("claim.runs_written");
+    let mut rows: HashMap<i64, _> = rows.into_iter().map(|row| (row.run_id, row)).collect();
+    let mut started = Started::default();
+    for start in starts {
+        let Some(row) = rows.remove(&start.run_id) else {
+            end_instead(conn, start.run_id, auditor)?;
+            started.ended += 1;
+            if started.ended >= ENDS_PER_TRANSACTION {
+                break;
+            }
+            continue;
+        };
+        match row.content.read() {
+            Ok(content) => {
+                let ids = (RunId(row.run_id), TaskId(row.task_id));
+                started.runs.push(claimed_run(ids, row.token, row.attempt, row.started_on, content));
+            }
+            Err(problem) => started.aside.add(RunRef { id: RunId(row.run_id), token: row.token }, problem),
+        }
+    }
+    if let Some(origin) = auditor {
+        for run in &started.runs {
+            let details = serde_json::json!({
+                "attempt": run.attempt, "runner": holder.runner_name, "claimant": holder.claimant
+            });
+            keep_run_transition(conn, origin, "run-started", (run.task_id, run.run_id), details)?;
+        }
+    }
+    Ok(started)
+}
+
+/// A run that is ours, with what its handler needs.
+pub(super) fn claimed_run(
+    (run_id, task_id): (RunId, TaskId),
+    token: String,
+    attempt: i32,
+    started_on: Moment,
+    content: Content,
+) -> ClaimedRun {
+    ClaimedRun {
+        run_id,
+        task_id,
+        class: content.class,
+        data: content.data,
+        token,
+        attempt,
+        max_retries: content.max_retries,
+        task_timeout_secs: content.timeout_secs,
+        planned_on: content.planned_on.into(),
+        started_on: started_on.into(),
+    }
+}
+
+/// A run that was claimed and has not ended.
+#[derive(Queryable)]
+pub(super) struct HeldRun {
+    pub(super) run_id: i64,
+    pub(super) task_id: i64,
+    pub(super) token: Option<String>,
+}
+
+/// The runs with these tokens, in the order of their ids.
+pub(super) fn held_with(conn: &mut AnyConnection, tokens: &[String]) -> QueryResult<Vec<HeldRun>> {
+    use task_queue_runs::dsl;
+    let mut held: Vec<HeldRun> = dsl::task_queue_runs
+        .filter(dsl::running_class.is_not_null())
+        .filter(dsl::token.eq_any(tokens))
+        .select((dsl::id, dsl::task_queue_id, dsl::token))
+        .load(conn)?;
+    held.sort_unstable_by_key(|run| run.run_id);
+    Ok(held)
+}
+
+/// The runs that these very tokens have claimed: the closure of a claim runs again after a COMMIT whose answer was lost.
+pub(super) fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<Started> {
+    let mut started = Started::default();
+    for held in held_with(conn, tokens)? {
+        load_held(conn, held.run_id, held.token.unwrap_or_default(), &mut started)?;
+    }
+    Ok(started)
+}
+
+/// Adds what the handler of a run that was claimed before needs.
+pub(super) fn load_held(
+    conn: &mut AnyConnection,
+    run_id: i64,
+    token: String,
+    started: &mut Started,
+) -> StoreResult<()> {
+    let ((task_id, attempt, started_on), content): ((i64, i32, Option<Moment>), ContentRow) = task_queue_runs::table
+        .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
+        .filter(task_queue_runs::id.eq(run_id))
+        .select((
+            (task_queue::id, task_queue_runs::attempt, task_queue_runs::started_on),
+            (
+                task_queue_runs::task_class,
+                task_queue::task_data,
+                task_queue::max_retries,
+                task_queue::timeout_secs,
+                task_queue::planned_on,
+                task_queue::scheduled_on,
+            ),
+        ))
+        .first(conn)?;
+    match content.read() {
+        Ok(content) => {
+            let started_on = started_on.unwrap_or(content.planned_on);
+            started.runs.push(claimed_run((RunId(run_id), TaskId(task_id)), token, attempt, started_on, content));
+        }
+        Err(problem) => started.aside.add(RunRef { id: RunId(run_id), token }, problem),
+    }
+    Ok(())
+}
+
+/// Ends a run that waits and can never start: it would be at the head of its class for ever.
+fn end_instead(conn: &mut AnyConnection, run_id: i64, auditor: Option<&Origin>) -> StoreResult<()> {
+    let row: Option<(Option<String>, Option<i64>)> = task_queue_runs::table
+        .left_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
+        .filter(task_queue_runs::id.eq(run_id))
+        .select((task_queue_runs::limit_key, task_queue::id.nullable()))
+        .first(conn)
+        .optional()?;
+    let Some((limit_key, task_id)) = row else { return Ok(()) };
+    if task_id.is_some() {
+        let end =
+            RunEnd::of(RunEvent::Cancel, "cancelled", "the task was cancelled", "cancelled before it was claimed");
+        end_waiting_run(conn, RunId(run_id), &end, auditor)?;
+    } else {
+        end_orphan(conn, run_id)?;
+    }
+    if let Some(key) = limit_key {
+        fit_key(conn, &key)?;
+    }
+    Ok(())
+}
+
+fn end_orphan(conn: &mut AnyConnection, run_id: i64) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    let Some(status) = run_after(RunStatus::Scheduled, RunEvent::Fail) else { return Ok(()) };
+    diesel::update(dsl::task_queue_runs)
+        .filter(dsl::id.eq(run_id))
+        .filter(dsl::status.eq(RunStatus::Scheduled.as_str()))
+        .set((
+            dsl::status.eq(status.as_str()),
+            dsl::finished_on.eq(db_now().nullable()),
+            dsl::error_code.eq("no-task"),
+            dsl::error_message.eq("the task of this run does not exist"),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    Ok(())
+}
