@@ -57,32 +57,32 @@ pub use crate::library::{
     TaskQueue, WorkReport, Worker, WorkerEvent, queue_in, typed,
 };
 #[doc(inline)]
-pub use taskqueue_domain::attempt_outcome::AttemptOutcome;
-#[doc(inline)]
-pub use taskqueue_domain::ids::{RunId, RunnerId, TaskId};
-#[doc(inline)]
-pub use taskqueue_domain::message::Message;
-#[doc(inline)]
 pub use taskqueue_domain::pause::{Pause, PauseMode, PauseScope};
 #[doc(inline)]
-pub use taskqueue_domain::records::{Run, Runner, Task, TaskSchedule};
+pub use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
 #[doc(inline)]
-pub use taskqueue_domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
+pub use taskqueue_domain::run::message::Message;
 #[doc(inline)]
-pub use taskqueue_domain::unique::{Arrival, OnConflict, QueuedTask};
+pub use taskqueue_domain::run::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
+#[doc(inline)]
+pub use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
+#[doc(inline)]
+pub use taskqueue_domain::task::records::{Run, Runner, Task, TaskSchedule};
+#[doc(inline)]
+pub use taskqueue_domain::task::unique::{Arrival, OnConflict, QueuedTask};
 #[doc(inline)]
 pub use taskqueue_engine::StopHandle;
 #[doc(inline)]
-pub use taskqueue_engine::claimants::{Renewed, Resolved};
+pub use taskqueue_engine::change::messages::SentMessage;
 #[doc(inline)]
-pub use taskqueue_engine::events::{Event, EventFilter};
+pub use taskqueue_engine::change::take_back::TakenBack;
+#[doc(inline)]
+pub use taskqueue_engine::claiming::claimants::{Renewed, Resolved};
 #[doc(inline)]
 pub use taskqueue_engine::handler::{
     ActiveRun, CancelToken, HandlerError, Inbox, OverrunAction, StopReason, TaskHandler,
 };
 #[doc(inline)]
-pub use taskqueue_engine::messages::SentMessage;
+pub use taskqueue_engine::inspect::events::{Event, EventFilter};
 #[doc(inline)]
-pub use taskqueue_engine::queue_in::CallersConnection;
-#[doc(inline)]
-pub use taskqueue_engine::take_back::TakenBack;
+pub use taskqueue_engine::queueing::queue_in::CallersConnection;

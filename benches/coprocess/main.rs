@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use taskqueue_domain::confinement::Confinement;
-use taskqueue_domain::exit_rules::ExitRules;
+use taskqueue_domain::run::confinement::Confinement;
+use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_engine::handler::command::{CommandHandler, CommandObserver, CommandSource};
 use taskqueue_engine::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
 use taskqueue_engine::handler::{Reporter, RunContext};
-use taskqueue_process::child::Control;
-use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_process::children::child::Control;
+use taskqueue_process::identities::identity::ProcessIdentity;
 
 /// Runs that wait or are at work at once, and how many of them the handler takes.
 const SHAPES: [(usize, usize); 5] = [(1, 1), (8, 8), (16, 16), (32, 32), (64, 64)];

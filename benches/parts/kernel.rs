@@ -3,10 +3,10 @@
 use std::hint::black_box;
 
 use criterion::Criterion;
+use taskqueue_host::files::spool::Spool;
 use taskqueue_host::random::{ordered_token, token};
-use taskqueue_host::spool::Spool;
-use taskqueue_process::identity::ProcessIdentity;
-use taskqueue_process::marks::Marks;
+use taskqueue_process::identities::identity::ProcessIdentity;
+use taskqueue_process::identities::marks::Marks;
 
 /// About what the outcome of a run takes.
 const RECORD_BYTES: usize = 400;

@@ -4,16 +4,16 @@ use std::hint::black_box;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use criterion::Criterion;
-use taskqueue_domain::backoff::Backoff;
-use taskqueue_domain::decision::decide;
-use taskqueue_domain::due::{DueFacts, is_due};
-use taskqueue_domain::ending::Ending;
-use taskqueue_domain::exit_rules::ExitRules;
-use taskqueue_domain::new_task::validate_data;
-use taskqueue_domain::recurrence::Recurrence;
-use taskqueue_domain::selection::Selection;
-use taskqueue_domain::status::{Stored, TaskStatus};
-use taskqueue_domain::when::parse_start;
+use taskqueue_domain::run::backoff::Backoff;
+use taskqueue_domain::run::decision::decide;
+use taskqueue_domain::run::ending::Ending;
+use taskqueue_domain::run::exit_rules::ExitRules;
+use taskqueue_domain::run::status::{Stored, TaskStatus};
+use taskqueue_domain::task::new_task::validate_data;
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_domain::time::due::{DueFacts, is_due};
+use taskqueue_domain::time::recurrence::Recurrence;
+use taskqueue_domain::time::when::parse_start;
 
 pub(crate) fn measure(criterion: &mut Criterion) {
     let now: DateTime<Utc> = "2026-03-28T12:00:00Z".parse().unwrap();

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput};
 use taskqueue::{NewTask, TaskQueue};
-use taskqueue_domain::class_set::ClassSet;
-use taskqueue_domain::ids::RunnerId;
+use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::served::ServedClasses;
-use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::ids::RunnerId;
 use taskqueue_engine::DatabaseUrl;
 use taskqueue_store::{Claim, NewRunner, Registration, RunEnd, RunRef, Store};
 

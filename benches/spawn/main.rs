@@ -11,13 +11,15 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use taskqueue_domain::confinement::{Confinement, Limits};
-use taskqueue_domain::ending::Ending;
+use taskqueue_domain::run::confinement::{Confinement, Limits};
+use taskqueue_domain::run::ending::Ending;
 use taskqueue_engine::handler::command::{CommandHandler, CommandObserver, CommandSource};
 use taskqueue_engine::handler::{Reporter, RunContext};
-use taskqueue_process::child::{ChildSpec, Control, Keep, Observer, Stream, Supervision, prepare_process, supervise};
-use taskqueue_process::identity::ProcessIdentity;
-use taskqueue_process::rights::Rights;
+use taskqueue_process::children::child::{
+    ChildSpec, Control, Keep, Observer, Stream, Supervision, prepare_process, supervise,
+};
+use taskqueue_process::identities::identity::ProcessIdentity;
+use taskqueue_process::spawning::rights::Rights;
 
 const PROGRAM: &str = "/bin/true";
 const DATA: &str = "{\"to\":\"somebody\",\"subject\":\"something\"}";

@@ -6,14 +6,14 @@ use super::error::Error;
 use super::retry::Retry;
 use super::selection::Selection;
 use super::task_queue::TaskQueue;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::status::TaskStatus;
-use taskqueue_engine::cancel::{cancel_tasks, cancellable, with_dependants};
-use taskqueue_engine::edit::{edit_tasks, editable};
-use taskqueue_engine::prune::prune_selected;
-use taskqueue_engine::requeue::{requeue_by_force, requeue_tasks, requeueable};
-use taskqueue_engine::retry::{RETRYABLE, check_data, retry_at_rate};
-use taskqueue_engine::selected::OnAnswer;
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_engine::change::cancel::{cancel_tasks, cancellable, with_dependants};
+use taskqueue_engine::change::edit::{edit_tasks, editable};
+use taskqueue_engine::change::requeue::{requeue_by_force, requeue_tasks, requeueable};
+use taskqueue_engine::change::retry::{RETRYABLE, check_data, retry_at_rate};
+use taskqueue_engine::change::selected::OnAnswer;
+use taskqueue_engine::upkeep::prune::prune_selected;
 use taskqueue_engine::{Context, EngineResult};
 
 impl TaskQueue {

@@ -1,9 +1,9 @@
 //! [`Changes`]: what became of each task that a call was meant for.
 
 use super::error::Error;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_engine::cancel::REQUESTED;
-use taskqueue_engine::selected::TaskAnswer;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_engine::change::cancel::REQUESTED;
+use taskqueue_engine::change::selected::TaskAnswer;
 
 /// What became of each task of a selection. A selection of nothing is no error: all lists are empty.
 ///

@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::claimed_run::{ClaimedRun, HeldRun};
 use super::error::Error;
 use super::task_queue::TaskQueue;
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::task_choice::TaskChoice;
-use taskqueue_domain::task_class::check_class_pattern;
-use taskqueue_domain::unique::check_key;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::task_choice::TaskChoice;
+use taskqueue_domain::task::task_class::check_class_pattern;
+use taskqueue_domain::task::unique::check_key;
 use taskqueue_engine::EngineResult;
-use taskqueue_engine::claim::{ClaimRequest, Claimed, MAX_COUNT, claim, find_process};
-use taskqueue_engine::take_back::{TakenBack, take_back};
+use taskqueue_engine::change::take_back::{TakenBack, take_back};
+use taskqueue_engine::claiming::claim::{ClaimRequest, Claimed, MAX_COUNT, claim, find_process};
 
 /// Which runs a claimant asks for, with [`TaskQueue::claim`]. Without anything but its name: one run of any class, without
 /// waiting.

@@ -10,14 +10,14 @@ use serde::de::DeserializeOwned;
 
 use super::error::Error;
 use super::task_queue::TaskQueue;
-use taskqueue_domain::backoff::possible_delay_secs;
-use taskqueue_domain::ending::ReportedError;
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::json::check_storable;
-use taskqueue_domain::message::Message;
-use taskqueue_domain::meta::Meta;
-use taskqueue_engine::claim::Offer;
-use taskqueue_engine::claimants::{
+use taskqueue_domain::run::backoff::possible_delay_secs;
+use taskqueue_domain::run::ending::ReportedError;
+use taskqueue_domain::run::message::Message;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::text::json::check_storable;
+use taskqueue_engine::claiming::claim::Offer;
+use taskqueue_engine::claiming::claimants::{
     Held, ProgressReport, Renewed, Resolution, Resolved, check, emit, renew, resolve_with,
 };
 use taskqueue_engine::handler::HandlerError;

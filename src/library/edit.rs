@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::error::Error;
 use super::new_task::{keep_secs, later, whole_secs};
-use taskqueue_domain::task_change::ChangeRequest;
-use taskqueue_engine::{Context, EngineError, EngineResult, edit};
+use taskqueue_domain::task::task_change::ChangeRequest;
+use taskqueue_engine::change::edit;
+use taskqueue_engine::{Context, EngineError, EngineResult};
 
 /// A change of tasks, for [`TaskQueue::edit`](crate::TaskQueue::edit). What is not set stays as it is.
 ///

@@ -1,6 +1,6 @@
 //! What a program that queues and waits has to tell apart.
 
-use taskqueue_domain::records::{Run, Task};
+use taskqueue_domain::task::records::{Run, Task};
 use taskqueue_engine::{DatabaseError, EngineError, StoreError};
 
 /// Something was not done; nothing of it was.

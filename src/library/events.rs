@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::error::Error;
 use super::new_task::whole_secs;
 use super::task_queue::TaskQueue;
-use taskqueue_domain::ids::RunId;
-use taskqueue_domain::records::Run;
-use taskqueue_engine::events::{self, Event, EventFilter};
-use taskqueue_engine::{EngineError, status};
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_domain::task::records::Run;
+use taskqueue_engine::EngineError;
+use taskqueue_engine::inspect::events::{self, Event, EventFilter};
+use taskqueue_engine::inspect::status;
 
 impl TaskQueue {
     /// Returns the newest `limit` events of this filter, oldest first, as `taskqueue events` does.

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::error::Error;
 use super::task_queue::{TaskQueue, open};
-use taskqueue_domain::ids::{RunId, TaskId};
+use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_engine::Context;
-use taskqueue_engine::events::{Event, EventFilter, Follower, POLL_INTERVAL};
+use taskqueue_engine::inspect::events::{Event, EventFilter, Follower, POLL_INTERVAL};
 
 /// Which events a [`Listener`] gets.
 #[derive(Clone, Debug)]

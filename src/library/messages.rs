@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::error::Error;
 use super::task_queue::TaskQueue;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::message::Message;
-use taskqueue_domain::selection::ClassFilter;
-use taskqueue_engine::messages::{SentMessage, send_to_class, send_to_task};
+use taskqueue_domain::run::message::Message;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::selection::ClassFilter;
+use taskqueue_engine::change::messages::{SentMessage, send_to_class, send_to_task};
 
 impl TaskQueue {
     /// Sends a message to the attempt at this task that is in progress. Its handler takes it from

@@ -6,9 +6,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
 use super::error::Error;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::new_task::TaskRequest;
-use taskqueue_domain::unique::OnConflict;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::new_task::TaskRequest;
+use taskqueue_domain::task::unique::OnConflict;
 
 /// A task to queue: its class, and what is not to be as it is by default.
 ///

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::error::Error;
 use super::task_queue::TaskQueue;
 use taskqueue_domain::pause::{Pause, PauseMode, PauseScope};
-use taskqueue_domain::records::Runner;
-use taskqueue_engine::pauses::{self, PauseRequest};
+use taskqueue_domain::task::records::Runner;
+use taskqueue_engine::change::pauses::{self, PauseRequest};
 
 impl TaskQueue {
     /// Claims nothing new of a class, by the runners of a name, or at all, as `taskqueue pause` does: for a time, or until

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::error::Error;
-use taskqueue_domain::limits::Rate;
+use taskqueue_domain::run::limits::Rate;
 
 /// How tasks are retried, for [`TaskQueue::retry_with`](crate::TaskQueue::retry_with).
 ///

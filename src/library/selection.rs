@@ -3,11 +3,11 @@
 use std::str::FromStr;
 
 use super::error::Error;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::selection::Selection as Words;
-use taskqueue_domain::status::TaskStatus;
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::selection::Selection as Words;
 use taskqueue_engine::Context;
-use taskqueue_engine::selected::select_tasks;
+use taskqueue_engine::change::selected::select_tasks;
 
 /// Which tasks a call is meant for: ids, or what the command line takes as a selection (`docs/selections.md`).
 ///

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use super::error::Error;
 use super::new_task::NewTask;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::records::{Run, Task};
-use taskqueue_domain::status::TaskStatus;
-use taskqueue_domain::unique::QueuedTask;
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::{Run, Task};
+use taskqueue_domain::task::unique::QueuedTask;
 use taskqueue_engine::config::{Environment, default_spool_path};
-use taskqueue_engine::queue::{ClassCheck, queue_all, queue_one};
-use taskqueue_engine::wait::{self, Waited};
+use taskqueue_engine::inspect::wait::{self, Waited};
+use taskqueue_engine::queueing::migrate;
+use taskqueue_engine::queueing::queue::{ClassCheck, queue_all, queue_one};
 use taskqueue_engine::{
-    ConnectWait, Context, DatabaseUrl, EngineError, EngineResult, Handlers, StopHandle, StopSignals, migrate,
+    ConnectWait, Context, DatabaseUrl, EngineError, EngineResult, Handlers, StopHandle, StopSignals,
 };
 
 /// A queue: the tables of one database.

@@ -2,9 +2,9 @@
 
 use super::error::Error;
 use super::new_task::NewTask;
-use taskqueue_domain::unique::QueuedTask;
+use taskqueue_domain::task::unique::QueuedTask;
 use taskqueue_engine::own_user_name;
-use taskqueue_engine::queue_in::{self, CallersConnection};
+use taskqueue_engine::queueing::queue_in::{self, CallersConnection};
 
 /// Queues a task over a Diesel connection of the program's own (`PgConnection`, `MysqlConnection` or `SqliteConnection`) to
 /// the database that has the tables. Inside a transaction it is there if and only if that transaction is committed, together

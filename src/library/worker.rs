@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::error::Error;
 use super::task_queue::TaskQueue;
 use super::worker_event::{EventForwarder, OnEvent, WorkerEvent};
-use taskqueue_domain::task_class::TaskClass;
+use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_engine::config::{Classes, Environment, default_spool_path};
 use taskqueue_engine::handler::registry::HandlerRegistry;
 use taskqueue_engine::handler::{OverrunAction, TaskHandler};
-use taskqueue_engine::process_run::ProcessReport;
+use taskqueue_engine::running::process_run::ProcessReport;
 use taskqueue_engine::work::{WorkOptions, work};
 use taskqueue_engine::{Context, DatabaseUrl, Handlers, StopHandle, StopSignals};
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use taskqueue_domain::attempt_outcome::AttemptOutcome;
-use taskqueue_domain::ids::{RunId, RunnerId, TaskId};
-use taskqueue_domain::records::ClaimedRun;
-use taskqueue_domain::status::RunStatus;
-use taskqueue_domain::transition::{RunEvent, run_after};
-use taskqueue_engine::process_run::ProcessReport;
-use taskqueue_engine::run_listener::{RunListener, RunOutcome};
+use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::run::transition::{RunEvent, run_after};
+use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_engine::running::process_run::ProcessReport;
+use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 use taskqueue_engine::work::WorkListener;
 use taskqueue_engine::{EngineError, Stream};
 

@@ -1,7 +1,7 @@
 //! Workers in plain SQL beside which nothing else runs: no `create-runs`, no runner, no claim of the program.
 
 use serde_json::Value;
-use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_store::Ended;
 
 use crate::conformance::fixture::{claim_by_nobody, ending, reference};

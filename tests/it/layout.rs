@@ -86,8 +86,8 @@ fn only_the_command_line_prints() {
     // The one takes the terminal over and gives it back, the other draws and knows no terminal.
     only_in(&["ratatui"], &["cli/output/screen.rs", "cli/top/draw.rs"]);
     only_in(&["crossterm"], &["cli/output/screen.rs"]);
-    only_in(&["prometheus_client"], &["engine/metrics_text.rs"]);
-    only_in(&["httparse"], &["host/http.rs"]);
+    only_in(&["prometheus_client"], &["engine/inspect/metrics_text.rs"]);
+    only_in(&["httparse"], &["host/net/http.rs"]);
 }
 
 #[test]
@@ -95,12 +95,12 @@ fn only_host_and_process_talk_to_the_kernel_by_hand() {
     only_in(
         &["unsafe "],
         &[
-            "process/vfork.rs",
-            "process/pre_exec.rs",
-            "host/sockets.rs",
-            "host/closed_output.rs",
-            "host/heap.rs",
-            "process/ignored_signals.rs",
+            "process/spawning/vfork.rs",
+            "process/spawning/pre_exec.rs",
+            "host/net/sockets.rs",
+            "host/machine/closed_output.rs",
+            "host/machine/heap.rs",
+            "process/spawning/ignored_signals.rs",
             "store/backend/kept_log.rs",
             "store/backend/sqlstate.rs",
         ],

@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::Path;
 
 use super::output::human::shell_word;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::limits::Obstacle;
-use taskqueue_domain::records::Run;
-use taskqueue_domain::status::{RunStatus, Stored};
+use taskqueue_domain::run::limits::Obstacle;
+use taskqueue_domain::run::status::{RunStatus, Stored};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Run;
 use taskqueue_engine::config::{BadVariable, ConfigError};
 use taskqueue_engine::{ConnectFailure, EngineError, NotRecorded, StoreError};
 

@@ -10,7 +10,7 @@ use super::GlobalArgs;
 use super::error::CliError;
 use super::session::names_store;
 use taskqueue_engine::config::{Environment, HandlerEnvironment};
-use taskqueue_engine::own_queue::{CommandAnswer, request_command};
+use taskqueue_engine::queueing::own_queue::{CommandAnswer, request_command};
 
 /// The commands that a runner executes for a handler, with the arguments that they may have: all others are refused. None of them
 /// opens a file, a network connection or another store.

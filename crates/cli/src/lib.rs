@@ -38,12 +38,12 @@ use self::error::{CliError, DONE};
 use self::output::Out;
 use self::session::Session;
 use self::verbs::Command;
-use taskqueue_domain::nearest::nearest_names;
+use taskqueue_domain::text::nearest::nearest_names;
 use taskqueue_engine::config::HandlerEnvironment;
 use taskqueue_engine::handler::OverrunAction;
 use taskqueue_engine::handler::registry::HandlerRegistry;
 use taskqueue_engine::output_was_closed;
-use taskqueue_engine::own_queue::end_with_parent;
+use taskqueue_engine::queueing::own_queue::end_with_parent;
 
 /// Of this program in help and messages.
 const NAME: &str = "taskqueue";

@@ -17,7 +17,7 @@ use taskqueue_engine::config::{
     load_file_or_pipe,
 };
 use taskqueue_engine::handler::registry::HandlerRegistry;
-use taskqueue_engine::own_queue::CommandRequests;
+use taskqueue_engine::queueing::own_queue::CommandRequests;
 use taskqueue_engine::work::Reconfiguration;
 use taskqueue_engine::{
     ConnectWait, Context, DatabaseUrl, Engine, EngineResult, Handlers, StopSignals, announce_locked_stores,

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Serialize, Serializer};
 use wildmatch::WildMatch;
 
-use super::status::{Stored, stored_status};
+use crate::run::status::{Stored, stored_status};
 
 /// The longest name of a runner, in characters.
 pub const MAX_RUNNER_NAME_CHARS: usize = 190;

@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::lease::LeaseTimes;
-use super::records::Task;
-use super::retention::{Keep, Retention};
+use crate::run::lease::LeaseTimes;
+use crate::task::records::Task;
+use crate::time::retention::{Keep, Retention};
 
 /// A setting of the whole queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -273,7 +273,7 @@ pub struct Settings {
     pub max_retries_cap: i32,
     /// [`Setting::RetryDelay`] and [`Setting::RetryDelayMax`]
     #[serde(skip)]
-    pub backoff: super::backoff::Backoff,
+    pub backoff: crate::run::backoff::Backoff,
     /// [`Setting::CrashLimit`]
     pub crash_limit: i32,
     /// [`Setting::ClaimTimeoutLimit`]
@@ -332,7 +332,10 @@ impl Settings {
             backoff: {
                 // A first wait that is longer than the longest is as long as that one.
                 let max_secs = get(Setting::RetryDelayMax)?;
-                super::backoff::Backoff::Exponential { base_secs: get(Setting::RetryDelay)?.min(max_secs), max_secs }
+                crate::run::backoff::Backoff::Exponential {
+                    base_secs: get(Setting::RetryDelay)?.min(max_secs),
+                    max_secs,
+                }
             },
             crash_limit: narrow(get(Setting::CrashLimit)?),
             claim_timeout_limit: narrow(get(Setting::ClaimTimeoutLimit)?),

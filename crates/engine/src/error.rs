@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::domain::ids::TaskId;
-use crate::domain::limits::Obstacle;
-use crate::domain::records::Run;
-use crate::store::StoreError;
+use taskqueue_domain::run::limits::Obstacle;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Run;
+use taskqueue_store::StoreError;
 
 /// Result of a use case.
 pub type EngineResult<T> = Result<T, EngineError>;

@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{ClassConfig, Classes, CoprocessConfig, Protocol};
-use crate::domain::backoff::Backoff;
-use crate::domain::class_set::ClassSet;
-use crate::domain::confinement::Confinement;
-use crate::domain::exit_rules::ExitRules;
-use crate::domain::nearest::nearest_names;
-use crate::domain::retention::{KeepOfClass, Keeping};
-use crate::domain::served::ServedClasses;
-use crate::domain::settings::Settings;
-use crate::domain::task_class::{EXEC_CLASS, TaskClass};
 use crate::handler::TaskHandler;
 use crate::handler::command::{CommandHandler, CommandSource};
 use crate::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
 use crate::handler::overrun::Overrun;
 use crate::handler::registry::HandlerRegistry;
+use taskqueue_domain::run::backoff::Backoff;
+use taskqueue_domain::run::confinement::Confinement;
+use taskqueue_domain::run::exit_rules::ExitRules;
+use taskqueue_domain::served::ServedClasses;
+use taskqueue_domain::settings::Settings;
+use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
+use taskqueue_domain::text::nearest::nearest_names;
+use taskqueue_domain::time::retention::{KeepOfClass, Keeping};
 
 /// All classes that this process can execute.
 #[derive(Default)]

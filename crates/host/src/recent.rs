@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::clock::Moment;
+use crate::clock::Moment;
 
 /// How old an answer may be.
 const VALID: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::clock::Moment;
+use crate::clock::Moment;
 
 /// Polls until the condition holds; fails the test after 20 seconds.
 pub fn eventually(mut condition: impl FnMut() -> bool) {

@@ -4,8 +4,8 @@ use diesel::result::DatabaseErrorKind;
 pub use diesel::result::Error as DatabaseError;
 use diesel::result::Error as DieselError;
 
-use taskqueue_domain::new_task::QueueRefusal;
 use taskqueue_domain::settings::BadSetting;
+use taskqueue_domain::task::new_task::QueueRefusal;
 
 /// Result of the store.
 pub type StoreResult<T> = Result<T, StoreError>;

@@ -4,114 +4,72 @@
 #[macro_use]
 extern crate taskqueue_host;
 
-mod audit;
 mod backend;
-mod callers;
-mod candidates;
-mod cells;
-mod change_listener;
-mod claimants;
-mod classes;
-mod cleanup;
-mod connecting;
-mod content;
-mod dependencies;
+pub mod base;
+pub mod connection;
 mod error;
-mod event_log;
-mod events;
-mod failed_attempts;
-mod failures;
-mod health;
-mod key_slots;
-mod leases;
-mod limits;
-mod lock_file;
-mod lock_notice;
-mod metrics;
-mod migrate;
-mod new_task;
-mod notices;
-mod open_file;
-mod outputs;
-mod pauses;
-mod prepared;
-mod prunable;
-mod prune;
-mod queue_one;
-mod queueing;
-mod queues;
-mod receipts;
-mod rows;
-mod runners;
+pub mod insert;
+pub mod reading;
+pub mod rules;
 mod runs;
-mod schedules;
-mod schema;
-mod selections;
-mod settings;
-mod sql;
-mod starts;
-mod status;
 mod task_messages;
 mod tasks;
-mod transfer;
 mod transitions;
-mod unique;
-mod unmarked;
-mod waiting;
+pub mod upkeep;
 
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 
-use self::audit::AuditSwitch;
-pub use self::audit::Origin;
 use self::backend::AnyConnection;
 pub use self::backend::kept_log::keep_sqlite_logs;
 pub use self::backend::pooler::Pooler;
 use self::backend::pooler::{LocalSettings, keep_statements, with_local_settings};
 pub use self::backend::{DatabaseUrl, Engine};
-pub use self::callers::{CallersConnection, callers_now, callers_settings, insert_in};
-pub use self::candidates::{ScheduleName, WhichRuns};
-pub use self::change_listener::ChangeListener;
-pub use self::classes::ClassHold;
-pub use self::cleanup::CleanupNeeds;
-pub use self::connecting::ConnectWait;
+pub use self::connection::change_listener::ChangeListener;
+pub use self::connection::connecting::ConnectWait;
+pub use self::connection::health::Symptom;
+pub use self::connection::lock_notice::announce_locked_stores;
+use self::connection::lock_notice::{LockNotice, holder_words};
+pub use self::connection::migrate::{Migration, MigrationBegun, MigrationReport, all_pending};
+use self::connection::open_file::OpenFile;
 use self::error::Repeat;
 pub use self::error::{ConnectFailure, DatabaseError, StoreError, StoreResult};
-pub use self::event_log::{Event, EventFilter, is_narrow_range};
-pub use self::events::NewEvent;
-pub use self::failures::{FailedTask, GivenUp};
-pub use self::health::Symptom;
-pub use self::key_slots::KeyUse;
-pub use self::leases::{Renewal, RenewalRequest};
-pub use self::lock_notice::announce_locked_stores;
-use self::lock_notice::{LockNotice, holder_words};
-pub use self::metrics::{TaskBacklog, WaitingRuns};
-pub use self::migrate::{Migration, MigrationBegun, MigrationReport, all_pending};
-pub use self::notices::{NewNotice, NoticeChoice, TakenNotices};
-use self::open_file::OpenFile;
-pub use self::pauses::NewPause;
-pub use self::prunable::PruneVerdict;
-pub use self::prune::{PrunePlace, PruneRule, PruneWindow, Pruned};
-pub use self::queueing::{BatchNeeds, EachPart};
-pub use self::queues::ClassCounts;
-pub use self::runners::{NewRunner, Registration};
+pub use self::insert::callers::{CallersConnection, callers_now, callers_settings, insert_in};
+pub use self::insert::queueing::{BatchNeeds, EachPart};
+pub use self::insert::transfer::{ExportedTask, Imported, TransferredTask};
+pub use self::insert::unique::Holder;
+use self::insert::unique::look_again;
+pub use self::reading::candidates::{ScheduleName, WhichRuns};
+pub use self::reading::event_log::{Event, EventFilter, is_narrow_range};
+pub use self::reading::failures::{FailedTask, GivenUp};
+pub use self::reading::metrics::{TaskBacklog, WaitingRuns};
+pub use self::reading::queues::ClassCounts;
+pub use self::reading::status::{Counted, TaskCounts, TaskFilter, TaskPage};
+pub use self::rules::classes::ClassHold;
+pub use self::rules::key_slots::KeyUse;
+pub use self::rules::leases::{Renewal, RenewalRequest};
+pub use self::rules::pauses::NewPause;
+pub use self::rules::runners::{NewRunner, Registration};
 pub use self::runs::{RunRef, RunReport};
-pub use self::status::{Counted, TaskCounts, TaskFilter, TaskPage};
 pub use self::task_messages::{Envelope, MESSAGE_TO_TASK, Recipient};
-pub use self::transfer::{ExportedTask, Imported, TransferredTask};
 use self::transitions::LowWater;
 pub use self::transitions::{
     Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, Lateness, Loss, ManyClaimed,
     NextWork, OutsideClaim, OutsideRun, Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
-pub use self::unique::Holder;
-use self::unique::look_again;
-use taskqueue_domain::retention::KeepOfClass;
+use self::upkeep::audit::AuditSwitch;
+pub use self::upkeep::audit::Origin;
+pub use self::upkeep::cleanup::CleanupNeeds;
+pub use self::upkeep::events::NewEvent;
+pub use self::upkeep::notices::{NewNotice, NoticeChoice, TakenNotices};
+pub use self::upkeep::prunable::PruneVerdict;
+pub use self::upkeep::prune::{PrunePlace, PruneRule, PruneWindow, Pruned};
 use taskqueue_domain::settings::Settings;
-use taskqueue_host::patience::{LAST_ANSWER, Patience};
+use taskqueue_domain::time::retention::KeepOfClass;
+use taskqueue_host::net::patience::{LAST_ANSWER, Patience};
+use taskqueue_host::net::sockets::LibrarySocket;
 use taskqueue_host::random::spread;
-use taskqueue_host::sockets::LibrarySocket;
 
 /// How long a closure is repeated while the database is busy, or while it cannot be reached any more: long enough for a
 /// restart of the server, because what is to be recorded may be the end of a long run.
@@ -176,7 +134,7 @@ impl Store {
     /// Those of [`Store::open`].
     pub fn open_waiting(url: &DatabaseUrl, wait: &ConnectWait) -> StoreResult<Self> {
         let mut store = Self::connect_waiting(url, wait)?;
-        migrate::ensure_current(&mut store)?;
+        connection::migrate::ensure_current(&mut store)?;
         Ok(store)
     }
 
@@ -189,7 +147,7 @@ impl Store {
         let mut store = Self::with_connection(backend::connect_to_look(url, limit)?, url, None);
         store.local_settings.look_millis = Some(limit.as_millis());
         store.give_up_when(|| true);
-        migrate::require_current(&mut store)?;
+        connection::migrate::require_current(&mut store)?;
         Ok(store)
     }
 
@@ -202,7 +160,7 @@ impl Store {
         let Some((conn, warning)) = backend::connect_frozen(url, error)? else { return Ok(None) };
         let mut store = Self::with_connection(conn, url, None);
         store.is_frozen = true;
-        migrate::require_current(&mut store)?;
+        connection::migrate::require_current(&mut store)?;
         Ok(Some((store, warning)))
     }
 
@@ -213,7 +171,7 @@ impl Store {
     pub fn open_empty(url: &DatabaseUrl) -> StoreResult<Self> {
         let mut store = Self::with_connection(backend::connect_to_memory(url)?, url, None);
         store.is_frozen = true;
-        migrate::migrate_memory(&mut store)?;
+        connection::migrate::migrate_memory(&mut store)?;
         Ok(store)
     }
 

@@ -2,19 +2,19 @@
 
 use diesel::prelude::*;
 
-use super::backend;
-use super::events::{NewEvent, insert_event};
-use super::rows::RunRow;
-use super::schema::task_queue_runs::dsl::{
+use crate::backend;
+use crate::base::rows::RunRow;
+use crate::base::schema::task_queue_runs::dsl::{
     claimant, decision, handler_identity, handler_process_id, host, id, percents_completed, progress_message, results,
     runner_id, running_class, started_on, status, task_queue_id, task_queue_runs, token, updated_on,
 };
-use super::sql::db_now;
-use super::{Store, StoreError, StoreResult};
-use taskqueue_domain::ids::{RunId, RunnerId, TaskId};
-use taskqueue_domain::message::Messages;
-use taskqueue_domain::records::Run;
-use taskqueue_domain::status::RunStatus;
+use crate::base::sql::db_now;
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::{Store, StoreError, StoreResult};
+use taskqueue_domain::run::message::Messages;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
+use taskqueue_domain::task::records::Run;
 
 /// A run that somebody holds: every write for it must show the token (rule R3).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,15 +4,15 @@
 use diesel::prelude::*;
 use serde::Serialize;
 
-use super::backend;
-use super::cells::ShownText;
-use super::events::{NewEvent, insert_event};
-use super::schema::{task_queue_events, task_queue_runs};
-use super::{Store, StoreResult};
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::message::Message;
-use taskqueue_domain::selection::ClassFilter;
-use taskqueue_domain::status::RunStatus;
+use crate::backend;
+use crate::base::cells::ShownText;
+use crate::base::schema::{task_queue_events, task_queue_runs};
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::message::Message;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::selection::ClassFilter;
 
 /// The kind of the event that is a message to a task.
 pub const MESSAGE_TO_TASK: &str = "message-to-task";

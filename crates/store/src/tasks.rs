@@ -3,14 +3,14 @@
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
-use super::audit::{keep_created, newest_run};
-use super::backend::{self, DueFrom};
-use super::rows::TaskRow;
-use super::schema::task_queue::dsl::{id, task_queue};
-use super::sql::{Moment, db_now};
-use super::{Store, StoreError, StoreResult};
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::records::Task;
+use crate::backend::{self, DueFrom};
+use crate::base::rows::TaskRow;
+use crate::base::schema::task_queue::dsl::{id, task_queue};
+use crate::base::sql::{Moment, db_now};
+use crate::upkeep::audit::{keep_created, newest_run};
+use crate::{Store, StoreError, StoreResult};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Task;
 
 /// Due tasks that get their runs in one transaction: bounds the time for which others wait.
 const RUNS_PER_TRANSACTION: i64 = 20_000;

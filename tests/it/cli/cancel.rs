@@ -4,9 +4,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use taskqueue::{HandlerError, StopReason};
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::transition::RunEvent;
-use taskqueue_engine::cancel::cancel_tasks;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_engine::change::cancel::cancel_tasks;
 
 use super::{ECHO, detail, error_and_hint, is_alive, printed, shell_class, task, wait_for_file};
 use crate::conformance::fixture::{

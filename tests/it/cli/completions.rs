@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use taskqueue_domain::ids::RunnerId;
+use taskqueue_domain::task::ids::RunnerId;
 use taskqueue_store::Store;
 
 use super::{ECHO, shell_class, write};

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use taskqueue_process::identity::{Liveness, ProcessIdentity};
+use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 
 use super::unreadable::insert_unreadable;
 use super::{detail, is_alive, printed, process, signal, wait_for_file, write};
@@ -201,7 +201,7 @@ each_engine! {
         runner.kill().unwrap();
         runner.wait().unwrap();
         for process in both {
-            let _ = taskqueue_process::signalling::ProcessHandle::open(&process).unwrap().map(|handle| handle.signal(Signal::KILL));
+            let _ = taskqueue_process::signals::signalling::ProcessHandle::open(&process).unwrap().map(|handle| handle.signal(Signal::KILL));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_process::identities::identity::ProcessIdentity;
 
 use super::{ECHO, shell_class, signal, wait_for_file};
 use crate::each_engine;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use taskqueue_engine::StopSignals;
-use taskqueue_engine::events::{EventFilter, Follower, follow};
+use taskqueue_engine::inspect::events::{EventFilter, Follower, follow};
 use taskqueue_engine::{EngineError, EngineResult};
 
 use super::{ECHO, shell_class, signal};

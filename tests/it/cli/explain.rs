@@ -8,7 +8,7 @@ use crate::conformance::fixture::{allow_unknown_statuses, insert_runner};
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
 use crate::{each_engine, each_server};
-use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_process::identities::identity::ProcessIdentity;
 
 /// Classes `echo`, `bad`, and `slow`, whose handler says that it began and works until `go` is there.
 fn configure(db: &TestDb) {

@@ -1,8 +1,8 @@
 //! Why an operator did something: `--reason` is kept with the event, whatever the verb.
 
 use serde_json::Value;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_engine::retry::retry_tasks;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_engine::change::retry::retry_tasks;
 
 use super::{error_and_hint, shell_class};
 use crate::conformance::fixture::willing;

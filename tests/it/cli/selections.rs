@@ -5,7 +5,7 @@ use crate::each_engine;
 use crate::support::EngineUnderTest;
 use crate::support::TestDb;
 use crate::support::db::on;
-use taskqueue_domain::selection::Selection;
+use taskqueue_domain::task::selection::Selection;
 
 /// 1 and 2 failed for good, 3 failed and is tried again, 4 and 5 are due, 6 has a run that waits, 7 is for later.
 fn fill(db: &TestDb) {

@@ -5,7 +5,7 @@ use std::process::Child;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskqueue_host::lock::FileLock;
+use taskqueue_host::files::lock::FileLock;
 
 use super::{ECHO, shell_class, task, wait_for_file, write};
 use crate::each_engine;

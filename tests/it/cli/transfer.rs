@@ -191,7 +191,7 @@ each_engine! {
     fn an_export_ends_when_nobody_reads_on(db) {
         use std::ops::ControlFlow;
         use taskqueue_engine::EngineResult;
-        use taskqueue_engine::transfer::{Exported, export_all, export_selected};
+        use taskqueue_engine::queueing::transfer::{Exported, export_all, export_selected};
         let mut ctx = crate::conformance::fixture::willing(db);
         let ids: Vec<_> = (0..3).map(|_| crate::conformance::fixture::queue(&mut ctx, "work")).collect();
         for wanted in 1..=2 {

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 
 use rustix::process::Signal;
-use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_process::identities::identity::ProcessIdentity;
 
 use super::{ECHO, detail, printed, shell_class, signal, task, wait_for_file, write};
 use crate::conformance::fixture::insert_runner;

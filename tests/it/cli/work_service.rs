@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
-use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_process::identities::identity::ProcessIdentity;
 
 use super::{ECHO, detail, printed, shell_class, signal};
 use crate::conformance::fixture::insert_runner;

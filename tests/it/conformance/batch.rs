@@ -1,12 +1,12 @@
 //! Many runs claimed and ended at once: the same as one by one, on every engine.
 
 use chrono::DateTime;
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::limits::ClassLimit;
-use taskqueue_domain::records::{ClaimedRun, Run, RunOutput, Task};
-use taskqueue_domain::task_class::TaskClass;
-use taskqueue_domain::transition::RunEvent;
-use taskqueue_engine::limits;
+use taskqueue_domain::run::limits::ClassLimit;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::records::{ClaimedRun, Run, RunOutput, Task};
+use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_engine::change::limits;
 use taskqueue_store::{Ended, ManyClaimed, RunEnd, RunRef, Store};
 
 use super::fixture::{claim_by_nobody, create, last_run, queue, queue_with_run, reference, task, willing};

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskqueue_domain::class_set::ClassSet;
-use taskqueue_domain::ids::RunId;
-use taskqueue_domain::limits::ClassLimit;
-use taskqueue_domain::task_choice::TaskChoice;
-use taskqueue_domain::task_class::TaskClass;
-use taskqueue_engine::{Context, limits};
+use taskqueue_domain::run::limits::ClassLimit;
+use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_domain::task::task_choice::TaskChoice;
+use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_engine::Context;
+use taskqueue_engine::change::limits;
 use taskqueue_store::{Claim, NewEvent, OutsideClaim, Store};
 
 use super::fixture::{claim_by_nobody, queue_with_run, willing};

@@ -1,6 +1,6 @@
 //! `create-runs` asks once what there is to clean up. A kind of rows that the question forgets would stay for ever.
 
-use taskqueue_domain::retention::Retention;
+use taskqueue_domain::time::retention::Retention;
 use taskqueue_store::CleanupNeeds;
 
 use super::fixture::{create, willing};

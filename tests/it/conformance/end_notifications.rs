@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use taskqueue::{NewTask, TaskQueue, Worker, typed};
-use taskqueue_engine::cancel::cancel_tasks;
+use taskqueue_engine::change::cancel::cancel_tasks;
 use taskqueue_store::ChangeListener;
 
 use super::fixture::{create, drain, queue, queue_with_run, willing};

@@ -1,6 +1,6 @@
 //! PostgreSQL keeps the plan of a prepared statement. A plan made while the tables are empty must serve full ones.
 
-use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_store::{RunEnd, Store};
 
 use super::fixture::{claim_by_nobody, queue, reference, willing};

@@ -12,7 +12,7 @@ use taskqueue::{
     Arrival, CallersConnection, Error, NewTask, OnConflict, QueuedTask, TaskId, TaskQueue, TaskStatus, queue_in,
 };
 use taskqueue_domain::settings::Setting;
-use taskqueue_engine::settings::set;
+use taskqueue_engine::change::settings::set;
 
 use super::fixture::{context, create, drain, willing};
 use crate::cli::unreadable::FORBIDDEN;

@@ -1,14 +1,14 @@
 //! What is finished is deleted once it was kept long enough, and nothing else ever is.
 
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::new_task::TaskRequest;
-use taskqueue_domain::selection::Selection;
+use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::settings::Setting;
-use taskqueue_domain::status::TaskStatus;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::new_task::TaskRequest;
+use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::Context;
-use taskqueue_engine::prune::{PruneRequest, Pruned, count_prunable, prune, prune_selected};
-use taskqueue_engine::queue::{ClassCheck, queue_task};
-use taskqueue_engine::settings;
+use taskqueue_engine::change::settings;
+use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
+use taskqueue_engine::upkeep::prune::{PruneRequest, Pruned, count_prunable, prune, prune_selected};
 use taskqueue_store::PruneRule;
 
 use super::fixture::*;
@@ -186,7 +186,7 @@ each_engine! {
         assert_eq!(drain(&mut ctx).succeeded, 1);
         make_old(db, "\"Id\" = 1");
         assert_eq!(create(&mut ctx).pruned.tasks, 1);
-        assert_eq!(taskqueue_engine::schedules::pause(&mut ctx, id).unwrap().task_id, TaskId(2));
+        assert_eq!(taskqueue_engine::change::schedules::pause(&mut ctx, id).unwrap().task_id, TaskId(2));
     }
 
     fn a_task_for_which_others_wait_is_kept_and_so_is_what_has_been_satisfied(db) {

@@ -2,16 +2,17 @@
 
 use std::thread;
 
-use taskqueue_domain::records::RunOutput;
+use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::served::ServedClasses;
 use taskqueue_domain::settings::Setting;
-use taskqueue_domain::status::{RunStatus, TaskStatus};
-use taskqueue_domain::transition::RunEvent;
-use taskqueue_engine::process_run::{ProcessOptions, process_runs};
-use taskqueue_engine::queue::{ClassCheck, queue_task};
-use taskqueue_engine::{Context, settings};
-use taskqueue_process::identity::{Liveness, ProcessIdentity};
-use taskqueue_process::stop_signals::StopSignals;
+use taskqueue_domain::task::records::RunOutput;
+use taskqueue_engine::Context;
+use taskqueue_engine::change::settings;
+use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
+use taskqueue_engine::running::process_run::{ProcessOptions, process_runs};
+use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
+use taskqueue_process::signals::stop_signals::StopSignals;
 use taskqueue_store::{Ended, NewEvent, NewRunner, Registration, RunRef, RunReport};
 
 use super::fixture::*;

@@ -2,13 +2,13 @@
 //! test runs.
 
 use chrono::{DateTime, Utc};
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::new_task::TaskRequest;
-use taskqueue_domain::recurrence::Recurrence;
-use taskqueue_domain::status::ScheduleStatus;
+use taskqueue_domain::run::status::ScheduleStatus;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::new_task::TaskRequest;
+use taskqueue_domain::time::recurrence::Recurrence;
 use taskqueue_engine::Context;
-use taskqueue_engine::queue::{ClassCheck, queue_task};
-use taskqueue_engine::schedules::{self, ScheduleEdit};
+use taskqueue_engine::change::schedules::{self, ScheduleEdit};
+use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
 
 use super::fixture::*;
 use crate::each_engine;
@@ -132,7 +132,7 @@ each_engine! {
             let run_id = ctx.store.open_run_of(head).unwrap().unwrap();
             let run = claim(&mut ctx.store).unwrap();
             assert_eq!(run.run_id, run_id);
-            ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::transition::RunEvent::Succeed)).unwrap();
+            ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::run::transition::RunEvent::Succeed)).unwrap();
             head = TaskId(head.0 + 1);
             assert_eq!(task(db, head).current_run_id.is_some(), happens);
         }
@@ -240,7 +240,7 @@ each_engine! {
         // What is processed goes on, and nothing follows it.
         let run = claim(&mut ctx.store).unwrap();
         schedules::pause(&mut ctx, id).unwrap();
-        ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::transition::RunEvent::Succeed)).unwrap();
+        ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::run::transition::RunEvent::Succeed)).unwrap();
         assert_eq!(create(&mut ctx).schedules.planned, 0);
         assert_eq!(chain(db).len(), 1);
         // Whoever resumes it sees when it goes on.
@@ -268,7 +268,7 @@ each_engine! {
         create(&mut ctx);
         let run = claim(&mut ctx.store).unwrap();
         schedules::remove(&mut ctx, other).unwrap();
-        ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::transition::RunEvent::Succeed)).unwrap();
+        ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::run::transition::RunEvent::Succeed)).unwrap();
         assert_eq!(task(db, other).status.to_string(), "success");
         assert_eq!(create(&mut ctx).schedules.planned, 0);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 2);
@@ -327,7 +327,7 @@ each_engine! {
         let run = claim(&mut ctx.store).unwrap();
         schedules::pause(&mut ctx, id).unwrap();
         assert_eq!(queue_with_key(&mut ctx), id);
-        ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::transition::RunEvent::Succeed)).unwrap();
+        ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::run::transition::RunEvent::Succeed)).unwrap();
         let other = queue_with_key(&mut ctx);
         assert_eq!(other, TaskId(2));
         assert_eq!(schedules::resume(&mut ctx, id).unwrap().key_holder, Some(other));
@@ -346,7 +346,7 @@ each_engine! {
             ctx.store.open_run_of(id).unwrap().unwrap();
             let run = claim(&mut ctx.store).unwrap();
             assert_eq!(run.task_id, id);
-            ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::transition::RunEvent::Succeed)).unwrap();
+            ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::run::transition::RunEvent::Succeed)).unwrap();
         };
         succeed(&mut ctx, done);
         assert_eq!(task(db, id).waiting_for, 1);

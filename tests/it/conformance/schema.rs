@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{TimeDelta, Timelike as _};
-use taskqueue_domain::due::is_due;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::status::TaskStatus;
-use taskqueue_engine::create_runs::due_facts;
-use taskqueue_engine::queue::{ClassCheck, queue_task};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::time::due::is_due;
+use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
+use taskqueue_engine::upkeep::create_runs::due_facts;
 use taskqueue_store::PruneVerdict;
 
 use super::fixture::*;
@@ -135,7 +135,7 @@ fn keys(db: &TestDb, table: &str, is_primary: bool) -> String {
 
 /// The tables and columns that the program knows, read from its own declaration.
 fn declared() -> BTreeMap<String, BTreeSet<String>> {
-    let source = std::fs::read_to_string(concat!(env!("REPOSITORY_DIR"), "/crates/store/src/schema.rs")).unwrap();
+    let source = std::fs::read_to_string(concat!(env!("REPOSITORY_DIR"), "/crates/store/src/base/schema.rs")).unwrap();
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut table = None;
     for line in source.lines().map(str::trim) {

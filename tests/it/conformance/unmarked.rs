@@ -1,12 +1,12 @@
 //! A start of many runs writes no row of a task: all that looks at a task sees all the same that it is processed, and no second
 //! run of it is made.
 
-use taskqueue_domain::class_set::ClassSet;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::records::ClaimedRun;
-use taskqueue_domain::selection::Selection;
-use taskqueue_domain::status::{Stored, TaskStatus};
-use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::run::status::{Stored, TaskStatus};
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::Context;
 use taskqueue_store::{
     CancelAnswer, Ended, NewEvent, NextWork, Origin, RenewalRequest, Restart, RestartAnswer, Store, TaskFilter,
@@ -55,7 +55,7 @@ fn renew(ctx: &mut Context, run: &ClaimedRun) {
     let origin = Origin { actor: String::new(), host: String::new() };
     let due = [reference(run)];
     let request = RenewalRequest {
-        runner_id: taskqueue_domain::ids::RunnerId(1),
+        runner_id: taskqueue_domain::task::ids::RunnerId(1),
         due: &due,
         fresh: &[],
         lease_secs: 90,

@@ -1,10 +1,10 @@
 //! A task that its own queuer wants to run.
 
 use chrono::TimeDelta;
-use taskqueue_domain::new_task::TaskRequest;
-use taskqueue_engine::queue::{ClassCheck, queue_task};
-use taskqueue_engine::wait::run_here;
-use taskqueue_process::stop_signals::StopSignals;
+use taskqueue_domain::task::new_task::TaskRequest;
+use taskqueue_engine::inspect::wait::run_here;
+use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
+use taskqueue_process::signals::stop_signals::StopSignals;
 
 use super::fixture::{Deaf, request, willing};
 use crate::each_engine;

@@ -5,13 +5,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use taskqueue::HandlerError;
-use taskqueue_domain::ids::{RunnerId, TaskId};
-use taskqueue_domain::records::ClaimedRun;
-use taskqueue_engine::cancel::cancel_tasks;
-use taskqueue_engine::process_run::ProcessReport;
+use taskqueue_domain::task::ids::{RunnerId, TaskId};
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_engine::change::cancel::cancel_tasks;
+use taskqueue_engine::running::process_run::ProcessReport;
 use taskqueue_engine::work::{WorkListener, WorkOptions, work};
 use taskqueue_engine::{Context, EngineError};
-use taskqueue_process::stop_signals::StopSignals;
+use taskqueue_process::signals::stop_signals::StopSignals;
 
 use super::fixture::{Deaf, context, last_run, process_one, queue_with_run, willing};
 use crate::each_engine;

@@ -11,12 +11,12 @@ use taskqueue::{
     ActiveRun, HandlerError, NewTask, OverrunAction, RunStatus, StopReason, TaskHandler, TaskId, TaskQueue, Worker,
     WorkerEvent, typed,
 };
-use taskqueue_domain::new_task::TaskRequest;
+use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_engine::EngineError;
 use taskqueue_engine::handler::registry::HandlerRegistry;
-use taskqueue_engine::queue::{ClassCheck, queue_task};
+use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
 use taskqueue_engine::work::{WorkOptions, work};
-use taskqueue_process::stop_signals::StopSignals;
+use taskqueue_process::signals::stop_signals::StopSignals;
 
 use super::fixture::{Deaf, add, create, drain, last_run, queue, request};
 use super::worker::{LONG, connect, end_of, worker};

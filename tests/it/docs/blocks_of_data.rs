@@ -1,7 +1,7 @@
 //! `sql` and `toml` blocks: executed on the engine that they are for, loaded as configuration.
 
 use diesel::connection::SimpleConnection as _;
-use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::task::ids::TaskId;
 
 use super::tables::load_text;
 use super::{Block, all_blocks};

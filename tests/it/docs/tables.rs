@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use taskqueue_domain::exit_rules::ExitRules;
+use taskqueue_domain::run::exit_rules::ExitRules;
+use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+use taskqueue_domain::run::transition::{RunEvent, TaskEvent, run_after, task_after};
 use taskqueue_domain::settings::Setting;
-use taskqueue_domain::status::{RunStatus, TaskStatus};
-use taskqueue_domain::transition::{RunEvent, TaskEvent, run_after, task_after};
 use taskqueue_engine::config::{Environment, load};
 
 use super::{read, root, table_rows};
@@ -70,7 +70,7 @@ fn every_kind_of_event_is_documented_and_no_other() {
     let rows = kinds.split("\n## ").next().unwrap().lines().filter(|line| line.starts_with("| `"));
     let documented: BTreeSet<&str> =
         rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2)).collect();
-    assert_eq!(documented, BTreeSet::from(taskqueue_engine::events::KINDS));
+    assert_eq!(documented, BTreeSet::from(taskqueue_engine::inspect::events::KINDS));
 }
 
 /// Table and columns, as a migration creates them.
@@ -165,7 +165,8 @@ fn every_variable_of_a_handler_is_documented() {
         text.split('"').filter(|text| text.starts_with("TASKQUEUE_")).map(str::to_owned).collect()
     };
     let of_a_run = variables(&["crates/engine/src/handler/command.rs"]);
-    let mut of_a_coprocess = variables(&["crates/engine/src/handler/coprocess.rs", "crates/process/src/survivors.rs"]);
+    let mut of_a_coprocess =
+        variables(&["crates/engine/src/handler/coprocess.rs", "crates/process/src/identities/survivors.rs"]);
     of_a_coprocess.retain(|name| !of_a_run.contains(name) || name == "TASKQUEUE_RUN_TOKEN");
     of_a_coprocess.retain(|name| !name.contains('='));
     assert!(of_a_run.len() > 8 && of_a_coprocess.len() == 3, "{of_a_run:?} {of_a_coprocess:?}");

@@ -1,7 +1,7 @@
 //! Who cancels a task while somebody else claims it, ends it or creates its run: both sides are right afterwards.
 
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_store::{CancelAnswer, Ended, NewEvent, Store};
 
 use super::lose::{ROUNDS, at_once, claim_with, end, queue, reference};

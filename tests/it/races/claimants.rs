@@ -3,17 +3,17 @@
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use taskqueue_domain::claimant::ClaimantId;
-use taskqueue_domain::ids::RunId;
-use taskqueue_domain::status::{RunStatus, TaskStatus};
-use taskqueue_domain::task_choice::TaskChoice;
-use taskqueue_engine::claim::{ClaimRequest, Claimed, Offer, claim};
-use taskqueue_engine::claimants::{Held, ProgressReport, Resolution, renew, resolve};
+use taskqueue_domain::run::claimant::ClaimantId;
+use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_domain::task::task_choice::TaskChoice;
+use taskqueue_engine::change::take_back::take_back;
+use taskqueue_engine::claiming::claim::{ClaimRequest, Claimed, Offer, claim};
+use taskqueue_engine::claiming::claimants::{Held, ProgressReport, Resolution, renew, resolve};
 use taskqueue_engine::handler::registry::HandlerRegistry;
-use taskqueue_engine::take_back::take_back;
 use taskqueue_engine::{Context, EngineError};
-use taskqueue_process::identity::{Liveness, ProcessIdentity};
-use taskqueue_process::stop_signals::StopSignals;
+use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
+use taskqueue_process::signals::stop_signals::StopSignals;
 
 use super::lost_commit::with_every_commit_lost;
 use super::stage::{end_lease, statuses};

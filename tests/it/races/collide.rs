@@ -1,11 +1,11 @@
 //! Many who write the same at the same moment: none fails over another, and what was done once is recorded once.
 
-use taskqueue_domain::class_set::ClassSet;
-use taskqueue_domain::ids::{RunId, RunnerId};
-use taskqueue_domain::limits::{ClassLimit, KeyLimit};
-use taskqueue_domain::message::Message;
 use taskqueue_domain::pause::{PauseMode, PauseScope};
-use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::run::limits::{ClassLimit, KeyLimit};
+use taskqueue_domain::run::message::Message;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::ids::{RunId, RunnerId};
 use taskqueue_store::{Claim, Ended, NewEvent, NewPause, RunRef, Store};
 
 use super::stage::{Stage, column, start_runner};

@@ -1,10 +1,10 @@
 //! Prerequisites that succeed while somebody queues what waits for them, or at the same moment as others: no dependant is
 //! forgotten, and none is counted twice.
 
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::new_task::{NewTask, TaskRequest};
+use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::settings::Settings;
-use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
 use taskqueue_store::{Ended, PruneVerdict, RunRef, Store};
 
 use super::lose::at_once;

@@ -3,7 +3,7 @@
 use std::process::Child;
 
 use rustix::process::Signal;
-use taskqueue_process::identity::{Liveness, ProcessIdentity};
+use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 
 use super::outage::{Outage, signal};
 use super::tools::begin_write;

@@ -6,10 +6,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use taskqueue_engine::create_runs::create_runs;
 use taskqueue_engine::handler::registry::HandlerRegistry;
-use taskqueue_process::identity::{Liveness, ProcessIdentity};
-use taskqueue_process::survivors::thread_name;
+use taskqueue_engine::upkeep::create_runs::create_runs;
+use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
+use taskqueue_process::identities::survivors::thread_name;
 
 use super::stage::{Stage, column, end_lease, is_root, start_runner, statuses, task, wait_dead};
 use super::tools::make_fifo;

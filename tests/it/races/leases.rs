@@ -1,7 +1,7 @@
 //! Runners that are silent: stopped, cut off from the database, or on another host.
 
 use rustix::process::Signal;
-use taskqueue_process::identity::Liveness;
+use taskqueue_process::identities::identity::Liveness;
 
 use super::outage::{Outage, runner_behind, signal};
 use super::stage::{Stage, column, shorten_leases, start_runner, statuses, task, wait_dead};

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use taskqueue_domain::limits::KeyLimit;
-use taskqueue_domain::new_task::TaskRequest;
-use taskqueue_domain::transition::RunEvent;
-use taskqueue_domain::unique::OnConflict;
-use taskqueue_engine::queue::{ClassCheck, queue_one};
-use taskqueue_engine::{cancel, limits};
+use taskqueue_domain::run::limits::KeyLimit;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::new_task::TaskRequest;
+use taskqueue_domain::task::unique::OnConflict;
+use taskqueue_engine::change::{cancel, limits};
+use taskqueue_engine::queueing::queue::{ClassCheck, queue_one};
 use taskqueue_store::Ended;
 
 use super::tools::{intervals, many_at_once, most_at_once};
@@ -103,7 +103,7 @@ each_engine! {
         create(&mut willing(db));
         assert_eq!(count(db, "\"HeldKey\" = 'k'"), 1);
         let holder = db.number("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'k'");
-        let ids = [taskqueue_domain::ids::TaskId(holder)];
+        let ids = [taskqueue_domain::task::ids::TaskId(holder)];
         cancel::cancel_tasks(&mut willing(db), &ids, Some("a test"), &mut |_| ()).unwrap();
         let next = claim(&mut store).unwrap();
         assert_ne!(next.task_id.0, holder);

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use taskqueue_domain::ids::RunId;
-use taskqueue_domain::limits::{ClassLimit, Rate};
-use taskqueue_domain::transition::RunEvent;
-use taskqueue_engine::limits;
+use taskqueue_domain::run::limits::{ClassLimit, Rate};
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_engine::change::limits;
 use taskqueue_store::Ended;
 
 use super::tools::{intervals, many_at_once, most_at_once, wait_blocked};

@@ -5,14 +5,14 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Barrier;
 
-use taskqueue_domain::backoff::Backoff;
-use taskqueue_domain::class_set::ClassSet;
-use taskqueue_domain::ids::{RunId, RunnerId, TaskId};
-use taskqueue_domain::records::ClaimedRun;
+use taskqueue_domain::run::backoff::Backoff;
+use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::served::ServedClasses;
-use taskqueue_domain::task_class::TaskClass;
-use taskqueue_domain::transition::RunEvent;
-use taskqueue_process::identity::Liveness;
+use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_process::identities::identity::Liveness;
 use taskqueue_store::{Claim, EndCondition, Ended, NewRunner, Registration, RunEnd, RunRef, SpecificClaim, Store};
 
 use super::stage::{Stage, column, end_lease, is_root, start_runner, statuses, task};

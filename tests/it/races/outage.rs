@@ -3,7 +3,7 @@
 use std::process::Child;
 
 use rustix::process::{Pid, Signal, kill_process};
-use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_process::identities::identity::ProcessIdentity;
 
 use super::server::Server;
 use super::stage::{Stage, column};

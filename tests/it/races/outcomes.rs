@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use taskqueue_host::lock::FileLock;
+use taskqueue_host::files::lock::FileLock;
 
 use super::outage::{Outage, runner_behind, signal};
 use super::stage::{Stage, end_lease, statuses, task, wait_dead};

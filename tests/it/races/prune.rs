@@ -1,7 +1,7 @@
 //! What is pruned while others work: nobody waits behind a prune that waits, and none tells of what another one has deleted.
 
-use taskqueue_domain::retention::Kept;
-use taskqueue_domain::status::TaskStatus;
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::time::retention::Kept;
 use taskqueue_store::{PruneRule, PruneVerdict};
 
 use super::schedules::exhausted;

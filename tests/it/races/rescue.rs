@@ -6,13 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::records::ClaimedRun;
-use taskqueue_domain::status::RunStatus;
-use taskqueue_domain::transition::RunEvent;
-use taskqueue_engine::create_runs::create_runs;
-use taskqueue_process::identity::{Liveness, ProcessIdentity};
-use taskqueue_process::survivors::thread_name;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_engine::upkeep::create_runs::create_runs;
+use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
+use taskqueue_process::identities::survivors::thread_name;
 
 use super::stage::end_lease;
 use crate::conformance::fixture::{claim_as, dead_process, ending, queue_with_run, reference, willing};

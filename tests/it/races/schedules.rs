@@ -1,15 +1,15 @@
 //! Schedules: however many let one go on at once, one task follows, and a change of one is not lost. Prune: what somebody needs
 //! after all is left to them.
 
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::new_task::{NewTask, TaskRequest};
-use taskqueue_domain::records::Task;
-use taskqueue_domain::recurrence::Recurrence;
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::settings::Settings;
-use taskqueue_domain::status::TaskStatus;
-use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
+use taskqueue_domain::task::records::Task;
+use taskqueue_domain::time::recurrence::Recurrence;
 use taskqueue_engine::Context;
-use taskqueue_engine::queue::{ClassCheck, queue_task};
+use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
 use taskqueue_store::{
     Author, Ended, NewEvent, PruneRule, PruneVerdict, Restart, RestartAnswer, ScheduleAnswer, ScheduleChange, Store,
 };

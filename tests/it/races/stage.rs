@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Child;
 
-use taskqueue_process::identity::{Liveness, ProcessIdentity};
+use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 
 use super::tools::{make_fifo, open_fifo};
 use crate::support::{TestDb, wait_until};

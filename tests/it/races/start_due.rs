@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::records::ClaimedRun;
-use taskqueue_domain::status::{Stored, TaskStatus};
+use taskqueue_domain::run::status::{Stored, TaskStatus};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_store::{ManyClaimed, Store};
 
 use super::tools::{begin_write, many_at_once, wait_blocked};

@@ -4,11 +4,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::new_task::{NewTask, TaskRequest};
 use taskqueue_domain::settings::Settings;
-use taskqueue_domain::unique::{Arrival, OnConflict};
-use taskqueue_engine::retry::retry_tasks;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
+use taskqueue_domain::task::unique::{Arrival, OnConflict};
+use taskqueue_engine::change::retry::retry_tasks;
 use taskqueue_store::Store;
 
 use super::lose::at_once;

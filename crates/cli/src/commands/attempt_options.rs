@@ -4,8 +4,8 @@ use chrono::{DateTime, Local, Utc};
 use clap::Args;
 
 use crate::error::CliError;
-use taskqueue_domain::meta::Meta;
-use taskqueue_domain::when;
+use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::time::when;
 use taskqueue_engine::Context;
 
 /// When a task is tried, how often, and for how long.

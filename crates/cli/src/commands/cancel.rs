@@ -6,7 +6,7 @@ use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::output::Out;
 use crate::session::Session;
-use taskqueue_engine::cancel::{cancel_tasks, cancellable, preview_cancel, with_dependants};
+use taskqueue_engine::change::cancel::{cancel_tasks, cancellable, preview_cancel, with_dependants};
 
 /// Cancel tasks, waiting or running
 ///

@@ -8,8 +8,8 @@ use crate::output::Out;
 use crate::output::clean::clean_line;
 use crate::output::human::folded;
 use crate::session::Session;
-use taskqueue_domain::check::{AtMost, Level};
-use taskqueue_engine::check::{Measures, measure};
+use taskqueue_domain::text::check::{AtMost, Level};
+use taskqueue_engine::inspect::check::{Measures, measure};
 
 /// Exit status of a plugin that could not look.
 const UNKNOWN: u8 = 3;

@@ -15,16 +15,16 @@ use crate::error::{CliError, DONE, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
 use crate::output::Out;
 use crate::output::human::instant;
 use crate::session::Session;
-use taskqueue_domain::claimant::ClaimantId;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::task_choice::TaskChoice;
-use taskqueue_domain::task_class::check_class_pattern;
-use taskqueue_domain::unique::check_key;
-use taskqueue_engine::claim::{
+use taskqueue_domain::run::claimant::ClaimantId;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::task_choice::TaskChoice;
+use taskqueue_domain::task::task_class::check_class_pattern;
+use taskqueue_domain::task::unique::check_key;
+use taskqueue_engine::claiming::claim::{
     ClaimRequest, Claimed, InDoubt, MAX_COUNT, NotClaimable, Offer, WhyNot, can_be_ended, claim_in_doubt, find_process,
     why_not_claimable,
 };
-use taskqueue_engine::claimants::give_back;
+use taskqueue_engine::claiming::claimants::give_back;
 use taskqueue_engine::config::claimant_of_environment;
 use taskqueue_engine::{Context, EngineResult, StopSignals};
 

@@ -10,7 +10,7 @@ use crate::output::Out;
 use crate::output::human;
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
-use taskqueue_engine::classes::{self, ClassState};
+use taskqueue_engine::change::classes::{self, ClassState};
 
 /// List task classes, check their programs, end a hold
 #[derive(Debug, Args)]

@@ -8,8 +8,8 @@ use crate::error::DONE;
 use crate::output::{Out, human};
 use crate::session::Session;
 use taskqueue_engine::Context;
-use taskqueue_engine::create_runs::{CreateRunsReport, create_runs, list_passed_tasks};
-use taskqueue_engine::rescue::Rescued;
+use taskqueue_engine::upkeep::create_runs::{CreateRunsReport, create_runs, list_passed_tasks};
+use taskqueue_engine::upkeep::rescue::Rescued;
 
 /// Rescue the runs of dead runners, create a run for every due task
 ///

@@ -16,10 +16,10 @@ use crate::output::Out;
 use crate::output::clean::clean_line;
 use crate::output::human::{count, distance, fitted_words, plural, relative, shell_word};
 use crate::session::Session;
-use taskqueue_domain::check::Level;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::records::HeldClaim;
-use taskqueue_engine::doctor::{OwnFiles, Symptom, Trouble, examine, examine_closed, list_claims};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::HeldClaim;
+use taskqueue_domain::text::check::Level;
+use taskqueue_engine::inspect::doctor::{OwnFiles, Symptom, Trouble, examine, examine_closed, list_claims};
 use taskqueue_engine::{Engine, Pooler, why_no_own_group};
 
 /// Claims that are listed.

@@ -9,10 +9,10 @@ use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::output::Out;
 use crate::session::Session;
-use taskqueue_domain::retention::parse_keep;
-use taskqueue_domain::task_change::ChangeRequest;
-use taskqueue_engine::edit::{Edit, edit_tasks, editable, preview_edit};
-use taskqueue_engine::queue::timeout_secs;
+use taskqueue_domain::task::task_change::ChangeRequest;
+use taskqueue_domain::time::retention::parse_keep;
+use taskqueue_engine::change::edit::{Edit, edit_tasks, editable, preview_edit};
+use taskqueue_engine::queueing::queue::timeout_secs;
 
 /// Takes a value away, so that the class or the settings count.
 const NONE: &str = "none";

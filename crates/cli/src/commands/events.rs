@@ -13,9 +13,9 @@ use crate::output::Out;
 use crate::output::clean::clean_line;
 use crate::output::human::{folded, instant};
 use crate::session::Session;
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::when;
-use taskqueue_engine::events::{self, Event, EventFilter};
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::time::when;
+use taskqueue_engine::inspect::events::{self, Event, EventFilter};
 use taskqueue_engine::{Context, StopSignals, output_has_no_reader};
 
 /// Show what operators, rescues and handlers did; follow new events

@@ -7,10 +7,10 @@ use super::task_options::TaskOptions;
 use crate::error::CliError;
 use crate::output::Out;
 use crate::session::Session;
-use taskqueue_domain::task_class::EXEC_CLASS;
+use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_engine::config::own_search_path;
-use taskqueue_engine::program_path::find_in_path;
-use taskqueue_engine::queue::ClassCheck;
+use taskqueue_engine::queueing::program_path::find_in_path;
+use taskqueue_engine::queueing::queue::ClassCheck;
 
 /// Queue a command line and print the id of its task
 ///

@@ -14,13 +14,13 @@ use crate::output::human::{count, distance, fitted, fitted_words, hanging, insta
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
-use taskqueue_domain::dependencies::id_circle_words;
-use taskqueue_domain::due::DueCondition;
-use taskqueue_domain::error_words::error_words;
-use taskqueue_domain::records::{HeldClaim, Run};
-use taskqueue_domain::selection::Selection;
+use taskqueue_domain::task::dependencies::id_circle_words;
+use taskqueue_domain::task::records::{HeldClaim, Run};
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_domain::text::error_words::error_words;
+use taskqueue_domain::time::due::DueCondition;
 use taskqueue_engine::Context;
-use taskqueue_engine::explain::{
+use taskqueue_engine::inspect::explain::{
     Condition, ConditionName, Explanation, FirstOfClass, QueueExplanation, explain_queue, explain_task,
 };
 

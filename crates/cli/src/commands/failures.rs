@@ -12,8 +12,8 @@ use crate::output::human::{fitted_words, plural, relative, shell_word};
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
-use taskqueue_domain::outside_text::OutsideText;
-use taskqueue_engine::failures::{FailureGroup, Failures, failures};
+use taskqueue_domain::text::outside_text::OutsideText;
+use taskqueue_engine::inspect::failures::{FailureGroup, Failures, failures};
 
 /// Group failed tasks by class and error, and show how to retry them
 #[derive(Debug, Args)]

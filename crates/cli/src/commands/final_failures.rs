@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::output::Out;
-use taskqueue_domain::error_words::error_words;
-use taskqueue_domain::notice::{Digest, Notice, NoticeKind};
+use taskqueue_domain::run::notice::{Digest, Notice, NoticeKind};
+use taskqueue_domain::text::error_words::error_words;
 use taskqueue_engine::FailurePrinter;
 
 /// Characters of an error message in a line.
@@ -40,7 +40,7 @@ fn line(notice: &Notice) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taskqueue_domain::ids::TaskId;
+    use taskqueue_domain::task::ids::TaskId;
 
     fn notice(task: i64) -> Notice {
         Notice {

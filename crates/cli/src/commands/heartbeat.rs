@@ -6,8 +6,8 @@ use crate::error::{CliError, DONE, FAILED};
 use crate::output::clean::clean_line;
 use crate::output::{Out, human};
 use crate::session::Session;
-use taskqueue_domain::ids::RunId;
-use taskqueue_engine::claimants::{Held, ProgressReport, Renewed, check, renew};
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_engine::claiming::claimants::{Held, ProgressReport, Renewed, check, renew};
 
 /// The run that a claimant speaks of, and its right to do so.
 #[derive(Debug, Args)]

@@ -13,9 +13,10 @@ use crate::error::{CONFIG, CliError, DONE};
 use crate::output::Out;
 use crate::output::human::shell_word;
 use crate::session::{Session, configuration_path};
-use taskqueue_domain::task_class::{EXEC_CLASS, TaskClass};
+use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
+use taskqueue_engine::change::classes;
 use taskqueue_engine::config::{Environment, first_configuration, write_first};
-use taskqueue_engine::{DatabaseUrl, EngineError, StoreError, classes};
+use taskqueue_engine::{DatabaseUrl, EngineError, StoreError};
 
 /// Write a first configuration, create the store, and test both
 ///

@@ -9,8 +9,8 @@ use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::output::table::{Field, render};
 use crate::session::Session;
-use taskqueue_domain::limits::{ClassLimit, KeyLimit, Rate};
-use taskqueue_engine::limits::{self, KeyLimitLine, LimitLine};
+use taskqueue_domain::run::limits::{ClassLimit, KeyLimit, Rate};
+use taskqueue_engine::change::limits::{self, KeyLimitLine, LimitLine};
 
 /// Limit the runs of a class or key at once, or starts in a period
 ///

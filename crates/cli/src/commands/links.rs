@@ -1,8 +1,8 @@
 //! How the tasks at the other side of a dependency look.
 
 use crate::output::human::plural;
-use taskqueue_domain::dependencies::LinkedTask;
-use taskqueue_domain::status::{Stored, TaskStatus};
+use taskqueue_domain::run::status::{Stored, TaskStatus};
+use taskqueue_domain::task::dependencies::LinkedTask;
 
 /// Tasks that are named in one line.
 const NAMED: usize = 20;

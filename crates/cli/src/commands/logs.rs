@@ -11,10 +11,10 @@ use super::selected::{SELECTION_HELP, selected_tasks};
 use crate::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
 use crate::output::Out;
 use crate::session::Session;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::records::Run;
-use taskqueue_domain::selection::Selection;
-use taskqueue_engine::logs::{LogUpdate, follow, run_with_output};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Run;
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_engine::inspect::logs::{LogUpdate, follow, run_with_output};
 use taskqueue_engine::{Context, StopSignals};
 
 /// Print the output of a task's handler; follow it with --follow

@@ -9,8 +9,8 @@ use serde_json::json;
 use crate::error::{CliError, DONE};
 use crate::output::Out;
 use crate::session::Session;
-use taskqueue_engine::metrics::look;
-use taskqueue_engine::metrics_text::text;
+use taskqueue_engine::inspect::metrics::look;
+use taskqueue_engine::inspect::metrics_text::text;
 use taskqueue_engine::replace_file;
 
 /// Print metrics of the store for Prometheus

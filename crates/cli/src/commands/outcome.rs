@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::output::{Out, human};
-use taskqueue_domain::error_words::error_words;
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::records::ClaimedRun;
-use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_domain::text::error_words::error_words;
 use taskqueue_engine::Stream;
-use taskqueue_engine::process_run::ProcessReport;
-use taskqueue_engine::run_listener::{RunListener, RunOutcome};
+use taskqueue_engine::running::process_run::ProcessReport;
+use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 
 /// Says with `-v` what happens to each run.
 pub(crate) struct Narrator<'a> {

@@ -12,8 +12,8 @@ use crate::output::human::{plural, relative, shell_word};
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use taskqueue_domain::pause::{Pause, PauseMode, PauseScope};
-use taskqueue_domain::status::Stored;
-use taskqueue_engine::pauses::{self, PauseRequest};
+use taskqueue_domain::run::status::Stored;
+use taskqueue_engine::change::pauses::{self, PauseRequest};
 
 /// Stop claiming work for a class, a runner, or everything
 ///

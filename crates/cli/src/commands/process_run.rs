@@ -10,9 +10,9 @@ use crate::error::{CliError, DONE, INTERRUPTED};
 use crate::output::Out;
 use crate::output::log::LogFormat;
 use crate::session::Session;
-use taskqueue_domain::ids::RunId;
+use taskqueue_domain::task::ids::RunId;
 use taskqueue_engine::StopSignals;
-use taskqueue_engine::process_run::{ProcessOptions, process_runs};
+use taskqueue_engine::running::process_run::{ProcessOptions, process_runs};
 
 /// Claim the first waiting run and execute it
 ///

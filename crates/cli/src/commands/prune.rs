@@ -10,8 +10,8 @@ use crate::error::{CliError, DONE};
 use crate::output::progress::Progress;
 use crate::output::{Out, human};
 use crate::session::Session;
-use taskqueue_domain::status::TaskStatus;
-use taskqueue_engine::prune::{PruneRequest, Pruned, count_prunable, preview_prune, prune, prune_selected};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_engine::upkeep::prune::{PruneRequest, Pruned, count_prunable, preview_prune, prune, prune_selected};
 
 /// Delete finished tasks past their retention period
 ///

@@ -14,9 +14,9 @@ use crate::error::{CliError, DONE};
 use crate::output::progress::Progress;
 use crate::output::{Out, human};
 use crate::session::Session;
-use taskqueue_domain::unique::Arrival;
-use taskqueue_engine::queue::{ClassCheck, QueuedLine};
-use taskqueue_engine::queue_batch::queue_batch;
+use taskqueue_domain::task::unique::Arrival;
+use taskqueue_engine::queueing::queue::{ClassCheck, QueuedLine};
+use taskqueue_engine::queueing::queue_batch::queue_batch;
 use taskqueue_engine::{Context, EngineError};
 
 /// Queue a task, or many with --batch, and print the id

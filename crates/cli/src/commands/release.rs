@@ -8,9 +8,9 @@ use super::resolve::end;
 use crate::error::DONE;
 use crate::output::Out;
 use crate::session::Session;
-use taskqueue_domain::ids::RunId;
-use taskqueue_engine::claimants::{Held, Resolution};
-use taskqueue_engine::take_back::{TakenBack, take_back};
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_engine::change::take_back::{TakenBack, take_back};
+use taskqueue_engine::claiming::claimants::{Held, Resolution};
 
 /// Reject or release a run you claimed
 ///

@@ -12,13 +12,13 @@ use crate::error::{CliError, DONE};
 use crate::output::Out;
 use crate::output::human::shell_word;
 use crate::session::Session;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::json::check_storable;
-use taskqueue_domain::message::{Message, check_message};
-use taskqueue_domain::selection::ClassFilter;
-use taskqueue_engine::claimants::{self, Held, ProgressReport};
+use taskqueue_domain::run::message::{Message, check_message};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::selection::ClassFilter;
+use taskqueue_domain::text::json::check_storable;
+use taskqueue_engine::claiming::claimants::{self, Held, ProgressReport};
+use taskqueue_engine::claiming::report;
 use taskqueue_engine::config::HandlerEnvironment;
-use taskqueue_engine::report;
 
 /// Report the progress of a run
 ///

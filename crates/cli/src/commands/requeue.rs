@@ -6,11 +6,11 @@ use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::output::Out;
 use crate::session::Session;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_engine::requeue::{
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_engine::change::requeue::{
     preview_requeue, preview_requeue_by_force, requeue_by_force, requeue_tasks, requeueable,
 };
-use taskqueue_engine::selected::OnAnswer;
+use taskqueue_engine::change::selected::OnAnswer;
 use taskqueue_engine::{Context, EngineResult};
 
 /// Requeues these tasks, or says what would be done.

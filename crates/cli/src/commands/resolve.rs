@@ -10,11 +10,11 @@ use super::task_options::duration_option;
 use crate::error::{CliError, DONE};
 use crate::output::Out;
 use crate::session::Session;
-use taskqueue_domain::backoff::possible_delay_secs;
-use taskqueue_domain::ending::ReportedError;
-use taskqueue_domain::json::check_storable;
-use taskqueue_domain::meta::Meta;
-use taskqueue_engine::claimants::{Held, Resolution, resolve_with};
+use taskqueue_domain::run::backoff::possible_delay_secs;
+use taskqueue_domain::run::ending::ReportedError;
+use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::text::json::check_storable;
+use taskqueue_engine::claiming::claimants::{Held, Resolution, resolve_with};
 
 /// End a run you claimed, with results or with an error
 ///

@@ -7,11 +7,11 @@ use super::reason::ReasonArgs;
 use super::selected::{self, BulkVerb, SelectedArgs};
 use crate::output::Out;
 use crate::session::Session;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::limits::Rate;
+use taskqueue_domain::run::limits::Rate;
+use taskqueue_domain::task::ids::TaskId;
 use taskqueue_engine::Context;
-use taskqueue_engine::retry::{RETRYABLE, check_data, preview_retry, retry_at_rate};
-use taskqueue_engine::selected::OnAnswer;
+use taskqueue_engine::change::retry::{RETRYABLE, check_data, preview_retry, retry_at_rate};
+use taskqueue_engine::change::selected::OnAnswer;
 
 /// Retry failed, exhausted or quarantined tasks
 ///

@@ -10,7 +10,7 @@ use crate::output::Out;
 use crate::output::human::{distance, fitted_words, relative};
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
-use taskqueue_engine::status::{self, RunnerLine, WorkLine};
+use taskqueue_engine::inspect::status::{self, RunnerLine, WorkLine};
 
 /// Show live runners and their current runs
 #[derive(Debug, Args)]

@@ -12,11 +12,11 @@ use crate::output::clean::clean_line;
 use crate::output::human::{fitted_words, hanging, instant, relative};
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::records::Task;
-use taskqueue_domain::selection::Selection;
-use taskqueue_domain::status::{ScheduleStatus, Stored};
-use taskqueue_engine::schedules::{self, Schedule, ScheduleDetail, ScheduleEdit};
+use taskqueue_domain::run::status::{ScheduleStatus, Stored};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Task;
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_engine::change::schedules::{self, Schedule, ScheduleDetail, ScheduleEdit};
 use taskqueue_engine::{Context, EngineResult};
 
 /// Manage recurring tasks

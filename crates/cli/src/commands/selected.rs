@@ -10,12 +10,12 @@ use super::task_view;
 use crate::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
 use crate::output::progress::Progress;
 use crate::output::{Out, human};
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::records::HeldClaim;
-use taskqueue_domain::selection::Selection;
-use taskqueue_domain::status::TaskStatus;
-use taskqueue_engine::cancel::REQUESTED;
-use taskqueue_engine::selected::{OnAnswer, TaskAnswer, select_tasks};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::records::HeldClaim;
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_engine::change::cancel::REQUESTED;
+use taskqueue_engine::change::selected::{OnAnswer, TaskAnswer, select_tasks};
 use taskqueue_engine::{Context, EngineResult, StopSignals};
 
 /// How every verb explains its selection.

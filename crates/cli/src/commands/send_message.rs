@@ -6,10 +6,10 @@ use crate::output::Out;
 use crate::output::clean::clean_line;
 use crate::output::human;
 use crate::session::Session;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::message::Message;
-use taskqueue_domain::selection::ClassFilter;
-use taskqueue_engine::messages::{SentMessage, send_to_class, send_to_task};
+use taskqueue_domain::run::message::Message;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::selection::ClassFilter;
+use taskqueue_engine::change::messages::{SentMessage, send_to_class, send_to_task};
 
 /// To whom a message is sent.
 pub(super) enum To {

@@ -9,7 +9,7 @@ use crate::output::clean::clean_line;
 use crate::output::table::render;
 use crate::session::Session;
 use taskqueue_domain::settings::Setting;
-use taskqueue_engine::settings;
+use taskqueue_engine::change::settings;
 
 /// List and change the settings that all hosts share
 #[derive(Debug, Args)]

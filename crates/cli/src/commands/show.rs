@@ -10,8 +10,8 @@ use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::output::human::plural;
 use crate::session::Session;
-use taskqueue_domain::selection::Selection;
-use taskqueue_engine::status::detail;
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_engine::inspect::status::detail;
 
 /// Show everything about a task, with a time line of its attempts
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::pauses::{pause_words, resume_command};
 use crate::output::human::{count, distance, plural};
-use taskqueue_engine::standstill::{Standstill, StandstillCause};
+use taskqueue_engine::inspect::standstill::{Standstill, StandstillCause};
 
 /// `3 due tasks and 2 waiting runs are not processed: everything paused 5m ago by ann`
 pub(super) fn standstill_words(standstill: &Standstill, now: DateTime<Utc>) -> String {

@@ -13,11 +13,11 @@ use crate::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
 use crate::output::Out;
 use crate::output::human::{fitted_words, shell_word};
 use crate::session::Session;
-use taskqueue_domain::records::Run;
-use taskqueue_domain::selection::Selection;
-use taskqueue_domain::status::TaskStatus;
-use taskqueue_engine::selected::select_tasks;
-use taskqueue_engine::status::{self, TaskFilter};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::records::Run;
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_engine::change::selected::select_tasks;
+use taskqueue_engine::inspect::status::{self, TaskFilter};
 use taskqueue_engine::{Context, EngineError, StopSignals, StoreError};
 
 const WHOLE_OR_LIST: &str =

@@ -6,12 +6,13 @@ use clap::Args;
 
 use super::attempt_options::AttemptOptions;
 use crate::error::CliError;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::new_task::TaskRequest;
-use taskqueue_domain::retention::parse_keep;
-use taskqueue_domain::unique::OnConflict;
-use taskqueue_domain::when;
-use taskqueue_engine::{Context, queue};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::new_task::TaskRequest;
+use taskqueue_domain::task::unique::OnConflict;
+use taskqueue_domain::time::retention::parse_keep;
+use taskqueue_domain::time::when;
+use taskqueue_engine::Context;
+use taskqueue_engine::queueing::queue;
 
 /// When and how a task is processed.
 #[derive(Debug, Args)]

@@ -13,15 +13,15 @@ use crate::output::clean::{clean_block, clean_line};
 use crate::output::human::{counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative};
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render};
-use taskqueue_domain::attempt_outcome::AttemptOutcome;
-use taskqueue_domain::backoff::Backoff;
-use taskqueue_domain::claimant::HeldBack;
-use taskqueue_domain::dependencies::id_circle_words;
-use taskqueue_domain::error_words::error_words;
-use taskqueue_domain::records::{Run, RunOutput, Task, TaskSchedule};
-use taskqueue_domain::retention::FOREVER;
-use taskqueue_domain::status::{RunStatus, Stored, TaskStatus};
-use taskqueue_engine::status::{Event, Overview, Reason, TaskDetail, TaskLine};
+use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
+use taskqueue_domain::run::backoff::Backoff;
+use taskqueue_domain::run::claimant::HeldBack;
+use taskqueue_domain::run::status::{RunStatus, Stored, TaskStatus};
+use taskqueue_domain::task::dependencies::id_circle_words;
+use taskqueue_domain::task::records::{Run, RunOutput, Task, TaskSchedule};
+use taskqueue_domain::text::error_words::error_words;
+use taskqueue_domain::time::retention::FOREVER;
+use taskqueue_engine::inspect::status::{Event, Overview, Reason, TaskDetail, TaskLine};
 
 /// What to do where there is nothing yet.
 pub(super) const NO_TASKS: &str =

@@ -14,8 +14,8 @@ use crate::output::Out;
 use crate::output::log::LogFormat;
 use crate::session::Session;
 use taskqueue_engine::StopSignals;
-use taskqueue_engine::process_run::ProcessOptions;
-use taskqueue_engine::tick::tick;
+use taskqueue_engine::running::process_run::ProcessOptions;
+use taskqueue_engine::upkeep::tick::tick;
 
 /// Create the due runs and process them: for one line of crontab
 ///

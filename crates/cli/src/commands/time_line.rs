@@ -3,9 +3,9 @@
 use chrono::{DateTime, Utc};
 
 use crate::output::human::{distance, hanging, relative};
-use taskqueue_domain::status::RunStatus;
-use taskqueue_domain::time_line::{Segment, Stretch};
-use taskqueue_engine::status::TaskDetail;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::time::time_line::{Segment, Stretch};
+use taskqueue_engine::inspect::status::TaskDetail;
 
 /// Stretches that are drawn: the last ones.
 const DRAWN: usize = 20;

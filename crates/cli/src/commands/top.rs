@@ -22,8 +22,8 @@ use crate::session::Session;
 use crate::top::draw::{draw, plain_text};
 use crate::top::keys::{is_cut, keys_of};
 use crate::top::state::{State, TopCommand};
-use taskqueue_domain::ids::TaskId;
-use taskqueue_engine::top::{Change, Details, Glance, TopCounts, Watch};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_engine::inspect::top::{Change, Details, Glance, TopCounts, Watch};
 use taskqueue_engine::{EngineResult, StopSignals, Suspension};
 
 /// Watch the queue on the whole terminal; cancel, retry, pause

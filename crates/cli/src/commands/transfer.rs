@@ -12,9 +12,9 @@ use crate::error::{CliError, DONE, FAILED, NOT_FOUND};
 use crate::output::progress::Progress;
 use crate::output::{Out, human};
 use crate::session::Session;
-use taskqueue_domain::selection::Selection;
-use taskqueue_engine::import::import;
-use taskqueue_engine::transfer::{Exported, export_all, export_selected, with_prerequisites};
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_engine::queueing::import::import;
+use taskqueue_engine::queueing::transfer::{Exported, export_all, export_selected, with_prerequisites};
 use taskqueue_engine::{EngineError, EngineResult};
 
 /// Print tasks with all their rows, as lines of JSON

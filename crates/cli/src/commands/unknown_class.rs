@@ -3,7 +3,8 @@
 
 use crate::error::did_you_mean;
 use crate::output::Out;
-use taskqueue_engine::{Context, classes};
+use taskqueue_engine::Context;
+use taskqueue_engine::change::classes;
 
 /// Which unknown classes somebody is warned of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

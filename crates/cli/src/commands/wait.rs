@@ -11,12 +11,12 @@ use super::task_options::duration_option;
 use crate::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
 use crate::output::Out;
 use crate::session::Session;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::records::Task;
-use taskqueue_domain::selection::Selection;
-use taskqueue_domain::status::TaskStatus;
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Task;
+use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::StopSignals;
-use taskqueue_engine::wait::{Waited, wait_for_tasks};
+use taskqueue_engine::inspect::wait::{Waited, wait_for_tasks};
 
 /// Wait until tasks have finished
 ///

@@ -5,10 +5,10 @@ use chrono::{DateTime, Utc};
 use super::links::waits_for;
 use super::pauses::{pause_words, resume_command};
 use crate::output::human::{count, plural, relative, shell_word};
-use taskqueue_domain::error_words::error_words;
-use taskqueue_domain::records::{Run, Task};
-use taskqueue_engine::failures::GivenUp;
-use taskqueue_engine::status::{Counted, Reason};
+use taskqueue_domain::task::records::{Run, Task};
+use taskqueue_domain::text::error_words::error_words;
+use taskqueue_engine::inspect::failures::GivenUp;
+use taskqueue_engine::inspect::status::{Counted, Reason};
 
 /// The reason column: empty where the status says it all.
 pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {

@@ -9,10 +9,10 @@ use super::work_metrics::WorkMetrics;
 use super::work_service::Service;
 use crate::output::Out;
 use crate::session::{Reloaded, Reloader};
-use taskqueue_domain::ids::{RunId, RunnerId};
-use taskqueue_domain::records::ClaimedRun;
-use taskqueue_engine::process_run::ProcessReport;
-use taskqueue_engine::run_listener::{RunListener, RunOutcome};
+use taskqueue_domain::task::ids::{RunId, RunnerId};
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_engine::running::process_run::ProcessReport;
+use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 use taskqueue_engine::work::{Reconfiguration, WorkListener};
 use taskqueue_engine::{EngineError, ReloadSignal, Stream};
 

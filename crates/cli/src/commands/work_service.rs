@@ -1,6 +1,6 @@
 //! What the service manager is told of a worker, where one has started it and listens (systemd: `Type=notify`).
 
-use taskqueue_engine::process_run::ProcessReport;
+use taskqueue_engine::running::process_run::ProcessReport;
 use taskqueue_engine::{EngineError, StopSignals, Supervisor};
 
 /// Until there is more to say.

@@ -11,14 +11,14 @@ use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, ValueComplet
 
 use crate::session::look;
 use crate::topics;
-use taskqueue_domain::recurrence::CatchUp;
-use taskqueue_domain::selection::{FILTER_KEYS, StatusFilter};
+use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::settings::Setting;
-use taskqueue_domain::status::TaskStatus;
-use taskqueue_domain::task_class::EXEC_CLASS;
-use taskqueue_domain::unique::OnConflict;
-use taskqueue_engine::candidates::{Candidate, Wanted, candidates};
+use taskqueue_domain::task::selection::{FILTER_KEYS, StatusFilter};
+use taskqueue_domain::task::task_class::EXEC_CLASS;
+use taskqueue_domain::task::unique::OnConflict;
+use taskqueue_domain::time::recurrence::CatchUp;
 use taskqueue_engine::config::{completion_limit, with_home};
+use taskqueue_engine::inspect::candidates::{Candidate, Wanted, candidates};
 
 /// How long whoever types may have to wait for the store.
 const LIMIT: Duration = Duration::from_millis(500);

@@ -4,20 +4,20 @@ use chrono::{DateTime, FixedOffset, Offset, Utc};
 use serde_json::Value;
 
 use super::text;
-use taskqueue_domain::backoff::MAX_DELAY_SECS;
-use taskqueue_domain::dependencies::resolve_names;
-use taskqueue_domain::exit_rules::{ExitCodes, ExitMeaning, ExitRules, RuleOrigin};
-use taskqueue_domain::json::{MAX_DEPTH, check_storable};
-use taskqueue_domain::new_task::{TaskRequest, validate_instant};
-use taskqueue_domain::selection::Selection;
+use taskqueue_domain::run::backoff::MAX_DELAY_SECS;
+use taskqueue_domain::run::exit_rules::{ExitCodes, ExitMeaning, ExitRules, RuleOrigin};
 use taskqueue_domain::settings::Settings;
-use taskqueue_domain::task_class::{MAX_CLASS_LENGTH, TaskClass};
-use taskqueue_domain::unique::check_key;
-use taskqueue_domain::when::{parse_duration, parse_instant};
+use taskqueue_domain::task::dependencies::resolve_names;
+use taskqueue_domain::task::new_task::{TaskRequest, validate_instant};
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_domain::task::task_class::{MAX_CLASS_LENGTH, TaskClass};
+use taskqueue_domain::task::unique::check_key;
+use taskqueue_domain::text::json::{MAX_DEPTH, check_storable};
+use taskqueue_domain::time::when::{parse_duration, parse_instant};
 use taskqueue_engine::handler::events::parse_event;
 use taskqueue_engine::handler::exec::ExecRequest;
-use taskqueue_engine::queue::{ParsedLine, parse_line};
-use taskqueue_host::lines::LineSplitter;
+use taskqueue_engine::queueing::queue::{ParsedLine, parse_line};
+use taskqueue_host::files::lines::LineSplitter;
 use wildmatch::WildMatch;
 
 /// A place where the clocks are two hours ahead.

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::text;
 use taskqueue_engine::config::file::from_text;
-use taskqueue_engine::outcomes::Outcome;
-use taskqueue_host::spool::{records_of, whole_lines};
+use taskqueue_engine::outbox::outcomes::Outcome;
+use taskqueue_host::files::spool::{records_of, whole_lines};
 use taskqueue_store::DatabaseUrl;
 
 /// The configuration. What is accepted can be executed, and what is refused is refused in one line.

@@ -1,8 +1,8 @@
 //! What the kernel says of processes, and what we wrote down of them.
 
 use super::text;
-use taskqueue_host::proc_files::{EntryMatcher, Stat, parse_stat};
-use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_host::machine::proc_files::{EntryMatcher, Stat, parse_stat};
+use taskqueue_process::identities::identity::ProcessIdentity;
 
 /// `/proc/PID/stat`: a process may call itself anything and is still found in its own place.
 pub fn stat(input: &[u8]) {

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
-use taskqueue_engine::status::{Counted, TaskCounts};
+use taskqueue_engine::inspect::status::{Counted, TaskCounts};
 
 /// RFC 3339 in UTC, to the second.
 pub(crate) fn instant(at: DateTime<Utc>) -> String {

@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 
 use super::clean::{clean_json, clean_line};
 use super::write_line;
-use taskqueue_domain::ids::RunnerId;
-use taskqueue_domain::records::ClaimedRun;
+use taskqueue_domain::task::ids::RunnerId;
+use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_engine::Journal;
 use taskqueue_engine::config::{BadVariable, JournalEnvironment};
 
@@ -130,8 +130,7 @@ impl Log {
     /// Whether the journal has it.
     fn send(&self, journal: &Journal, priority: Priority, text: &str) -> bool {
         let runner = self.runner_id.map(|runner_id| runner_id.to_string());
-        let mut fields =
-            vec![("MESSAGE", text), ("PRIORITY", priority.number()), ("SYSLOG_IDENTIFIER", crate::NAME)];
+        let mut fields = vec![("MESSAGE", text), ("PRIORITY", priority.number()), ("SYSLOG_IDENTIFIER", crate::NAME)];
         fields
             .extend(RUN_FIELDS.iter().zip(self.run.iter().flatten()).map(|((_, name), value)| (*name, value.as_str())));
         fields.extend(runner.as_deref().map(|runner| ("TASKQUEUE_RUNNER_ID", runner)));

@@ -18,9 +18,9 @@ use self::clean::{clean_block, clean_json, clean_line};
 use self::log::{Log, LogFormat, Priority};
 use self::page::Page;
 use super::error::CliError;
-use taskqueue_domain::ids::RunnerId;
-pub(crate) use taskqueue_domain::outside_text as clean;
-use taskqueue_domain::records::ClaimedRun;
+use taskqueue_domain::task::ids::RunnerId;
+use taskqueue_domain::task::records::ClaimedRun;
+pub(crate) use taskqueue_domain::text::outside_text as clean;
 use taskqueue_engine::config::BadVariable;
 use taskqueue_engine::output_was_closed;
 

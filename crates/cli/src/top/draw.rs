@@ -9,7 +9,7 @@ use super::state::{Page, State};
 use crate::output::clean::clean_line;
 use crate::output::human::{counters, instant};
 use crate::output::table::Tone;
-use taskqueue_engine::top::Change;
+use taskqueue_engine::inspect::top::Change;
 
 /// Lines of the smallest pane: its title, the names of its columns, a row.
 const SMALLEST: u16 = 3;

@@ -6,11 +6,11 @@ use crate::commands::given_up_words;
 use crate::output::clean::clean_line;
 use crate::output::human::{count, distance, relative};
 use crate::output::table::Tone;
-use taskqueue_domain::ids::{RunnerId, TaskId};
 use taskqueue_domain::pause::{Pause, PauseMode, PauseScope};
-use taskqueue_domain::status::Stored;
-use taskqueue_engine::status::{Counted, RunnerLine};
-use taskqueue_engine::top::{ClassCounts, FailedTask, Glance, RunningLine};
+use taskqueue_domain::run::status::Stored;
+use taskqueue_domain::task::ids::{RunnerId, TaskId};
+use taskqueue_engine::inspect::status::{Counted, RunnerLine};
+use taskqueue_engine::inspect::top::{ClassCounts, FailedTask, Glance, RunningLine};
 
 /// Words, and what they say beyond themselves.
 pub(super) type Cell = (String, Tone);

@@ -7,10 +7,10 @@ use chrono::{DateTime, Utc};
 use super::keys::Key;
 use super::rows::{self, Pane, Row, RowId};
 use crate::output::clean::clean_line;
-use taskqueue_domain::ids::TaskId;
 use taskqueue_domain::pause::{Pause, PauseScope};
-use taskqueue_engine::status::TaskCounts;
-use taskqueue_engine::top::{Change, Glance, Throughput, TopCounts};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_engine::inspect::status::TaskCounts;
+use taskqueue_engine::inspect::top::{Change, Glance, Throughput, TopCounts};
 
 /// Rates that are remembered.
 const HISTORY: usize = 60;

@@ -11,12 +11,14 @@ use super::draw::{draw, plain_text};
 use super::keys::Key;
 use super::rows::Pane;
 use super::state::{State, TopCommand};
-use taskqueue_domain::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::pause::{Pause, PauseMode, PauseScope};
-use taskqueue_domain::records::Runner;
-use taskqueue_domain::status::Stored;
-use taskqueue_engine::status::{Counted, RunnerLine, TaskCounts, WorkLine};
-use taskqueue_engine::top::{Change, ClassCounts, FailedTask, GivenUp, Glance, RunningLine, Throughput, TopCounts};
+use taskqueue_domain::run::status::Stored;
+use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
+use taskqueue_domain::task::records::Runner;
+use taskqueue_engine::inspect::status::{Counted, RunnerLine, TaskCounts, WorkLine};
+use taskqueue_engine::inspect::top::{
+    Change, ClassCounts, FailedTask, GivenUp, Glance, RunningLine, Throughput, TopCounts,
+};
 
 fn now() -> DateTime<Utc> {
     DateTime::UNIX_EPOCH + TimeDelta::days(20_000)

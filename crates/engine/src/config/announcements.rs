@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::checks::{check_argv, check_user, in_range};
-use crate::domain::attempt_outcome::AttemptOutcome;
+use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
 
 const DEFAULT_EVERY_SECS: i64 = 300;
 const MAX_EVERY_SECS: i64 = 86_400;

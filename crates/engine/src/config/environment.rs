@@ -4,7 +4,7 @@ use std::env::VarError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::domain::when::parse_duration;
+use taskqueue_domain::time::when::parse_duration;
 
 /// A variable of ours is set to something that is no text. It does not count as not set: who set it meant something by it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -13,18 +13,18 @@ use super::checks::{MAX_LIMIT_BYTES, check_argv, check_user, check_variables, in
 use super::class::{ClassConfig, Classes};
 use super::protocol::{CoprocessKeys, Protocol};
 use super::{Config, ConfigError};
-use crate::domain::backoff::Backoff;
-use crate::domain::confinement::{Confinement, DEFAULT_UMASK, Limits};
-use crate::domain::exit_rules::{ExitCodes, ExitMeaning, ExitRules};
-use crate::domain::listen_address::ListenAddress;
-use crate::domain::new_task::MAX_TIMEOUT_SECS;
-use crate::domain::parse_words::plain;
-use crate::domain::retention::{Keeping, MAX_KEEP_SECS, parse_keep};
-use crate::domain::selection::ClassFilter;
-use crate::domain::settings::Setting;
-use crate::domain::task_class::MAX_CLASS_LENGTH;
-use crate::machine::account::is_root;
-use crate::machine::trusted_path::{FileType, Trust, TrustedPath, Untrusted};
+use taskqueue_domain::listen_address::ListenAddress;
+use taskqueue_domain::run::backoff::Backoff;
+use taskqueue_domain::run::confinement::{Confinement, DEFAULT_UMASK, Limits};
+use taskqueue_domain::run::exit_rules::{ExitCodes, ExitMeaning, ExitRules};
+use taskqueue_domain::settings::Setting;
+use taskqueue_domain::task::new_task::MAX_TIMEOUT_SECS;
+use taskqueue_domain::task::selection::ClassFilter;
+use taskqueue_domain::task::task_class::MAX_CLASS_LENGTH;
+use taskqueue_domain::text::parse_words::plain;
+use taskqueue_domain::time::retention::{Keeping, MAX_KEEP_SECS, parse_keep};
+use taskqueue_host::files::trusted_path::{FileType, Trust, TrustedPath, Untrusted};
+use taskqueue_host::machine::account::is_root;
 
 const DEFAULT_KILL_GRACE_SECS: i64 = 10;
 const MAX_KILL_GRACE_SECS: i64 = 3_600;
@@ -353,7 +353,7 @@ fn seconds(secs: i64) -> Duration {
 
 fn check_name(name: &str) -> Result<(), String> {
     check_characters(name)?;
-    if name == crate::domain::task_class::EXEC_CLASS {
+    if name == taskqueue_domain::task::task_class::EXEC_CLASS {
         return Err("this name is built in; [exec] enabled = true switches it on".to_owned());
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::checks::{MAX_LIMIT_BYTES, in_range};
-use crate::domain::new_task::MAX_TIMEOUT_SECS;
+use taskqueue_domain::task::new_task::MAX_TIMEOUT_SECS;
 
 const ONE_SHOT: &str = "one-shot";
 const COPROCESS: &str = "coprocess";

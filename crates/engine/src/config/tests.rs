@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
-use crate::domain::task_class::TaskClass;
+use taskqueue_domain::task::task_class::TaskClass;
 
 fn class(name: &str) -> TaskClass {
     name.parse().unwrap()

@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{CancelToken, Inbox, Reporter, RunContext, StopReason, TaskHandler};
-use crate::domain::backoff::possible_delay_secs;
-use crate::domain::json::check_storable;
-use crate::domain::message::{Message, check_message};
-use crate::domain::meta::Meta;
+use taskqueue_domain::run::backoff::possible_delay_secs;
+use taskqueue_domain::run::message::{Message, check_message};
+use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::text::json::check_storable;
 
 /// The run a handler works for.
 pub struct ActiveRun<'a> {

@@ -11,19 +11,19 @@ use std::time::Duration;
 
 use super::events::{Said, parse_event};
 use super::{Reporter, RunContext};
-use crate::domain::confinement::Confinement;
-use crate::domain::ending::{Ending, ReportedError};
-use crate::domain::stop_reason::StopReason;
-use crate::machine::account::{Credentials, RunAs, UserProblem, is_root, recently_run_as, run_as};
-use crate::machine::file_checks::{ProgramProblem, check_program, recently_checked};
-use crate::machine::host::Account;
-use crate::process::child::{
+use taskqueue_domain::run::confinement::Confinement;
+use taskqueue_domain::run::ending::{Ending, ReportedError};
+use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_host::files::file_checks::{ProgramProblem, check_program, recently_checked};
+use taskqueue_host::machine::account::{Credentials, RunAs, UserProblem, is_root, recently_run_as, run_as};
+use taskqueue_host::machine::host::Account;
+use taskqueue_process::children::child::{
     Captured, ChildSpec, Control, Finished, Keep, Observer, Stream, Supervision, rehearse, supervise,
 };
-use crate::process::event_socket::EventSocket;
-use crate::process::identity::ProcessIdentity;
-use crate::process::rights::Rights;
-use crate::process::survivors::end_survivors;
+use taskqueue_process::children::event_socket::EventSocket;
+use taskqueue_process::identities::identity::ProcessIdentity;
+use taskqueue_process::identities::survivors::end_survivors;
+use taskqueue_process::spawning::rights::Rights;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const TOKEN_VARIABLE: &str = "TASKQUEUE_RUN_TOKEN";

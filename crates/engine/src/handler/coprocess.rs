@@ -25,14 +25,14 @@ use self::attempt::Attempt;
 use self::pool::Pool;
 use super::RunContext;
 use super::command::{CommandHandler, CommandObserver, HandlerEnd};
-use crate::domain::ending::Ending;
-use crate::domain::exit_rules::ExitRules;
-use crate::domain::task_class::TaskClass;
-use crate::machine::random;
-use crate::process::child::{Captured, ChildSpec};
-use crate::process::event_socket::EventSocket;
-use crate::process::identity::ProcessIdentity;
-use crate::process::survivors::runner_marker;
+use taskqueue_domain::run::ending::Ending;
+use taskqueue_domain::run::exit_rules::ExitRules;
+use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_host::random;
+use taskqueue_process::children::child::{Captured, ChildSpec};
+use taskqueue_process::children::event_socket::EventSocket;
+use taskqueue_process::identities::identity::ProcessIdentity;
+use taskqueue_process::identities::survivors::runner_marker;
 
 /// Says to a program that it is to speak the protocol.
 const PROTOCOL_VARIABLE: &str = "TASKQUEUE_PROTOCOL";

@@ -11,13 +11,13 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::Reporter;
-use crate::domain::backoff::possible_delay_secs;
-use crate::domain::ending::ReportedError;
-use crate::domain::json::check_storable;
-use crate::domain::message::{Message, check_message};
-use crate::domain::meta::Meta;
-use crate::domain::nearest::nearest_names;
-use crate::domain::outside_text::clean_line;
+use taskqueue_domain::run::backoff::possible_delay_secs;
+use taskqueue_domain::run::ending::ReportedError;
+use taskqueue_domain::run::message::{Message, check_message};
+use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::text::json::check_storable;
+use taskqueue_domain::text::nearest::nearest_names;
+use taskqueue_domain::text::outside_text::clean_line;
 
 /// The keys of an event.
 const KEYS: [&str; 8] = ["progress", "message", "result", "meta", "error", "heartbeat", "event", "data"];

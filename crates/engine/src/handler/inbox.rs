@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::domain::message::{Message, Messages};
+use taskqueue_domain::run::message::{Message, Messages};
 
 /// The messages that were sent to a run and not taken yet, in their order. Clones share them: each message is taken once.
 ///

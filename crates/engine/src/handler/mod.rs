@@ -14,10 +14,10 @@ pub mod inbox;
 pub mod overrun;
 pub mod registry;
 
-use crate::domain::message::Message;
-use crate::domain::meta::Meta;
-pub use crate::domain::stop_reason::StopReason;
-use crate::domain::task_class::TaskClass;
+use taskqueue_domain::run::message::Message;
+pub use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::task::task_class::TaskClass;
 
 pub use active_run::{ActiveRun, HandlerError, run_rust_handler};
 pub use cancel_token::CancelToken;

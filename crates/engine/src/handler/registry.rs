@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::TaskHandler;
 use super::overrun::Overrun;
-use crate::domain::task_class::TaskClass;
+use taskqueue_domain::task::task_class::TaskClass;
 
 /// Class names and their handlers. Names are compared exactly.
 #[derive(Default)]

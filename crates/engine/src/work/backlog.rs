@@ -5,20 +5,20 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::super::execute::Executed;
-use super::super::outcomes::Outcome;
-use super::super::outcomes_of_many::keep;
-use super::super::run_listener::RunOutcome;
-use super::super::runner_context::RunPolicy;
-use super::super::{EngineError, EngineResult};
 use super::pace::Pace;
 use super::shortage::Shortage;
-use crate::domain::ids::RunId;
-use crate::domain::message::Messages;
-use crate::domain::records::ClaimedRun;
-use crate::machine::clock::Moment;
-use crate::machine::spool::{Spool, SpoolFile};
-use crate::machine::waker::Waker;
+use crate::outbox::outcomes::Outcome;
+use crate::outbox::outcomes_of_many::keep;
+use crate::running::execute::Executed;
+use crate::running::run_listener::RunOutcome;
+use crate::running::runner_context::RunPolicy;
+use crate::{EngineError, EngineResult};
+use taskqueue_domain::run::message::Messages;
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_host::clock::Moment;
+use taskqueue_host::files::spool::{Spool, SpoolFile};
+use taskqueue_host::net::waker::Waker;
 
 /// A run that took longer than this is worth the wait for the disk: its outcome shall survive the machine, too.
 const LONG: Duration = Duration::from_secs(1);
@@ -399,8 +399,8 @@ mod tests {
     use chrono::DateTime;
 
     use super::*;
-    use crate::domain::ids::{RunId, TaskId};
-    use crate::domain::settings::Settings;
+    use taskqueue_domain::settings::Settings;
+    use taskqueue_domain::task::ids::{RunId, TaskId};
 
     fn policy() -> Arc<RunPolicy> {
         Arc::new(RunPolicy { handlers: Arc::default(), settings: Settings::from_rows(&[]).unwrap() })

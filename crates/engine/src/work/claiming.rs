@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::super::outcomes_of_many::leave_claims;
-use super::super::{Context, EngineResult, new_tokens};
 use super::WorkListener;
 use super::backlog::BacklogCounts;
 use super::coordinator::Coordinator;
-use crate::domain::decision::Decision;
-use crate::domain::records::ClaimedRun;
-use crate::domain::task_class::TaskClass;
-use crate::machine::clock::Moment;
-use crate::store::{Claim, ManyClaimed, NextWork};
+use crate::outbox::outcomes_of_many::leave_claims;
+use crate::{Context, EngineResult, new_tokens};
+use taskqueue_domain::run::decision::Decision;
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_host::clock::Moment;
+use taskqueue_store::{Claim, ManyClaimed, NextWork};
 
 /// The longest pause while so many others claim that this worker could not.
 const CROWDED_PAUSE: Duration = Duration::from_millis(100);

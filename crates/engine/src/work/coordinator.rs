@@ -5,11 +5,6 @@ use std::time::Duration;
 
 use wildmatch::WildMatch;
 
-use super::super::holds::Holds;
-use super::super::lease::LeaseState;
-use super::super::process_run::ProcessReport;
-use super::super::runner_context::RunnerContext;
-use super::super::{Context, EngineError, EngineResult};
 use super::backlog::{Backlog, BacklogCounts, Finished};
 use super::housekeeping::Housekeeping;
 use super::memory::Memory;
@@ -17,9 +12,14 @@ use super::pace::Pause;
 use super::reload::{Current, reconfigure};
 use super::unanswered::count_answered;
 use super::{WorkListener, WorkOptions};
-use crate::machine::clock::Moment;
-use crate::machine::spool::SpoolFile;
-use crate::store::{ChangeListener, StoreError};
+use crate::running::holds::Holds;
+use crate::running::lease::LeaseState;
+use crate::running::process_run::ProcessReport;
+use crate::running::runner_context::RunnerContext;
+use crate::{Context, EngineError, EngineResult};
+use taskqueue_host::clock::Moment;
+use taskqueue_host::files::spool::SpoolFile;
+use taskqueue_store::{ChangeListener, StoreError};
 
 /// A run that waits for longer than this behind others goes back: somebody else may have a slot for it.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::super::outcomes_of_many::Sent;
 use super::backlog::Finished;
-use crate::domain::records::ClaimedRun;
-use crate::domain::status::RunStatus;
-use crate::domain::transition::{RunEvent, run_after};
-use crate::store::{Ended, RunEnd, RunRef};
+use crate::outbox::outcomes_of_many::Sent;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::run::transition::{RunEvent, run_after};
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_store::{Ended, RunEnd, RunRef};
 
 /// A run that has ended.
 pub(super) struct Counted<'a> {

@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, Scope};
 use std::time::Duration;
 
-use super::super::announce::{start_hook, tell_notices};
-use super::super::create_runs::look_after;
-use super::super::final_failures::print_final_failures;
-use super::super::outcomes::Outcome;
-use super::super::{Context, EngineError, EngineResult};
-use crate::domain::ids::{RunId, TaskId};
-use crate::machine::clock::Moment;
-use crate::process::stop_signals::StopSignals;
-use crate::process::turn::take_turn;
-use crate::store::RunEnd;
+use crate::outbox::outcomes::Outcome;
+use crate::upkeep::announce::{start_hook, tell_notices};
+use crate::upkeep::create_runs::look_after;
+use crate::upkeep::final_failures::print_final_failures;
+use crate::{Context, EngineError, EngineResult};
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_host::clock::Moment;
+use taskqueue_process::identities::turn::take_turn;
+use taskqueue_process::signals::stop_signals::StopSignals;
+use taskqueue_store::RunEnd;
 
 /// Between two times that it looks after everything.
 const LOOK_AFTER_EVERY: Duration = Duration::from_secs(60);

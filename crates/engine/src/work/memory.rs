@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use crate::machine::clock::Moment;
-use crate::machine::heap;
-use crate::process::identity::ProcessIdentity;
-use crate::process::usage::memory_bytes;
+use taskqueue_host::clock::Moment;
+use taskqueue_host::machine::heap;
+use taskqueue_process::identities::identity::ProcessIdentity;
+use taskqueue_process::identities::usage::memory_bytes;
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -7,15 +7,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::super::metrics::{StoreFacts, look};
-use super::super::metrics_text::{CONTENT_TYPE, text};
-use super::super::{Context, EngineResult};
 use super::tally::{Tally, WorkerFacts};
-use crate::domain::listen_address::ListenAddress;
-use crate::machine::clock::Moment;
-use crate::machine::http::{Answer, HttpServer, Route};
-use crate::process::identity::ProcessIdentity;
-use crate::process::usage::memory_bytes;
+use crate::inspect::metrics::{StoreFacts, look};
+use crate::inspect::metrics_text::{CONTENT_TYPE, text};
+use crate::{Context, EngineResult};
+use taskqueue_domain::listen_address::ListenAddress;
+use taskqueue_host::clock::Moment;
+use taskqueue_host::net::http::{Answer, HttpServer, Route};
+use taskqueue_process::identities::identity::ProcessIdentity;
+use taskqueue_process::identities::usage::memory_bytes;
 
 /// What is known of the store is believed for so long.
 const FRESH_FOR: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::machine::random::spread;
+use taskqueue_host::random::spread;
 
 /// For how long ends are gathered before they are written, while the slots have work: at least, and at most.
 const SHORTEST_GATHER: Duration = Duration::from_millis(8);

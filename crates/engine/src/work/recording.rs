@@ -1,17 +1,17 @@
 //! How the coordinator writes what has finished, and gives back what no slot has begun.
 
-use super::super::outcomes::{GivenBack, Outcome};
-use super::super::outcomes_of_many::{Sent, send_many, send_many_and_claim};
-use super::super::process_run::ProcessReport;
-use super::super::{EngineError, EngineResult};
 use super::WorkListener;
 use super::backlog::{BacklogCounts, Finished};
 use super::claiming::Request;
 use super::coordinator::Coordinator;
 use super::counted::{Counted, counted, outcome_of_sent};
-use crate::domain::transition::RunEvent;
-use crate::machine::clock::Moment;
-use crate::store::{ManyClaimed, RunRef};
+use crate::outbox::outcomes::{GivenBack, Outcome};
+use crate::outbox::outcomes_of_many::{Sent, send_many, send_many_and_claim};
+use crate::running::process_run::ProcessReport;
+use crate::{EngineError, EngineResult};
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_host::clock::Moment;
+use taskqueue_store::{ManyClaimed, RunRef};
 
 /// The answer to each that was sent; `None` for what has no end yet.
 type Answers = Vec<Option<Sent>>;

@@ -4,14 +4,14 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::super::handlers::Handlers;
-use super::super::runner_context::RunPolicy;
-use super::super::{Context, EngineError, EngineResult};
 use super::{WorkListener, WorkOptions};
 use crate::config::{Announcements, Classes};
-use crate::domain::settings::Settings;
-use crate::machine::clock::Moment;
-use crate::store::StoreError;
+use crate::handlers::Handlers;
+use crate::running::runner_context::RunPolicy;
+use crate::{Context, EngineError, EngineResult};
+use taskqueue_domain::settings::Settings;
+use taskqueue_host::clock::Moment;
+use taskqueue_store::StoreError;
 
 /// Between two looks at the settings of the store.
 const SETTINGS_EVERY: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::machine::clock::Moment;
+use taskqueue_host::clock::Moment;
 
 /// The pause before one more handler is started, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

@@ -9,18 +9,18 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-use super::super::execute::{Executed, Work, begin, conclude, no_thread, run_program, rust_run};
-use super::super::handler_finish::HandlerFinish;
-use super::super::in_process::run_at;
-use super::super::live_run::RustRun;
-use super::super::runner_context::{RunPolicy, RunnerContext};
 use super::backlog::Backlog;
-use crate::domain::records::ClaimedRun;
 use crate::handler::{RunContext, TaskHandler};
-use crate::machine::clock::Moment;
-use crate::machine::thread_names::name_own_thread;
-use crate::process::event_socket::EventSocket;
-use crate::process::marks::Marks;
+use crate::running::execute::{Executed, Work, begin, conclude, no_thread, run_program, rust_run};
+use crate::running::handler_finish::HandlerFinish;
+use crate::running::in_process::run_at;
+use crate::running::live_run::RustRun;
+use crate::running::runner_context::{RunPolicy, RunnerContext};
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_host::clock::Moment;
+use taskqueue_host::machine::thread_names::name_own_thread;
+use taskqueue_process::children::event_socket::EventSocket;
+use taskqueue_process::identities::marks::Marks;
 
 /// One slot, for its threads.
 pub(super) struct Slot {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::super::metrics::{MOST_CLASSES, OTHERS};
 use super::counted::{Counted, Unanswered};
-use crate::domain::histogram::Histogram;
-use crate::domain::status::RunStatus;
-use crate::machine::clock::Moment;
+use crate::inspect::metrics::{MOST_CLASSES, OTHERS};
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::time::histogram::Histogram;
+use taskqueue_host::clock::Moment;
 
 /// Of ends without an answer, so many are remembered.
 const MOST_UNANSWERED: usize = 10_000;
@@ -221,9 +221,9 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::transition::RunEvent;
-    use crate::store::Ended;
     use crate::work::counted::outcome_of;
+    use taskqueue_domain::run::transition::RunEvent;
+    use taskqueue_store::Ended;
 
     #[test]
     fn runs_are_counted_by_class_and_by_how_they_ended() {

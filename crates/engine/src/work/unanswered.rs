@@ -1,13 +1,13 @@
 //! Ends that a worker could not send before it lost its database. Whoever comes first sends them from the disk, mostly this very
 //! worker when it is back. What has become of them stands in the store, whoever that was, and is counted from there.
 
-use super::super::outcomes::GivenBack;
 use super::backlog::Finished;
 use super::counted::{Counted, Unanswered, counted, outcome_of};
 use super::tally::Tally;
-use crate::domain::records::ClaimedRun;
-use crate::domain::status::RunStatus;
-use crate::store::{Ended, RunEnd, Store};
+use crate::outbox::outcomes::GivenBack;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_store::{Ended, RunEnd, Store};
 
 /// So many are asked for at a time: no run is to wait for numbers.
 const AT_ONCE: usize = 200;

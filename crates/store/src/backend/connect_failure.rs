@@ -1,9 +1,9 @@
 //! Why a server let no connection in. Diesel passes on the text of the client library and no code, so that texts are compared;
 //! where a server writes another language, it is asked for its code.
 
-use super::super::error::ConnectFailure;
 use super::url::{DatabaseUrl, Engine};
 use super::{mysql_code, sqlstate};
+use crate::error::ConnectFailure;
 
 /// A server, or a pooler before it, has no connection left.
 const TOO_MANY: [&str; 7] = [

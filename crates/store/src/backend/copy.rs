@@ -10,8 +10,8 @@ use diesel::query_builder::AstPass;
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel::sql_types::BigInt;
 
-use super::super::new_task::{NewTaskRow, Value};
-use super::super::schema::task_queue;
+use crate::base::schema::task_queue;
+use crate::insert::new_task::{NewTaskRow, Value};
 
 /// What goes to the client library at once.
 const WRITE_BYTES: usize = 64 << 10;

@@ -10,7 +10,7 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::Text;
 
-use super::super::new_task::{NewTaskRow, Value};
+use crate::insert::new_task::{NewTaskRow, Value};
 
 /// Before and after a time.
 const TIME: [&str; 2] = ["CAST(", " AS DATETIME(6))"];

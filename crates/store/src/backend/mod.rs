@@ -31,12 +31,12 @@ use diesel_migrations::EmbeddedMigrations;
 pub(super) use self::connection::AnyConnection;
 use self::insert_one::InsertOne;
 pub use self::url::{DatabaseUrl, Engine};
-use super::error::{Repeat, StoreError, StoreResult, classify_portably};
-use super::new_task::NewTaskRow;
-use super::rows::{DependencyRow, NewRunOutputRow};
-use super::sql::Moment;
-use taskqueue_host::patience::Patience;
-use taskqueue_host::sockets::LibrarySocket;
+use crate::base::rows::{DependencyRow, NewRunOutputRow};
+use crate::base::sql::Moment;
+use crate::error::{Repeat, StoreError, StoreResult, classify_portably};
+use crate::insert::new_task::NewTaskRow;
+use taskqueue_host::net::patience::Patience;
+use taskqueue_host::net::sockets::LibrarySocket;
 
 /// A server that has a limit for a statement has so much longer to say that it is over.
 const LOOK_GRACE: Duration = Duration::from_secs(1);

@@ -15,20 +15,20 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use url::Url;
 
-use super::super::error::{Repeat, StoreError, StoreResult};
-use super::super::new_task::NewTaskRow;
-use super::super::prepared::prepared;
-use super::super::rows::{DependencyRow, NewRunOutputRow};
-use super::super::schema::{
-    task_queue_class_holds, task_queue_dependencies, task_queue_receipts, task_queue_run_outputs,
-};
-use super::super::sql::{Moment, db_now, db_now_plus};
 use super::insert_many::InsertMany;
 use super::insert_one::{InsertOne, LastInsertId};
 use super::url::DatabaseUrl;
 use super::watch::Connecting;
 use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
-use taskqueue_host::sockets;
+use crate::base::prepared::prepared;
+use crate::base::rows::{DependencyRow, NewRunOutputRow};
+use crate::base::schema::{
+    task_queue_class_holds, task_queue_dependencies, task_queue_receipts, task_queue_run_outputs,
+};
+use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::error::{Repeat, StoreError, StoreResult};
+use crate::insert::new_task::NewTaskRow;
+use taskqueue_host::net::sockets;
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations/mysql");
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::super::error::ConnectFailure;
 use super::mysql::DEFAULT_PORT;
 use super::url::DatabaseUrl;
+use crate::error::ConnectFailure;
 
 /// The first byte of a message that is an error.
 const ERROR: u8 = 0xff;

@@ -10,10 +10,10 @@ use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Integer, Nullable, Text};
 
-use super::super::error::StoreResult;
 use super::url::DatabaseUrl;
 use super::{AnyConnection, sqlstate, unreachable, write_transaction};
-use taskqueue_host::direct::{SeenByServer, is_connected_to_parent_of, is_own_connection};
+use crate::error::StoreResult;
+use taskqueue_host::net::direct::{SeenByServer, is_connected_to_parent_of, is_own_connection};
 
 /// The settings of each of our sessions, without `SET`. `postgres::connect` gives the reasons.
 pub(super) const SETTINGS: [&str; 8] = [

@@ -9,12 +9,6 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
-use super::super::error::{Repeat, StoreResult};
-use super::super::new_task::NewTaskRow;
-use super::super::rows::{DependencyRow, NewRunOutputRow};
-use super::super::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
-use super::super::sql::{Moment, db_now, db_now_plus};
-use super::super::unmarked::processed_run;
 use super::copy::copy_tasks;
 use super::insert_one::InsertOne;
 use super::url::DatabaseUrl;
@@ -23,7 +17,13 @@ use super::{
     AnyConnection, CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, MESSAGE_CHANNEL, WORK_CHANNEL, pooler,
     unreachable,
 };
-use taskqueue_host::sockets::{self, LibrarySocket};
+use crate::base::rows::{DependencyRow, NewRunOutputRow};
+use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
+use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::base::unmarked::processed_run;
+use crate::error::{Repeat, StoreResult};
+use crate::insert::new_task::NewTaskRow;
+use taskqueue_host::net::sockets::{self, LibrarySocket};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations/postgres");
 

@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::Text;
 
-use super::super::error::StoreResult;
+use crate::error::StoreResult;
 
 #[derive(QueryableByName)]
 struct Variable {

@@ -13,20 +13,20 @@ use diesel::sql_types::{BigInt, Bool, Text};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use url::Url;
 
-use super::super::error::{Repeat, StoreError, StoreResult};
-use super::super::lock_file;
-use super::super::lock_notice::{LockNotice, holder_words};
-use super::super::new_task::NewTaskRow;
-use super::super::rows::{DependencyRow, NewRunOutputRow};
-use super::super::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
-use super::super::sql::{Moment, db_now, db_now_plus};
-use super::super::unmarked::processed_run;
 use super::insert_one::InsertOne;
 use super::kept_log;
 use super::url::DatabaseUrl;
 use super::{AnyConnection, ClassAtHost, log_of, unreachable, write_transaction};
-use taskqueue_host::disk::room_at;
-use taskqueue_host::file_checks::{is_network_filesystem, may_write};
+use crate::base::rows::{DependencyRow, NewRunOutputRow};
+use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
+use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::base::unmarked::processed_run;
+use crate::connection::lock_file;
+use crate::connection::lock_notice::{LockNotice, holder_words};
+use crate::error::{Repeat, StoreError, StoreResult};
+use crate::insert::new_task::NewTaskRow;
+use taskqueue_host::files::disk::room_at;
+use taskqueue_host::files::file_checks::{is_network_filesystem, may_write};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations/sqlite");
 

@@ -8,8 +8,8 @@ use pq_sys::{
     PQgetvalue, PQntuples, PQreset, PQsetErrorVerbosity, PQstatus,
 };
 
-use super::super::error::ConnectFailure;
 use super::url::DatabaseUrl;
+use crate::error::ConnectFailure;
 
 /// Connects once more, and returns the meaning of the server's code.
 pub(super) fn ask(url: &DatabaseUrl) -> ConnectFailure {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::super::error::StoreError;
 use super::hosts::{Hosts, is_remote};
 use super::pooler::{Known, Pooler};
-use taskqueue_host::patience::Patience;
+use crate::error::StoreError;
+use taskqueue_host::net::patience::Patience;
 
 /// How long one host is tried, unless the address says otherwise.
 const CONNECT_TIMEOUT_SECS: u64 = 10;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use diesel::connection::{Connection, InstrumentationEvent};
 
 use super::url::DatabaseUrl;
-use taskqueue_host::patience::WatchedConnection;
-use taskqueue_host::sockets::{self, Peer};
+use taskqueue_host::net::patience::WatchedConnection;
+use taskqueue_host::net::sockets::{self, Peer};
 
 /// One thread connects at a time: what it has connected is the only new socket. A turn ends after this time: a server that does not
 /// answer keeps a thread busy, and others must not wait for it.

@@ -2,31 +2,31 @@
 
 use diesel::prelude::*;
 
-use super::super::StoreResult;
-use super::super::backend::{self, AnyConnection, ClassAtHost};
-use super::super::cells::{MaybeShownText, ShownText};
-use super::super::dependencies::satisfy_dependants;
-use super::super::events::{NewEvent, insert_event};
-use super::super::notices::{NewNotice, insert_notice};
-use super::super::schema::{task_queue, task_queue_runs};
-use super::super::settings::setting_now;
-use super::super::sql::{Moment, db_now, db_now_plus};
-use super::super::unmarked::status_in_process;
 use super::meta::extend_meta;
 use super::recur::{Author, follow_settled};
 use super::run_end::{Crash, RunEnd};
-use taskqueue_domain::attempt_outcome::AttemptOutcome;
-use taskqueue_domain::backoff::Backoff;
-use taskqueue_domain::decision::rule_without_retry;
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::meta::{MAX_META_BYTES, Meta};
-use taskqueue_domain::notice::NoticeKind;
-use taskqueue_domain::settings::Setting;
-use taskqueue_domain::status::{RunStatus, TaskStatus};
-use taskqueue_domain::transition::{
+use crate::StoreResult;
+use crate::backend::{self, AnyConnection, ClassAtHost};
+use crate::base::cells::{MaybeShownText, ShownText};
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::base::unmarked::status_in_process;
+use crate::insert::dependencies::satisfy_dependants;
+use crate::rules::settings::setting_now;
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::upkeep::notices::{NewNotice, insert_notice};
+use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
+use taskqueue_domain::run::backoff::Backoff;
+use taskqueue_domain::run::decision::rule_without_retry;
+use taskqueue_domain::run::notice::NoticeKind;
+use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+use taskqueue_domain::run::transition::{
     TaskEvent, aggregated, crashes_after, failed_retries_after, run_after, status_before, task_after,
 };
-use taskqueue_domain::unreadable::Unreadable;
+use taskqueue_domain::settings::Setting;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::meta::{MAX_META_BYTES, Meta};
+use taskqueue_domain::text::unreadable::Unreadable;
 
 /// Names of metadata that did not fit that an event lists.
 const MAX_REFUSED_NAMES: usize = 20;

@@ -3,19 +3,19 @@
 
 use diesel::prelude::*;
 
-use super::super::audit::Origin;
-use super::super::backend::{self, AnyConnection};
-use super::super::events::{NewEvent, insert_event};
-use super::super::schema::{task_queue, task_queue_runs};
-use super::super::sql::db_now;
-use super::super::{Store, StoreError, StoreResult};
 use super::end::end_waiting_run;
 use super::keep::keep_as_classes_state;
 use super::run_end::RunEnd;
 use super::{enter_tasks, hold_idle};
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::status::{RunStatus, TaskStatus};
-use taskqueue_domain::transition::{RunEvent, TaskEvent, task_after};
+use crate::backend::{self, AnyConnection};
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::base::sql::db_now;
+use crate::upkeep::audit::Origin;
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::{Store, StoreError, StoreResult};
+use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+use taskqueue_domain::run::transition::{RunEvent, TaskEvent, task_after};
+use taskqueue_domain::task::ids::{RunId, TaskId};
 
 /// How often what was seen of a task may have changed before it could be acted upon.
 const LOOKS: usize = 20;

@@ -3,15 +3,15 @@
 
 use diesel::prelude::*;
 
-use super::super::StoreResult;
-use super::super::backend::AnyConnection;
-use super::super::backend::connection::MultiBackend;
-use super::super::cells::ShownText;
-use super::super::limits::Obstacles;
-use super::super::schema::{task_queue, task_queue_runs};
 use super::heads::{Head, head_of, rejection_by};
 use super::outside_claim::OutsideClaim;
-use taskqueue_domain::status::Stored;
+use crate::StoreResult;
+use crate::backend::AnyConnection;
+use crate::backend::connection::MultiBackend;
+use crate::base::cells::ShownText;
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::rules::limits::Obstacles;
+use taskqueue_domain::run::status::Stored;
 
 /// Returns the first run that waits, is chosen and offered, and that neither a pause nor a limit keeps from being claimed.
 pub(super) fn first_chosen(

@@ -2,20 +2,20 @@
 
 use diesel::prelude::*;
 
-use super::super::backend::batch::{Holder, Start};
-use super::super::cells::ShownText;
-use super::super::key_slots::take_key_slot;
-use super::super::limits::Obstacles;
-use super::super::schema::task_queue_runs;
-use super::super::{Store, StoreError, StoreResult};
 use super::claim_many::Source;
 use super::set_aside::UnreadableRuns;
 use super::start::{already_claimed, held_with, start_waiting};
-use taskqueue_domain::class_set::ClassSet;
-use taskqueue_domain::ids::{RunId, RunnerId, TaskId};
-use taskqueue_domain::limits::{KeyLimit, Obstacle};
-use taskqueue_domain::records::ClaimedRun;
-use taskqueue_domain::status::{RunStatus, Stored};
+use crate::backend::batch::{Holder, Start};
+use crate::base::cells::ShownText;
+use crate::base::schema::task_queue_runs;
+use crate::rules::key_slots::take_key_slot;
+use crate::rules::limits::Obstacles;
+use crate::{Store, StoreError, StoreResult};
+use taskqueue_domain::run::limits::{KeyLimit, Obstacle};
+use taskqueue_domain::run::status::{RunStatus, Stored};
+use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
+use taskqueue_domain::task::records::ClaimedRun;
 
 /// Who claims, what it may claim, and for how long.
 pub struct Claim<'a> {

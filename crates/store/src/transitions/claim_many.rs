@@ -7,24 +7,24 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
-use super::super::audit::Origin;
-use super::super::backend::batch::{self, DueFacts, DueRow, Start, TaskStart};
-use super::super::backend::{self, AnyConnection};
-use super::super::content::Content;
-use super::super::limits::Obstacles;
-use super::super::schema::task_queue;
-use super::super::sql::{Moment, db_now};
-use super::super::unmarked::open_run;
-use super::super::{Store, StoreResult};
 use super::claim::Claim;
 use super::heads::{first_claimable, first_claimables, is_any_waiting};
 use super::low_water::LowWater;
 use super::set_aside::UnreadableRuns;
 use super::start::{ENDS_PER_TRANSACTION, already_claimed, claimed_run, start_waiting};
-use taskqueue_domain::class_set::ClassSet;
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::records::ClaimedRun;
-use taskqueue_domain::task_class::TaskClass;
+use crate::backend::batch::{self, DueFacts, DueRow, Start, TaskStart};
+use crate::backend::{self, AnyConnection};
+use crate::base::content::Content;
+use crate::base::schema::task_queue;
+use crate::base::sql::{Moment, db_now};
+use crate::base::unmarked::open_run;
+use crate::rules::limits::Obstacles;
+use crate::upkeep::audit::Origin;
+use crate::{Store, StoreResult};
+use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_domain::task::task_class::TaskClass;
 
 /// When there may be something to claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

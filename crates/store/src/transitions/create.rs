@@ -2,13 +2,13 @@
 
 use diesel::prelude::*;
 
-use super::super::audit::{CREATED, Origin, keep_run_transition};
-use super::super::backend::{self, AnyConnection};
-use super::super::schema::{task_queue, task_queue_runs};
-use super::super::sql::db_now;
-use super::super::{Store, StoreResult};
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::status::RunStatus;
+use crate::backend::{self, AnyConnection};
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::base::sql::db_now;
+use crate::upkeep::audit::{CREATED, Origin, keep_run_transition};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::task::ids::{RunId, TaskId};
 
 impl Store {
     /// Creates the run of this one task if it is due, and returns its open run, whoever created it.

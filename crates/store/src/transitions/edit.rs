@@ -3,24 +3,24 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
-use super::super::audit::Origin;
-use super::super::backend::{AnyConnection, batch};
-use super::super::events::{NewEvent, insert_event};
-use super::super::rows::TaskRow;
-use super::super::schema::{task_queue, task_queue_runs};
-use super::super::sql::{Moment, any_year, db_now};
-use super::super::unique::{Holder, find_other_holder};
-use super::super::{Store, StoreResult};
 use super::end::end_waiting_run;
 use super::keep::keep_results_of;
 use super::meta::extend_meta;
 use super::run_end::RunEnd;
 use super::{enter_tasks, keep_claims_out};
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::records::Task;
-use taskqueue_domain::status::{RunStatus, Stored, TaskStatus};
-use taskqueue_domain::task_change::TaskChange;
-use taskqueue_domain::transition::RunEvent;
+use crate::backend::{AnyConnection, batch};
+use crate::base::rows::TaskRow;
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::base::sql::{Moment, any_year, db_now};
+use crate::insert::unique::{Holder, find_other_holder};
+use crate::upkeep::audit::Origin;
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::{RunStatus, Stored, TaskStatus};
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::records::Task;
+use taskqueue_domain::task::task_change::TaskChange;
 
 /// Who fails and has retries left is live.
 const FAILED: [&str; 2] = [TaskStatus::Failed.as_str(), TaskStatus::Timeout.as_str()];

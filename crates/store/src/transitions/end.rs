@@ -3,26 +3,26 @@
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
 
-use super::super::audit::{Origin, keep_run_transition};
-use super::super::backend::{self, AnyConnection};
-use super::super::events::insert_event;
-use super::super::leases::leases_count;
-use super::super::outputs::put_outputs;
-use super::super::rows::RunRow;
-use super::super::runs::RunRef;
-use super::super::schema::{task_queue_events, task_queue_runs};
-use super::super::sql::{Moment, db_now};
-use super::super::{Store, StoreResult};
 use super::aggregate::{Aggregated, aggregate_into_task};
 use super::keep::{keep_as_classes_state, keep_results_as_stated};
 use super::reject::{hold_back, remember_rejection};
 use super::run_end::{EndCondition, Ended, RunEnd};
-use taskqueue_domain::attempt_outcome::AttemptOutcome;
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::records::Run;
-use taskqueue_domain::retention::KeepOfClass;
-use taskqueue_domain::status::RunStatus;
-use taskqueue_domain::transition::{RunEvent, run_after};
+use crate::backend::{self, AnyConnection};
+use crate::base::rows::RunRow;
+use crate::base::schema::{task_queue_events, task_queue_runs};
+use crate::base::sql::{Moment, db_now};
+use crate::rules::leases::leases_count;
+use crate::runs::RunRef;
+use crate::upkeep::audit::{Origin, keep_run_transition};
+use crate::upkeep::events::insert_event;
+use crate::upkeep::outputs::put_outputs;
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::run::transition::{RunEvent, run_after};
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::records::Run;
+use taskqueue_domain::time::retention::KeepOfClass;
 
 impl Store {
     /// Ends a run and aggregates it into its task. The run must still be processing under this token (rule R3).

@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::super::backend::batch::{self, EndedRow, Success, SuccessDetails};
-use super::super::backend::{self, AnyConnection};
-use super::super::dependencies::satisfy_dependants;
-use super::super::outputs::put_outputs;
-use super::super::runs::RunRef;
-use super::super::{Store, StoreResult};
 use super::claim::Claim;
 use super::claim_many::{ManyClaimed, claim_beside_others};
 use super::end::repeated_or_lost;
 use super::keep::{keep_as_classes_state, keep_results_as_stated};
 use super::recur::{Author, follow_settled};
 use super::run_end::{EndCondition, Ended, RunEnd};
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::retention::KeepOfClass;
-use taskqueue_domain::transition::RunEvent;
+use crate::backend::batch::{self, EndedRow, Success, SuccessDetails};
+use crate::backend::{self, AnyConnection};
+use crate::insert::dependencies::satisfy_dependants;
+use crate::runs::RunRef;
+use crate::upkeep::outputs::put_outputs;
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::time::retention::KeepOfClass;
 
 impl RunEnd {
     /// Whether it is a success that brings nothing about but that of its task.

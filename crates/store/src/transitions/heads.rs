@@ -7,16 +7,16 @@ use std::ops::Bound;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 
-use super::super::StoreResult;
-use super::super::backend::AnyConnection;
-use super::super::cells::ShownText;
-use super::super::limits::Obstacles;
-use super::super::schema::task_queue_runs::dsl::{
+use crate::StoreResult;
+use crate::backend::AnyConnection;
+use crate::base::cells::ShownText;
+use crate::base::schema::task_queue_runs::dsl::{
     claim_class, claim_order, id, task_queue_runs, waiting_order, waiting_tag,
 };
-use taskqueue_domain::class_set::ClassSet;
-use taskqueue_domain::status::Stored;
-use taskqueue_domain::task_class::TaskClass;
+use crate::rules::limits::Obstacles;
+use taskqueue_domain::run::status::Stored;
+use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::task_class::TaskClass;
 
 /// Runs that are read in the order of the queue before classes are searched.
 const READ_IN_ORDER: usize = 32;
@@ -37,12 +37,12 @@ pub(in super::super) struct Asker<'a> {
 /// all rejections of the claimant first.
 macro_rules! rejection_by {
     ($claimant:expr) => {{
-        use super::super::schema::{task_queue_rejections as rejections, task_queue_runs as runs};
+        use crate::base::schema::{task_queue_rejections as rejections, task_queue_runs as runs};
         rejections::table
             .filter(rejections::task_id.eq(runs::task_queue_id))
             .filter(rejections::claimant.eq($claimant))
             .filter(
-                rejections::held_until.is_null().or(rejections::held_until.gt(super::super::sql::db_now().nullable())),
+                rejections::held_until.is_null().or(rejections::held_until.gt(crate::base::sql::db_now().nullable())),
             )
             .select(rejections::task_id)
             .single_value()

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use diesel::prelude::*;
 
-use super::super::StoreResult;
-use super::super::backend::AnyConnection;
-use super::super::schema::{task_queue, task_queue_runs};
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::retention::KeepOfClass;
+use crate::StoreResult;
+use crate::backend::AnyConnection;
+use crate::base::schema::{task_queue, task_queue_runs};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::time::retention::KeepOfClass;
 
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::sql::Moment;
+use crate::base::sql::Moment;
 
 /// What became due before, or was passed over because somebody held it, is found within this time.
 const VALID: Duration = Duration::from_secs(2);

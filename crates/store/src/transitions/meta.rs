@@ -2,12 +2,12 @@
 
 use diesel::prelude::*;
 
-use super::super::StoreResult;
-use super::super::backend::AnyConnection;
-use super::super::cells::MaybeShownText;
-use super::super::schema::task_queue::dsl;
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::meta::{MAX_META_BYTES, Meta};
+use crate::StoreResult;
+use crate::backend::AnyConnection;
+use crate::base::cells::MaybeShownText;
+use crate::base::schema::task_queue::dsl;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::meta::{MAX_META_BYTES, Meta};
 
 /// Adds these values, name by name; for a transaction that has written the row, so that no other one does meanwhile. Metadata
 /// that would become too large, or that cannot be read, stays as it is: `false`.
@@ -27,7 +27,7 @@ pub(super) fn extend_meta(conn: &mut AnyConnection, id: TaskId, later: &Meta) ->
 }
 
 #[derive(Queryable, Selectable)]
-#[diesel(table_name = super::super::schema::task_queue)]
+#[diesel(table_name = crate::base::schema::task_queue)]
 struct StoredMeta {
     #[diesel(deserialize_as = MaybeShownText)]
     meta: Option<String>,

@@ -40,11 +40,11 @@ pub use self::schedule::{ScheduleAnswer, ScheduleChange};
 
 use diesel::prelude::*;
 
-use super::StoreResult;
-use super::backend::{self, AnyConnection};
-use super::schema::task_queue_runs;
-use super::sql::db_now;
-use taskqueue_domain::ids::TaskId;
+use crate::StoreResult;
+use crate::backend::{self, AnyConnection};
+use crate::base::schema::task_queue_runs;
+use crate::base::sql::db_now;
+use taskqueue_domain::task::ids::TaskId;
 
 /// Must be the first thing in a transaction that changes these tasks, or their runs. Where there are several it stays
 /// behind the gate of `create-runs`, which takes the rows of many tasks too, in another order.

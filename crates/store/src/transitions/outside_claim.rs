@@ -6,24 +6,24 @@ use std::ops::ControlFlow;
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
-use super::super::audit::Origin;
-use super::super::backend::AnyConnection;
-use super::super::backend::batch::{Holder, Start};
-use super::super::events::{NewEvent, insert_event};
-use super::super::leases::lease_end;
-use super::super::limits::Obstacles;
-use super::super::runs::RunRef;
-use super::super::schema::{task_queue, task_queue_runs};
-use super::super::{Store, StoreResult};
 use super::choose::first_chosen;
 use super::heads::{Asker, Head, first_claimable};
 use super::set_aside::UnreadableRuns;
 use super::start::{ENDS_PER_TRANSACTION, Started, load_held, start_waiting};
-use taskqueue_domain::class_set::ClassSet;
-use taskqueue_domain::ids::RunId;
-use taskqueue_domain::records::ClaimedRun;
-use taskqueue_domain::task_choice::TaskChoice;
-use taskqueue_domain::task_class::TaskClass;
+use crate::backend::AnyConnection;
+use crate::backend::batch::{Holder, Start};
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::rules::leases::lease_end;
+use crate::rules::limits::Obstacles;
+use crate::runs::RunRef;
+use crate::upkeep::audit::Origin;
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::{Store, StoreResult};
+use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_domain::task::task_choice::TaskChoice;
+use taskqueue_domain::task::task_class::TaskClass;
 
 /// The name of no runner: only pauses of all and of classes concern claimants.
 const NO_RUNNER: &str = "";

@@ -3,13 +3,13 @@
 
 use diesel::prelude::*;
 
-use super::super::StoreResult;
-use super::super::backend::AnyConnection;
-use super::super::schema::task_queue_rejections::dsl;
-use super::super::schema::task_queue_runs;
-use super::super::sql::{Moment, db_now, db_now_plus};
 use super::run_end::Lateness;
-use taskqueue_domain::ids::RunId;
+use crate::StoreResult;
+use crate::backend::AnyConnection;
+use crate::base::schema::task_queue_rejections::dsl;
+use crate::base::schema::task_queue_runs;
+use crate::base::sql::{Moment, db_now, db_now_plus};
+use taskqueue_domain::task::ids::RunId;
 
 /// A task has at most one open run, so that nobody else remembers the same at the same moment.
 pub(super) fn remember_rejection(conn: &mut AnyConnection, run_id: RunId) -> StoreResult<()> {

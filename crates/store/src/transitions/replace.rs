@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use diesel::prelude::*;
 
-use super::super::StoreResult;
-use super::super::audit::Origin;
-use super::super::backend::AnyConnection;
-use super::super::events::{NewEvent, insert_event};
-use super::super::schema::task_queue::dsl;
-use super::super::schema::task_queue_runs;
-use super::super::sql::{Moment, allowed_retries, any_year, db_now, db_now_plus};
 use super::end::end_waiting_run;
 use super::run_end::RunEnd;
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::new_task::NewTask;
-use taskqueue_domain::status::TaskStatus;
-use taskqueue_domain::transition::RunEvent;
+use crate::StoreResult;
+use crate::backend::AnyConnection;
+use crate::base::schema::task_queue::dsl;
+use crate::base::schema::task_queue_runs;
+use crate::base::sql::{Moment, allowed_retries, any_year, db_now, db_now_plus};
+use crate::upkeep::audit::Origin;
+use crate::upkeep::events::{NewEvent, insert_event};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::new_task::NewTask;
 
 /// Who replaces, and whether every transition is kept.
 #[derive(Clone, Copy)]

@@ -3,19 +3,19 @@
 
 use diesel::prelude::*;
 
-use super::super::backend::AnyConnection;
-use super::super::events::{NewEvent, insert_event};
-use super::super::rows::TaskRow;
-use super::super::schema::task_queue::dsl;
-use super::super::sql::{Moment, db_now, db_now_plus};
-use super::super::unique::{Holder, find_other_holder};
-use super::super::{Store, StoreResult};
 use super::{enter_tasks, hold_idle};
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::records::Task;
-use taskqueue_domain::status::TaskStatus;
-use taskqueue_domain::task_change::TaskChange;
-use taskqueue_domain::transition::{TaskEvent, task_after};
+use crate::backend::AnyConnection;
+use crate::base::rows::TaskRow;
+use crate::base::schema::task_queue::dsl;
+use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::insert::unique::{Holder, find_other_holder};
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::run::transition::{TaskEvent, task_after};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Task;
+use taskqueue_domain::task::task_change::TaskChange;
 
 /// Which new start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,13 +3,13 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::super::events::NewEvent;
-use taskqueue_domain::backoff::Backoff;
-use taskqueue_domain::meta::Meta;
-use taskqueue_domain::records::{Run, RunOutput};
-use taskqueue_domain::status::RunStatus;
-use taskqueue_domain::transition::{RunEvent, run_after};
-use taskqueue_domain::unreadable::Unreadable;
+use crate::upkeep::events::NewEvent;
+use taskqueue_domain::run::backoff::Backoff;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::run::transition::{RunEvent, run_after};
+use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::task::records::{Run, RunOutput};
+use taskqueue_domain::text::unreadable::Unreadable;
 
 /// The length of the column Decision.
 const MAX_DECISION_CHARS: usize = 190;

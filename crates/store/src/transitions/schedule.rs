@@ -3,23 +3,23 @@
 
 use diesel::prelude::*;
 
-use super::super::audit::Origin;
-use super::super::backend::{self, AnyConnection};
-use super::super::events::{NewEvent, insert_event};
-use super::super::schedules::head_of;
-use super::super::schema::task_queue::dsl;
-use super::super::schema::task_queue_runs;
-use super::super::sql::{Moment, db_now};
-use super::super::{Store, StoreError, StoreResult};
 use super::end::{end_waiting_row, keep_end};
 use super::keep_claims_out;
 use super::run_end::RunEnd;
-use taskqueue_domain::attempt_outcome::AttemptOutcome;
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::records::{Task, TaskSchedule};
-use taskqueue_domain::recurrence::Recurrence;
-use taskqueue_domain::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
-use taskqueue_domain::transition::{RunEvent, TaskEvent, task_after};
+use crate::backend::{self, AnyConnection};
+use crate::base::schema::task_queue::dsl;
+use crate::base::schema::task_queue_runs;
+use crate::base::sql::{Moment, db_now};
+use crate::reading::schedules::head_of;
+use crate::upkeep::audit::Origin;
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::{Store, StoreError, StoreResult};
+use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
+use taskqueue_domain::run::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
+use taskqueue_domain::run::transition::{RunEvent, TaskEvent, task_after};
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::records::{Task, TaskSchedule};
+use taskqueue_domain::time::recurrence::Recurrence;
 
 /// How often the head may have become another one before its row was held.
 const LOOKS: usize = 20;

@@ -1,10 +1,10 @@
 //! A task whose row cannot be read is set aside: its run ends, it is quarantined, and all others go on.
 
-use super::super::Store;
-use super::super::runs::RunRef;
 use super::run_end::RunEnd;
-use taskqueue_domain::transition::RunEvent;
-use taskqueue_domain::unreadable::{UNREADABLE_CODE, Unreadable};
+use crate::Store;
+use crate::runs::RunRef;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::text::unreadable::{UNREADABLE_CODE, Unreadable};
 
 /// Runs that a claim has taken and that no handler can get, each with what cannot be read.
 #[derive(Clone, Debug, Default)]

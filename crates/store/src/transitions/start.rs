@@ -5,22 +5,22 @@ use std::collections::HashMap;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 
-use super::super::StoreResult;
-use super::super::audit::{Origin, keep_run_transition};
-use super::super::backend::AnyConnection;
-use super::super::backend::batch::{self, Holder, Start};
-use super::super::content::{Content, ContentRow};
-use super::super::key_slots::fit_key;
-use super::super::runs::RunRef;
-use super::super::schema::{task_queue, task_queue_runs};
-use super::super::sql::{Moment, db_now};
 use super::end::end_waiting_run;
 use super::run_end::RunEnd;
 use super::set_aside::UnreadableRuns;
-use taskqueue_domain::ids::{RunId, TaskId};
-use taskqueue_domain::records::ClaimedRun;
-use taskqueue_domain::status::RunStatus;
-use taskqueue_domain::transition::{RunEvent, run_after};
+use crate::StoreResult;
+use crate::backend::AnyConnection;
+use crate::backend::batch::{self, Holder, Start};
+use crate::base::content::{Content, ContentRow};
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::base::sql::{Moment, db_now};
+use crate::rules::key_slots::fit_key;
+use crate::runs::RunRef;
+use crate::upkeep::audit::{Origin, keep_run_transition};
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::run::transition::{RunEvent, run_after};
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::records::ClaimedRun;
 
 /// Runs that a claim meets and that must end instead of being executed, under one lock: for some milliseconds nobody else
 /// can claim.

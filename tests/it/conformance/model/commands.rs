@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use taskqueue_domain::transition::RunEvent;
-use taskqueue_domain::unique::OnConflict;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::unique::OnConflict;
 
 use super::reference::{Model, When, Who};
 

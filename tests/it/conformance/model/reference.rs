@@ -6,8 +6,8 @@ mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taskqueue_domain::transition::RunEvent;
-use taskqueue_domain::unique::OnConflict;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::unique::OnConflict;
 
 use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
 

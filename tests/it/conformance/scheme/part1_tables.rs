@@ -1,14 +1,15 @@
 //! Part 1: tables, units and the aggregation.
 
 use taskqueue::{ActiveRun, HandlerError, TaskHandler};
-use taskqueue_domain::ids::TaskId;
+use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::settings::Setting;
-use taskqueue_domain::status::{RunStatus, TaskStatus};
-use taskqueue_domain::transition::RunEvent;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_engine::Context;
+use taskqueue_engine::change::settings;
 use taskqueue_engine::handler::registry::HandlerRegistry;
-use taskqueue_engine::queue::{ClassCheck, queue_task};
-use taskqueue_engine::{Context, settings};
-use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
+use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_store::Store;
 
 use crate::conformance::fixture::*;

@@ -1,10 +1,10 @@
 //! Part 2: adding tasks and runs.
 
-use taskqueue_domain::ids::TaskId;
-use taskqueue_domain::status::{RunStatus, TaskStatus};
+use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+use taskqueue_domain::task::ids::TaskId;
 use taskqueue_engine::EngineError;
-use taskqueue_engine::queue::{ClassCheck, queue_task};
-use taskqueue_process::identity::ProcessIdentity;
+use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
+use taskqueue_process::identities::identity::ProcessIdentity;
 
 use crate::conformance::fixture::*;
 use crate::each_engine;

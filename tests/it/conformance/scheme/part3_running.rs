@@ -1,15 +1,16 @@
 //! Part 3: running runs.
 
 use taskqueue::{ActiveRun, HandlerError};
-use taskqueue_domain::ids::RunId;
+use taskqueue_domain::run::status::{RunStatus, TaskStatus};
 use taskqueue_domain::settings::Setting;
-use taskqueue_domain::status::{RunStatus, TaskStatus};
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_engine::change::settings;
 use taskqueue_engine::handler::registry::HandlerRegistry;
-use taskqueue_engine::process_run::{ProcessOptions, process_runs};
-use taskqueue_engine::register::{finish_dead_runners, register};
-use taskqueue_engine::{EngineError, StoreError, settings};
-use taskqueue_process::identity::ProcessIdentity;
-use taskqueue_process::stop_signals::StopSignals;
+use taskqueue_engine::running::process_run::{ProcessOptions, process_runs};
+use taskqueue_engine::running::register::{finish_dead_runners, register};
+use taskqueue_engine::{EngineError, StoreError};
+use taskqueue_process::identities::identity::ProcessIdentity;
+use taskqueue_process::signals::stop_signals::StopSignals;
 use taskqueue_store::{Registration, Store};
 
 use crate::conformance::fixture::*;

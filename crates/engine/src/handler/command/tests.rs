@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::handler::active_run::tests::context;
-use crate::process::identity::Liveness;
+use taskqueue_process::identities::identity::Liveness;
 
 #[derive(Default)]
 struct Seen {
@@ -81,7 +81,7 @@ fn the_environment_is_clean_and_run_variables_cannot_be_replaced() {
     let text = end.stdout.to_text();
     let found: BTreeMap<&str, &str> =
         text.split_terminator('\u{2400}').map(|entry| entry.split_once('=').unwrap()).collect();
-    let account = crate::machine::host::account();
+    let account = taskqueue_host::machine::host::account();
     let mut expected = BTreeMap::from([
         ("PATH", PATH),
         ("USER", account.name.as_str()),

@@ -8,16 +8,16 @@ use super::pool::{Place, Pool};
 use super::protocol::{self, Answer, WireId};
 use super::ticket::{Cause, Death, Letters, Outcome, Ticket};
 use super::{CoprocessHandler, did_not_start};
-use crate::domain::ending::{Ending, ReportedError};
-use crate::domain::exit_rules::ExitMeaning;
-use crate::domain::stop_reason::StopReason;
 use crate::handler::command::{CommandObserver, HandlerEnd};
 use crate::handler::events::{Said, parse_event};
 use crate::handler::{Inbox, RunContext};
-use crate::machine::clock::Moment;
-use crate::process::capture::{Captured, Stream};
-use crate::process::child::Control;
-use crate::process::event_socket::EventSocket;
+use taskqueue_domain::run::ending::{Ending, ReportedError};
+use taskqueue_domain::run::exit_rules::ExitMeaning;
+use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_host::clock::Moment;
+use taskqueue_process::children::capture::{Captured, Stream};
+use taskqueue_process::children::child::Control;
+use taskqueue_process::children::event_socket::EventSocket;
 
 /// The observer hears from us at least this often; the promise is 500 ms.
 const IDLE_EVERY: Duration = Duration::from_millis(400);

@@ -9,10 +9,10 @@ use super::output_reader::OutputReader;
 use super::protocol::{DRAIN, PING, hello};
 use super::shared_pool::SharedPool;
 use super::ticket::{Cause, Death, Outcome};
-use crate::domain::ending::Ending;
-use crate::machine::clock::Moment;
-use crate::machine::waker::Waker;
-use crate::process::coprocess::{Coprocess, CoprocessEnd, EndPlan};
+use taskqueue_domain::run::ending::Ending;
+use taskqueue_host::clock::Moment;
+use taskqueue_host::net::waker::Waker;
+use taskqueue_process::children::coprocess::{Coprocess, CoprocessEnd, EndPlan};
 
 /// How soon it is listened to again when nobody takes its news.
 const CONGESTED: Duration = Duration::from_millis(5);

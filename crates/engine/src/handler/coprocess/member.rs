@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::protocol::{self, Hello, WireId};
 use super::ticket::{Cause, Ticket};
-use crate::domain::stop_reason::StopReason;
-use crate::machine::clock::Moment;
-use crate::machine::waker::Waker;
-use crate::process::coprocess::Inlet;
-use crate::process::identity::ProcessIdentity;
+use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_host::clock::Moment;
+use taskqueue_host::net::waker::Waker;
+use taskqueue_process::children::coprocess::Inlet;
+use taskqueue_process::identities::identity::ProcessIdentity;
 
 /// Messages are not written to a process for which more than this waits.
 const MOST_WAITING_BYTES: u64 = 1 << 20;

@@ -8,9 +8,9 @@ use super::member::{Member, Order};
 use super::protocol::{self, Answer, Message, not_one_of_its_runs};
 use super::shared_pool::SharedPool;
 use super::ticket::{Outcome, Ticket};
-use crate::machine::lines::LineSplitter;
-use crate::process::capture::Capture;
-use crate::process::coprocess::CoprocessListener;
+use taskqueue_host::files::lines::LineSplitter;
+use taskqueue_process::children::capture::Capture;
+use taskqueue_process::children::coprocess::CoprocessListener;
 
 /// How much of standard error is kept for the words that explain why it could not start.
 const WORDS_BYTES: usize = 8 * 1024;

@@ -11,12 +11,12 @@ use super::member::{Member, Order};
 use super::protocol::{self, WireId};
 use super::shared_pool::{SharedPool, State};
 use super::ticket::{Cause, Ticket};
-use crate::domain::ending::Ending;
-use crate::domain::stop_reason::StopReason;
-use crate::domain::task_class::TaskClass;
 use crate::handler::Inbox;
-use crate::machine::waker::Waker;
-use crate::process::identity::ProcessIdentity;
+use taskqueue_domain::run::ending::Ending;
+use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_host::net::waker::Waker;
+use taskqueue_process::identities::identity::ProcessIdentity;
 
 /// The processes of one class.
 pub(super) struct Pool {

@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::domain::ending::ReportedError;
-use crate::domain::message as domain;
-use crate::domain::meta::Meta;
-use crate::domain::stop_reason::StopReason;
 use crate::handler::RunContext;
 use crate::handler::events::{Event, parse_event_among, unknown_hello_keys};
+use taskqueue_domain::run::ending::ReportedError;
+use taskqueue_domain::run::message as domain;
+use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_domain::task::meta::Meta;
 
 /// The only version there is.
 pub(super) const VERSION: u32 = 1;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::CoprocessHandler;
 use super::member::Member;
 use super::ticket::Ticket;
-use crate::domain::ending::Ending;
-use crate::domain::task_class::TaskClass;
-use crate::process::identity::ProcessIdentity;
+use taskqueue_domain::run::ending::Ending;
+use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_process::identities::identity::ProcessIdentity;
 
 /// The processes of one class, as the threads know them that work for it.
 pub(super) struct SharedPool {

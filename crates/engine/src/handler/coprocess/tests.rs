@@ -4,16 +4,16 @@
 use std::path::Path;
 
 pub(super) use super::*;
-pub(super) use crate::domain::confinement::Confinement;
-pub(super) use crate::domain::ending::ReportedError;
 pub(super) use crate::handler::Reporter;
 pub(super) use crate::handler::active_run::tests::context;
 pub(super) use crate::handler::command::CommandSource;
-pub(super) use crate::machine::testing::eventually;
-pub(super) use crate::machine::waker::Waker;
-pub(super) use crate::process::capture::Stream;
-pub(super) use crate::process::child::Control;
-pub(super) use crate::process::identity::Liveness;
+pub(super) use taskqueue_domain::run::confinement::Confinement;
+pub(super) use taskqueue_domain::run::ending::ReportedError;
+pub(super) use taskqueue_host::net::waker::Waker;
+pub(super) use taskqueue_host::testing::eventually;
+pub(super) use taskqueue_process::children::capture::Stream;
+pub(super) use taskqueue_process::children::child::Control;
+pub(super) use taskqueue_process::identities::identity::Liveness;
 
 /// What every handler of these tests begins with.
 pub(super) const PRELUDE: &str = r#"

@@ -7,10 +7,10 @@ use std::time::Duration;
 use std::{io, mem};
 
 use super::protocol::Answer;
-use crate::domain::ending::Ending;
 use crate::handler::events::Event;
-use crate::machine::waker::Waker;
-use crate::process::capture::{Capture, Captured, Showing};
+use taskqueue_domain::run::ending::Ending;
+use taskqueue_host::net::waker::Waker;
+use taskqueue_process::children::capture::{Capture, Captured, Showing};
 
 /// Mail of one run beyond which its coprocess is not listened to until somebody has taken them.
 const MAX_EVENTS: usize = 1_000;

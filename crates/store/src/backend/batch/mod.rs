@@ -12,12 +12,12 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamp};
 
-use super::super::content::ContentRow;
-use super::super::sql::Moment;
 use super::AnyConnection;
-use taskqueue_domain::status::TaskStatus;
-use taskqueue_domain::task_class::TaskClass;
-use taskqueue_domain::transition::{TaskEvent, statuses_for, unmarked_statuses};
+use crate::base::content::ContentRow;
+use crate::base::sql::Moment;
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::run::transition::{TaskEvent, statuses_for, unmarked_statuses};
+use taskqueue_domain::task::task_class::TaskClass;
 
 /// The statuses in which a task can be started, for `IN`.
 static STARTABLE: LazyLock<String> = LazyLock::new(|| quoted_list(&statuses_for(TaskEvent::Start)));

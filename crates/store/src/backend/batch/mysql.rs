@@ -8,12 +8,12 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
-use super::super::super::prepared::{prepared, prepared_once};
-use super::super::super::sql::Moment;
 use super::{
     DueRow, EndedRow, FoundRow, Holder, IdRow, STARTABLE, Start, StartedRow, StartedTask, Success, SuccessDetails,
     TaskStart, UNMARKED, by_details,
 };
+use crate::base::prepared::{prepared, prepared_once};
+use crate::base::sql::Moment;
 
 #[derive(QueryableByName)]
 struct FirstId {

@@ -7,9 +7,9 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamp};
 
-use super::super::super::prepared::prepared;
-use super::super::super::sql::Moment;
 use super::{DueRow, EndedRow, FoundRow, Holder, Start, StartedRow, StartedTask, Success, TaskStart, with_statuses};
+use crate::base::prepared::prepared;
+use crate::base::sql::Moment;
 
 static START_RUNS: LazyLock<String> = LazyLock::new(|| {
     with_statuses(

@@ -10,12 +10,12 @@ use diesel::sql_types::{BigInt, Bool, Nullable, Text, Timestamp};
 use diesel::sqlite::SqliteConnection;
 use serde_json::json;
 
-use super::super::super::prepared::prepared;
-use super::super::super::sql::Moment;
 use super::{
     DueRow, EndedRow, FoundRow, Holder, IdRow, Start, StartedRow, StartedTask, Success, SuccessDetails, TaskStart,
     by_details, with_statuses,
 };
+use crate::base::prepared::prepared;
+use crate::base::sql::Moment;
 
 /// SQLite's clock, as the columns hold it.
 #[derive(QueryableByName)]

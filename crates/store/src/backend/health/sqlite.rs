@@ -6,10 +6,10 @@ use diesel::connection::SimpleConnection as _;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 
-use super::super::super::error::Repeat;
-use super::super::super::lock_notice::{holder_words, or_another};
 use super::super::sqlite::{OLDEST_SAFE_FOR_WAL, classify, library_version};
 use super::{Name, Named, Symptom, missing_indexes, wrong_settings};
+use crate::connection::lock_notice::{holder_words, or_another};
+use crate::error::Repeat;
 
 const MIGRATION: &str = include_str!("../../../../../migrations/sqlite/2026-11-26-010000_create_task_queue/up.sql");
 

@@ -1,0 +1,91 @@
+//! What is new of an output that is read again and again while it grows. Beyond its limit only its beginning and its end are kept, so
+//! that what was written between two looks may be missing, which is said.
+
+use crate::task::records::RunOutput;
+
+/// What stands where something was left out.
+const LEFT_OUT: &str = " bytes left out …\n";
+
+/// One output, as far as it was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Followed {
+    content: String,
+    total_bytes: i64,
+}
+
+impl Followed {
+    /// What has come since the last look.
+    pub fn take_new(&mut self, output: &RunOutput) -> String {
+        let is_older = output.total_bytes < self.total_bytes;
+        let news = match output.content.strip_prefix(self.content.as_str()) {
+            _ if is_older => return String::new(),
+            Some(rest) => rest.to_owned(),
+            None => self.news_of_end(output),
+        };
+        (self.content, self.total_bytes) = (output.content.clone(), output.total_bytes);
+        news
+    }
+
+    /// Where the middle is left out, only the end can bring news.
+    fn news_of_end(&self, output: &RunOutput) -> String {
+        let end = output.content.rfind(LEFT_OUT).map_or(0, |at| at + LEFT_OUT.len());
+        let kept = output.content.get(end..).unwrap_or_default();
+        let new_bytes = usize::try_from(output.total_bytes - self.total_bytes).unwrap_or(usize::MAX);
+        let Some(missing) = new_bytes.checked_sub(kept.len()).filter(|missing| *missing > 0) else {
+            let mut from = kept.len().saturating_sub(new_bytes);
+            // A character may lie across.
+            while !kept.is_char_boundary(from) {
+                from -= 1;
+            }
+            return kept.get(from..).unwrap_or_default().to_owned();
+        };
+        format!("\n… {missing}{LEFT_OUT}{kept}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(content: &str, total_bytes: i64) -> RunOutput {
+        RunOutput { stream: "stdout".to_owned(), content: content.to_owned(), total_bytes, is_lossy: false }
+    }
+
+    #[test]
+    fn what_grows_is_told_piece_by_piece() {
+        let mut followed = Followed::default();
+        assert_eq!(followed.take_new(&output("a\n", 2)), "a\n");
+        assert_eq!(followed.take_new(&output("a\n", 2)), "");
+        assert_eq!(followed.take_new(&output("a\nbü", 5)), "bü");
+    }
+
+    #[test]
+    fn beyond_the_limit_the_new_end_is_told() {
+        let mut followed = Followed::default();
+        followed.take_new(&output("abcdef", 6));
+        assert_eq!(followed.take_new(&output("abc\n… 2 bytes left out …\nfgh", 8)), "gh");
+        assert_eq!(followed.take_new(&output("abc\n… 3 bytes left out …\ngh\n", 9)), "\n");
+    }
+
+    #[test]
+    fn what_came_and_went_between_two_looks_is_counted() {
+        let mut followed = Followed::default();
+        followed.take_new(&output("abcdef", 6));
+        assert_eq!(followed.take_new(&output("abc\n… 10 bytes left out …\nxyz", 16)), "\n… 7 bytes left out …\nxyz");
+    }
+
+    #[test]
+    fn an_older_look_that_comes_late_says_nothing() {
+        let mut followed = Followed::default();
+        followed.take_new(&output("abc", 3));
+        assert_eq!(followed.take_new(&output("ab", 2)), "");
+        assert_eq!(followed.take_new(&output("abcd", 4)), "d");
+    }
+
+    #[test]
+    fn a_character_is_never_cut() {
+        let mut followed = Followed::default();
+        followed.take_new(&output("abcdef", 6));
+        assert_eq!(followed.take_new(&output("abc\n… 3 bytes left out …\nxü", 7)), "ü");
+    }
+}

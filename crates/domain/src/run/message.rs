@@ -1,0 +1,149 @@
+//! Messages: those that handlers and claimants send while they work, for anyone who follows, and those to tasks.
+
+use std::collections::VecDeque;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::text::json::check_storable;
+
+/// The longest name of a message, in characters.
+pub const MAX_NAME_CHARS: usize = 100;
+/// The longest data of a message, in bytes.
+pub const MAX_DATA_BYTES: usize = 64 << 10;
+
+/// A message: of a handler or a claimant to its followers, or to the handler of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// What it is called.
+    pub name: String,
+    /// JSON text.
+    pub data: String,
+}
+
+impl Message {
+    /// Returns the data as a type of the program.
+    ///
+    /// # Errors
+    /// The data has another shape.
+    pub fn data_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(&self.data)
+    }
+
+    /// Returns the details of the event that keeps this message.
+    #[must_use]
+    pub fn details(&self) -> serde_json::Value {
+        let data: serde_json::Value = serde_json::from_str(&self.data).unwrap_or_default();
+        serde_json::json!({ "name": self.name, "data": data })
+    }
+
+    /// Returns the message that these details of an event keep; `None` for what is no message. Any client can insert a row.
+    #[must_use]
+    pub fn from_details(details: &str) -> Option<Self> {
+        let Details { name, data } = serde_json::from_str(details).ok()?;
+        let data = data.map_or_else(|| "null".to_owned(), |data| data.get().to_owned());
+        check_message(&name, &data).ok()?;
+        Some(Self { name, data })
+    }
+}
+
+#[derive(Deserialize)]
+struct Details {
+    name: String,
+    data: Option<Box<RawValue>>,
+}
+
+/// Messages that are to be kept as events, in their order, and how many of those before them are lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Messages {
+    /// Those that came first and for which there was no room.
+    pub dropped: u64,
+    /// The others.
+    pub kept: VecDeque<Message>,
+}
+
+impl Messages {
+    /// How many wait at most: a handler that sends more than the database takes must not fill the memory of its runner.
+    pub const MOST: usize = 1_000;
+
+    /// Returns true where nothing is to be kept, not even that some are lost.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.dropped == 0 && self.kept.is_empty()
+    }
+
+    /// Adds a message. Beyond [`Self::MOST`] the oldest is dropped, and counted.
+    pub fn push(&mut self, message: Message) {
+        if self.kept.len() >= Self::MOST {
+            self.kept.pop_front();
+            self.dropped = self.dropped.saturating_add(1);
+        }
+        self.kept.push_back(message);
+    }
+
+    /// Adds those that came later.
+    pub fn append(&mut self, newer: Self) {
+        // Between these and the newer ones; all are counted in one event before the first that is kept.
+        self.dropped = self.dropped.saturating_add(newer.dropped);
+        newer.kept.into_iter().for_each(|message| self.push(message));
+    }
+}
+
+impl From<Message> for Messages {
+    fn from(message: Message) -> Self {
+        Self { dropped: 0, kept: VecDeque::from([message]) }
+    }
+}
+
+/// Checks a message before it is sent or stored.
+///
+/// # Errors
+/// What is wrong with it, as a sentence without a full stop.
+pub fn check_message(name: &str, data: &str) -> Result<(), String> {
+    if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || name.chars().any(char::is_control) {
+        return Err(format!("the name of a message has 1 to {MAX_NAME_CHARS} characters, none of them invisible"));
+    }
+    if data.len() > MAX_DATA_BYTES {
+        return Err(format!("the data of a message has at most {MAX_DATA_BYTES} bytes"));
+    }
+    check_storable(data).map_err(|what| format!("the data {what}"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_for_which_there_is_no_room_are_counted() {
+        let message = |number: usize| Message { name: number.to_string(), data: "1".to_owned() };
+        let (mut older, mut newer) = (Messages::default(), Messages::default());
+        (0..Messages::MOST + 5).for_each(|number| older.push(message(number)));
+        (0..10).for_each(|number| newer.push(message(9_000 + number)));
+        assert_eq!((older.dropped, older.kept.len(), older.kept[0].name.as_str()), (5, Messages::MOST, "5"));
+        older.append(newer);
+        assert_eq!((older.dropped, older.kept.len(), older.kept[0].name.as_str()), (15, Messages::MOST, "15"));
+        assert!(!older.is_empty() && Messages::default().is_empty());
+    }
+
+    #[test]
+    fn details_that_are_no_message_are_left_out() {
+        let message = Message { name: "page".to_owned(), data: "{\"n\":1}".to_owned() };
+        assert_eq!(Message::from_details(&message.details().to_string()), Some(message));
+        assert_eq!(Message::from_details("{\"name\":\"stop\"}").unwrap().data, "null");
+        for odd in ["{}", "[]", "{\"name\":7}", "{\"name\":\"\",\"data\":1}", "{\"name\":\"a\\nb\"}", "no JSON"] {
+            assert_eq!(Message::from_details(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_message_has_a_name_and_json_that_every_engine_stores() {
+        assert_eq!(check_message("page.done", "{\"page\":3}"), Ok(()));
+        let long = "x".repeat(MAX_NAME_CHARS + 1);
+        for (name, data) in [("", "1"), ("a\nb", "1"), (&*long, "1"), ("a", "{"), ("a", "\"a\\u0000\"")] {
+            assert!(check_message(name, data).is_err(), "{name:?} {data}");
+        }
+        assert!(check_message("a", &format!("\"{}\"", "x".repeat(MAX_DATA_BYTES))).is_err());
+    }
+}

@@ -1,0 +1,157 @@
+//! What people are to be told of without asking: what a notice is, and how many of them become one message.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+use crate::task::ids::{RunId, TaskId};
+
+/// Notices that a message shows one by one; all others are in its counts.
+const SHOWN: usize = 50;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeKind {
+    /// A task has no retry left: it was resolved without what it was to do.
+    Exhausted,
+    /// A task crashed too often.
+    Quarantined,
+    /// A class cannot be executed on a host.
+    Held,
+    /// A run should have been rescued, and its handler could not be ended.
+    Stuck,
+}
+
+impl NoticeKind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::Exhausted, Self::Quarantined, Self::Held, Self::Stuck];
+
+    /// The kinds that mean that a task will not be retried.
+    pub const FINAL_FAILURES: [Self; 2] = [Self::Exhausted, Self::Quarantined];
+
+    /// The spelling in the column Kind.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exhausted => "exhausted",
+            Self::Quarantined => "quarantined",
+            Self::Held => "held",
+            Self::Stuck => "stuck",
+        }
+    }
+}
+
+impl fmt::Display for NoticeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Something to tell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Notice {
+    /// When it happened, by the database's clock.
+    pub occurred_on: DateTime<Utc>,
+    /// What happened, as it stands in the row: a newer version may have more kinds.
+    pub kind: String,
+    /// The task.
+    pub task_id: Option<TaskId>,
+    /// Its run.
+    pub run_id: Option<RunId>,
+    /// Its class.
+    pub class: String,
+    /// Where.
+    pub host: String,
+    /// Error of the run.
+    pub error_code: String,
+    /// Error of the run.
+    pub error_message: String,
+}
+
+/// So many notices of one sort.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Group {
+    /// [`Notice::kind`]
+    pub kind: String,
+    /// [`Notice::class`]
+    pub class: String,
+    /// [`Notice::error_code`]
+    pub error_code: String,
+    /// How many.
+    pub count: usize,
+}
+
+/// One message about any number of notices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Digest {
+    /// How many notices there are.
+    pub count: usize,
+    /// When the first of them happened.
+    pub since: DateTime<Utc>,
+    /// When the last of them happened.
+    pub until: DateTime<Utc>,
+    /// All of them, counted.
+    pub groups: Vec<Group>,
+    /// The first of them one by one.
+    pub notices: Vec<Notice>,
+}
+
+impl Digest {
+    /// `None` when there is nothing to tell.
+    #[must_use]
+    pub fn of(notices: &[Notice]) -> Option<Self> {
+        let times = || notices.iter().map(|notice| notice.occurred_on);
+        let (since, until) = times().min().zip(times().max())?;
+        let mut counts: BTreeMap<(&str, &str, &str), usize> = BTreeMap::new();
+        for notice in notices {
+            *counts.entry((&notice.kind, &notice.class, &notice.error_code)).or_default() += 1;
+        }
+        let group = |((kind, class, error_code), count): ((&str, &str, &str), usize)| Group {
+            kind: kind.to_owned(),
+            class: class.to_owned(),
+            error_code: error_code.to_owned(),
+            count,
+        };
+        let groups = counts.into_iter().map(group).collect();
+        let notices_shown = notices.iter().take(SHOWN).cloned().collect();
+        Some(Self { count: notices.len(), since, until, groups, notices: notices_shown })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(class: &str, secs: i64) -> Notice {
+        Notice {
+            occurred_on: DateTime::UNIX_EPOCH + chrono::TimeDelta::seconds(secs),
+            kind: "exhausted".to_owned(),
+            task_id: Some(TaskId(secs)),
+            run_id: None,
+            class: class.to_owned(),
+            host: String::new(),
+            error_code: "exit-1".to_owned(),
+            error_message: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_digest_of_a_thousand_notices_counts_all_and_shows_the_first() {
+        let notices: Vec<Notice> =
+            (0..1_000).map(|secs| notice(["a", "b"][usize::from(secs % 4 == 0)], secs)).collect();
+        let digest = Digest::of(&notices).unwrap();
+        let counts: Vec<(&str, usize)> =
+            digest.groups.iter().map(|group| (group.class.as_str(), group.count)).collect();
+        assert_eq!(counts, [("a", 750), ("b", 250)]);
+        assert_eq!((digest.count, digest.notices.len()), (1_000, SHOWN));
+        assert_eq!((digest.until - digest.since).num_seconds(), 999);
+    }
+
+    #[test]
+    fn without_notices_there_is_no_message() {
+        assert_eq!(Digest::of(&[]), None);
+    }
+}

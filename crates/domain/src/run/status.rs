@@ -1,0 +1,229 @@
+//! The statuses of tasks and runs, with their spelling in the database.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// The status of the last attempt of a task that ended, or `processing` while one runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaskStatus {
+    /// No attempt has ended yet. The default of a new row; left when a run is claimed.
+    Scheduled,
+    /// A runner executes the open run. Left when that run ends, however it ends.
+    Processing,
+    /// The last attempt succeeded; FailedRetries is 0. Stays, unless the task recurs.
+    Success,
+    /// The last attempt reported an error. Tried again while FailedRetries is below MaxRetries, else exhausted.
+    Failed,
+    /// The last attempt ran out of time or its runner died. Tried again like `Failed`.
+    Timeout,
+    /// Somebody decided that the task shall not run. Stays.
+    Cancelled,
+}
+
+impl TaskStatus {
+    /// Every status, in the order in which a page of tasks shows them.
+    pub const ALL: [Self; 6] =
+        [Self::Processing, Self::Failed, Self::Timeout, Self::Scheduled, Self::Cancelled, Self::Success];
+
+    /// The spelling in the column LastStatus.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Processing => "processing",
+            Self::Success => "success",
+            Self::Failed => "failed",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The status with this spelling, or `None` for one that this version does not know (rule R9: left alone and named).
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+}
+
+/// The status of one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RunStatus {
+    /// Created by `create-runs`, waits for a runner.
+    Scheduled,
+    /// Claimed by a runner; has a Token and a lease. Ends in one of the statuses below, exactly once.
+    Processing,
+    /// The handler ended well.
+    Success,
+    /// The handler reported an error, ended with a failing exit code or by a signal.
+    Error,
+    /// The handler ran out of time, or its runner died.
+    Timeout,
+    /// Somebody decided that it shall not go on.
+    Cancelled,
+    /// Given back without costing an attempt: the class is held, or the handler asked for it.
+    Released,
+}
+
+impl RunStatus {
+    /// Every status.
+    pub const ALL: [Self; 7] =
+        [Self::Scheduled, Self::Processing, Self::Success, Self::Error, Self::Timeout, Self::Cancelled, Self::Released];
+
+    /// The spelling in the column Status.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Processing => "processing",
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::Released => "released",
+        }
+    }
+
+    /// The status with this spelling, or `None` for one that this version does not know.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+
+    /// An open run is scheduled or processing; a task has at most one (rule R2).
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Scheduled | Self::Processing)
+    }
+}
+
+/// Where a row stands in the chain of its schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScheduleStatus {
+    /// The newest row, or one of no schedule: another one follows when it settles. The default of a new row.
+    Active,
+    /// The newest row; nothing happens before somebody resumes it.
+    Paused,
+    /// The newest row; its expression or its zone cannot be read, so that nobody knows what comes next.
+    Broken,
+    /// A later row has followed it.
+    Followed,
+    /// The last row: the schedule was removed.
+    Ended,
+}
+
+impl ScheduleStatus {
+    /// Every status.
+    pub const ALL: [Self; 5] = [Self::Active, Self::Paused, Self::Broken, Self::Followed, Self::Ended];
+
+    /// The spelling in the column ScheduleStatus.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Broken => "broken",
+            Self::Followed => "followed",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// The status with this spelling, or `None` for one that this version does not know.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+}
+
+/// A word as a row holds it: a status or a name that we know how to read, or the text of one that we do not (rule R9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored<S> {
+    /// A status of this version, or a valid name.
+    Known(S),
+    /// A status that this version does not know, or no valid name: shown as it is, never acted on.
+    Unknown(String),
+}
+
+impl<S> Stored<S> {
+    /// What it is, if that is known.
+    pub const fn known(&self) -> Option<&S> {
+        match self {
+            Self::Known(known) => Some(known),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
+impl<S: Copy + PartialEq> Stored<S> {
+    /// Whether it is this known status.
+    pub fn is(&self, status: S) -> bool {
+        matches!(self, Self::Known(known) if *known == status)
+    }
+}
+
+macro_rules! stored_status {
+    ($status:ty) => {
+        impl fmt::Display for $status {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl Serialize for $status {
+            fn serialize<Out: Serializer>(&self, out: Out) -> Result<Out::Ok, Out::Error> {
+                out.serialize_str(self.as_str())
+            }
+        }
+
+        impl From<String> for Stored<$status> {
+            fn from(text: String) -> Self {
+                <$status>::parse(&text).map_or(Self::Unknown(text), Self::Known)
+            }
+        }
+
+        impl fmt::Display for Stored<$status> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    Self::Known(status) => f.pad(status.as_str()),
+                    Self::Unknown(text) => f.pad(text),
+                }
+            }
+        }
+
+        impl Serialize for Stored<$status> {
+            fn serialize<Out: Serializer>(&self, out: Out) -> Result<Out::Ok, Out::Error> {
+                out.collect_str(self)
+            }
+        }
+    };
+}
+pub(crate) use stored_status;
+
+stored_status!(TaskStatus);
+stored_status!(RunStatus);
+stored_status!(ScheduleStatus);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_reads_back_from_its_spelling() {
+        for status in TaskStatus::ALL {
+            assert_eq!(TaskStatus::parse(status.as_str()), Some(status));
+        }
+        for status in RunStatus::ALL {
+            assert_eq!(RunStatus::parse(status.as_str()), Some(status));
+        }
+        for status in ScheduleStatus::ALL {
+            assert_eq!(ScheduleStatus::parse(status.as_str()), Some(status));
+        }
+    }
+
+    #[test]
+    fn r9_an_unknown_status_keeps_its_name() {
+        let stored = Stored::<RunStatus>::from("hibernating".to_owned());
+        assert_eq!(stored.to_string(), "hibernating");
+        assert!(!RunStatus::ALL.into_iter().any(|known| stored.is(known)));
+    }
+}

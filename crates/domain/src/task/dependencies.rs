@@ -1,0 +1,188 @@
+//! What a new task waits for: tasks that are there, or other tasks of its own batch, which it calls by name.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::ids::TaskId;
+use crate::run::status::{Stored, TaskStatus};
+
+/// The longest name of a line, in characters.
+pub const MAX_NAME_LENGTH: usize = 190;
+
+/// A task that must succeed before another one runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Prerequisite {
+    /// One that is in the store.
+    Task(TaskId),
+    /// One that is queued with it: its place in the batch, from 0.
+    InBatch(usize),
+}
+
+/// One side of a dependency, as the other side shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LinkedTask {
+    /// The task.
+    pub id: TaskId,
+    /// Its class; `None` if it is gone.
+    pub class: Option<String>,
+    /// Its status; `None` if it is gone.
+    pub status: Option<Stored<TaskStatus>>,
+    /// Whether nothing happens to it any more unless somebody wants it to.
+    pub is_settled: bool,
+    /// Whether the dependency keeps nobody waiting any more: its prerequisite has succeeded.
+    pub is_satisfied: bool,
+}
+
+/// What a line of a batch calls itself, and the names of those for which it waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LineNames {
+    /// Its own name.
+    pub name: Option<String>,
+    /// The names of others, of earlier or later lines.
+    pub after: Vec<String>,
+}
+
+/// Finds for each line the places of those for which it waits.
+///
+/// # Errors
+/// The place of a line and what is wrong with it: a name that cannot be used, is given twice or not at all, or a circle,
+/// with all that stand in it.
+pub fn resolve_names(lines: &[LineNames]) -> Result<Vec<Vec<usize>>, (usize, String)> {
+    let mut places = HashMap::new();
+    for (place, line) in lines.iter().enumerate() {
+        let Some(name) = &line.name else { continue };
+        check_name(name).map_err(|problem| (place, problem))?;
+        if places.insert(name.as_str(), place).is_some() {
+            return Err((place, format!("the name \"{name}\" was given to an earlier line")));
+        }
+    }
+    let mut after = Vec::with_capacity(lines.len());
+    for (place, line) in lines.iter().enumerate() {
+        let found = line.after.iter().map(|name| {
+            let unknown = || (place, format!("no line has the name \"{name}\"; an id is written as a number"));
+            places.get(name.as_str()).copied().ok_or_else(unknown)
+        });
+        after.push(found.collect::<Result<Vec<_>, _>>()?);
+    }
+    match find_circle(&after) {
+        Some(circle) => Err((circle[0], circle_words(&circle, lines))),
+        None => Ok(after),
+    }
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.chars().count() > MAX_NAME_LENGTH || name.chars().any(char::is_control) {
+        return Err(format!("a name has 1 to {MAX_NAME_LENGTH} characters, none of them a control character"));
+    }
+    Ok(())
+}
+
+fn circle_words(circle: &[usize], lines: &[LineNames]) -> String {
+    let names: Vec<String> =
+        circle.iter().filter_map(|place| lines.get(*place)?.name.as_ref()).map(|name| format!("\"{name}\"")).collect();
+    format!("these tasks would wait for each other for ever: {}", names.join(" after "))
+}
+
+/// The places of a circle, each waiting for the next one, the first one repeated at its end.
+#[must_use]
+pub fn find_circle(after: &[Vec<usize>]) -> Option<Vec<usize>> {
+    let left = without_those_that_can_run(after);
+    let mut path = vec![*left.iter().min()?];
+    // Whoever is left waits for another one that is left: whoever goes on from one to the next comes round.
+    let mut step_of: HashMap<usize, usize> = HashMap::from([(path[0], 0)]);
+    loop {
+        let next = *after.get(*path.last()?)?.iter().find(|place| left.contains(place))?;
+        path.push(next);
+        if let Some(first) = step_of.insert(next, path.len() - 1) {
+            return Some(path.split_off(first));
+        }
+    }
+}
+
+/// A circle of tasks that are there, each waiting for the next one, the first one repeated at its end: `1 after 2 after 1`.
+#[must_use]
+pub fn id_circle_words(circle: &[TaskId]) -> String {
+    circle.iter().map(TaskId::to_string).collect::<Vec<_>>().join(" after ")
+}
+
+/// Takes away whoever waits for nobody, then whoever waited for those alone, and so on. Not recursive: a chain may be as
+/// long as a batch.
+fn without_those_that_can_run(after: &[Vec<usize>]) -> std::collections::HashSet<usize> {
+    let mut open: Vec<usize> = after.iter().map(Vec::len).collect();
+    let mut dependants = vec![Vec::new(); after.len()];
+    for (place, prerequisites) in after.iter().enumerate() {
+        for prerequisite in prerequisites {
+            dependants[*prerequisite].push(place);
+        }
+    }
+    let mut can_run: Vec<usize> = (0..open.len()).filter(|place| open[*place] == 0).collect();
+    while let Some(done) = can_run.pop() {
+        for dependant in &dependants[done] {
+            open[*dependant] -= 1;
+            if open[*dependant] == 0 {
+                can_run.push(*dependant);
+            }
+        }
+    }
+    (0..open.len()).filter(|place| open[*place] > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(name: &str, after: &[&str]) -> LineNames {
+        let name = (!name.is_empty()).then(|| name.to_owned());
+        LineNames { name, after: after.iter().map(|&name| name.to_owned()).collect() }
+    }
+
+    #[test]
+    fn names_of_earlier_and_of_later_lines_are_found() {
+        let lines = [line("a", &["b"]), line("b", &[]), line("", &["a", "b"])];
+        assert_eq!(resolve_names(&lines), Ok(vec![vec![1], vec![], vec![0, 1]]));
+    }
+
+    #[test]
+    fn a_name_that_nobody_has_or_that_two_have_is_refused_at_its_line() {
+        assert_eq!(resolve_names(&[line("a", &[]), line("", &["c"])]).unwrap_err().0, 1);
+        let (place, problem) = resolve_names(&[line("a", &[]), line("a", &[])]).unwrap_err();
+        assert_eq!((place, problem.as_str()), (1, "the name \"a\" was given to an earlier line"));
+        for bad in ["\n", &"x".repeat(191)] {
+            assert!(resolve_names(&[line(bad, &[])]).is_err(), "{bad:?}");
+        }
+        let empty = LineNames { name: Some(String::new()), after: Vec::new() };
+        assert!(resolve_names(&[empty]).is_err());
+    }
+
+    #[test]
+    fn a_circle_is_refused_with_all_that_stand_in_it_and_nobody_else() {
+        let lines = [line("d", &["a"]), line("a", &["b"]), line("b", &["e", "c"]), line("c", &["a"]), line("e", &[])];
+        let (_, problem) = resolve_names(&lines).unwrap_err();
+        assert!(problem.ends_with(": \"a\" after \"b\" after \"c\" after \"a\""), "{problem}");
+        let (place, problem) = resolve_names(&[line("x", &[]), line("y", &["y"])]).unwrap_err();
+        assert!(place == 1 && problem.ends_with(": \"y\" after \"y\""), "{problem}");
+    }
+
+    #[test]
+    fn a_long_chain_and_a_wide_diamond_are_no_circle() {
+        let count = 100_000;
+        let chain: Vec<LineNames> = (0..count)
+            .map(|number| line(&number.to_string(), if number == 0 { &[] } else { &["0"] }))
+            .chain([LineNames { name: None, after: (0..count).map(|number: i32| number.to_string()).collect() }])
+            .collect();
+        assert_eq!(resolve_names(&chain).unwrap().last().unwrap().len(), 100_000);
+        let chain: Vec<LineNames> = (0..count)
+            .map(|number| LineNames {
+                name: Some(number.to_string()),
+                after: if number + 1 < count { vec![(number + 1).to_string()] } else { Vec::new() },
+            })
+            .collect();
+        assert!(resolve_names(&chain).is_ok());
+    }
+
+    #[test]
+    fn a_name_twice_in_one_list_is_no_circle() {
+        assert_eq!(resolve_names(&[line("a", &[]), line("", &["a", "a"])]), Ok(vec![vec![], vec![0, 0]]));
+    }
+}

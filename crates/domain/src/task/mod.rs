@@ -1,0 +1,14 @@
+//! What a task is, and how tasks are named, queued, chosen and changed.
+
+pub mod class_set;
+pub mod dependencies;
+pub mod ids;
+pub mod meta;
+pub mod new_task;
+pub mod parent;
+pub mod records;
+pub mod selection;
+pub mod task_change;
+pub mod task_choice;
+pub mod task_class;
+pub mod unique;

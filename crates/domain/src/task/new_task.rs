@@ -1,0 +1,357 @@
+//! Validated input of `queue`: the only way to make a [`NewTask`] is through the checks here.
+
+use chrono::{DateTime, Utc};
+
+use super::dependencies::Prerequisite;
+use super::ids::TaskId;
+use super::meta::{MAX_META_BYTES, Meta};
+use super::task_class::TaskClass;
+use super::unique::{OnConflict, Uniqueness, check_key};
+use crate::run::backoff::Backoff;
+use crate::settings::Settings;
+use crate::text::json::check_storable;
+use crate::time::recurrence::{CatchUp, Recurrence};
+use crate::time::retention::MAX_KEEP_SECS;
+
+/// The highest priority, and the lowest with a minus.
+pub const MAX_PRIORITY: i32 = 1_000;
+/// The longest timeout of a task, in seconds: a year.
+pub const MAX_TIMEOUT_SECS: i64 = 31_536_000;
+/// The longest name of who queued a task, in characters.
+pub const MAX_QUEUED_BY_LENGTH: usize = 190;
+
+/// A task as it is asked for, before anything was checked.
+#[derive(Clone, Debug, Default)]
+pub struct TaskRequest {
+    /// Task class.
+    pub class: String,
+    /// JSON text; `None` stands for `{}`.
+    pub data: Option<String>,
+    /// When it is to be processed; `None` is now, by the database's clock.
+    pub scheduled_on: Option<DateTime<Utc>>,
+    /// Failed attempts before it is exhausted; `None` takes the setting.
+    pub max_retries: Option<i64>,
+    /// Seconds; `None` takes the class's or the system-wide one.
+    pub timeout_secs: Option<i64>,
+    /// Higher first.
+    pub priority: Option<i64>,
+    /// The waits before its retries, as written; `None` takes the class's or the system-wide ones.
+    pub backoff: Option<String>,
+    /// Tasks that must succeed before it runs.
+    pub after: Vec<TaskId>,
+    /// A key that no other live task of its class has.
+    pub unique: Option<String>,
+    /// What is done if another one has it; `None` returns that one.
+    pub on_conflict: Option<OnConflict>,
+    /// Seconds for which the key stays taken, even if the task ends before.
+    pub unique_for_secs: Option<i64>,
+    /// The key of which only so many are processed at once, if it has one.
+    pub limit_key: Option<String>,
+    /// What it belongs to, such as an account, if claimants are to ask for that.
+    pub tag: Option<String>,
+    /// The task whose handler queues it.
+    pub parent_id: Option<TaskId>,
+    /// Seconds for which it is kept after it is over, 0 for ever; `None` takes the class's or the setting.
+    pub keep_secs: Option<i64>,
+    /// The same of the results of its runs, after the end of each.
+    pub keep_results_secs: Option<i64>,
+    /// Its metadata.
+    pub meta: Meta,
+    /// A cron expression: it is the first task of a schedule.
+    pub every: Option<String>,
+    /// The zone of the expression; `None` is UTC.
+    pub time_zone: Option<String>,
+    /// How the schedule catches up; `None` is latest.
+    pub catch_up: Option<String>,
+    /// Who queues it.
+    pub queued_by: String,
+}
+
+/// A task that may be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTask {
+    /// Task class.
+    pub class: TaskClass,
+    /// Valid JSON without anything an engine cannot store.
+    pub data: String,
+    /// When it is to be processed; `None` is now, by the database's clock.
+    pub scheduled_on: Option<DateTime<Utc>>,
+    /// From 1 on.
+    pub max_retries: Option<i32>,
+    /// Seconds, from 1 on.
+    pub timeout_secs: Option<i32>,
+    /// -1000 to 1000, higher first.
+    pub priority: i32,
+    /// The waits before its retries.
+    pub backoff: Option<Backoff>,
+    /// What must succeed before it runs.
+    pub after: Vec<Prerequisite>,
+    /// Its key, if it is to be unique.
+    pub unique: Option<Uniqueness>,
+    /// The key of which only so many are processed at once, if it has one.
+    pub limit_key: Option<String>,
+    /// What it belongs to, such as an account.
+    pub tag: Option<String>,
+    /// The task whose handler queues it.
+    pub parent_id: Option<TaskId>,
+    /// Seconds for which it is kept after it is over, 0 for ever.
+    pub keep_secs: Option<i32>,
+    /// The same of the results of its runs, after the end of each.
+    pub keep_results_secs: Option<i32>,
+    /// Its metadata; never empty.
+    pub meta: Option<String>,
+    /// The schedule that it begins.
+    pub recurrence: Option<Recurrence>,
+    /// Who queues it.
+    pub queued_by: String,
+}
+
+impl NewTask {
+    /// Puts the first task of a schedule at its first planned time, from `scheduled_on` or else from `now` on.
+    ///
+    /// # Errors
+    /// The schedule never happens.
+    pub fn planned(mut self, now: DateTime<Utc>) -> Result<Self, String> {
+        if let Some(recurrence) = &self.recurrence {
+            let first = recurrence.first_from(self.scheduled_on.unwrap_or(now));
+            self.scheduled_on = Some(first.ok_or_else(|| format!("\"{}\" never happens", recurrence.every()))?);
+        }
+        Ok(self)
+    }
+}
+
+/// Why a task that was checked cannot be queued, as things stand in the store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueRefusal {
+    /// A task for which it is to wait does not exist.
+    #[error("there is no task {0} for which it could wait")]
+    NoSuchTask(TaskId),
+    /// Its key is taken.
+    #[error("task {holder} has the key \"{key}\" already and is {status}")]
+    KeyTaken {
+        /// The key.
+        key: String,
+        /// Who has it.
+        holder: TaskId,
+        /// Its status.
+        status: String,
+    },
+    /// Its key is that of an earlier task of the batch.
+    #[error("an earlier line has the key \"{key}\" already")]
+    KeyInBatch {
+        /// The key.
+        key: String,
+    },
+    /// Tasks with the same key are one task, which would wait for itself.
+    #[error("this task would wait for itself for ever, because lines with the same key are one task")]
+    CircleByKeys,
+}
+
+impl TaskRequest {
+    /// Checks everything that can be checked without a database.
+    ///
+    /// # Errors
+    /// What is wrong with which input, as a sentence without a full stop.
+    pub fn validate(self, settings: &Settings) -> Result<NewTask, String> {
+        let class: TaskClass = self.class.parse()?;
+        let data = self.data.unwrap_or_else(|| "{}".to_owned());
+        validate_data(&data, settings.max_data_bytes)?;
+        if let Some(when) = self.scheduled_on {
+            validate_instant(when)?;
+        }
+        if self.queued_by.chars().count() > MAX_QUEUED_BY_LENGTH || self.queued_by.contains('\0') {
+            return Err(format!("who queues it may have at most {MAX_QUEUED_BY_LENGTH} characters and no NUL"));
+        }
+        let unique = validate_unique(self.unique, self.on_conflict, self.unique_for_secs, self.after.is_empty())?;
+        if let Some(unique) = unique.as_ref().filter(|_| self.every.is_some()) {
+            validate_key_of_schedule(unique)?;
+        }
+        let recurrence = match (self.every, self.time_zone, self.catch_up) {
+            (None, None, None) => None,
+            (None, ..) => return Err("a time zone and a way to catch up belong to a schedule: say every".to_owned()),
+            (Some(every), zone, catch_up) => Some(Recurrence::parse(
+                &every,
+                zone.as_deref().unwrap_or("UTC"),
+                catch_up.as_deref().unwrap_or(CatchUp::default().as_str()),
+            )?),
+        };
+        for (what, key) in [("limit key", &self.limit_key), ("tag", &self.tag)] {
+            key.as_ref().map_or(Ok(()), |key| check_key(what, key))?;
+        }
+        let max_retries = in_range("max-retries", self.max_retries, 1, 1_000_000)?;
+        Ok(NewTask {
+            class,
+            data,
+            scheduled_on: self.scheduled_on,
+            max_retries,
+            timeout_secs: in_range("timeout", self.timeout_secs, 1, MAX_TIMEOUT_SECS)?,
+            priority: in_range("priority", self.priority, -i64::from(MAX_PRIORITY), i64::from(MAX_PRIORITY))?
+                .unwrap_or(0),
+            backoff: self.backoff.map(|text| text.parse()).transpose()?,
+            unique,
+            limit_key: self.limit_key,
+            tag: self.tag,
+            parent_id: self.parent_id,
+            keep_secs: in_range("keep", self.keep_secs, 0, MAX_KEEP_SECS)?,
+            keep_results_secs: in_range("keep-results", self.keep_results_secs, 0, MAX_KEEP_SECS)?,
+            meta: validate_meta(&self.meta, settings)?,
+            after: self.after.into_iter().map(Prerequisite::Task).collect(),
+            recurrence,
+            queued_by: self.queued_by,
+        })
+    }
+}
+
+/// As it is stored: a new task has nothing that could be taken away.
+fn validate_meta(meta: &Meta, settings: &Settings) -> Result<Option<String>, String> {
+    if let Some(key) = meta.taken_away() {
+        return Err(format!("the metadata \"{key}\" has no value"));
+    }
+    let text = (!meta.is_empty()).then(|| meta.to_string());
+    text.as_deref().map_or(Ok(()), |text| check_meta_size(text, settings)).map(|()| text)
+}
+
+/// Metadata may be as large as data, and no larger than what attempts may add to.
+///
+/// # Errors
+/// It is larger.
+pub(crate) fn check_meta_size(text: &str, settings: &Settings) -> Result<(), String> {
+    let most = MAX_META_BYTES.min(settings.max_data_bytes);
+    if text.len() > most {
+        return Err(format!("the metadata has {} bytes; at most {most} are allowed", text.len()));
+    }
+    Ok(())
+}
+
+fn validate_unique(
+    key: Option<String>,
+    on_conflict: Option<OnConflict>,
+    window_secs: Option<i64>,
+    waits_for_nobody: bool,
+) -> Result<Option<Uniqueness>, String> {
+    let Some(key) = key else {
+        let is_about_keys = on_conflict.is_some() || window_secs.is_some();
+        return if is_about_keys { Err("on-conflict and unique-for need a unique key".to_owned()) } else { Ok(None) };
+    };
+    check_key("unique key", &key)?;
+    let on_conflict = on_conflict.unwrap_or_default();
+    if on_conflict == OnConflict::Replace && !waits_for_nobody {
+        return Err(
+            "a task that replaces another one cannot wait for others: that one keeps those it waits for".to_owned()
+        );
+    }
+    let window_secs = in_range("unique-for", window_secs, 1, MAX_TIMEOUT_SECS)?;
+    Ok(Some(Uniqueness { key, window_secs, on_conflict }))
+}
+
+fn validate_key_of_schedule(unique: &Uniqueness) -> Result<(), String> {
+    if unique.window_secs.is_some() {
+        return Err("a schedule has its key as long as it goes on: unique-for is for tasks that happen once".to_owned());
+    }
+    if unique.on_conflict == OnConflict::Replace {
+        return Err(
+            "a schedule replaces nothing: change the one that is there by `schedule edit` and `edit`".to_owned()
+        );
+    }
+    Ok(())
+}
+
+pub(crate) fn in_range(name: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i32>, String> {
+    let Some(value) = value else { return Ok(None) };
+    if !(low..=high).contains(&value) {
+        return Err(format!("{name} is {value}; it must lie in {low} to {high}"));
+    }
+    Ok(i32::try_from(value).ok())
+}
+
+/// The instants that every engine can store and every clock will reach.
+///
+/// # Errors
+/// An instant outside the years 2000 to 9999.
+pub fn validate_instant(when: DateTime<Utc>) -> Result<(), String> {
+    use chrono::Datelike as _;
+    if (2000..=9999).contains(&when.year()) {
+        Ok(())
+    } else {
+        Err(format!("{} lies outside the years 2000 to 9999", when.to_rfc3339()))
+    }
+}
+
+/// Checks that `data` is one JSON text that every engine can store.
+///
+/// # Errors
+/// Too large, not JSON, or JSON that not every engine stores, with line and column.
+pub fn validate_data(data: &str, max_bytes: usize) -> Result<(), String> {
+    if data.len() > max_bytes {
+        return Err(format!("the data has {} bytes; at most {max_bytes} are allowed", data.len()));
+    }
+    check_storable(data).map_err(|what| format!("the data {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings::from_rows(&[]).unwrap()
+    }
+
+    fn request() -> TaskRequest {
+        TaskRequest { class: "mail.send".into(), queued_by: "root".into(), ..TaskRequest::default() }
+    }
+
+    #[test]
+    fn max_retries_is_left_to_the_setting_when_not_given() {
+        let task = request().validate(&settings()).unwrap();
+        assert_eq!((task.max_retries, task.data.as_str(), task.priority), (None, "{}", 0));
+    }
+
+    #[test]
+    fn data_is_kept_to_the_byte() {
+        let data = " {\"b\": 1.0, \"a\": 12345678901234567890123, \"a\": 2 } ";
+        let task = TaskRequest { data: Some(data.into()), ..request() }.validate(&settings()).unwrap();
+        assert_eq!(task.data, data);
+    }
+
+    #[test]
+    fn data_that_is_not_json_is_refused_with_the_place() {
+        for (data, place) in [("{\"a\":}", "column 6"), ("", "EOF"), ("{} {}", "trailing"), ("nul", "column")] {
+            let error = TaskRequest { data: Some(data.into()), ..request() }.validate(&settings()).unwrap_err();
+            assert!(error.contains(place), "{data}: {error}");
+        }
+    }
+
+    #[test]
+    fn data_that_not_every_engine_can_store_is_refused() {
+        for data in ["\"a\\u0000b\"", "{\"\\\\\\u0000\":1}"] {
+            assert!(validate_data(data, 100).is_err(), "{data}");
+        }
+        for data in ["\"a\\\\u0000b\"", "\"\\u0001\""] {
+            assert_eq!(validate_data(data, 100), Ok(()), "{data}");
+        }
+    }
+
+    #[test]
+    fn data_larger_than_the_limit_is_refused() {
+        assert!(validate_data("\"12345678\"", 9).unwrap_err().contains("10 bytes"));
+        assert_eq!(validate_data("\"12345678\"", 10), Ok(()));
+    }
+
+    #[test]
+    fn negative_and_huge_numbers_are_refused_with_their_range() {
+        let cases = [
+            (TaskRequest { max_retries: Some(0), ..request() }, "1 to 1000000"),
+            (TaskRequest { max_retries: Some(-1), ..request() }, "1 to 1000000"),
+            (TaskRequest { timeout_secs: Some(0), ..request() }, "1 to 31536000"),
+            (TaskRequest { timeout_secs: Some(i64::MAX), ..request() }, "1 to 31536000"),
+            (TaskRequest { priority: Some(1001), ..request() }, "-1000 to 1000"),
+            (TaskRequest { keep_secs: Some(-1), ..request() }, "0 to 2000000000"),
+            (TaskRequest { keep_results_secs: Some(2_000_000_001), ..request() }, "0 to 2000000000"),
+            (TaskRequest { scheduled_on: Some(DateTime::UNIX_EPOCH), ..request() }, "2000 to 9999"),
+        ];
+        for (request, range) in cases {
+            let error = request.validate(&settings()).unwrap_err();
+            assert!(error.contains(range), "{error}");
+        }
+    }
+}

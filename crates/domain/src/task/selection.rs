@@ -1,0 +1,348 @@
+//! Which tasks a verb is meant for, as people write it: ids, ranges, `last`, and filters. One syntax for every verb.
+//!
+//! Ids, ranges and `last` add up. Filters of different keys must all hold; of a key that stands there twice, either value.
+
+use std::str::FromStr;
+
+use wildmatch::WildMatch;
+
+use super::ids::TaskId;
+use super::unique::check_key;
+use crate::run::status::TaskStatus;
+use crate::time::when::parse_duration;
+
+/// The keys of filters.
+pub const FILTER_KEYS: [&str; 11] =
+    ["class", "status", "by", "error", "schedule", "key", "tag", "parent", "older", "newer", META_KEY];
+/// The key of a filter by metadata, of which NAME is the name of the value.
+const META_KEY: &str = "meta.NAME";
+
+/// A selection of tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Single ids, in the order in which they were named.
+    pub ids: Vec<TaskId>,
+    /// Ranges, both ends included.
+    pub ranges: Vec<(TaskId, TaskId)>,
+    /// The task that was queued last.
+    pub has_last: bool,
+    /// Of one of these classes; empty means all.
+    pub classes: Vec<ClassFilter>,
+    /// In one of these states; empty means all.
+    pub statuses: Vec<StatusFilter>,
+    /// Queued by one of these; empty means all.
+    pub queued_by: Vec<String>,
+    /// Failed, with one of these error codes in the last attempt that failed; empty means all.
+    pub errors: Vec<String>,
+    /// Of one of these schedules, each named by its first task; empty means all, and those of none.
+    pub schedules: Vec<TaskId>,
+    /// With one of these unique keys, whether it is still taken or not; empty means all, and those without.
+    pub unique_keys: Vec<String>,
+    /// With one of these tags; empty means all, and those without.
+    pub tags: Vec<String>,
+    /// Queued by the handler of one of these tasks; empty means all, and those that no handler queued.
+    pub parents: Vec<TaskId>,
+    /// With one of these values of each name of metadata that is named; empty means all.
+    pub meta: Vec<(String, String)>,
+    /// Queued longer ago than so many seconds.
+    pub older_secs: Option<i64>,
+    /// Queued less long ago than so many seconds.
+    pub newer_secs: Option<i64>,
+}
+
+/// A class, or a pattern with `*` and `?`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassFilter(String);
+
+impl ClassFilter {
+    /// A filter for this very name, or for all that this pattern matches.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Whether it is a name without `*` and `?`.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        !self.0.contains(['*', '?'])
+    }
+
+    /// The name or pattern.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether a class is meant.
+    #[must_use]
+    pub fn matches(&self, class: &str) -> bool {
+        if self.is_exact() { self.0 == class } else { WildMatch::new(&self.0).matches(class) }
+    }
+}
+
+/// A state by which tasks are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusFilter {
+    /// LastStatus.
+    Is(TaskStatus),
+    /// Failed or timed out for good.
+    Exhausted,
+    /// Crashed too often.
+    Quarantined,
+    /// Still to be processed, now or later, and not being processed.
+    Waiting,
+    /// Due, without a run.
+    Due,
+}
+
+impl StatusFilter {
+    /// What can stand behind `status=` beside the statuses of tasks.
+    pub const OTHER_WORDS: [&str; 4] = ["exhausted", "quarantined", "waiting", "due"];
+}
+
+impl FromStr for StatusFilter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "exhausted" => Ok(Self::Exhausted),
+            "quarantined" => Ok(Self::Quarantined),
+            "waiting" => Ok(Self::Waiting),
+            "due" => Ok(Self::Due),
+            _ => TaskStatus::parse(text).map(Self::Is).ok_or_else(|| {
+                let known = TaskStatus::ALL.map(TaskStatus::as_str).join(", ");
+                format!("\"{text}\" is no status; there are {known}, exhausted, quarantined, waiting and due")
+            }),
+        }
+    }
+}
+
+impl Selection {
+    /// The selection that these words stand for.
+    ///
+    /// # Errors
+    /// Which word cannot be understood, as a sentence without a full stop.
+    pub fn parse<Word: AsRef<str>>(words: &[Word]) -> Result<Self, String> {
+        let mut selection = Self::default();
+        for word in words {
+            selection.add(word.as_ref())?;
+        }
+        if selection == Self::default() {
+            return Err("no task is selected".to_owned());
+        }
+        Ok(selection)
+    }
+
+    /// These very tasks.
+    #[must_use]
+    pub fn of_ids(ids: &[TaskId]) -> Self {
+        Self { ids: ids.to_vec(), ..Self::default() }
+    }
+
+    /// Whether it names each of its tasks, so that nobody can be surprised by their number.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.ranges.is_empty() && !self.has_filter()
+    }
+
+    /// Whether tasks are chosen by what they are.
+    #[must_use]
+    pub fn has_filter(&self) -> bool {
+        let has_names = !(self.classes.is_empty() && self.queued_by.is_empty() && self.errors.is_empty());
+        let has_ties = !(self.schedules.is_empty()
+            && self.unique_keys.is_empty()
+            && self.tags.is_empty()
+            && self.parents.is_empty());
+        has_names
+            || has_ties
+            || !self.meta.is_empty()
+            || !self.statuses.is_empty()
+            || self.older_secs.is_some()
+            || self.newer_secs.is_some()
+    }
+
+    /// Whether tasks are chosen by their ids, so that no others come into question.
+    #[must_use]
+    pub fn has_ids(&self) -> bool {
+        self.has_last || !self.ids.is_empty() || !self.ranges.is_empty()
+    }
+
+    /// Leaves out what is in none of these statuses, unless somebody has named tasks or statuses: most tasks of a store are
+    /// over, and an index leads past them.
+    pub fn narrow_to(&mut self, statuses: &[TaskStatus]) {
+        if self.has_ids() || !self.statuses.is_empty() {
+            return;
+        }
+        // What has not failed has no error, whatever became of an attempt before.
+        let is_failure = |status: &TaskStatus| matches!(status, TaskStatus::Failed | TaskStatus::Timeout);
+        let may_be = |status: &TaskStatus| self.errors.is_empty() || is_failure(status);
+        self.statuses = statuses.iter().copied().filter(may_be).map(StatusFilter::Is).collect();
+    }
+
+    fn add(&mut self, word: &str) -> Result<(), String> {
+        if let Some((key, value)) = word.split_once('=') {
+            return self.add_filter(key, value);
+        }
+        if word == "last" {
+            self.has_last = true;
+        } else if let Some((first, last)) = word.split_once('-').filter(|(first, _)| !first.is_empty()) {
+            let range = (first.parse::<TaskId>(), last.parse::<TaskId>());
+            match range {
+                (Ok(first), Ok(last)) if first <= last => self.ranges.push((first, last)),
+                (Ok(_), Ok(_)) => return Err(format!("the range \"{word}\" ends before it begins")),
+                _ => return Err(not_understood(word)),
+            }
+        } else {
+            self.ids.push(word.parse().map_err(|_| not_understood(word))?);
+        }
+        Ok(())
+    }
+
+    fn add_filter(&mut self, key: &str, value: &str) -> Result<(), String> {
+        if value.is_empty() {
+            return Err(format!("\"{key}=\" has no value"));
+        }
+        if let Some(name) = key.strip_prefix("meta.") {
+            if name.is_empty() {
+                return Err(format!("\"{key}=\" names no metadata; write meta.order=17"));
+            }
+            self.meta.push((name.to_owned(), value.to_owned()));
+            return Ok(());
+        }
+        match key {
+            "class" => self.classes.push(ClassFilter::new(value)),
+            "status" => self.statuses.push(value.parse()?),
+            "by" => self.queued_by.push(value.to_owned()),
+            "error" => self.errors.push(value.to_owned()),
+            "schedule" => self.schedules.push(value.parse()?),
+            "key" => {
+                check_key("unique key", value)?;
+                self.unique_keys.push(value.to_owned());
+            }
+            "tag" => {
+                check_key("tag", value)?;
+                self.tags.push(value.to_owned());
+            }
+            "parent" => self.parents.push(value.parse()?),
+            "older" => {
+                let secs = whole_secs(value)?;
+                self.older_secs = Some(self.older_secs.map_or(secs, |other| other.min(secs)));
+            }
+            "newer" => {
+                let secs = whole_secs(value)?;
+                self.newer_secs = Some(self.newer_secs.map_or(secs, |other| other.max(secs)));
+            }
+            _ => return Err(format!("\"{key}\" is no key of a filter; there are {}", FILTER_KEYS.join(", "))),
+        }
+        Ok(())
+    }
+}
+
+fn whole_secs(text: &str) -> Result<i64, String> {
+    i64::try_from(parse_duration(text)?.as_secs()).map_err(|_| format!("\"{text}\" is too long"))
+}
+
+fn not_understood(word: &str) -> String {
+    format!(
+        "\"{word}\" selects nothing; write an id (12), a range (5-9), last, or a filter (class=mail.*, status=failed)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Result<Selection, String> {
+        Selection::parse(&words.split_whitespace().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn ids_ranges_and_last_add_up() {
+        let selection = parse("12 5-9 last 3").unwrap();
+        assert_eq!(selection.ids, [TaskId(12), TaskId(3)]);
+        assert_eq!(selection.ranges, [(TaskId(5), TaskId(9))]);
+        assert!(selection.has_last && selection.has_ids() && !selection.is_named() && !selection.has_filter());
+        assert!(parse("12 last").unwrap().is_named());
+    }
+
+    #[test]
+    fn a_key_that_stands_there_twice_means_either() {
+        let selection =
+            parse("class=mail.* class=a status=failed status=due older=2d older=1d newer=1h newer=2h").unwrap();
+        assert_eq!(selection.classes, [ClassFilter::new("mail.*"), ClassFilter::new("a")]);
+        assert_eq!(selection.statuses, [StatusFilter::Is(TaskStatus::Failed), StatusFilter::Due]);
+        assert_eq!((selection.older_secs, selection.newer_secs), (Some(86_400), Some(7_200)));
+        assert!(selection.has_filter() && !selection.has_ids() && !selection.is_named());
+    }
+
+    #[test]
+    fn a_schedule_is_named_by_its_first_task_and_a_key_to_the_byte() {
+        let selection = parse("schedule=7 schedule=12 key=order-17 key=a=b tag=account-17 parent=3").unwrap();
+        assert_eq!(selection.schedules, [TaskId(7), TaskId(12)]);
+        assert_eq!(selection.unique_keys, ["order-17", "a=b"]);
+        assert_eq!(selection.tags, ["account-17"]);
+        assert_eq!(selection.parents, [TaskId(3)]);
+        for words in ["schedule=7", "key=order-17", "tag=account-17", "parent=3"] {
+            let selection = parse(words).unwrap();
+            assert!(selection.has_filter() && !selection.has_ids() && !selection.is_named(), "{words}");
+        }
+    }
+
+    #[test]
+    fn what_a_verb_cannot_act_on_is_left_out_where_nobody_has_named_it() {
+        let of = |words: &str, statuses: &[TaskStatus]| {
+            let mut selection = parse(words).unwrap();
+            selection.narrow_to(statuses);
+            selection.statuses
+        };
+        let (scheduled, failed) = (TaskStatus::Scheduled, TaskStatus::Failed);
+        assert_eq!(of("by=ann", &[scheduled, failed]), [StatusFilter::Is(scheduled), StatusFilter::Is(failed)]);
+        assert_eq!(of("by=ann error=exit:1", &[scheduled, failed]), [StatusFilter::Is(failed)]);
+        assert_eq!(of("by=ann status=due", &[scheduled]), [StatusFilter::Due]);
+        assert!(of("older=1h", &[]).is_empty());
+        for named in ["7", "1-9 by=ann", "last class=a"] {
+            assert!(of(named, &[scheduled]).is_empty(), "{named}");
+        }
+    }
+
+    #[test]
+    fn metadata_is_named_with_its_value() {
+        let selection = parse("meta.order=17 meta.a.b=x=y").unwrap();
+        let named = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(selection.meta, [named("order", "17"), named("a.b", "x=y")]);
+        assert!(selection.has_filter() && !selection.has_ids() && !selection.is_named());
+    }
+
+    #[test]
+    fn a_pattern_matches_whole_names() {
+        assert!(ClassFilter::new("mail.*").matches("mail.send") && !ClassFilter::new("mail.*").matches("email.send"));
+        assert!(ClassFilter::new("a").matches("a") && !ClassFilter::new("a").matches("ab"));
+    }
+
+    #[test]
+    fn what_selects_nothing_is_refused_by_name() {
+        for (words, part) in [
+            ("", "no task"),
+            ("0", "\"0\" selects nothing"),
+            ("-5", "\"-5\" selects nothing"),
+            ("5-", "\"5-\" selects nothing"),
+            ("9-5", "ends before it begins"),
+            ("newest", "\"newest\" selects nothing"),
+            ("status=done", "\"done\" is no status"),
+            ("class=", "has no value"),
+            ("colour=red", "\"colour\" is no key"),
+            ("older=5", "\"5\" is no duration"),
+            ("schedule=daily", "\"daily\" is not an id"),
+            ("schedule=0", "\"0\" is not an id"),
+            ("key=", "has no value"),
+            ("tag=Zo\u{eb}", "printable ASCII"),
+            ("meta.=7", "names no metadata"),
+            ("meta=7", "\"meta\" is no key"),
+            ("parent=0", "\"0\" is not an id"),
+            (format!("key={}", "x".repeat(191)).as_str(), "191 characters"),
+        ] {
+            let error = parse(words).unwrap_err();
+            assert!(error.contains(part), "{words}: {error}");
+        }
+    }
+}

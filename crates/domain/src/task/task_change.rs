@@ -1,0 +1,183 @@
+//! Validated input of `edit`: what is to be different about tasks that are there already.
+
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value, json};
+
+use super::meta::Meta;
+use super::new_task::{MAX_PRIORITY, MAX_TIMEOUT_SECS, check_meta_size, in_range, validate_data, validate_instant};
+use super::records::Task;
+use crate::run::backoff::Backoff;
+use crate::settings::Settings;
+use crate::time::retention::MAX_KEEP_SECS;
+
+/// A change as it is asked for, before anything was checked. `None` leaves a thing as it is; an inner `None` takes it away,
+/// so that the class or the settings count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangeRequest {
+    /// JSON text
+    pub data: Option<String>,
+    /// When it is to be processed.
+    pub scheduled_on: Option<DateTime<Utc>>,
+    /// Failed attempts before it is exhausted.
+    pub max_retries: Option<i64>,
+    /// Seconds
+    pub timeout_secs: Option<Option<i64>>,
+    /// Higher first.
+    pub priority: Option<i64>,
+    /// The waits before its retries, as written.
+    pub backoff: Option<Option<String>>,
+    /// Seconds for which it is kept after it is over, 0 for ever.
+    pub keep_secs: Option<Option<i64>>,
+    /// The same of the results of its runs, also of those that ended.
+    pub keep_results_secs: Option<Option<i64>>,
+    /// What is to change of its metadata; null takes a name away.
+    pub meta: Meta,
+}
+
+/// A change that may be stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskChange {
+    /// Valid JSON without anything an engine cannot store.
+    pub data: Option<String>,
+    /// When it is to be processed.
+    pub scheduled_on: Option<DateTime<Utc>>,
+    /// From 1 on.
+    pub max_retries: Option<i32>,
+    /// Seconds, from 1 on.
+    pub timeout_secs: Option<Option<i32>>,
+    /// -1000 to 1000, higher first.
+    pub priority: Option<i32>,
+    /// The waits before its retries.
+    pub backoff: Option<Option<Backoff>>,
+    /// Seconds for which it is kept after it is over, 0 for ever.
+    pub keep_secs: Option<Option<i32>>,
+    /// The same of the results of its runs, also of those that ended.
+    pub keep_results_secs: Option<Option<i32>>,
+    /// What is to change of its metadata; null takes a name away.
+    pub meta: Meta,
+}
+
+impl ChangeRequest {
+    /// Checks everything that can be checked without a database.
+    ///
+    /// # Errors
+    /// What is wrong with which input, as a sentence without a full stop; also when nothing is to be changed.
+    pub fn validate(self, settings: &Settings) -> Result<TaskChange, String> {
+        if let Some(data) = &self.data {
+            validate_data(data, settings.max_data_bytes)?;
+        }
+        if let Some(when) = self.scheduled_on {
+            validate_instant(when)?;
+        }
+        let change = TaskChange {
+            data: self.data,
+            scheduled_on: self.scheduled_on,
+            max_retries: in_range("max-retries", self.max_retries, 1, 1_000_000)?,
+            timeout_secs: match self.timeout_secs {
+                Some(secs) => Some(in_range("timeout", secs, 1, MAX_TIMEOUT_SECS)?),
+                None => None,
+            },
+            priority: in_range("priority", self.priority, -i64::from(MAX_PRIORITY), i64::from(MAX_PRIORITY))?,
+            backoff: match self.backoff {
+                Some(text) => Some(text.map(|text| text.parse()).transpose()?),
+                None => None,
+            },
+            keep_secs: keep_in_range("keep", self.keep_secs)?,
+            keep_results_secs: keep_in_range("keep-results", self.keep_results_secs)?,
+            meta: self.meta,
+        };
+        check_meta_size(&change.meta.to_string(), settings)?;
+        if change == TaskChange::default() {
+            return Err(
+                "nothing is to be changed: give --data, --at, --in, --max-retries, --timeout, --priority, --backoff, --keep, \
+                 --keep-results or --meta"
+                    .to_owned(),
+            );
+        }
+        Ok(change)
+    }
+}
+
+fn keep_in_range(name: &str, secs: Option<Option<i64>>) -> Result<Option<Option<i32>>, String> {
+    secs.map(|secs| in_range(name, secs, 0, MAX_KEEP_SECS)).transpose()
+}
+
+impl TaskChange {
+    /// What it changes, by the names of the columns.
+    #[must_use]
+    pub fn columns(&self) -> Vec<&'static str> {
+        [
+            (self.data.is_some(), "TaskData"),
+            (self.scheduled_on.is_some(), "ScheduledOn"),
+            (self.max_retries.is_some(), "MaxRetries"),
+            (self.timeout_secs.is_some(), "Timeout"),
+            (self.priority.is_some(), "Priority"),
+            (self.backoff.is_some(), "Backoff"),
+            (self.keep_secs.is_some(), "Keep"),
+            (self.keep_results_secs.is_some(), "KeepResults"),
+            (!self.meta.is_empty(), "Meta"),
+        ]
+        .into_iter()
+        .filter_map(|(is_changed, column)| is_changed.then_some(column))
+        .collect()
+    }
+
+    /// What it replaces in this task, by the names of the columns. The data stands there as text: to the byte.
+    #[must_use]
+    pub fn replaced_in(&self, task: &Task) -> Map<String, Value> {
+        let all = [
+            ("TaskData", json!(task.data)),
+            ("ScheduledOn", json!(task.scheduled_on)),
+            ("MaxRetries", json!(task.max_retries)),
+            ("Timeout", json!(task.timeout_secs)),
+            ("Priority", json!(task.priority)),
+            ("Backoff", json!(task.backoff)),
+            ("Keep", json!(task.keep_secs)),
+            ("KeepResults", json!(task.keep_results_secs)),
+            ("Meta", json!(task.meta)),
+        ];
+        let changed = self.columns();
+        let replaced = all.into_iter().filter(|(column, _)| changed.contains(column));
+        replaced.map(|(column, value)| (column.to_owned(), value)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn validate(request: ChangeRequest) -> Result<TaskChange, String> {
+        request.validate(&Settings::from_rows(&[]).unwrap())
+    }
+
+    #[test]
+    fn what_is_not_named_stays_and_none_takes_away() {
+        let request = ChangeRequest {
+            priority: Some(-3),
+            timeout_secs: Some(None),
+            backoff: Some(None),
+            ..ChangeRequest::default()
+        };
+        let change = validate(request).unwrap();
+        assert_eq!((change.priority, change.timeout_secs, &change.backoff), (Some(-3), Some(None), &Some(None)));
+        assert_eq!((&change.data, change.max_retries), (&None, None));
+        assert_eq!(change.columns(), ["Timeout", "Priority", "Backoff"]);
+    }
+
+    #[test]
+    fn what_queue_refuses_is_refused_here_and_so_is_nothing() {
+        let cases = [
+            (ChangeRequest::default(), "nothing"),
+            (ChangeRequest { data: Some("{".to_owned()), ..ChangeRequest::default() }, "column"),
+            (ChangeRequest { max_retries: Some(0), ..ChangeRequest::default() }, "1 to 1000000"),
+            (ChangeRequest { timeout_secs: Some(Some(0)), ..ChangeRequest::default() }, "1 to 31536000"),
+            (ChangeRequest { priority: Some(1_001), ..ChangeRequest::default() }, "-1000 to 1000"),
+            (ChangeRequest { backoff: Some(Some("2h".to_owned())), ..ChangeRequest::default() }, "no backoff"),
+            (ChangeRequest { scheduled_on: Some(DateTime::UNIX_EPOCH), ..ChangeRequest::default() }, "2000 to 9999"),
+        ];
+        for (request, part) in cases {
+            let error = validate(request).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

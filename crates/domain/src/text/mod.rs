@@ -1,0 +1,10 @@
+//! Text from outside, and words for people.
+
+pub mod check;
+pub mod error_words;
+pub mod json;
+pub mod nearest;
+pub mod outside_text;
+pub mod parse_words;
+pub mod reason;
+pub mod unreadable;

@@ -1,0 +1,37 @@
+//! `exists` of a class: a program that says whether the name of a class that matches a pattern exists. `queue` asks it, so that a
+//! typing error is found before it has failed at every attempt.
+
+use std::time::Duration;
+
+use crate::config::ClassConfig;
+use crate::handler::command::CommandHandler;
+use crate::running::outside_program::Call;
+use crate::{EngineError, EngineResult, Handlers};
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_host::machine::account::is_root;
+use taskqueue_host::recent::Recent;
+
+/// How long the program may take: who queues waits for it.
+const LIMIT_SECS: i64 = 10;
+/// Classes that exist are not asked about again for a minute: a batch has many tasks of one class.
+static EXISTING: Recent<(Vec<String>, TaskClass), ()> = Recent::within(Duration::from_secs(60));
+
+/// Returns an error if the program of `exists` says that there is no such class, or cannot say it.
+pub(crate) fn check_exists(handlers: &Handlers, configured: &ClassConfig, class: &TaskClass) -> EngineResult<()> {
+    let Some(argv) = &configured.exists else { return Ok(()) };
+    EXISTING.answer((argv.clone(), class.clone()), |_| {
+        let mut command =
+            CommandHandler { argv: argv.clone(), ..handlers.command_of(configured).map_err(EngineError::Input)? };
+        if !is_root() {
+            // Only root can become another user; who queues asks with rights of their own.
+            command.confinement.user = None;
+        }
+        let call =
+            Call { class: class.clone(), task_id: TaskId(0), run_id: RunId(0), input: "", limit_secs: LIMIT_SECS };
+        match call.run(&command)? {
+            None => Ok(()),
+            Some(why) => Err(EngineError::Input(format!("the class {class} does not exist: {why}"))),
+        }
+    })
+}

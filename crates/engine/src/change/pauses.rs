@@ -1,0 +1,111 @@
+//! `pause`, `drain`, `stop` and `resume`: what operators keep from being claimed, and whom they send away.
+
+use std::time::Duration;
+
+use crate::{Context, EngineError, EngineResult};
+use taskqueue_domain::pause::{Pause, PauseMode, PauseScope, check_runner_name};
+use taskqueue_domain::task::records::Runner;
+use taskqueue_domain::text::reason::parse_reason;
+use taskqueue_store::NewPause;
+
+/// The longest name or pattern of a class.
+const MAX_PATTERN_CHARS: usize = 190;
+
+/// What an operator wants.
+#[derive(Clone, Debug)]
+pub struct PauseRequest {
+    /// Of what.
+    pub scope: PauseScope,
+    /// How.
+    pub mode: PauseMode,
+    /// Why.
+    pub reason: String,
+    /// After which time it ends by itself.
+    pub duration: Option<Duration>,
+}
+
+/// Every pause that counts now.
+///
+/// # Errors
+/// The database's.
+pub fn list(ctx: &mut Context) -> EngineResult<Vec<Pause>> {
+    Ok(ctx.store.list_pauses()?)
+}
+
+/// Pauses, drains or stops something, in place of an earlier order for the same. Returns the live runners that are
+/// covered as such.
+///
+/// # Errors
+/// [`EngineError::Input`], or the database's.
+pub fn pause(ctx: &mut Context, request: PauseRequest) -> EngineResult<Vec<Runner>> {
+    check(&request).map_err(EngineError::Input)?;
+    let PauseRequest { scope, mode, reason, duration } = request;
+    let reason = parse_reason(Some(&reason)).map_err(EngineError::Input)?.unwrap_or_default();
+    let for_secs = duration.map(|duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX));
+    let event = ctx.operator_event(
+        mode.participle(),
+        serde_json::json!({ "scope": scope.kind(), "name": scope.name(), "reason": reason, "for_secs": for_secs }),
+    );
+    let (author, host) = (ctx.me.user.clone(), ctx.me.host.clone());
+    let new = NewPause { scope, mode, reason, for_secs, author, host };
+    ctx.store.set_pause(&new, &event)?;
+    fault_point!("pauses.set");
+    let live = ctx.store.list_live_runners()?;
+    Ok(live.into_iter().filter(|runner| new.scope.covers_runner(&runner.name)).collect())
+}
+
+/// Whether an order for the runners of this name was meant for a claimant, which it does not concern: one of this name is at
+/// work.
+///
+/// # Errors
+/// The database's.
+pub fn names_claimant(ctx: &mut Context, name: &str) -> EngineResult<bool> {
+    Ok(ctx.store.is_claimant_at_work(name)?)
+}
+
+/// Ends a pause. Whether there was one.
+///
+/// # Errors
+/// The database's.
+pub fn resume(ctx: &mut Context, scope: &PauseScope) -> EngineResult<bool> {
+    let event = ctx.operator_event("resumed", details(scope));
+    let is_ended = ctx.store.end_pause(scope, &event)?;
+    fault_point!("pauses.ended");
+    Ok(is_ended)
+}
+
+/// Removes the pauses that have ended by themselves.
+///
+/// # Errors
+/// The database's.
+pub(crate) fn remove_ended(ctx: &mut Context) -> EngineResult<usize> {
+    let (actor, host) = (ctx.me.user.clone(), ctx.me.host.clone());
+    let event = |scope: &PauseScope| taskqueue_store::NewEvent {
+        kind: "pause-over",
+        task_id: None,
+        run_id: None,
+        actor: actor.clone(),
+        host: host.clone(),
+        details: details(scope),
+    };
+    Ok(ctx.store.remove_ended_pauses(event)?)
+}
+
+fn details(scope: &PauseScope) -> serde_json::Value {
+    serde_json::json!({ "scope": scope.kind(), "name": scope.name() })
+}
+
+fn check(request: &PauseRequest) -> Result<(), String> {
+    if request.duration.is_some_and(|duration| duration < Duration::from_secs(1)) {
+        return Err("a pause lasts one second or longer".to_owned());
+    }
+    match &request.scope {
+        PauseScope::All => Ok(()),
+        PauseScope::Runner(name) => check_runner_name(name),
+        PauseScope::Class(pattern) => {
+            let is_fit =
+                (1..=MAX_PATTERN_CHARS).contains(&pattern.chars().count()) && !pattern.chars().any(char::is_control);
+            if is_fit { Ok(()) } else { Err(format!("\"{pattern}\" is no task class and no pattern of them")) }
+        }
+    }
+}

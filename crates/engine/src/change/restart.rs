@@ -1,0 +1,79 @@
+//! What `retry` and `requeue` share: a task gets a new start, and what is said of it in the words of the verb.
+
+use std::collections::HashMap;
+
+use super::selected::{OnAnswer, TaskAnswer, claims_of, key_taken};
+use crate::{Context, EngineResult};
+use taskqueue_domain::run::status::ScheduleStatus;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Task;
+use taskqueue_store::RestartAnswer;
+
+/// A verb that gives tasks a new start.
+pub(crate) struct NewStart {
+    /// What was done, in a word: `retried`.
+    pub(crate) result: &'static str,
+    /// What a task is then: `tried again`.
+    pub(crate) becomes: &'static str,
+    /// Why it was not done, of a task in this status that has an open run or has none.
+    pub(crate) refused: fn(TaskId, &str, bool) -> TaskAnswer,
+}
+
+impl NewStart {
+    /// What would be done to this task, which `may_start` as far as its status goes.
+    pub(crate) fn outlook(&self, task: &Task, may_start: bool) -> TaskAnswer {
+        if may_start && task.current_run_id.is_none() {
+            let (id, place) = (task.id, place_in_schedule(task));
+            return TaskAnswer::done(id, self.result, format!("task {id} would be {}{place}", self.becomes));
+        }
+        (self.refused)(task.id, &task.status.to_string(), task.current_run_id.is_some())
+    }
+
+    /// Says what was done to each of these tasks, which had these places in schedules before.
+    ///
+    /// # Errors
+    /// The database's.
+    pub(crate) fn tell(
+        &self,
+        ctx: &mut Context,
+        ids: &[TaskId],
+        answers: Vec<RestartAnswer>,
+        places: &HashMap<TaskId, String>,
+        on_answer: OnAnswer<'_>,
+    ) -> EngineResult<()> {
+        let has_open_run = |answer: &RestartAnswer| matches!(answer, RestartAnswer::Refused { has_open_run: true, .. });
+        let held = ids.iter().zip(&answers).filter(|(_, answer)| has_open_run(answer)).map(|(id, _)| *id);
+        let claims = claims_of(ctx, &held.collect::<Vec<_>>())?;
+        for (id, answer) in ids.iter().zip(answers) {
+            let place = places.get(id).map_or("", String::as_str);
+            on_answer(match answer {
+                RestartAnswer::Done => {
+                    TaskAnswer::done(*id, self.result, format!("task {id} is {}{place}", self.becomes))
+                }
+                RestartAnswer::KeyTaken(holder) => key_taken(*id, self.becomes, &holder),
+                RestartAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
+                RestartAnswer::Refused { status, has_open_run } => {
+                    (self.refused)(*id, &status, has_open_run).held_by(&claims)
+                }
+            });
+        }
+        Ok(())
+    }
+}
+
+/// What whoever starts a task anew should know of its place in a schedule: nothing keeps an earlier one from running beside
+/// the newest.
+fn place_in_schedule(task: &Task) -> String {
+    match &task.schedule {
+        Some(schedule) if schedule.status.is(ScheduleStatus::Followed) => {
+            format!("; it is an earlier task of schedule {} and may run beside the newest one", schedule.id)
+        }
+        _ => String::new(),
+    }
+}
+
+/// The same of each of these tasks.
+pub(crate) fn places_in_schedules(ctx: &mut Context, ids: &[TaskId]) -> EngineResult<HashMap<TaskId, String>> {
+    let tasks = ctx.store.get_tasks(ids)?;
+    Ok(tasks.iter().map(|task| (task.id, place_in_schedule(task))).collect())
+}

@@ -1,0 +1,110 @@
+//! What the verbs for many tasks share: which tasks are meant, in which portions they are changed, what became of each.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::{Context, EngineResult};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::{HeldClaim, Run, Task};
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_store::Holder;
+
+/// Tasks that are changed in one transaction: bounds the time for which others wait.
+pub(crate) const PORTION: usize = 100;
+
+/// What became of one task, or what would.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TaskAnswer {
+    /// The task.
+    pub id: TaskId,
+    /// Whether there is such a task.
+    pub exists: bool,
+    /// What was done to it, in a word; `None` where it was refused.
+    pub result: Option<&'static str>,
+    /// The same for people, or why it was refused.
+    pub message: String,
+    /// The task as it is, where it was refused because it is not as somebody thought.
+    #[serde(skip)]
+    pub current: Option<Box<Task>>,
+    /// The claim that has the task, where the verb cannot end it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Box<HeldClaim>>,
+}
+
+impl TaskAnswer {
+    pub(crate) fn done(id: TaskId, result: &'static str, message: String) -> Self {
+        Self { id, exists: true, result: Some(result), message, current: None, claim: None }
+    }
+
+    pub(crate) fn refused(id: TaskId, message: String) -> Self {
+        Self { id, exists: true, result: None, message, current: None, claim: None }
+    }
+
+    pub(crate) fn no_such_task(id: TaskId) -> Self {
+        let message = format!("there is no task {id}");
+        Self { id, exists: false, result: None, message, current: None, claim: None }
+    }
+
+    /// The same, with the claim of this task among these.
+    pub(crate) fn held_by(self, claims: &HashMap<TaskId, HeldClaim>) -> Self {
+        let claim = claims.get(&self.id).cloned().map(Box::new);
+        Self { claim, ..self }
+    }
+}
+
+/// Hears the answers, one after the other.
+pub type OnAnswer<'a> = &'a mut dyn FnMut(TaskAnswer);
+
+/// The tasks that a selection means at this moment.
+///
+/// # Errors
+/// The database's.
+pub fn select_tasks(ctx: &mut Context, selection: &Selection) -> EngineResult<Vec<TaskId>> {
+    ctx.check_family_of(selection)?;
+    Ok(ctx.store.select_tasks(selection)?)
+}
+
+/// The portions of these tasks, as long as nobody has asked this process to stop.
+pub(crate) fn portions<'a>(ctx: &Context, ids: &'a [TaskId]) -> impl Iterator<Item = &'a [TaskId]> + use<'a> {
+    let is_stopping = ctx.stop_question();
+    ids.chunks(PORTION).take_while(move |_| !is_stopping())
+}
+
+/// Returns the claims that have these tasks. Without tasks it asks nothing.
+///
+/// # Errors
+/// The database's.
+pub(crate) fn claims_of(ctx: &mut Context, ids: &[TaskId]) -> EngineResult<HashMap<TaskId, HeldClaim>> {
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let claims = ctx.store.list_claims_of_tasks(ids)?;
+    Ok(claims.iter().filter_map(Run::held_claim).map(|claim| (claim.task_id, claim)).collect())
+}
+
+/// Says of each task what `outlook` says of it, and changes nothing.
+pub(crate) fn preview(
+    ctx: &mut Context,
+    ids: &[TaskId],
+    outlook: &dyn Fn(&Task) -> TaskAnswer,
+    on_answer: OnAnswer<'_>,
+) -> EngineResult<()> {
+    for portion in ids.chunks(PORTION) {
+        let tasks = ctx.store.get_tasks(portion)?;
+        for id in portion {
+            let found = tasks.iter().find(|task| task.id == *id);
+            on_answer(found.map_or_else(|| TaskAnswer::no_such_task(*id), outlook));
+        }
+    }
+    Ok(())
+}
+
+/// A task that cannot be live again, because another one has its key.
+pub(crate) fn key_taken(id: TaskId, what: &str, holder: &Holder) -> TaskAnswer {
+    let Holder { id: other, key, status, .. } = holder;
+    TaskAnswer::refused(
+        id,
+        format!("task {id} is not {what}: task {other}, queued since, has its key \"{key}\" and is {status}"),
+    )
+}

@@ -1,0 +1,150 @@
+//! `release --force`: an operator takes a run from a claimant that is gone, before its deadline. The claimant cannot end it any
+//! more, and its process is asked to end where it is on this host; the task is due at once, and no attempt is counted.
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::running::execute::MAX_MESSAGE_CHARS;
+use crate::running::handler_finish::storable;
+use crate::upkeep::rescue::end_processes_of_claim;
+use crate::{Context, EngineError, EngineResult};
+use taskqueue_domain::run::status::{RunStatus, Stored};
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::records::Run;
+use taskqueue_domain::text::error_words::error_words;
+use taskqueue_process::identities::claimant::EndAnswer;
+use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
+use taskqueue_store::{Ended, NewEvent, RunEnd, RunRef};
+
+/// ErrorCode of a run that an operator took from its claimant, and the kind of the event.
+const TAKEN_BACK: &str = "taken-back";
+
+/// The answer to an operator that took a run from its claimant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TakenBack {
+    /// The run.
+    pub run_id: RunId,
+    /// Its task.
+    pub task_id: TaskId,
+    /// The claimant that had it.
+    pub claimant: String,
+    /// The status that the run has now: `released`, or `cancelled` if that was asked for before.
+    pub status: String,
+    /// Whether an earlier call had recorded the same.
+    pub was_recorded_before: bool,
+    /// Processes of the claimant and of the run that were alive and were ended.
+    pub ended_processes: usize,
+    /// Why the process of the claimant may still be alive; `None` if it is not.
+    pub not_ended: Option<String>,
+}
+
+/// What became of a run that was to be taken back.
+pub(crate) enum Outcome {
+    /// It is taken back.
+    Taken(TakenBack),
+    /// It ended in another way before: this is how it is now.
+    Ended(Box<Run>),
+}
+
+/// Takes a run in progress from its claimant, whether or not its deadline is over. The reason of the context is kept with it. The
+/// same once more changes nothing and is no error.
+///
+/// # Errors
+/// [`EngineError::NotTakenBack`] of a run that no claimant has in progress; [`EngineError::Os`] if a process that the claimant
+/// started for the run could not be ended; there is no such run, or the database's.
+pub fn take_back(ctx: &mut Context, run_id: RunId) -> EngineResult<TakenBack> {
+    let run = ctx.store.get_run(run_id)?;
+    match take(ctx, &run, false)? {
+        Outcome::Taken(taken) => Ok(taken),
+        Outcome::Ended(found) => Err(not_taken(*found)),
+    }
+}
+
+/// The same of a run that was read a moment ago. With `restarts_task` its task starts from the beginning, as after `requeue`.
+pub(crate) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineResult<Outcome> {
+    let end = RunEnd { restarts_task, ..end_of(ctx) };
+    if end.is_end_of(run) && run.claimant.is_some() {
+        return Ok(Outcome::Taken(answer(run, true)));
+    }
+    let (Some(claim), Some(token)) = (run.held_claim(), run.token.clone()) else {
+        return Ok(Outcome::Ended(Box::new(run.clone())));
+    };
+    // Before the task is offered to others, as at the deadline.
+    let (asked, of_run) = end_processes_of_claim(ctx, run, &token)
+        .map_err(|source| EngineError::Os { what: "a process of the run could not be ended", source })?;
+    let not_ended = why_not_ended(run, &asked);
+    let ended_processes = of_run + usize::from(asked == EndAnswer::Ended);
+    fault_point!("take_back.processes_ended");
+    let details = json!({ "claimant": claim.claimant, "ended_processes": ended_processes });
+    let event =
+        NewEvent { task_id: Some(run.task_id), run_id: Some(run.id), ..ctx.operator_event(TAKEN_BACK, details) };
+    let requeued =
+        restarts_task.then(|| NewEvent { task_id: Some(run.task_id), ..ctx.operator_event("requeued", json!({})) });
+    let end = RunEnd { notes: [event.clone()].into_iter().chain(requeued).collect(), ..end };
+    let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
+    fault_point!("take_back.committed");
+    ctx.notify_finished();
+    let status = match ended {
+        Ended::Recorded | Ended::GivenUp => RunStatus::Released.as_str().to_owned(),
+        Ended::Cancelled => RunStatus::Cancelled.as_str().to_owned(),
+        Ended::Lost { .. } => return lost(ctx, run, &end, &event),
+    };
+    Ok(Outcome::Taken(TakenBack { status, ended_processes, not_ended, ..answer(run, false) }))
+}
+
+/// The run ended before it was written that it is taken back. A claimant that is asked to end may release it at no cost: that is
+/// what was wanted, and it is kept who wanted it.
+fn lost(ctx: &mut Context, run: &Run, end: &RunEnd, event: &NewEvent) -> EngineResult<Outcome> {
+    let found = ctx.store.get_run(run.id)?;
+    if end.is_end_of(&found) {
+        return Ok(Outcome::Taken(answer(&found, true)));
+    }
+    if found.status.is(RunStatus::Released) && found.token == run.token {
+        ctx.store.record_event_once(event)?;
+        return Ok(Outcome::Taken(answer(&found, false)));
+    }
+    Ok(Outcome::Ended(Box::new(found)))
+}
+
+fn answer(run: &Run, was_recorded_before: bool) -> TakenBack {
+    TakenBack {
+        run_id: run.id,
+        task_id: run.task_id,
+        claimant: run.claimant.clone().unwrap_or_default(),
+        status: run.status.to_string(),
+        was_recorded_before,
+        ended_processes: 0,
+        not_ended: None,
+    }
+}
+
+fn end_of(ctx: &Context) -> RunEnd {
+    let why = ctx.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let message = storable(&format!("taken from its claimant by {}{why}", ctx.me.user), MAX_MESSAGE_CHARS);
+    RunEnd::of(RunEvent::Release, TAKEN_BACK, &message, "taken-back: released")
+}
+
+/// Why the process of the claimant may still be alive, if it may.
+fn why_not_ended(run: &Run, asked: &EndAnswer) -> Option<String> {
+    match (asked, run.process_identity.parse::<ProcessIdentity>()) {
+        (EndAnswer::Ended, _) => None,
+        (EndAnswer::Lives(why), _) => Some(why.clone()),
+        (EndAnswer::Nobody, Ok(identity)) if identity.liveness() == Liveness::Dead => None,
+        (EndAnswer::Nobody, Ok(identity)) => {
+            Some(format!("its process {} on {} cannot be asked to end from here", identity.pid, run.host))
+        }
+        (EndAnswer::Nobody, Err(_)) => Some("it named no process when it claimed the run".to_owned()),
+    }
+}
+
+/// Why the run cannot be taken back.
+pub(crate) fn not_taken(run: Run) -> EngineError {
+    let why = match &run.status {
+        Stored::Known(RunStatus::Processing) => "a runner has it, and no claimant".to_owned(),
+        status if run.error_code.is_empty() => format!("it is {status}"),
+        status => format!("it is {status} ({})", error_words(&run.error_code, &run.error_message)),
+    };
+    EngineError::NotTakenBack { run: Box::new(run), why }
+}

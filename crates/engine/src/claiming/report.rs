@@ -1,0 +1,16 @@
+//! `progress` and `result`: what a handler reports to the runner that started it.
+
+use crate::{EngineError, EngineResult};
+use taskqueue_process::children::event_socket::send_event;
+
+/// Sends one event to the runner whose socket and run token stand in the handler's environment.
+///
+/// # Errors
+/// The runner cannot be reached.
+pub fn send(socket: &str, token: &str, event: &serde_json::Value) -> EngineResult<()> {
+    fault_point!("report.before_send");
+    send_event(socket, token, event.to_string().as_bytes())
+        .map_err(|source| EngineError::Os { what: "the runner cannot be reached", source })?;
+    fault_point!("report.sent");
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! Every condition that decides whether a task runs, in the order in which they do, each asked by the code that decides. `status`
+//! shows the first that is not met, `explain` all of them. Changes nothing.
+
+mod exhausted;
+mod runners;
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+pub(crate) use super::reasons::Reason;
+use crate::upkeep::create_runs::due_facts;
+use crate::{Context, EngineResult};
+use taskqueue_domain::run::lease::TwoClocks;
+use taskqueue_domain::run::limits::Obstacle;
+use taskqueue_domain::run::status::{RunStatus, Stored, TaskStatus};
+use taskqueue_domain::settings::Settings;
+use taskqueue_domain::task::records::{Run, Runner, Task};
+use taskqueue_domain::text::error_words::error_words;
+use taskqueue_domain::text::unreadable::Unreadable;
+use taskqueue_domain::time::due::{DueCondition, NotDue};
+use taskqueue_store::ClassHold;
+
+/// Tasks for which one waits that are named with the reason.
+const NAMED_LIMIT: i64 = 3;
+
+/// What must hold for a task to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConditionName {
+    /// Whoever has its run lives, and has renewed its lease.
+    RunIsHeld,
+    /// Every column of its row can be read.
+    RowIsReadable,
+    /// No operator has paused its class, or everything.
+    NotPaused,
+    /// Its class has a handler here, or where a runner lives.
+    HasHandler,
+    /// Its class is not held here.
+    ClassNotHeld,
+    /// Fewer runs of its class are processed than may be.
+    ClassHasRoom,
+    /// Fewer runs of its class have started than may.
+    WithinRate,
+    /// Its limit key has a slot for it.
+    KeyHasSlot,
+    /// It has a run.
+    HasRun,
+    /// A runner is there that can take it now.
+    RunnerIsFree,
+    /// One of those of the due rule.
+    #[serde(untagged)]
+    Due(DueCondition),
+}
+
+/// A condition, and whether it is met.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Condition {
+    /// Which.
+    pub condition: ConditionName,
+    /// Whether it is met.
+    pub is_met: bool,
+    /// Why not.
+    pub why: Option<Reason>,
+    /// When it is met by itself, or is looked at again, where that is known.
+    pub next_on: Option<DateTime<Utc>>,
+}
+
+impl Condition {
+    fn new(condition: ConditionName, why: Option<Reason>) -> Self {
+        let next_on = why.as_ref().and_then(Reason::next_on);
+        Self { condition, is_met: why.is_none(), why, next_on }
+    }
+}
+
+/// A look at the tasks of one moment. What they have in common is asked once.
+pub(crate) struct Inquiry<'a> {
+    pub(crate) ctx: &'a mut Context,
+    now: DateTime<Utc>,
+    settings: Option<Settings>,
+    obstacles: HashMap<String, Vec<Obstacle>>,
+    /// Whether claimants execute runs of a class.
+    claimed_classes: HashMap<String, bool>,
+    holds: Option<Vec<ClassHold>>,
+    runners: Option<Vec<Runner>>,
+    /// The clock by which leases are over; none where silence is held against nobody.
+    lease_clock: Option<Option<TwoClocks>>,
+}
+
+impl<'a> Inquiry<'a> {
+    /// `now` is the database's clock.
+    pub(crate) fn new(ctx: &'a mut Context, now: DateTime<Utc>) -> Self {
+        let (obstacles, claimed_classes) = (HashMap::new(), HashMap::new());
+        Self { ctx, now, settings: None, obstacles, claimed_classes, holds: None, runners: None, lease_clock: None }
+    }
+
+    /// The first condition that is not met; a task that meets them all waits for a runner.
+    pub(crate) fn reason_of(&mut self, task: &Task, last_run: Option<&Run>) -> EngineResult<Reason> {
+        let unmet = self.conditions_of(task, last_run)?.into_iter().find_map(|condition| condition.why);
+        Ok(unmet.unwrap_or(Reason::WaitsForRunner))
+    }
+
+    /// All that is asked of this task, but for a runner: the due rule until it has a run, what keeps runs of its class from
+    /// being claimed until it is processed, and whether it still is then.
+    pub(crate) fn conditions_of(&mut self, task: &Task, last_run: Option<&Run>) -> EngineResult<Vec<Condition>> {
+        let facts = due_facts(task);
+        let (mut conditions, mut is_due) = (Vec::new(), true);
+        for condition in DueCondition::ALL {
+            let not_due = condition.check(&facts, self.now).err();
+            match not_due {
+                Some(NotDue::Processing) => conditions.push(self.run_is_held(last_run)?),
+                // Those that follow were met when it was created.
+                Some(NotDue::HasOpenRun) => break,
+                None if condition == DueCondition::NoOpenRun => continue,
+                _ => {}
+            }
+            let is_met = not_due.is_none();
+            let why = not_due.map(|not_due| self.reason_for(&not_due, task, last_run)).transpose()?;
+            conditions.push(Condition::new(ConditionName::Due(condition), why));
+            // What is over stays as it is, whatever else would have to be so.
+            if !is_met && task.is_settled() {
+                return Ok(conditions);
+            }
+            is_due &= is_met;
+        }
+        if task.status.is(TaskStatus::Processing) || matches!(task.status, Stored::Unknown(_)) {
+            return Ok(conditions);
+        }
+        if let Some(why) = unreadable(task) {
+            conditions.push(Condition::new(ConditionName::RowIsReadable, Some(why)));
+            return Ok(conditions);
+        }
+        self.add_claim_conditions(task, last_run, &mut conditions)?;
+        if is_due {
+            let why = (!facts.has_open_run).then_some(Reason::WaitsForCreateRuns);
+            conditions.push(Condition::new(ConditionName::HasRun, why));
+        }
+        Ok(conditions)
+    }
+
+    fn reason_for(&mut self, not_due: &NotDue, task: &Task, last_run: Option<&Run>) -> EngineResult<Reason> {
+        let error = || last_run.map(error_text).unwrap_or_default();
+        Ok(match not_due {
+            NotDue::Processing => Reason::Running {
+                process_id: last_run.and_then(|run| run.process_id),
+                host: last_run.map(|run| run.host.clone()).unwrap_or_default(),
+                claimant: last_run.and_then(|run| run.claimant.clone()),
+                deadline: last_run.and_then(Run::held_claim).and_then(|claim| claim.deadline),
+            },
+            NotDue::HasOpenRun => Reason::WaitsForRunner,
+            NotDue::NotYet => {
+                let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
+                Reason::NotYet { on: task.due_from(), after_error: has_failed.then(error) }
+            }
+            NotDue::WaitsForDependencies(count) => Reason::WaitsForDependencies {
+                count: *count,
+                on: self.ctx.store.list_prerequisites(task.id, true, NAMED_LIMIT)?,
+            },
+            NotDue::NotPlanned => {
+                Reason::NotPlanned { problem: task.schedule.as_ref().and_then(|schedule| schedule.recurrence().err()) }
+            }
+            NotDue::SchedulePaused => Reason::SchedulePaused,
+            NotDue::Quarantined => {
+                unreadable(task).unwrap_or_else(|| Reason::Quarantined { crashes: task.crashes, error: error() })
+            }
+            NotDue::Exhausted => self.exhausted(task, last_run, error())?,
+            NotDue::Succeeded => Reason::Done,
+            NotDue::Cancelled => Reason::Cancelled,
+            NotDue::UnknownStatus(_) => Reason::UnknownStatus,
+        })
+    }
+
+    /// What a claim looks at, whoever it is that will claim it: pauses of single runners do not count.
+    fn add_claim_conditions(
+        &mut self,
+        task: &Task,
+        last_run: Option<&Run>,
+        conditions: &mut Vec<Condition>,
+    ) -> EngineResult<()> {
+        let obstacles = self.obstacles_to(task.class.as_str())?;
+        let find = |reason: &dyn Fn(&Obstacle) -> Option<Reason>| obstacles.iter().find_map(reason);
+        let paused = find(&|obstacle| match obstacle {
+            Obstacle::Paused(pause) => Some(Reason::Paused { pause: pause.clone() }),
+            _ => None,
+        });
+        let full = find(&|obstacle| match obstacle {
+            Obstacle::MaxRunning(max_running) => Some(Reason::ClassIsFull { max_running: *max_running }),
+            _ => None,
+        });
+        let over_rate = find(&|obstacle| match obstacle {
+            Obstacle::Rate(rate, next_on) => Some(Reason::RateReached { rate: *rate, next_on: *next_on }),
+            _ => None,
+        });
+        let unhandled = self.no_handler(task)?;
+        let held = self.hold_of(task.class.as_str())?;
+        let no_slot = self.key_is_full(last_run)?;
+        conditions.extend([
+            Condition::new(ConditionName::NotPaused, paused),
+            Condition::new(ConditionName::HasHandler, unhandled),
+            Condition::new(ConditionName::ClassNotHeld, held),
+            Condition::new(ConditionName::ClassHasRoom, full),
+            Condition::new(ConditionName::WithinRate, over_rate),
+            Condition::new(ConditionName::KeyHasSlot, no_slot),
+        ]);
+        Ok(())
+    }
+
+    fn key_is_full(&mut self, last_run: Option<&Run>) -> EngineResult<Option<Reason>> {
+        let waiting = last_run.filter(|run| run.status.is(RunStatus::Scheduled) && !run.has_key_slot);
+        let Some(key) = waiting.and_then(|run| run.limit_key.clone()) else { return Ok(None) };
+        let use_of_key = self.ctx.store.use_of_key(&key)?;
+        Ok(Some(Reason::KeyIsFull { key, max_running: use_of_key.max_running, running: use_of_key.running }))
+    }
+
+    fn settings(&mut self) -> EngineResult<Settings> {
+        if let Some(settings) = &self.settings {
+            return Ok(settings.clone());
+        }
+        Ok(self.settings.insert(self.ctx.store.settings()?).clone())
+    }
+
+    fn obstacles_to(&mut self, class: &str) -> EngineResult<Vec<Obstacle>> {
+        if let Some(obstacles) = self.obstacles.get(class) {
+            return Ok(obstacles.clone());
+        }
+        let obstacles = self.ctx.store.list_obstacles(class, "")?;
+        self.obstacles.insert(class.to_owned(), obstacles.clone());
+        Ok(obstacles)
+    }
+}
+
+/// The first column of its row that cannot be read.
+fn unreadable(task: &Task) -> Option<Reason> {
+    let Unreadable { column, found, .. } = task.unreadable.first()?.clone();
+    Some(Reason::Unreadable { column, found })
+}
+
+fn error_text(run: &Run) -> String {
+    if run.status.is(RunStatus::Success) || run.error_code.is_empty() {
+        return String::new();
+    }
+    error_words(&run.error_code, run.error_message.lines().next().unwrap_or_default())
+}

@@ -1,0 +1,541 @@
+//! `doctor`: what is wrong, or soon will be, with the store, its server, this host and its configuration. Changes nothing; how
+//! each thing is mended is for whoever shows it.
+
+use std::path::{Path, PathBuf};
+
+use chrono::TimeDelta;
+use serde::Serialize;
+
+use super::conditions::{Inquiry, Reason};
+use super::standstill::{Standstill, StandstillCause, standstills};
+use crate::change::classes;
+use crate::{Context, DatabaseUrl, EngineError, EngineResult};
+use taskqueue_domain::pause::Pause;
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::settings::Settings;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::{HeldClaim, Run};
+use taskqueue_domain::text::check::Level;
+use taskqueue_domain::text::unreadable::Unreadable;
+use taskqueue_host::files::disk::{device_of, mode_and_bytes, room_at};
+use taskqueue_host::files::spool::Spool;
+use taskqueue_host::files::trusted_path::{Trust, TrustedPath, Untrusted, check_store};
+use taskqueue_store::Counted;
+pub use taskqueue_store::Symptom;
+
+/// What has waited for longer is waited for by nobody.
+const LONGEST_WAIT_SECS: i64 = 600;
+/// A pause without an end that is older may have been forgotten.
+const OLD_PAUSE: TimeDelta = TimeDelta::days(1);
+/// A log of SQLite that is larger is kept from being taken in by somebody who reads.
+const LARGE_LOG_BYTES: u64 = 256 << 20;
+/// A disk is nearly full below both of these.
+const LITTLE_ROOM_BYTES: u64 = 1 << 30;
+const LITTLE_ROOM_PERCENT: u64 = 5;
+/// A row that was written so much later than now was written under a wrong clock.
+const LARGEST_LEAD_SECS: i64 = 60;
+/// With fewer inodes a busy host soon cannot make a file.
+const FEW_INODES: u64 = 100;
+/// Tasks of one kind that are named.
+const NAMED: i64 = 5;
+const CLASSES: usize = 100;
+/// Quarantined tasks of which the rows are read.
+const QUARANTINED_READ: i64 = 100;
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "trouble", rename_all = "snake_case")]
+pub enum Trouble {
+    /// The server or the file shows it.
+    Store(Symptom),
+    /// The database cannot be opened: nothing that is in its tables was examined.
+    StoreClosed {
+        /// The address of the store.
+        store: String,
+        /// Why.
+        error: String,
+    },
+    /// Something could not be examined.
+    Unexamined {
+        /// What.
+        part: &'static str,
+        /// Why.
+        error: String,
+    },
+    /// Tasks are due, have no run, and nobody creates one.
+    NothingCreatesRuns {
+        /// How many.
+        due: Counted,
+        /// For how long the first has been due.
+        oldest_secs: i64,
+    },
+    /// Tasks are due or runs wait, and a pause, a missing runner or taken slots keep all of them from being processed.
+    Standstill {
+        /// What is affected, and why.
+        standstill: Standstill,
+    },
+    /// Runs wait for a runner that does not come.
+    NothingRuns {
+        /// The task of the first.
+        task_id: TaskId,
+        /// Its class.
+        class: String,
+        /// Why, as `explain` says it.
+        why: Reason,
+    },
+    /// Runs whose runner is dead, which nobody has taken back.
+    LostRuns {
+        /// How many.
+        count: usize,
+        /// The task of the first.
+        task_id: TaskId,
+        /// Why.
+        why: Reason,
+    },
+    /// The process of a runner lives, and has not renewed its lease for longer than a lease: it is frozen, or cannot reach the
+    /// database. Its slots stay taken.
+    SilentRunner {
+        /// Its name.
+        runner: String,
+        /// How many slots it has.
+        slots: i32,
+        /// For how long.
+        silent_secs: i64,
+    },
+    /// The database's clock was set while a runner of this host worked.
+    ClockSet {
+        /// The name of the runner.
+        runner: String,
+        /// By how much, in seconds; negative if it was set back.
+        step_secs: i64,
+    },
+    /// Tasks failed under a clock that was ahead, and wait until it is reached.
+    FutureTasks {
+        /// The first of them.
+        tasks: Vec<TaskId>,
+    },
+    /// A class cannot be executed here as it is configured.
+    ClassProblem {
+        /// The class.
+        class: String,
+        /// Why.
+        problem: String,
+    },
+    /// A class is held, because its handler could not be started.
+    ClassHeld {
+        /// The class.
+        class: String,
+        /// Where.
+        host: String,
+        /// Why.
+        reason: String,
+    },
+    /// A class has tasks and no handler here.
+    NoHandler {
+        /// The class.
+        class: String,
+    },
+    /// Something is paused without an end, and has been for long.
+    OldPause {
+        /// The order.
+        pause: Box<Pause>,
+    },
+    /// Schedules cannot be read.
+    BrokenSchedules {
+        /// Their newest tasks, the first of them.
+        tasks: Vec<TaskId>,
+    },
+    /// Tasks wait for others that were cancelled.
+    StrandedTasks {
+        /// The first of them.
+        tasks: Vec<TaskId>,
+    },
+    /// Tasks crashed too often, and wait for somebody to look at them.
+    Quarantined {
+        /// How many.
+        count: Counted,
+    },
+    /// Tasks that will not be retried, and whose failure was not reported.
+    UnreportedFailures {
+        /// How many.
+        count: Counted,
+    },
+    /// A column of a task cannot be read, and the task is set aside.
+    Unreadable {
+        /// The task.
+        task_id: TaskId,
+        /// The column.
+        column: &'static str,
+        /// What it holds, in a form that is safe to show.
+        found: String,
+    },
+    /// Finished tasks are kept for ever.
+    KeptForEver {
+        /// In this status.
+        status: TaskStatus,
+    },
+    /// A file system has little room.
+    LittleRoom {
+        /// Where.
+        path: PathBuf,
+        /// What is free.
+        free_bytes: u64,
+    },
+    /// A file system has few inodes left, and no new file can be made without one.
+    FewInodes {
+        /// Where.
+        path: PathBuf,
+        /// How many are free.
+        free_inodes: u64,
+    },
+    /// A file system is mounted read-only, so that nothing can be recorded there.
+    ReadOnlyDisk {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Another user can change a file or directory that only its user may be able to change.
+    ChangeableByOthers {
+        /// The file or directory.
+        path: PathBuf,
+        /// Who can, and how.
+        problem: String,
+    },
+    /// The log of a SQLite store has grown.
+    LargeLog {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// Others may read or write a file that is ours alone.
+    OpenFile {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Outcomes of runs wait on this host's disk for the database.
+    LeftOutcomes {
+        /// How many.
+        count: usize,
+        /// Where.
+        directory: PathBuf,
+    },
+    /// A runner is of another version.
+    OtherVersion {
+        /// Its name.
+        runner: String,
+        /// Its version.
+        version: String,
+    },
+}
+
+impl Trouble {
+    /// How bad it is: critical is what keeps tasks from running, or can lose some.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        match self {
+            Self::Store(Symptom::Setting { name, .. }) if name == "autovacuum" || name == "journal_mode" => {
+                Level::Warning
+            }
+            // What it enforces is not enforced; of the others it is said that things get slow.
+            Self::Store(Symptom::MissingIndex { statement, .. }) if !statement.contains("UNIQUE") => Level::Warning,
+            Self::Store(Symptom::Setting { .. } | Symptom::MissingIndex { .. } | Symptom::Locked { .. })
+            | Self::StoreClosed { .. }
+            | Self::Unexamined { .. }
+            | Self::NothingCreatesRuns { .. }
+            | Self::NothingRuns { .. }
+            | Self::LostRuns { .. }
+            | Self::SilentRunner { .. }
+            | Self::ClassProblem { .. }
+            | Self::LittleRoom { .. }
+            | Self::FewInodes { .. }
+            | Self::ReadOnlyDisk { .. }
+            | Self::Standstill { standstill: Standstill { cause: StandstillCause::NoRunner { .. }, .. } } => {
+                Level::Critical
+            }
+            _ => Level::Warning,
+        }
+    }
+}
+
+/// Files that are ours alone.
+#[derive(Clone, Debug, Default)]
+pub struct OwnFiles {
+    /// The configuration: nobody else may write it.
+    pub configuration: Option<PathBuf>,
+    /// The file of a SQLite store: nobody else may read or write it.
+    pub store: Option<PathBuf>,
+}
+
+/// Everything that is wrong, as far as can be seen from here; the worst first. Transactions count as long that have been open for
+/// so many seconds: they block others, or the server's clean-up. What cannot be examined is a finding, and the rest is examined.
+#[must_use]
+pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Trouble> {
+    let mut found = Found { troubles: files_in_danger(files, ctx.spool.as_ref().map(Spool::directory)) };
+    found.troubles.extend(left_outcomes(ctx.spool.as_ref()));
+    found.add(
+        "the database",
+        ctx.store
+            .symptoms(long_secs)
+            .map_err(EngineError::from)
+            .map(|symptoms| symptoms.into_iter().map(Trouble::Store).collect()),
+    );
+    let settings = ctx.store.settings().map_err(EngineError::from);
+    found.add("the settings", settings.map(|settings| kept_for_ever(&settings)));
+    found.add("the classes", class_troubles(ctx));
+    found.add("the tasks", task_troubles(ctx));
+    found.add("the runners", moving_troubles(ctx));
+    found.add("the queue", standstill_troubles(ctx, &found.troubles));
+    found.add("the pauses", old_pauses(ctx));
+    found.sorted()
+}
+
+/// Returns up to `limit` runs in progress that claimants have, those first whose deadline comes first. They are no troubles.
+///
+/// # Errors
+/// The database's.
+pub fn list_claims(ctx: &mut Context, limit: i64) -> EngineResult<Vec<HeldClaim>> {
+    Ok(ctx.store.list_claims(limit)?.iter().filter_map(Run::held_claim).collect())
+}
+
+/// What can be seen of a store that cannot be opened, beside why not.
+#[must_use]
+pub fn examine_closed(url: &DatabaseUrl, error: String, files: &OwnFiles, spool: Option<&Path>) -> Vec<Trouble> {
+    let mut found = Found { troubles: vec![Trouble::StoreClosed { store: url.to_string(), error }] };
+    found.troubles.extend(files_in_danger(files, spool));
+    found.troubles.extend(left_outcomes(spool.map(|directory| Spool::new(directory, &url.to_string())).as_ref()));
+    found.sorted()
+}
+
+/// What was found so far.
+struct Found {
+    troubles: Vec<Trouble>,
+}
+
+impl Found {
+    /// Adds what was found of a part, or why it was not examined: the same reason is given once.
+    fn add(&mut self, part: &'static str, troubles: EngineResult<Vec<Trouble>>) {
+        match troubles {
+            Ok(troubles) => self.troubles.extend(troubles),
+            Err(error) => {
+                let error = error.to_string();
+                let is_known =
+                    |trouble: &Trouble| matches!(trouble, Trouble::Unexamined { error: known, .. } if *known == error);
+                if !self.troubles.iter().any(is_known) {
+                    self.troubles.push(Trouble::Unexamined { part, error });
+                }
+            }
+        }
+    }
+
+    fn sorted(mut self) -> Vec<Trouble> {
+        self.troubles.sort_by_key(|trouble| std::cmp::Reverse(trouble.level()));
+        self.troubles
+    }
+}
+
+fn old_pauses(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
+    let now = ctx.store.now()?;
+    let is_old = |pause: &Pause| pause.until.is_none() && now - pause.created_on > OLD_PAUSE;
+    let pauses = ctx.store.list_pauses()?.into_iter().filter(is_old);
+    Ok(pauses.map(|pause| Trouble::OldPause { pause: Box::new(pause) }).collect())
+}
+
+/// Without a missing runner where that is among the findings already.
+fn standstill_troubles(ctx: &mut Context, found: &[Trouble]) -> EngineResult<Vec<Trouble>> {
+    let is_known =
+        found.iter().any(|trouble| matches!(trouble, Trouble::NothingCreatesRuns { .. } | Trouble::NothingRuns { .. }));
+    let mut standstills = standstills(ctx)?;
+    standstills.retain(|standstill| !(is_known && matches!(standstill.cause, StandstillCause::NoRunner { .. })));
+    Ok(standstills.into_iter().map(|standstill| Trouble::Standstill { standstill }).collect())
+}
+
+fn files_in_danger(files: &OwnFiles, spool: Option<&Path>) -> Vec<Trouble> {
+    let mut troubles: Vec<Trouble> = Vec::new();
+    troubles.extend(files.configuration.as_deref().and_then(|path| open_file(path, 0o022)));
+    troubles.extend(files.store.as_deref().map(store_in_danger).unwrap_or_default());
+    // It is made when it is needed.
+    let Some(spool) = spool.filter(|spool| spool.is_dir()) else { return troubles };
+    let of_spool = open_file(spool, 0o077).into_iter().chain(trouble_of_disk(spool));
+    let of_spool = of_spool.chain(TrustedPath::find(spool, Trust::OursAlone).err().as_ref().map(changeable));
+    for trouble in of_spool {
+        if !troubles.iter().any(|other| is_same_file_system(other, &trouble)) {
+            add_unless_open(&mut troubles, trouble);
+        }
+    }
+    troubles
+}
+
+/// Bits of a mode are shown as such, and not a second time.
+fn add_unless_open(troubles: &mut Vec<Trouble>, trouble: Trouble) {
+    let is_open =
+        |path: &Path| troubles.iter().any(|it| matches!(it, Trouble::OpenFile { path: open, .. } if open == path));
+    if !matches!(&trouble, Trouble::ChangeableByOthers { path, .. } if is_open(path)) {
+        troubles.push(trouble);
+    }
+}
+
+/// Whether both are of the room of one file system: store and spool are often on the same.
+fn is_same_file_system(one: &Trouble, other: &Trouble) -> bool {
+    let place = |trouble: &Trouble| match trouble {
+        Trouble::LittleRoom { path, .. } => Some((0, device_of(path)?)),
+        Trouble::FewInodes { path, .. } => Some((1, device_of(path)?)),
+        Trouble::ReadOnlyDisk { path } => Some((2, device_of(path)?)),
+        _ => None,
+    };
+    place(one).is_some_and(|found| place(other) == Some(found))
+}
+
+fn changeable(problem: &Untrusted) -> Trouble {
+    Trouble::ChangeableByOthers { path: problem.path().to_owned(), problem: problem.to_string() }
+}
+
+fn store_in_danger(store: &Path) -> Vec<Trouble> {
+    let mut troubles: Vec<Trouble> = open_file(store, 0o077).into_iter().collect();
+    if let Err(problem) = check_store(store) {
+        add_unless_open(&mut troubles, changeable(&problem));
+    }
+    let mut log = store.to_owned().into_os_string();
+    log.push("-wal");
+    if let Some((_, bytes)) = mode_and_bytes(Path::new(&log)).filter(|(_, bytes)| *bytes > LARGE_LOG_BYTES) {
+        troubles.push(Trouble::LargeLog { path: log.into(), bytes });
+    }
+    troubles.extend(trouble_of_disk(store));
+    troubles
+}
+
+fn trouble_of_disk(path: &Path) -> Vec<Trouble> {
+    let mut troubles = Vec::new();
+    let Ok(room) = room_at(path) else { return troubles };
+    if room.is_read_only {
+        troubles.push(Trouble::ReadOnlyDisk { path: path.to_owned() });
+        return troubles;
+    }
+    let is_little = |free: u64, total: u64| free < total / 100 * LITTLE_ROOM_PERCENT;
+    if room.free_bytes < LITTLE_ROOM_BYTES && is_little(room.free_bytes, room.total_bytes) {
+        troubles.push(Trouble::LittleRoom { path: path.to_owned(), free_bytes: room.free_bytes });
+    }
+    if room.total_inodes > 0 && room.free_inodes < FEW_INODES {
+        troubles.push(Trouble::FewInodes { path: path.to_owned(), free_inodes: room.free_inodes });
+    }
+    troubles
+}
+
+/// Where others have one of these permissions.
+fn open_file(path: &Path, forbidden: u32) -> Option<Trouble> {
+    let (mode, _) = mode_and_bytes(path).filter(|(mode, _)| mode & forbidden != 0)?;
+    Some(Trouble::OpenFile { path: path.to_owned(), mode })
+}
+
+/// Those that no living process is about to send.
+fn left_outcomes(spool: Option<&Spool>) -> Option<Trouble> {
+    let spool = spool?;
+    let count: usize = spool.left_over().map(|file| file.records().len()).sum();
+    (count > 0).then(|| Trouble::LeftOutcomes { count, directory: spool.directory().to_owned() })
+}
+
+fn kept_for_ever(settings: &Settings) -> Vec<Trouble> {
+    let is_unlimited = |status: &TaskStatus| {
+        let keep = settings.retention.of(*status);
+        keep.older_than_secs().is_none() && keep.at_most().is_none()
+    };
+    let finished = [TaskStatus::Success, TaskStatus::Cancelled].into_iter().filter(is_unlimited);
+    finished.map(|status| Trouble::KeptForEver { status }).collect()
+}
+
+fn class_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
+    let mut troubles = Vec::new();
+    for state in classes::list(ctx)? {
+        let class = state.name.clone();
+        troubles.extend(state.problem.map(|problem| match state.kind {
+            "none" => Trouble::NoHandler { class },
+            _ => Trouble::ClassProblem { class, problem },
+        }));
+        let (class, holds) = (state.name, state.holds);
+        troubles.extend(holds.into_iter().map(|hold| Trouble::ClassHeld {
+            class: class.clone(),
+            host: hold.host,
+            reason: hold.reason,
+        }));
+    }
+    Ok(troubles)
+}
+
+fn task_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
+    let mut troubles = Vec::new();
+    let counts = ctx.store.count_tasks(None)?;
+    if counts.quarantined.count > 0 {
+        troubles.push(Trouble::Quarantined { count: counts.quarantined });
+        troubles.extend(unreadable_tasks(ctx)?);
+    }
+    if counts.unreported_failures.count > 0 {
+        troubles.push(Trouble::UnreportedFailures { count: counts.unreported_failures });
+    }
+    if let Some(oldest_secs) = counts.oldest_due_secs.filter(|secs| *secs > LONGEST_WAIT_SECS) {
+        troubles.push(Trouble::NothingCreatesRuns { due: counts.due, oldest_secs });
+    }
+    let broken = ctx.store.list_broken_schedules(NAMED)?;
+    if !broken.is_empty() {
+        troubles.push(Trouble::BrokenSchedules { tasks: broken });
+    }
+    let future = ctx.store.list_failed_in_the_future(LARGEST_LEAD_SECS, NAMED)?;
+    if !future.is_empty() {
+        troubles.push(Trouble::FutureTasks { tasks: future });
+    }
+    let stranded = ctx.store.list_stranded_tasks(NAMED)?;
+    if !stranded.is_empty() {
+        troubles.push(Trouble::StrandedTasks { tasks: stranded });
+    }
+    Ok(troubles)
+}
+
+fn unreadable_tasks(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
+    let quarantined = ctx.store.list_quarantined_tasks(QUARANTINED_READ)?;
+    let unreadable = quarantined.into_iter().filter_map(|task| {
+        let Unreadable { column, found, .. } = task.unreadable.into_iter().next()?;
+        Some(Trouble::Unreadable { task_id: task.id, column, found })
+    });
+    Ok(unreadable.take(usize::try_from(NAMED).unwrap_or(usize::MAX)).collect())
+}
+
+/// Not merely for a while: a long queue is no trouble as long as it moves.
+fn keeps_from_running(why: &Reason) -> bool {
+    !matches!(why, Reason::RunnersBusy { .. } | Reason::WaitsItsTurn { .. } | Reason::RunnersPaused { .. })
+}
+
+/// What keeps runs from being taken, or from being taken back.
+fn moving_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
+    let (mut troubles, now) = (Vec::new(), ctx.store.now()?);
+    let first = ctx.store.list_first_waiting(CLASSES)?;
+    let mut inquiry = Inquiry::new(ctx, now);
+    let lost = inquiry.lost_runs()?;
+    let count = lost.len();
+    troubles.extend(lost.into_iter().next().map(|(task_id, why)| Trouble::LostRuns { count, task_id, why }));
+    for task_id in first {
+        let Some(run) = inquiry.ctx.store.list_runs_of_task(task_id, 1)?.into_iter().next() else { continue };
+        if (now - run.created_on).num_seconds() <= LONGEST_WAIT_SECS {
+            continue;
+        }
+        let Some(task) = inquiry.ctx.store.get_tasks(&[task_id])?.into_iter().next() else { continue };
+        // A pause, a hold, a limit or a missing handler is no fault of the runners, and said elsewhere where it is one.
+        if inquiry.conditions_of(&task, Some(&run))?.iter().any(|condition| !condition.is_met) {
+            continue;
+        }
+        let why = inquiry.runner_is_free(&task, run.id)?.why.filter(keeps_from_running);
+        troubles.extend(why.map(|why| Trouble::NothingRuns { task_id, class: task.class.to_string(), why }));
+    }
+    troubles.extend(inquiry.silent_runners()?.into_iter().map(|(runner, silent_secs)| Trouble::SilentRunner {
+        runner: runner.name,
+        slots: runner.slots,
+        silent_secs,
+    }));
+    let step = inquiry.clock_step()?;
+    troubles.extend(step.map(|(runner, step)| Trouble::ClockSet { runner, step_secs: step.num_seconds() }));
+    for runner in inquiry.live_runners()? {
+        if runner.version != env!("CARGO_PKG_VERSION") && !runner.version.is_empty() {
+            troubles.push(Trouble::OtherVersion { runner: runner.name.clone(), version: runner.version.clone() });
+        }
+    }
+    Ok(troubles)
+}

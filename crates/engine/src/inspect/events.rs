@@ -1,0 +1,205 @@
+//! `events`: what was kept, and following what comes. A program built on the library listens with [`listen`].
+//!
+//! Ids are given out before a transaction is committed: an event with a lower id may appear after one with a higher id. A
+//! follower therefore remembers the ids that it has not seen, and looks for them for a while.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use crate::upkeep::event_gaps::Gaps;
+use crate::{Context, EngineError, EngineResult};
+use taskqueue_process::signals::stop_signals::StopSignals;
+pub use taskqueue_store::{Event, EventFilter};
+
+/// What an event can tell of (docs/events.md); a newer program may keep others.
+pub const KINDS: [&str; 44] = [
+    "cancel-requested",
+    "cancelled",
+    "claimed",
+    "class-released",
+    "clock-set",
+    "drained",
+    "edited",
+    "failed",
+    "imported",
+    "key-taken",
+    "late-result",
+    "limit-removed",
+    "limit-set",
+    "message",
+    "message-to-task",
+    "messages-dropped",
+    "meta-refused",
+    "pause-over",
+    "paused",
+    "pruned",
+    "quarantined",
+    "rejected",
+    "released",
+    "replaced",
+    "requeued",
+    "rescued",
+    "resolved",
+    "resumed",
+    "retried",
+    "retry",
+    "run-created",
+    "run-ended",
+    "run-started",
+    "schedule-broken",
+    "schedule-edited",
+    "schedule-paused",
+    "schedule-removed",
+    "schedule-resumed",
+    "setting-changed",
+    "skipped",
+    "stopped",
+    "taken-back",
+    "task-queued",
+    "unreadable-line",
+];
+
+/// How often a listener asks the database.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Events before the first that is heard, of which some may not be committed yet.
+const RECENT: i64 = 50_000;
+
+/// The newest `limit` of these events, oldest first.
+///
+/// # Errors
+/// The database's.
+pub fn list(ctx: &mut Context, filter: &EventFilter, limit: i64) -> EngineResult<Vec<Event>> {
+    ctx.check_family_of_events(filter)?;
+    Ok(ctx.store.list_events(filter, limit)?)
+}
+
+/// Makes sure that the task and the run of this filter are there, or were: of what was pruned the events may be left, and without
+/// any it may never have been there.
+///
+/// # Errors
+/// There is no such task or run, or the database's.
+pub fn expect_subject(ctx: &mut Context, filter: &EventFilter) -> EngineResult<()> {
+    if let Some(task_id) = filter.task_id {
+        let of_task = EventFilter { task_id: Some(task_id), ..EventFilter::default() };
+        if ctx.store.list_events(&of_task, 1)?.is_empty() {
+            ctx.store.get_task(task_id)?;
+        }
+    }
+    if let Some(run_id) = filter.run_id {
+        // With the task, which alone leads to the events of a run that is gone.
+        let of_run = EventFilter { run_id: Some(run_id), task_id: filter.task_id, ..EventFilter::default() };
+        if ctx.store.list_events(&of_run, 1)?.is_empty() {
+            ctx.store.get_run(run_id)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sees every event once.
+#[derive(Debug)]
+pub struct Follower {
+    filter: EventFilter,
+    last_id: i64,
+    gaps: Gaps,
+}
+
+impl Follower {
+    /// From now on.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn from_now(ctx: &mut Context, filter: EventFilter) -> EngineResult<Self> {
+        ctx.check_family_of_events(&filter)?;
+        let filter = ctx.store.with_task(filter)?;
+        let ids = ctx.store.newest_event_ids(RECENT)?;
+        let first = ids.first().copied().unwrap_or(0);
+        let mut follower = Self { filter, last_id: first, gaps: Gaps::default() };
+        for id in ids {
+            follower.saw(id);
+        }
+        Ok(follower)
+    }
+
+    /// What has come since the last call, in the order of its ids.
+    ///
+    /// # Errors
+    /// The database's; nothing is passed over then.
+    pub fn next(&mut self, ctx: &mut Context) -> EngineResult<Vec<Event>> {
+        let mut events = ctx.store.events_within(&self.gaps.next_ranges())?;
+        loop {
+            let page = ctx.store.events_after(self.last_id.max(events.last().map_or(0, |event: &Event| event.id)))?;
+            if page.is_empty() {
+                break;
+            }
+            events.extend(page);
+        }
+        for event in &events {
+            self.saw(event.id);
+        }
+        self.gaps.give_up_old();
+        events.retain(|event| self.filter.matches(event));
+        Ok(events)
+    }
+
+    fn saw(&mut self, id: i64) {
+        if id <= self.last_id {
+            self.gaps.close(id);
+            return;
+        }
+        self.gaps.open_between(self.last_id, id);
+        self.last_id = id;
+    }
+}
+
+/// Calls `heard` with each event that comes, until it breaks off or a signal comes.
+///
+/// # Errors
+/// The database's.
+pub fn listen(
+    ctx: &mut Context,
+    filter: EventFilter,
+    stop: &StopSignals,
+    heard: &mut dyn FnMut(&Event) -> ControlFlow<()>,
+) -> EngineResult<()> {
+    let mut follower = Follower::from_now(ctx, filter)?;
+    follow(ctx, &mut follower, stop, &mut |event| EngineResult::Ok(heard(event)))
+}
+
+/// The same with a follower that began earlier, and a listener that may fail.
+///
+/// # Errors
+/// The database's, and those of the listener.
+pub fn follow<E: From<EngineError>>(
+    ctx: &mut Context,
+    follower: &mut Follower,
+    stop: &StopSignals,
+    heard: &mut dyn FnMut(&Event) -> Result<ControlFlow<()>, E>,
+) -> Result<(), E> {
+    loop {
+        for event in follower.next(ctx)? {
+            if heard(&event)?.is_break() {
+                return Ok(());
+            }
+        }
+        if stop.wait(POLL_INTERVAL) {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_that_are_passed_over_are_looked_for_until_they_are_seen() {
+        let mut follower = Follower { filter: EventFilter::default(), last_id: 10, gaps: Gaps::default() };
+        follower.saw(40_000);
+        assert_eq!(follower.gaps.ranges(), [(11, 39_999)]);
+        follower.saw(11);
+        follower.saw(20_000);
+        assert_eq!((follower.gaps.ranges(), follower.last_id), (vec![(12, 19_999), (20_001, 39_999)], 40_000));
+        follower.saw(40_001);
+        assert_eq!(follower.gaps.ranges().len(), 2);
+    }
+}

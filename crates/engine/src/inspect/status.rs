@@ -1,0 +1,282 @@
+//! `status`: what is in the tables and why nothing moves, for a person or a program.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+use super::conditions::Inquiry;
+pub use super::reasons::Reason;
+use super::standstill::{Standstill, standstills};
+use crate::upkeep::prune::kept_until;
+use crate::upkeep::silence::SilenceLimit;
+use crate::{Context, EngineResult};
+use taskqueue_domain::pause::Pause;
+use taskqueue_domain::run::claimant::HeldBack;
+use taskqueue_domain::task::dependencies::LinkedTask;
+use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
+use taskqueue_domain::task::records::{Run, RunOutput, Runner, Task};
+use taskqueue_domain::time::time_line::{Segment, time_line};
+use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
+use taskqueue_process::identities::usage::memory_bytes;
+use taskqueue_store::TaskPage;
+pub use taskqueue_store::{Counted, Event, TaskCounts, TaskFilter};
+
+/// Runs, events and dependencies of one task that are shown at the most.
+const DETAIL_LIMIT: i64 = 100;
+
+/// Dependencies among which a circle is looked for.
+pub(crate) const CIRCLE_EDGES: i64 = 1_000;
+
+/// A task as the list shows it.
+#[derive(Clone, Debug)]
+pub struct TaskLine {
+    /// The task.
+    pub task: Task,
+    /// Its newest run.
+    pub last_run: Option<Run>,
+    /// Why it is where it is.
+    pub reason: Reason,
+    /// How many attempts may fail.
+    pub allowed_retries: i32,
+}
+
+/// The overview.
+#[derive(Clone, Debug)]
+pub struct Overview {
+    /// The database's clock at that moment.
+    pub now: DateTime<Utc>,
+    /// The counters.
+    pub counts: TaskCounts,
+    /// Slots of the runners that have not ended, and the limit.
+    pub slots: (i64, i64),
+    /// What operators have paused.
+    pub pauses: Vec<Pause>,
+    /// Why nothing processes what is due or waits, if so.
+    pub standstills: Vec<Standstill>,
+    /// The page.
+    pub lines: Vec<TaskLine>,
+    /// Whether there are more tasks.
+    pub has_more: bool,
+}
+
+/// Everything about one task.
+#[derive(Clone, Debug)]
+pub struct TaskDetail {
+    /// The task.
+    pub task: Task,
+    /// Why it is where it is.
+    pub reason: Reason,
+    /// Its runs, newest first, each with what its handler wrote.
+    pub runs: Vec<(Run, Vec<RunOutput>)>,
+    /// What was kept about it, newest first.
+    pub events: Vec<Event>,
+    /// The tasks that must succeed before it runs, by id.
+    pub prerequisites: Vec<LinkedTask>,
+    /// The tasks that wait or waited for it, by id.
+    pub dependants: Vec<LinkedTask>,
+    /// A circle of tasks that wait for each other, this one first and last, if it stands in one: by SQL alone.
+    pub circle: Option<Vec<TaskId>>,
+    /// How many attempts may fail.
+    pub allowed_retries: i32,
+    /// Claimants that rejected it and are never offered it again.
+    pub rejected_by: Vec<String>,
+    /// Claimants whose time with it ran out, and which are not offered it for a while.
+    pub held_back: Vec<HeldBack>,
+    /// What became of it, stretch by stretch.
+    pub time_line: Vec<Segment>,
+    /// Until when it is kept, where it is over and there is a limit.
+    pub kept_until: Option<DateTime<Utc>>,
+}
+
+/// Counters and a page of tasks.
+///
+/// # Errors
+/// The database's.
+pub fn overview(ctx: &mut Context, filter: &TaskFilter) -> EngineResult<Overview> {
+    let now = ctx.store.now()?;
+    let counts = ctx.store.count_tasks(filter.class.as_deref())?;
+    let page = ctx.store.list_tasks(filter)?;
+    overview_with(ctx, now, counts, page)
+}
+
+/// Counters of all tasks, and the newest `limit` of these.
+///
+/// # Errors
+/// The database's.
+pub fn overview_of(ctx: &mut Context, ids: &[TaskId], limit: i64) -> EngineResult<Overview> {
+    let now = ctx.store.now()?;
+    let counts = ctx.store.count_tasks(None)?;
+    let mut newest = ids.to_vec();
+    newest.sort_unstable_by(|one, other| other.cmp(one));
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let has_more = newest.len() > limit;
+    newest.truncate(limit);
+    let tasks = ctx.store.list_named_tasks(&newest)?;
+    overview_with(ctx, now, counts, TaskPage { tasks, has_more })
+}
+
+fn overview_with(ctx: &mut Context, now: DateTime<Utc>, counts: TaskCounts, page: TaskPage) -> EngineResult<Overview> {
+    let in_use = ctx.store.list_live_runners()?.iter().map(|runner| i64::from(runner.slots)).sum();
+    let settings = ctx.store.settings()?;
+    let limit = i64::from(settings.runner_limit);
+    let pauses = ctx.store.list_pauses()?;
+    let standstills = standstills(ctx)?;
+    let mut inquiry = Inquiry::new(ctx, now);
+    let mut lines = Vec::with_capacity(page.tasks.len());
+    for (task, last_run) in page.tasks {
+        let reason = inquiry.reason_of(&task, last_run.as_ref())?;
+        let allowed_retries = settings.retries_of(&task);
+        lines.push(TaskLine { task, last_run, reason, allowed_retries });
+    }
+    Ok(Overview { now, counts, slots: (in_use, limit), pauses, standstills, lines, has_more: page.has_more })
+}
+
+/// One task with its runs.
+///
+/// # Errors
+/// There is no such task, or the database's.
+pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
+    let now = ctx.store.now()?;
+    let task = ctx.store.get_task(task_id)?;
+    let mut runs = Vec::new();
+    for run in ctx.store.list_runs_of_task(task_id, DETAIL_LIMIT)? {
+        let outputs = ctx.store.list_run_outputs(run.id)?;
+        runs.push((run, outputs));
+    }
+    let reason = Inquiry::new(ctx, now).reason_of(&task, runs.first().map(|(run, _)| run))?;
+    let events = ctx.store.list_events_of_task(task_id, DETAIL_LIMIT)?;
+    let allowed_retries = ctx.store.settings()?.retries_of(&task);
+    let rejected_by = ctx.store.list_rejections(task_id)?;
+    let held_back = ctx.store.list_held_back(task_id)?;
+    let prerequisites = ctx.store.list_prerequisites(task_id, false, DETAIL_LIMIT)?;
+    let dependants = ctx.store.list_dependants(task_id, DETAIL_LIMIT)?;
+    let circle = match &reason {
+        Reason::WaitsForDependencies { .. } => ctx.store.find_circle_of(task_id, CIRCLE_EDGES)?,
+        _ => None,
+    };
+    let own_runs: Vec<Run> = runs.iter().map(|(run, _)| run.clone()).collect();
+    let are_all = i64::try_from(own_runs.len()).is_ok_and(|count| count < DETAIL_LIMIT);
+    let time_line = time_line(&task, &own_runs, are_all, now);
+    let kept_until = kept_until(ctx, &task);
+    Ok(TaskDetail {
+        task,
+        reason,
+        runs,
+        events,
+        prerequisites,
+        dependants,
+        circle,
+        allowed_retries,
+        rejected_by,
+        held_back,
+        time_line,
+        kept_until,
+    })
+}
+
+/// The newest runs of all tasks.
+///
+/// # Errors
+/// The database's.
+pub fn list_runs(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Run>> {
+    Ok(ctx.store.list_newest_runs(limit)?)
+}
+
+/// Runs that are processing and that nobody has been heard of for so many seconds: neither renewal, nor heartbeat, nor
+/// progress.
+///
+/// # Errors
+/// The database's.
+pub fn list_silent_runs(ctx: &mut Context, silent_secs: i64, limit: i64) -> EngineResult<Vec<Run>> {
+    Ok(ctx.store.list_silent_runs(silent_secs, limit)?)
+}
+
+/// The run that has this token: a claimant's for ever, a runner's while it is processing.
+///
+/// # Errors
+/// The database's.
+pub fn find_run_of_token(ctx: &mut Context, token: &str) -> EngineResult<Option<Run>> {
+    Ok(ctx.store.find_run_of_token(token)?)
+}
+
+/// A runner, and what this host's kernel says about its process.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunnerLine {
+    /// The runner.
+    #[serde(flatten)]
+    pub runner: Runner,
+    /// `alive`, `silent` (its process lives, and has not renewed its lease in time), `dead` (its row is still open), `unknown`
+    /// (another host or container), `ended`.
+    pub state: &'static str,
+    /// Seconds since it renewed its lease, where they are more than the time of one and its process is not known to be dead.
+    pub silent_secs: Option<i64>,
+    /// Resident memory in bytes, where its process can be seen from here.
+    pub memory_bytes: Option<u64>,
+    /// The runs that it works on.
+    pub works_on: Vec<WorkLine>,
+    /// Who paused it, drained it or stopped it.
+    pub pause: Option<Pause>,
+}
+
+/// A run that a runner works on.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkLine {
+    /// The run.
+    pub run_id: RunId,
+    /// Its task.
+    pub task_id: TaskId,
+    /// Its class.
+    pub class: String,
+    /// Since when.
+    pub started_on: Option<DateTime<Utc>>,
+    /// 0 to 100
+    pub percents_completed: i32,
+}
+
+/// The newest runners, or those of them that have not ended.
+///
+/// # Errors
+/// The database's.
+pub fn list_runners(ctx: &mut Context, limit: i64, only_live: bool) -> EngineResult<Vec<RunnerLine>> {
+    let mut runners = if only_live { ctx.store.list_live_runners()? } else { ctx.store.list_runners(limit)? };
+    runners.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    let ids: Vec<RunnerId> = runners.iter().map(|runner| runner.id).collect();
+    let (runs, pauses) = (ctx.store.list_runs_of_runners(&ids)?, ctx.store.list_pauses()?);
+    let lease_secs = ctx.store.settings()?.lease.lease_secs;
+    let limit = SilenceLimit::read(&mut ctx.store, lease_secs)?;
+    let mut lines: Vec<RunnerLine> = runners.into_iter().map(|runner| runner_line(runner, limit.as_ref())).collect();
+    for line in &mut lines {
+        let own = runs.iter().filter(|run| run.runner_id == Some(line.runner.id));
+        line.works_on = own.map(work_line).collect();
+        let is_live = line.runner.finished_on.is_none();
+        line.pause = pauses.iter().find(|pause| is_live && pause.scope.covers_runner(&line.runner.name)).cloned();
+    }
+    Ok(lines)
+}
+
+fn work_line(run: &Run) -> WorkLine {
+    WorkLine {
+        run_id: run.id,
+        task_id: run.task_id,
+        class: run.class.to_string(),
+        started_on: run.started_on,
+        percents_completed: run.percents_completed,
+    }
+}
+
+fn runner_line(runner: Runner, limit: Option<&SilenceLimit>) -> RunnerLine {
+    let (works_on, pause) = (Vec::new(), None);
+    if runner.finished_on.is_some() {
+        return RunnerLine { runner, state: "ended", silent_secs: None, memory_bytes: None, works_on, pause };
+    }
+    let identity = runner.process_identity.parse::<ProcessIdentity>().ok();
+    let liveness = identity.as_ref().map_or(Liveness::Unknown, ProcessIdentity::liveness);
+    let limit = limit.filter(|_| liveness != Liveness::Dead);
+    let silent_secs = limit.and_then(|limit| limit.silent_secs(&runner, liveness));
+    let state = match liveness {
+        Liveness::Alive if silent_secs.is_some() => "silent",
+        Liveness::Alive => "alive",
+        Liveness::Dead => "dead",
+        Liveness::Unknown => "unknown",
+    };
+    RunnerLine { runner, state, silent_secs, memory_bytes: identity.as_ref().and_then(memory_bytes), works_on, pause }
+}

@@ -1,0 +1,207 @@
+//! `import`: inserts the tasks of an export, all or none. The export is read once, line by line, and the first bad line is reported as
+//! soon as it is read; what is inserted afterwards is read again in parts.
+
+use std::collections::HashMap;
+use std::io::BufRead;
+
+use super::queue_batch::{bad_line, not_spooled};
+use super::transfer::{FirstLine, LastLine, VERSION};
+use crate::{Context, EngineError, EngineResult, StoreError};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::run::transition::status_before;
+use taskqueue_domain::task::dependencies::{find_circle, id_circle_words};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
+use taskqueue_domain::text::parse_words::json_line_problem;
+use taskqueue_host::files::spooled_lines::{BoundedLines, SpooledLines};
+pub use taskqueue_store::Imported;
+use taskqueue_store::TransferredTask;
+
+/// The longest line: a task with all its runs and what their handlers wrote.
+const LONGEST_LINE_BYTES: usize = 256 << 20;
+/// Tasks that are held in memory, and of how much text.
+const PART: usize = 500;
+const PART_BYTES: usize = 16 << 20;
+/// Ids above this leave too few for what is queued later: in a store without tasks they are kept.
+const LARGEST_ID: i64 = 1 << 53;
+
+/// Inserts all tasks of an export, or none, and keeps an event of it. `imported` hears how many are in the transaction so far, and of how many.
+/// Tasks of the class `exec` run the programs that their data names: they are refused unless `allows_exec`.
+///
+/// # Errors
+/// [`EngineError::Input`] with the number of the first bad line, or the database's.
+pub fn import(
+    ctx: &mut Context,
+    input: &mut dyn BufRead,
+    allows_exec: bool,
+    imported: &mut dyn FnMut(usize, usize),
+) -> EngineResult<Imported> {
+    let (mut spooled, tasks) = read(input, allows_exec)?;
+    let known: HashMap<i64, bool> = tasks.iter().map(|task| (task.id, task.has_succeeded)).collect();
+    let waiting = settled(&tasks, &known).map_err(EngineError::Input)?;
+    refuse_circle(&tasks, &waiting).map_err(EngineError::Input)?;
+    drop(waiting);
+    let total = tasks.len();
+    let event = ctx.operator_event("imported", serde_json::json!({}));
+    let mut each_part = |insert: &mut dyn FnMut(Vec<TransferredTask>) -> Result<(), StoreError>| {
+        each_part(&mut spooled, &known, insert)
+    };
+    let imported = ctx.store.import_tasks(&mut each_part, &event, &mut |count| imported(count, total));
+    let imported = imported.map_err(|error| match error {
+        StoreError::NotImported { index, problem } => {
+            let number = tasks.get(index).map(|task| task.line).unwrap_or_default();
+            EngineError::Input(format!("line {number}: {problem}"))
+        }
+        other => other.into(),
+    })?;
+    fault_point!("import.committed");
+    Ok(imported)
+}
+
+/// What must be known of all tasks before the first is inserted.
+struct Summary {
+    line: usize,
+    id: i64,
+    has_succeeded: bool,
+    is_settled: bool,
+    waits_for: Vec<i64>,
+}
+
+fn at(number: usize, problem: impl std::fmt::Display) -> EngineError {
+    EngineError::Input(format!("line {number}: {problem}"))
+}
+
+/// Checks all lines, and keeps those of tasks to be read again.
+fn read(input: &mut dyn BufRead, allows_exec: bool) -> EngineResult<(SpooledLines, Vec<Summary>)> {
+    let not_an_export = || {
+        EngineError::Input(
+            "line 1: this is no export of taskqueue, which begins with {\"taskqueue_export\":1}".to_owned(),
+        )
+    };
+    let mut lines = BoundedLines::new(input, LONGEST_LINE_BYTES);
+    let (mut spooled, mut tasks) = (SpooledLines::default(), Vec::new());
+    let (mut has_begun, mut has_ended) = (false, false);
+    while let Some((number, line)) = lines.next_line().map_err(bad_line)? {
+        if line.trim().is_empty() {
+            continue;
+        }
+        if has_ended {
+            return Err(at(number, "there is more behind the end of the export; import each export by itself"));
+        }
+        if !has_begun {
+            let first: FirstLine = serde_json::from_str(line).map_err(|_| not_an_export())?;
+            if first.taskqueue_export != VERSION {
+                return Err(at(
+                    number,
+                    format!("version {} of an export; this program reads {VERSION}", first.taskqueue_export),
+                ));
+            }
+            has_begun = true;
+        } else if let Ok(last) = serde_json::from_str::<LastLine>(line) {
+            let (here, there) = (tasks.len(), last.end_of_export);
+            if here != there {
+                return Err(at(number, format!("{there} tasks were exported, and here are {here}")));
+            }
+            has_ended = true;
+        } else {
+            tasks.push(checked(line, number, allows_exec)?);
+            spooled.push(line).map_err(|error| not_spooled(&error))?;
+        }
+    }
+    match (has_begun, has_ended) {
+        (false, _) => Err(not_an_export()),
+        (true, false) => Err(EngineError::Input("the export was cut off: its last line is missing".to_owned())),
+        (true, true) => Ok((spooled, tasks)),
+    }
+}
+
+fn checked(line: &str, number: usize, allows_exec: bool) -> EngineResult<Summary> {
+    if line.starts_with("{\"unreadable\":") {
+        return Err(at(
+            number,
+            "this task could not be read when it was exported; mend it in its store and export it again, or leave it out",
+        ));
+    }
+    let whole = parse(line).map_err(|problem| at(number, problem))?;
+    whole.class().parse::<TaskClass>().map_err(|problem| at(number, problem))?;
+    if whole.class() == EXEC_CLASS && !allows_exec {
+        return Err(EngineError::ImportsExec { line: number, id: whole.id() });
+    }
+    if let Some(id) = whole.ids().find(|id| !(1..=LARGEST_ID).contains(id)) {
+        return Err(at(number, format!("{id} is no id of a task or a run: it lies in 1 to {LARGEST_ID}")));
+    }
+    Ok(Summary {
+        line: number,
+        id: whole.id(),
+        has_succeeded: whole.status() == TaskStatus::Success.as_str(),
+        is_settled: whole.is_settled(),
+        waits_for: whole.waits_for().collect(),
+    })
+}
+
+fn parse(line: &str) -> Result<TransferredTask, String> {
+    let mut whole: TransferredTask = serde_json::from_str(line).map_err(|error| json_line_problem(&error))?;
+    bring_to_rest(&mut whole);
+    Ok(whole)
+}
+
+fn each_part(
+    spooled: &mut SpooledLines,
+    known: &HashMap<i64, bool>,
+    insert: &mut dyn FnMut(Vec<TransferredTask>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut lines = spooled.lines().map_err(|error| StoreError::NotReadAgain(error.to_string()))?;
+    let (mut part, mut bytes) = (Vec::new(), 0);
+    while let Some((_, line)) = lines.next_line().map_err(|bad| StoreError::NotReadAgain(bad.problem))? {
+        bytes += line.len();
+        let mut whole = parse(line).map_err(StoreError::NotReadAgain)?;
+        for awaited in whole.waits_for().collect::<Vec<_>>() {
+            if known.get(&awaited) != Some(&false) {
+                whole.satisfy(awaited);
+            }
+        }
+        whole.count_prerequisites();
+        part.push(whole);
+        if part.len() >= PART || bytes > PART_BYTES {
+            insert(std::mem::take(&mut part))?;
+            bytes = 0;
+        }
+    }
+    if part.is_empty() { Ok(()) } else { insert(part) }
+}
+
+/// The tasks for which each one still waits. Nobody waits for what has succeeded since its dependant was read, whole or in part. What
+/// is over waits for nothing that stayed behind; another task would wait for it for ever.
+fn settled(tasks: &[Summary], known: &HashMap<i64, bool>) -> Result<Vec<Vec<i64>>, String> {
+    let mut waiting = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        if let Some(awaited) = task.waits_for.iter().find(|awaited| !known.contains_key(awaited))
+            && !task.is_settled
+        {
+            return Err(format!(
+                "task {} waits for task {awaited}, which is not in the export; `export --prerequisites` adds it",
+                task.id
+            ));
+        }
+        waiting.push(task.waits_for.iter().copied().filter(|awaited| known.get(awaited) == Some(&false)).collect());
+    }
+    Ok(waiting)
+}
+
+/// Rows that were written by SQL may wait for each other; here it can be seen.
+fn refuse_circle(tasks: &[Summary], waiting: &[Vec<i64>]) -> Result<(), String> {
+    let place_of: HashMap<i64, usize> = tasks.iter().enumerate().map(|(place, task)| (task.id, place)).collect();
+    let places = |awaited: &Vec<i64>| awaited.iter().filter_map(|id| place_of.get(id).copied()).collect();
+    let Some(circle) = find_circle(&waiting.iter().map(places).collect::<Vec<_>>()) else { return Ok(()) };
+    let circle: Vec<TaskId> = circle.iter().map(|place| TaskId(tasks[*place].id)).collect();
+    Err(format!("these tasks would wait for each other for ever: {}", id_circle_words(&circle)))
+}
+
+/// Nobody here works on it: what waited gets a new run, what was processed is given back.
+fn bring_to_rest(whole: &mut TransferredTask) {
+    whole.end_open_runs("imported while it was processed");
+    if whole.status() == TaskStatus::Processing.as_str() {
+        let before = whole.run_statuses().flatten().find_map(status_before);
+        whole.set_status(before.unwrap_or(TaskStatus::Scheduled));
+    }
+}

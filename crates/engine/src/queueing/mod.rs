@@ -1,0 +1,10 @@
+//! Adds tasks, and moves them between stores.
+
+pub mod import;
+pub mod migrate;
+pub mod own_queue;
+pub mod program_path;
+pub mod queue;
+pub mod queue_batch;
+pub mod queue_in;
+pub mod transfer;

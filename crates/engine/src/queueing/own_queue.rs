@@ -1,0 +1,89 @@
+//! The queue of a handler: commands that its runner executes for it, limited to its task and that task's children.
+
+use super::queue::{Admission, ClassCheck};
+use crate::handlers::Handler;
+use crate::inspect::events::EventFilter;
+use crate::{Context, EngineError, EngineResult};
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::parent::Parent;
+use taskqueue_domain::task::selection::{ClassFilter, Selection};
+pub use taskqueue_process::children::command_requests::{CommandRequests, end_with_parent};
+pub use taskqueue_process::children::event_socket::{CommandAnswer, request_command};
+use taskqueue_store::Origin;
+
+impl Context {
+    /// Acts from now on for the handler of the run with this token: with its rights, and under the name of its task.
+    ///
+    /// # Errors
+    /// [`EngineError::Input`] when the run has ended; the database's.
+    pub fn act_for(&mut self, token: &str) -> EngineResult<()> {
+        let found = self.store.find_run_of_token(token)?;
+        let run = found.filter(|run| run.status.is(RunStatus::Processing));
+        let run = run.ok_or_else(|| EngineError::Input("the run of this handler has ended".to_owned()))?;
+        let class = run.class.known().cloned();
+        let class = class.ok_or_else(|| EngineError::Input("the class of this run cannot be read".to_owned()))?;
+        let may_queue = match self.handlers.find(&class) {
+            Some(Handler::Command(configured)) => configured.may_queue.clone(),
+            // Its program was chosen by the client that queued the task, which may queue any class.
+            Some(Handler::Exec) => vec![ClassFilter::new("*")],
+            Some(Handler::Rust(_)) | None => Vec::new(),
+        };
+        let id = run.task_id;
+        self.me.user = format!("task {id}");
+        self.store.set_origin(Origin { actor: self.me.user.clone(), host: self.me.host.clone() });
+        self.parent = Some(Parent { id, class, may_queue });
+        Ok(())
+    }
+
+    /// Whether this store has the run with this token.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn has_run_of(&mut self, token: &str) -> EngineResult<bool> {
+        Ok(self.store.find_run_of_token(token)?.is_some())
+    }
+
+    /// Which tasks are accepted here.
+    pub(crate) fn admission(&self, check: ClassCheck) -> Admission<'_> {
+        Admission { handlers: &self.handlers, check, parent: self.parent.as_ref() }
+    }
+
+    /// Returns an error if this process acts for a handler and these are not all its own task or children of it.
+    pub(crate) fn check_family(&mut self, ids: &[TaskId]) -> EngineResult<()> {
+        let Some(parent) = self.parent.as_ref().map(|parent| parent.id) else { return Ok(()) };
+        let tasks = self.store.get_tasks(ids)?;
+        let is_family =
+            |id: TaskId| id == parent || tasks.iter().any(|task| task.id == id && task.parent_id == Some(parent));
+        match ids.iter().find(|id| !is_family(**id)) {
+            Some(stranger) => Err(EngineError::Input(format!(
+                "task {stranger} is neither task {parent}, whose handler calls, nor a child of it"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The same of a selection, before it is read.
+    pub(crate) fn check_family_of(&mut self, selection: &Selection) -> EngineResult<()> {
+        let Some(parent) = &self.parent else { return Ok(()) };
+        if parent.selects_children(selection) {
+            return Ok(());
+        }
+        if !selection.is_named() || selection.has_last {
+            let id = parent.id;
+            return Err(EngineError::Input(format!(
+                "a handler selects tasks by their ids, or its children by parent={id}"
+            )));
+        }
+        self.check_family(&selection.ids)
+    }
+
+    /// The same of the events of a task.
+    pub(crate) fn check_family_of_events(&mut self, filter: &EventFilter) -> EngineResult<()> {
+        match (&self.parent, filter.task_id) {
+            (None, _) => Ok(()),
+            (Some(_), Some(id)) => self.check_family(&[id]),
+            (Some(_), None) => Err(EngineError::Input("a handler follows the events of one task".to_owned())),
+        }
+    }
+}

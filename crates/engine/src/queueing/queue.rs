@@ -1,0 +1,304 @@
+//! `queue`: validates and inserts tasks (the scheme's queueTask).
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeZone, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::change::class_exists::check_exists;
+use crate::handler::exec::ExecRequest;
+use crate::handlers::Handler;
+use crate::{Context, EngineError, EngineResult, Handlers};
+use taskqueue_domain::settings::Settings;
+use taskqueue_domain::task::dependencies::LineNames;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::task::new_task::{NewTask, QueueRefusal, TaskRequest};
+use taskqueue_domain::task::parent::Parent;
+use taskqueue_domain::task::task_class::EXEC_CLASS;
+use taskqueue_domain::task::unique::{OnConflict, QueuedTask};
+use taskqueue_domain::text::parse_words::json_line_problem;
+use taskqueue_domain::time::retention::parse_keep;
+use taskqueue_domain::time::when;
+use taskqueue_host::recent::Recent;
+use taskqueue_store::{DatabaseUrl, StoreError};
+
+/// Which classes are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassCheck {
+    /// Those that can be executed here.
+    KnownHere,
+    /// Any well-formed name: another host may know it.
+    AnyName,
+}
+
+/// One line of a batch, as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BatchLine<'a> {
+    class: String,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    at: Option<String>,
+    #[serde(rename = "in")]
+    delay: Option<String>,
+    max_retries: Option<i64>,
+    timeout: Option<String>,
+    priority: Option<i64>,
+    backoff: Option<String>,
+    every: Option<String>,
+    tz: Option<String>,
+    catch_up: Option<String>,
+    by: Option<String>,
+    name: Option<String>,
+    after: Option<Vec<Reference>>,
+    unique: Option<String>,
+    on_conflict: Option<String>,
+    unique_for: Option<String>,
+    limit_key: Option<String>,
+    tag: Option<String>,
+    keep: Option<String>,
+    keep_results: Option<String>,
+    #[serde(borrow)]
+    meta: Option<&'a RawValue>,
+}
+
+/// A task for which another one waits, as a line names it: by its id, or by the name of its line.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "\"after\" is a list of ids, as numbers, and names of other lines, as texts")]
+enum Reference {
+    Id(i64),
+    Name(String),
+}
+
+/// What a line asks for, and what it is called in its batch.
+pub struct ParsedLine {
+    /// The task.
+    pub request: TaskRequest,
+    /// Its name in the batch, and those of the tasks that it waits for.
+    pub names: LineNames,
+}
+
+/// A task of a batch that is queued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QueuedLine {
+    /// The task.
+    #[serde(flatten)]
+    pub task: QueuedTask,
+    /// The name of its line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// Queues one task and returns its id, or that of the task that has its key already.
+///
+/// # Errors
+/// [`EngineError::Input`], [`EngineError::UnknownClass`], [`EngineError::ExecIsOff`], [`EngineError::KeyTaken`], or the
+/// database's.
+pub fn queue_task(ctx: &mut Context, request: TaskRequest, check: ClassCheck) -> EngineResult<TaskId> {
+    Ok(queue_one(ctx, request, check)?.0.id)
+}
+
+/// The same, and says whether the task is new, and when it is to be processed, unless that is now.
+///
+/// # Errors
+/// Those of [`queue_task`].
+pub fn queue_one(
+    ctx: &mut Context,
+    request: TaskRequest,
+    check: ClassCheck,
+) -> EngineResult<(QueuedTask, Option<DateTime<Utc>>)> {
+    let settings = ctx.store.recent_settings()?;
+    let mut task = ctx.admission(check).check(request, &settings)?;
+    if task.recurrence.is_some() {
+        task = task.planned(ctx.store.now()?).map_err(EngineError::Input)?;
+    }
+    fault_point!("queue.task_checked");
+    let inserted = ctx.store.insert_tasks(std::slice::from_ref(&task), &mut |_| {});
+    let queued = inserted.map_err(|error| refused(error).1)?;
+    let queued = queued.first().ok_or_else(|| EngineError::Input("the database inserted nothing".to_owned()))?;
+    if task.scheduled_on.is_none() {
+        wake_workers(ctx);
+    }
+    Ok((*queued, task.scheduled_on))
+}
+
+/// Whoever was woken looks again within milliseconds, so that those who queue one task after the other need not pay for each.
+static WOKEN: Recent<DatabaseUrl, ()> = Recent::within(Duration::from_millis(5));
+
+/// Wakes workers that sleep. What is queued is queued, whatever comes of this: they look by themselves, later.
+pub(crate) fn wake_workers(ctx: &mut Context) {
+    let _ = WOKEN.answer(ctx.store.url().clone(), |_| ctx.store.tell_of_work());
+}
+
+/// Queues all of these tasks, or none.
+///
+/// # Errors
+/// Those of [`queue_task`]; what is wrong with one of several names it by its number, from 1.
+pub fn queue_all(
+    ctx: &mut Context,
+    requests: impl IntoIterator<Item = TaskRequest>,
+    check: ClassCheck,
+) -> EngineResult<Vec<QueuedTask>> {
+    let settings = ctx.store.recent_settings()?;
+    let mut now = None;
+    let mut tasks = Vec::new();
+    for (index, request) in requests.into_iter().enumerate() {
+        let mut task = ctx.admission(check).check(request, &settings).map_err(|error| at("task", index + 1, error))?;
+        if task.recurrence.is_some() {
+            let now = *now.get_or_insert(ctx.store.now()?);
+            task = task.planned(now).map_err(|what| at("task", index + 1, EngineError::Input(what)))?;
+        }
+        tasks.push(task);
+    }
+    let queued = ctx.store.insert_tasks(&tasks, &mut |_| {}).map_err(|error| match refused(error) {
+        (Some(index), error) => at("task", index + 1, error),
+        (None, error) => error,
+    })?;
+    wake_workers(ctx);
+    Ok(queued)
+}
+
+/// What the store found wrong with which task of a batch.
+pub(crate) fn refused(error: StoreError) -> (Option<usize>, EngineError) {
+    match error {
+        StoreError::NotQueued { index, refusal: taken @ QueueRefusal::KeyTaken { .. } } => {
+            (Some(index), EngineError::KeyTaken(taken.to_string()))
+        }
+        StoreError::NotQueued { index, refusal } => (Some(index), EngineError::Input(refusal.to_string())),
+        other => (None, EngineError::Store(other)),
+    }
+}
+
+/// Parses a line of a batch.
+///
+/// # Errors
+/// What is wrong with the line, for people.
+pub fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zone>) -> Result<ParsedLine, String> {
+    let line: BatchLine<'_> = serde_json::from_str(line).map_err(|error| json_line_problem(&error))?;
+    let scheduled_on = match (line.at, line.delay) {
+        (Some(_), Some(_)) => return Err("\"at\" and \"in\" exclude each other".to_owned()),
+        (Some(at), None) => Some(when::parse_start(&at, now)?),
+        (None, Some(delay)) => Some(when::parse_instant(&format!("+{delay}"), now)?),
+        (None, None) => None,
+    };
+    let (mut after, mut after_names) = (Vec::new(), Vec::new());
+    for reference in line.after.unwrap_or_default() {
+        match reference {
+            Reference::Id(id) if id > 0 => after.push(TaskId(id)),
+            Reference::Id(id) => return Err(format!("\"after\": {id} is not an id: a whole number from 1 on")),
+            Reference::Name(name) => after_names.push(name),
+        }
+    }
+    let on_conflict: Option<OnConflict> =
+        line.on_conflict.map(|text| text.parse()).transpose().map_err(|what| format!("\"on_conflict\": {what}"))?;
+    if on_conflict == Some(OnConflict::Replace) && !after_names.is_empty() {
+        return Err("\"on_conflict\":\"replace\" and \"after\" exclude each other".to_owned());
+    }
+    let request = TaskRequest {
+        class: line.class,
+        data: line.data.map(|data| data.get().to_owned()),
+        scheduled_on,
+        max_retries: line.max_retries,
+        timeout_secs: line.timeout.map(|text| timeout_secs(&text)).transpose()?,
+        priority: line.priority,
+        backoff: line.backoff,
+        after,
+        unique: line.unique,
+        on_conflict,
+        limit_key: line.limit_key,
+        tag: line.tag,
+        keep_secs: line_keep("keep", line.keep.as_deref())?,
+        keep_results_secs: line_keep("keep_results", line.keep_results.as_deref())?,
+        meta: line_meta(line.meta)?,
+        parent_id: None,
+        unique_for_secs: line.unique_for.map(|text| whole_secs("unique_for", &text)).transpose()?,
+        every: line.every,
+        time_zone: line.tz,
+        catch_up: line.catch_up,
+        queued_by: line.by.unwrap_or_else(|| queued_by.to_owned()),
+    };
+    Ok(ParsedLine { request, names: LineNames { name: line.name, after: after_names } })
+}
+
+fn line_keep(key: &str, text: Option<&str>) -> Result<Option<i64>, String> {
+    text.map(parse_keep).transpose().map_err(|message| format!("\"{key}\": {message}"))
+}
+
+fn line_meta(json: Option<&RawValue>) -> Result<Meta, String> {
+    let meta = json.map(|json| Meta::parse(json.get())).transpose();
+    Ok(meta.map_err(|what| format!("\"meta\" {what}"))?.unwrap_or_default())
+}
+
+/// Whole seconds of a timeout as it is written, `90s` or `2h`.
+///
+/// # Errors
+/// No duration, or a fraction of a second.
+pub fn timeout_secs(text: &str) -> Result<i64, String> {
+    whole_secs("a timeout", text)
+}
+
+/// Whole seconds of a duration as it is written; `what` it is goes into the error.
+///
+/// # Errors
+/// No duration, or a fraction of a second.
+pub fn whole_secs(what: &str, text: &str) -> Result<i64, String> {
+    let duration = when::parse_duration(text)?;
+    if duration.subsec_nanos() != 0 {
+        return Err(format!("\"{text}\" has a fraction of a second; {what} is whole seconds"));
+    }
+    i64::try_from(duration.as_secs()).map_err(|_| format!("\"{text}\" is too long"))
+}
+
+pub(crate) fn at_line(number: usize, error: EngineError) -> EngineError {
+    at("line", number, error)
+}
+
+/// The error of one of many.
+fn at(what: &str, number: usize, error: EngineError) -> EngineError {
+    match error {
+        EngineError::Input(message) => EngineError::Input(format!("{what} {number}: {message}")),
+        EngineError::KeyTaken(message) => EngineError::KeyTaken(format!("{what} {number}: {message}")),
+        EngineError::UnknownClass { class, nearest } => {
+            let hint = nearest.first().map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
+            EngineError::Input(format!("{what} {number}: the task class \"{class}\" is not known here{hint}"))
+        }
+        EngineError::ExecIsOff => EngineError::Input(format!("{what} {number}: {}", EngineError::ExecIsOff)),
+        other => other,
+    }
+}
+
+/// Which tasks are accepted.
+#[derive(Clone, Copy)]
+pub(crate) struct Admission<'a> {
+    pub(crate) handlers: &'a Handlers,
+    pub(crate) check: ClassCheck,
+    /// For whom a command inside a run queues.
+    pub(crate) parent: Option<&'a Parent>,
+}
+
+impl Admission<'_> {
+    pub(crate) fn check(&self, request: TaskRequest, settings: &Settings) -> EngineResult<NewTask> {
+        let parent_id = self.parent.map(|parent| parent.id).or(request.parent_id);
+        let task = TaskRequest { parent_id, ..request }.validate(settings).map_err(EngineError::Input)?;
+        self.parent.map_or(Ok(()), |parent| parent.check_task(&task)).map_err(EngineError::Input)?;
+        let class = task.class.as_str();
+        if class == EXEC_CLASS {
+            ExecRequest::parse(&task.data).map_err(|problem| EngineError::Input(problem.to_string()))?;
+        }
+        if self.check == ClassCheck::KnownHere && self.handlers.find(&task.class).is_none() {
+            if class == EXEC_CLASS {
+                return Err(EngineError::ExecIsOff);
+            }
+            let nearest = self.handlers.nearest_names(class);
+            return Err(EngineError::UnknownClass { class: class.to_owned(), nearest });
+        }
+        if let Some(Handler::Command(configured)) =
+            self.handlers.find(&task.class).filter(|_| self.check == ClassCheck::KnownHere)
+        {
+            check_exists(self.handlers, configured, &task.class)?;
+        }
+        Ok(task)
+    }
+}

@@ -1,0 +1,204 @@
+//! `queue --batch`: the tasks of newline-delimited JSON, all or none. The input is read once, line by line, and the first bad line is
+//! reported as soon as it is read; what is inserted afterwards is read again in parts.
+
+use std::io::BufRead;
+
+use chrono::{DateTime, TimeZone, Utc};
+
+use super::queue::{Admission, ClassCheck, QueuedLine, at_line, parse_line, refused, wake_workers};
+use crate::{Context, EngineError, EngineResult};
+use taskqueue_domain::settings::Settings;
+use taskqueue_domain::task::dependencies::{LineNames, Prerequisite, resolve_names};
+use taskqueue_domain::task::new_task::NewTask;
+use taskqueue_host::files::spooled_lines::{BadLine, BoundedLines, SpooledLines};
+use taskqueue_store::{BatchNeeds, StoreError};
+
+/// The longest line: twice the largest data that a setting allows.
+const LONGEST_LINE_BYTES: usize = 16 << 20;
+/// Tasks that are held in memory, and of how much text: a batch that is larger is inserted in parts.
+const PART: usize = 10_000;
+const PART_BYTES: usize = 16 << 20;
+/// Lines with names are needed all at once: any of them may wait for any other one.
+const MOST_WITH_NAMES: usize = 500_000;
+const MOST_BYTES_WITH_NAMES: usize = 256 << 20;
+
+/// Queues the tasks of newline-delimited JSON, all or none. Blank lines are passed over. Local times are read in `zone`.
+/// `inserted` hears how many are in the transaction so far, and of how many.
+///
+/// # Errors
+/// [`EngineError::Input`] with the number of the first bad line, or the database's.
+pub fn queue_batch<Zone: TimeZone>(
+    ctx: &mut Context,
+    input: &mut dyn BufRead,
+    zone: &Zone,
+    queued_by: &str,
+    check: ClassCheck,
+    inserted: &mut dyn FnMut(usize, usize),
+) -> EngineResult<Vec<QueuedLine>> {
+    let settings = ctx.store.recent_settings()?;
+    let now = ctx.store.now()?.with_timezone(zone);
+    let admission = Admission { handlers: &ctx.handlers, check, parent: ctx.parent.as_ref() };
+    let reader = Reader { admission, settings: &settings, now: &now, queued_by };
+    let batch = reader.read(input)?;
+    fault_point!("queue.batch_checked");
+    let (total, lines) = (batch.lines.len(), batch.lines);
+    let queued = match batch.tasks {
+        Some(mut tasks) => {
+            name_prerequisites(&mut tasks, &lines)?;
+            ctx.store.insert_tasks(&tasks, &mut |count| inserted(count, total))
+        }
+        None => {
+            let mut spooled = batch.spooled;
+            let mut each_part =
+                |insert: &mut dyn FnMut(Vec<NewTask>) -> Result<(), StoreError>| reader.each_part(&mut spooled, insert);
+            ctx.store.insert_in_parts(batch.needs, &mut each_part, &mut |count| inserted(count, total))
+        }
+    };
+    let queued = queued.map_err(|error| match refused(error) {
+        (Some(place), error) => at_line(lines.number_of(place), error),
+        (None, error) => error,
+    })?;
+    wake_workers(ctx);
+    let mut names = lines.names.into_iter().map(|names| names.name);
+    Ok(queued.into_iter().map(|task| QueuedLine { task, name: names.next().flatten() }).collect())
+}
+
+fn name_prerequisites(tasks: &mut [NewTask], lines: &Lines) -> EngineResult<()> {
+    let after = resolve_names(&lines.names)
+        .map_err(|(place, problem)| at_line(lines.number_of(place), EngineError::Input(problem)))?;
+    for (task, places) in tasks.iter_mut().zip(after) {
+        task.after.extend(places.into_iter().map(Prerequisite::InBatch));
+    }
+    Ok(())
+}
+
+/// What has been read.
+struct Batch {
+    spooled: SpooledLines,
+    lines: Lines,
+    needs: BatchNeeds,
+    /// All tasks, where they are to be inserted at once.
+    tasks: Option<Vec<NewTask>>,
+}
+
+/// The lines that are not blank.
+#[derive(Default)]
+struct Lines {
+    count: usize,
+    /// The blank ones: the number of lines with a task that come before each.
+    blank: Vec<usize>,
+    bytes: usize,
+    /// What each calls itself; empty where none has a name.
+    names: Vec<LineNames>,
+}
+
+impl Lines {
+    const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// The number, from 1, of the line with this task.
+    fn number_of(&self, place: usize) -> usize {
+        place + 1 + self.blank.partition_point(|before| *before <= place)
+    }
+
+    fn has_names(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    fn add(&mut self, line: &str, names: LineNames) {
+        if self.has_names() || names != LineNames::default() {
+            self.names.resize_with(self.count, LineNames::default);
+            self.names.push(names);
+        }
+        self.count += 1;
+        self.bytes += line.len();
+    }
+
+    /// Why so many cannot have names.
+    fn are_too_many_for_names(&self) -> bool {
+        self.has_names() && (self.count > MOST_WITH_NAMES || self.bytes > MOST_BYTES_WITH_NAMES)
+    }
+}
+
+/// How the lines are read.
+struct Reader<'a, Zone: TimeZone> {
+    admission: Admission<'a>,
+    settings: &'a Settings,
+    now: &'a DateTime<Zone>,
+    queued_by: &'a str,
+}
+
+impl<Zone: TimeZone> Reader<'_, Zone> {
+    fn task(&self, line: &str) -> EngineResult<(NewTask, LineNames)> {
+        let line = parse_line(line, self.queued_by, self.now).map_err(EngineError::Input)?;
+        let task = self.admission.check(line.request, self.settings)?;
+        let task = task.planned(self.now.with_timezone(&Utc)).map_err(EngineError::Input)?;
+        Ok((task, line.names))
+    }
+
+    /// Checks all lines, and keeps them to be read again.
+    fn read(&self, input: &mut dyn BufRead) -> EngineResult<Batch> {
+        let mut read = BoundedLines::new(input, LONGEST_LINE_BYTES);
+        let (mut spooled, mut lines, mut needs) = (SpooledLines::default(), Lines::default(), BatchNeeds::default());
+        let mut tasks = Some(Vec::new());
+        while let Some((number, line)) = read.next_line().map_err(bad_line)? {
+            if line.trim().is_empty() {
+                lines.blank.push(lines.count);
+                continue;
+            }
+            let (task, names) = self.task(line).map_err(|error| at_line(number, error))?;
+            spooled.push(line).map_err(|error| not_spooled(&error))?;
+            lines.add(line, names);
+            needs.add(&task);
+            if lines.are_too_many_for_names() {
+                let problem = format!(
+                    "a batch with \"name\" or names in \"after\" has at most {MOST_WITH_NAMES} lines and {MOST_BYTES_WITH_NAMES} bytes"
+                );
+                return Err(at_line(number, EngineError::Input(problem)));
+            }
+            let is_large = !lines.has_names() && (lines.count > PART || lines.bytes > PART_BYTES);
+            tasks = tasks.filter(|_| !is_large);
+            if let Some(tasks) = &mut tasks {
+                tasks.push(task);
+            }
+        }
+        // The first name came when the tasks before it were no longer held.
+        if lines.has_names() && tasks.as_ref().is_none_or(|tasks| tasks.len() < lines.count) {
+            let mut all = Vec::with_capacity(lines.count);
+            self.each_part(&mut spooled, &mut |part| {
+                all.extend(part);
+                Ok(())
+            })?;
+            tasks = Some(all);
+        }
+        Ok(Batch { spooled, lines, needs, tasks })
+    }
+
+    fn each_part(
+        &self,
+        spooled: &mut SpooledLines,
+        insert: &mut dyn FnMut(Vec<NewTask>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let not_again = |problem: String| StoreError::NotReadAgain(problem);
+        let mut lines = spooled.lines().map_err(|error| not_again(error.to_string()))?;
+        let (mut part, mut bytes) = (Vec::new(), 0);
+        while let Some((_, line)) = lines.next_line().map_err(|bad| not_again(bad.problem))? {
+            bytes += line.len();
+            part.push(self.task(line).map_err(|error| not_again(error.to_string()))?.0);
+            if part.len() >= PART || bytes > PART_BYTES {
+                insert(std::mem::take(&mut part))?;
+                bytes = 0;
+            }
+        }
+        if part.is_empty() { Ok(()) } else { insert(part) }
+    }
+}
+
+pub(crate) fn bad_line(bad: BadLine) -> EngineError {
+    at_line(bad.number, EngineError::Input(bad.problem))
+}
+
+pub(crate) fn not_spooled(error: &std::io::Error) -> EngineError {
+    EngineError::Refused(format!("what was read finds no room on the disk until it is inserted: {error}"))
+}

@@ -1,0 +1,135 @@
+//! How the handler of a run finished, whichever kind it is, and what that amounts to. Writes nothing.
+
+use crate::Me;
+use crate::handler::HandlerError;
+use crate::handlers::Handlers;
+use taskqueue_domain::run::backoff::possible_delay_secs;
+use taskqueue_domain::run::decision::{Decision, decide};
+use taskqueue_domain::run::ending::{Ending, ReportedError};
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::records::{ClaimedRun, RunOutput};
+use taskqueue_process::children::child::{Captured, Stream};
+use taskqueue_store::NewEvent;
+
+/// How a handler finished, whichever kind it is.
+pub(crate) struct HandlerFinish {
+    pub(crate) ending: Option<Ending>,
+    pub(crate) error: Option<ReportedError>,
+    pub(crate) results: Option<String>,
+    pub(crate) stdout: Captured,
+    pub(crate) stderr: Captured,
+    pub(crate) unended: Option<String>,
+    pub(crate) unread_events: u64,
+    pub(crate) first_unread: Option<String>,
+    pub(crate) unknown_keys: Vec<String>,
+    /// Its thread was left behind.
+    pub(crate) is_left_behind: bool,
+}
+
+impl HandlerFinish {
+    pub(crate) fn new(ending: Option<Ending>, error: Option<ReportedError>) -> Self {
+        let (stdout, stderr) = (Captured::default(), Captured::default());
+        Self {
+            ending,
+            error,
+            results: None,
+            stdout,
+            stderr,
+            unended: None,
+            unread_events: 0,
+            first_unread: None,
+            unknown_keys: Vec::new(),
+            is_left_behind: false,
+        }
+    }
+
+    pub(crate) fn could_not_start(why: &str) -> Self {
+        Self::new(Some(Ending::CouldNotStart(why.to_owned())), None)
+    }
+
+    pub(crate) fn misconfigured(why: String) -> Self {
+        Self::new(Some(Ending::Misconfigured(why)), None)
+    }
+
+    pub(crate) fn reported(error: &HandlerError) -> Self {
+        let error = ReportedError {
+            code: error.code.clone(),
+            message: error.message.clone(),
+            retry: Some(error.retry),
+            // The field is public: a handler may have set it by hand.
+            delay_secs: error.delay_secs.map(possible_delay_secs),
+        };
+        Self::new(None, Some(error))
+    }
+
+    pub(crate) fn decision(&self, handlers: &Handlers, run: &ClaimedRun, timeout_secs: i64) -> Decision {
+        let decision = match (&self.ending, &self.error) {
+            (Some(ending), error) => {
+                let stderr = self.stderr.to_text();
+                let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+                decide(ending, error.as_ref(), last_line, &handlers.exit_rules(&run.class), timeout_secs)
+            }
+            (None, Some(error)) => Decision::reported(error),
+            (None, None) => Decision::returned(),
+        };
+        let decision = decision.with_unread_events(self.unread_events).with_unknown_keys(&self.unknown_keys);
+        if self.is_left_behind { decision.with_thread_left_behind() } else { decision }
+    }
+
+    /// What is kept of lines that could not be read, with its end.
+    pub(crate) fn notes(&self, me: &Me, run: &ClaimedRun) -> Vec<NewEvent> {
+        let first = self.first_unread.as_ref();
+        let note = first.map(|first| NewEvent {
+            kind: "unreadable-line",
+            task_id: Some(run.task_id),
+            run_id: Some(run.run_id),
+            actor: me.user.clone(),
+            host: me.host.clone(),
+            details: serde_json::json!({ "count": self.unread_events, "first": first }),
+        });
+        note.into_iter().collect()
+    }
+
+    pub(crate) fn exit_code(&self, decision: &Decision) -> u8 {
+        match &self.ending {
+            // A handler that reports an error has failed, whatever it exits with.
+            Some(Ending::Exited(0)) => u8::from(decision.event != RunEvent::Succeed),
+            Some(Ending::Exited(code)) => u8::try_from(*code).unwrap_or(1),
+            Some(Ending::Signalled(signal) | Ending::Killed { signal, .. }) => u8::try_from(128 + signal).unwrap_or(1),
+            Some(Ending::TimedOut) => 124,
+            Some(Ending::CouldNotStart(_) | Ending::Misconfigured(_)) => 127,
+            // EX_TEMPFAIL: the same may succeed later.
+            Some(Ending::NoRoom(_)) => 75,
+            Some(Ending::Stopped | Ending::Cancelled(_) | Ending::KilledWithAnother(_)) => 130,
+            None => u8::from(decision.event != RunEvent::Succeed),
+        }
+    }
+
+    /// What it wrote.
+    pub(crate) fn outputs(&self) -> Vec<RunOutput> {
+        [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)]
+            .into_iter()
+            .filter(|(_, captured)| captured.total_bytes > 0)
+            .map(|(stream, captured)| run_output(stream, captured))
+            .collect()
+    }
+}
+
+/// What is kept of a stream, as it is stored.
+pub(crate) fn run_output(stream: Stream, captured: &Captured) -> RunOutput {
+    let stream = match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    };
+    RunOutput {
+        stream: stream.to_owned(),
+        content: captured.to_text(),
+        total_bytes: i64::try_from(captured.total_bytes).unwrap_or(i64::MAX),
+        is_lossy: captured.is_lossy(),
+    }
+}
+
+/// What every engine can store, in the length that the column has.
+pub(crate) fn storable(text: &str, max_chars: usize) -> String {
+    text.chars().take(max_chars).map(|c| if c == '\0' { '\u{2400}' } else { c }).collect()
+}

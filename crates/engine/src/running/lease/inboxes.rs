@@ -1,0 +1,150 @@
+//! Messages to the runs that are held: which of them are new, and for whom. Only runs whose handlers listen are asked about.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::shared::Shared;
+use crate::handler::Inbox;
+use taskqueue_domain::run::message::Message;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_host::clock::Moment;
+use taskqueue_store::{Envelope, Store, StoreResult};
+
+/// How long a transaction may take after it has inserted a message, which gets its id before the commit.
+const LONGEST_TRANSACTION: Duration = Duration::from_secs(60);
+
+/// The inbox of a run that is held, and what it has got.
+pub(super) struct OpenInbox {
+    task_id: TaskId,
+    inbox: Inbox,
+    /// Ids of the messages that it has got.
+    seen: HashSet<i64>,
+    /// Nothing was looked for yet.
+    is_new: bool,
+}
+
+impl OpenInbox {
+    fn new(task_id: TaskId) -> Self {
+        Self { task_id, inbox: Inbox::default(), seen: HashSet::new(), is_new: true }
+    }
+
+    fn inbox(&self) -> Inbox {
+        self.inbox.clone()
+    }
+
+    pub(super) fn close(&self) {
+        self.inbox.close();
+    }
+
+    fn misses(&self, run_id: RunId, envelope: &Envelope) -> bool {
+        envelope.task_id == self.task_id
+            && envelope.run_id.is_none_or(|only| only == run_id)
+            && !self.seen.contains(&envelope.id)
+    }
+}
+
+impl Drop for OpenInbox {
+    fn drop(&mut self) {
+        self.inbox.close();
+    }
+}
+
+/// Up to where all messages were read. It lags behind the newest by the time that a transaction may take.
+pub(super) struct Horizon {
+    settled: i64,
+    /// The newest id at this moment.
+    newest: (i64, Moment),
+}
+
+impl Horizon {
+    pub(super) fn new() -> Self {
+        Self { settled: 0, newest: (0, Moment::now()) }
+    }
+
+    fn note(&mut self, newest: i64) {
+        let (id, since) = self.newest;
+        if since.elapsed() >= LONGEST_TRANSACTION {
+            self.settled = id;
+            self.newest = (newest.max(id), Moment::now());
+        }
+    }
+}
+
+/// The runs whose handlers listen.
+pub(super) struct Listening {
+    tasks: Vec<TaskId>,
+    /// Those for which nothing was looked for yet.
+    new_runs: HashSet<RunId>,
+}
+
+/// Delivers the messages that have come since the last call.
+pub(super) fn deliver(store: &mut Store, shared: &Shared, horizon: &mut Horizon) -> StoreResult<()> {
+    let Some(wanted) = shared.listening() else { return Ok(()) };
+    let after = if wanted.new_runs.is_empty() { horizon.settled } else { 0 };
+    let envelopes = store.list_envelopes(&wanted.tasks, after)?;
+    let unseen = shared.unseen(&envelopes);
+    let messages = if unseen.is_empty() { Vec::new() } else { store.load_messages(&unseen)? };
+    shared.hand_over(&envelopes, &messages.into_iter().collect(), &wanted.new_runs);
+    horizon.note(envelopes.last().map_or(0, |newest| newest.id));
+    Ok(())
+}
+
+impl Shared {
+    /// Returns the messages to this run, which are asked for at once after the first call.
+    pub(super) fn open_inbox(&self, run_id: RunId, task_id: TaskId) -> Inbox {
+        let mut state = self.lock();
+        let Some(held) = state.runs.get_mut(&run_id) else { return Inbox::closed() };
+        if let Some(open) = &held.inbox {
+            return open.inbox();
+        }
+        let open = held.inbox.insert(OpenInbox::new(task_id));
+        if held.cancel.reason().is_some() {
+            open.close();
+        }
+        let inbox = open.inbox();
+        state.asks_now = true;
+        self.waker.wake();
+        inbox
+    }
+
+    fn listening(&self) -> Option<Listening> {
+        let state = self.lock();
+        let open = state.runs.iter().filter_map(|(id, held)| Some((*id, held.inbox.as_ref()?)));
+        let (mut tasks, mut new_runs) = (Vec::new(), HashSet::new());
+        for (run_id, open) in open {
+            tasks.push(open.task_id);
+            if open.is_new {
+                new_runs.insert(run_id);
+            }
+        }
+        (!tasks.is_empty()).then_some(Listening { tasks, new_runs })
+    }
+
+    fn unseen(&self, envelopes: &[Envelope]) -> Vec<i64> {
+        let state = self.lock();
+        let is_missed = |envelope: &&Envelope| {
+            let misses = |(id, open): (&RunId, &OpenInbox)| open.misses(*id, envelope);
+            state.runs.iter().filter_map(|(id, held)| Some((id, held.inbox.as_ref()?))).any(misses)
+        };
+        envelopes.iter().filter(is_missed).map(|envelope| envelope.id).collect()
+    }
+
+    /// An inbox that was opened since the question is passed over: its older messages were not asked for.
+    fn hand_over(&self, envelopes: &[Envelope], messages: &HashMap<i64, Message>, new_runs: &HashSet<RunId>) {
+        let mut state = self.lock();
+        for (run_id, held) in &mut state.runs {
+            let Some(open) = held.inbox.as_mut().filter(|open| !open.is_new || new_runs.contains(run_id)) else {
+                continue;
+            };
+            open.is_new = false;
+            for envelope in envelopes {
+                if open.misses(*run_id, envelope) {
+                    open.seen.insert(envelope.id);
+                    if let Some(message) = messages.get(&envelope.id) {
+                        open.inbox.put(message.clone());
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! What the thread of the leases and those it works for know together: which runs are held, where each stands, and what of
+//! them is not saved yet.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::super::cancel_order::CancelOrder;
+use super::super::unsaved::Unsaved;
+use super::LeaseState;
+use super::inboxes::OpenInbox;
+use crate::claiming::orders::Orders;
+use crate::{EngineError, EngineResult, Me};
+use taskqueue_domain::run::lease::LeaseTimes;
+use taskqueue_domain::task::ids::{RunId, RunnerId};
+use taskqueue_host::clock::Moment;
+use taskqueue_host::net::sockets::LibrarySocket;
+use taskqueue_host::net::waker::Waker;
+use taskqueue_store::{Origin, Renewal, RunRef, StoreResult};
+
+/// The longest pause after a renewal that failed.
+pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// How old the first news of a run are when they are saved: most runs are over before, and their end has all of it.
+const SAVE_AFTER: Duration = Duration::from_millis(100);
+
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Something was done that others wait for.
+    changed: Condvar,
+    /// There is something to do for the thread.
+    pub(super) waker: Waker,
+    pub(super) runner_id: RunnerId,
+    pub(super) runner_name: String,
+    pub(super) origin: Origin,
+    pub(super) times: LeaseTimes,
+    pub(super) orders: Orders,
+    /// How often the leases were renewed since somebody asked.
+    renewals: AtomicU64,
+}
+
+pub(super) struct State {
+    pub(super) runner: Lease,
+    pub(super) runs: HashMap<RunId, HeldRun>,
+    /// The run whose news are being written at this moment.
+    pub(super) saving: Option<RunId>,
+    /// No news are written before, after an attempt that failed.
+    save_after: Moment,
+    /// Until when the thread sleeps unless it is woken.
+    pub(super) sleeps_until: Moment,
+    /// Somebody listens since a moment ago.
+    pub(super) asks_now: bool,
+    pub(super) is_ending: bool,
+    pub(super) has_ended: bool,
+}
+
+/// What the thread does next.
+pub(super) enum Work {
+    Renew {
+        due: Vec<RunRef>,
+        /// Claimed a moment ago.
+        fresh: Vec<RunRef>,
+    },
+    Save(RunRef, Unsaved),
+    Look,
+    /// Which of these are cancelled, and what messages have come.
+    Ask(Vec<RunId>),
+    /// Something has come to the socket.
+    Listen,
+    End,
+}
+
+pub(super) struct HeldRun {
+    run: RunRef,
+    class: String,
+    pub(super) lease: Lease,
+    /// A run whose handler is silent for longer than its timeout allows, and whose end nobody brings about, is renewed no
+    /// more: then anybody may end it.
+    pub(super) renew_until: Moment,
+    pub(super) silence: Duration,
+    unsaved: Unsaved,
+    /// Set while there are news.
+    save_at: Option<Moment>,
+    pub(super) cancel: Arc<CancelOrder>,
+    /// Once its handler listens.
+    pub(super) inbox: Option<OpenInbox>,
+}
+
+/// When the thread does what, if nothing else happens.
+pub(super) struct Plan {
+    pub(super) renew_at: Moment,
+    pub(super) ask_at: Moment,
+    pub(super) next_check_at: Moment,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Lease {
+    pub(super) trusted_until: Moment,
+    pub(super) is_lost: bool,
+}
+
+impl HeldRun {
+    pub(super) fn new(run: RunRef, class: &str, trusted_until: Moment, silence: Duration) -> Self {
+        Self {
+            run,
+            class: class.to_owned(),
+            lease: Lease { trusted_until, is_lost: false },
+            renew_until: Moment::after(silence),
+            silence,
+            unsaved: Unsaved::default(),
+            save_at: None,
+            cancel: Arc::new(CancelOrder::new()),
+            inbox: None,
+        }
+    }
+
+    /// Whether it may be cancelled without our knowing it.
+    fn is_in_question(&self) -> bool {
+        !self.lease.is_lost && self.cancel.reason().is_none()
+    }
+
+    /// Adds news, and says when they are to be saved.
+    pub(super) fn add_update(&mut self, update: Unsaved) -> Moment {
+        self.unsaved.add(update);
+        *self.save_at.get_or_insert_with(|| Moment::after(SAVE_AFTER))
+    }
+
+    pub(super) fn take_update(&mut self) -> Unsaved {
+        self.save_at = None;
+        std::mem::take(&mut self.unsaved)
+    }
+}
+
+impl Lease {
+    pub(super) fn lease_state(self) -> LeaseState {
+        match (self.is_lost, self.trusted_until.has_passed()) {
+            (true, _) => LeaseState::Lost,
+            (false, true) => LeaseState::Over,
+            (false, false) => LeaseState::Held,
+        }
+    }
+
+    pub(super) fn renew(&mut self, is_ours: bool, trusted_until: Moment) {
+        self.is_lost |= !is_ours;
+        self.trusted_until = self.trusted_until.max(trusted_until);
+    }
+}
+
+impl Shared {
+    pub(super) fn new(runner_id: RunnerId, me: &Me, times: LeaseTimes, asked_at: Moment) -> EngineResult<Self> {
+        let waker = Waker::new().map_err(|source| EngineError::Os { what: "no descriptor for the leases", source })?;
+        let state = State {
+            runner: Lease { trusted_until: asked_at.plus(times.trusted_for()), is_lost: false },
+            runs: HashMap::new(),
+            saving: None,
+            save_after: Moment::now(),
+            sleeps_until: Moment::now(),
+            asks_now: false,
+            is_ending: false,
+            has_ended: false,
+        };
+        Ok(Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            waker,
+            runner_id,
+            runner_name: me.runner_name.clone(),
+            origin: Origin { actor: me.user.clone(), host: me.host.clone() },
+            times,
+            orders: Orders::default(),
+            renewals: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    pub(super) fn lease_state(&self, run_id: RunId) -> LeaseState {
+        let state = self.lock();
+        // A run that was let go is nobody's.
+        state.runs.get(&run_id).map_or(LeaseState::Lost, |held| held.lease.lease_state())
+    }
+
+    /// Waits for something to do, also at the socket. Renewals come first: a run whose lease is lost needs no news.
+    pub(super) fn next_work(&self, plan: &Plan, socket: Option<&LibrarySocket>) -> Work {
+        let renew_at = plan.renew_at;
+        let mut has_waited = false;
+        loop {
+            let mut state = self.lock();
+            if state.is_ending {
+                return Work::End;
+            }
+            if renew_at.has_passed() {
+                let is_due = |held: &&HeldRun| self.times.is_worth_renewal(held.lease.trusted_until.remaining());
+                let is_wanted = |held: &&HeldRun| !held.lease.is_lost && !held.renew_until.has_passed();
+                let (due, fresh): (Vec<_>, Vec<_>) = state.runs.values().filter(is_wanted).partition(is_due);
+                let references = |runs: Vec<&HeldRun>| runs.into_iter().map(|held| held.run.clone()).collect();
+                return Work::Renew { due: references(due), fresh: references(fresh) };
+            }
+            if plan.next_check_at.has_passed() {
+                return Work::Look;
+            }
+            let mut until = renew_at.min(plan.next_check_at);
+            let in_question: Vec<RunId> =
+                state.runs.values().filter(|held| held.is_in_question()).map(|held| held.run.id).collect();
+            if !in_question.is_empty() {
+                if plan.ask_at.has_passed() || std::mem::take(&mut state.asks_now) {
+                    return Work::Ask(in_question);
+                }
+                until = until.min(plan.ask_at);
+            }
+            let unsaved = state.runs.values().filter(|held| !held.lease.is_lost);
+            let first = unsaved.filter_map(|held| Some((held.save_at?, held.run.id))).min();
+            if let Some((save_at, run_id)) = first {
+                let save_at = save_at.max(state.save_after);
+                if save_at.has_passed()
+                    && let Some(held) = state.runs.get_mut(&run_id)
+                {
+                    let work = Work::Save(held.run.clone(), held.take_update());
+                    state.saving = Some(run_id);
+                    return work;
+                }
+                until = until.min(save_at);
+            }
+            if has_waited && socket.is_some() {
+                return Work::Listen;
+            }
+            state.sleeps_until = until;
+            drop(state);
+            self.waker.wait(socket.map(LibrarySocket::as_fd), until.remaining());
+            has_waited = true;
+        }
+    }
+
+    pub(super) fn cancel(&self, requests: Vec<(RunId, String)>) {
+        let state = self.lock();
+        for (run_id, reason) in requests {
+            if let Some(held) = state.runs.get(&run_id) {
+                held.cancel.give(reason);
+                if let Some(open) = &held.inbox {
+                    open.close();
+                }
+            }
+        }
+    }
+
+    pub(super) fn saved(&self, run: &RunRef, update: Unsaved, saved: &StoreResult<bool>) {
+        let mut state = self.lock();
+        state.saving = None;
+        if saved.is_err() {
+            state.save_after = Moment::after(RETRY_PAUSE);
+        }
+        if let Some(held) = state.runs.get_mut(&run.id).filter(|held| held.run == *run) {
+            held.lease.is_lost |= matches!(saved, Ok(false));
+            // What a lost run reported is kept for the event of its late result.
+            if !matches!(saved, Ok(true)) {
+                let newer = held.take_update();
+                held.add_update(update);
+                held.unsaved.add(newer);
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    pub(super) fn note(&self, renewal: &Renewal, asked_for: &[RunRef], asked_at: Moment) {
+        self.renewals.fetch_add(1, Ordering::Relaxed);
+        let trusted_until = asked_at.plus(self.times.trusted_for());
+        let mut state = self.lock();
+        state.runner.renew(renewal.is_registered, trusted_until);
+        for run in asked_for {
+            let Some(held) = state.runs.get_mut(&run.id).filter(|held| held.run == *run) else { continue };
+            held.lease.renew(!renewal.lost.contains(&held.run.id), trusted_until);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn take_renewals(&self) -> u64 {
+        self.renewals.swap(0, Ordering::Relaxed)
+    }
+
+    /// The classes of the runs that are held.
+    pub(super) fn classes(&self) -> Vec<String> {
+        let mut classes: Vec<String> = self.lock().runs.values().map(|held| held.class.clone()).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        classes
+    }
+
+    /// The thread has ended.
+    pub(super) fn end(&self) {
+        self.lock().has_ended = true;
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,252 @@
+//! A run while its handler works: what it reports is saved now and then, and whether it must end is asked.
+
+mod rust;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cancel_order::CancelOrder;
+use super::handler_finish::{HandlerFinish, run_output, storable};
+use super::lease::LeaseState;
+use super::run_listener::RunListener;
+use super::runner_context::RunnerContext;
+use super::stopping::Urgency;
+use super::unsaved::Unsaved;
+use crate::config::{ClassConfig, Protocol};
+use crate::handler::command::{CommandHandler, CommandObserver, HandlerEnd};
+use crate::handler::{CancelToken, Inbox, Reporter, RunContext};
+use crate::handlers::Handlers;
+use taskqueue_domain::run::ending::Ending;
+use taskqueue_domain::run::message::Message;
+use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_host::clock::Moment;
+use taskqueue_process::children::child::{Captured, Control, Stream};
+use taskqueue_process::children::event_socket::EventSocket;
+use taskqueue_process::identities::identity::ProcessIdentity;
+
+pub(crate) use self::rust::RustRun;
+
+/// Reports are saved at most this often, however often the handler sends them.
+const SAVE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Collects what a handler reports.
+pub(crate) struct LiveRun<'a> {
+    run_id: RunId,
+    task_id: TaskId,
+    place: Arc<RunnerContext>,
+    order: Arc<CancelOrder>,
+    pending: Unsaved,
+    save_after: Moment,
+    /// Its handler had to be killed for the lease: the database may have come back since, the handler does not.
+    was_over: bool,
+    /// When a handler that was asked to end for its lease is killed.
+    kill_at: Option<Moment>,
+    /// `None` where there is nothing to tell.
+    listener: Option<&'a mut dyn RunListener>,
+}
+
+impl<'a> LiveRun<'a> {
+    pub(crate) fn new(run: &ClaimedRun, place: &Arc<RunnerContext>, listener: Option<&'a mut dyn RunListener>) -> Self {
+        let (pending, save_after) = (Unsaved::default(), Moment::now());
+        // What is not held is not executed.
+        let order = place.leases.cancel_order(run.run_id).unwrap_or_else(|| Arc::new(CancelOrder::new()));
+        Self {
+            run_id: run.run_id,
+            task_id: run.task_id,
+            place: Arc::clone(place),
+            order,
+            pending,
+            save_after,
+            was_over: false,
+            kill_at: None,
+            listener,
+        }
+    }
+
+    /// Whether its lease was seen to be over.
+    pub(crate) fn was_over(&self) -> bool {
+        self.was_over
+    }
+
+    /// Why it is to end, if it is, also before its handler has begun.
+    pub(crate) fn was_cancelled(&self) -> Option<&str> {
+        self.order.reason()
+    }
+
+    /// What it reported that was not saved.
+    pub(crate) fn into_last_update(self) -> Unsaved {
+        self.pending
+    }
+
+    /// By the program of a configured class, as its protocol says.
+    pub(crate) fn run_class(
+        &mut self,
+        handlers: &Handlers,
+        class: &ClassConfig,
+        context: &RunContext,
+        socket: Option<&EventSocket>,
+    ) -> HandlerFinish {
+        match class.protocol {
+            Protocol::OneShot => match handlers.command_of(class) {
+                Ok(command) => self.run_command(&command, context, socket),
+                Err(why) => HandlerFinish::misconfigured(why),
+            },
+            Protocol::Coprocess(config) => match handlers.coprocess_of(class, config) {
+                Ok(handler) => {
+                    self.run_program(|alarms, live| handlers.coprocesses().run(&handler, context, alarms, socket, live))
+                }
+                Err(why) => HandlerFinish::misconfigured(why),
+            },
+        }
+    }
+
+    pub(crate) fn run_command(
+        &mut self,
+        command: &CommandHandler,
+        context: &RunContext,
+        socket: Option<&EventSocket>,
+    ) -> HandlerFinish {
+        self.run_program(|alarms, live| command.run(context, alarms, socket, live))
+    }
+
+    fn run_program(&mut self, run: impl FnOnce(&[BorrowedFd<'_>], &mut Self) -> HandlerEnd) -> HandlerFinish {
+        let (order, place) = (Arc::clone(&self.order), Arc::clone(&self.place));
+        let alarms: Vec<_> = order.alarm().into_iter().chain([place.stopping.alarm()]).collect();
+        let end = run(&alarms, self);
+        let HandlerEnd { ending, error, results, unread_events, first_unread, unknown_keys, unended, stdout, stderr } =
+            end;
+        // Also where the runner is to stop: what is cancelled is not given back.
+        let ending = match (ending, order.reason()) {
+            (Ending::Stopped, Some(reason)) => Ending::Cancelled(reason.to_owned()),
+            (ending, _) => ending,
+        };
+        HandlerFinish {
+            error,
+            results,
+            stdout,
+            stderr,
+            unended,
+            unread_events,
+            first_unread,
+            unknown_keys,
+            ..HandlerFinish::new(Some(ending), None)
+        }
+    }
+
+    fn check_stopping(&mut self) -> Urgency {
+        let (run_id, listener) = (self.run_id, &mut self.listener);
+        self.place.stopping.check(&mut |wait| match listener {
+            Some(listener) => {
+                listener.stopping(&[run_id], wait);
+                true
+            }
+            None => false,
+        })
+    }
+
+    fn save_handler(&self, pid: i64, identity: String) {
+        self.place.leases.save(self.run_id, Unsaved { handler: Some((pid, identity)), ..Unsaved::default() });
+    }
+
+    fn save(&mut self) {
+        if !self.save_after.has_passed() {
+            return;
+        }
+        if let Some(update) = self.pending.take_update() {
+            self.save_after = Moment::after(SAVE_INTERVAL);
+            self.place.leases.save(self.run_id, update);
+        }
+    }
+
+    fn report(&mut self) {
+        self.place.leases.heard_of(self.run_id);
+        self.save();
+    }
+}
+
+impl Reporter for LiveRun<'_> {
+    fn progress(&mut self, percent: i32, message: Option<&str>) {
+        self.pending.percents_completed = Some(percent);
+        if let Some(message) = message {
+            self.pending.message = Some(storable(message, 1_000));
+        }
+        self.report();
+    }
+
+    fn results(&mut self, json: &str) {
+        self.pending.results = Some(json.to_owned());
+        self.report();
+    }
+
+    fn heartbeat(&mut self) {
+        self.report();
+    }
+
+    fn meta(&mut self, meta: Meta) {
+        self.pending.add_meta(meta);
+        self.report();
+    }
+
+    fn message(&mut self, message: Message) {
+        self.pending.messages.push(message);
+        self.report();
+    }
+
+    fn cancel_token(&self) -> CancelToken {
+        self.order.token()
+    }
+
+    fn inbox(&mut self) -> Inbox {
+        self.place.leases.inbox_of(self.run_id, self.task_id)()
+    }
+
+    fn stop_reason(&self) -> Option<StopReason> {
+        if self.order.reason().is_some() {
+            return Some(StopReason::Cancel);
+        }
+        if self.place.leases.lease_state(self.run_id) != LeaseState::Held {
+            return Some(StopReason::LeaseLost);
+        }
+        self.place.stopping.is_stopping().then_some(StopReason::Shutdown)
+    }
+}
+
+impl CommandObserver for LiveRun<'_> {
+    fn started(&mut self, handler: &ProcessIdentity) {
+        // Until it is saved, the token in the handler's environment finds it.
+        self.save_handler(i64::from(handler.pid), handler.to_string());
+        fault_point!("execute.handler_started");
+    }
+
+    fn output(&mut self, stream: Stream, bytes: &[u8]) {
+        if let Some(listener) = &mut self.listener {
+            listener.output(stream, bytes);
+        }
+    }
+
+    fn output_so_far(&mut self, stream: Stream, so_far: Captured) {
+        self.pending.add_output(run_output(stream, &so_far));
+    }
+
+    fn idle(&mut self) -> Control {
+        self.save();
+        if self.check_stopping() == Urgency::Kill {
+            return Control::Kill;
+        }
+        match self.place.leases.lease_state(self.run_id) {
+            // What ended for the lease does not begin again, though the database may answer again.
+            LeaseState::Held if self.kill_at.is_none() => Control::Continue,
+            // Another runner works for the task: no time to ask it to end.
+            LeaseState::Lost => Control::Kill,
+            LeaseState::Held | LeaseState::Over => {
+                self.was_over = true;
+                let kill_at = *self.kill_at.get_or_insert_with(|| Moment::after(self.place.leases.notice()));
+                if kill_at.has_passed() { Control::Kill } else { Control::AskToEnd(StopReason::LeaseLost) }
+            }
+        }
+    }
+}

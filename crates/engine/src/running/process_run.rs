@@ -1,0 +1,286 @@
+//! `process-run` (the scheme's OnProcessTaskRun): registers, claims under the lock, executes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::execute::execute;
+use super::holds::Holds;
+use super::in_process::HandlerThread;
+use super::lease::{LeaseState, Leases};
+use super::record::record;
+use super::register::{as_runner, finish_dead_runners, register};
+use super::run_listener::{RunListener, RunOutcome};
+use super::runner_context::{RunPolicy, RunnerContext};
+use super::stopping::{Stopping, end_statements_on};
+use crate::outbox::outcomes::{Outcome, leave, reserve_room, send_left_over};
+use crate::{Context, EngineError, EngineResult, enter_own_group, new_token};
+use taskqueue_domain::run::limits::Obstacle;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::settings::Settings;
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_host::clock::Moment;
+use taskqueue_host::files::spool::{Spool, SpoolFile};
+use taskqueue_process::children::event_socket::EventSocket;
+use taskqueue_process::signals::stop_signals::StopSignals;
+use taskqueue_store::{Registration, SpecificClaim, Store, StoreError};
+
+/// Tasks that are named where they have the slots of a key: one is the rule, and a thousand would fill the screen.
+const NAMED_HOLDERS: i64 = 5;
+
+/// How much is processed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessOptions {
+    /// This run only.
+    pub run_id: Option<RunId>,
+    /// Until nothing is left.
+    pub drain: bool,
+    /// Creates the runs of those tasks that have become due by the success of others, once nothing waits any more.
+    pub creates_runs: bool,
+    /// At most so many runs.
+    pub max_runs: Option<u64>,
+    /// No new run after this time.
+    pub max_time: Option<Duration>,
+    /// How long the run in progress may go on after the first signal to stop.
+    pub stop_wait: Duration,
+    /// Moves this process into a control group of its own, where it can, once it has a run.
+    pub enters_group: bool,
+}
+
+impl ProcessOptions {
+    fn wants_more(&self, processed: u64, until: Option<Moment>) -> bool {
+        let repeats = self.drain || self.max_runs.is_some() || self.max_time.is_some();
+        let has_time = until.is_none_or(|until| !until.has_passed());
+        if processed == 0 {
+            has_time
+        } else {
+            self.run_id.is_none() && repeats && has_time && self.max_runs.is_none_or(|max| processed < max)
+        }
+    }
+}
+
+/// What `process-run` did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ProcessReport {
+    /// Slots in use and the limit, when it was reached and nothing was done.
+    pub limit_reached: Option<(i64, i64)>,
+    /// Runs processed.
+    pub processed: u64,
+    /// Of these: ended well.
+    pub succeeded: u64,
+    /// Of these: failed or timed out.
+    pub failed: u64,
+    /// Of these: given back.
+    pub released: u64,
+    /// Of these: cancelled while they were processed.
+    pub cancelled: u64,
+    /// Threads of handlers in Rust that did not end when they were asked to, and were left behind.
+    pub left_behind: usize,
+    /// Exit status of the handler of the last run.
+    pub last_exit_code: Option<u8>,
+    /// Why outcomes were not kept on the local disk until the database had them.
+    pub spool_problem: Option<String>,
+    /// Why the program of a hook did not do its work.
+    pub hook_problem: Option<String>,
+}
+
+impl ProcessReport {
+    pub(crate) fn count(&mut self, outcome: &RunOutcome) {
+        self.processed += 1;
+        self.last_exit_code = Some(outcome.exit_code);
+        match outcome.decision.event {
+            RunEvent::Succeed => self.succeeded += 1,
+            RunEvent::Fail | RunEvent::TimeOut => self.failed += 1,
+            RunEvent::Cancel => self.cancelled += 1,
+            RunEvent::Release | RunEvent::Claim => self.released += 1,
+        }
+    }
+}
+
+/// Registers as a runner and processes runs.
+///
+/// # Errors
+/// The database's; [`EngineError::NotWaiting`] or [`EngineError::NotRunnable`] when a run was named that cannot be claimed.
+pub fn process_runs(
+    ctx: &mut Context,
+    options: &ProcessOptions,
+    stop: &StopSignals,
+    listener: &mut dyn RunListener,
+) -> EngineResult<ProcessReport> {
+    // Whoever says "stop" twice does not want to wait for a database that is busy or away.
+    if let Ok(count) = stop.counter() {
+        ctx.store.give_up_when(move || count() >= 2);
+    }
+    end_statements_on(ctx.store.url(), stop, options.stop_wait);
+    send_left_over(ctx)?;
+    fault_point!("process.left_over_sent");
+    let settings = ctx.store.settings()?;
+    let mut holds = Holds::new();
+    if options.run_id.is_none() && !(ctx.store.has_waiting_runs()? && sees_claimable(ctx, &mut holds)?) {
+        // Cron comes every minute: whoever finds nothing to execute adds no row. Whoever creates runs has looked for the dead.
+        if !options.creates_runs {
+            finish_dead_runners(ctx, settings.lease)?;
+        }
+        return Ok(ProcessReport::default());
+    }
+    let asked_at = Moment::now();
+    match register(ctx, 1, &[], settings.lease)? {
+        Registration::LimitReached { in_use, limit } => {
+            Ok(ProcessReport { limit_reached: Some((in_use, limit)), ..ProcessReport::default() })
+        }
+        Registration::Registered(runner_id) => {
+            fault_point!("register.committed");
+            as_runner(ctx, runner_id, asked_at, settings.lease, |ctx, leases| {
+                let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
+                ctx.store.patience().end_when(stopping.must_stop());
+                let place = RunnerContext::new(ctx, runner_id, leases, stopping)?;
+                process_registered(ctx, &place, settings.clone(), options, holds, listener)
+            })
+        }
+    }
+}
+
+fn process_registered(
+    ctx: &mut Context,
+    place: &Arc<RunnerContext>,
+    settings: Settings,
+    options: &ProcessOptions,
+    mut holds: Holds,
+    listener: &mut dyn RunListener,
+) -> EngineResult<ProcessReport> {
+    // Without the socket `taskqueue progress` does not reach us; descriptor 3 still does.
+    let socket = EventSocket::bind(ctx.requests.clone()).ok();
+    let until = options.max_time.map(Moment::after);
+    let mut report = ProcessReport::default();
+    let mut spool = ctx.spool.as_ref().map(Spool::take).transpose().unwrap_or_else(|error| {
+        report.spool_problem = Some(error.to_string());
+        None
+    });
+    fault_point!("process.spool_taken");
+    let mut succeeded_before = 0;
+    let policy = RunPolicy::new(ctx, settings);
+    let mut thread = HandlerThread::default();
+    while options.wants_more(report.processed, until) && !place.stopping.is_leaving() {
+        // A thread that was left behind ends with this process, and nothing else makes room for another one.
+        if policy.handlers.overrun().is_full(1) {
+            break;
+        }
+        // Whose slot was given away meanwhile may be one too many (rule R5).
+        if place.leases.runner_lease_state() != LeaseState::Held {
+            break;
+        }
+        reserve_room(spool.as_mut());
+        let asked_at = Moment::now();
+        let Some(run) = claim(ctx, place, &policy, options.run_id, &mut holds, spool.as_mut())? else {
+            let may_be_more = options.creates_runs && report.succeeded > succeeded_before;
+            succeeded_before = report.succeeded;
+            if may_be_more && ctx.store.create_missing_runs(&mut |_| {})? > 0 {
+                continue;
+            }
+            break;
+        };
+        fault_point!("claim.committed");
+        place.hold(&policy, asked_at, std::slice::from_ref(&run));
+        fault_point!("process.lease_held");
+        if options.enters_group && report.processed == 0 {
+            // Not for a process that finds no run: it takes a millisecond, and tens of them on a busy machine. Where it cannot,
+            // `doctor` says why.
+            let _ = enter_own_group();
+        }
+        let executed = execute(place, &policy, &run, socket.as_ref(), &mut thread, listener);
+        let outcome =
+            record(ctx, &run, executed, spool.as_mut()).map_err(|error| with_status(ctx, &place.leases, error));
+        place.leases.let_go(run.run_id);
+        let outcome = outcome?;
+        listener.ended(&run, &outcome);
+        fault_point!("process.run_ended");
+        report.count(&outcome);
+        if outcome.decision.holds_class {
+            holds.forget();
+        }
+        if outcome.is_left_behind {
+            let overrun = policy.handlers.overrun();
+            report.left_behind = overrun.left_behind.count();
+            listener.left_behind(&run, report.left_behind, overrun.most(1));
+        }
+        if outcome.decision.lacks_room {
+            // The next run would fail the same way.
+            listener.lacks_room(&outcome.decision.error_message, 0);
+            break;
+        }
+    }
+    report.spool_problem = report.spool_problem.or_else(|| ctx.spool_problem.take());
+    report.hook_problem = ctx.hook_problem.take();
+    Ok(report)
+}
+
+/// Adds to the loss of a lease what the row of the run says now, if the database answers: another process may have rescued it.
+fn with_status(ctx: &mut Context, leases: &Leases, error: EngineError) -> EngineError {
+    match error {
+        EngineError::LeaseOver { run_id, task_id, .. } if leases.was_answered(RunId(run_id)) => {
+            ctx.store.give_up_when(|| true);
+            let found = ctx.store.get_run(RunId(run_id)).ok().map(|run| run.status.to_string());
+            EngineError::LeaseOver { run_id, task_id, found }
+        }
+        error => error,
+    }
+}
+
+/// Whether a run waits that could be claimed now.
+fn sees_claimable(ctx: &mut Context, holds: &mut Holds) -> EngineResult<bool> {
+    holds.refresh(ctx)?;
+    let handlers = &ctx.handlers;
+    let may_begin = |class: &TaskClass| holds.allow(handlers, class);
+    Ok(ctx.store.sees_claimable(&ctx.me.runner_name, &handlers.class_set(&may_begin))?)
+}
+
+fn claim(
+    ctx: &mut Context,
+    place: &RunnerContext,
+    policy: &RunPolicy,
+    run_id: Option<RunId>,
+    holds: &mut Holds,
+    spool: Option<&mut SpoolFile>,
+) -> EngineResult<Option<ClaimedRun>> {
+    holds.refresh(ctx)?;
+    let token = new_token()?;
+    let may_begin = |class: &TaskClass| holds.allow(&policy.handlers, class);
+    let claim = place.claim(policy, policy.handlers.class_set(&may_begin));
+    let claimed = match run_id {
+        None => ctx.store.claim_next_run(&claim, &token),
+        Some(run_id) => match ctx.store.claim_specific_run(run_id, &claim, &token) {
+            Ok(SpecificClaim::Claimed(run)) => Ok(Some(*run)),
+            Ok(SpecificClaim::Refused { status, class }) => return Err(refused(run_id, status, class)),
+            Ok(SpecificClaim::Obstructed { obstacle }) => return Err(obstructed(&mut ctx.store, run_id, obstacle)),
+            Err(error) => Err(error),
+        },
+    };
+    if matches!(&claimed, Err(error) if !matches!(error, StoreError::NotFound(_))) {
+        // Its COMMIT may have happened.
+        let problem = leave(spool, &Outcome::of_claim(ctx, &token));
+        ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
+    }
+    Ok(claimed?)
+}
+
+fn refused(run_id: RunId, status: String, class: String) -> EngineError {
+    let run_id = run_id.0;
+    if status == RunStatus::Scheduled.as_str() {
+        EngineError::NotRunnable { run_id, class }
+    } else {
+        EngineError::NotWaiting { run_id, status }
+    }
+}
+
+fn obstructed(store: &mut Store, run_id: RunId, obstacle: Obstacle) -> EngineError {
+    let holders = match &obstacle {
+        // Without their names the answer is the same.
+        Obstacle::KeyIsFull(limit) => store.list_key_holders(&limit.key, NAMED_HOLDERS).unwrap_or_default(),
+        Obstacle::Paused(_) | Obstacle::MaxRunning(_) | Obstacle::Rate(..) => Vec::new(),
+    };
+    EngineError::Obstructed { run_id: run_id.0, obstacle, holders }
+}

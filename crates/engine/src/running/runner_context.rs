@@ -1,0 +1,138 @@
+//! What all runs of one runner have in common, for every thread that executes some. Knows no database.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lease::{Holding, Leases};
+use super::stopping::Stopping;
+use crate::handlers::Handlers;
+use crate::outbox::outcomes::prepared;
+use crate::{Context, EngineResult, Me};
+use taskqueue_domain::settings::Settings;
+use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::ids::RunnerId;
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_host::clock::Moment;
+use taskqueue_host::files::spool::Spool;
+use taskqueue_process::children::command_requests::CommandRequests;
+use taskqueue_store::{Claim, Crash, RunEnd, RunRef};
+
+/// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
+const SILENCE_MARGIN: Duration = Duration::from_secs(30);
+
+/// What a run is executed by, from its claim to its end. Whoever reads the configuration or the settings anew has a new policy for
+/// the runs that it claims from then on.
+pub(crate) struct RunPolicy {
+    pub(crate) handlers: Arc<Handlers>,
+    pub(crate) settings: Settings,
+}
+
+impl RunPolicy {
+    pub(crate) fn new(ctx: &Context, settings: Settings) -> Arc<Self> {
+        Arc::new(Self { handlers: Arc::clone(&ctx.handlers), settings })
+    }
+
+    /// How long this run may last.
+    pub(crate) fn limits_of(&self, run: &ClaimedRun) -> RunLimits {
+        RunLimits {
+            timeout_secs: self.handlers.timeout_secs(Some(&run.class), run.task_timeout_secs, &self.settings),
+            kill_grace: self.handlers.kill_grace(Some(&run.class)),
+        }
+    }
+
+    /// A crash of a run of this class, noted by this process.
+    pub(crate) fn crash(&self, me: &Me, class: &TaskClass) -> Crash {
+        crash_noted_by(me, &self.handlers, Some(class), &self.settings)
+    }
+}
+
+/// How long a run may last, by its task, its class or the settings.
+#[derive(Clone, Copy)]
+pub(crate) struct RunLimits {
+    /// How long its handler may be silent.
+    pub(crate) timeout_secs: i64,
+    /// How long its handler may go on once it is asked to end.
+    pub(crate) kill_grace: Duration,
+}
+
+impl RunLimits {
+    /// How long its handler can be silent while its runner does what it should.
+    fn silence(self) -> Duration {
+        let timeout = Duration::from_secs(u64::try_from(self.timeout_secs).unwrap_or(0));
+        timeout.saturating_add(self.kill_grace).saturating_add(SILENCE_MARGIN)
+    }
+}
+
+/// Shared by the slots of a runner.
+pub(crate) struct RunnerContext {
+    /// This process.
+    pub(crate) me: Me,
+    /// By which others recognise it.
+    pub(crate) identity: &'static str,
+    /// The row of this runner.
+    pub(crate) runner_id: RunnerId,
+    /// Holds the runs.
+    pub(crate) leases: Leases,
+    /// Whether it was told to stop.
+    pub(crate) stopping: Stopping,
+    /// The address of the store, without its password.
+    pub(crate) database: String,
+    /// Where outcomes wait for the database.
+    pub(crate) spool: Option<Spool>,
+    /// What executes the commands that handlers ask for.
+    pub(crate) requests: Option<Arc<CommandRequests>>,
+}
+
+impl RunnerContext {
+    pub(crate) fn new(
+        ctx: &Context,
+        runner_id: RunnerId,
+        leases: &Leases,
+        stopping: Stopping,
+    ) -> EngineResult<Arc<Self>> {
+        Ok(Arc::new(Self {
+            me: ctx.me.clone(),
+            identity: ctx.me.identity()?,
+            runner_id,
+            leases: leases.clone(),
+            stopping,
+            database: ctx.store.url().to_string(),
+            spool: ctx.spool.clone(),
+            requests: ctx.requests.clone(),
+        }))
+    }
+
+    /// A claim by this runner of runs of these classes.
+    pub(crate) fn claim<'b>(&'b self, policy: &RunPolicy, classes: ClassSet<'b>) -> Claim<'b> {
+        Claim {
+            runner_id: self.runner_id,
+            runner_name: &self.me.runner_name,
+            process_id: self.me.process_id,
+            host: &self.me.host,
+            process_identity: self.identity,
+            classes,
+            lease_secs: policy.settings.lease.lease_secs,
+        }
+    }
+
+    /// Keeps the leases of these runs, which were claimed by a call made at `asked_at`.
+    pub(crate) fn hold(&self, policy: &RunPolicy, asked_at: Moment, runs: &[ClaimedRun]) {
+        let holdings = runs.iter().map(|run| Holding {
+            run: RunRef { id: run.run_id, token: run.token.clone() },
+            class: &run.class,
+            silence: policy.limits_of(run).silence(),
+        });
+        self.leases.hold(asked_at, holdings);
+    }
+
+    /// Puts this end on the disk, for the next process of this host to send, when it is called.
+    pub(crate) fn prepared(&self, run: &ClaimedRun, end: RunEnd) -> impl Fn() + Send + use<> {
+        prepared(self.spool.as_ref(), &self.database, run, end)
+    }
+}
+
+/// A crash of a run of this class, noted by this process.
+pub(crate) fn crash_noted_by(me: &Me, handlers: &Handlers, class: Option<&TaskClass>, settings: &Settings) -> Crash {
+    Crash { limit: handlers.crash_limit(class, settings), actor: me.user.clone(), host: me.host.clone() }
+}

@@ -1,0 +1,10 @@
+//! What keeps the queue going: creates runs, rescues, prunes, notifies.
+
+pub(crate) mod announce;
+pub mod create_runs;
+pub(crate) mod event_gaps;
+pub(crate) mod final_failures;
+pub mod prune;
+pub mod rescue;
+pub(crate) mod silence;
+pub mod tick;

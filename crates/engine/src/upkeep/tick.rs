@@ -1,0 +1,45 @@
+//! `tick`: create-runs, then process-run until nothing is left or the time is over: the one-line crontab.
+
+use serde::Serialize;
+
+use super::create_runs::{CreateRunsReport, create_runs};
+use super::final_failures::print_final_failures;
+use crate::inspect::standstill::{Standstill, pauses_of_own};
+use crate::running::process_run::{ProcessOptions, ProcessReport, process_runs};
+use crate::running::run_listener::RunListener;
+use crate::{Context, EngineResult};
+use taskqueue_process::signals::stop_signals::StopSignals;
+
+/// What `tick` did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TickReport {
+    /// Its first half.
+    pub created: CreateRunsReport,
+    /// Its second half.
+    pub processed: ProcessReport,
+    /// Pauses that keep it from what is due or waits, where it processed nothing.
+    pub standstills: Vec<Standstill>,
+}
+
+/// Both halves of the scheme, one after the other.
+///
+/// # Errors
+/// The database's.
+pub fn tick(
+    ctx: &mut Context,
+    options: &ProcessOptions,
+    stop: &StopSignals,
+    listener: &mut dyn RunListener,
+) -> EngineResult<TickReport> {
+    if let Ok(count) = stop.counter() {
+        ctx.store.give_up_when(move || count() >= 2);
+    }
+    let created = create_runs(ctx, &mut |_| {})?;
+    let options = ProcessOptions { creates_runs: true, ..*options };
+    let processed = process_runs(ctx, &options, stop, listener)?;
+    if processed.failed > 0 {
+        print_final_failures(ctx)?;
+    }
+    let standstills = if processed.processed == 0 { pauses_of_own(ctx)? } else { Vec::new() };
+    Ok(TickReport { created, processed, standstills })
+}

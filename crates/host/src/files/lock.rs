@@ -1,0 +1,139 @@
+//! A lock between processes of one host, held as long as the value lives; the kernel gives it up when a process dies.
+//!
+//! For short work on local files (one migration at a time); never held while a handler runs.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use fs2::FileExt;
+use rustix::fs::OFlags;
+
+use crate::clock::Moment;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// An exclusive lock on a file.
+#[derive(Debug)]
+pub struct FileLock {
+    file: File,
+}
+
+impl FileLock {
+    /// The locked file.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Takes the lock, making the file (mode 0600) if need be; waits at most this long for another holder.
+    ///
+    /// # Errors
+    /// `TimedOut` when another process held it all the time; a link in the place of the file and other problems of
+    /// opening it.
+    pub fn acquire(path: &Path, wait: Duration) -> io::Result<Self> {
+        Self::acquire_watched(path, wait, &mut || {})
+    }
+
+    /// The same; calls `waiting` each time that another process holds the lock.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn acquire_watched(path: &Path, wait: Duration, waiting: &mut dyn FnMut()) -> io::Result<Self> {
+        let deadline = Moment::after(wait);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let file = open(path)?;
+            match file.try_lock_exclusive() {
+                // If the file was removed meanwhile, others lock the one that has its name now.
+                Ok(()) if is_at(&file, path) => return Ok(Self { file }),
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if deadline.has_passed() {
+                let message = format!("another process holds {}", path.display());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+            }
+            waiting();
+            std::thread::sleep(pause.min(deadline.remaining()));
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // Given up by a word, not by closing the file alone: a child that another thread is just starting has a copy of the
+        // descriptor until it executes its program.
+        let _ = FileExt::unlock(&self.file);
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    // A link here could make us create or lock somebody else's file.
+    let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).map_err(io::Error::other)?;
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(no_follow)
+        .open(path)
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs::symlink_metadata(path)) {
+        (Ok(ours), Ok(named)) => (ours.dev(), ours.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_second_holder_waits_only_as_long_as_it_wants_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let held = FileLock::acquire(&path, Duration::ZERO).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let refused = FileLock::acquire(&path, Duration::from_millis(20)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
+        drop(held);
+        FileLock::acquire(&path, Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn a_waiting_lock_is_acquired_when_released_even_if_the_file_was_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let held = FileLock::acquire(&path, Duration::ZERO).unwrap();
+        let waiting = {
+            let path = path.clone();
+            std::thread::spawn(move || FileLock::acquire(&path, Duration::from_secs(20)).map(|lock| (lock, path)))
+        };
+        fs::remove_file(&path).unwrap();
+        drop(held);
+        let (_lock, path) = waiting.join().unwrap().unwrap();
+        assert!(FileLock::acquire(&path, Duration::ZERO).is_err());
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(directory.path().join("victim"), &link).unwrap();
+        assert!(FileLock::acquire(&link, Duration::ZERO).is_err());
+        assert!(!directory.path().join("victim").exists());
+    }
+}

@@ -1,0 +1,12 @@
+//! Files: who may change them, locks, watches, and files that survive a crash.
+
+pub mod disk;
+pub mod file_checks;
+pub mod file_watch;
+pub mod lines;
+pub mod lock;
+pub mod lock_holders;
+pub mod replace_file;
+pub mod spool;
+pub mod spooled_lines;
+pub mod trusted_path;

@@ -1,0 +1,143 @@
+//! The users of this machine, as its name service knows them, and whether a handler can be one of them.
+//!
+//! All questions are asked before a fork: the answers may come from a network.
+
+use std::ffi::CString;
+use std::io;
+
+use nix::unistd::{Group, User, getgrouplist};
+use rustix::process::{getegid, geteuid};
+
+use super::host::{self, Account};
+use crate::recent::Recent;
+
+/// What a process needs to become another user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user.
+    pub uid: u32,
+    /// Its first group.
+    pub gid: u32,
+    /// All its groups.
+    pub groups: Vec<u32>,
+}
+
+/// Whom a handler runs as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunAs {
+    /// Name and home.
+    pub account: Account,
+    /// How to become this user; `None` when we are it.
+    pub credentials: Option<Credentials>,
+}
+
+/// Why a handler cannot run as a user.
+#[derive(Debug, thiserror::Error)]
+pub enum UserProblem {
+    /// The name service does not know it.
+    #[error("there is no user \"{0}\" on this machine")]
+    Unknown(String),
+    /// Only root can become somebody else.
+    #[error("it is to run as \"{wanted}\", and this runner is not root but \"{ours}\"")]
+    NotRoot {
+        /// The user of the class.
+        wanted: String,
+        /// Who we are.
+        ours: String,
+    },
+    /// The name service did not answer.
+    #[error("the user \"{name}\" cannot be looked up: {error}")]
+    Unanswered {
+        /// The user of the class.
+        name: String,
+        /// What it said.
+        #[source]
+        error: io::Error,
+    },
+}
+
+/// Whether we may become anybody.
+#[must_use]
+pub fn is_root() -> bool {
+    geteuid().is_root()
+}
+
+/// Returns whether a group is this user's alone, as most systems make one for each new user: it has the user's name, the
+/// process is in it, and it has no other member.
+#[must_use]
+pub fn is_private_group(gid: u32) -> bool {
+    if gid != getegid().as_raw() {
+        return false;
+    }
+    let user = host::user_name();
+    let group = Group::from_gid(nix::unistd::Gid::from_raw(gid)).ok().flatten();
+    group.is_some_and(|group| group.name == user && group.mem.iter().all(|member| *member == user))
+}
+
+/// As [`run_as`], by an answer that may be a second old: who started a second ago has the groups of that time for as long
+/// as it works, too.
+///
+/// # Errors
+/// As for [`run_as`].
+pub fn recently_run_as(name: Option<&str>) -> Result<RunAs, UserProblem> {
+    static USERS: Recent<Option<String>, RunAs> = Recent::new();
+    USERS.answer(name.map(str::to_owned), |name| run_as(name.as_deref()))
+}
+
+/// Whom a handler runs as: the user of this name, or who we are.
+///
+/// # Errors
+/// There is no such user, or we may not become it.
+pub fn run_as(name: Option<&str>) -> Result<RunAs, UserProblem> {
+    let Some(name) = name else { return Ok(RunAs { account: host::account(), credentials: None }) };
+    let unanswered = |errno: nix::Error| UserProblem::Unanswered { name: name.to_owned(), error: errno.into() };
+    let user = User::from_name(name).map_err(unanswered)?.ok_or_else(|| UserProblem::Unknown(name.to_owned()))?;
+    let home = user.dir.to_str().filter(|home| home.starts_with('/')).map(str::to_owned);
+    let account = Account { name: user.name.clone(), home };
+    if user.uid.as_raw() == geteuid().as_raw() {
+        return Ok(RunAs { account, credentials: None });
+    }
+    if !is_root() {
+        return Err(UserProblem::NotRoot { wanted: name.to_owned(), ours: host::user_name() });
+    }
+    let c_name = CString::new(user.name).map_err(|_| UserProblem::Unknown(name.to_owned()))?;
+    let groups = getgrouplist(&c_name, user.gid).map_err(unanswered)?;
+    let groups = groups.into_iter().map(nix::unistd::Gid::as_raw).collect();
+    Ok(RunAs { account, credentials: Some(Credentials { uid: user.uid.as_raw(), gid: user.gid.as_raw(), groups }) })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_the_groups_that_the_tools_say() {
+        let says = |args: &[&str]| {
+            let output = std::process::Command::new("id").args(args).output().unwrap();
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        };
+        if !is_root() {
+            assert!(matches!(run_as(Some("root")), Err(UserProblem::NotRoot { .. })));
+            return;
+        }
+        let credentials = run_as(Some("nobody")).unwrap().credentials.unwrap();
+        assert_eq!(credentials.uid.to_string(), says(&["-u", "nobody"]));
+        assert_eq!(credentials.gid.to_string(), says(&["-g", "nobody"]));
+        let mut groups = credentials.groups.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let mut expected = says(&["-G", "nobody"]).split(' ').map(str::to_owned).collect::<Vec<_>>();
+        groups.sort();
+        expected.sort();
+        assert_eq!(groups, expected);
+    }
+
+    #[test]
+    fn who_we_are_needs_no_change_and_an_unknown_user_is_named() {
+        let ours = host::user_name();
+        assert_eq!(run_as(Some(&ours)).unwrap().credentials, None);
+        assert_eq!(run_as(None).unwrap().credentials, None);
+        let problem = run_as(Some("no-such-user")).unwrap_err();
+        assert_eq!(problem.to_string(), "there is no user \"no-such-user\" on this machine");
+        assert!(run_as(Some("a\0b")).is_err());
+    }
+}

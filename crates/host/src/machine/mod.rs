@@ -1,0 +1,10 @@
+//! This host, its users and this process.
+
+pub mod account;
+pub mod closed_output;
+pub mod descriptors;
+pub mod heap;
+pub mod host;
+pub mod journal;
+pub mod proc_files;
+pub mod thread_names;

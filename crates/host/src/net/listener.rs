@@ -1,0 +1,201 @@
+//! A socket at which somebody listens, of either kind, and its clients.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::geteuid;
+
+use crate::clock::Moment;
+use taskqueue_domain::listen_address::ListenAddress;
+
+/// How long the lock of a directory is waited for, which others of us keep for a moment, and how often it is asked for.
+const LOCK_LIMIT: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Never waits.
+pub(crate) enum Listener {
+    Internet(TcpListener),
+    File(UnixListener),
+}
+
+/// What a client is spoken with. Never waits.
+pub(crate) trait Stream: Read + Write + AsFd + Send {}
+
+impl<T: Read + Write + AsFd + Send> Stream for T {}
+
+impl Listener {
+    /// # Errors
+    /// `AddrInUse` where somebody listens there; what the kernel says.
+    pub(crate) fn bind(address: &ListenAddress) -> io::Result<Self> {
+        Ok(match address {
+            ListenAddress::Internet(address) => {
+                let listener = TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                Self::Internet(listener)
+            }
+            ListenAddress::File(path) => {
+                let listener = bind_file(path)?;
+                listener.set_nonblocking(true)?;
+                Self::File(listener)
+            }
+        })
+    }
+
+    /// Where it listens: the port that the kernel has chosen, where that was left to it.
+    pub(crate) fn address(&self, wanted: &ListenAddress) -> ListenAddress {
+        match self {
+            Self::Internet(listener) => listener.local_addr().map_or_else(|_| wanted.clone(), ListenAddress::Internet),
+            Self::File(_) => wanted.clone(),
+        }
+    }
+
+    /// The next client, and its address where it has one.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nobody waits.
+    pub(crate) fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<IpAddr>)> {
+        Ok(match self {
+            Self::Internet(listener) => {
+                let (stream, from) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                (Box::new(stream), Some(from.ip()))
+            }
+            Self::File(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                (Box::new(stream), None)
+            }
+        })
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Internet(listener) => listener.as_fd(),
+            Self::File(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// Takes away the socket of a process of ours that is gone, and nothing else.
+fn bind_file(path: &Path) -> io::Result<UnixListener> {
+    let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
+    // Of two who find the same one stale, the second finds that of the first.
+    lock_briefly(&directory)?;
+    if is_stale(path)? {
+        fs::remove_file(path)?;
+    }
+    UnixListener::bind(path)
+}
+
+/// Whoever may read the directory can keep its lock for ever, and must not keep us.
+fn lock_briefly(directory: &File) -> io::Result<()> {
+    let give_up = Moment::after(LOCK_LIMIT);
+    loop {
+        match directory.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if !give_up.has_passed() => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, "somebody else holds a lock on its directory"));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+/// Whether a socket of this user lies there, at which nobody listens.
+fn is_stale(path: &Path) -> io::Result<bool> {
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        found => found?,
+    };
+    if !metadata.file_type().is_socket() || metadata.uid() != geteuid().as_raw() {
+        return Ok(false);
+    }
+    // Who listens and has no time for more would keep us waiting.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let caller = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(connect(&caller, &SocketAddrUnix::new(path)?) == Err(Errno::CONNREFUSED))
+}
+
+/// The file of a socket, which goes with this, if it is still the same one.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device_and_inode: (u64, u64),
+}
+
+impl SocketFile {
+    /// `None` for an address that has none.
+    pub(crate) fn of(address: &ListenAddress) -> Option<Self> {
+        let ListenAddress::File(path) = address else { return None };
+        Some(Self { path: path.clone(), device_and_inode: device_and_inode(path)? })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if device_and_inode(&self.path) == Some(self.device_and_inode) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn device_and_inode(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_one_with_a_listener_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let address = ListenAddress::File(path.clone());
+        drop(Listener::bind(&address).unwrap());
+        assert!(path.exists() && UnixStream::connect(&path).is_err(), "it is stale");
+        let listener = Listener::bind(&address).unwrap();
+        let file = SocketFile::of(&address).unwrap();
+        let second = Listener::bind(&address).err().unwrap();
+        assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
+        UnixStream::connect(&path).unwrap();
+        assert_eq!(listener.address(&address), address);
+        drop((listener, file));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_no_socket_of_ours_is_not_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "mine").unwrap();
+        assert!(Listener::bind(&ListenAddress::File(path.clone())).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+        // The socket of a later one under the same name stays.
+        let address = ListenAddress::File(directory.path().join("socket"));
+        let (first, file) = (Listener::bind(&address).unwrap(), SocketFile::of(&address).unwrap());
+        drop(first);
+        let _second = Listener::bind(&address).unwrap();
+        let later = SocketFile::of(&address).unwrap();
+        // The kernel may give the number of the first to the second.
+        if later.device_and_inode != file.device_and_inode {
+            drop(file);
+            assert!(later.path.exists());
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Runs commands of this program for handlers that ask for them over the event socket.
+//!
+//! The process inside the handler keeps its own descriptors and waits. The command runs as a child of the runner, with the
+//! runner's user, environment and database, and reads and writes the descriptors of the process that asked. So a handler under
+//! another user needs no password. What such a command may do is checked where the command line is read.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidfd_send_signal, set_parent_process_death_signal,
+};
+
+use taskqueue_host::clock::{Moment, poll_wait};
+
+/// The variable that names the run for which a command is executed: its token.
+const ON_BEHALF_VARIABLE: &str = "TASKQUEUE_ON_BEHALF_OF";
+/// The variable that names the process that started it.
+const PARENT_VARIABLE: &str = "TASKQUEUE_RUNNER_PID";
+/// The variables that belong to a handler, which such a command is not.
+const OF_HANDLERS: [&str; 3] = ["TASKQUEUE_RUN_TOKEN", "TASKQUEUE_EVENTS_TOKEN", "TASKQUEUE_EVENTS_SOCKET"];
+/// Commands at once, of all handlers of this runner.
+const AT_ONCE: usize = 32;
+/// From TERM to KILL, for a command whose requester has ended.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// A command line that a handler asked for.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// Without the name of the program.
+    pub(crate) arguments: Vec<String>,
+    /// Its standard input, output and error.
+    pub(crate) stdio: [OwnedFd; 3],
+    /// Where its exit status is sent; hangs up when the requester ends.
+    pub(crate) answer: OwnedFd,
+}
+
+/// Executes the commands of handlers.
+#[derive(Debug)]
+pub struct CommandRequests {
+    environment: Vec<(&'static str, OsString)>,
+    running: AtomicUsize,
+}
+
+impl CommandRequests {
+    /// Executes them by the program of this process, with these variables besides its own.
+    #[must_use]
+    pub const fn new(environment: Vec<(&'static str, OsString)>) -> Self {
+        Self { environment, running: AtomicUsize::new(0) }
+    }
+
+    /// Starts one in the background, for the run with this token.
+    pub(crate) fn serve(self: &Arc<Self>, request: Request, token: &str) {
+        let Some(place) = Place::take(self) else {
+            return reply(&request.answer, &format!("{AT_ONCE} commands of handlers run already"));
+        };
+        let command = self.command(&request.arguments, token);
+        let serve = move || {
+            let Request { stdio: [stdin, stdout, stderr], answer, .. } = request;
+            let mut command = command;
+            command.stdin(stdin).stdout(stdout).stderr(stderr);
+            let started = command.spawn();
+            // It holds copies of the descriptors, which the requester waits for the end of.
+            drop(command);
+            match started.and_then(|child| wait_for(child, &answer)) {
+                Ok(status) => reply(&answer, &code_of(status).to_string()),
+                Err(error) => reply(&answer, &format!("the command could not be started: {error}")),
+            }
+            drop(place);
+        };
+        // Without a thread the descriptors are dropped, and the requester reads the end of the answer.
+        let _ = std::thread::Builder::new().name("command".to_owned()).spawn(serve);
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "no handler: a command of this program, with the descriptors of another process"
+    )]
+    fn command(&self, arguments: &[String], token: &str) -> Command {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(arguments).env(ON_BEHALF_VARIABLE, OsStr::new(token));
+        command.env(PARENT_VARIABLE, getpid().as_raw_nonzero().to_string());
+        for (name, value) in &self.environment {
+            command.env(name, value);
+        }
+        for name in OF_HANDLERS {
+            command.env_remove(name);
+        }
+        command
+    }
+}
+
+/// One of the commands that may run at once.
+struct Place(Arc<CommandRequests>);
+
+impl Place {
+    fn take(requests: &Arc<CommandRequests>) -> Option<Self> {
+        let add = |running: usize| (running < AT_ONCE).then_some(running + 1);
+        let taken = requests.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+        taken.ok().map(|_| Self(Arc::clone(requests)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Sends the exit status of the command to its requester, or why it was not executed. A requester that has ended reads nothing more.
+pub(crate) fn reply(answer: &OwnedFd, text: &str) {
+    let _ = send(answer, text.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// Waits for the command, and ends it once its requester has ended.
+fn wait_for(mut child: Child, answer: &OwnedFd) -> io::Result<ExitStatus> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let Some(pid) = pid else { return child.wait() };
+    // Not reaped yet, so that its number belongs to nothing else.
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    let mut kill_at: Option<Moment> = None;
+    loop {
+        let ended = PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN);
+        // A hang-up is reported whatever is asked for.
+        let gone = PollFd::from_borrowed_fd(answer.as_fd(), PollFlags::empty());
+        let mut fds = if kill_at.is_some() { vec![ended] } else { vec![ended, gone] };
+        let wait = kill_at.map(|at| poll_wait(at.remaining()));
+        match poll(&mut fds, wait.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let has = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+        if has(0) {
+            return child.wait();
+        }
+        match kill_at {
+            None if has(1) => {
+                let _ = pidfd_send_signal(&process, Signal::TERM);
+                kill_at = Some(Moment::after(KILL_GRACE));
+            }
+            Some(at) if at.has_passed() => {
+                let _ = pidfd_send_signal(&process, Signal::KILL);
+                return child.wait();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Lets the kernel end this process when the thread of this parent that started it has ended.
+///
+/// # Errors
+/// The kernel refuses, or the parent has ended already.
+pub fn end_with_parent(parent: &str) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // It may have ended before the kernel knew of this.
+    let is_there = getppid().is_some_and(|pid| pid.as_raw_nonzero().to_string() == parent);
+    if is_there { Ok(()) } else { Err(io::Error::other("the runner has ended")) }
+}
+
+/// As a shell has it.
+fn code_of(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_commands_run_at_once_than_the_limit() {
+        let requests = Arc::new(CommandRequests::new(Vec::new()));
+        let mut running: Vec<Place> = (0..AT_ONCE).map(|_| Place::take(&requests).unwrap()).collect();
+        assert!(Place::take(&requests).is_none());
+        running.pop();
+        assert!(Place::take(&requests).is_some());
+    }
+}

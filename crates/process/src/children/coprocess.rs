@@ -1,0 +1,363 @@
+//! A handler that is kept running and spoken with: bytes into its standard input, bytes out of its outputs. Knows nothing of
+//! what is said.
+//!
+//! The thread that starts it must live as long as it does, because the kernel kills it when that thread ends; the same
+//! thread reads what it says. Any thread may write to it. Descriptor 3 is open for it, as for every handler, and what it
+//! writes there is read and dropped, so that it never waits.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, fcntl_dupfd_cloexec, ioctl_fionread, read, write};
+
+use super::adoption::Adopting;
+use super::capture::Stream;
+use super::cause::{OomKills, explained};
+use super::child::ending_of;
+use super::leftovers::end_leftovers;
+use super::observer::{Control, Keep, Observer};
+use super::pump::Pump;
+use crate::identities::identity::ProcessIdentity;
+use crate::identities::survivors::end_survivors;
+use crate::signals::signalling::Signal;
+use crate::spawning::pre_exec::EVENTS_FD;
+use crate::spawning::spawn::{self, ChildSpec, Handler, Pipes};
+use taskqueue_domain::run::confinement::Limits;
+use taskqueue_domain::run::ending::Ending;
+use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_host::clock::{Moment, poll_wait};
+use taskqueue_host::net::waker::Waker;
+
+/// How much is read at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Reads of one stream in one turn: more than a pipe holds, so that a flood of one does not hide the others.
+const MOST_READS: usize = 32;
+/// How often orphans of it are looked at: those that have ended are reaped then.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// How long the search for what it left elsewhere waits between TERM and KILL.
+const LONGEST_SEARCH_GRACE: Duration = Duration::from_secs(2);
+
+/// Hears what it says and decides whether it may live on. Every call must return soon.
+pub trait CoprocessListener {
+    /// What it wrote to standard output.
+    fn stdout(&mut self, bytes: &[u8]);
+    /// What it wrote to standard error: all of it that was there before the standard output of the same turn.
+    fn stderr(&mut self, bytes: &[u8]);
+    /// Asked every half second while it is being ended: whether it gets no more time.
+    fn must_be_killed(&mut self) -> bool;
+}
+
+/// What one turn saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoprocessTurn {
+    /// Its main process has ended, and all that it had written was handed over.
+    pub has_ended: bool,
+    /// It has closed its standard output, and can say nothing any more.
+    pub is_mute: bool,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoprocessEnd {
+    /// How its main process ended.
+    pub ending: Ending,
+    /// Why processes of it may still live, when they could not be ended.
+    pub unended: Option<String>,
+    /// How many of the bytes that were written to it nobody has read.
+    pub unread_bytes: u64,
+}
+
+/// How it is brought to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndPlan {
+    /// Whether its input ends, by which it learns that nothing more will come.
+    pub closes_input: bool,
+    /// Until TERM.
+    pub term_after: Duration,
+    /// Until KILL.
+    pub kill_after: Duration,
+    /// How long what it leaves behind gets between TERM and KILL.
+    pub kill_grace: Duration,
+    /// What it can read on descriptor 4 after TERM.
+    pub reason: Option<StopReason>,
+}
+
+/// The end into which others write; it never blocks.
+#[derive(Debug)]
+pub struct Inlet {
+    writer: OwnedFd,
+}
+
+impl Inlet {
+    /// Writes as much as there is room for: 0 bytes when there is none.
+    ///
+    /// # Errors
+    /// Never by the process, whatever becomes of it: we keep the other end open.
+    pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match write(&self.writer, bytes) {
+                Ok(count) => return Ok(count),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(0),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn unread_bytes(&self) -> u64 {
+        ioctl_fionread(&self.writer).unwrap_or(0)
+    }
+}
+
+/// A running one.
+pub struct Coprocess {
+    handler: Handler,
+    pipes: Pipes,
+    is_mute: bool,
+    stderr_is_open: bool,
+    events_are_open: bool,
+    limits: Limits,
+    kills_before: OomKills,
+    look_again: Moment,
+    buffers: [Vec<u8>; 2],
+    _adopting: Adopting,
+}
+
+impl Coprocess {
+    /// Starts it, by the thread that will stay with it.
+    ///
+    /// # Errors
+    /// Says why it could not be started.
+    pub fn start(spec: &ChildSpec) -> Result<(Self, Inlet), Ending> {
+        let adopting = Adopting::begin();
+        let kills_before = OomKills::now();
+        let (handler, pipes) = spawn::start(spec)?;
+        let writer = fcntl_dupfd_cloexec(&pipes.stdin.writer, EVENTS_FD + 1);
+        let coprocess = Self {
+            handler,
+            pipes,
+            is_mute: false,
+            stderr_is_open: true,
+            events_are_open: true,
+            limits: spec.rights.limits,
+            kills_before,
+            look_again: Moment::after(LOOK_EVERY),
+            buffers: [vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]],
+            _adopting: adopting,
+        };
+        match writer {
+            Ok(writer) => Ok((coprocess, Inlet { writer })),
+            Err(errno) => {
+                let now = Duration::ZERO;
+                let plan =
+                    EndPlan { closes_input: true, term_after: now, kill_after: now, kill_grace: now, reason: None };
+                coprocess.end(None, &plan, &mut Nobody);
+                Err(Ending::NoRoom(format!("could not start {}: {errno}", spec.program.display())))
+            }
+        }
+    }
+
+    /// Its main process.
+    #[must_use]
+    pub fn identity(&self) -> &ProcessIdentity {
+        self.handler.identity()
+    }
+
+    /// Resident memory of its main process, in bytes. Cheap enough to be asked after every run.
+    #[must_use]
+    pub fn resident_bytes(&self) -> Option<u64> {
+        let mut text = [0_u8; 128];
+        // It was not reaped, so the number is its own.
+        let count = File::open(format!("/proc/{}/statm", self.identity().pid)).ok()?.read(&mut text).ok()?;
+        let pages: u64 = std::str::from_utf8(text.get(..count)?).ok()?.split(' ').nth(1)?.parse().ok()?;
+        pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
+    }
+
+    /// Waits until it has said something, has ended, can be written to (if that is wanted), or somebody wakes us, at most
+    /// until `until`, and hands over what there is. `hears` is whether its standard output is read at all.
+    pub fn turn(
+        &mut self,
+        waker: &Waker,
+        (hears, wants_to_write): (bool, bool),
+        until: Moment,
+        listener: &mut dyn CoprocessListener,
+    ) -> CoprocessTurn {
+        let hears = hears && !self.is_mute;
+        let mut fds = [
+            PollFd::new(&self.handler, PollFlags::IN),
+            PollFd::new(waker, PollFlags::IN),
+            PollFd::new(&self.pipes.stdout, if hears { PollFlags::IN } else { PollFlags::empty() }),
+            PollFd::new(&self.pipes.stderr, PollFlags::IN),
+            PollFd::new(&self.pipes.events, PollFlags::IN),
+            PollFd::new(&self.pipes.stdin.writer, if wants_to_write { PollFlags::OUT } else { PollFlags::empty() }),
+        ];
+        // A pipe that has ended would always be ready; whoever watches nothing instead watches the waker twice.
+        for (at, is_open) in [(2, hears), (3, self.stderr_is_open), (4, self.events_are_open), (5, wants_to_write)] {
+            if !is_open {
+                fds[at] = PollFd::new(waker, PollFlags::empty());
+            }
+        }
+        if poll(&mut fds, Some(&poll_wait(until.remaining()))).is_err_and(|errno| errno != Errno::INTR) {
+            // Want of kernel memory is all that is left; it passes.
+            std::thread::sleep(Duration::from_millis(20));
+            return CoprocessTurn { is_mute: self.is_mute, ..CoprocessTurn::default() };
+        }
+        let [ended, woken, stdout, stderr, events, _] = fds.map(|fd| !fd.revents().is_empty());
+        if woken {
+            let _ = read(waker, &mut [0; 8]);
+        }
+        if events {
+            self.drop_events();
+        }
+        if ended {
+            // All that it wrote is in the pipes by now.
+            while self.hear(true, listener) == ReadState::More {}
+        } else if stdout || stderr {
+            self.hear(stdout, listener);
+        }
+        if self.look_again.has_passed() {
+            // Those that have ended are reaped by it.
+            let _ = self.handler.origin.left_behind();
+            self.look_again = Moment::after(LOOK_EVERY);
+        }
+        CoprocessTurn { has_ended: ended, is_mute: self.is_mute }
+    }
+
+    /// One read of standard output, then all that is in standard error, and then both are handed over, the latter first:
+    /// what was said on standard error before an answer belongs before it.
+    fn hear(&mut self, stdout: bool, listener: &mut dyn CoprocessListener) -> ReadState {
+        let [answers, words] = &mut self.buffers;
+        let mut count = 0;
+        if stdout && !self.is_mute {
+            match read_some(&self.pipes.stdout, answers) {
+                Some(0) => self.is_mute = true,
+                Some(bytes) => count = bytes,
+                None => {}
+            }
+        }
+        for _ in 0..MOST_READS {
+            match self.stderr_is_open.then(|| read_some(&self.pipes.stderr, words)).flatten() {
+                Some(0) => self.stderr_is_open = false,
+                Some(bytes) => listener.stderr(words.get(..bytes).unwrap_or_default()),
+                None => break,
+            }
+        }
+        if count == 0 {
+            return ReadState::All;
+        }
+        listener.stdout(answers.get(..count).unwrap_or_default());
+        ReadState::More
+    }
+
+    fn drop_events(&mut self) {
+        if read_some(&self.pipes.events, &mut self.buffers[1]) == Some(0) {
+            self.events_are_open = false;
+        }
+    }
+
+    /// Brings it to its end, or waits for that, and with it everything that descends from it, as `child::supervise` does
+    /// for a handler of one run. The inlet is given back unless its input is to end.
+    pub fn end(self, inlet: Option<Inlet>, plan: &EndPlan, listener: &mut dyn CoprocessListener) -> CoprocessEnd {
+        let Self { handler, pipes, limits, kills_before, .. } = self;
+        let inlet = inlet.filter(|_| !plan.closes_input);
+        let mut tail = Tail { listener };
+        // Without anything to write it closes its end of the input at once.
+        let mut pump = Pump::new(pipes, b"", 0, &[], None);
+        let kill_at = bring_to_end(&handler, plan, &mut pump, &mut tail);
+        let ending = explained(ending_of(&handler), handler.identity().pid, &limits, kills_before);
+        let marker = String::from_utf8_lossy(&handler.origin.marker).into_owned();
+        end_leftovers(handler, plan.kill_grace, kill_at, &mut pump, &mut tail);
+        // What something else took over is found by its marker.
+        let grace = plan.kill_grace.min(LONGEST_SEARCH_GRACE);
+        let is_well = plan.closes_input && ending.is_success();
+        let unended = if is_well { None } else { end_survivors(&marker, None, grace).err() };
+        let unread_bytes = inlet.map_or(0, |inlet| inlet.unread_bytes());
+        CoprocessEnd { ending, unended: unended.map(|error| error.to_string()), unread_bytes }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum ReadState {
+    More,
+    All,
+}
+
+/// `None` when there is nothing now; 0 at its end.
+fn read_some(pipe: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
+    loop {
+        match read(pipe, &mut *buffer) {
+            Ok(count) => return Some(count),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return None,
+            Err(_) => return Some(0),
+        }
+    }
+}
+
+/// Until the main process has ended. Says when its time was over, if it was asked to end.
+fn bring_to_end(handler: &Handler, plan: &EndPlan, pump: &mut Pump<'_>, tail: &mut Tail<'_>) -> Option<Moment> {
+    let (mut term_at, mut kill_at) = (Some(Moment::after(plan.term_after)), Moment::after(plan.kill_after));
+    let mut asked = None;
+    loop {
+        if kill_at.has_passed() {
+            handler.signal_group(Signal::KILL);
+            asked = asked.or(Some(kill_at));
+            // Should it be stuck in the kernel, or have forked meanwhile: once more.
+            kill_at = Moment::after(Duration::from_secs(1));
+            term_at = None;
+        } else if term_at.is_some_and(Moment::has_passed) {
+            handler.ask_to_end(plan.reason);
+            asked = Some(kill_at);
+            term_at = None;
+        }
+        let until = term_at.unwrap_or(kill_at).min(kill_at);
+        let turn = pump.turn(&[handler.as_fd()], until, tail);
+        if turn.ended {
+            // What it wrote at last is in the pipes.
+            for _ in 0..MOST_READS {
+                pump.turn(&[], Moment::now(), tail);
+            }
+            return asked;
+        }
+        if turn.kill {
+            kill_at = Moment::now();
+        }
+    }
+}
+
+/// Hears the last words.
+struct Tail<'a> {
+    listener: &'a mut dyn CoprocessListener,
+}
+
+impl Observer for Tail<'_> {
+    fn started(&mut self, _handler: &ProcessIdentity) {}
+
+    fn output(&mut self, stream: Stream, bytes: &[u8]) {
+        match stream {
+            Stream::Stdout => self.listener.stdout(bytes),
+            Stream::Stderr => self.listener.stderr(bytes),
+        }
+    }
+
+    fn event_line(&mut self, _line: &[u8]) -> Keep {
+        Keep::No
+    }
+
+    fn idle(&mut self) -> Control {
+        if self.listener.must_be_killed() { Control::Kill } else { Control::Continue }
+    }
+}
+
+struct Nobody;
+
+impl CoprocessListener for Nobody {
+    fn stdout(&mut self, _bytes: &[u8]) {}
+    fn stderr(&mut self, _bytes: &[u8]) {}
+    fn must_be_killed(&mut self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,68 @@
+//! Ends what a handler leaves behind after its main process ended, whatever group or session it went to.
+//!
+//! The first TERM goes to the group while the zombie of the main process still owns the number. Once it is reaped, nothing
+//! is sent to the number any more: what is left are our own orphans (`adoption`), signalled one by one through pidfds.
+
+use std::collections::HashSet;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::adoption::Origin;
+use super::observer::Observer;
+use super::pump::Pump;
+use crate::signals::signalling::{ProcessHandle, Signal};
+use crate::spawning::spawn::Handler;
+use taskqueue_host::clock::Moment;
+
+/// The rest gets no longer than this to end by itself, however patient the class is with its handler.
+const LONGEST_GRACE: Duration = Duration::from_secs(2);
+/// How long killed processes may take to vanish before we go on without them.
+const KILL_WAIT: Duration = Duration::from_secs(2);
+
+/// Reaps the ended handler and ends what is left of it, serving the pipes meanwhile. `kill_at` is when its time is over, if
+/// it was asked to end already.
+pub(crate) fn end_leftovers(
+    handler: Handler,
+    kill_grace: Duration,
+    kill_at: Option<Moment>,
+    pump: &mut Pump<'_>,
+    observer: &mut dyn Observer,
+) {
+    handler.signal_group(Signal::TERM);
+    handler.signal_group(Signal::CONT);
+    let origin = handler.origin.clone();
+    handler.reap();
+    let patience = Moment::after(kill_grace.min(LONGEST_GRACE));
+    let kill_at = kill_at.map_or(patience, |kill_at| kill_at.min(patience));
+    let give_up = kill_at.max(Moment::now()).plus(KILL_WAIT);
+    let mut asked = HashSet::new();
+    // Without /proc no orphan can be told from any other child.
+    while let Ok(mut members) = origin.left_behind()
+        && !members.is_empty()
+        && !give_up.has_passed()
+    {
+        let count = members.len();
+        while members.len() == count && !give_up.has_passed() {
+            let is_over = kill_at.has_passed();
+            for member in &members {
+                if is_over {
+                    let _ = member.signal(Signal::KILL);
+                } else if asked.insert(member.pid()) {
+                    let _ = member.ask_to_end();
+                }
+            }
+            let fds = members.iter().map(AsFd::as_fd).collect::<Vec<_>>();
+            pump.turn(&fds, if is_over { give_up } else { kill_at }, observer);
+            // The end of one may have made others our children.
+            members.retain(|member| !member.has_ended());
+        }
+    }
+}
+
+/// While the handler still runs: asks those of its processes to end that have left it. Nothing is asked twice by this,
+/// since it is called once.
+pub(crate) fn ask_orphans_to_end(origin: &Origin) {
+    for orphan in origin.left_behind().unwrap_or_default() {
+        let _ = ProcessHandle::ask_to_end(&orphan);
+    }
+}

@@ -1,0 +1,246 @@
+//! Moves the bytes of one handler: its input, its two outputs, its events from descriptor 3 and from the socket. One
+//! thread, one poll; nothing here ever blocks or keeps more than the limits.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, read, write};
+
+use super::capture::{Capture, Captured, Showing, Stream};
+use super::event_socket::EventSocket;
+use super::observer::{Control, Keep, Observer};
+use crate::spawning::spawn::{Input, Pipes};
+use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_host::clock::{Moment, poll_wait};
+use taskqueue_host::files::lines::LineSplitter;
+
+/// The observer hears from us at least this often; the promise is 500 ms.
+const IDLE_EVERY: Duration = Duration::from_millis(400);
+/// A flood of messages from the socket must not keep us from the pipes.
+const MESSAGES_PER_TURN: usize = 32;
+/// What a pipe holds.
+const READ_BYTES: usize = 64 * 1024;
+
+/// What one turn of the loop saw.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// One of the watched processes ended.
+    pub(crate) ended: bool,
+    /// An event counted as a report.
+    pub(crate) reported: bool,
+    /// Why it is to be asked to end, if it is.
+    pub(crate) ask: Option<StopReason>,
+    /// The observer wants it dead.
+    pub(crate) kill: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Source {
+    Process,
+    Input,
+    Output(Stream),
+    Events,
+    Socket,
+    Stop,
+}
+
+/// The open ends of one handler and what came out of them.
+pub(crate) struct Pump<'a> {
+    input: Option<Input>,
+    unwritten: &'a [u8],
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+    events: Option<OwnedFd>,
+    alarms: Vec<BorrowedFd<'a>>,
+    socket: Option<(&'a EventSocket, &'a str)>,
+    captures: [Capture; 2],
+    showings: [Showing; 2],
+    lines: LineSplitter,
+    next_idle: Moment,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Pump<'a> {
+    pub(crate) fn new(
+        pipes: Pipes,
+        stdin: &'a [u8],
+        limit_bytes: usize,
+        alarms: &[BorrowedFd<'a>],
+        socket: Option<(&'a EventSocket, &'a str)>,
+    ) -> Self {
+        let mut pump = Self {
+            input: Some(pipes.stdin),
+            unwritten: stdin,
+            stdout: Some(pipes.stdout),
+            stderr: Some(pipes.stderr),
+            events: Some(pipes.events),
+            alarms: alarms.to_vec(),
+            socket,
+            captures: [Capture::new(limit_bytes), Capture::new(limit_bytes)],
+            showings: [Showing::begin(), Showing::begin()],
+            lines: LineSplitter::default(),
+            next_idle: Moment::after(IDLE_EVERY),
+            buffer: Vec::with_capacity(READ_BYTES),
+        };
+        // Most data fits into the pipe at once, and then there is nothing to poll for.
+        pump.write_input();
+        pump
+    }
+
+    /// Waits for something to happen, at most until `until`, and handles it: one read of each stream, so that no stream
+    /// starves the others or the deadlines.
+    pub(crate) fn turn(&mut self, processes: &[BorrowedFd<'_>], until: Moment, observer: &mut dyn Observer) -> Turn {
+        let mut turn = Turn::default();
+        for source in self.wait(processes, until.min(self.next_idle)) {
+            match source {
+                Source::Process => turn.ended = true,
+                Source::Input => self.write_input(),
+                Source::Output(stream) => self.read_output(stream, observer),
+                Source::Events => turn.reported |= self.read_events(observer),
+                Source::Socket => turn.reported |= self.read_socket(observer),
+                Source::Stop => {
+                    // It stays readable: polled again, it would keep us spinning.
+                    self.alarms.clear();
+                    turn.ask = Some(observer.stop_reason());
+                }
+            }
+        }
+        if self.next_idle.has_passed() {
+            self.show(observer);
+            match observer.idle() {
+                Control::Continue => {}
+                Control::AskToEnd(reason) => turn.ask = Some(reason),
+                Control::Kill => turn.kill = true,
+            }
+            self.next_idle = Moment::after(IDLE_EVERY);
+        }
+        turn
+    }
+
+    fn wait(&self, processes: &[BorrowedFd<'_>], until: Moment) -> Vec<Source> {
+        let ours = [
+            (Source::Input, self.input.as_ref().map(|input| input.writer.as_fd()), PollFlags::OUT),
+            (Source::Output(Stream::Stdout), self.stdout.as_ref().map(AsFd::as_fd), PollFlags::IN),
+            (Source::Output(Stream::Stderr), self.stderr.as_ref().map(AsFd::as_fd), PollFlags::IN),
+            (Source::Events, self.events.as_ref().map(AsFd::as_fd), PollFlags::IN),
+            (Source::Socket, self.socket.map(|(socket, _)| socket.as_fd()), PollFlags::IN),
+        ];
+        let alarms = self.alarms.iter().map(|alarm| (Source::Stop, Some(*alarm), PollFlags::IN));
+        let processes = processes.iter().map(|process| (Source::Process, Some(*process), PollFlags::IN));
+        let (sources, mut fds): (Vec<_>, Vec<_>) = ours
+            .into_iter()
+            .chain(alarms)
+            .chain(processes)
+            .filter_map(|(source, fd, flags)| Some((source, PollFd::from_borrowed_fd(fd?, flags))))
+            .unzip();
+        match poll(&mut fds, Some(&poll_wait(until.remaining()))) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Vec::new(),
+            Err(_) => {
+                // Want of kernel memory is all that is left; it passes, and the handler needs us until then.
+                std::thread::sleep(Duration::from_millis(20));
+                return Vec::new();
+            }
+        }
+        let ready = sources.into_iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+        ready.map(|(source, _)| source).collect()
+    }
+
+    fn write_input(&mut self) {
+        let Some(input) = &self.input else { return };
+        while !self.unwritten.is_empty() {
+            match write(&input.writer, self.unwritten) {
+                Ok(count) => self.unwritten = self.unwritten.get(count..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => break,
+            }
+        }
+        self.close_input();
+    }
+
+    /// The handler, or who inherited its input, reads the end of it now.
+    pub(crate) fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    fn read_output(&mut self, stream: Stream, observer: &mut dyn Observer) {
+        let (fd, capture) = match stream {
+            Stream::Stdout => (&mut self.stdout, &mut self.captures[0]),
+            Stream::Stderr => (&mut self.stderr, &mut self.captures[1]),
+        };
+        if let Some(bytes) = read_once(fd, &mut self.buffer) {
+            capture.push(bytes);
+            observer.output(stream, bytes);
+        }
+    }
+
+    fn show(&mut self, observer: &mut dyn Observer) {
+        let streams = [Stream::Stdout, Stream::Stderr];
+        for ((stream, capture), showing) in streams.into_iter().zip(&self.captures).zip(&mut self.showings) {
+            if let Some(so_far) = showing.take(capture) {
+                observer.output_so_far(stream, so_far);
+            }
+        }
+    }
+
+    fn read_events(&mut self, observer: &mut dyn Observer) -> bool {
+        let mut reported = false;
+        let mut take = |line: &[u8]| reported |= observer.event_line(line) == Keep::Yes;
+        match read_once(&mut self.events, &mut self.buffer) {
+            Some(bytes) => self.lines.push(bytes, &mut take),
+            None if self.events.is_none() => self.lines.finish(&mut take),
+            None => {}
+        }
+        reported
+    }
+
+    fn read_socket(&mut self, observer: &mut dyn Observer) -> bool {
+        let Some((socket, token)) = self.socket else { return false };
+        let mut reported = false;
+        for _ in 0..MESSAGES_PER_TURN {
+            match socket.receive(token) {
+                Ok(Some(line)) => reported |= observer.event_line(&line) == Keep::Yes,
+                // Somebody else's message, or one of a run that is over.
+                Ok(None) => {}
+                Err(_) => break,
+            }
+        }
+        reported
+    }
+
+    /// Whether any of the handler's outputs may still bring something.
+    pub(crate) fn is_open(&self) -> bool {
+        self.stdout.is_some() || self.stderr.is_some() || self.events.is_some()
+    }
+
+    /// Hands over what is still unread and ends the capture; whoever holds the pipes gets an EPIPE from now on.
+    pub(crate) fn finish(mut self, observer: &mut dyn Observer) -> (Captured, Captured) {
+        // A message that was sent before the handler ended is in the socket by now.
+        self.read_socket(observer);
+        self.lines.finish(|line| {
+            observer.event_line(line);
+        });
+        let [stdout, stderr] = self.captures;
+        (stdout.finish(), stderr.finish())
+    }
+}
+
+/// One read, into an empty buffer; closes the descriptor at its end. `None` when there was nothing to read.
+fn read_once<'b>(fd: &mut Option<OwnedFd>, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+    buffer.clear();
+    match read(fd.as_ref()?, spare_capacity(buffer)) {
+        Ok(0) => {
+            *fd = None;
+            None
+        }
+        Ok(_) => Some(buffer),
+        Err(Errno::AGAIN | Errno::INTR) => None,
+        Err(_) => {
+            *fd = None;
+            None
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A control group (version 2) of a worker's own. All that comes from the worker is in it, whatever a process does to its
+//! session and its environment, and can be ended when the worker is dead.
+//!
+//! The worker enters the group itself, once: to move a process takes milliseconds, and what it starts is in its group at no
+//! cost. Only where its present group is its own to divide: a service manager has delegated it, or there is none.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{Access, access, getxattr};
+
+use super::identity::{Liveness, ProcessIdentity};
+use taskqueue_host::clock::Moment;
+
+/// Where version 2 is mounted, alone or beside version 1.
+const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+const PREFIX: &str = "taskqueue-";
+/// Says that the service manager leaves what is below to its service.
+const DELEGATED: [&str; 2] = ["user.delegate", "trusted.delegate"];
+/// Present while systemd is the service manager of the machine.
+const SYSTEMD: &str = "/run/systemd/system";
+/// How long killed processes may take to vanish.
+const END_WAIT: Duration = Duration::from_secs(5);
+const POLL_EVERY: Duration = Duration::from_millis(2);
+/// Groups are searched no deeper than this.
+const DEEPEST: usize = 16;
+
+/// The directory of the group of this process; `None` without version 2.
+pub(crate) fn own_group() -> Option<PathBuf> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let mounts = MOUNTS.into_iter().map(Path::new).filter(|mount| is_group(mount));
+    mounts.map(|mount| mount.join(group)).find(|directory| is_group(directory))
+}
+
+/// Moves this process into a group of its own. What it starts from now on is in there as well.
+///
+/// # Errors
+/// Why it has none.
+pub fn enter_own_group() -> Result<(), String> {
+    let base = divisible_group()?;
+    let own = ProcessIdentity::own().map_err(|error| error.to_string())?;
+    remove_empty(&base);
+    let directory = base.join(name_of(&own));
+    let entered = fs::create_dir(&directory).and_then(|()| {
+        // Kernels before 5.14 lack it.
+        fs::metadata(directory.join("cgroup.kill"))?;
+        fs::write(directory.join("cgroup.procs"), "0")
+    });
+    entered.map_err(|error| {
+        let _ = fs::remove_dir(&directory);
+        format!("{}: {error}", directory.display())
+    })
+}
+
+/// Why a worker that is started like this process gets no group of its own, if so.
+#[must_use]
+pub fn why_no_own_group() -> Option<String> {
+    divisible_group().err()
+}
+
+/// The group of this process, if groups may be made in it.
+fn divisible_group() -> Result<PathBuf, String> {
+    let base = own_group().ok_or("control groups of version 2 are not mounted here")?;
+    if Path::new(SYSTEMD).exists() && !base.ancestors().take_while(|group| is_group(group)).any(is_delegated) {
+        return Err(format!("the control group {} is not delegated (Delegate=yes in a unit)", base.display()));
+    }
+    for path in [base.clone(), base.join("cgroup.procs")] {
+        access(&path, Access::WRITE_OK).map_err(|errno| format!("{}: {}", path.display(), io::Error::from(errno)))?;
+    }
+    Ok(base)
+}
+
+/// Ends all processes in the group of a dead worker, if it had one, and returns how many there were.
+///
+/// # Errors
+/// Some could not be ended in time.
+pub fn end_group_of(worker: &ProcessIdentity) -> io::Result<usize> {
+    if !worker.is_same_view() || worker.liveness() != Liveness::Dead {
+        return Ok(0);
+    }
+    let (name, own) = (name_of(worker), own_group());
+    let mut found = Vec::new();
+    for mount in MOUNTS.into_iter().map(Path::new).filter(|mount| is_group(mount)) {
+        find(mount, &name, DEEPEST, &mut found);
+    }
+    let mut ended = 0;
+    // Not this process, should it have come from that worker.
+    for group in found.iter().filter(|group| own.as_ref().is_none_or(|own| !own.starts_with(group))) {
+        ended += end_all(group)?;
+    }
+    Ok(ended)
+}
+
+fn end_all(group: &Path) -> io::Result<usize> {
+    let count = count_processes(group);
+    // A group that is not ours to write may hold processes that are not ours to end.
+    if count > 0 && fs::write(group.join("cgroup.kill"), "1").is_ok() {
+        let deadline = Moment::after(END_WAIT);
+        while is_populated(group) {
+            if deadline.has_passed() {
+                let message = format!("processes in {} could not be ended", group.display());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+            }
+            thread::sleep(POLL_EVERY);
+        }
+    }
+    remove_tree(group);
+    Ok(count)
+}
+
+fn name_of(worker: &ProcessIdentity) -> String {
+    format!("{PREFIX}{}-{}-{}", worker.pid_namespace, worker.pid, worker.start_ticks)
+}
+
+/// The worker of this boot that a group is named after.
+fn worker_of(name: &str, boot_id: &str) -> Option<ProcessIdentity> {
+    let mut parts = name.strip_prefix(PREFIX)?.split('-');
+    let (namespace, pid, ticks) = (parts.next()?, parts.next()?, parts.next()?);
+    let (pid_namespace, pid, start_ticks) = (namespace.parse().ok()?, pid.parse().ok()?, ticks.parse().ok()?);
+    parts.next().is_none().then(|| ProcessIdentity { boot_id: boot_id.to_owned(), pid_namespace, pid, start_ticks })
+}
+
+/// Removes the groups of workers that have ended and left nothing in them.
+fn remove_empty(base: &Path) {
+    let Ok(own) = ProcessIdentity::own() else { return };
+    for group in groups_in(base) {
+        let name = group.file_name().unwrap_or_default().to_string_lossy();
+        if worker_of(&name, &own.boot_id).is_some_and(|worker| worker.liveness() == Liveness::Dead) {
+            remove_tree(&group);
+        }
+    }
+}
+
+/// The kernel removes none that has processes.
+fn remove_tree(group: &Path) {
+    groups_in(group).iter().for_each(|inner| remove_tree(inner));
+    let _ = fs::remove_dir(group);
+}
+
+fn find(group: &Path, name: &str, depth: usize, found: &mut Vec<PathBuf>) {
+    for inner in groups_in(group) {
+        if inner.file_name().is_some_and(|found| found == name) {
+            found.push(inner);
+        } else if depth > 0 {
+            find(&inner, name, depth - 1, found);
+        }
+    }
+}
+
+fn groups_in(group: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(group).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
+}
+
+fn count_processes(group: &Path) -> usize {
+    let own = fs::read_to_string(group.join("cgroup.procs")).map_or(0, |pids| pids.lines().count());
+    own + groups_in(group).iter().map(|inner| count_processes(inner)).sum::<usize>()
+}
+
+fn is_populated(group: &Path) -> bool {
+    fs::read_to_string(group.join("cgroup.events")).is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+}
+
+/// Version 1 has no such file.
+fn is_group(directory: &Path) -> bool {
+    directory.join("cgroup.controllers").exists()
+}
+
+fn is_delegated(group: &Path) -> bool {
+    let mut value = [0_u8; 8];
+    DELEGATED.iter().any(|name| {
+        getxattr(group, *name, &mut value[..])
+            .is_ok_and(|length| value.get(..length).is_some_and(|value| value == b"1"))
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_names_the_worker_that_made_it() {
+        let own = ProcessIdentity::own().unwrap();
+        assert_eq!(worker_of(&name_of(&own), &own.boot_id), Some(own.clone()));
+        for name in ["taskqueue-1-2", "taskqueue-1-2-3-4", "taskqueue-a-2-3", "system.slice"] {
+            assert_eq!(worker_of(name, &own.boot_id), None, "{name}");
+        }
+        assert_eq!(end_group_of(&own).unwrap(), 0, "it lives");
+    }
+}

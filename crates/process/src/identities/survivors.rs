@@ -1,0 +1,435 @@
+//! Ends what is left of a run whose runner is dead, before the run is given to anybody else: at most one process tree
+//! works for a task.
+//!
+//! A process belongs to the run when it shows the run's token, or when it is in the session or the process group of the
+//! recorded handler while a process that shows the token vouches for that. A program shows it in its environment, a
+//! handler inside its runner in the name of a thread. What a row says is no evidence: it may have been forged to have us
+//! kill somebody else's process, and it only says where to look. Nothing else is ever signalled.
+//!
+//! A handler may have overwritten its environment (programs that show a title of their own do). If it still lives, is what
+//! the row says, and no process of its session shows the token, nobody can tell it from a forged row: it is neither
+//! signalled nor passed over, and the run stays where it is until a person decides. Must not be called for a run whose
+//! runner may still live.
+
+use std::io;
+use std::time::Duration;
+
+use super::identity::{Liveness, ProcessIdentity};
+use crate::signals::signalling::{ProcessHandle, Signal, wait_all_gone};
+use taskqueue_host::clock::Moment;
+use taskqueue_host::machine::proc_files::{
+    environment_entry, has_environment_entry, has_thread_named, other_processes, read_stat,
+};
+
+/// How long a killed process may take to vanish, and how long processes that fork against us are hunted.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+const HUNT: Duration = Duration::from_secs(30);
+/// One scan opens no more pidfds than this, so that a fork bomb cannot use up our descriptors; the next scan goes on.
+const AT_ONCE: usize = 256;
+
+/// The handler as its run names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedHandler {
+    /// Its main process.
+    pub identity: ProcessIdentity,
+    /// Whether it was started in a session and a process group of its own, which then belong to the run. A handler inside
+    /// the runner was not: its group is whatever somebody started the runner in, the pipeline of a shell for example.
+    pub has_own_group: bool,
+}
+
+/// The name of a thread by which a process shows that it works for the run of this token itself: the kernel lets nobody
+/// else give a thread its name.
+#[must_use]
+pub fn thread_name(token: &str) -> String {
+    let shown: String = token.chars().filter(char::is_ascii_alphanumeric).take(THREAD_NAME_TOKEN_CHARS).collect();
+    format!("tq-{shown}")
+}
+
+/// The kernel keeps 15 characters.
+const THREAD_NAME_TOKEN_CHARS: usize = 12;
+
+/// The variable by which a coprocess, which works for many runs, names its runner.
+const RUNNER_VARIABLE: &str = "TASKQUEUE_RUNNER";
+/// The variable by which the processes of one handler are told from those of others.
+const TOKEN_VARIABLE: &str = "TASKQUEUE_RUN_TOKEN";
+
+/// The environment entry by which coprocesses of this runner are found.
+#[must_use]
+pub fn runner_marker(runner: &ProcessIdentity) -> String {
+    format!("{RUNNER_VARIABLE}={runner}")
+}
+
+/// Ends what is left of the coprocesses that may work for a run of this runner, with all the other runs that they have. Of a
+/// dead runner these are all its coprocesses: whatever names it should have died with it. Of a runner that has lost its
+/// lease and lives, it is the one that is recorded for the run, or all where none is recorded yet. A process that does not
+/// name the runner in its environment is never signalled for it.
+///
+/// # Errors
+/// As for [`end_survivors`].
+pub fn end_coprocesses(
+    runner: &ProcessIdentity,
+    recorded: Option<&RecordedHandler>,
+    grace: Duration,
+) -> io::Result<usize> {
+    if !runner.is_same_view() {
+        return Ok(0);
+    }
+    let marker = runner_marker(runner);
+    let shows_runner = |handler: &&RecordedHandler| {
+        handler.identity.liveness() == Liveness::Alive && has_environment_entry(handler.identity.pid, marker.as_bytes())
+    };
+    let coprocess = recorded.filter(|handler| handler.has_own_group).filter(shows_runner);
+    let one_marker = coprocess.and_then(|handler| environment_entry(handler.identity.pid, TOKEN_VARIABLE.as_bytes()));
+    match (runner.liveness(), one_marker, recorded) {
+        (Liveness::Dead, ..) => end_survivors(&marker, coprocess, grace),
+        (_, Some(one_marker), _) => end_survivors(&String::from_utf8_lossy(&one_marker), coprocess, grace),
+        (_, None, None) => end_survivors(&marker, None, grace),
+        (_, None, Some(_)) => Ok(0),
+    }
+}
+
+/// Ends every living process of a run: TERM, at most `grace` of waiting, KILL, again until a scan finds none. Returns
+/// how many it ended; 0 when nothing survived. `marker` is a whole environment entry, `TASKQUEUE_RUN_TOKEN=…`;
+/// `recorded` the handler, if the run names one.
+///
+/// # Errors
+/// When /proc cannot be read, or when processes remain that cannot be ended (the error names them): the run must not
+/// be given away then.
+pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Duration) -> io::Result<usize> {
+    // An entry without a value would match every handler of every run.
+    let token = marker.split_once('=').filter(|(name, token)| !name.is_empty() && !token.is_empty());
+    let Some((_, token)) = token else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the marker of a run needs a name and a token"));
+    };
+    let recorded = recorded.filter(|handler| {
+        handler.identity.is_same_view() && (!handler.has_own_group || is_possible(handler.identity.pid))
+    });
+    let thread_name = Some(thread_name(token)).filter(|name| name.len() == 3 + THREAD_NAME_TOKEN_CHARS);
+    let mut search = Search { marker: marker.as_bytes(), thread_name, recorded, vouched: false };
+    let give_up = Moment::after(grace.saturating_add(HUNT));
+    let mut ended = 0;
+    let mut asked = false;
+    let mut empty_looks = 0;
+    loop {
+        let found = search.scan()?;
+        if found.is_empty() {
+            empty_looks += 1;
+            // While we looked, a process may have forked and ended: when the numbers begin anew its child has a smaller one,
+            // which the look had passed.
+            if empty_looks < 2 {
+                continue;
+            }
+            return search.doubt().map_or(Ok(ended), Err);
+        }
+        empty_looks = 0;
+        // Who appears after the first round was forked meanwhile, by something that did not obey.
+        if !asked {
+            asked = true;
+            each(&found, ProcessHandle::ask_to_end);
+            wait_all_gone(&found, grace);
+        }
+        each(&found, |process| process.signal(Signal::KILL));
+        wait_all_gone(&found, KILL_WAIT);
+        let remaining = found.iter().filter(|process| !process.has_ended()).map(ProcessHandle::pid).collect::<Vec<_>>();
+        ended += found.len() - remaining.len();
+        if !remaining.is_empty() || give_up.has_passed() {
+            let message = format!("processes of the run could not be ended: {remaining:?}");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+        }
+    }
+}
+
+/// Not permitted is not fatal for the others; whoever remains is named in the end.
+fn each(processes: &[ProcessHandle], action: impl Fn(&ProcessHandle) -> io::Result<()>) {
+    for process in processes.iter().filter(|process| !process.has_ended()) {
+        let _ = action(process);
+    }
+}
+
+/// Neither PID 1 nor we ourselves were started as a handler by a runner that is dead. Either can be a runner.
+fn is_possible(pid: i32) -> bool {
+    pid > 1 && u32::try_from(pid) != Ok(std::process::id())
+}
+
+struct Search<'a> {
+    marker: &'a [u8],
+    /// `None` if the token is too short for a name that nobody else has.
+    thread_name: Option<String>,
+    recorded: Option<&'a RecordedHandler>,
+    /// The recorded session or group was seen to be the run's; stays so while it has members, which pin its number.
+    vouched: bool,
+}
+
+impl Search<'_> {
+    fn scan(&mut self) -> io::Result<Vec<ProcessHandle>> {
+        let mut found = Vec::new();
+        let mut others = Vec::new();
+        for pid in other_processes()? {
+            if found.len() == AT_ONCE {
+                return Ok(found);
+            }
+            // Asked twice, before opening and after: nearly all processes are strangers and need no pidfd.
+            let is_marked = |pid| has_environment_entry(pid, self.marker);
+            let process = if is_marked(pid) { ProcessHandle::open_if(pid, is_marked)? } else { None };
+            match process {
+                Some(process) => {
+                    self.vouched |= self
+                        .recorded
+                        .is_some_and(|handler| handler.has_own_group && is_member(pid, handler.identity.pid));
+                    found.push(process);
+                }
+                None => others.push(pid),
+            }
+        }
+        match self.recorded {
+            Some(handler) if handler.has_own_group => self.add_group(&handler.identity, &others, &mut found)?,
+            Some(handler) => self.add_runner(&handler.identity, &mut found)?,
+            None => {}
+        }
+        Ok(found)
+    }
+
+    fn add_group(
+        &mut self,
+        leader: &ProcessIdentity,
+        others: &[i32],
+        found: &mut Vec<ProcessHandle>,
+    ) -> io::Result<()> {
+        // Its number was given to another process: what is in a group of that number now is not ours.
+        if leader.liveness() == Liveness::Dead && is_taken(leader) {
+            self.vouched = false;
+        }
+        if self.vouched {
+            for pid in others.iter().filter(|pid| is_member(**pid, leader.pid)) {
+                if found.len() == AT_ONCE {
+                    break;
+                }
+                found.extend(ProcessHandle::open_if(*pid, |pid| is_member(pid, leader.pid))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// A runner that handles the run itself, and has lost it.
+    fn add_runner(&self, runner: &ProcessIdentity, found: &mut Vec<ProcessHandle>) -> io::Result<()> {
+        let is_working = |name: &String| has_thread_named(runner.pid, name);
+        let is_found = found.iter().any(|process| process.pid() == runner.pid);
+        if !is_found && self.thread_name.as_ref().is_some_and(is_working) {
+            found.extend(ProcessHandle::open(runner)?);
+        }
+        Ok(())
+    }
+
+    /// Why the run must not be given away although nothing of it was found: what the row names lives, could be its
+    /// handler, and does not show the token.
+    fn doubt(&self) -> Option<io::Error> {
+        let handler = self.recorded.filter(|handler| handler.has_own_group)?;
+        let pid = handler.identity.pid;
+        // Handlers lead a session from their first moment, and nobody can make a process do that from outside.
+        let is_leader = read_stat(pid).is_ok_and(|stat| stat.session == pid);
+        (handler.identity.liveness() == Liveness::Alive && is_leader).then(|| {
+            let message = format!(
+                "process {pid} is recorded as the handler and lives, but does not show the token of the run; \
+                 end it if it is the handler"
+            );
+            io::Error::new(io::ErrorKind::PermissionDenied, message)
+        })
+    }
+}
+
+/// In the session or in the group of this number.
+fn is_member(pid: i32, group: i32) -> bool {
+    read_stat(pid).is_ok_and(|stat| (stat.group == group || stat.session == group) && !stat.has_ended())
+}
+
+fn is_taken(dead: &ProcessIdentity) -> bool {
+    read_stat(dead.pid).is_ok_and(|stat| stat.start_ticks != dead.start_ticks)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command, Stdio};
+
+    use rustix::process::{Pid, kill_process_group};
+
+    use super::*;
+    use taskqueue_host::testing::eventually;
+
+    fn marker(name: &str) -> String {
+        format!("TASKQUEUE_RUN_TOKEN={name}-{}", std::process::id())
+    }
+
+    fn start(script: &str, marker: Option<&str>) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env_remove("TASKQUEUE_RUN_TOKEN").process_group(0).stdout(Stdio::null());
+        if let Some((name, value)) = marker.and_then(|marker| marker.split_once('=')) {
+            command.env(name, value);
+        }
+        command.spawn().unwrap()
+    }
+
+    fn recorded(identity: &ProcessIdentity, has_own_group: bool) -> RecordedHandler {
+        RecordedHandler { identity: identity.clone(), has_own_group }
+    }
+
+    fn identity(child: &Child) -> ProcessIdentity {
+        ProcessIdentity::of_pid(child.id().try_into().unwrap()).unwrap().unwrap()
+    }
+
+    fn count(marker: &str) -> usize {
+        other_processes().unwrap().filter(|pid| has_environment_entry(*pid, marker.as_bytes())).count()
+    }
+
+    #[test]
+    fn processes_that_left_the_group_are_found_by_the_marker() {
+        let marker = marker("escaped");
+        let mut child = start("setsid sh -c 'sleep 600 & sleep 600' & exec sleep 600", Some(&marker));
+        let mut innocent = start("exec sleep 600", Some(&format!("{marker}0")));
+        eventually(|| count(&marker) == 4);
+        let reaper = std::thread::spawn(move || child.wait());
+        assert!(end_survivors(&marker, None, Duration::from_secs(5)).unwrap() >= 3);
+        assert_eq!(count(&marker), 0);
+        reaper.join().unwrap().unwrap();
+        assert!(innocent.try_wait().unwrap().is_none(), "a longer token is another run");
+        innocent.kill().unwrap();
+        innocent.wait().unwrap();
+    }
+
+    #[test]
+    fn a_survivor_that_ignores_term_and_is_stopped_is_killed() {
+        let marker = marker("stubborn");
+        let mut child = start("trap '' TERM; kill -STOP $$; while :; do sleep 600; done", Some(&marker));
+        let pid = i32::try_from(child.id()).unwrap();
+        eventually(|| read_stat(pid).unwrap().state == b'T');
+        assert!(end_survivors(&marker, None, Duration::from_millis(50)).unwrap() >= 1);
+        child.wait().unwrap();
+    }
+
+    /// It lives, it is what the row says, and it leads its session: it could be the handler, and it need not be.
+    #[test]
+    fn a_process_that_only_a_row_names_is_neither_signalled_nor_passed_over() {
+        let mut command = Command::new("setsid");
+        command.args(["--wait", "sh", "-c", "sleep 600 & echo $$; exec sleep 600"]);
+        let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufRead::read_line(&mut BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+        let leader = ProcessIdentity::of_pid(line.trim().parse().unwrap()).unwrap().unwrap();
+        let members = || other_processes().unwrap().filter(|pid| is_member(*pid, leader.pid)).count();
+        eventually(|| members() == 2);
+        let error = end_survivors(&marker("absent"), Some(&recorded(&leader, true)), Duration::ZERO).unwrap_err();
+        assert!(error.to_string().contains(&format!("process {} is recorded as the handler", leader.pid)), "{error}");
+        assert_eq!(members(), 2);
+        // As a handler inside a runner, of which no thread has the name.
+        assert_eq!(end_survivors(&marker("absent"), Some(&recorded(&leader, false)), Duration::ZERO).unwrap(), 0);
+        assert_eq!(members(), 2);
+        kill_process_group(Pid::from_raw(leader.pid).unwrap(), Signal::KILL).unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Programs that show a title of their own overwrite their environment; what they start afterwards has it whole.
+    #[test]
+    fn a_marked_child_vouches_for_a_handler_without_a_marker() {
+        let marker = marker("child");
+        let (name, value) = marker.split_once('=').unwrap();
+        let script = format!("{name}={value} sleep 600 & exec sleep 600");
+        let mut child = start(&script, None);
+        let leader = identity(&child);
+        eventually(|| count(&marker) == 1 && read_stat(leader.pid).is_ok());
+        assert_eq!(end_survivors(&marker, Some(&recorded(&leader, true)), Duration::from_secs(5)).unwrap(), 2);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_runner_that_handles_the_run_itself_is_known_by_the_name_of_a_thread() {
+        let token = format!("abcdef{:06}", std::process::id());
+        let script = format!(
+            "import ctypes,threading,time\ndef run():\n ctypes.CDLL(None).prctl(15, b'{}')\n time.sleep(600)\n\
+             threading.Thread(target=run).start()",
+            thread_name(&token)
+        );
+        let mut runner = Command::new("python3").args(["-c", &script]).process_group(0).spawn().unwrap();
+        let leader = identity(&runner);
+        eventually(|| has_thread_named(leader.pid, &thread_name(&token)));
+        let end = |token: &str| {
+            end_survivors(
+                &format!("TASKQUEUE_RUN_TOKEN={token}"),
+                Some(&recorded(&leader, false)),
+                Duration::from_secs(5),
+            )
+        };
+        assert_eq!(end("abcdef").unwrap(), 0, "too short to be nobody else's");
+        assert_eq!(end(&format!("x{token}")).unwrap(), 0);
+        assert!(runner.try_wait().unwrap().is_none());
+        assert_eq!(end(&token).unwrap(), 1);
+        runner.wait().unwrap();
+    }
+
+    #[test]
+    fn a_handler_inside_the_runner_vouches_for_no_group_made_by_another() {
+        let marker = marker("pipeline");
+        let mut runner = start("env -u TASKQUEUE_RUN_TOKEN sleep 600 & exec sleep 600", Some(&marker));
+        let leader = identity(&runner);
+        let others = || other_processes().unwrap().filter(|pid| *pid != leader.pid && is_member(*pid, leader.pid));
+        eventually(|| others().count() == 1 && count(&marker) == 1);
+        let handler = recorded(&leader, false);
+        assert_eq!(end_survivors(&marker, Some(&handler), Duration::from_secs(5)).unwrap(), 1);
+        runner.wait().unwrap();
+        assert_eq!(others().count(), 1, "what the runner was started beside");
+        assert_eq!(end_survivors(&marker, Some(&handler), Duration::from_secs(5)).unwrap(), 0);
+        let process = ProcessIdentity::of_pid(others().next().unwrap()).unwrap().unwrap();
+        ProcessHandle::open(&process).unwrap().unwrap().signal(Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn a_marked_member_vouches_for_the_group_of_a_dead_handler() {
+        let marker = marker("member");
+        let mut child = start("env -u TASKQUEUE_RUN_TOKEN sleep 600 & sleep 600 & exit", Some(&marker));
+        let handler = recorded(&identity(&child), true);
+        child.wait().unwrap();
+        eventually(|| count(&marker) == 1);
+        assert_eq!(end_survivors(&marker, Some(&handler), Duration::from_secs(5)).unwrap(), 2);
+    }
+
+    #[test]
+    fn an_innocent_group_under_a_forged_identity_survives() {
+        let mut innocent = start("sleep 600 & exec sleep 600", None);
+        let real = identity(&innocent);
+        eventually(|| other_processes().unwrap().filter(|pid| is_member(*pid, real.pid)).count() == 2);
+        let forged = ProcessIdentity { start_ticks: real.start_ticks + 1, ..real.clone() };
+        let nobody = marker("nobody");
+        assert_eq!(end_survivors(&nobody, Some(&recorded(&forged, true)), Duration::from_secs(5)).unwrap(), 0);
+        for pid in [0, 1, i32::try_from(std::process::id()).unwrap()] {
+            let forged = ProcessIdentity { pid, ..ProcessIdentity::own().unwrap() };
+            assert_eq!(end_survivors(&nobody, Some(&recorded(&forged, true)), Duration::ZERO).unwrap_or(0), 0);
+        }
+        assert_eq!(
+            end_survivors(&nobody, Some(&recorded(&real, true)), Duration::ZERO).unwrap(),
+            0,
+            "exact ticks are no proof"
+        );
+        assert!(innocent.try_wait().unwrap().is_none());
+        kill_process_group(Pid::from_raw(real.pid).unwrap(), Signal::KILL).unwrap();
+        innocent.wait().unwrap();
+    }
+
+    #[test]
+    fn processes_that_keep_forking_are_ended_too() {
+        let marker = marker("forking");
+        let script = "trap '' TERM; f() { sleep 0.01; f & }; for i in 1 2 3 4; do f & done; sleep 600";
+        let mut child = start(script, Some(&marker));
+        eventually(|| count(&marker) >= 4);
+        assert!(end_survivors(&marker, None, Duration::from_millis(20)).unwrap() >= 1);
+        child.wait().unwrap();
+        assert_eq!(count(&marker), 0);
+    }
+
+    #[test]
+    fn a_marker_without_a_token_is_refused() {
+        for bad in ["", "TASKQUEUE_RUN_TOKEN", "TASKQUEUE_RUN_TOKEN=", "=x"] {
+            assert!(end_survivors(bad, None, Duration::ZERO).is_err());
+        }
+    }
+}

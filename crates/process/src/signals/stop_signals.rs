@@ -1,0 +1,352 @@
+//! HUP, INT, QUIT and TERM, counted outside of any signal handler, and a descriptor that poll loops can watch.
+//!
+//! The command line installs it once; whoever waits for anything asks it. What stopping means is decided elsewhere.
+
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::write;
+use rustix::net::{RecvFlags, recv};
+use signal_hook::SigId;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::low_level::{pipe, unregister};
+
+use crate::spawning::ignored_signals::ignores_signal;
+use taskqueue_host::clock::{Moment, poll_wait};
+
+/// More signals than this are not told apart.
+const COUNTED: usize = 8;
+
+/// Counts its signals; QUIT, which means "now", counts as two. After it is dropped, the signals are ignored.
+#[derive(Debug)]
+pub struct StopSignals {
+    reader: UnixStream,
+    registered: Vec<SigId>,
+}
+
+impl StopSignals {
+    /// Takes over HUP, INT, QUIT and TERM for this process. HUP and QUIT stay ignored where we were started so: by nohup,
+    /// or by a shell in the background.
+    ///
+    /// # Errors
+    /// When the kernel refuses (no descriptors left), or hides what is ignored.
+    pub fn install() -> io::Result<Self> {
+        Self::install_with(&[SIGHUP, SIGQUIT])
+    }
+
+    /// The same without HUP, which says something else to whoever asks for this: see [`super::reload_signal::ReloadSignal`].
+    ///
+    /// # Errors
+    /// As of [`StopSignals::install`].
+    pub fn install_without_hangup() -> io::Result<Self> {
+        Self::install_with(&[SIGQUIT])
+    }
+
+    fn install_with(unless_ignored: &[i32]) -> io::Result<Self> {
+        let (reader, writer) = UnixStream::pair()?;
+        let mut signals = Self { reader, registered: Vec::new() };
+        for number in [SIGTERM, SIGINT] {
+            signals.registered.push(pipe::register(number, writer.try_clone()?)?);
+        }
+        for &number in unless_ignored {
+            if !ignores_signal(number)? {
+                signals.registered.push(pipe::register(number, writer.try_clone()?)?);
+            }
+        }
+        if !ignores_signal(SIGQUIT)? {
+            signals.registered.push(pipe::register(SIGQUIT, writer.try_clone()?)?);
+        }
+        Ok(signals)
+    }
+
+    /// The same for work that looks only between its parts, of which one may wait for long: a second signal does what it does
+    /// to a process that takes nothing over.
+    ///
+    /// # Errors
+    /// As of [`StopSignals::install`].
+    pub fn install_for_one() -> io::Result<Self> {
+        let mut signals = Self::install()?;
+        let has_come = Arc::new(AtomicBool::new(false));
+        for number in [SIGTERM, SIGINT, SIGHUP, SIGQUIT] {
+            if ignores_signal(number)? {
+                continue;
+            }
+            // In this order: the first one finds that none has come before.
+            signals.registered.push(flag::register_conditional_default(number, Arc::clone(&has_come))?);
+            signals.registered.push(flag::register(number, Arc::clone(&has_come))?);
+        }
+        Ok(signals)
+    }
+
+    /// None of the signals of the process: stops when a handle says so. For a program that has its own use for signals.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn by_hand() -> io::Result<(Self, StopHandle)> {
+        let (reader, writer) = UnixStream::pair()?;
+        let handle = StopHandle { writer: Arc::new(writer), has_stopped: Arc::default() };
+        Ok((Self { reader, registered: Vec::new() }, handle))
+    }
+
+    /// From now on INT and TERM of this process count beside the handle that was made with it.
+    ///
+    /// # Errors
+    /// When the kernel refuses (no descriptors left).
+    pub fn follow_signals(&mut self, handle: &StopHandle) -> io::Result<()> {
+        for number in [SIGTERM, SIGINT] {
+            self.registered.push(pipe::register(number, handle.writer.try_clone()?)?);
+        }
+        Ok(())
+    }
+
+    /// Whether one of the signals has come.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.wait(Duration::ZERO)
+    }
+
+    /// How many have come.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        count(&self.reader)
+    }
+
+    /// The same question for another thread.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn counter(&self) -> io::Result<impl Fn() -> usize + Send + Sync + use<>> {
+        let reader = self.reader.try_clone()?;
+        Ok(move || count(&reader))
+    }
+
+    /// Waits for at most so long, and says whether one of the signals has come.
+    pub fn wait(&self, limit: Duration) -> bool {
+        self.wait_beside(None, limit)
+    }
+
+    /// The same, or until there is something to read elsewhere.
+    pub fn wait_beside(&self, readable: Option<BorrowedFd<'_>>, limit: Duration) -> bool {
+        self.wait_or_read(readable, limit).0
+    }
+
+    /// The same; says also whether there is something to read there, or its end.
+    pub fn wait_or_read(&self, readable: Option<BorrowedFd<'_>>, limit: Duration) -> (bool, bool) {
+        let mut fds = vec![PollFd::new(&self.reader, PollFlags::IN)];
+        fds.extend(readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let until = Moment::after(limit);
+        // Interrupted by the very signal: asked again.
+        while matches!(poll(&mut fds, Some(&poll_wait(until.remaining()))), Err(rustix::io::Errno::INTR)) {}
+        let has_come = |place: usize| fds.get(place).is_some_and(|fd| !fd.revents().is_empty());
+        (has_come(0), has_come(1))
+    }
+
+    /// Does `work` in a thread of its own, for what cannot be called back from where it waits. `None` when one of the signals
+    /// has come and the work has not ended within `grace`: it is left behind, and ends at the latest with this process.
+    ///
+    /// # Errors
+    /// When the kernel refuses (no descriptor left, no thread), or when the work panics.
+    pub fn wait_for_work<T: Send + 'static>(
+        &self,
+        grace: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<Option<T>> {
+        let (alarm, (sender, receiver)) = (Arc::new(Alarm::new()?), mpsc::sync_channel(1));
+        let rings = RingsAtEnd(Arc::clone(&alarm));
+        thread::Builder::new().name("work".to_owned()).spawn(move || {
+            let _rings = rings;
+            // Nobody hears it when it comes too late.
+            let _ = sender.send(work());
+        })?;
+        let mut fds = [PollFd::new(&self.reader, PollFlags::IN), PollFd::new(&*alarm, PollFlags::IN)];
+        while matches!(poll(&mut fds, None), Err(rustix::io::Errno::INTR)) {}
+        if self.is_stopping() {
+            return Ok(receiver.recv_timeout(grace).ok());
+        }
+        receiver.recv().map(Some).map_err(io::Error::other)
+    }
+}
+
+/// Asks work to end in good order, from any thread.
+#[derive(Clone, Debug)]
+pub struct StopHandle {
+    writer: Arc<UnixStream>,
+    has_stopped: Arc<AtomicBool>,
+}
+
+impl StopHandle {
+    /// What waits stops waiting, what works ends after its current part. However often it is called, it hurries nobody more
+    /// than the first time.
+    pub fn stop(&self) {
+        if !self.has_stopped.swap(true, Ordering::Relaxed) {
+            // Gone: nobody is left to be stopped.
+            let _ = (&*self.writer).write(&[1]);
+        }
+    }
+}
+
+impl Drop for StopSignals {
+    fn drop(&mut self) {
+        for id in self.registered.drain(..) {
+            unregister(id);
+        }
+    }
+}
+
+/// One byte was written for each signal, and none is ever taken out.
+fn count(reader: &UnixStream) -> usize {
+    let mut bytes = [0; COUNTED];
+    recv(reader, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT).map_or(0, |(count, _)| count)
+}
+
+/// A descriptor that is not readable until somebody says so, and stays so then.
+#[derive(Debug)]
+pub struct Alarm {
+    event: OwnedFd,
+}
+
+impl Alarm {
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    /// Makes it readable. More than once changes nothing.
+    pub fn ring(&self) {
+        // Nobody reads the number, so that the descriptor stays readable.
+        let _ = write(&self.event, &1_u64.to_ne_bytes());
+    }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// Rings when it is dropped, so that a thread that panics is not waited for.
+struct RingsAtEnd(Arc<Alarm>);
+
+impl Drop for RingsAtEnd {
+    fn drop(&mut self) {
+        self.0.ring();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use taskqueue_host::testing::{eventually, run_again_inside};
+
+    /// In a process of its own, because the signals go to the whole test program.
+    #[test]
+    fn each_signal_is_counted_and_none_is_forgotten() {
+        let name = "signals::stop_signals::tests::each_signal_is_counted_and_none_is_forgotten";
+        if !run_again_inside(&["env", "--default-signal"], name) {
+            return;
+        }
+        for (number, weight) in [(SIGTERM, 1), (SIGINT, 1), (SIGHUP, 1), (SIGQUIT, 2)] {
+            let signals = StopSignals::install().unwrap();
+            let count = signals.counter().unwrap();
+            assert!(!signals.is_stopping() && signals.count() == 0 && count() == 0);
+            for times in 1..=2 {
+                signal_hook::low_level::raise(number).unwrap();
+                eventually(|| signals.count() == times * weight);
+                assert!(signals.is_stopping() && count() == times * weight);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_ignored_from_the_start_stays_ignored() {
+        let name = "signals::stop_signals::tests::what_was_ignored_from_the_start_stays_ignored";
+        if !run_again_inside(&["env", "--ignore-signal=HUP,QUIT"], name) {
+            return;
+        }
+        let signals = StopSignals::install().unwrap();
+        for number in [SIGHUP, SIGQUIT] {
+            signal_hook::low_level::raise(number).unwrap();
+        }
+        assert!(!signals.is_stopping() && ignores_signal(SIGHUP).unwrap());
+        signal_hook::low_level::raise(SIGTERM).unwrap();
+        eventually(|| signals.is_stopping());
+    }
+
+    #[test]
+    fn work_is_waited_for_until_a_signal_comes_and_no_longer_than_its_grace() {
+        let name = "signals::stop_signals::tests::work_is_waited_for_until_a_signal_comes_and_no_longer_than_its_grace";
+        if !run_again_inside(&["env", "--default-signal"], name) {
+            return;
+        }
+        let signals = StopSignals::install().unwrap();
+        assert_eq!(signals.wait_for_work(Duration::ZERO, || 7).unwrap(), Some(7));
+        let (_for_ever, never) = mpsc::channel::<()>();
+        let unanswered = signals.wait_for_work(Duration::from_millis(1), move || {
+            signal_hook::low_level::raise(SIGTERM).unwrap();
+            never.recv()
+        });
+        assert!(unanswered.unwrap().is_none());
+        let long = Duration::from_secs(60);
+        assert_eq!(signals.wait_for_work(long, || 8).unwrap(), Some(8), "what ends in time counts");
+        assert_eq!(signals.wait_for_work::<()>(long, || panic!("as it should")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_stop_handle_ends_a_wait_and_counts_as_one_signal_however_often_used() {
+        let (signals, handle) = StopSignals::by_hand().unwrap();
+        assert!(!signals.is_stopping());
+        handle.stop();
+        handle.clone().stop();
+        assert!(signals.wait(Duration::from_secs(60)) && signals.count() == 1);
+    }
+
+    #[test]
+    fn signals_that_are_followed_count_beside_the_handle() {
+        let name = "signals::stop_signals::tests::signals_that_are_followed_count_beside_the_handle";
+        if !run_again_inside(&["env", "--default-signal"], name) {
+            return;
+        }
+        let (mut signals, handle) = StopSignals::by_hand().unwrap();
+        signals.follow_signals(&handle).unwrap();
+        assert!(!signals.is_stopping());
+        signal_hook::low_level::raise(SIGTERM).unwrap();
+        eventually(|| signals.count() == 1);
+        handle.stop();
+        assert_eq!(signals.count(), 2);
+    }
+
+    #[test]
+    fn a_wait_ends_when_a_descriptor_is_readable_and_reports_no_signal() {
+        let (signals, handle) = StopSignals::by_hand().unwrap();
+        let alarm = Alarm::new().unwrap();
+        alarm.ring();
+        let long = Duration::from_secs(3_600);
+        assert!(!signals.wait_beside(Some(alarm.as_fd()), long));
+        assert_eq!(signals.wait_or_read(Some(alarm.as_fd()), long), (false, true));
+        handle.stop();
+        assert!(signals.wait_beside(Some(alarm.as_fd()), long));
+        assert_eq!(signals.wait_or_read(Some(Alarm::new().unwrap().as_fd()), long), (true, false));
+    }
+
+    #[test]
+    fn an_alarm_is_readable_once_it_has_rung() {
+        let alarm = Alarm::new().unwrap();
+        let is_readable = || {
+            let mut fds = [PollFd::new(&alarm, PollFlags::IN)];
+            poll(&mut fds, Some(&poll_wait(Duration::ZERO))).unwrap() == 1
+        };
+        assert!(!is_readable());
+        alarm.ring();
+        alarm.ring();
+        assert!(is_readable());
+    }
+}

@@ -1,0 +1,9 @@
+//! Starts a process, and what the child does before it becomes the program.
+
+pub mod hiding;
+pub(crate) mod ignored_signals;
+pub(crate) mod image;
+pub(crate) mod pre_exec;
+pub mod rights;
+pub(crate) mod spawn;
+pub(crate) mod vfork;

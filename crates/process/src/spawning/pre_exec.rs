@@ -1,0 +1,155 @@
+//! What a handler's process does to itself before it executes its program.
+//!
+//! It may share our memory then: only async-signal-safe calls are allowed, no allocation, no lock, no printing, no panic.
+
+use std::ffi::{CStr, c_char, c_int, c_long};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Resource, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal, setsid};
+
+use super::image::Image;
+use super::rights::{Failure, Prepared, Refusal, Step};
+use super::vfork::{self, KERNEL_SET_BYTES, Memory, Process, set_blocked};
+
+/// The descriptor on which a handler writes its events.
+pub(crate) const EVENTS_FD: c_int = 3;
+/// The descriptor from which it reads why it is to end.
+pub(crate) const STOP_REASON_FD: c_int = 4;
+
+/// No more are marked one by one, whatever the limit allows.
+const MOST_DESCRIPTORS: u64 = 65_536;
+const LAST_SIGNAL: c_int = 64;
+/// No architecture's `struct sigaction` is larger; all zero, it is the default action.
+const DEFAULT_ACTION: [u64; 8] = [0; 8];
+
+/// What becomes of a new process.
+pub(crate) struct Plan<'a> {
+    pub(crate) image: &'a Image,
+    pub(crate) rights: &'a Prepared,
+    /// What its descriptors 0 to 4 are; each has a higher number here.
+    pub(crate) descriptors: [BorrowedFd<'a>; 5],
+}
+
+impl Plan<'_> {
+    /// Starts a process that is the leader of a session of its own, with default signals, these five descriptors and no
+    /// others, and these rights, and that dies with this thread; it executes the program. The error says why it did not.
+    pub(crate) fn start(&self) -> Result<Process, Failure> {
+        let runner = getpid();
+        #[cfg(feature = "fault-points")]
+        let fault = taskqueue_host::fault::planned("spawn.forked");
+        let in_child = || {
+            #[cfg(feature = "fault-points")]
+            if let Some(signal) = fault {
+                let _ = rustix::process::kill_process(runner, signal);
+            }
+            self.prepare(runner).err().unwrap_or_else(|| self.execute())
+        };
+        let memory = if self.rights.changes_user() { Memory::Copied } else { Memory::Shared };
+        #[expect(unsafe_code, reason = "the only way to run code in a new process")]
+        // SAFETY: it makes plain system calls on values that were worked out before; it neither allocates nor locks nor
+        // panics, and it changes nothing but the first argument, which nobody reads afterwards.
+        unsafe {
+            vfork::start(memory, &in_child)
+        }
+    }
+
+    fn prepare(&self, runner: Pid) -> Result<(), Refusal> {
+        reset_signals();
+        mark_descriptors();
+        for (number, descriptor) in (0..).zip(self.descriptors) {
+            take_descriptor(descriptor, number)?;
+        }
+        // A process can leave its group, and never its session but for one of its own: whatever comes from this handler is
+        // never in ours.
+        setsid().map_err(|errno| Step::Supervision.refused(errno))?;
+        self.rights.apply()?;
+        // Last, because the kernel forgets it when the user changes. It comes only for a death after the call, so whether
+        // the runner still lives is asked after it.
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| Step::Supervision.refused(errno))?;
+        if getppid() != Some(runner) {
+            return Err(Step::Supervision.refused(Errno::SRCH));
+        }
+        self.rights.rehearsal_result().map_or(Ok(()), Err)
+    }
+
+    /// Goes through the candidates as execvp(3) does; returns why there is nothing to execute.
+    fn execute(&self) -> Refusal {
+        // Blocked signals would be inherited. One that came meanwhile is the handler's own by now.
+        set_blocked(0);
+        let mut last = Errno::NOENT;
+        for candidate in &self.image.candidates {
+            let errno = execve(candidate, self.image.arguments(), self.image);
+            match errno {
+                Errno::NOEXEC => {
+                    let (shell, arguments) = self.image.arguments_of_shell(candidate);
+                    return Step::Execution.refused(execve(shell, arguments, self.image));
+                }
+                Errno::ACCESS => last = errno,
+                Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::NODEV | Errno::TIMEDOUT => {
+                    // What was found and may not be executed says more than where there was nothing.
+                    if last != Errno::ACCESS {
+                        last = errno;
+                    }
+                }
+                errno => return Step::Execution.refused(errno),
+            }
+        }
+        Step::Execution.refused(last)
+    }
+}
+
+/// An ignored signal would otherwise be inherited: SIGPIPE, which Rust ignores, or SIGHUP and SIGINT of a runner started
+/// by nohup or by a shell in the background. And no handler of ours may run here once signals are not blocked any more.
+fn reset_signals() {
+    for number in 1..=LAST_SIGNAL {
+        #[expect(unsafe_code, reason = "a system call for which rustix has no stable safe form")]
+        // SAFETY: it reads one live action, and the table that it changes is the child's own. It fails for KILL and STOP.
+        unsafe {
+            let (action, old) = (DEFAULT_ACTION.as_ptr(), ptr::null_mut::<u64>());
+            libc::syscall(libc::SYS_rt_sigaction, c_long::from(number), action, old, KERNEL_SET_BYTES);
+        }
+    }
+}
+
+/// Database clients do not all mark their sockets close-on-exec, and we may have inherited unmarked descriptors.
+fn mark_descriptors() {
+    let first = STOP_REASON_FD + 1;
+    #[expect(unsafe_code, reason = "system calls for which rustix has no safe form")]
+    // SAFETY: all arguments are numbers, and the table of descriptors is the child's own.
+    unsafe {
+        let how = c_long::from(libc::CLOSE_RANGE_CLOEXEC);
+        if libc::syscall(libc::SYS_close_range, c_long::from(first), c_long::from(u32::MAX), how) == 0 {
+            return;
+        }
+        // Kernels before 5.11 lack it.
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(MOST_DESCRIPTORS);
+        for number in first..c_int::try_from(most).unwrap_or(c_int::MAX) {
+            libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+    }
+}
+
+/// Not marked close-on-exec at its new number.
+fn take_descriptor(descriptor: BorrowedFd<'_>, number: c_int) -> Result<(), Refusal> {
+    #[expect(unsafe_code, reason = "rustix would take the number for a descriptor that somebody owns")]
+    // SAFETY: both are numbers, and the table of descriptors is the child's own.
+    let done = unsafe { libc::dup2(descriptor.as_raw_fd(), number) };
+    if done == number { Ok(()) } else { Err(Step::Supervision.refused(last_errno())) }
+}
+
+/// Returns only when it failed.
+fn execve(file: &CStr, arguments: *const *const c_char, image: &Image) -> Errno {
+    #[expect(unsafe_code, reason = "the execution of a program, for which rustix has no stable form")]
+    // SAFETY: two arrays of C strings, each with its end, that the image keeps.
+    unsafe {
+        libc::execve(file.as_ptr(), arguments, image.environment());
+    }
+    last_errno()
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,247 @@
+//! What a handler's process takes upon itself before it executes its program: limits, another user, no way back.
+//!
+//! Everything is worked out before there is a process; in it there are plain system calls only, which neither allocate nor
+//! lock. A call that fails is named by its step, because the number of the error alone would not tell.
+
+use std::ffi::CString;
+use std::io;
+use std::time::Duration;
+
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, open};
+use rustix::io::{Errno, write};
+use rustix::process::{
+    Gid, Resource, Rlimit, Uid, chdir, getegid, geteuid, getgid, getrlimit, getuid, setrlimit, umask,
+};
+use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use taskqueue_domain::run::confinement::Limits;
+use taskqueue_host::machine::account::Credentials;
+use taskqueue_host::machine::descriptors::limits_of_handlers;
+use taskqueue_host::recent::Recent;
+
+/// How much later the kernel ends a handler that goes on in spite of SIGXCPU.
+const CPU_GRACE_SECS: u64 = 5;
+/// How much sooner than us the kernel is to end a handler when memory is short.
+const OOM_DISTANCE: i32 = 500;
+const HIGHEST_OOM_SCORE: i32 = 1000;
+/// A program that its user may not read stays hidden: it keeps our score.
+const OOM_SCORE_TRIES: u32 = 20;
+const OOM_SCORE_PAUSE: Duration = Duration::from_micros(500);
+
+/// What a handler may do and use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// The user it becomes; `None` stays what we are.
+    pub credentials: Option<Credentials>,
+    /// What it may use at most.
+    pub limits: Limits,
+    /// The mode bits that its new files do not get.
+    pub umask: u32,
+    /// Whether no program that it executes can give it more rights than it has.
+    pub no_new_privileges: bool,
+}
+
+/// What was tried in the child when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Its descriptors, a session of its own, death with us.
+    Supervision,
+    /// The limits.
+    Limits,
+    /// Another user.
+    User,
+    /// The working directory.
+    Directory,
+    /// Whether the program may be executed; in a rehearsal only.
+    Program,
+    /// Nothing failed: the end of a rehearsal.
+    Rehearsed,
+    /// The program.
+    Execution,
+}
+
+/// Why a child did not execute its program: what it leaves behind in memory that we have as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    step: Step,
+    errno: Errno,
+}
+
+impl Step {
+    /// An error of this step.
+    pub(crate) fn refused(self, errno: Errno) -> Refusal {
+        Refusal { step: self, errno }
+    }
+}
+
+/// Why there is no child.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// `None` if there never was one.
+    pub(crate) step: Option<Step>,
+    pub(crate) error: io::Error,
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self { step: Some(refusal.step), error: refusal.errno.into() }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self { step: None, error }
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self { step: None, error: errno.into() }
+    }
+}
+
+/// The same, ready for the child.
+pub(crate) struct Prepared {
+    groups: Vec<Gid>,
+    ids: Option<(Uid, Gid)>,
+    limits: Vec<(Resource, u64, u64)>,
+    umask: Mode,
+    no_new_privileges: bool,
+    oom_score: Option<Vec<u8>>,
+    directory: Option<CString>,
+    /// The program whose execution is only asked for.
+    rehearsed: Option<CString>,
+}
+
+impl Prepared {
+    pub(crate) fn new(rights: &Rights, directory: Option<CString>, rehearsed: Option<CString>) -> Self {
+        let credentials = rights.credentials.as_ref();
+        Self {
+            groups: credentials
+                .map(|user| user.groups.iter().copied().map(Gid::from_raw).collect())
+                .unwrap_or_default(),
+            ids: credentials.map(|user| (Uid::from_raw(user.uid), Gid::from_raw(user.gid))),
+            limits: resources(&rights.limits, limits_of_handlers()),
+            umask: Mode::from_raw_mode(rights.umask),
+            no_new_privileges: rights.no_new_privileges,
+            oom_score: oom_score(),
+            directory,
+            rehearsed,
+        }
+    }
+
+    /// Whether it becomes somebody else than we are.
+    pub(crate) fn changes_user(&self) -> bool {
+        self.ids.is_some()
+    }
+
+    /// In the child.
+    pub(crate) fn apply(&self) -> Result<(), Refusal> {
+        // Before the change of user, after which the file is not ours; without it the kernel chooses as it likes.
+        if let Some(score) = &self.oom_score
+            && let Ok(file) = open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+        {
+            let _ = write(&file, score);
+        }
+        for (resource, soft, hard) in &self.limits {
+            set_limit(*resource, *soft, *hard).map_err(|errno| Step::Limits.refused(errno))?;
+        }
+        umask(self.umask);
+        self.change_user().map_err(|errno| Step::User.refused(errno))?;
+        if self.no_new_privileges {
+            set_no_new_privs(true).map_err(|errno| Step::User.refused(errno))?;
+        }
+        if let Some(directory) = &self.directory {
+            chdir(directory.as_c_str()).map_err(|errno| Step::Directory.refused(errno))?;
+        }
+        Ok(())
+    }
+
+    /// In the parent, once the child executes its program: a process that is hidden from others of its user owns nothing in
+    /// /proc, so that the child could not do it before.
+    pub(crate) fn set_oom_score_of(&self, pid: i32) {
+        let Some(score) = self.oom_score.as_ref().filter(|_| !geteuid().is_root()) else { return };
+        for _ in 0..OOM_SCORE_TRIES {
+            match std::fs::write(format!("/proc/{pid}/oom_score_adj"), score) {
+                // We go on a moment before the kernel has given the child its new memory, which is not hidden.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => std::thread::sleep(OOM_SCORE_PAUSE),
+                _ => return,
+            }
+        }
+    }
+
+    /// Groups first and the user last: nobody but root may change the others.
+    fn change_user(&self) -> rustix::io::Result<()> {
+        let Some((uid, gid)) = self.ids else { return Ok(()) };
+        set_thread_groups(&self.groups)?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+        let is_changed = (getuid(), geteuid(), getgid(), getegid()) == (uid, uid, gid, gid);
+        let has_way_back = !uid.is_root() && set_thread_res_uid(None, Uid::ROOT, None).is_ok();
+        if is_changed && !has_way_back { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    /// In the child, instead of the exec; `None` when this is no rehearsal.
+    pub(crate) fn rehearsal_result(&self) -> Option<Refusal> {
+        let program = self.rehearsed.as_ref()?;
+        // Without EACCESS: the real user is the effective one by now, and the plain call is older than any kernel here.
+        Some(match accessat(CWD, program.as_c_str(), Access::EXEC_OK, AtFlags::empty()) {
+            Ok(()) => Step::Rehearsed.refused(Errno::PERM),
+            Err(errno) => Step::Program.refused(errno),
+        })
+    }
+}
+
+/// A limit that we may not raise stays as it is: it is at least as strict.
+fn set_limit(resource: Resource, soft: u64, hard: u64) -> rustix::io::Result<()> {
+    match setrlimit(resource, Rlimit { current: Some(soft), maximum: Some(hard) }) {
+        Err(Errno::PERM) => {
+            let hard = getrlimit(resource).maximum.map_or(hard, |ours| ours.min(hard));
+            setrlimit(resource, Rlimit { current: Some(soft.min(hard)), maximum: Some(hard) })
+        }
+        done => done,
+    }
+}
+
+/// With soft and hard limit; `files` are those of its open files where the class sets none.
+fn resources(limits: &Limits, files: Option<(u64, u64)>) -> Vec<(Resource, u64, u64)> {
+    // At the hard limit of processor time the kernel kills without a warning.
+    let cpu = limits.cpu_secs.map(|secs| (Resource::Cpu, secs, secs.saturating_add(CPU_GRACE_SECS)));
+    let others = [
+        (Resource::As, limits.memory_bytes),
+        (Resource::Nofile, limits.open_files),
+        (Resource::Nproc, limits.processes),
+        (Resource::Fsize, limits.file_size_bytes),
+        // A core dump would hold the task's data and whatever secrets the handler has. Nothing is that small; and where the
+        // kernel pipes core dumps to a program, it asks for exactly this number.
+        (Resource::Core, Some(1)),
+    ];
+    let files = files.filter(|_| limits.open_files.is_none()).map(|(soft, hard)| (Resource::Nofile, soft, hard));
+    let others = others.into_iter().filter_map(|(resource, limit)| Some((resource, limit?, limit?)));
+    cpu.into_iter().chain(files).chain(others).collect()
+}
+
+fn oom_score() -> Option<Vec<u8>> {
+    // Whom the kernel takes when memory is short may follow our own score a second late.
+    static OURS: Recent<(), i32> = Recent::new();
+    let ask = || std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok();
+    let ours = OURS.answer((), |()| ask().ok_or(())).ok()?;
+    Some(ours.saturating_add(OOM_DISTANCE).min(HIGHEST_OOM_SCORE).to_string().into_bytes())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_warns_before_the_end_and_core_dumps_are_always_off() {
+        let limits = Limits { cpu_secs: Some(3), open_files: Some(64), ..Limits::default() };
+        let with_files = [(Resource::Cpu, 3, 8), (Resource::Nofile, 64, 64), (Resource::Core, 1, 1)];
+        assert_eq!(resources(&limits, None), with_files);
+        assert_eq!(resources(&Limits::default(), None), [(Resource::Core, 1, 1)]);
+        assert_eq!(resources(&limits, Some((1024, 4096))), with_files);
+        let inherited = [(Resource::Nofile, 1024, 4096), (Resource::Core, 1, 1)];
+        assert_eq!(resources(&Limits::default(), Some((1024, 4096))), inherited);
+    }
+}

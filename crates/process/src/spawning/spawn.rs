@@ -1,0 +1,377 @@
+//! Starts one handler process with its pipes. Supervising it is `child`'s work.
+
+use std::ffi::{CString, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt as _, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{MemfdFlags, OFlags, fchown, fcntl_setfl, memfd_create};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Gid, Signal, Uid, kill_process_group, pidfd_send_signal};
+
+use super::ignored_signals::ignores_signal;
+use super::image::Image;
+use super::pre_exec::{Plan, STOP_REASON_FD};
+use super::rights::{Failure, Prepared, Rights, Step};
+use super::vfork::Process;
+use crate::children::adoption::{Origin, registry, starting};
+use crate::children::leftovers::ask_orphans_to_end;
+use crate::identities::identity::ProcessIdentity;
+use taskqueue_domain::run::confinement::Limits;
+use taskqueue_domain::run::ending::Ending;
+use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_host::clock::Moment;
+
+/// A program to start. Nothing is inherited: no environment, no descriptor but the five it gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildSpec {
+    /// Absolute, or a name that is looked up in the PATH of `env`.
+    pub program: PathBuf,
+    /// Without the program's own name.
+    pub args: Vec<OsString>,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// `None` keeps ours.
+    pub cwd: Option<PathBuf>,
+    /// What it may do and use.
+    pub rights: Rights,
+    /// The entry `NAME=value` of `env` by which its processes are told from those of other handlers; may be empty.
+    pub marker: OsString,
+}
+
+/// A started handler that was not reaped yet: as long as this lives and `reap` was not called, its PID and the number
+/// of its process group belong to nobody else.
+pub(crate) struct Handler {
+    process: Process,
+    pub(crate) origin: Origin,
+    /// A file in memory that the handler has too.
+    stop_reason: File,
+}
+
+/// Our ends of its pipes; none of them ever blocks.
+pub(crate) struct Pipes {
+    pub(crate) stdin: Input,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
+    pub(crate) events: OwnedFd,
+}
+
+/// The pipe to its standard input. We keep the reading end open as well, so that a handler that closes its input can
+/// neither fail a write of ours nor send us a SIGPIPE: the pipe is just full then.
+pub(crate) struct Input {
+    pub(crate) writer: OwnedFd,
+    reader: OwnedFd,
+}
+
+/// The handler's ends of its pipes, but for the one of its input, which we keep as well. None has a number that it is to
+/// have in the handler: they would get into each other's way there.
+struct Theirs {
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    events: OwnedFd,
+    stop_reason: OwnedFd,
+}
+
+/// The error says how it ended before it began.
+pub(crate) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
+    let ours = |error: io::Error| failed_here(spec, &error);
+    prepare_this_process().map_err(ours)?;
+    let (before, process, pipes) = {
+        let _starting = starting();
+        let before = Moment::now();
+        let started = spawn(spec, None).map_err(|failure| failed(spec, &failure))?;
+        registry().add(started.process.pid.as_raw_nonzero().get());
+        (before, started.process, (started.pipes, started.stop_reason))
+    };
+    let (pipes, stop_reason) = pipes;
+    Ok((Handler::adopt(process, spec, before, stop_reason).map_err(ours)?, pipes))
+}
+
+/// Does everything that comes before the exec and asks whether that would be allowed; the error says why it could not
+/// start. The program must be an absolute path.
+pub(crate) fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
+    let ours = |error: io::Error| failed_here(spec, &error);
+    prepare_this_process().map_err(ours)?;
+    let program = c_string(&spec.program).map_err(ours)?;
+    let _starting = starting();
+    match spawn(spec, Some(program)) {
+        Err(Failure { step: Some(Step::Rehearsed), .. }) => Ok(()),
+        Err(failure) => Err(failed(spec, &failure)),
+        // It never gets so far: the last thing that a rehearsal does is to fail.
+        Ok(started) => {
+            started.process.end();
+            Ok(())
+        }
+    }
+}
+
+/// What this process needs to start any handler is missing.
+fn failed_here(spec: &ChildSpec, error: &io::Error) -> Ending {
+    let text = could_not(spec, &error.to_string());
+    if is_want_of_room(error) { Ending::NoRoom(text) } else { Ending::Misconfigured(text) }
+}
+
+fn failed(spec: &ChildSpec, Failure { step, error }: &Failure) -> Ending {
+    let limits = &spec.rights.limits;
+    match step {
+        Some(Step::Execution) if is_below_need(limits, error) => {
+            let why = format!("its limits leave no room for it: {error}");
+            Ending::Misconfigured(could_not(spec, &why))
+        }
+        _ if is_want_of_room(error) => Ending::NoRoom(could_not(spec, &error.to_string())),
+        Some(Step::Limits) => Ending::Misconfigured(could_not(spec, &format!("its limits were refused: {error}"))),
+        Some(Step::User) => Ending::Misconfigured(could_not(spec, &format!("it cannot become its user: {error}"))),
+        Some(Step::Directory) => Ending::CouldNotStart(could_not(spec, &explain_directory(spec, error))),
+        _ => Ending::CouldNotStart(could_not(spec, &explain(spec, error))),
+    }
+}
+
+/// Whether the program was refused because of a limit of its class, which no other runner would lift.
+fn is_below_need(limits: &Limits, error: &io::Error) -> bool {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::AGAIN) => limits.processes.is_some(),
+        Some(Errno::NOMEM) => limits.memory_bytes.is_some(),
+        _ => false,
+    }
+}
+
+/// Whether this process or this machine was short of something, so that neither the program nor its class is at fault.
+fn is_want_of_room(error: &io::Error) -> bool {
+    let room = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    error.raw_os_error().is_some_and(|number| room.contains(&number))
+}
+
+/// Once per process. When SIGCHLD was inherited as ignored, the kernel would reap our children itself and nobody could
+/// learn how they ended.
+pub(crate) fn prepare_this_process() -> io::Result<()> {
+    static PREPARED: Mutex<bool> = Mutex::new(false);
+    let mut prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*prepared {
+        if ignores_signal(signal_hook::consts::SIGCHLD)? {
+            signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::new(AtomicBool::new(false)))?;
+        }
+        *prepared = true;
+    }
+    Ok(())
+}
+
+/// A process, and our ends of what it has.
+struct Started {
+    process: Process,
+    pipes: Pipes,
+    stop_reason: File,
+}
+
+fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> Result<Started, Failure> {
+    let image = Image::new(&spec.program, &spec.args, &spec.env)?;
+    let directory = spec.cwd.as_deref().map(c_string).transpose()?;
+    let rights = Prepared::new(&spec.rights, directory, rehearsed);
+    let stop_reason = file_in_memory()?;
+    let (pipes, theirs) = pipes(&stop_reason)?;
+    let descriptors = [
+        pipes.stdin.reader.as_fd(),
+        theirs.stdout.as_fd(),
+        theirs.stderr.as_fd(),
+        theirs.events.as_fd(),
+        theirs.stop_reason.as_fd(),
+    ];
+    if let Some(user) = &spec.rights.credentials {
+        // /dev/stdout and /dev/fd/3 are opened anew by whoever writes to them, with the rights of the user.
+        for theirs in descriptors {
+            fchown(theirs, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
+        }
+    }
+    fault_point!("spawn.before");
+    let process = Plan { image: &image, rights: &rights, descriptors }.start()?;
+    rights.set_oom_score_of(process.pid.as_raw_nonzero().get());
+    fault_point!("spawn.after");
+    // Their ends are dropped here, so that only the handler has them.
+    Ok(Started { process, pipes, stop_reason })
+}
+
+/// Without a name, and gone with the last descriptor of it: nothing is left behind, and no other user can open it.
+fn file_in_memory() -> io::Result<File> {
+    let create = |flags| memfd_create(c"taskqueue-stop-reason", flags);
+    // Kernels before 6.3 know no NOEXEC_SEAL; some after it demand it.
+    let file = match create(MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => create(MemfdFlags::CLOEXEC),
+        created => created,
+    };
+    Ok(file?.into())
+}
+
+/// Both ends of each are marked close-on-exec, and ours never block.
+fn pipes(stop_reason: &File) -> io::Result<(Pipes, Theirs)> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (stdout, their_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (stderr, their_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (events, their_events) = pipe_with(PipeFlags::CLOEXEC)?;
+    for ours in [&writer, &stdout, &stderr, &events] {
+        // A new pipe has no other flags.
+        fcntl_setfl(ours, OFlags::NONBLOCK)?;
+    }
+    let stdin = Input { writer, reader: out_of_the_way(reader)? };
+    let theirs = Theirs {
+        stdout: out_of_the_way(their_stdout)?,
+        stderr: out_of_the_way(their_stderr)?,
+        events: out_of_the_way(their_events)?,
+        stop_reason: fcntl_dupfd_cloexec(stop_reason, STOP_REASON_FD + 1)?,
+    };
+    Ok((Pipes { stdin, stdout, stderr, events }, theirs))
+}
+
+fn out_of_the_way(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+    if descriptor.as_raw_fd() > STOP_REASON_FD {
+        return Ok(descriptor);
+    }
+    Ok(fcntl_dupfd_cloexec(descriptor, STOP_REASON_FD + 1)?)
+}
+
+fn c_string(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "it contains NUL"))
+}
+
+impl Handler {
+    /// A child that cannot be named is ended at once: nobody could end it later.
+    fn adopt(process: Process, spec: &ChildSpec, before: Moment, stop_reason: File) -> io::Result<Self> {
+        let pid = process.pid.as_raw_nonzero().get();
+        let named = ProcessIdentity::of_child(pid, before, Moment::now())
+            .and_then(|identity| identity.ok_or_else(|| io::Error::other("/proc does not show it")));
+        match named {
+            Ok(handler) => {
+                let marker = spec.marker.as_encoded_bytes().to_vec();
+                let origin = Origin { handler, marker, no_new_privileges: spec.rights.no_new_privileges };
+                Ok(Self { process, origin, stop_reason })
+            }
+            Err(error) => {
+                let mut registry = registry();
+                process.end();
+                registry.remove(pid);
+                Err(error)
+            }
+        }
+    }
+
+    /// Its main process.
+    pub(crate) fn identity(&self) -> &ProcessIdentity {
+        &self.origin.handler
+    }
+
+    /// Signals its whole process group, which it cannot leave, being the leader of its session. Only for a handler that
+    /// was not reaped: the number is still its own.
+    pub(crate) fn signal_group(&self, signal: Signal) {
+        if kill_process_group(self.process.pid, signal).is_err() {
+            let _ = pidfd_send_signal(&self.process.pidfd, signal);
+        }
+    }
+
+    /// Asks it and what descends from it to end: TERM, with the reason on descriptor 4 before it.
+    pub(crate) fn ask_to_end(&self, reason: Option<StopReason>) {
+        if let Some(reason) = reason {
+            // At the beginning, where the handler reads; one that cannot be told is asked all the same.
+            let _ = self.stop_reason.write_all_at(format!("{reason}\n").as_bytes(), 0);
+        }
+        self.signal_group(Signal::TERM);
+        // A stopped process would not see the TERM.
+        self.signal_group(Signal::CONT);
+        ask_orphans_to_end(&self.origin);
+    }
+
+    /// Gives its PID back to the kernel; it must have ended.
+    pub(crate) fn reap(self) {
+        let mut registry = registry();
+        self.process.reap();
+        registry.remove(self.origin.handler.pid);
+    }
+}
+
+impl AsFd for Handler {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.process.pidfd.as_fd()
+    }
+}
+
+fn could_not(spec: &ChildSpec, why: &str) -> String {
+    format!("could not start {}: {why}", spec.program.display())
+}
+
+/// Why the working directory cannot be entered.
+fn explain_directory(spec: &ChildSpec, error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => "does not exist".to_owned(),
+        io::ErrorKind::NotADirectory => "is not a directory".to_owned(),
+        io::ErrorKind::PermissionDenied => "may not be entered by its user".to_owned(),
+        _ => format!("cannot be entered: {error}"),
+    };
+    format!("the working directory {} {why}", spec.cwd.as_deref().unwrap_or(Path::new(".")).display())
+}
+
+/// The kernel's error alone does not say whether the program or its interpreter is meant.
+fn explain(spec: &ChildSpec, error: &io::Error) -> String {
+    let has_path = spec.program.as_os_str().as_encoded_bytes().contains(&b'/');
+    match error.kind() {
+        io::ErrorKind::NotFound if !has_path => "no such program in PATH".to_owned(),
+        io::ErrorKind::NotFound if at_cwd(spec).exists() => {
+            "it exists, but the interpreter it names in its first line does not".to_owned()
+        }
+        io::ErrorKind::NotFound => "no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => match fs::metadata(at_cwd(spec)) {
+            Ok(file) if file.is_dir() => "it is a directory".to_owned(),
+            Ok(file) if file.permissions().mode() & 0o111 == 0 => "it is not executable (chmod +x)".to_owned(),
+            _ => "no permission to execute it".to_owned(),
+        },
+        _ if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
+            "it is not in a format the kernel can run".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// A relative program with a slash is looked up in the handler's working directory.
+fn at_cwd(spec: &ChildSpec) -> std::path::PathBuf {
+    spec.cwd.as_deref().unwrap_or_else(|| Path::new(".")).join(&spec.program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn want_of_room_is_told_from_a_program_that_cannot_run() {
+        for (errno, is_room) in [
+            (Errno::AGAIN, true),
+            (Errno::NOMEM, true),
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::NOENT, false),
+            (Errno::ACCESS, false),
+            (Errno::NOEXEC, false),
+            (Errno::TOOBIG, false),
+        ] {
+            assert_eq!(is_want_of_room(&io::Error::from(errno)), is_room, "{errno}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_the_class_is_told_from_a_shortage_of_the_runner() {
+        let (processes, memory) =
+            (Limits { processes: Some(1), ..Limits::default() }, Limits { memory_bytes: Some(1), ..Limits::default() });
+        for (limits, errno, is_of_class) in [
+            (Limits::default(), Errno::AGAIN, false),
+            (Limits::default(), Errno::NOMEM, false),
+            (processes, Errno::AGAIN, true),
+            (processes, Errno::NOMEM, false),
+            (memory, Errno::NOMEM, true),
+            (memory, Errno::NFILE, false),
+        ] {
+            assert_eq!(is_below_need(&limits, &io::Error::from(errno)), is_of_class, "{errno} {limits:?}");
+        }
+    }
+}

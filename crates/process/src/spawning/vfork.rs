@@ -1,0 +1,254 @@
+//! Makes the process that becomes a handler: by `clone`, with our memory shared until it executes its program, as
+//! posix_spawn(3) does it. A fork would copy our page tables for a process that throws them away at once.
+//!
+//! Our thread waits meanwhile, and the others go on: what the child does must change nothing that is ours. It reports why
+//! it failed through memory that both have, so that no pipe is needed.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+
+use super::rights::{Failure, Refusal};
+
+/// The lowest part of a room, which nobody may touch; a multiple of every page size.
+const GUARD_BYTES: usize = 64 * 1024;
+/// What a child runs on, far more than it needs; pages that are never touched are never there.
+const STACK_BYTES: usize = 128 * 1024;
+const ROOM_BYTES: usize = GUARD_BYTES + STACK_BYTES;
+/// At the upper end of the stack, above where it begins.
+const REPORT_BYTES: usize = 64;
+/// The size of a signal set as the kernel knows it.
+pub(crate) const KERNEL_SET_BYTES: usize = 8;
+
+const _: () = assert!(size_of::<Option<Refusal>>() <= REPORT_BYTES && align_of::<Option<Refusal>>() <= REPORT_BYTES);
+
+/// A child that nobody has waited for.
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    pub(crate) pidfd: OwnedFd,
+}
+
+impl Process {
+    /// Waits for its end and gives its PID back to the kernel.
+    pub(crate) fn reap(self) {
+        while waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED).is_err_and(|errno| errno == Errno::INTR)
+        {
+        }
+    }
+
+    /// Kills and reaps it.
+    pub(crate) fn end(self) {
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.reap();
+    }
+}
+
+/// What the child has of our memory until it executes its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// The memory itself.
+    Shared,
+    /// A copy. For a child that becomes another user: with the memory itself the other processes of that user might get at
+    /// it through the child, and the kernel, to prevent that, takes from us as well what it takes from such a child.
+    Copied,
+}
+
+/// Starts a process that does this and ends; what it does is to execute a program, so that it returns only when that failed.
+/// Signals are blocked in it.
+///
+/// # Errors
+/// What it returned; or there could be no process.
+#[expect(unsafe_code, reason = "only the caller knows what is done in the child")]
+// SAFETY: it is for the caller to see to it that the closure makes plain system calls only and neither allocates, locks,
+// panics nor changes memory of ours but what is its own.
+pub(crate) unsafe fn start(memory: Memory, in_child: &dyn Fn() -> Refusal) -> Result<Process, Failure> {
+    let kept = ROOM.try_with(Cell::take).ok().flatten();
+    let room = kept.map_or_else(Room::new, Ok)?;
+    let started = room.start(memory, in_child);
+    let _ = ROOM.try_with(|kept| kept.set(Some(room)));
+    started
+}
+
+thread_local! {
+    /// Kept for the next child: a thread has one at a time that shares its memory.
+    static ROOM: Cell<Option<Room>> = const { Cell::new(None) };
+}
+
+/// A stack for a child and the place of its report. Shared with a child that otherwise has a copy of our memory, too.
+struct Room {
+    base: *mut c_void,
+}
+
+/// What the child finds at the address that it is given.
+struct Call<'a> {
+    in_child: &'a dyn Fn() -> Refusal,
+    report: *mut Option<Refusal>,
+}
+
+impl Room {
+    fn new() -> io::Result<Self> {
+        let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        #[expect(unsafe_code, reason = "memory that two processes have can be had by a system call only")]
+        // SAFETY: a new mapping, at a place that the kernel chooses.
+        let base = unsafe { libc::mmap(ptr::null_mut(), ROOM_BYTES, rights, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let room = Self { base };
+        #[expect(unsafe_code, reason = "as above")]
+        // SAFETY: it is our mapping and at least so long, and nothing lies in it yet.
+        if unsafe { libc::mprotect(room.base, GUARD_BYTES, libc::PROT_NONE) } == 0 {
+            Ok(room)
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    /// Aligned for whatever; the stack grows down from it.
+    fn report(&self) -> *mut Option<Refusal> {
+        self.base.wrapping_byte_add(ROOM_BYTES - REPORT_BYTES).cast()
+    }
+
+    fn start(&self, memory: Memory, in_child: &dyn Fn() -> Refusal) -> Result<Process, Failure> {
+        let shared = if memory == Memory::Shared { libc::CLONE_VM } else { 0 };
+        let flags = libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD | shared;
+        let mut pidfd: c_int = -1;
+        let report = self.report();
+        let call = Call { in_child, report };
+        let argument = (&raw const call).cast_mut().cast();
+        let blocked = AllBlocked::now();
+        #[expect(unsafe_code, reason = "neither the standard library nor rustix can start a process like this")]
+        // SAFETY: the report lies in our mapping, aligned. The child has the part below it as its stack and is given a call
+        // that outlives it, because with VFORK we go on only when it has executed its program or ended; the caller answers
+        // for what it does. No signal handler of ours runs in it, because all signals are blocked. The kernel writes the
+        // descriptor to a place of this type, and nobody else owns what it wrote.
+        let (pid, pidfd, refusal) = unsafe {
+            report.write(None);
+            let pid = libc::clone(enter, report.cast(), flags, argument, &raw mut pidfd);
+            if pid < 0 {
+                return Err(io::Error::last_os_error().into());
+            }
+            (pid, OwnedFd::from_raw_fd(pidfd), report.read_volatile())
+        };
+        drop(blocked);
+        let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("the kernel gave no PID"))?;
+        let process = Process { pid, pidfd };
+        match refusal {
+            Some(refusal) => {
+                process.reap();
+                Err(refusal.into())
+            }
+            None => Ok(process),
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        #[expect(unsafe_code, reason = "as for the mapping")]
+        // SAFETY: it is our mapping, in which nobody works any more.
+        unsafe {
+            libc::munmap(self.base, ROOM_BYTES);
+        }
+    }
+}
+
+/// In the child.
+extern "C" fn enter(call: *mut c_void) -> c_int {
+    #[expect(unsafe_code, reason = "the C library hands over nothing but an address")]
+    // SAFETY: it is the address of a call that the starting thread keeps while it waits for us, and its report is a place
+    // in a mapping that both have.
+    unsafe {
+        let call = &*call.cast::<Call<'_>>();
+        let refusal = (call.in_child)();
+        call.report.write(Some(refusal));
+    }
+    1
+}
+
+/// No signal reaches this thread while it exists: its handlers would run in the child as well, in memory that is ours. By
+/// the system call itself, since the C library leaves out two signals of its own.
+struct AllBlocked {
+    before: u64,
+}
+
+impl AllBlocked {
+    fn now() -> Self {
+        Self { before: set_blocked(u64::MAX) }
+    }
+}
+
+impl Drop for AllBlocked {
+    fn drop(&mut self) {
+        set_blocked(self.before);
+    }
+}
+
+/// Returns what was blocked before. Also for the child.
+pub(crate) fn set_blocked(signals: u64) -> u64 {
+    let mut before = 0_u64;
+    #[expect(unsafe_code, reason = "a system call for which rustix has no stable safe form")]
+    // SAFETY: two live sets of the size that is said. It can fail for a wrong size only.
+    unsafe {
+        let (new, old) = (&raw const signals, &raw mut before);
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, KERNEL_SET_BYTES);
+    }
+    before
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    use rustix::process::getpid;
+
+    use super::super::rights::Step;
+    use super::*;
+
+    fn refused_in(memory: Memory, in_child: &dyn Fn() -> Refusal) -> Failure {
+        #[expect(unsafe_code, reason = "as everywhere that a process is made")]
+        // SAFETY: the closures below make plain system calls and store to a number that is made for it.
+        let started = unsafe { start(memory, in_child) };
+        started.map(Process::end).unwrap_err()
+    }
+
+    #[test]
+    fn a_child_has_our_memory_or_a_copy_and_says_either_way_why_it_failed() {
+        for (memory, is_ours) in [(Memory::Shared, true), (Memory::Copied, false)] {
+            let seen = AtomicI32::new(0);
+            let blocked = set_blocked(1 << 9);
+            let failure = refused_in(memory, &|| {
+                seen.store(getpid().as_raw_nonzero().get(), Ordering::Relaxed);
+                Step::Directory.refused(Errno::NOTDIR)
+            });
+            let after = set_blocked(blocked);
+            assert_eq!(failure.step, Some(Step::Directory));
+            assert_eq!(failure.error.raw_os_error(), Some(Errno::NOTDIR.raw_os_error()));
+            assert_eq!(after, 1 << 9, "the thread has the signal mask that it had");
+            let child = Pid::from_raw(seen.into_inner());
+            assert_eq!(child.is_some(), is_ours, "{memory:?}");
+            assert_ne!(child, Some(getpid()));
+        }
+    }
+
+    #[test]
+    fn signals_are_blocked_in_the_child_until_it_wants_them() {
+        let before = AtomicI32::new(0);
+        refused_in(Memory::Shared, &|| {
+            // TERM, and the two of the C library.
+            let blocked = set_blocked(u64::MAX);
+            before.store(
+                i32::from([15, 32, 33].iter().all(|signal| blocked & (1 << (signal - 1)) != 0)),
+                Ordering::Relaxed,
+            );
+            Step::Program.refused(Errno::ACCESS)
+        });
+        assert_eq!(before.into_inner(), 1);
+    }
+}

@@ -1,0 +1,161 @@
+//! Values of columns that another program may have written. SQLite takes any bytes as text and any text as a time, and a server
+//! has times that no calendar of ours has: reading one of these never fails, so that one row cannot stop a query.
+
+use diesel::backend::Backend;
+use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::mysql::Mysql;
+use diesel::pg::Pg;
+use diesel::sql_types::{Integer, Nullable, Text};
+use diesel::sqlite::Sqlite;
+
+use crate::backend::connection::MultiBackend;
+use taskqueue_domain::text::unreadable::{StoredText, Unreadable};
+
+/// A value, or what the column holds in its place.
+#[derive(Clone, Debug, FromSqlRow)]
+pub(crate) struct Cell<T>(Result<T, Found>);
+
+#[derive(Clone, Debug)]
+enum Found {
+    Text(StoredText),
+    /// In a form that can be shown.
+    Other(String),
+}
+
+impl<T> Cell<T> {
+    /// The value.
+    ///
+    /// # Errors
+    /// The column cannot be read.
+    pub(crate) fn read(self, column: &'static str) -> Result<T, Unreadable> {
+        self.0.map_err(|found| match found {
+            Found::Text(text) => Unreadable::of_text(column, text),
+            Found::Other(found) => Unreadable { column, found, text: None },
+        })
+    }
+}
+
+impl<T, ST, DB> FromSql<ST, DB> for Cell<T>
+where
+    DB: Backend,
+    T: FromSql<ST, DB>,
+{
+    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        Ok(Self(T::from_sql(value).map_err(|error| match error.downcast::<StoredText>() {
+            Ok(text) => Found::Text(*text),
+            Err(error) => Found::Other(error.to_string()),
+        })))
+    }
+}
+
+/// An engine that stores nothing else in a column than values of its type.
+trait Typed: Backend {}
+
+impl Typed for Pg {}
+impl Typed for Mysql {}
+
+/// Text exactly as it is stored. Reading fails where it is no UTF-8; the error shows the bytes.
+#[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
+pub(crate) struct ExactText(pub(crate) String);
+
+// Differs by necessity: SQLite stores any bytes, and Diesel says of them only that they are no UTF-8.
+impl FromSql<Text, Sqlite> for ExactText {
+    fn from_sql(mut value: <Sqlite as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+        let text = value.read_text();
+        // What is no UTF-8 is read with these in its place; text may also hold some of its own.
+        if !text.contains(char::REPLACEMENT_CHARACTER) {
+            return Ok(Self(text.to_owned()));
+        }
+        match str::from_utf8(value.read_blob()) {
+            Ok(text) => Ok(Self(text.to_owned())),
+            Err(_) => Err(StoredText::from(value.read_blob()).into()),
+        }
+    }
+}
+
+impl<DB> FromSql<Text, DB> for ExactText
+where
+    DB: Typed,
+    String: FromSql<Text, DB>,
+{
+    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        String::from_sql(value).map(Self)
+    }
+}
+
+impl FromSql<Text, MultiBackend> for ExactText {
+    fn from_sql(value: <MultiBackend as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+        value.from_sql::<Self, Text>()
+    }
+}
+
+/// Text for people: bytes that are no UTF-8 are shown in its place.
+#[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
+pub(crate) struct ShownText(pub(crate) String);
+
+impl<DB> FromSql<Text, DB> for ShownText
+where
+    DB: Backend,
+    ExactText: FromSql<Text, DB>,
+{
+    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        Ok(Self(ExactText::from_sql(value).map_or_else(|error| error.to_string(), |text| text.0)))
+    }
+}
+
+impl From<ShownText> for String {
+    fn from(text: ShownText) -> Self {
+        text.0
+    }
+}
+
+/// The same of a column that may be NULL.
+#[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
+pub(crate) struct MaybeShownText(Option<ShownText>);
+
+impl<DB> FromSql<Nullable<Text>, DB> for MaybeShownText
+where
+    DB: Backend,
+    ShownText: FromSql<Text, DB>,
+{
+    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        ShownText::from_sql(value).map(|text| Self(Some(text)))
+    }
+
+    fn from_nullable_sql(value: Option<DB::RawValue<'_>>) -> deserialize::Result<Self> {
+        value.map_or(Ok(Self(None)), Self::from_sql)
+    }
+}
+
+impl From<MaybeShownText> for Option<String> {
+    fn from(text: MaybeShownText) -> Self {
+        text.0.map(|text| text.0)
+    }
+}
+
+/// A number of 32 bits. SQLite stores larger ones in the same column, and Diesel drops their upper half without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromSqlRow)]
+pub(crate) struct ExactInt(pub(crate) i32);
+
+impl FromSql<Integer, Sqlite> for ExactInt {
+    fn from_sql(mut value: <Sqlite as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+        let stored = value.read_long();
+        Ok(Self(i32::try_from(stored).map_err(|_| stored.to_string())?))
+    }
+}
+
+impl<DB> FromSql<Integer, DB> for ExactInt
+where
+    DB: Typed,
+    i32: FromSql<Integer, DB>,
+{
+    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        i32::from_sql(value).map(Self)
+    }
+}
+
+impl FromSql<Integer, MultiBackend> for ExactInt {
+    fn from_sql(value: <MultiBackend as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+        value.from_sql::<Self, Integer>()
+    }
+}

@@ -1,0 +1,337 @@
+//! Rows as Diesel reads and writes them, and how they become what the domain knows.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+
+use super::cells::{Cell, ExactInt, ExactText, MaybeShownText, ShownText};
+use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
+use super::sql::Moment;
+use super::unmarked::{processed_run, status_in_process};
+use taskqueue_domain::run::status::{Stored, TaskStatus};
+use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
+use taskqueue_domain::task::records::{Run, RunOutput, Runner, Task, TaskSchedule};
+use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_domain::text::unreadable::{RowReader, StoredText, Unreadable};
+
+/// A dependency to insert.
+#[derive(Clone, Copy, Debug, Insertable)]
+#[diesel(table_name = task_queue_dependencies)]
+pub(crate) struct DependencyRow {
+    pub(crate) task_id: i64,
+    pub(crate) depends_on_id: i64,
+    pub(crate) is_satisfied: bool,
+}
+
+/// A task as its row holds it. An application writes most of these columns by SQL of its own, so any of them may hold what
+/// cannot be read.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = task_queue)]
+pub(crate) struct TaskRow {
+    id: i64,
+    queued_on: Cell<Moment>,
+    queued_by_id: Cell<ExactText>,
+    scheduled_on: Cell<Moment>,
+    next_attempt_on: Option<Cell<Moment>>,
+    task_class: Cell<ExactText>,
+    task_data: Cell<ExactText>,
+    last_status: ShownText,
+    max_retries: Option<Cell<ExactInt>>,
+    retry_limit: Option<Cell<ExactInt>>,
+    failed_retries: Cell<ExactInt>,
+    attempts: Cell<ExactInt>,
+    priority: Cell<ExactInt>,
+    timeout_secs: Option<Cell<ExactInt>>,
+    waiting_for: Cell<ExactInt>,
+    current_run_id: Option<i64>,
+    #[diesel(select_expression = processed_run(), select_expression_type = processed_run)]
+    processed_run_id: Option<i64>,
+    backoff: Option<Cell<ExactText>>,
+    crashes: Cell<ExactInt>,
+    quarantined_on: Option<Cell<Moment>>,
+    recurrence: Option<Cell<ExactText>>,
+    time_zone: Cell<ExactText>,
+    catch_up: Cell<ExactText>,
+    schedule_id: Option<i64>,
+    planned_on: Option<Cell<Moment>>,
+    schedule_status: ShownText,
+    updated_on: Cell<Moment>,
+    unique_key: Option<Cell<ExactText>>,
+    unique_until: Option<Cell<Moment>>,
+    limit_key: Option<Cell<ExactText>>,
+    tag: Option<Cell<ExactText>>,
+    parent_id: Option<i64>,
+    keep_secs: Option<Cell<ExactInt>>,
+    class_keep_secs: Option<Cell<ExactInt>>,
+    keep_results_secs: Option<Cell<ExactInt>>,
+    expires_on: Option<Cell<Moment>>,
+    meta: Option<Cell<ExactText>>,
+}
+
+/// Reads the cells of a row, and notes which of them cannot be read.
+#[derive(Default)]
+struct CellReader(RowReader);
+
+impl CellReader {
+    fn text(&mut self, column: &'static str, cell: Cell<ExactText>) -> String {
+        self.0.take_text(cell.read(column).map(|text| text.0))
+    }
+
+    fn maybe_text(&mut self, column: &'static str, cell: Option<Cell<ExactText>>) -> Option<String> {
+        cell.map(|cell| self.text(column, cell))
+    }
+
+    fn int(&mut self, column: &'static str, cell: Cell<ExactInt>) -> i32 {
+        self.0.take(cell.read(column).map(|number| number.0))
+    }
+
+    fn instant(&mut self, column: &'static str, cell: Cell<Moment>) -> DateTime<Utc> {
+        self.0.take(cell.read(column).map(DateTime::from))
+    }
+
+    fn maybe_instant(&mut self, column: &'static str, cell: Option<Cell<Moment>>) -> Option<DateTime<Utc>> {
+        cell.map(|cell| self.instant(column, cell))
+    }
+
+    fn class(&mut self, cell: Cell<ExactText>) -> Stored<TaskClass> {
+        let known = self.0.unreadable_count();
+        let text = self.text("TaskClass", cell);
+        if self.0.unreadable_count() > known {
+            return Stored::Unknown(text);
+        }
+        let class = Stored::from(text);
+        if let Stored::Unknown(text) = &class {
+            self.0.note(Unreadable::of_text("TaskClass", StoredText::from(text.as_bytes())));
+        }
+        class
+    }
+}
+
+impl TaskRow {
+    /// The status, and the open run, which the row need not know of yet.
+    fn status_and_run(&self) -> (Stored<TaskStatus>, Option<RunId>) {
+        let last_status = self.last_status.0.as_str();
+        match (self.current_run_id, self.processed_run_id) {
+            (None, Some(run_id)) => {
+                let status = status_in_process(last_status).map(Stored::Known);
+                (status.unwrap_or_else(|| last_status.to_owned().into()), Some(RunId(run_id)))
+            }
+            (run_id, _) => (last_status.to_owned().into(), run_id.map(RunId)),
+        }
+    }
+}
+
+impl From<TaskRow> for Task {
+    fn from(row: TaskRow) -> Self {
+        let (status, current_run_id) = row.status_and_run();
+        let mut cells = CellReader::default();
+        let time_zone = cells.text("TimeZone", row.time_zone);
+        let catch_up = cells.text("CatchUp", row.catch_up);
+        let planned_on = cells.maybe_instant("PlannedOn", row.planned_on);
+        let schedule = cells.maybe_text("Recurrence", row.recurrence).map(|every| TaskSchedule {
+            id: TaskId(row.schedule_id.unwrap_or(row.id)),
+            every,
+            time_zone,
+            catch_up,
+            planned_on,
+            status: String::from(row.schedule_status).into(),
+        });
+        Self {
+            id: TaskId(row.id),
+            queued_on: cells.instant("QueuedOn", row.queued_on),
+            queued_by: cells.text("QueuedById", row.queued_by_id),
+            scheduled_on: cells.instant("ScheduledOn", row.scheduled_on),
+            next_attempt_on: cells.maybe_instant("NextAttemptOn", row.next_attempt_on),
+            class: cells.class(row.task_class),
+            data: cells.text("TaskData", row.task_data),
+            status,
+            max_retries: row.max_retries.map(|cell| cells.int("MaxRetries", cell)),
+            retry_limit: row.retry_limit.map(|cell| cells.int("RetryLimit", cell)),
+            failed_retries: cells.int("FailedRetries", row.failed_retries),
+            attempts: cells.int("Attempts", row.attempts),
+            priority: cells.int("Priority", row.priority),
+            timeout_secs: row.timeout_secs.map(|cell| cells.int("Timeout", cell)),
+            waiting_for: cells.int("WaitingFor", row.waiting_for),
+            current_run_id,
+            backoff: cells.maybe_text("Backoff", row.backoff),
+            crashes: cells.int("Crashes", row.crashes),
+            quarantined_on: cells.maybe_instant("QuarantinedOn", row.quarantined_on),
+            schedule,
+            updated_on: cells.instant("UpdatedOn", row.updated_on),
+            unique_key: cells.maybe_text("UniqueKey", row.unique_key),
+            unique_until: cells.maybe_instant("UniqueUntil", row.unique_until),
+            limit_key: cells.maybe_text("LimitKey", row.limit_key),
+            tag: cells.maybe_text("Tag", row.tag),
+            parent_id: row.parent_id.map(TaskId),
+            keep_secs: row.keep_secs.map(|cell| cells.int("Keep", cell)),
+            class_keep_secs: row.class_keep_secs.map(|cell| cells.int("ClassKeep", cell)),
+            keep_results_secs: row.keep_results_secs.map(|cell| cells.int("KeepResults", cell)),
+            expires_on: cells.maybe_instant("ExpiresOn", row.expires_on),
+            meta: cells.maybe_text("Meta", row.meta),
+            unreadable: cells.0.finish(),
+        }
+    }
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = task_queue_runs)]
+pub(crate) struct RunRow {
+    id: i64,
+    task_queue_id: i64,
+    #[diesel(deserialize_as = ShownText)]
+    task_class: String,
+    attempt: i32,
+    created_on: Moment,
+    started_on: Option<Moment>,
+    percents_completed: i32,
+    #[diesel(deserialize_as = ShownText)]
+    progress_message: String,
+    finished_on: Option<Moment>,
+    #[diesel(deserialize_as = MaybeShownText)]
+    results: Option<String>,
+    #[diesel(deserialize_as = ShownText)]
+    status: String,
+    #[diesel(deserialize_as = ShownText)]
+    error_code: String,
+    #[diesel(deserialize_as = ShownText)]
+    error_message: String,
+    #[diesel(deserialize_as = ShownText)]
+    decision: String,
+    process_id: Option<i64>,
+    runner_id: Option<i64>,
+    #[diesel(deserialize_as = MaybeShownText)]
+    claimant: Option<String>,
+    #[diesel(deserialize_as = MaybeShownText)]
+    token: Option<String>,
+    #[diesel(deserialize_as = ShownText)]
+    host: String,
+    #[diesel(deserialize_as = ShownText)]
+    process_identity: String,
+    lease_expires_on: Option<Moment>,
+    handler_process_id: Option<i64>,
+    #[diesel(deserialize_as = ShownText)]
+    handler_identity: String,
+    cancel_requested_on: Option<Moment>,
+    #[diesel(deserialize_as = ShownText)]
+    cancel_reason: String,
+    #[diesel(deserialize_as = MaybeShownText)]
+    limit_key: Option<String>,
+    has_key_slot: bool,
+    updated_on: Moment,
+}
+
+impl From<RunRow> for Run {
+    fn from(row: RunRow) -> Self {
+        Self {
+            id: RunId(row.id),
+            task_id: TaskId(row.task_queue_id),
+            class: row.task_class.into(),
+            attempt: row.attempt,
+            status: row.status.into(),
+            created_on: row.created_on.into(),
+            started_on: row.started_on.map(Into::into),
+            percents_completed: row.percents_completed,
+            progress_message: row.progress_message,
+            finished_on: row.finished_on.map(Into::into),
+            results: row.results,
+            error_code: row.error_code,
+            error_message: row.error_message,
+            decision: row.decision,
+            process_id: row.process_id,
+            runner_id: row.runner_id.map(RunnerId),
+            claimant: row.claimant,
+            host: row.host,
+            process_identity: row.process_identity,
+            token: row.token,
+            lease_expires_on: row.lease_expires_on.map(Into::into),
+            handler_process_id: row.handler_process_id,
+            handler_identity: row.handler_identity,
+            cancel_requested_on: row.cancel_requested_on.map(Into::into),
+            cancel_reason: row.cancel_reason,
+            limit_key: row.limit_key,
+            has_key_slot: row.has_key_slot,
+            updated_on: row.updated_on.into(),
+        }
+    }
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = task_queue_runners)]
+pub(crate) struct RunnerRow {
+    id: i64,
+    process_id: i64,
+    started_on: Moment,
+    finished_on: Option<Moment>,
+    #[diesel(deserialize_as = ShownText)]
+    host: String,
+    #[diesel(deserialize_as = ShownText)]
+    process_identity: String,
+    slots: i32,
+    heartbeat_on: Moment,
+    heartbeat_boot_ms: Option<i64>,
+    #[diesel(deserialize_as = ShownText)]
+    version: String,
+    #[diesel(deserialize_as = ShownText)]
+    name: String,
+    #[diesel(deserialize_as = MaybeShownText)]
+    classes: Option<String>,
+}
+
+impl From<RunnerRow> for Runner {
+    fn from(row: RunnerRow) -> Self {
+        Self {
+            id: RunnerId(row.id),
+            name: row.name,
+            process_id: row.process_id,
+            host: row.host,
+            process_identity: row.process_identity,
+            slots: row.slots,
+            version: row.version,
+            started_on: row.started_on.into(),
+            heartbeat_on: row.heartbeat_on.into(),
+            heartbeat_boot_ms: row.heartbeat_boot_ms,
+            finished_on: row.finished_on.map(Into::into),
+            classes: row.classes.and_then(|json| serde_json::from_str(&json).ok()),
+        }
+    }
+}
+
+/// What a handler wrote, to save.
+#[derive(Insertable, AsChangeset)]
+#[diesel(table_name = task_queue_run_outputs, primary_key(run_id, stream))]
+pub(crate) struct NewRunOutputRow<'a> {
+    pub(crate) run_id: i64,
+    pub(crate) stream: &'a str,
+    pub(crate) content: &'a str,
+    pub(crate) total_bytes: i64,
+    pub(crate) is_lossy: bool,
+}
+
+impl<'a> NewRunOutputRow<'a> {
+    pub(crate) fn new(run_id: RunId, output: &'a RunOutput) -> Self {
+        Self {
+            run_id: run_id.0,
+            stream: &output.stream,
+            content: &output.content,
+            total_bytes: output.total_bytes,
+            is_lossy: output.is_lossy,
+        }
+    }
+}
+
+#[derive(Queryable, Selectable, Insertable)]
+#[diesel(table_name = task_queue_run_outputs)]
+pub(crate) struct RunOutputRow {
+    pub(crate) run_id: i64,
+    #[diesel(deserialize_as = ShownText)]
+    pub(crate) stream: String,
+    #[diesel(deserialize_as = ShownText)]
+    pub(crate) content: String,
+    pub(crate) total_bytes: i64,
+    pub(crate) is_lossy: bool,
+}
+
+impl From<RunOutputRow> for RunOutput {
+    fn from(row: RunOutputRow) -> Self {
+        Self { stream: row.stream, content: row.content, total_bytes: row.total_bytes, is_lossy: row.is_lossy }
+    }
+}

@@ -1,0 +1,209 @@
+//! Time in SQL: instants as the engines store them, and the database's clock as an expression (rule R8).
+
+use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
+use diesel::backend::Backend;
+use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::expression::{AppearsOnTable, AsExpression, Expression, SelectableExpression, ValidGrouping, is_aggregate};
+use diesel::mysql::Mysql;
+use diesel::pg::Pg;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::serialize::{self, IsNull, Output, ToSql};
+use diesel::sql_types::{BigInt, Integer, Nullable, Text, Timestamp};
+use diesel::sqlite::Sqlite;
+use serde::{Deserialize, Serialize};
+
+use super::schema::task_queue;
+use crate::backend::connection::MultiBackend;
+
+/// More failed attempts than a task can have: what its row allows where it states nothing.
+pub(crate) const ANY_RETRIES: i32 = 1_000_001;
+
+diesel::define_sql_function! {
+    #[sql_name = "COALESCE"]
+    fn first_of(limit: Nullable<Integer>, asked: Nullable<Integer>, otherwise: Integer) -> Integer;
+}
+
+/// Failed attempts that the row of a task allows, as the generated columns have it: a task is exhausted that has failed so often.
+pub(crate) type AllowedRetries = first_of<task_queue::retry_limit, task_queue::max_retries, i32>;
+
+/// Makes it.
+pub(crate) fn allowed_retries() -> AllowedRetries {
+    first_of(task_queue::retry_limit, task_queue::max_retries, ANY_RETRIES)
+}
+
+/// An instant as a column holds it: UTC, to the microsecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, AsExpression, FromSqlRow, Serialize, Deserialize)]
+#[diesel(sql_type = Timestamp)]
+#[serde(from = "DateTime<Utc>", into = "DateTime<Utc>")]
+pub(crate) struct Moment(NaiveDateTime);
+
+impl Moment {
+    /// Before all that the schema allows: no ScheduledOn lies before the year 1000.
+    pub(crate) fn beginning() -> Self {
+        const DAYS_FROM_1000_TO_1970: i64 = 354_285;
+        Self::from(DateTime::UNIX_EPOCH - TimeDelta::days(DAYS_FROM_1000_TO_1970))
+    }
+}
+
+impl From<DateTime<Utc>> for Moment {
+    fn from(instant: DateTime<Utc>) -> Self {
+        Self(instant.naive_utc())
+    }
+}
+
+impl From<Moment> for DateTime<Utc> {
+    fn from(moment: Moment) -> Self {
+        moment.0.and_utc()
+    }
+}
+
+// Differs by necessity: Diesel writes as many decimals as an instant has. Columns of SQLite are compared as text, so
+// they always get six.
+impl ToSql<Timestamp, Sqlite> for Moment {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+        out.set_value(self.0.format("%F %T%.6f").to_string());
+        Ok(IsNull::No)
+    }
+}
+
+impl ToSql<Timestamp, Pg> for Moment {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+        ToSql::<Timestamp, Pg>::to_sql(&self.0, out)
+    }
+}
+
+impl ToSql<Timestamp, Mysql> for Moment {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
+        ToSql::<Timestamp, Mysql>::to_sql(&self.0, out)
+    }
+}
+
+impl ToSql<Timestamp, MultiBackend> for Moment {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, MultiBackend>) -> serialize::Result {
+        out.set_value((Timestamp, self));
+        Ok(IsNull::No)
+    }
+}
+
+impl<DB> FromSql<Timestamp, DB> for Moment
+where
+    DB: Backend,
+    NaiveDateTime: FromSql<Timestamp, DB>,
+{
+    fn from_sql(bytes: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        NaiveDateTime::from_sql(bytes).map(Self)
+    }
+}
+
+/// The database's clock at the moment at which the statement is executed, plus a number of seconds. Not at the
+/// beginning of the transaction: one that waited for a lock must not write a time from before the wait.
+#[derive(Clone, Copy, Debug, QueryId)]
+pub(crate) struct DbClock {
+    plus_secs: i64,
+}
+
+/// The database's clock now.
+pub(crate) fn db_now() -> DbClock {
+    DbClock { plus_secs: 0 }
+}
+
+/// The database's clock in so many seconds.
+pub(crate) fn db_now_plus(secs: i64) -> DbClock {
+    DbClock { plus_secs: secs }
+}
+
+impl Expression for DbClock {
+    type SqlType = Timestamp;
+}
+
+/// An instant of any year as a value of a column. Diesel sends a time to MySQL as the type TIMESTAMP, and MariaDB makes NULL
+/// of one that does not fit in there, from 2038 on: text has no such end.
+#[derive(Clone, Debug, QueryId)]
+pub(crate) struct AnyYear {
+    moment: Moment,
+    text: String,
+}
+
+/// The instant, however far away.
+pub(crate) fn any_year(moment: Moment) -> AnyYear {
+    AnyYear { moment, text: moment.0.format("%F %T%.6f").to_string() }
+}
+
+impl Expression for AnyYear {
+    type SqlType = Timestamp;
+}
+
+impl<GroupBy> ValidGrouping<GroupBy> for AnyYear {
+    type IsAggregate = is_aggregate::Never;
+}
+
+impl<Table> SelectableExpression<Table> for AnyYear {}
+impl<Table> AppearsOnTable<Table> for AnyYear {}
+
+impl QueryFragment<Sqlite> for AnyYear {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+        out.push_bind_param::<Timestamp, _>(&self.moment)
+    }
+}
+
+impl QueryFragment<Pg> for AnyYear {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_bind_param::<Timestamp, _>(&self.moment)
+    }
+}
+
+impl QueryFragment<Mysql> for AnyYear {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        out.push_sql("CAST(");
+        out.push_bind_param::<Text, _>(&self.text)?;
+        out.push_sql(" AS DATETIME(6))");
+        Ok(())
+    }
+}
+
+impl QueryFragment<MultiBackend> for AnyYear {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, MultiBackend>) -> QueryResult<()> {
+        MultiBackend::walk_variant_ast(self, out)
+    }
+}
+
+impl<GroupBy> ValidGrouping<GroupBy> for DbClock {
+    type IsAggregate = is_aggregate::Never;
+}
+
+impl<Table> SelectableExpression<Table> for DbClock {}
+impl<Table> AppearsOnTable<Table> for DbClock {}
+
+impl QueryFragment<Sqlite> for DbClock {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+        out.push_sql("strftime('%Y-%m-%d %H:%M:%f000', 'now', ");
+        out.push_bind_param::<BigInt, _>(&self.plus_secs)?;
+        out.push_sql(" || ' seconds')");
+        Ok(())
+    }
+}
+
+impl QueryFragment<Pg> for DbClock {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("(clock_timestamp() + ");
+        out.push_bind_param::<BigInt, _>(&self.plus_secs)?;
+        out.push_sql(" * interval '1 second')");
+        Ok(())
+    }
+}
+
+impl QueryFragment<Mysql> for DbClock {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        out.push_sql("(UTC_TIMESTAMP(6) + INTERVAL ");
+        out.push_bind_param::<BigInt, _>(&self.plus_secs)?;
+        out.push_sql(" SECOND)");
+        Ok(())
+    }
+}
+
+impl QueryFragment<MultiBackend> for DbClock {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, MultiBackend>) -> QueryResult<()> {
+        MultiBackend::walk_variant_ast(self, out)
+    }
+}

@@ -1,0 +1,88 @@
+//! What the server or the file shows that an operator should know, and tasks that nothing will move.
+
+use diesel::prelude::*;
+
+use crate::backend;
+pub use crate::backend::health::Symptom;
+use crate::base::schema::{task_queue, task_queue_dependencies};
+use crate::base::sql::{allowed_retries, db_now_plus};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::{ScheduleStatus, TaskStatus};
+use taskqueue_domain::task::ids::TaskId;
+
+impl Store {
+    /// What the server or the file shows; transactions count as long that have been open for so many seconds.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn symptoms(&mut self, long_secs: i64) -> StoreResult<Vec<Symptom>> {
+        let file = self.url.path().filter(|_| !self.is_frozen);
+        let mut symptoms = self.read(|conn| Ok(backend::health::symptoms(conn, file.as_deref(), long_secs)?))?;
+        // Without a log SQLite reports another mode than that of the file.
+        let is_of_log = |it: &Symptom| matches!(it, Symptom::Setting { name, .. } if name == "journal_mode");
+        symptoms.retain(|symptom| !(self.is_frozen && is_of_log(symptom)));
+        Ok(symptoms)
+    }
+
+    /// Nodes of the Galera cluster that the server belongs to; `None` where it belongs to none.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn cluster_nodes(&mut self) -> StoreResult<Option<i64>> {
+        self.read(|conn| Ok(backend::health::cluster_nodes(conn)?))
+    }
+
+    /// Up to `limit` schedules that cannot be read, by their newest tasks.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_broken_schedules(&mut self, limit: i64) -> StoreResult<Vec<TaskId>> {
+        use task_queue::dsl;
+        let ids: Vec<i64> = self.read(|conn| {
+            let broken = dsl::task_queue.filter(dsl::schedule_head.is_not_null());
+            let broken = broken.filter(dsl::schedule_status.eq(ScheduleStatus::Broken.as_str()));
+            Ok(broken.order(dsl::id).limit(limit).select(dsl::id).load(conn)?)
+        })?;
+        Ok(ids.into_iter().map(TaskId).collect())
+    }
+
+    /// Up to `limit` failed tasks that have retries left and were written more than `lead_secs` later than now.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_failed_in_the_future(&mut self, lead_secs: i64, limit: i64) -> StoreResult<Vec<TaskId>> {
+        use task_queue::dsl;
+        let failed = [TaskStatus::Failed.as_str(), TaskStatus::Timeout.as_str()];
+        let ids: Vec<i64> = self.read(|conn| {
+            let waiting = dsl::task_queue.filter(dsl::last_status.eq_any(failed)).filter(dsl::quarantined_on.is_null());
+            let future = waiting.filter(dsl::updated_on.gt(db_now_plus(lead_secs)));
+            let retried = future.filter(dsl::failed_retries.lt(allowed_retries()));
+            Ok(retried.order(dsl::id).limit(limit).select(dsl::id).load(conn)?)
+        })?;
+        Ok(ids.into_iter().map(TaskId).collect())
+    }
+
+    /// Up to `limit` tasks that wait for one that was cancelled: nothing moves them by itself.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_stranded_tasks(&mut self, limit: i64) -> StoreResult<Vec<TaskId>> {
+        use task_queue_dependencies::dsl;
+        let ids: Vec<i64> = self.read(|conn| {
+            let cancelled = task_queue::table
+                .filter(task_queue::id.eq(dsl::depends_on_id))
+                .filter(task_queue::last_status.eq(TaskStatus::Cancelled.as_str()))
+                .select(task_queue::id)
+                .single_value();
+            let waiting = task_queue::table
+                .filter(task_queue::id.eq(dsl::task_id))
+                .filter(task_queue::last_status.eq(TaskStatus::Scheduled.as_str()))
+                .select(task_queue::id)
+                .single_value();
+            let open = dsl::task_queue_dependencies.filter(dsl::is_satisfied.eq(false));
+            let stranded = open.filter(cancelled.is_not_null()).filter(waiting.is_not_null()).order(dsl::task_id);
+            Ok(stranded.limit(limit).select(dsl::task_id).distinct().load(conn)?)
+        })?;
+        Ok(ids.into_iter().map(TaskId).collect())
+    }
+}

@@ -1,0 +1,72 @@
+//! Prints, once, that a locked SQLite store is waited for, and which process holds the lock.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use taskqueue_host::files::lock_holders::{LockHolder, flock_holder, write_lock_holder};
+
+/// A wait that is shorter is not mentioned.
+const SILENCE: Duration = Duration::from_secs(1);
+/// The byte of the index of the write-ahead log that a writer locks.
+const WAL_WRITE_BYTE: u64 = 120;
+
+type Printer = Box<dyn Fn(&str) + Send>;
+
+static PRINTER: Mutex<Option<Printer>> = Mutex::new(None);
+
+/// Prints by this function, from now on, that a locked store is waited for; without one such a wait is silent.
+pub fn announce_locked_stores(print: impl Fn(&str) + Send + 'static) {
+    *PRINTER.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(print));
+}
+
+/// Whether a wait was announced.
+#[derive(Default)]
+pub(crate) struct LockNotice {
+    is_given: bool,
+}
+
+impl LockNotice {
+    /// Announces the wait for this store once it has lasted for long enough.
+    pub(crate) fn after(&mut self, waited: Duration, store: &Path) {
+        self.announce(waited, store, || format!("{} has locked it", or_another(holder_words(store))));
+    }
+
+    /// Announces the wait for the lock file beside this store once it has lasted for long enough.
+    pub(crate) fn after_lock_file(&mut self, waited: Duration, store: &Path, file: &Path) {
+        self.announce(waited, store, || format!("{} has locked {}", lock_file_holder(file), file.display()));
+    }
+
+    fn announce(&mut self, waited: Duration, store: &Path, why: impl FnOnce() -> String) {
+        if self.is_given || waited < SILENCE {
+            return;
+        }
+        self.is_given = true;
+        if let Some(print) = PRINTER.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            print(&format!("waiting for the store {}: {}", store.display(), why()));
+        }
+    }
+}
+
+/// `process 1234 (sqlite3)`: who keeps others from writing to this store, where that can be seen.
+pub(crate) fn holder_words(store: &Path) -> Option<String> {
+    let mut index = store.as_os_str().to_owned();
+    index.push("-shm");
+    let holder = write_lock_holder(Path::new(&index), WAL_WRITE_BYTE, WAL_WRITE_BYTE)
+        .or_else(|| write_lock_holder(store, 0, u64::MAX))?;
+    Some(words(&holder))
+}
+
+/// The process that holds a lock file, or `another process` where that cannot be seen.
+pub(crate) fn lock_file_holder(file: &Path) -> String {
+    or_another(flock_holder(file).as_ref().map(words))
+}
+
+/// The holder, or `another process` where it cannot be seen.
+pub(crate) fn or_another(holder: Option<String>) -> String {
+    holder.unwrap_or_else(|| "another process".to_owned())
+}
+
+fn words(LockHolder { process_id, program }: &LockHolder) -> String {
+    if program.is_empty() { format!("process {process_id}") } else { format!("process {process_id} ({program})") }
+}

@@ -1,0 +1,9 @@
+//! A connection to the store: made, waited for, migrated, locked, and told of changes.
+
+pub(crate) mod change_listener;
+pub(crate) mod connecting;
+pub(crate) mod health;
+pub(crate) mod lock_file;
+pub(crate) mod lock_notice;
+pub(crate) mod migrate;
+pub(crate) mod open_file;

@@ -1,0 +1,242 @@
+//! Queueing inside a transaction of somebody else, over a connection of theirs: what is queued there stays if and only if
+//! that transaction does. Sets nothing in their session, commits nothing and repeats nothing that would end it.
+
+use chrono::{DateTime, Utc};
+use diesel::mysql::MysqlConnection;
+use diesel::pg::PgConnection;
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
+use diesel::sql_types::Text;
+use diesel::sqlite::SqliteConnection;
+
+use super::new_task::NewTaskRow;
+use crate::backend;
+use crate::base::rows::DependencyRow;
+use crate::base::schema::task_queue::dsl;
+use crate::base::schema::{task_queue_events, task_queue_settings};
+use crate::base::sql::{Moment, db_now};
+use crate::upkeep::audit::Origin;
+use crate::{StoreError, StoreResult};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::dependencies::Prerequisite;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::new_task::{NewTask, QueueRefusal};
+use taskqueue_domain::task::unique::{Arrival, OnConflict, QueuedTask, Uniqueness};
+
+/// How often an insert is tried again because the holder of its key ended just then.
+const RACES: u32 = 10;
+
+/// A Diesel connection of a program's own: `PgConnection`, `MysqlConnection` or `SqliteConnection`.
+pub trait CallersConnection: parts::Parts {}
+
+impl<C: parts::Parts> CallersConnection for C {}
+
+mod parts {
+    use super::*;
+
+    /// The statements, which only this crate gives.
+    pub trait Parts: Sized {
+        fn setting_rows(&mut self) -> QueryResult<Vec<(String, String)>>;
+        fn database_now(&mut self) -> QueryResult<DateTime<Utc>>;
+        fn insert_row(&mut self, task: &NewTask, waiting_for: i32, now: DateTime<Utc>) -> QueryResult<Vec<i64>>;
+        fn lock_prerequisites(&mut self, ids: &[i64]) -> QueryResult<Vec<(i64, String)>>;
+        /// With whether each has succeeded.
+        fn insert_dependencies(&mut self, task_id: i64, on: &[(i64, bool)]) -> QueryResult<()>;
+        fn keep_queued(&mut self, origin: &Origin, task_id: i64) -> QueryResult<()>;
+        /// Takes the window of a key away if it is over; whether it was.
+        fn free_ended_key(&mut self, class: &str, key: &str) -> QueryResult<bool>;
+        fn find_holder(&mut self, class: &str, key: &str) -> QueryResult<Option<KeyHolder>>;
+        /// Makes the connection fit for the next statement after one has failed.
+        fn forget_failed_statement(&mut self);
+        /// Runs statements that lock rows of others: none of them fails because a row is newer than what was read before.
+        fn reading_latest<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T>;
+        /// All or nothing: in a savepoint, or in a transaction of its own where none is open.
+        fn together<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T>;
+    }
+}
+
+/// Id, status, and where in its schedule it stands if it has one.
+type KeyHolder = (i64, String, Option<String>);
+
+macro_rules! impl_parts {
+    ($connection:ty, $backend:ident, $forget:expr, $latest:path $(, $locked:ident)?) => {
+        impl parts::Parts for $connection {
+            fn setting_rows(&mut self) -> QueryResult<Vec<(String, String)>> {
+                use task_queue_settings::{name, value};
+                task_queue_settings::table.select((name, value)).order(name).load(self)
+            }
+
+            fn database_now(&mut self) -> QueryResult<DateTime<Utc>> {
+                Ok(diesel::select(db_now()).get_result::<Moment>(self)?.into())
+            }
+
+            fn insert_row(&mut self, task: &NewTask, waiting_for: i32, now: DateTime<Utc>) -> QueryResult<Vec<i64>> {
+                backend::$backend::insert_tasks(self, &[NewTaskRow::new(task, waiting_for, now)])
+            }
+
+            fn lock_prerequisites(&mut self, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+                backend::$backend::lock_prerequisites(self, ids)
+            }
+
+            fn insert_dependencies(&mut self, task_id: i64, on: &[(i64, bool)]) -> QueryResult<()> {
+                let row = |&(depends_on_id, is_satisfied): &_| DependencyRow { task_id, depends_on_id, is_satisfied };
+                backend::$backend::insert_dependencies(self, &on.iter().map(row).collect::<Vec<_>>())
+            }
+
+            fn keep_queued(&mut self, origin: &Origin, task_id: i64) -> QueryResult<()> {
+                use task_queue_events::{actor, host, kind, task_queue_id};
+                let event = (
+                    kind.eq("task-queued".into_sql::<Text>()),
+                    task_queue_id.eq(task_id),
+                    actor.eq(&origin.actor),
+                    host.eq(&origin.host),
+                );
+                diesel::insert_into(task_queue_events::table).values(event).execute(self).map(drop)
+            }
+
+            fn free_ended_key(&mut self, class: &str, key: &str) -> QueryResult<bool> {
+                let of_key = dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::live_unique_key.eq(key));
+                let over = of_key.filter(dsl::unique_until.le(db_now().nullable()));
+                Ok(diesel::update(over).set(dsl::unique_until.eq(None::<Moment>)).execute(self)? > 0)
+            }
+
+            fn find_holder(&mut self, class: &str, key: &str) -> QueryResult<Option<KeyHolder>> {
+                let of_key = dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::live_unique_key.eq(key));
+                let holder = of_key.select((dsl::id, dsl::last_status, dsl::schedule_head));
+                holder$(.$locked())?.first(self).optional()
+            }
+
+            fn forget_failed_statement(&mut self) {
+                ($forget)(self);
+            }
+
+            fn reading_latest<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T> {
+                $latest(self, work)
+            }
+
+            fn together<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T> {
+                self.transaction(work)
+            }
+        }
+    };
+}
+
+impl_parts!(SqliteConnection, sqlite, |_| (), unchanged);
+impl_parts!(PgConnection, postgres, |_| (), unchanged);
+// Locked: their transaction may read a snapshot from before the holder was there.
+impl_parts!(MysqlConnection, mysql, backend::mysql::forget_statements, backend::snapshot::reading_latest, for_update);
+
+/// SQLite and PostgreSQL have no such mode of a session.
+fn unchanged<C, T>(conn: &mut C, work: impl FnOnce(&mut C) -> StoreResult<T>) -> StoreResult<T> {
+    work(conn)
+}
+
+/// Name and value of every setting, read inside their transaction.
+///
+/// # Errors
+/// The database could not be asked.
+pub fn callers_settings<C: CallersConnection>(conn: &mut C) -> StoreResult<Vec<(String, String)>> {
+    Ok(conn.setting_rows()?)
+}
+
+/// The database's clock, asked inside their transaction.
+///
+/// # Errors
+/// The database could not be asked.
+pub fn callers_now<C: CallersConnection>(conn: &mut C) -> StoreResult<DateTime<Utc>> {
+    Ok(conn.database_now()?)
+}
+
+/// Inserts a task inside their transaction. `auditor` keeps the event of it, if events of transitions are kept. Tasks that
+/// replace others cannot be queued here.
+///
+/// # Errors
+/// [`StoreError::NotQueued`], after which their transaction is as it was before, or the database refused something.
+pub fn insert_in<C: CallersConnection>(
+    conn: &mut C,
+    task: &NewTask,
+    auditor: Option<&Origin>,
+) -> StoreResult<QueuedTask> {
+    if task.unique.is_none() && task.after.is_empty() {
+        return insert_or_meet(conn, task, auditor);
+    }
+    conn.reading_latest(|conn| insert_or_meet(conn, task, auditor))
+}
+
+fn insert_or_meet<C: CallersConnection>(
+    conn: &mut C,
+    task: &NewTask,
+    auditor: Option<&Origin>,
+) -> StoreResult<QueuedTask> {
+    let Some(unique) = &task.unique else {
+        let is_one_statement = task.after.is_empty() && auditor.is_none();
+        let id = if is_one_statement {
+            insert(conn, task, auditor)?
+        } else {
+            conn.together(|conn| insert(conn, task, auditor))?
+        };
+        return Ok(QueuedTask { id, arrival: Arrival::Queued });
+    };
+    let mut races = 0;
+    loop {
+        match conn.together(|conn| insert(conn, task, auditor)) {
+            Ok(id) => return Ok(QueuedTask { id, arrival: Arrival::Queued }),
+            Err(StoreError::Database(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)))
+                if races < RACES =>
+            {
+                conn.forget_failed_statement();
+                races += 1;
+            }
+            Err(error) => return Err(error),
+        }
+        if conn.free_ended_key(task.class.as_str(), &unique.key)? {
+            continue;
+        }
+        if let Some(holder) = conn.find_holder(task.class.as_str(), &unique.key)? {
+            return meet_holder(task, unique, holder);
+        }
+    }
+}
+
+fn meet_holder(task: &NewTask, unique: &Uniqueness, (id, status, schedule_head): KeyHolder) -> StoreResult<QueuedTask> {
+    // A schedule is not there because a task is that happens once, and does not become one.
+    let is_what_was_wanted = schedule_head.is_some() || task.recurrence.is_none();
+    if unique.on_conflict == OnConflict::Return && is_what_was_wanted {
+        return Ok(QueuedTask { id: TaskId(id), arrival: Arrival::Existing });
+    }
+    let refusal = QueueRefusal::KeyTaken { key: unique.key.clone(), holder: TaskId(id), status };
+    Err(StoreError::NotQueued { index: 0, refusal })
+}
+
+fn insert<C: CallersConnection>(conn: &mut C, task: &NewTask, auditor: Option<&Origin>) -> StoreResult<TaskId> {
+    let mut wanted: Vec<i64> = task
+        .after
+        .iter()
+        .filter_map(|prerequisite| match prerequisite {
+            Prerequisite::Task(id) => Some(id.0),
+            Prerequisite::InBatch(_) => None,
+        })
+        .collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    let found = if wanted.is_empty() { Vec::new() } else { conn.lock_prerequisites(&wanted)? };
+    let is_there = |id: &i64| found.iter().any(|(there, _)| there == id);
+    if let Some(missing) = wanted.iter().find(|id| !is_there(id)) {
+        let refusal = QueueRefusal::NoSuchTask(TaskId(*missing));
+        return Err(StoreError::NotQueued { index: 0, refusal });
+    }
+    let has_window = task.unique.as_ref().is_some_and(|unique| unique.window_secs.is_some());
+    let now = if has_window { conn.database_now()? } else { DateTime::UNIX_EPOCH };
+    let on: Vec<(i64, bool)> =
+        found.into_iter().map(|(id, status)| (id, status == TaskStatus::Success.as_str())).collect();
+    let open = on.iter().filter(|(_, is_satisfied)| !is_satisfied).count();
+    let inserted = conn.insert_row(task, i32::try_from(open).unwrap_or(i32::MAX), now)?;
+    let task_id = inserted.first().copied().unwrap_or_default();
+    if !on.is_empty() {
+        conn.insert_dependencies(task_id, &on)?;
+    }
+    if let Some(origin) = auditor {
+        conn.keep_queued(origin, task_id)?;
+    }
+    Ok(TaskId(task_id))
+}

@@ -1,0 +1,124 @@
+//! A task to insert: what each of its columns gets, for every way in which an engine takes rows.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::base::sql::Moment;
+use taskqueue_domain::task::new_task::NewTask;
+
+/// A task to insert. What is `None` gets the column's default. No statement that inserts names ScheduleId: a user with the role
+/// that queues has no right to write it, and could otherwise put tasks into the schedules of others.
+#[derive(Clone, Debug)]
+pub(crate) struct NewTaskRow {
+    pub(crate) task_class: String,
+    pub(crate) task_data: String,
+    pub(crate) queued_by_id: String,
+    pub(crate) scheduled_on: Option<Moment>,
+    pub(crate) max_retries: Option<i32>,
+    pub(crate) timeout_secs: Option<i32>,
+    pub(crate) priority: i32,
+    pub(crate) backoff: Option<String>,
+    pub(crate) waiting_for: i32,
+    pub(crate) unique_key: Option<String>,
+    pub(crate) unique_until: Option<Moment>,
+    pub(crate) limit_key: Option<String>,
+    pub(crate) tag: Option<String>,
+    pub(crate) parent_id: Option<i64>,
+    pub(crate) keep_secs: Option<i32>,
+    pub(crate) keep_results_secs: Option<i32>,
+    pub(crate) meta: Option<String>,
+    pub(crate) recurrence: Option<String>,
+    pub(crate) time_zone: Option<String>,
+    pub(crate) catch_up: Option<String>,
+    pub(crate) planned_on: Option<Moment>,
+}
+
+/// What a column gets.
+#[derive(Clone, Debug)]
+pub(crate) enum Value<'a> {
+    Text(&'a str),
+    Number(i32),
+    MaybeText(Option<&'a str>),
+    MaybeNumber(Option<i32>),
+    MaybeId(Option<i64>),
+    /// In UTC, without its zone. Sent as text: not every client library knows all years.
+    MaybeTime(Option<String>),
+    /// The same, or the present moment of the database.
+    TimeOrNow(Option<String>),
+    /// A text, or the column's default.
+    TextOr(Option<&'a str>, &'static str),
+}
+
+/// The one list of columns: their names, and what each gets of a row.
+macro_rules! columns {
+    ($row:ident: $($name:literal = $value:expr,)+) => {
+        impl NewTaskRow {
+            /// The columns of TaskQueue that a statement names.
+            pub(crate) const COLUMNS: [&str; [$($name),+].len()] = [$($name),+];
+
+            /// What each of them gets, in the same order.
+            pub(crate) fn values(&self) -> [Value<'_>; Self::COLUMNS.len()] {
+                let $row = self;
+                [$($value),+]
+            }
+        }
+    };
+}
+
+columns! { row:
+    "TaskClass" = Value::Text(&row.task_class),
+    "TaskData" = Value::Text(&row.task_data),
+    "QueuedById" = Value::Text(&row.queued_by_id),
+    "MaxRetries" = Value::MaybeNumber(row.max_retries),
+    "Timeout" = Value::MaybeNumber(row.timeout_secs),
+    "Priority" = Value::Number(row.priority),
+    "Backoff" = Value::MaybeText(row.backoff.as_deref()),
+    "WaitingFor" = Value::Number(row.waiting_for),
+    "UniqueKey" = Value::MaybeText(row.unique_key.as_deref()),
+    "UniqueUntil" = Value::MaybeTime(text_of(row.unique_until)),
+    "LimitKey" = Value::MaybeText(row.limit_key.as_deref()),
+    "Tag" = Value::MaybeText(row.tag.as_deref()),
+    "ParentId" = Value::MaybeId(row.parent_id),
+    "Keep" = Value::MaybeNumber(row.keep_secs),
+    "KeepResults" = Value::MaybeNumber(row.keep_results_secs),
+    "Meta" = Value::MaybeText(row.meta.as_deref()),
+    "Recurrence" = Value::MaybeText(row.recurrence.as_deref()),
+    "TimeZone" = Value::TextOr(row.time_zone.as_deref(), "UTC"),
+    "CatchUp" = Value::TextOr(row.catch_up.as_deref(), "latest"),
+    "PlannedOn" = Value::MaybeTime(text_of(row.planned_on)),
+    // The last one: COPY leaves it out where it is now.
+    "ScheduledOn" = Value::TimeOrNow(text_of(row.scheduled_on)),
+}
+
+fn text_of(moment: Option<Moment>) -> Option<String> {
+    moment.map(|moment| DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string())
+}
+
+impl NewTaskRow {
+    /// A task that waits for so many others. `now` is the database's clock.
+    pub(crate) fn new(task: &NewTask, waiting_for: i32, now: DateTime<Utc>) -> Self {
+        let window_secs = task.unique.as_ref().and_then(|unique| unique.window_secs);
+        Self {
+            task_class: task.class.as_str().to_owned(),
+            task_data: task.data.clone(),
+            queued_by_id: task.queued_by.clone(),
+            scheduled_on: task.scheduled_on.map(Moment::from),
+            max_retries: task.max_retries,
+            timeout_secs: task.timeout_secs,
+            priority: task.priority,
+            backoff: task.backoff.as_ref().map(ToString::to_string),
+            waiting_for,
+            unique_key: task.unique.as_ref().map(|unique| unique.key.clone()),
+            unique_until: window_secs.map(|secs| Moment::from(now + TimeDelta::seconds(secs.into()))),
+            limit_key: task.limit_key.clone(),
+            tag: task.tag.clone(),
+            parent_id: task.parent_id.map(|id| id.0),
+            keep_secs: task.keep_secs,
+            keep_results_secs: task.keep_results_secs,
+            meta: task.meta.clone(),
+            recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
+            time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
+            catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
+            planned_on: task.recurrence.as_ref().and(task.scheduled_on).map(Moment::from),
+        }
+    }
+}

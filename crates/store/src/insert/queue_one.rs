@@ -1,0 +1,46 @@
+//! A single task that neither has a key nor waits for others: one statement that is a transaction by itself, and no more round
+//! trips than that.
+//!
+//! Where the answer of a server is lost, nobody knows whether it was done. The receipt in the row, which is unique, keeps a
+//! repeated statement from doing it twice, even if the first one is carried out only then.
+
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+
+use super::new_task::NewTaskRow;
+use crate::backend::{self, AnyConnection};
+use crate::base::schema::task_queue::dsl;
+use crate::{Store, StoreError, StoreResult};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::new_task::NewTask;
+use taskqueue_host::random::ordered_token;
+
+impl Store {
+    /// Whether [`Store::insert_task`] can insert it.
+    pub(crate) fn is_single(&mut self, task: &NewTask) -> StoreResult<bool> {
+        let is_plain = task.unique.is_none() && task.after.is_empty() && task.recurrence.is_none();
+        Ok(is_plain && backend::has_round_trips(self.url.engine()) && self.auditor()?.is_none())
+    }
+
+    /// Inserts such a task.
+    pub(crate) fn insert_task(&mut self, task: &NewTask) -> StoreResult<TaskId> {
+        let row = NewTaskRow::new(task, 0, chrono::DateTime::UNIX_EPOCH);
+        let receipt = ordered_token().map_err(|error| StoreError::NoRandomness(error.to_string()))?;
+        let id = self.read(|conn| insert_once(conn, &row, &receipt))?;
+        self.has_written = true;
+        fault_point!("queue.one_committed");
+        Ok(TaskId(id))
+    }
+}
+
+fn insert_once(conn: &mut AnyConnection, row: &NewTaskRow, receipt: &str) -> StoreResult<i64> {
+    match backend::insert_one(conn, row, receipt) {
+        Err(error @ DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => {
+            backend::forget_failed_statement(conn);
+            let of_receipt = dsl::task_queue.filter(dsl::receipt.eq(receipt)).select(dsl::id);
+            // It was done before, and its answer lost.
+            of_receipt.first(conn).optional()?.ok_or(StoreError::Database(error))
+        }
+        inserted => Ok(inserted?),
+    }
+}

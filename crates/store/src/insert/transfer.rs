@@ -1,0 +1,479 @@
+//! Tasks with all that belongs to them, on their way out of a store and into another one, of any engine. Columns that the
+//! database computes stay behind, and so do runners, leases and tokens: no run is open on the way.
+
+use std::collections::HashMap;
+
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{self, AnyConnection};
+use crate::base::cells::{MaybeShownText, ShownText};
+use crate::base::schema::{
+    task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
+    task_queue_runs,
+};
+use crate::base::sql::Moment;
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::{EachPart, Store, StoreError, StoreResult};
+use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+
+mod export;
+
+pub use self::export::ExportedTask;
+
+/// A task, its runs and its events.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransferredTask {
+    /// The row.
+    task: TaskColumns,
+    /// Its runs, the oldest first.
+    #[serde(default)]
+    runs: Vec<TransferredRun>,
+    /// Its events, the oldest first.
+    #[serde(default)]
+    events: Vec<EventColumns>,
+    /// The tasks that must succeed before.
+    #[serde(default)]
+    after: Vec<DependencyColumns>,
+    /// Claimants that have rejected it.
+    #[serde(default)]
+    rejections: Vec<RejectionColumns>,
+}
+
+/// A run and what its handler wrote.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TransferredRun {
+    /// The row.
+    run: RunColumns,
+    /// What its handler wrote.
+    #[serde(default)]
+    outputs: Vec<OutputColumns>,
+}
+
+/// A row of TaskQueue: the columns of docs/schema.md.
+#[derive(Clone, Debug, Queryable, Selectable, Insertable, Serialize, Deserialize)]
+#[diesel(table_name = task_queue)]
+#[serde(deny_unknown_fields)]
+struct TaskColumns {
+    /// Id
+    #[diesel(skip_insertion)]
+    id: i64,
+    queued_on: Moment,
+    queued_by_id: String,
+    scheduled_on: Moment,
+    #[serde(default)]
+    next_attempt_on: Option<Moment>,
+    /// TaskClass
+    task_class: String,
+    task_data: String,
+    /// LastStatus
+    last_status: String,
+    max_retries: Option<i32>,
+    #[serde(default)]
+    retry_limit: Option<i32>,
+    failed_retries: i32,
+    attempts: i32,
+    priority: i32,
+    timeout_secs: Option<i32>,
+    waiting_for: i32,
+    backoff: Option<String>,
+    crashes: i32,
+    quarantined_on: Option<Moment>,
+    #[serde(default)]
+    unique_key: Option<String>,
+    #[serde(default)]
+    unique_until: Option<Moment>,
+    #[serde(default)]
+    limit_key: Option<String>,
+    #[serde(default)]
+    tag: Option<String>,
+    #[serde(default)]
+    parent_id: Option<i64>,
+    #[serde(default)]
+    keep_secs: Option<i32>,
+    #[serde(default)]
+    class_keep_secs: Option<i32>,
+    #[serde(default)]
+    keep_results_secs: Option<i32>,
+    #[serde(default)]
+    meta: Option<String>,
+    recurrence: Option<String>,
+    time_zone: String,
+    catch_up: String,
+    schedule_id: Option<i64>,
+    planned_on: Option<Moment>,
+    schedule_status: String,
+    updated_on: Moment,
+}
+
+/// A row of TaskQueueRuns.
+#[derive(Clone, Debug, Queryable, Selectable, Insertable, Serialize, Deserialize)]
+#[diesel(table_name = task_queue_runs)]
+#[serde(deny_unknown_fields)]
+struct RunColumns {
+    /// Id
+    #[diesel(skip_insertion)]
+    id: i64,
+    #[serde(skip)]
+    task_queue_id: i64,
+    task_class: String,
+    priority: i32,
+    attempt: i32,
+    created_on: Moment,
+    started_on: Option<Moment>,
+    percents_completed: i32,
+    #[diesel(deserialize_as = ShownText)]
+    progress_message: String,
+    finished_on: Option<Moment>,
+    #[diesel(deserialize_as = MaybeShownText)]
+    results: Option<String>,
+    /// Status
+    status: String,
+    #[diesel(deserialize_as = ShownText)]
+    error_code: String,
+    #[diesel(deserialize_as = ShownText)]
+    error_message: String,
+    #[diesel(deserialize_as = ShownText)]
+    decision: String,
+    process_id: Option<i64>,
+    #[serde(default)]
+    #[diesel(deserialize_as = MaybeShownText)]
+    claimant: Option<String>,
+    #[diesel(deserialize_as = ShownText)]
+    host: String,
+    #[diesel(deserialize_as = ShownText)]
+    process_identity: String,
+    handler_process_id: Option<i64>,
+    #[diesel(deserialize_as = ShownText)]
+    handler_identity: String,
+    #[serde(default)]
+    keep_results_secs: Option<i32>,
+    updated_on: Moment,
+}
+
+/// A row of TaskQueueRunOutputs.
+#[derive(Clone, Debug, Queryable, Selectable, Insertable, Serialize, Deserialize)]
+#[diesel(table_name = task_queue_run_outputs)]
+#[serde(deny_unknown_fields)]
+struct OutputColumns {
+    #[serde(skip)]
+    run_id: i64,
+    stream: String,
+    #[diesel(deserialize_as = ShownText)]
+    content: String,
+    total_bytes: i64,
+    is_lossy: bool,
+}
+
+/// A row of TaskQueueEvents.
+#[derive(Clone, Debug, Queryable, Selectable, Insertable, Serialize, Deserialize)]
+#[diesel(table_name = task_queue_events)]
+#[serde(deny_unknown_fields)]
+struct EventColumns {
+    #[serde(skip)]
+    task_queue_id: Option<i64>,
+    run_id: Option<i64>,
+    occurred_on: Moment,
+    #[diesel(deserialize_as = ShownText)]
+    kind: String,
+    #[diesel(deserialize_as = ShownText)]
+    actor: String,
+    #[diesel(deserialize_as = ShownText)]
+    host: String,
+    #[diesel(deserialize_as = ShownText)]
+    details: String,
+}
+
+/// A row of TaskQueueDependencies.
+#[derive(Clone, Debug, Queryable, Selectable, Insertable, Serialize, Deserialize)]
+#[diesel(table_name = task_queue_dependencies)]
+#[serde(deny_unknown_fields)]
+struct DependencyColumns {
+    #[serde(skip)]
+    task_id: i64,
+    /// DependsOnId
+    depends_on_id: i64,
+    /// IsSatisfied
+    is_satisfied: bool,
+}
+
+/// A row of TaskQueueRejections.
+#[derive(Clone, Debug, Queryable, Selectable, Insertable, Serialize, Deserialize)]
+#[diesel(table_name = task_queue_rejections)]
+#[serde(deny_unknown_fields)]
+struct RejectionColumns {
+    #[serde(skip)]
+    task_id: i64,
+    claimant: String,
+    rejected_on: Moment,
+    #[serde(default)]
+    timeouts: i32,
+    #[serde(default)]
+    held_until: Option<Moment>,
+}
+
+impl TransferredTask {
+    /// The id that it has had.
+    #[must_use]
+    pub const fn id(&self) -> i64 {
+        self.task.id
+    }
+
+    /// The ids that it and its runs have had.
+    pub fn ids(&self) -> impl Iterator<Item = i64> {
+        std::iter::once(self.task.id).chain(self.runs.iter().map(|whole| whole.run.id))
+    }
+
+    /// TaskClass
+    #[must_use]
+    pub fn class(&self) -> &str {
+        &self.task.task_class
+    }
+
+    /// LastStatus
+    #[must_use]
+    pub fn status(&self) -> &str {
+        &self.task.last_status
+    }
+
+    /// Sets LastStatus.
+    pub fn set_status(&mut self, status: TaskStatus) {
+        status.as_str().clone_into(&mut self.task.last_status);
+    }
+
+    /// The tasks that have not succeeded and must before.
+    pub fn waits_for(&self) -> impl Iterator<Item = i64> {
+        self.after.iter().filter(|edge| !edge.is_satisfied).map(|edge| edge.depends_on_id)
+    }
+
+    /// Lets it wait for this one no more.
+    pub fn satisfy(&mut self, prerequisite: i64) {
+        for edge in self.after.iter_mut().filter(|edge| edge.depends_on_id == prerequisite) {
+            edge.is_satisfied = true;
+        }
+    }
+
+    /// Lets it wait for as many as have not succeeded: its row may have been read before one of them did.
+    pub fn count_prerequisites(&mut self) {
+        self.task.waiting_for = i32::try_from(self.waits_for().count()).unwrap_or(i32::MAX);
+    }
+
+    /// Nothing happens to it any more unless somebody wants it to.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        match TaskStatus::parse(&self.task.last_status) {
+            Some(TaskStatus::Success | TaskStatus::Cancelled) => true,
+            Some(TaskStatus::Failed | TaskStatus::Timeout) => {
+                let limit = self.task.retry_limit.or(self.task.max_retries);
+                limit.is_some_and(|limit| self.task.failed_retries >= limit) || self.task.quarantined_on.is_some()
+            }
+            Some(TaskStatus::Scheduled) => self.task.quarantined_on.is_some(),
+            Some(TaskStatus::Processing) | None => false,
+        }
+    }
+
+    /// The statuses of its runs, the newest first.
+    pub fn run_statuses(&self) -> impl Iterator<Item = Option<RunStatus>> {
+        self.runs.iter().rev().map(|whole| RunStatus::parse(&whole.run.status))
+    }
+
+    /// Leaves out its run that waits, and gives back the one that is processed.
+    pub fn end_open_runs(&mut self, decision: &str) {
+        self.runs.retain(|whole| whole.run.status != RunStatus::Scheduled.as_str());
+        let processing = self.runs.iter_mut().filter(|whole| whole.run.status == RunStatus::Processing.as_str());
+        for run in processing.map(|whole| &mut whole.run) {
+            RunStatus::Released.as_str().clone_into(&mut run.status);
+            decision.clone_into(&mut run.decision);
+            run.finished_on = Some(run.updated_on);
+        }
+    }
+}
+
+/// What an import did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Imported {
+    /// Tasks.
+    pub tasks: usize,
+    /// Runs.
+    pub runs: usize,
+    /// Whether they have the ids that they had: the store was empty.
+    pub keeps_ids: bool,
+}
+
+impl Store {
+    /// Inserts all tasks of all parts or none, and keeps the event with what was done. They keep their ids in a store without tasks;
+    /// elsewhere they get new ones, and what refers to them is changed with them. `imported` hears how many are in the
+    /// transaction so far.
+    ///
+    /// # Errors
+    /// The database refused a row or could not be written; nothing is inserted then.
+    pub fn import_tasks(
+        &mut self,
+        each_part: EachPart<'_, TransferredTask>,
+        event: &NewEvent,
+        imported: &mut dyn FnMut(usize),
+    ) -> StoreResult<Imported> {
+        self.write_once(|conn| {
+            backend::enter_both_tables(conn)?;
+            let mut ids = Ids::beginning(conn)?;
+            let (mut tasks, mut runs, mut linked) = (0, 0, Vec::new());
+            each_part(&mut |part| {
+                for whole in part {
+                    import_task(conn, &whole, &mut ids).map_err(|error| refused(tasks, &whole, error))?;
+                    (tasks, runs) = (tasks + 1, runs + whole.runs.len());
+                    imported(tasks);
+                    if !whole.after.is_empty() || whole.task.schedule_id.is_some() {
+                        let (id, schedule_id) = (whole.task.id, whole.task.schedule_id);
+                        linked.push(Linked { id, schedule_id, after: whole.after });
+                    }
+                }
+                Ok(())
+            })?;
+            import_dependencies(conn, &linked, &ids)?;
+            mend_schedules(conn, &linked, &ids)?;
+            if ids.keeps {
+                backend::go_on_after_ids(conn)?;
+            }
+            let done = Imported { tasks, runs, keeps_ids: ids.keeps };
+            insert_event(conn, &event.with_details(serde_json::json!(done)))?;
+            fault_point!("import.before_commit");
+            Ok(done)
+        })
+    }
+}
+
+/// A task that refers to other tasks, whose ids are known once all are inserted.
+struct Linked {
+    id: i64,
+    schedule_id: Option<i64>,
+    after: Vec<DependencyColumns>,
+}
+
+/// New ids by old ones.
+struct Ids {
+    /// Whether they are the same.
+    keeps: bool,
+    tasks: HashMap<i64, i64>,
+    /// Of the task that is being inserted.
+    runs: HashMap<i64, i64>,
+}
+
+impl Ids {
+    fn beginning(conn: &mut AnyConnection) -> StoreResult<Self> {
+        let task: Option<i64> = task_queue::table.select(task_queue::id).first(conn).optional()?;
+        let run: Option<i64> = task_queue_runs::table.select(task_queue_runs::id).first(conn).optional()?;
+        Ok(Self { keeps: task.is_none() && run.is_none(), tasks: HashMap::new(), runs: HashMap::new() })
+    }
+}
+
+/// What the tables do not take, in the same words on every engine: the names of their constraints are sentences.
+fn refused(index: usize, whole: &TransferredTask, error: StoreError) -> StoreError {
+    let StoreError::Database(DieselError::DatabaseError(kind, info)) = &error else { return error };
+    let (id, said) = (whole.id(), info.message());
+    let rule = info.constraint_name().or_else(|| broken_rule(said));
+    let problem = match (kind, rule, &whole.task.unique_key) {
+        (DatabaseErrorKind::UniqueViolation, _, Some(key))
+            if said.contains("LiveUniqueKey") || said.contains("TaskQueueUnique") =>
+        {
+            format!("task {id}: its key \"{key}\" is that of a live task")
+        }
+        (DatabaseErrorKind::UniqueViolation, ..) => format!("task {id}: there is one like it already: {said}"),
+        (DatabaseErrorKind::CheckViolation | DatabaseErrorKind::Unknown, Some(rule), _) => {
+            format!("task {id} breaks a rule of the tables: {rule}")
+        }
+        (DatabaseErrorKind::CheckViolation | DatabaseErrorKind::NotNullViolation, ..) => format!("task {id}: {said}"),
+        _ => return error,
+    };
+    StoreError::NotImported { index, problem }
+}
+
+/// The name of a constraint as SQLite, MySQL and MariaDB say that it failed.
+fn broken_rule(said: &str) -> Option<&str> {
+    let between = |before: &str, after: &str| {
+        let (_, rest) = said.split_once(before)?;
+        rest.split_once(after).map(|(name, _)| name)
+    };
+    said.strip_prefix("CHECK constraint failed: ")
+        .or_else(|| between("Check constraint '", "' is violated"))
+        .or_else(|| between("CONSTRAINT `", "` failed for "))
+}
+
+fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids) -> StoreResult<()> {
+    // The schedules are mended once all ids are known.
+    // A parent has a lower id than its children, so it is imported before them or not at all.
+    let parent_id = whole.task.parent_id.and_then(|old| ids.tasks.get(&old).copied());
+    let row = TaskColumns { schedule_id: None, parent_id, ..whole.task.clone() };
+    // Times from 2038 on, which not every engine takes as they are.
+    let (scheduled_on, planned_on) = (row.scheduled_on, row.planned_on);
+    let row = TaskColumns { scheduled_on: row.updated_on, planned_on: None, ..row };
+    let id = if ids.keeps {
+        diesel::insert_into(task_queue::table).values((task_queue::id.eq(row.id), &row)).execute(conn)?;
+        row.id
+    } else {
+        diesel::insert_into(task_queue::table).values(&row).execute(conn)?;
+        backend::last_inserted_id(conn, "TaskQueue")?
+    };
+    backend::plan_task(conn, id, scheduled_on, planned_on)?;
+    ids.tasks.insert(whole.task.id, id);
+    ids.runs.clear();
+    for run in &whole.runs {
+        import_run(conn, run, id, ids)?;
+    }
+    for rejection in &whole.rejections {
+        let row = RejectionColumns { task_id: id, ..rejection.clone() };
+        diesel::insert_into(task_queue_rejections::table).values(&row).execute(conn)?;
+    }
+    for event in &whole.events {
+        let run_id = event.run_id.and_then(|old| ids.runs.get(&old).copied());
+        let row = EventColumns { task_queue_id: Some(id), run_id, ..event.clone() };
+        diesel::insert_into(task_queue_events::table).values(&row).execute(conn)?;
+    }
+    Ok(())
+}
+
+fn import_run(conn: &mut AnyConnection, whole: &TransferredRun, task_id: i64, ids: &mut Ids) -> StoreResult<()> {
+    let row = RunColumns { task_queue_id: task_id, ..whole.run.clone() };
+    let id = if ids.keeps {
+        diesel::insert_into(task_queue_runs::table).values((task_queue_runs::id.eq(row.id), &row)).execute(conn)?;
+        row.id
+    } else {
+        diesel::insert_into(task_queue_runs::table).values(&row).execute(conn)?;
+        backend::last_inserted_id(conn, "TaskQueueRuns")?
+    };
+    ids.runs.insert(whole.run.id, id);
+    for output in &whole.outputs {
+        let row = OutputColumns { run_id: id, ..output.clone() };
+        diesel::insert_into(task_queue_run_outputs::table).values(&row).execute(conn)?;
+    }
+    Ok(())
+}
+
+/// Nobody waits for what stayed behind: those dependencies are of no use any more.
+fn import_dependencies(conn: &mut AnyConnection, tasks: &[Linked], ids: &Ids) -> StoreResult<()> {
+    for task in tasks {
+        let Some(task_id) = ids.tasks.get(&task.id) else { continue };
+        for edge in &task.after {
+            let Some(depends_on_id) = ids.tasks.get(&edge.depends_on_id) else { continue };
+            let row = DependencyColumns { task_id: *task_id, depends_on_id: *depends_on_id, ..edge.clone() };
+            diesel::insert_into(task_queue_dependencies::table).values(&row).execute(conn)?;
+        }
+    }
+    Ok(())
+}
+
+/// A schedule whose first task stayed behind is named by the first that came.
+fn mend_schedules(conn: &mut AnyConnection, tasks: &[Linked], ids: &Ids) -> StoreResult<()> {
+    let mut names: HashMap<i64, i64> = HashMap::new();
+    for task in tasks {
+        let (Some(schedule), Some(id)) = (task.schedule_id, ids.tasks.get(&task.id)) else { continue };
+        let first = if ids.keeps { schedule } else { ids.tasks.get(&schedule).copied().unwrap_or(*id) };
+        let name = *names.entry(schedule).or_insert(first);
+        diesel::update(task_queue::table.filter(task_queue::id.eq(id)))
+            .set(task_queue::schedule_id.eq(name))
+            .execute(conn)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Keys of unique tasks: who holds one, and writes that race for it.
+
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+
+use crate::backend::AnyConnection;
+use crate::base::schema::task_queue::dsl;
+use crate::base::sql::{Moment, db_now};
+use crate::{Store, StoreError, StoreResult};
+use taskqueue_domain::task::ids::TaskId;
+
+/// How often a write is repeated because others took the key that it had just found free.
+const RACES: u32 = 50;
+
+/// The live task that has a key, or the one that had it last in a window that is not over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The task.
+    pub id: TaskId,
+    /// The key.
+    pub key: String,
+    /// LastStatus
+    pub status: String,
+    /// Whether others follow it, because it belongs to a schedule.
+    pub recurs: bool,
+}
+
+/// Who holds the key of a class. A window that is over is taken away by whoever comes across it.
+pub(crate) fn find_holder(conn: &mut AnyConnection, class: &str, key: &str) -> StoreResult<Option<Holder>> {
+    let of_key = || dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::live_unique_key.eq(key));
+    let over = dsl::unique_until.le(db_now().nullable());
+    let ended: Option<i64> = of_key().filter(over).select(dsl::id).first(conn).optional()?;
+    if let Some(id) = ended {
+        diesel::update(dsl::task_queue.filter(dsl::id.eq(id)).filter(over))
+            .set(dsl::unique_until.eq(None::<Moment>))
+            .execute(conn)?;
+    }
+    let found: Option<(i64, String, Option<String>)> =
+        of_key().select((dsl::id, dsl::last_status, dsl::schedule_head)).first(conn).optional()?;
+    Ok(found.map(|(id, status, schedule_head)| Holder {
+        id: TaskId(id),
+        key: key.to_owned(),
+        status,
+        recurs: schedule_head.is_some(),
+    }))
+}
+
+/// Another task that holds the key of this one, which has one of these statuses and would be live again: the other one wins.
+pub(crate) fn find_other_holder(
+    conn: &mut AnyConnection,
+    task_id: TaskId,
+    statuses: &[&str],
+) -> StoreResult<Option<Holder>> {
+    let own: Option<(String, Option<String>)> = dsl::task_queue
+        .filter(dsl::id.eq(task_id.0))
+        .filter(dsl::last_status.eq_any(statuses))
+        .select((dsl::task_class, dsl::unique_key))
+        .first(conn)
+        .optional()?;
+    let Some((class, Some(key))) = own else { return Ok(None) };
+    Ok(find_holder(conn, &class, &key)?.filter(|holder| holder.id != task_id))
+}
+
+impl Store {
+    /// Which task has this key of a class, if any has. Changes nothing: a window that is over counts until somebody takes it
+    /// away.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_key_holder(&mut self, class: &str, key: &str) -> StoreResult<Option<TaskId>> {
+        let found: Option<i64> = self.read(|conn| {
+            let of_key = dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::live_unique_key.eq(key));
+            Ok(of_key.select(dsl::id).first(conn).optional()?)
+        })?;
+        Ok(found.map(TaskId))
+    }
+
+    /// [`Store::write`] for what makes a task live that has a key: when others take the key between the look and the write, it
+    /// looks again. Nobody hears of the violated index.
+    pub(crate) fn write_key<T>(
+        &mut self,
+        mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        look_again(|| self.write(&mut work))
+    }
+
+    /// The same with [`Store::write_once`].
+    pub(crate) fn write_key_once<T: Clone>(
+        &mut self,
+        mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        look_again(|| self.write_once(&mut work))
+    }
+}
+
+/// Repeats a write that found a key free which others took before it was done.
+pub(crate) fn look_again<T>(mut write: impl FnMut() -> StoreResult<T>) -> StoreResult<T> {
+    let mut races = 0;
+    loop {
+        match write() {
+            Err(StoreError::Database(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)))
+                if races < RACES =>
+            {
+                races += 1;
+            }
+            other => return other,
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What somebody may mean by a word that is being typed: a few rows of each kind, newest or nearest first, always from an index,
+//! and of their columns only what names them.
+
+use diesel::prelude::*;
+
+use super::status::part_by_part;
+use crate::base::schema::{task_queue, task_queue_key_limits, task_queue_runners, task_queue_runs};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+
+/// Among which runs to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhichRuns {
+    /// Those that wait for a runner.
+    Waiting,
+    /// Those that somebody works on.
+    Processing,
+    /// The newest, whatever became of them.
+    Newest,
+}
+
+/// By what a schedule is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleName {
+    /// The id of its first task.
+    pub id: TaskId,
+    /// Its class.
+    pub class: String,
+    /// Its cron expression.
+    pub every: String,
+}
+
+impl Store {
+    /// Up to `limit` tasks in this status with their classes: those first to which something may still happen, and in each part
+    /// the newest.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_recent_tasks(&mut self, status: TaskStatus, limit: i64) -> StoreResult<Vec<(TaskId, String)>> {
+        use task_queue::dsl;
+        let rows = self.read(|conn| {
+            Ok(part_by_part(limit, |part, missing| {
+                // The whole index is named in the order, as for a page of `status`.
+                dsl::task_queue
+                    .filter(dsl::last_status.eq(status.as_str()))
+                    .filter(dsl::finished.eq(part))
+                    .order((dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc()))
+                    .limit(missing)
+                    .select((dsl::id, dsl::task_class))
+                    .load::<(i64, String)>(conn)
+            })?)
+        })?;
+        Ok(rows.into_iter().map(|(id, class)| (TaskId(id), class)).collect())
+    }
+
+    /// Up to `limit` of these runs, each with its class and its status.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_run_names(&mut self, which: WhichRuns, limit: i64) -> StoreResult<Vec<(RunId, String, String)>> {
+        use task_queue_runs::dsl;
+        let rows: Vec<(i64, String, String)> = self.read(|conn| {
+            let runs = dsl::task_queue_runs.select((dsl::id, dsl::task_class, dsl::status)).limit(limit).into_boxed();
+            let runs = match which {
+                WhichRuns::Waiting => {
+                    runs.filter(dsl::claim_class.is_not_null()).order((dsl::claim_class, dsl::claim_order, dsl::id))
+                }
+                WhichRuns::Processing => {
+                    runs.filter(dsl::running_class.is_not_null()).order((dsl::running_class, dsl::id))
+                }
+                WhichRuns::Newest => runs.order(dsl::id.desc()),
+            };
+            Ok(runs.load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(|(id, class, status)| (RunId(id), class, status)).collect())
+    }
+
+    /// Up to `limit` runners that have not ended, as far as their rows say: names and hosts.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_runner_names(&mut self, limit: i64) -> StoreResult<Vec<(String, String)>> {
+        use task_queue_runners::dsl;
+        self.read(|conn| {
+            Ok(dsl::task_queue_runners
+                .filter(dsl::finished_on.is_null())
+                .order((dsl::finished_on, dsl::id))
+                .limit(limit)
+                .select((dsl::name, dsl::host))
+                .load(conn)?)
+        })
+    }
+
+    /// Up to `limit` schedules.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_schedule_names(&mut self, limit: i64) -> StoreResult<Vec<ScheduleName>> {
+        use task_queue::dsl;
+        let rows: Vec<(i64, Option<i64>, String, Option<String>)> = self.read(|conn| {
+            Ok(dsl::task_queue
+                .filter(dsl::schedule_head.is_not_null())
+                .order((dsl::schedule_head, dsl::scheduled_on, dsl::id))
+                .limit(limit)
+                .select((dsl::id, dsl::schedule_id, dsl::task_class, dsl::recurrence))
+                .load(conn)?)
+        })?;
+        let name = |(id, schedule, class, every): (i64, Option<i64>, String, Option<String>)| ScheduleName {
+            id: TaskId(schedule.unwrap_or(id)),
+            class,
+            every: every.unwrap_or_default(),
+        };
+        Ok(rows.into_iter().map(name).collect())
+    }
+
+    /// Up to `limit` keys that have a limit of their own, and up to as many with which runs have slots now, which may be the same.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_limit_key_names(&mut self, limit: i64) -> StoreResult<Vec<String>> {
+        use {task_queue_key_limits as limits, task_queue_runs as runs};
+        self.read(|conn| {
+            let mut keys: Vec<String> =
+                limits::table.order(limits::limit_key).limit(limit).select(limits::limit_key).load(conn)?;
+            let held: Vec<Option<String>> = runs::table
+                .filter(runs::held_key.is_not_null())
+                .order((runs::held_key, runs::claim_order, runs::id))
+                .limit(limit)
+                .select(runs::held_key)
+                .load(conn)?;
+            keys.extend(held.into_iter().flatten());
+            Ok(keys)
+        })
+    }
+
+    /// The unique keys of the first `limit` tasks that have one from this text on, each as often as tasks have it.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_unique_keys_from(&mut self, beginning: &str, limit: i64) -> StoreResult<Vec<String>> {
+        use task_queue::dsl;
+        let keys: Vec<Option<String>> = self.read(|conn| {
+            Ok(dsl::task_queue
+                .filter(dsl::unique_key.ge(beginning))
+                .order((dsl::unique_key, dsl::id))
+                .limit(limit)
+                .select(dsl::unique_key)
+                .load(conn)?)
+        })?;
+        Ok(keys.into_iter().flatten().collect())
+    }
+
+    /// Up to `limit` tags that tasks have, from this text on, each once: however many tasks have a tag, one of them is read.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_tags_from(&mut self, beginning: &str, limit: usize) -> StoreResult<Vec<String>> {
+        use task_queue::dsl;
+        self.read(|conn| {
+            let mut tags: Vec<String> = Vec::new();
+            while tags.len() < limit {
+                let first = dsl::task_queue.order((dsl::tag, dsl::id)).select(dsl::tag).into_boxed();
+                let first = match tags.last() {
+                    None => first.filter(dsl::tag.ge(beginning)),
+                    Some(last) => first.filter(dsl::tag.gt(last.as_str())),
+                };
+                let found: Option<Option<String>> = first.first(conn).optional()?;
+                let Some(tag) = found.flatten() else { break };
+                tags.push(tag);
+            }
+            Ok(tags)
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! Tasks that failed, each with the error of its last failed attempt: what `failures` groups.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+use serde::Serialize;
+
+use super::status::part_by_part;
+use crate::backend::AnyConnection;
+use crate::base::cells::ShownText;
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::base::sql::{Moment, allowed_retries};
+use crate::base::unmarked::is_as_its_row_says;
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::decision::rules_out_retry;
+use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+use taskqueue_domain::task::ids::TaskId;
+
+/// Ids that are named in one statement.
+const IDS_PER_STATEMENT: usize = 1_000;
+
+/// Why a failed task is not retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GivenUp {
+    /// It has failed as often as it may.
+    NoRetryLeft,
+    /// Its last attempt ended in a way that rules out a retry.
+    NotRetryable,
+    /// It crashed too often.
+    Quarantined,
+}
+
+/// A task whose last attempt failed or timed out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailedTask {
+    /// The task.
+    pub task_id: TaskId,
+    /// Its class.
+    pub class: String,
+    /// Whether nothing is tried any more by itself: no retry is left, or it is quarantined.
+    pub is_given_up: bool,
+    /// Why, if so.
+    pub why_given_up: Option<GivenUp>,
+    /// Attempts that ended, released ones left out.
+    pub attempts: i32,
+    /// ErrorCode of its last failed attempt; empty where that row is gone.
+    pub error_code: String,
+    /// ErrorMessage of it.
+    pub error_message: String,
+    /// When that ended.
+    pub failed_on: Option<DateTime<Utc>>,
+}
+
+type Failed = (i64, String, i32, i32, i32, Option<Moment>, Option<i64>);
+type Failure = (i64, ShownText, ShownText, Option<Moment>, ShownText);
+
+impl Store {
+    /// Up to `limit` failed tasks of this status. Of one class: those that were to be processed last first. Of all: those that are
+    /// retried first, then those that are over, and in each part the newest.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_failed_tasks(
+        &mut self,
+        status: TaskStatus,
+        class: Option<&str>,
+        limit: i64,
+    ) -> StoreResult<Vec<FailedTask>> {
+        self.read(|conn| {
+            let tasks = load_failed(conn, status, class, limit)?;
+            let runs: Vec<i64> = tasks.iter().filter_map(|task| task.6).collect();
+            let failures = load_failures(conn, &runs)?;
+            Ok(tasks.into_iter().map(|task| with_failure(task, &failures)).collect())
+        })
+    }
+}
+
+fn with_failure(
+    (id, class, failed, max, attempts, quarantined_on, run_id): Failed,
+    failures: &HashMap<i64, Failure>,
+) -> FailedTask {
+    let failure = run_id.and_then(|run_id| failures.get(&run_id));
+    let is_ruled_out = failure.is_some_and(|(.., decision)| rules_out_retry(&decision.0));
+    let why_given_up = match (quarantined_on.is_some(), failed >= max, is_ruled_out) {
+        (true, ..) => Some(GivenUp::Quarantined),
+        (false, true, true) => Some(GivenUp::NotRetryable),
+        (false, true, false) => Some(GivenUp::NoRetryLeft),
+        (false, false, _) => None,
+    };
+    FailedTask {
+        task_id: TaskId(id),
+        class,
+        is_given_up: why_given_up.is_some(),
+        why_given_up,
+        attempts,
+        error_code: failure.map(|(_, code, ..)| code.0.clone()).unwrap_or_default(),
+        error_message: failure.map(|(_, _, message, ..)| message.0.clone()).unwrap_or_default(),
+        failed_on: failure.and_then(|(_, _, _, finished_on, _)| *finished_on).map(DateTime::from),
+    }
+}
+
+/// Each with the id of its last run that failed.
+fn load_failed(
+    conn: &mut AnyConnection,
+    status: TaskStatus,
+    class: Option<&str>,
+    limit: i64,
+) -> QueryResult<Vec<Failed>> {
+    use task_queue::dsl;
+    let failures = [RunStatus::Error, RunStatus::Timeout].map(RunStatus::as_str);
+    let failed = || {
+        let last_failure = task_queue_runs::table
+            .filter(task_queue_runs::task_queue_id.eq(dsl::id))
+            .filter(task_queue_runs::status.eq_any(failures))
+            .order((task_queue_runs::task_queue_id.desc(), task_queue_runs::id.desc()))
+            .select(task_queue_runs::id)
+            .limit(1)
+            .single_value();
+        let (retries, quarantined_on) = ((dsl::failed_retries, allowed_retries(), dsl::attempts), dsl::quarantined_on);
+        let columns = (dsl::id, dsl::task_class, retries.0, retries.1, retries.2, quarantined_on, last_failure);
+        let of_status = dsl::task_queue.filter(dsl::last_status.eq(status.as_str()));
+        of_status.filter(is_as_its_row_says()).select(columns)
+    };
+    // The whole index is named in the order, as for a page of `status`.
+    if let Some(class) = class {
+        let order = (dsl::task_class.desc(), dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc());
+        return failed().filter(dsl::task_class.eq(class)).order(order).limit(limit).load(conn);
+    }
+    part_by_part(limit, |part, missing| {
+        let order = (dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc());
+        failed().filter(dsl::finished.eq(part)).order(order).limit(missing).load(conn)
+    })
+}
+
+fn load_failures(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<HashMap<i64, Failure>> {
+    use task_queue_runs::dsl;
+    let mut found = HashMap::with_capacity(runs.len());
+    for part in runs.chunks(IDS_PER_STATEMENT) {
+        let rows: Vec<Failure> = dsl::task_queue_runs
+            .filter(dsl::id.eq_any(part))
+            .select((dsl::id, dsl::error_code, dsl::error_message, dsl::finished_on, dsl::decision))
+            .load(conn)?;
+        found.extend(rows.into_iter().map(|row| (row.0, row)));
+    }
+    Ok(found)
+}

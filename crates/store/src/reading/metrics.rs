@@ -1,0 +1,246 @@
+//! What monitoring counts: what lives and waits, and what was over of late. From indexes alone, each only so far, so that
+//! neither a long queue nor finished rows make a look at it slow.
+
+use std::ops::Bound;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use diesel::dsl::count_star;
+use diesel::prelude::*;
+
+use super::status::{Counted, FINISHED, FINISHED_WITH_KEEP};
+use crate::backend::AnyConnection;
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::base::sql::Moment;
+use crate::base::unmarked::{AllUnmarked, open_run};
+use crate::transitions::next_head;
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::{Stored, TaskStatus};
+
+/// Tasks of one kind that are counted.
+const TASKS_LIMIT: i64 = 100_000;
+/// Waiting runs of one class that are counted.
+const RUNS_LIMIT: i64 = 10_000;
+/// What was over for longer is not of late.
+const OF_LATE: TimeDelta = TimeDelta::hours(1);
+/// A schedule is late when nobody has made a run of its time for so long.
+const LATE_AFTER: TimeDelta = TimeDelta::minutes(1);
+
+/// Counts what comes from an index in its order. Where there is more than that, none of it is fetched.
+macro_rules! count_in_order {
+    ($conn:expr, $limit:expr, $ids:expr) => {{
+        let beyond: Option<i64> = $ids.offset($limit).limit(1).first($conn).optional()?;
+        if beyond.is_some() {
+            Counted::up_to($limit, $limit + 1)
+        } else {
+            let ids: Vec<i64> = $ids.limit($limit).load($conn)?;
+            Counted::up_to($limit, i64::try_from(ids.len()).unwrap_or($limit))
+        }
+    }};
+}
+
+/// Tasks by what they wait for. One task may be of several kinds.
+#[derive(Clone, Debug, Default)]
+pub struct TaskBacklog {
+    /// Due, without a run.
+    pub due: Counted,
+    /// Since when the first of them has been.
+    pub oldest_due_on: Option<DateTime<Utc>>,
+    /// Due later, by their time alone.
+    pub later: Counted,
+    /// The last attempt failed or timed out.
+    pub failed: Counted,
+    /// Crashed too often.
+    pub quarantined: Counted,
+    /// How many were over in the last hour, by status; those that are tried again do not count.
+    pub over: Vec<(TaskStatus, Counted)>,
+}
+
+/// Runs of a class that wait for a runner.
+#[derive(Clone, Debug)]
+pub struct WaitingRuns {
+    /// The class.
+    pub class: String,
+    /// How many.
+    pub waiting: Counted,
+    /// When the next in line was created.
+    pub next_created_on: Option<DateTime<Utc>>,
+}
+
+impl Store {
+    /// The tasks that live, and those that were over of late, at this moment of the database's clock.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn count_backlog(&mut self, now: DateTime<Utc>) -> StoreResult<TaskBacklog> {
+        self.read(|conn| {
+            let (failed, timeout) = (count_status(conn, TaskStatus::Failed)?, count_status(conn, TaskStatus::Timeout)?);
+            let mut over = Vec::new();
+            for status in [TaskStatus::Success, TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Cancelled] {
+                over.push((status, count_over(conn, status, (now - OF_LATE).into())?));
+            }
+            let (due, oldest_due_on) = count_due(conn, now.into())?;
+            let (later, quarantined) = (count_later(conn, now.into())?, count_quarantined(conn)?);
+            let unmarked = AllUnmarked::load(conn, None)?;
+            let due = due.without(unmarked.count());
+            let failed = sum(
+                failed.without(unmarked.count_with(TaskStatus::Failed)),
+                timeout.without(unmarked.count_with(TaskStatus::Timeout)),
+            );
+            Ok(TaskBacklog { due, oldest_due_on, later, failed, quarantined, over })
+        })
+    }
+
+    /// The waiting runs of the first `most` classes, by name, and how many the others have.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn count_waiting_by_class(&mut self, most: usize) -> StoreResult<(Vec<WaitingRuns>, Counted)> {
+        use task_queue_runs::dsl;
+        self.read(|conn| {
+            let (mut found, mut last_class) = (Vec::new(), String::new());
+            while found.len() < most {
+                // No search gets past a name that cannot be read; the next claim sets its run aside.
+                let Some((Stored::Known(class), run_id, _)) = next_head(conn, Bound::Excluded(&last_class), None)?
+                else {
+                    return Ok((found, Counted::default()));
+                };
+                let created_on: Option<Moment> =
+                    dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::created_on).first(conn).optional()?;
+                let waiting = count_in_order!(
+                    conn,
+                    RUNS_LIMIT,
+                    dsl::task_queue_runs
+                        .filter(dsl::claim_class.eq(class.as_str()))
+                        .order((dsl::claim_class, dsl::claim_order, dsl::id))
+                        .select(dsl::id)
+                );
+                last_class = class.to_string();
+                found.push(WaitingRuns {
+                    class: class.to_string(),
+                    waiting,
+                    next_created_on: created_on.map(DateTime::from),
+                });
+            }
+            let others = count_in_order!(
+                conn,
+                RUNS_LIMIT,
+                dsl::task_queue_runs
+                    .filter(dsl::claim_class.gt(last_class.as_str()))
+                    .order((dsl::claim_class, dsl::claim_order, dsl::id))
+                    .select(dsl::id)
+            );
+            Ok((found, others))
+        })
+    }
+
+    /// How many runs wait for a slot of their limit key.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn count_waiting_for_keys(&mut self) -> StoreResult<Counted> {
+        use task_queue_runs::dsl;
+        self.read(|conn| {
+            Ok(count_in_order!(
+                conn,
+                TASKS_LIMIT,
+                dsl::task_queue_runs
+                    .filter(dsl::waiting_key.is_not_null())
+                    .order((dsl::waiting_key, dsl::claim_order, dsl::id))
+                    .select(dsl::id)
+            ))
+        })
+    }
+
+    /// How many runs of each class are being processed.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn count_running_by_class(&mut self) -> StoreResult<Vec<(String, i64)>> {
+        use task_queue_runs::dsl;
+        let counts: Vec<(Option<String>, i64)> = self.read(|conn| {
+            let processing = dsl::task_queue_runs.filter(dsl::running_class.is_not_null());
+            Ok(processing.group_by(dsl::running_class).select((dsl::running_class, count_star())).load(conn)?)
+        })?;
+        Ok(counts.into_iter().filter_map(|(class, count)| Some((class?, count))).collect())
+    }
+
+    /// How many schedules stand how, and how many are late at this moment of the database's clock.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn count_schedules(&mut self, now: DateTime<Utc>) -> StoreResult<(Vec<(String, i64)>, Counted)> {
+        use task_queue::dsl;
+        let late_since = Moment::from(now - LATE_AFTER);
+        let (counts, late) = self.read(|conn| {
+            let heads = dsl::task_queue.filter(dsl::schedule_head.is_not_null());
+            let counts: Vec<(Option<String>, i64)> =
+                heads.group_by(dsl::schedule_head).select((dsl::schedule_head, count_star())).load(conn)?;
+            let late = count_in_order!(
+                conn,
+                TASKS_LIMIT,
+                dsl::task_queue
+                    .filter(dsl::schedule_head.eq("waiting"))
+                    .filter(dsl::scheduled_on.le(late_since))
+                    .order((dsl::schedule_head, dsl::scheduled_on, dsl::id))
+                    .select(dsl::id)
+            );
+            Ok((counts, late))
+        })?;
+        Ok((counts.into_iter().filter_map(|(head, count)| Some((head?, count))).collect(), late))
+    }
+}
+
+fn sum(one: Counted, other: Counted) -> Counted {
+    Counted { count: one.count + other.count, or_more: one.or_more || other.or_more }
+}
+
+fn count_due(conn: &mut AnyConnection, now: Moment) -> StoreResult<(Counted, Option<DateTime<Utc>>)> {
+    use crate::base::schema::task_queue::dsl::{due_on, id, task_queue};
+    let due = count_in_order!(conn, TASKS_LIMIT, task_queue.filter(due_on.le(now)).order((due_on, id)).select(id));
+    let waiting = task_queue.filter(due_on.le(now)).filter(open_run().is_null());
+    let first: Option<Option<Moment>> = waiting.order((due_on, id)).select(due_on).first(conn).optional()?;
+    Ok((due, first.flatten().map(DateTime::from)))
+}
+
+fn count_later(conn: &mut AnyConnection, now: Moment) -> StoreResult<Counted> {
+    use crate::base::schema::task_queue::dsl::{due_on, id, task_queue};
+    Ok(count_in_order!(conn, TASKS_LIMIT, task_queue.filter(due_on.gt(now)).order((due_on, id)).select(id)))
+}
+
+fn count_quarantined(conn: &mut AnyConnection) -> StoreResult<Counted> {
+    use crate::base::schema::task_queue::dsl::{id, quarantined_on, task_queue};
+    Ok(count_in_order!(
+        conn,
+        TASKS_LIMIT,
+        task_queue.filter(quarantined_on.is_not_null()).order((quarantined_on, id)).select(id)
+    ))
+}
+
+fn count_status(conn: &mut AnyConnection, status: TaskStatus) -> StoreResult<Counted> {
+    use crate::base::schema::task_queue::dsl::{finished, id, last_status, status_on, task_queue};
+    Ok(count_in_order!(
+        conn,
+        TASKS_LIMIT,
+        task_queue.filter(last_status.eq(status.as_str())).order((last_status, finished, status_on, id)).select(id)
+    ))
+}
+
+/// Tasks of this status that were over after this moment.
+fn count_over(conn: &mut AnyConnection, status: TaskStatus, after: Moment) -> StoreResult<Counted> {
+    use crate::base::schema::task_queue::dsl::{finished, id, last_status, status_on, task_queue};
+    let mut counts = Vec::with_capacity(2);
+    // Those that state how long they are kept are apart in the index.
+    for part in [FINISHED, FINISHED_WITH_KEEP] {
+        counts.push(count_in_order!(
+            conn,
+            TASKS_LIMIT,
+            task_queue
+                .filter(last_status.eq(status.as_str()))
+                .filter(finished.eq(part))
+                .filter(status_on.gt(after))
+                .order((last_status, finished, status_on, id))
+                .select(id)
+        ));
+    }
+    Ok(sum(counts[0], counts[1]))
+}

@@ -1,0 +1,12 @@
+//! Reads, and changes nothing.
+
+pub(crate) mod candidates;
+pub(crate) mod event_log;
+pub(crate) mod failed_attempts;
+pub(crate) mod failures;
+pub(crate) mod metrics;
+pub(crate) mod queues;
+pub(crate) mod schedules;
+pub(crate) mod selections;
+pub(crate) mod status;
+pub(crate) mod waiting;

@@ -1,0 +1,160 @@
+//! What waits class by class, and what has ended lately: for whoever watches. From indexes, and counted only so far.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use diesel::dsl::count_star;
+use diesel::prelude::*;
+use serde::Serialize;
+
+use super::status::{Counted, FINISHED, FINISHED_WITH_KEEP};
+use crate::backend::AnyConnection;
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::base::sql::{Moment, db_now};
+use crate::base::unmarked::{AllUnmarked, open_run};
+use crate::transitions::next_head;
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::{Stored, TaskStatus};
+
+/// Due tasks of which the classes are looked at, those first that have been due for longest.
+const DUE_LIMIT: i64 = 1_000;
+/// Rows that are counted of one class: the fewer, the more classes there are.
+const MOST_OF_CLASS: i64 = 10_000;
+const LEAST_OF_CLASS: i64 = 1_000;
+const OF_ALL_CLASSES: i64 = 50_000;
+
+/// What there is to do of one class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClassCounts {
+    /// Task class
+    pub class: String,
+    /// Tasks that are due and have no run.
+    pub due: Counted,
+    /// Runs that wait for a runner.
+    pub waiting: Counted,
+    /// Runs in progress.
+    pub running: i64,
+    /// Tasks whose last attempt failed or timed out, exhausted or not.
+    pub failed: Counted,
+}
+
+impl Store {
+    /// The classes of which something waits, runs or is due, and these, up to `limit` of them, by name.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn count_by_class(&mut self, classes: &[String], limit: usize) -> StoreResult<Vec<ClassCounts>> {
+        self.read(|conn| {
+            let (due, running) = (first_due(conn)?, count_running(conn)?);
+            let mut names: BTreeSet<String> = list_waiting_classes(conn, limit)?.into_iter().collect();
+            names.extend(due.keys().chain(running.keys()).chain(classes).cloned());
+            let names: Vec<String> = names.into_iter().take(limit).collect();
+            let number = i64::try_from(names.len()).unwrap_or(i64::MAX).max(1);
+            let most = (OF_ALL_CLASSES / number).clamp(LEAST_OF_CLASS, MOST_OF_CLASS);
+            let has_more_due = due.values().sum::<i64>() > DUE_LIMIT;
+            let mut counts = Vec::with_capacity(names.len());
+            for class in names {
+                counts.push(ClassCounts {
+                    due: Counted { count: due.get(&class).copied().unwrap_or(0), or_more: has_more_due },
+                    waiting: count_waiting(conn, &class, most)?,
+                    running: running.get(&class).copied().unwrap_or(0),
+                    failed: count_failed(conn, &class, most)?,
+                    class,
+                });
+            }
+            // After the counts, as for those of `status`.
+            let unmarked = AllUnmarked::load(conn, None)?;
+            for of_class in &mut counts {
+                of_class.failed = of_class.failed.without(unmarked.count_failed(&of_class.class));
+            }
+            Ok(counts)
+        })
+    }
+
+    /// When up to `limit` tasks in this status were over within the last seconds, newest first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_newest_ends(&mut self, status: TaskStatus, secs: i64, limit: i64) -> StoreResult<Vec<DateTime<Utc>>> {
+        use task_queue::dsl;
+        let ends = self.read(|conn| {
+            let now: Moment = diesel::select(db_now()).get_result(conn)?;
+            let since = Moment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(secs));
+            let mut ends = Vec::new();
+            // Those that state how long they are kept are apart in the index.
+            for finished in [FINISHED, FINISHED_WITH_KEEP] {
+                let over = dsl::task_queue
+                    .filter(dsl::last_status.eq(status.as_str()))
+                    .filter(dsl::finished.eq(finished))
+                    .filter(dsl::status_on.gt(since))
+                    .filter(dsl::status_on.le(now));
+                let newest = over
+                    .order((dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc()))
+                    .limit(limit);
+                ends.extend(newest.select(dsl::status_on).load::<Option<Moment>>(conn)?);
+            }
+            Ok(ends)
+        })?;
+        let mut ends: Vec<DateTime<Utc>> = ends.into_iter().flatten().map(DateTime::from).collect();
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        ends.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(ends)
+    }
+}
+
+/// How many of the first due tasks are of which class.
+fn first_due(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, i64>> {
+    use task_queue::dsl;
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let due = dsl::task_queue.filter(dsl::due_on.le(now)).filter(open_run().is_null());
+    let due = due.order((dsl::due_on, dsl::id));
+    let classes: Vec<String> = due.limit(DUE_LIMIT + 1).select(dsl::task_class).load(conn)?;
+    let mut counts = BTreeMap::new();
+    for class in classes {
+        *counts.entry(class).or_insert(0) += 1;
+    }
+    Ok(counts)
+}
+
+fn count_running(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, i64>> {
+    use task_queue_runs::dsl;
+    let processing = dsl::task_queue_runs.filter(dsl::running_class.is_not_null());
+    let counts: Vec<(Option<String>, i64)> =
+        processing.group_by(dsl::running_class).select((dsl::running_class, count_star())).load(conn)?;
+    Ok(counts.into_iter().filter_map(|(class, count)| Some((class?, count))).collect())
+}
+
+fn list_waiting_classes(conn: &mut AnyConnection, limit: usize) -> QueryResult<Vec<String>> {
+    let mut classes: Vec<String> = Vec::new();
+    while classes.len() < limit {
+        let last = classes.last().map_or("", String::as_str);
+        // No search gets past a name that cannot be read; the next claim sets its run aside.
+        let Some((Stored::Known(class), ..)) = next_head(conn, Bound::Excluded(last), None)? else { break };
+        classes.push(class.to_string());
+    }
+    Ok(classes)
+}
+
+fn count_waiting(conn: &mut AnyConnection, class: &str, most: i64) -> QueryResult<Counted> {
+    use task_queue_runs::dsl;
+    // In the order of the index, so that no plan reads the table for a class that has little.
+    let waiting = dsl::task_queue_runs.filter(dsl::claim_class.eq(class)).select(dsl::id);
+    let waiting = waiting.order((dsl::claim_class, dsl::claim_order, dsl::id));
+    Ok(counted(&waiting.limit(most + 1).load::<i64>(conn)?, most))
+}
+
+fn count_failed(conn: &mut AnyConnection, class: &str, most: i64) -> QueryResult<Counted> {
+    use task_queue::dsl;
+    let mut ids: Vec<i64> = Vec::new();
+    for status in [TaskStatus::Failed, TaskStatus::Timeout] {
+        let of_class = dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::last_status.eq(status.as_str()));
+        let of_class = of_class.order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id));
+        ids.extend(of_class.select(dsl::id).limit(most + 1).load::<i64>(conn)?);
+    }
+    Ok(counted(&ids, most))
+}
+
+fn counted(ids: &[i64], most: i64) -> Counted {
+    Counted::up_to(most, i64::try_from(ids.len()).unwrap_or(i64::MAX))
+}

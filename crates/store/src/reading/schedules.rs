@@ -1,0 +1,77 @@
+//! Schedules as somebody asks for them: the heads of the chains, and the tasks of one chain.
+
+use diesel::prelude::*;
+
+use crate::backend::AnyConnection;
+use crate::base::rows::TaskRow;
+use crate::base::schema::task_queue::dsl;
+use crate::{Store, StoreResult};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Task;
+
+impl Store {
+    /// The head of every schedule, by what happens to it next.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_schedules(&mut self) -> StoreResult<Vec<Task>> {
+        let rows: Vec<TaskRow> = self.read(|conn| {
+            Ok(dsl::task_queue
+                .filter(dsl::schedule_head.is_not_null())
+                .order((dsl::schedule_head, dsl::scheduled_on, dsl::id))
+                .select(TaskRow::as_select())
+                .load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Task::from).collect())
+    }
+
+    /// The newest `limit` tasks of a schedule, newest first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_tasks_of_schedule(&mut self, schedule: TaskId, limit: i64) -> StoreResult<Vec<Task>> {
+        let rows: Vec<TaskRow> = self.read(|conn| {
+            let mut rows = dsl::task_queue
+                .filter(dsl::schedule_id.eq(schedule.0))
+                .order((dsl::schedule_id.desc(), dsl::planned_on.desc()))
+                .limit(limit)
+                .select(TaskRow::as_select())
+                .load(conn)?;
+            if rows.is_empty() {
+                rows = of_new_schedule(conn, schedule)?;
+            }
+            Ok(rows)
+        })?;
+        Ok(rows.into_iter().map(Task::from).collect())
+    }
+}
+
+/// The first row of a schedule, which has the id of none before `create-runs` has seen it.
+fn of_new_schedule(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Vec<TaskRow>> {
+    Ok(dsl::task_queue
+        .filter(dsl::id.eq(id.0))
+        .filter(dsl::recurrence.is_not_null())
+        .select(TaskRow::as_select())
+        .load(conn)?)
+}
+
+/// The head of a schedule.
+pub(crate) fn head_of(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<Task>> {
+    let row: Option<TaskRow> = dsl::task_queue
+        .filter(dsl::schedule_id.eq(schedule.0))
+        .filter(dsl::schedule_head.is_not_null())
+        .select(TaskRow::as_select())
+        .first(conn)
+        .optional()?;
+    let new = match row {
+        None => of_new_schedule(conn, schedule)?.into_iter().next(),
+        found => found,
+    };
+    // Of a schedule that was removed the last row says so.
+    Ok(new.map(Task::from).filter(is_head))
+}
+
+fn is_head(task: &Task) -> bool {
+    use taskqueue_domain::run::status::ScheduleStatus::{Ended, Followed};
+    task.schedule.as_ref().is_some_and(|schedule| !schedule.status.is(Followed) && !schedule.status.is(Ended))
+}

@@ -1,0 +1,248 @@
+//! Which tasks a selection means: a question for each state and each place. A class, a status, an error, a schedule, a key, a tag, a
+//! parent and ids each lead to an index; who queued a task and when lead to none, and are asked of what the others leave, or of all.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use diesel::prelude::*;
+
+use crate::backend::AnyConnection;
+use crate::base::cells::ShownText;
+use crate::base::rows::TaskRow;
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::base::sql::{Moment, allowed_retries, db_now};
+use crate::base::unmarked::AllUnmarked;
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::task::records::Task;
+use taskqueue_domain::task::selection::{ClassFilter, Selection, StatusFilter};
+
+/// Ids that are named in one statement.
+const IDS_PER_STATEMENT: usize = 1_000;
+
+/// Where tasks are looked for by their ids.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Everywhere,
+    Ids(&'a [i64]),
+    Range(i64, i64),
+}
+
+/// How tasks are found that belong to a schedule.
+#[derive(Clone, Copy)]
+enum Chain {
+    /// They need not belong to any.
+    Any,
+    /// By ScheduleId.
+    Linked,
+    /// By the id of the first one, which has no ScheduleId before `create-runs` has seen it.
+    New,
+}
+
+impl Store {
+    /// The tasks that a selection means, in the order of their ids, as they are at this moment: whoever says how many there
+    /// are and then does something does it to no others. Where tasks are merely named, they are returned as named, whether
+    /// there are such tasks or not.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn select_tasks(&mut self, selection: &Selection) -> StoreResult<Vec<TaskId>> {
+        let classes = self.classes_of(selection)?;
+        self.read(|conn| {
+            let mut ids: Vec<i64> = selection.ids.iter().map(|id| id.0).collect();
+            if selection.has_last {
+                ids.extend(newest_task(conn)?);
+            }
+            if selection.is_named() {
+                let mut seen = BTreeSet::new();
+                return Ok(ids.into_iter().filter(|id| seen.insert(*id)).map(TaskId).collect());
+            }
+            let now: Moment = diesel::select(db_now()).get_result(conn)?;
+            let statuses = statuses_of(selection);
+            let unmarked = AllUnmarked::load(conn, None)?.ids();
+            let meant: Vec<i64> = unmarked.iter().copied().filter(|id| names(selection, &ids, *id)).collect();
+            let mut found = BTreeSet::new();
+            for status in statuses.iter().copied() {
+                for chain in chains_of(selection).iter().copied() {
+                    let classes = classes.as_deref();
+                    let query = |place, status| Query { selection, classes, place, status, chain, now };
+                    for place in places(selection, &ids) {
+                        let of_status = query(place, status).load(conn)?.into_iter();
+                        found.extend(of_status.filter(|id| status.is_none() || !unmarked.contains(id)));
+                    }
+                    if status == Some(StatusFilter::Is(TaskStatus::Processing)) {
+                        for part in meant.chunks(IDS_PER_STATEMENT) {
+                            found.extend(query(Place::Ids(part), None).load(conn)?);
+                        }
+                    }
+                }
+            }
+            Ok(found.into_iter().map(TaskId).collect())
+        })
+    }
+
+    /// Those of these tasks that there are, in the order of their ids.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn get_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<Task>> {
+        use task_queue::dsl;
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        let rows: Vec<TaskRow> = self.read(|conn| {
+            let mut rows = Vec::with_capacity(ids.len());
+            for chunk in ids.chunks(IDS_PER_STATEMENT) {
+                let named = dsl::task_queue.filter(dsl::id.eq_any(chunk)).order(dsl::id);
+                rows.extend(named.select(TaskRow::as_select()).load::<TaskRow>(conn)?);
+            }
+            Ok(rows)
+        })?;
+        Ok(rows.into_iter().map(Task::from).collect())
+    }
+
+    /// The names behind the patterns; `None` where every class is meant.
+    fn classes_of(&mut self, selection: &Selection) -> StoreResult<Option<Vec<String>>> {
+        if selection.classes.is_empty() {
+            return Ok(None);
+        }
+        if selection.classes.iter().all(ClassFilter::is_exact) {
+            return Ok(Some(selection.classes.iter().map(|class| class.as_str().to_owned()).collect()));
+        }
+        let mut classes = self.list_task_classes(usize::MAX)?;
+        classes.retain(|name| selection.classes.iter().any(|class| class.matches(name)));
+        Ok(Some(classes))
+    }
+}
+
+fn newest_task(conn: &mut AnyConnection) -> StoreResult<Option<i64>> {
+    use task_queue::dsl;
+    Ok(dsl::task_queue.order(dsl::id.desc()).select(dsl::id).first(conn).optional()?)
+}
+
+/// One question for each state; only what failed has an error code.
+fn statuses_of(selection: &Selection) -> Vec<Option<StatusFilter>> {
+    if !selection.statuses.is_empty() {
+        return selection.statuses.iter().copied().map(Some).collect();
+    }
+    if selection.errors.is_empty() {
+        return vec![None];
+    }
+    [TaskStatus::Failed, TaskStatus::Timeout].map(|status| Some(StatusFilter::Is(status))).to_vec()
+}
+
+/// Two questions, because no index knows both kinds of rows.
+fn chains_of(selection: &Selection) -> &'static [Chain] {
+    if selection.schedules.is_empty() { &[Chain::Any] } else { &[Chain::Linked, Chain::New] }
+}
+
+fn places<'a>(selection: &Selection, ids: &'a [i64]) -> Vec<Place<'a>> {
+    if !selection.has_ids() {
+        return vec![Place::Everywhere];
+    }
+    let ranges = selection.ranges.iter().map(|(first, last)| Place::Range(first.0, last.0));
+    ids.chunks(IDS_PER_STATEMENT).map(Place::Ids).chain(ranges).collect()
+}
+
+/// Whether a selection means this task, as far as it names any.
+fn names(selection: &Selection, ids: &[i64], id: i64) -> bool {
+    let is_in_range = || selection.ranges.iter().any(|(first, last)| (first.0..=last.0).contains(&id));
+    !selection.has_ids() || ids.contains(&id) || is_in_range()
+}
+
+/// One question.
+struct Query<'a> {
+    selection: &'a Selection,
+    classes: Option<&'a [String]>,
+    place: Place<'a>,
+    status: Option<StatusFilter>,
+    chain: Chain,
+    now: Moment,
+}
+
+impl Query<'_> {
+    fn load(&self, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
+        use task_queue::dsl;
+        let mut query = dsl::task_queue.select(dsl::id).into_boxed();
+        query = match self.place {
+            Place::Everywhere => query,
+            Place::Ids(ids) => query.filter(dsl::id.eq_any(ids.iter().copied())),
+            Place::Range(first, last) => query.filter(dsl::id.between(first, last)),
+        };
+        if let Some(classes) = self.classes {
+            query = query.filter(dsl::task_class.eq_any(classes));
+        }
+        let failed = [TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str);
+        let waiting = [TaskStatus::Scheduled, TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str);
+        query = match self.status {
+            None => query,
+            Some(StatusFilter::Is(status)) => query.filter(dsl::last_status.eq(status.as_str())),
+            Some(StatusFilter::Exhausted) => {
+                query.filter(dsl::last_status.eq_any(failed)).filter(dsl::failed_retries.ge(allowed_retries()))
+            }
+            Some(StatusFilter::Quarantined) => query.filter(dsl::quarantined_on.is_not_null()),
+            Some(StatusFilter::Waiting) => query
+                .filter(dsl::last_status.eq_any(waiting))
+                .filter(dsl::failed_retries.lt(allowed_retries()))
+                .filter(dsl::quarantined_on.is_null()),
+            Some(StatusFilter::Due) => query.filter(dsl::due_on.le(self.now)),
+        };
+        let schedules = || self.selection.schedules.iter().map(|id| id.0);
+        query = match self.chain {
+            Chain::Any => query,
+            Chain::Linked => query.filter(dsl::schedule_id.eq_any(schedules().map(Some))),
+            Chain::New => query
+                .filter(dsl::id.eq_any(schedules()))
+                .filter(dsl::schedule_id.is_null())
+                .filter(dsl::recurrence.is_not_null()),
+        };
+        if !self.selection.unique_keys.is_empty() {
+            query = query.filter(dsl::unique_key.eq_any(&self.selection.unique_keys));
+        }
+        if !self.selection.tags.is_empty() {
+            query = query.filter(dsl::tag.eq_any(&self.selection.tags));
+        }
+        if !self.selection.parents.is_empty() {
+            query = query.filter(dsl::parent_id.eq_any(self.selection.parents.iter().map(|id| id.0)));
+        }
+        if !self.selection.queued_by.is_empty() {
+            query = query.filter(dsl::queued_by_id.eq_any(&self.selection.queued_by));
+        }
+        if let Some(secs) = self.selection.older_secs {
+            query = query.filter(dsl::queued_on.lt(self.ago(secs)));
+        }
+        if let Some(secs) = self.selection.newer_secs {
+            query = query.filter(dsl::queued_on.gt(self.ago(secs)));
+        }
+        if !self.selection.errors.is_empty() {
+            let failures = [RunStatus::Error, RunStatus::Timeout].map(RunStatus::as_str);
+            let code_of_last_failure = task_queue_runs::table
+                .filter(task_queue_runs::task_queue_id.eq(dsl::id))
+                .filter(task_queue_runs::status.eq_any(failures))
+                .order((task_queue_runs::task_queue_id.desc(), task_queue_runs::id.desc()))
+                .select(task_queue_runs::error_code)
+                .limit(1)
+                .single_value();
+            query = query.filter(code_of_last_failure.eq_any(&self.selection.errors).assume_not_null());
+        }
+        if self.selection.meta.is_empty() {
+            return Ok(query.load(conn)?);
+        }
+        let found: Vec<(i64, ShownText)> =
+            query.filter(dsl::meta.is_not_null()).select((dsl::id, dsl::meta.assume_not_null())).load(conn)?;
+        Ok(found.into_iter().filter(|(_, meta)| self.has_meta(String::from(meta.clone()))).map(|(id, _)| id).collect())
+    }
+
+    /// Compared here: each engine writes numbers in JSON in its own way.
+    fn has_meta(&self, text: String) -> bool {
+        let Ok(meta) = Meta::try_from(text) else { return false };
+        let wanted = &self.selection.meta;
+        wanted.iter().all(|(name, _)| wanted.iter().any(|(other, value)| other == name && meta.has(name, value)))
+    }
+
+    fn ago(&self, secs: i64) -> Moment {
+        let distance = TimeDelta::try_seconds(secs).unwrap_or(TimeDelta::MAX);
+        let now = DateTime::<Utc>::from(self.now);
+        Moment::from(now.checked_sub_signed(distance).unwrap_or(DateTime::UNIX_EPOCH))
+    }
+}

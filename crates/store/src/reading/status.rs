@@ -1,0 +1,372 @@
+//! What `status` shows: counters and pages, always from an index, so that finished rows cost nothing.
+
+use std::cmp::Reverse;
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+use serde::Serialize;
+
+use crate::backend::AnyConnection;
+use crate::base::rows::{RunRow, TaskRow};
+use crate::upkeep::notices::count_unreported;
+
+use crate::base::sql::{Moment, db_now};
+use crate::base::unmarked::{AllUnmarked, is_as_its_row_says, open_run};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::{Run, Task};
+
+/// Rows that are counted one by one; beyond it a count says "or more".
+const COUNT_LIMIT: i64 = 100_000;
+
+/// The value of `Finished` of a task to which something may still happen.
+pub(crate) const NOT_FINISHED: i32 = 0;
+/// The value of `Finished` of a task that is over.
+pub(crate) const FINISHED: i32 = 1;
+/// The value of `Finished` of a task that is over and states how long it is kept, or whose class does.
+pub(crate) const FINISHED_WITH_KEEP: i32 = 2;
+/// The parts of the index of a status, each in the order of `StatusOn`.
+const PARTS: [i32; 3] = [NOT_FINISHED, FINISHED, FINISHED_WITH_KEEP];
+
+/// The first `limit` rows of the parts of a status, one part after the other.
+pub(crate) fn part_by_part<T>(
+    limit: i64,
+    mut load: impl FnMut(i32, i64) -> QueryResult<Vec<T>>,
+) -> QueryResult<Vec<T>> {
+    let mut rows = Vec::new();
+    for part in PARTS {
+        let missing = limit - i64::try_from(rows.len()).unwrap_or(limit);
+        rows.extend(load(part, missing.max(0))?);
+    }
+    Ok(rows)
+}
+
+/// A number of rows, exact up to `COUNT_LIMIT`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counted {
+    /// How many.
+    pub count: i64,
+    /// Whether there are more than that.
+    pub or_more: bool,
+}
+
+impl Counted {
+    /// So many, of which no more than `limit` were counted.
+    pub(crate) const fn up_to(limit: i64, count: i64) -> Self {
+        Self { count: if count > limit { limit } else { count }, or_more: count > limit }
+    }
+
+    /// The same without so many that were counted too; where not all were counted, they may be among the rest.
+    pub(crate) fn without(self, others: i64) -> Self {
+        if self.or_more { self } else { Self { count: (self.count - others).max(0), ..self } }
+    }
+
+    /// The same and so many more.
+    pub(crate) fn and(self, others: i64) -> Self {
+        Self { count: self.count + others, ..self }
+    }
+}
+
+/// The counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TaskCounts {
+    /// Tasks that a runner works on.
+    pub processing: Counted,
+    /// Runs that wait for a runner.
+    pub waiting_runs: Counted,
+    /// Tasks that are due and wait for `create-runs`.
+    pub due: Counted,
+    /// Tasks that are scheduled, due or not, without an attempt so far.
+    pub scheduled: Counted,
+    /// Tasks whose last attempt failed, exhausted or not.
+    pub failed: Counted,
+    /// Tasks whose last attempt timed out, exhausted or not.
+    pub timeout: Counted,
+    /// Cancelled tasks.
+    pub cancelled: Counted,
+    /// Successful tasks.
+    pub success: Counted,
+    /// Tasks that crashed too often, which an operator must look at.
+    pub quarantined: Counted,
+    /// Tasks that will not be retried and whose failure was not reported yet.
+    pub unreported_failures: Counted,
+    /// Seconds for which the first due task has been waiting.
+    pub oldest_due_secs: Option<i64>,
+}
+
+impl TaskCounts {
+    /// The same where tasks whose rows do not say so yet are counted as processed.
+    fn knowing(self, unmarked: &AllUnmarked) -> Self {
+        let without = |counted: Counted, status| counted.without(unmarked.count_with(status));
+        Self {
+            processing: self.processing.and(unmarked.count()),
+            due: self.due.without(unmarked.count()),
+            scheduled: without(self.scheduled, TaskStatus::Scheduled),
+            failed: without(self.failed, TaskStatus::Failed),
+            timeout: without(self.timeout, TaskStatus::Timeout),
+            ..self
+        }
+    }
+}
+
+/// Which tasks to show.
+#[derive(Clone, Debug, Default)]
+pub struct TaskFilter {
+    /// Of this class.
+    pub class: Option<String>,
+    /// With one of these statuses; empty means all.
+    pub statuses: Vec<TaskStatus>,
+    /// How many at most.
+    pub limit: i64,
+}
+
+/// A page of tasks, each with its last run.
+#[derive(Clone, Debug)]
+pub struct TaskPage {
+    /// The tasks.
+    pub tasks: Vec<(Task, Option<Run>)>,
+    /// Whether there are more.
+    pub has_more: bool,
+}
+
+impl Store {
+    /// The counters, of all tasks or of those of a class.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn count_tasks(&mut self, class: Option<&str>) -> StoreResult<TaskCounts> {
+        self.read(|conn| {
+            let mut count = |status| count_status(conn, status, class);
+            let mut counts = TaskCounts {
+                processing: count(TaskStatus::Processing)?,
+                scheduled: count(TaskStatus::Scheduled)?,
+                failed: count(TaskStatus::Failed)?,
+                timeout: count(TaskStatus::Timeout)?,
+                cancelled: count(TaskStatus::Cancelled)?,
+                success: count(TaskStatus::Success)?,
+                ..TaskCounts::default()
+            };
+            counts.waiting_runs = count_waiting_runs(conn, class)?;
+            counts.quarantined = count_quarantined(conn, class)?;
+            counts.unreported_failures = count_unreported(conn, class)?;
+            (counts.due, counts.oldest_due_secs) = count_due(conn, class)?;
+            // After the counts: of what ends in between too few are left out, and never what still waits.
+            Ok(counts.knowing(&AllUnmarked::load(conn, class)?))
+        })
+    }
+
+    /// A page of tasks: those with a status that this version does not know first (rule R9; only when no status is asked
+    /// for), then those a runner works on, then troubles, then what waits, then what is done. In each the newest first: by the
+    /// end of what is over, by `ScheduledOn` of the rest.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_tasks(&mut self, filter: &TaskFilter) -> StoreResult<TaskPage> {
+        let statuses: &[TaskStatus] = if filter.statuses.is_empty() { &TaskStatus::ALL } else { &filter.statuses };
+        self.read(|conn| {
+            let mut found: Vec<Task> = Vec::new();
+            if filter.statuses.is_empty() {
+                found = list_unknown(conn, filter.class.as_deref(), filter.limit + 1)?;
+            }
+            for status in TaskStatus::ALL.iter().filter(|status| statuses.contains(status)) {
+                let missing = filter.limit + 1 - i64::try_from(found.len()).unwrap_or(i64::MAX);
+                if missing > 0 {
+                    found.extend(list_by_status(conn, status.as_str(), filter.class.as_deref(), missing)?);
+                }
+                if *status == TaskStatus::Processing {
+                    found.extend(list_unmarked(conn, filter.class.as_deref())?);
+                }
+            }
+            let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
+            let has_more = found.len() > limit;
+            found.truncate(limit);
+            let tasks = with_last_runs(conn, found.into_iter())?;
+            Ok(TaskPage { tasks, has_more })
+        })
+    }
+
+    /// Those of these tasks that there are, newest first, each with its newest run.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_named_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<(Task, Option<Run>)>> {
+        let tasks = self.get_tasks(ids)?;
+        self.read(|conn| with_last_runs(conn, tasks.iter().rev().cloned()))
+    }
+
+    /// Up to `limit` tasks in this status whose time has come and that are not due for another reason: those first to which
+    /// something may still happen, and in each part the newest.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_passed_tasks(&mut self, status: TaskStatus, limit: i64) -> StoreResult<Vec<Task>> {
+        use crate::base::schema::task_queue::dsl::{
+            due_on, finished, id, last_status, scheduled_on, status_on, task_queue,
+        };
+        let rows = self.read(|conn| {
+            Ok(part_by_part(limit, |part, missing| {
+                task_queue
+                    .filter(last_status.eq(status.as_str()))
+                    .filter(finished.eq(part))
+                    .filter(status_on.le(db_now().nullable()))
+                    .filter(scheduled_on.le(db_now()))
+                    .filter(due_on.is_null())
+                    .order((last_status.desc(), finished.desc(), status_on.desc(), id.desc()))
+                    .limit(missing)
+                    .select(TaskRow::as_select())
+                    .load::<TaskRow>(conn)
+            })?)
+        })?;
+        Ok(rows.into_iter().map(Task::from).collect())
+    }
+
+    /// Up to `limit` tasks whose status this version does not know.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_unknown_tasks(&mut self, limit: i64) -> StoreResult<Vec<Task>> {
+        self.read(|conn| list_unknown(conn, None, limit))
+    }
+}
+
+/// Counts the rows of a subquery that stops at the limit.
+macro_rules! count_up_to_limit {
+    ($conn:expr, $ids:expr) => {
+        $ids.limit(COUNT_LIMIT + 1)
+            .load::<i64>($conn)
+            .map(|ids| Counted::up_to(COUNT_LIMIT, i64::try_from(ids.len()).unwrap_or(i64::MAX)))
+    };
+}
+
+fn count_status(conn: &mut AnyConnection, status: TaskStatus, class: Option<&str>) -> StoreResult<Counted> {
+    use crate::base::schema::task_queue::dsl::{id, last_status, task_class, task_queue};
+    let of_status = task_queue.filter(last_status.eq(status.as_str())).select(id);
+    Ok(match class {
+        None => count_up_to_limit!(conn, of_status)?,
+        Some(class) => count_up_to_limit!(conn, of_status.filter(task_class.eq(class)))?,
+    })
+}
+
+fn count_waiting_runs(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Counted> {
+    use crate::base::schema::task_queue_runs::dsl::{claim_class, id, task_queue_runs};
+    Ok(match class {
+        None => count_up_to_limit!(conn, task_queue_runs.filter(claim_class.is_not_null()).select(id))?,
+        Some(class) => count_up_to_limit!(conn, task_queue_runs.filter(claim_class.eq(class)).select(id))?,
+    })
+}
+
+fn count_quarantined(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Counted> {
+    use crate::base::schema::task_queue::dsl::{id, quarantined_on, task_class, task_queue};
+    let quarantined = task_queue.filter(quarantined_on.is_not_null()).select(id);
+    Ok(match class {
+        None => count_up_to_limit!(conn, quarantined)?,
+        Some(class) => count_up_to_limit!(conn, quarantined.filter(task_class.eq(class)))?,
+    })
+}
+
+fn count_due(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<(Counted, Option<i64>)> {
+    use crate::base::schema::task_queue::dsl::{due_on, id, task_class, task_queue};
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let due = task_queue.filter(due_on.le(now));
+    let waiting = due.filter(open_run().is_null()).order((due_on, id)).select(due_on);
+    let (count, first): (Counted, Option<Option<Moment>>) = match class {
+        None => (count_up_to_limit!(conn, due.select(id))?, waiting.first(conn).optional()?),
+        Some(class) => (
+            count_up_to_limit!(conn, due.filter(task_class.eq(class)).select(id))?,
+            waiting.filter(task_class.eq(class)).first(conn).optional()?,
+        ),
+    };
+    let waiting_secs = first.flatten().map(|first| {
+        let (now, first): (DateTime<Utc>, DateTime<Utc>) = (now.into(), first.into());
+        (now - first).num_seconds().max(0)
+    });
+    Ok((count, waiting_secs))
+}
+
+/// Tasks whose status this version does not know. One index probe for each status that occurs.
+fn list_unknown(conn: &mut AnyConnection, class: Option<&str>, limit: i64) -> StoreResult<Vec<Task>> {
+    use crate::base::schema::task_queue::dsl::{last_status, task_queue};
+    let mut found = Vec::new();
+    let mut last = String::new();
+    loop {
+        let next: Option<String> =
+            task_queue.filter(last_status.gt(&last)).order(last_status).select(last_status).first(conn).optional()?;
+        let missing = limit - i64::try_from(found.len()).unwrap_or(i64::MAX);
+        match next {
+            Some(status) if missing > 0 => {
+                if TaskStatus::parse(&status).is_none() {
+                    found.extend(list_by_status(conn, &status, class, missing)?);
+                }
+                last = status;
+            }
+            _ => return Ok(found),
+        }
+    }
+}
+
+fn list_by_status(conn: &mut AnyConnection, status: &str, class: Option<&str>, limit: i64) -> StoreResult<Vec<Task>> {
+    use crate::base::schema::task_queue::dsl::{id, last_status, scheduled_on, task_class, task_queue};
+    if let Some(class) = class {
+        let of_class =
+            task_queue.filter(last_status.eq(status)).filter(task_class.eq(class)).filter(is_as_its_row_says());
+        let newest = of_class.order((task_class.desc(), last_status.desc(), scheduled_on.desc(), id.desc()));
+        let rows: Vec<TaskRow> = newest.limit(limit).select(TaskRow::as_select()).load(conn)?;
+        return Ok(rows.into_iter().map(Task::from).collect());
+    }
+    let mut found: Vec<(DateTime<Utc>, Task)> = Vec::new();
+    for part in PARTS {
+        let tasks = load_part(conn, status, part, limit)?.into_iter().map(Task::from);
+        found.extend(tasks.map(|task| (if part == NOT_FINISHED { task.scheduled_on } else { task.over_on() }, task)));
+    }
+    found.sort_by_key(|(on, task)| Reverse((*on, task.id.0)));
+    let limit = usize::try_from(limit).unwrap_or(0);
+    Ok(found.into_iter().take(limit).map(|(_, task)| task).collect())
+}
+
+/// The newest of a part. The whole index is named in the order, so that no planner takes the primary key and walks it through all
+/// that is finished.
+fn load_part(conn: &mut AnyConnection, status: &str, part: i32, limit: i64) -> StoreResult<Vec<TaskRow>> {
+    use crate::base::schema::task_queue::dsl::{finished, id, last_status, status_on, task_queue};
+    Ok(task_queue
+        .filter(last_status.eq(status))
+        .filter(finished.eq(part))
+        .filter(is_as_its_row_says())
+        .order((last_status.desc(), finished.desc(), status_on.desc(), id.desc()))
+        .limit(limit)
+        .select(TaskRow::as_select())
+        .load(conn)?)
+}
+
+/// Tasks that are processed and whose rows do not say so yet, newest first.
+fn list_unmarked(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Vec<Task>> {
+    use crate::base::schema::task_queue::dsl::{id, task_queue};
+    let unmarked = task_queue.filter(id.eq_any(AllUnmarked::load(conn, class)?.ids())).order(id.desc());
+    let rows: Vec<TaskRow> = unmarked.select(TaskRow::as_select()).load(conn)?;
+    // What has ended since is listed where it belongs now.
+    Ok(rows.into_iter().map(Task::from).filter(|task| task.status.is(TaskStatus::Processing)).collect())
+}
+
+fn with_last_runs(
+    conn: &mut AnyConnection,
+    tasks: impl Iterator<Item = Task>,
+) -> StoreResult<Vec<(Task, Option<Run>)>> {
+    let mut found = Vec::new();
+    for task in tasks {
+        let run = last_run(conn, task.id.0)?;
+        found.push((task, run));
+    }
+    Ok(found)
+}
+
+fn last_run(conn: &mut AnyConnection, task_id: i64) -> StoreResult<Option<Run>> {
+    use crate::base::schema::task_queue_runs::dsl::{id, task_queue_id, task_queue_runs};
+    let row: Option<RunRow> = task_queue_runs
+        .filter(task_queue_id.eq(task_id))
+        .order((task_queue_id.desc(), id.desc()))
+        .select(RunRow::as_select())
+        .first(conn)
+        .optional()?;
+    Ok(row.map(Run::from))
+}

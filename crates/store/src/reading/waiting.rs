@@ -1,0 +1,142 @@
+//! What stands before a run that waits, and what waits at all: for whoever asks why nothing moves. From indexes, and counted
+//! only so far as a person wants to know it.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+
+use chrono::{DateTime, Utc};
+use diesel::dsl::count_star;
+use diesel::prelude::*;
+
+use super::status::Counted;
+use crate::base::rows::TaskRow;
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::base::sql::{Moment, db_now};
+use crate::base::unmarked::open_run;
+use crate::transitions::next_head;
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::Stored;
+use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
+use taskqueue_domain::task::records::Task;
+
+/// Runs before another one that are counted.
+const BEFORE_LIMIT: i64 = 1_000;
+
+impl Store {
+    /// How many runs of its class are claimed before this one, which waits; 0 for one that does not.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn count_runs_before(&mut self, run_id: RunId) -> StoreResult<Counted> {
+        use task_queue_runs::dsl;
+        self.read(|conn| {
+            let place: Option<(Option<String>, i32)> = dsl::task_queue_runs
+                .filter(dsl::id.eq(run_id.0))
+                .select((dsl::claim_class, dsl::claim_order))
+                .first(conn)
+                .optional()?;
+            let Some((Some(class), order)) = place else { return Ok(Counted::default()) };
+            let is_before = dsl::claim_order.lt(order).or(dsl::claim_order.eq(order).and(dsl::id.lt(run_id.0)));
+            let before: Vec<i64> = dsl::task_queue_runs
+                .filter(dsl::claim_class.eq(class))
+                .filter(is_before)
+                .order((dsl::claim_class, dsl::claim_order, dsl::id))
+                .limit(BEFORE_LIMIT + 1)
+                .select(dsl::id)
+                .load(conn)?;
+            Ok(Counted::up_to(BEFORE_LIMIT, i64::try_from(before.len()).unwrap_or(i64::MAX)))
+        })
+    }
+
+    /// How many runs each runner has claimed that have not ended, those that it claimed ahead too.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn count_runs_of_runners(&mut self) -> StoreResult<HashMap<RunnerId, i64>> {
+        use task_queue_runs::dsl;
+        let counts: Vec<(Option<i64>, i64)> = self.read(|conn| {
+            let processing = dsl::task_queue_runs.filter(dsl::running_class.is_not_null());
+            Ok(processing.group_by(dsl::runner_id).select((dsl::runner_id, count_star())).load(conn)?)
+        })?;
+        Ok(counts.into_iter().filter_map(|(runner, count)| Some((RunnerId(runner?), count))).collect())
+    }
+
+    /// The task of the first waiting run of each class, of up to `limit` classes.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_first_waiting(&mut self, limit: usize) -> StoreResult<Vec<TaskId>> {
+        use task_queue_runs::dsl;
+        self.read(|conn| {
+            let (mut tasks, mut last_class) = (Vec::new(), String::new());
+            while tasks.len() < limit {
+                let Some((class, run_id, _)) = next_head(conn, Bound::Excluded(&last_class), None)? else { break };
+                let task: i64 =
+                    dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::task_queue_id).first(conn)?;
+                tasks.push(TaskId(task));
+                // No search gets past a name that cannot be read; the next claim sets its run aside.
+                let Stored::Known(class) = class else { break };
+                last_class = class.to_string();
+            }
+            Ok(tasks)
+        })
+    }
+
+    /// The tasks of up to `limit` runs that wait for a slot of their limit key.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_first_waiting_for_keys(&mut self, limit: i64) -> StoreResult<Vec<TaskId>> {
+        use task_queue_runs::dsl;
+        let tasks: Vec<i64> = self.read(|conn| {
+            let waiting = dsl::task_queue_runs.filter(dsl::waiting_key.is_not_null());
+            let in_order = waiting.order((dsl::waiting_key, dsl::claim_order, dsl::id));
+            Ok(in_order.limit(limit).select(dsl::task_queue_id).load(conn)?)
+        })?;
+        Ok(tasks.into_iter().map(TaskId).collect())
+    }
+
+    /// The `limit` tasks that have been due for longest and have no run.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_first_due(&mut self, limit: i64) -> StoreResult<Vec<Task>> {
+        use task_queue::dsl;
+        let rows: Vec<TaskRow> = self.read(|conn| {
+            // As a value: PostgreSQL looks for no function of the clock in an index.
+            let now: Moment = diesel::select(db_now()).get_result(conn)?;
+            let due = dsl::task_queue.filter(dsl::due_on.le(now)).filter(open_run().is_null());
+            let due = due.order((dsl::due_on, dsl::id));
+            Ok(due.limit(limit).select(TaskRow::as_select()).load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Task::from).collect())
+    }
+
+    /// The `limit` tasks that were quarantined last.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_quarantined_tasks(&mut self, limit: i64) -> StoreResult<Vec<Task>> {
+        use task_queue::dsl;
+        let rows: Vec<TaskRow> = self.read(|conn| {
+            let quarantined = dsl::task_queue.filter(dsl::quarantined_on.is_not_null());
+            let newest = quarantined.order((dsl::quarantined_on.desc(), dsl::id.desc())).limit(limit);
+            Ok(newest.select(TaskRow::as_select()).load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Task::from).collect())
+    }
+
+    /// The task that becomes due next by its time alone, and when.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_next_due(&mut self) -> StoreResult<Option<(TaskId, DateTime<Utc>)>> {
+        use task_queue::dsl;
+        let next: Option<(i64, Moment)> = self.read(|conn| {
+            let now: Moment = diesel::select(db_now()).get_result(conn)?;
+            let later = dsl::task_queue.filter(dsl::due_on.gt(now)).order((dsl::due_on, dsl::id));
+            Ok(later.select((dsl::id, dsl::scheduled_on)).first(conn).optional()?)
+        })?;
+        Ok(next.map(|(id, on)| (TaskId(id), on.into())))
+    }
+}

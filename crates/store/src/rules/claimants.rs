@@ -1,0 +1,219 @@
+//! What claimants ask for between the claim and the end of a run, and what others ask about them.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+
+use super::leases::lease_end;
+use crate::backend::connection::MultiBackend;
+use crate::backend::{self, AnyConnection, DueFrom};
+use crate::base::rows::RunRow;
+use crate::base::schema::task_queue_rejections;
+use crate::base::schema::task_queue_runs::dsl::{
+    claimant, host, id, lease_expires_on, open_task_id, percents_completed, process_identity, progress_message,
+    results, running_class, status, task_queue_runs, token, updated_on,
+};
+use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::runs::{RunRef, RunReport};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::claimant::HeldBack;
+use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Run;
+
+type Runs = crate::base::schema::task_queue_runs::BoxedQuery<'static, MultiBackend>;
+
+impl Store {
+    /// Renews the lease of a claimant's run and saves what it reports. When the lease ends now; `None` if the run is not
+    /// its own any more, or a runner's. A lease that is over but was noticed by nobody is renewed too.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing is renewed then.
+    pub fn renew_outside(
+        &mut self,
+        run: &RunRef,
+        report: &RunReport<'_>,
+        lease_secs: i64,
+    ) -> StoreResult<Option<DateTime<Utc>>> {
+        self.write(|conn| {
+            let ours = task_queue_runs
+                .filter(id.eq(run.id.0))
+                .filter(status.eq(RunStatus::Processing.as_str()))
+                .filter(token.eq(&run.token))
+                .filter(claimant.is_not_null());
+            let renewed = diesel::update(ours)
+                .set((
+                    lease_expires_on.eq(db_now_plus(lease_secs).nullable()),
+                    report.percents_completed.map(|percents| percents_completed.eq(percents)),
+                    report.message.map(|message| progress_message.eq(message)),
+                    report.results.map(|json| results.eq(json)),
+                    updated_on.eq(db_now()),
+                ))
+                .execute(conn)?;
+            fault_point!("claimants.before_renew_commit");
+            Ok(if renewed == 1 { lease_end(conn, run.id.0)? } else { None })
+        })
+    }
+
+    /// Up to `limit` runs that are processing and whose lease is over, or that a claimant of this host has with a process of its
+    /// own; those first whose lease ends first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_overdue_runs(&mut self, of_host: &str, limit: i64) -> StoreResult<Vec<Run>> {
+        self.list_first_to_end(limit, |runs| {
+            let has_process = claimant.is_not_null().and(process_identity.ne("")).and(host.eq(of_host.to_owned()));
+            runs.filter(lease_expires_on.lt(db_now().nullable()).assume_not_null().or(has_process))
+        })
+    }
+
+    /// Up to `limit` runs that are processing and that nobody has been heard of for so many seconds, those first whose lease
+    /// ends first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_silent_runs(&mut self, silent_secs: i64, limit: i64) -> StoreResult<Vec<Run>> {
+        self.list_first_to_end(limit, |runs| runs.filter(updated_on.lt(db_now_plus(-silent_secs))))
+    }
+
+    /// Up to `limit` runs that claimants have, those first whose deadline comes first.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_claims(&mut self, limit: i64) -> StoreResult<Vec<Run>> {
+        self.list_first_to_end(limit, |runs| runs.filter(claimant.is_not_null()))
+    }
+
+    /// The runs of these tasks that claimants have.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_claims_of_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<Run>> {
+        let ids: Vec<i64> = ids.iter().map(|task| task.0).collect();
+        let rows: Vec<RunRow> = self.read(|conn| {
+            Ok(task_queue_runs
+                .filter(open_task_id.eq_any(&ids))
+                .filter(status.eq(RunStatus::Processing.as_str()))
+                .filter(claimant.is_not_null())
+                .select(RunRow::as_select())
+                .load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Run::from).collect())
+    }
+
+    /// Up to `limit` of the processing runs that `choose` leaves, those first whose lease ends first.
+    fn list_first_to_end(&mut self, limit: i64, choose: impl Fn(Runs) -> Runs) -> StoreResult<Vec<Run>> {
+        let rows: Vec<RunRow> = self.read(|conn| {
+            Ok(choose(task_queue_runs.filter(running_class.is_not_null()).into_boxed())
+                .order((lease_expires_on, id))
+                .limit(limit)
+                .select(RunRow::as_select())
+                .load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Run::from).collect())
+    }
+
+    /// The run that has this token. A claimant's begins with the run's id, and is found for ever; another one only while the
+    /// run is processing.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_run_of_token(&mut self, wanted: &str) -> StoreResult<Option<Run>> {
+        let run_id = wanted.split_once('-').and_then(|(number, _)| number.parse::<i64>().ok());
+        let row: Option<RunRow> = self.read(|conn| {
+            let by_id = match run_id {
+                Some(run_id) => task_queue_runs
+                    .filter(id.eq(run_id))
+                    .filter(token.eq(wanted))
+                    .select(RunRow::as_select())
+                    .first(conn)
+                    .optional()?,
+                None => None,
+            };
+            if by_id.is_some() {
+                return Ok(by_id);
+            }
+            let processing = task_queue_runs.filter(running_class.is_not_null()).filter(token.eq(wanted));
+            Ok(processing.select(RunRow::as_select()).first(conn).optional()?)
+        })?;
+        Ok(row.map(Run::from))
+    }
+
+    /// Whether a claimant of this name holds a run.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn is_claimant_at_work(&mut self, name: &str) -> StoreResult<bool> {
+        let held = task_queue_runs.filter(running_class.is_not_null()).filter(claimant.eq(name));
+        self.read(|conn| Ok(diesel::select(diesel::dsl::exists(held)).get_result(conn)?))
+    }
+
+    /// Who has rejected the task, by name.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_rejections(&mut self, task_id: TaskId) -> StoreResult<Vec<String>> {
+        use task_queue_rejections::dsl;
+        self.read(|conn| {
+            let of_task = dsl::task_queue_rejections.filter(dsl::task_id.eq(task_id.0));
+            let rejected = of_task.filter(dsl::held_until.is_null());
+            Ok(rejected.order((dsl::task_id, dsl::claimant)).select(dsl::claimant).load(conn)?)
+        })
+    }
+
+    /// Who is held back from the task now, because its time with it ran out, by name.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_held_back(&mut self, task_id: TaskId) -> StoreResult<Vec<HeldBack>> {
+        use task_queue_rejections::dsl;
+        let rows: Vec<(String, Option<Moment>)> = self.read(|conn| {
+            let of_task = dsl::task_queue_rejections.filter(dsl::task_id.eq(task_id.0));
+            let held = of_task.filter(dsl::held_until.gt(db_now().nullable()));
+            Ok(held.order((dsl::task_id, dsl::claimant)).select((dsl::claimant, dsl::held_until)).load(conn)?)
+        })?;
+        let held = |(name, until): (String, Option<Moment>)| Some(HeldBack { claimant: name, until: until?.into() });
+        Ok(rows.into_iter().filter_map(held).collect())
+    }
+
+    /// Returns true where a claimant, not a runner, started the newest run of this class, as far as the runs in progress and those
+    /// of the newest task in each status show it.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn is_newest_start_by_claimant(&mut self, class: &str) -> StoreResult<bool> {
+        use crate::base::schema::task_queue_runs::dsl;
+        let newest: Option<(Option<Moment>, i64, bool)> = self.read(|conn| {
+            let in_progress = task_queue_runs.filter(running_class.eq(class)).order((running_class.desc(), id.desc()));
+            let mut starts: Vec<(Option<Moment>, i64, bool)> =
+                in_progress.limit(1).select((dsl::started_on, id, claimant.is_not_null())).load(conn)?;
+            for task in newest_tasks(conn, class)? {
+                let started = task_queue_runs.filter(dsl::task_queue_id.eq(task)).filter(dsl::started_on.is_not_null());
+                let newest = started.order((dsl::task_queue_id.desc(), id.desc())).limit(1);
+                starts.extend(newest.select((dsl::started_on, id, claimant.is_not_null())).load::<(_, _, _)>(conn)?);
+            }
+            Ok(starts.into_iter().max())
+        })?;
+        Ok(newest.is_some_and(|(.., is_by_claimant)| is_by_claimant))
+    }
+
+    /// Whether a task is due and has no run yet.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn has_due_task(&mut self) -> StoreResult<bool> {
+        Ok(self.read(|conn| Ok(backend::find_due(conn, DueFrom::beginning())?))?.is_some())
+    }
+}
+
+/// The newest task of a class in each status.
+fn newest_tasks(conn: &mut AnyConnection, class: &str) -> QueryResult<Vec<i64>> {
+    use crate::base::schema::task_queue::dsl;
+    let mut found = Vec::with_capacity(TaskStatus::ALL.len());
+    for of_task in TaskStatus::ALL {
+        let of_class = dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::last_status.eq(of_task.as_str()));
+        let newest =
+            of_class.order((dsl::task_class.desc(), dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc()));
+        found.extend(newest.limit(1).select(dsl::id).load::<i64>(conn)?);
+    }
+    Ok(found)
+}

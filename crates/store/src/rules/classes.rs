@@ -1,0 +1,101 @@
+//! Task classes as the database knows them: which ones have tasks, and TaskQueueClassHolds.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+use serde::Serialize;
+
+use crate::base::cells::ShownText;
+use crate::base::schema::task_queue;
+use crate::base::schema::task_queue_class_holds::dsl::{
+    held_on, held_until, host, reason, task_class, task_queue_class_holds,
+};
+use crate::base::sql::{Moment, db_now};
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::{Store, StoreResult};
+
+/// A class that is not claimed on a host, because its handler could not be started there.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassHold {
+    /// Task class
+    pub class: String,
+    /// Host
+    pub host: String,
+    /// Why.
+    pub reason: String,
+    /// Since when.
+    pub held_on: DateTime<Utc>,
+    /// When the next try is made.
+    pub held_until: DateTime<Utc>,
+}
+
+impl Store {
+    /// The holds whose time is not over.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_class_holds(&mut self) -> StoreResult<Vec<ClassHold>> {
+        type Row = (ShownText, ShownText, ShownText, Moment, Moment);
+        let rows: Vec<Row> = self.read(|conn| {
+            Ok(task_queue_class_holds
+                .filter(held_until.gt(db_now()))
+                .order((task_class, host))
+                .select((task_class, host, reason, held_on, held_until))
+                .load(conn)?)
+        })?;
+        let hold = |(class, on_host, why, since, until): Row| ClassHold {
+            class: class.0,
+            host: on_host.0,
+            reason: why.0,
+            held_on: since.into(),
+            held_until: until.into(),
+        };
+        Ok(rows.into_iter().map(hold).collect())
+    }
+
+    /// Ends the holds of a class on every host, and keeps the event, with their number as `holds`. Returns how many there were.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn release_class(&mut self, class: &str, event: &NewEvent) -> StoreResult<usize> {
+        self.write_once(|conn| {
+            let released = diesel::delete(task_queue_class_holds.filter(task_class.eq(class))).execute(conn)?;
+            if released > 0 {
+                insert_event(conn, &event.with_details(serde_json::json!({ "holds": released })))?;
+            }
+            fault_point!("classes.before_release_commit");
+            Ok(released)
+        })
+    }
+
+    /// The first `limit` classes that have tasks, by name. From an index, whatever the number of tasks.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_task_classes(&mut self, limit: usize) -> StoreResult<Vec<String>> {
+        self.list_task_classes_from("", limit)
+    }
+
+    /// The same from this name on, which need not be one.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_task_classes_from(&mut self, beginning: &str, limit: usize) -> StoreResult<Vec<String>> {
+        self.read(|conn| {
+            let mut classes: Vec<String> = Vec::new();
+            while classes.len() < limit {
+                let by_name = task_queue::table.order(task_queue::task_class).select(task_queue::task_class);
+                let first = by_name.limit(1).into_boxed();
+                let first = match classes.last() {
+                    Some(last) => first.filter(task_queue::task_class.gt(last)),
+                    None => first.filter(task_queue::task_class.ge(beginning)),
+                };
+                let next: Option<String> = first.get_result(conn).optional()?;
+                match next {
+                    Some(class) => classes.push(class),
+                    None => break,
+                }
+            }
+            Ok(classes)
+        })
+    }
+}

@@ -1,0 +1,292 @@
+//! The slots of limit keys: of the open runs that have a key only so many have a slot, and a run without one is not claimed.
+//! Slots are given and taken back under the lock of the claim, so that no race gives one too many, and end with their runs:
+//! a claim never walks those that wait for one. Who ends such a run passes its slot on; `create-runs` gives all that are free.
+
+use std::collections::{BTreeSet, HashMap};
+
+use diesel::dsl::{count_star, exists};
+use diesel::prelude::*;
+
+use crate::backend::{self, AnyConnection};
+use crate::base::schema::task_queue_key_limits;
+use crate::base::schema::task_queue_runs::dsl::{
+    claim_order, has_key_slot, held_key, id, status, task_queue_id, task_queue_runs, updated_on, waiting_key,
+};
+use crate::base::sql::db_now;
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::limits::{DEFAULT_KEY_LIMIT, KeyLimit, MAX_KEY_RUNNING};
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::task::ids::TaskId;
+
+/// Keys that are looked at together.
+const KEYS_PER_PAGE: usize = 500;
+/// Keys whose slots are given under one lock, and slots of each: for some milliseconds nobody else can claim.
+const KEYS_PER_TRANSACTION: usize = 50;
+const SLOTS_PER_TRANSACTION: i64 = 100;
+
+/// How far a key is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyUse {
+    /// Runs that are processed at once at the most.
+    pub max_running: i32,
+    /// Runs that have a slot: they are processed, or the next to be.
+    pub held: i64,
+    /// Those of them that are being processed.
+    pub running: i64,
+}
+
+impl Store {
+    /// All limits of keys, by key.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_key_limits(&mut self) -> StoreResult<Vec<KeyLimit>> {
+        use task_queue_key_limits::dsl;
+        let rows: Vec<(String, i32)> = self.read(|conn| {
+            let all = dsl::task_queue_key_limits.order(dsl::limit_key);
+            Ok(all.select((dsl::limit_key, dsl::max_running)).load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(|(key, max_running)| KeyLimit { key, max_running }).collect())
+    }
+
+    /// Sets the limit of a key, and keeps the event. Of runs that have a slot too many those that wait lose it; runs that
+    /// are being processed go on.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn set_key_limit(&mut self, limit: &KeyLimit, event: &NewEvent) -> StoreResult<()> {
+        use task_queue_key_limits::dsl;
+        // Two who limit the same at once find nothing to remove; the second one looks again.
+        self.write_key_once(|conn| {
+            backend::enter_both_tables(conn)?;
+            diesel::delete(dsl::task_queue_key_limits.filter(dsl::limit_key.eq(&limit.key))).execute(conn)?;
+            diesel::insert_into(dsl::task_queue_key_limits)
+                .values((dsl::limit_key.eq(&limit.key), dsl::max_running.eq(limit.max_running)))
+                .execute(conn)?;
+            insert_event(conn, event)?;
+            fault_point!("limits.before_set_key_commit");
+            Ok(())
+        })?;
+        // It is set, whatever comes of this: `create-runs` does it, too.
+        let _ = self.fit_keys(std::slice::from_ref(&limit.key));
+        Ok(())
+    }
+
+    /// Removes the limit of a key, which is one at a time again, and keeps the event. Whether it had one.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn remove_key_limit(&mut self, key: &str, event: &NewEvent) -> StoreResult<bool> {
+        use task_queue_key_limits::dsl;
+        let row = || dsl::task_queue_key_limits.filter(dsl::limit_key.eq(key));
+        // One at a time first: of keys without a row `create-runs` takes no slots back.
+        self.write(|conn| {
+            backend::enter_both_tables(conn)?;
+            diesel::update(row()).set(dsl::max_running.eq(DEFAULT_KEY_LIMIT)).execute(conn)?;
+            Ok(())
+        })?;
+        self.fit_keys(&[key.to_owned()])?;
+        fault_point!("limits.key_lowered");
+        self.write_once(|conn| {
+            backend::enter_both_tables(conn)?;
+            let removed = diesel::delete(row()).execute(conn)?;
+            if removed > 0 {
+                insert_event(conn, event)?;
+            }
+            fault_point!("limits.before_remove_key_commit");
+            Ok(removed > 0)
+        })
+    }
+
+    /// How far a key is used.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn use_of_key(&mut self, key: &str) -> StoreResult<KeyUse> {
+        self.read(|conn| {
+            let holders = task_queue_runs.filter(held_key.eq(key)).filter(status.eq(RunStatus::Processing.as_str()));
+            let running = holders.count().get_result(conn)?;
+            Ok(KeyUse { max_running: limit_of(conn, key)?, held: count_held(conn, key)?, running })
+        })
+    }
+
+    /// The tasks whose runs have the slots of a key, in the order of the claim; so many at the most.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn list_key_holders(&mut self, key: &str, limit: i64) -> StoreResult<Vec<TaskId>> {
+        let ids: Vec<i64> = self.read(|conn| {
+            let held = task_queue_runs.filter(held_key.eq(key)).order((held_key, claim_order, id));
+            Ok(held.limit(limit).select(task_queue_id).load(conn)?)
+        })?;
+        Ok(ids.into_iter().map(TaskId).collect())
+    }
+
+    /// Gives every slot that is free to the first run that waits for it, and takes back those that a lower limit does not
+    /// allow any more.
+    ///
+    /// # Errors
+    /// The database could not be written; what was given stays given.
+    pub fn give_key_slots(&mut self) -> StoreResult<()> {
+        // Most stores have no limit of a key and no run that waits for a slot: one question for both.
+        let (has_limits, has_waiting): (bool, bool) = self.read(|conn| {
+            let waiting = task_queue_runs.filter(waiting_key.is_not_null()).select(waiting_key);
+            Ok(diesel::select((
+                exists(task_queue_key_limits::table.select(task_queue_key_limits::limit_key)),
+                exists(waiting),
+            ))
+            .get_result(conn)?)
+        })?;
+        if !has_limits && !has_waiting {
+            return Ok(());
+        }
+        let limits: HashMap<String, i32> = self
+            .list_key_limits()?
+            .into_iter()
+            .map(|limit| (limit.key, limit.max_running.min(MAX_KEY_RUNNING)))
+            .collect();
+        let limited: Vec<String> = limits.keys().cloned().collect();
+        self.fit_where(&limited, |held, key| held > i64::from(limits[key]))?;
+        let mut last_key = String::new();
+        loop {
+            let keys = self.read(|conn| Ok(list_waiting_keys(conn, &last_key)?))?;
+            let max_running = |key: &str| i64::from(*limits.get(key).unwrap_or(&DEFAULT_KEY_LIMIT));
+            self.fit_where(&keys, |held, key| held < max_running(key))?;
+            match keys.into_iter().nth(KEYS_PER_PAGE - 1) {
+                Some(last) => last_key = last,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Gives the slot that has become free to the next run with this key, if one waits.
+    pub(crate) fn pass_key_slot_on(&mut self, key: &str) -> StoreResult<()> {
+        // No run that is created meanwhile is missed: whoever creates it looks for free slots afterwards.
+        let is_waited_for: bool = self.read(|conn| {
+            let waiting = task_queue_runs.filter(waiting_key.eq(key));
+            Ok(diesel::select(diesel::dsl::exists(waiting)).get_result(conn)?)
+        })?;
+        if is_waited_for { self.fit_keys(&[key.to_owned()]) } else { Ok(()) }
+    }
+
+    /// The same for the keys of these tasks, after a change that may have ended runs of them that waited. That change is made,
+    /// whatever comes of this: `create-runs` does it, too.
+    pub(crate) fn pass_on_slots_of(&mut self, tasks: &[TaskId]) {
+        use crate::base::schema::task_queue;
+        let ids: Vec<i64> = tasks.iter().map(|task| task.0).collect();
+        let keyed =
+            || task_queue::table.filter(task_queue::id.eq_any(&ids)).filter(task_queue::limit_key.is_not_null());
+        let keys: StoreResult<Vec<Option<String>>> =
+            self.read(|conn| Ok(keyed().select(task_queue::limit_key).load(conn)?));
+        let keys: BTreeSet<String> = keys.into_iter().flatten().flatten().collect();
+        for key in keys {
+            let _ = self.pass_key_slot_on(&key);
+        }
+    }
+
+    fn fit_where(&mut self, keys: &[String], must_fit: impl Fn(i64, &str) -> bool) -> StoreResult<()> {
+        for page in keys.chunks(KEYS_PER_PAGE) {
+            let held = self.read(|conn| Ok(count_held_by_key(conn, page)?))?;
+            let must_fit = |key: &&String| must_fit(held.get(*key).copied().unwrap_or(0), key);
+            let chosen: Vec<String> = page.iter().filter(must_fit).cloned().collect();
+            self.fit_keys(&chosen)?;
+        }
+        Ok(())
+    }
+
+    fn fit_keys(&mut self, keys: &[String]) -> StoreResult<()> {
+        for part in keys.chunks(KEYS_PER_TRANSACTION) {
+            let mut left = part.to_vec();
+            while !left.is_empty() {
+                left = self.claim_write(false, |conn| {
+                    let mut more = Vec::new();
+                    for key in &left {
+                        if fit_key(conn, key)? {
+                            more.push(key.clone());
+                        }
+                    }
+                    fault_point!("key_slots.before_commit");
+                    Ok(more)
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As many runs have a slot as may have one; of many a part at a time. Whether there may be more to do. Must run under the
+/// lock of the claim.
+pub(crate) fn fit_key(conn: &mut AnyConnection, key: &str) -> StoreResult<bool> {
+    let room = i64::from(limit_of(conn, key)?) - count_held(conn, key)?;
+    let runs: Vec<i64> = if room > 0 {
+        let waiting = task_queue_runs.filter(waiting_key.eq(key)).order((waiting_key, claim_order, id));
+        waiting.limit(room.min(SLOTS_PER_TRANSACTION)).select(id).load(conn)?
+    } else {
+        // The last in order loses it, unless it is being processed.
+        let held = task_queue_runs.filter(held_key.eq(key)).filter(status.eq(RunStatus::Scheduled.as_str()));
+        held.order((held_key.desc(), claim_order.desc(), id.desc()))
+            .limit((-room).min(SLOTS_PER_TRANSACTION))
+            .select(id)
+            .load(conn)?
+    };
+    set_key_slot(conn, &runs, room > 0)?;
+    Ok(i64::try_from(runs.len()).is_ok_and(|count| count == SLOTS_PER_TRANSACTION))
+}
+
+/// Gives a slot to this very run, whoever waits before it. `Err` with the limit if none is free. Must run under the lock
+/// of the claim.
+pub(crate) fn take_key_slot(conn: &mut AnyConnection, run_id: i64, key: &str) -> StoreResult<Result<(), i32>> {
+    let max_running = limit_of(conn, key)?;
+    if count_held(conn, key)? >= i64::from(max_running) {
+        return Ok(Err(max_running));
+    }
+    set_key_slot(conn, &[run_id], true)?;
+    Ok(Ok(()))
+}
+
+fn set_key_slot(conn: &mut AnyConnection, runs: &[i64], has_slot: bool) -> StoreResult<()> {
+    if runs.is_empty() {
+        return Ok(());
+    }
+    diesel::update(task_queue_runs.filter(id.eq_any(runs)))
+        .filter(status.eq(RunStatus::Scheduled.as_str()))
+        .set((has_key_slot.eq(has_slot), updated_on.eq(db_now())))
+        .execute(conn)?;
+    Ok(())
+}
+
+fn limit_of(conn: &mut AnyConnection, key: &str) -> QueryResult<i32> {
+    use task_queue_key_limits::dsl;
+    let limit = dsl::task_queue_key_limits.filter(dsl::limit_key.eq(key)).select(dsl::max_running).first(conn);
+    Ok(limit.optional()?.unwrap_or(DEFAULT_KEY_LIMIT).min(MAX_KEY_RUNNING))
+}
+
+fn count_held(conn: &mut AnyConnection, key: &str) -> QueryResult<i64> {
+    task_queue_runs.filter(held_key.eq(key)).count().get_result(conn)
+}
+
+fn count_held_by_key(conn: &mut AnyConnection, keys: &[String]) -> QueryResult<HashMap<String, i64>> {
+    let counts: Vec<(Option<String>, i64)> =
+        task_queue_runs.filter(held_key.eq_any(keys)).group_by(held_key).select((held_key, count_star())).load(conn)?;
+    Ok(counts.into_iter().filter_map(|(key, count)| Some((key?, count))).collect())
+}
+
+/// The next keys for which runs wait, in order: one index probe each, however many wait.
+fn list_waiting_keys(conn: &mut AnyConnection, after: &str) -> QueryResult<Vec<String>> {
+    let mut keys: Vec<String> = Vec::new();
+    while keys.len() < KEYS_PER_PAGE {
+        let last = keys.last().map_or(after, String::as_str);
+        let next: Option<Option<String>> = task_queue_runs
+            .filter(waiting_key.gt(last))
+            .order((waiting_key, claim_order, id))
+            .select(waiting_key)
+            .first(conn)
+            .optional()?;
+        match next.flatten() {
+            Some(key) => keys.push(key),
+            None => break,
+        }
+    }
+    Ok(keys)
+}

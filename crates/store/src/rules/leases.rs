@@ -1,0 +1,158 @@
+//! Leases: how runners say that they live, and how they are found silent. The database's clock writes and compares
+//! (rule R8).
+
+use chrono::{DateTime, TimeDelta, Utc};
+use diesel::prelude::*;
+
+use crate::backend::{self, AnyConnection, batch};
+use crate::base::schema::{task_queue_runners, task_queue_runs};
+use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::runs::RunRef;
+use crate::upkeep::audit::Origin;
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::lease::TwoClocks;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::task::ids::{RunId, RunnerId};
+
+/// What a runner renews.
+#[derive(Clone, Copy, Debug)]
+pub struct RenewalRequest<'a> {
+    /// Its own row.
+    pub runner_id: RunnerId,
+    /// Runs whose leases are due for renewal.
+    pub due: &'a [RunRef],
+    /// Runs that were claimed a moment ago, renewed only if the clock was set since the last renewal.
+    pub fresh: &'a [RunRef],
+    /// For how long.
+    pub lease_secs: i64,
+    /// Reads the clock of its host that counts from boot, in milliseconds.
+    pub boot_ms: fn() -> i64,
+    /// Who notes that the clock was set.
+    pub origin: &'a Origin,
+}
+
+/// What a renewal found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renewal {
+    /// Whether the runner's row is still open: nobody has given its slots away.
+    pub is_registered: bool,
+    /// Runs that are no longer the runner's.
+    pub lost: Vec<RunId>,
+    /// Whether the database's clock was set since the last renewal, so that all runs were renewed.
+    pub was_clock_set: bool,
+}
+
+impl Store {
+    /// Renews the runner's row and the leases of its runs, and marks their tasks as `processing`. A lease that is over is renewed
+    /// too: a process that takes a run for its lease looks at the lease in the same statement.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing is renewed then.
+    pub fn renew_leases(&mut self, request: &RenewalRequest<'_>) -> StoreResult<Renewal> {
+        self.write(|conn| {
+            backend::enter_both_tables(conn)?;
+            let step = step_since_renewal(conn, request)?;
+            let was_clock_set = !step.is_zero();
+            let fresh = if was_clock_set { request.fresh } else { &[] };
+            // Whoever writes many ends does that in the same order: neither waits for the other.
+            let mut runs: Vec<&RunRef> = request.due.iter().chain(fresh).collect();
+            runs.sort_unstable_by_key(|run| run.id.0);
+            let (mut lost, mut renewed) = (Vec::new(), Vec::new());
+            for run in runs {
+                use task_queue_runs::dsl;
+                let ours = dsl::task_queue_runs
+                    .filter(dsl::id.eq(run.id.0))
+                    .filter(dsl::status.eq(RunStatus::Processing.as_str()))
+                    .filter(dsl::token.eq(&run.token));
+                let lease = dsl::lease_expires_on.eq(db_now_plus(request.lease_secs).nullable());
+                match diesel::update(ours).set((lease, dsl::updated_on.eq(db_now()))).execute(conn)? {
+                    0 => lost.push(run.id),
+                    _ => renewed.push(run.id.0),
+                }
+            }
+            batch::mark_started(conn, &renewed)?;
+            use task_queue_runners::dsl;
+            let open =
+                dsl::task_queue_runners.filter(dsl::id.eq(request.runner_id.0)).filter(dsl::finished_on.is_null());
+            let heartbeat = (dsl::heartbeat_on.eq(db_now()), dsl::heartbeat_boot_ms.eq((request.boot_ms)()));
+            let is_registered = diesel::update(open).set(heartbeat).execute(conn)? == 1;
+            if was_clock_set {
+                insert_event(conn, &clock_set(request, step))?;
+            }
+            fault_point!("lease.before_renew_commit");
+            Ok(Renewal { is_registered, lost, was_clock_set })
+        })
+    }
+
+    /// Whether silence is held against anybody.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn leases_count(&mut self, lease_secs: i64) -> StoreResult<bool> {
+        self.read(|conn| leases_count(conn, lease_secs))
+    }
+
+    /// Marks those of these runners finished that have not been heard of for the time of a lease, if silence is held
+    /// against anybody. Returns how many.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn finish_silent_runners(&mut self, ids: &[RunnerId], lease_secs: i64) -> StoreResult<usize> {
+        use task_queue_runners::dsl;
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        let ids: Vec<i64> = ids.iter().map(|runner| runner.0).collect();
+        self.write(|conn| {
+            if !leases_count(conn, lease_secs)? {
+                return Ok(0);
+            }
+            let silent = dsl::task_queue_runners
+                .filter(dsl::id.eq_any(&ids))
+                .filter(dsl::finished_on.is_null())
+                .filter(dsl::heartbeat_on.lt(db_now_plus(-lease_secs)));
+            Ok(diesel::update(silent).set(dsl::finished_on.eq(db_now().nullable())).execute(conn)?)
+        })
+    }
+}
+
+/// By how much the database's clock was set since the runner's last renewal. What it compares is of one host.
+fn step_since_renewal(conn: &mut AnyConnection, request: &RenewalRequest<'_>) -> StoreResult<TimeDelta> {
+    use task_queue_runners::dsl;
+    let last: Option<(Moment, Option<i64>)> = dsl::task_queue_runners
+        .filter(dsl::id.eq(request.runner_id.0))
+        .select((dsl::heartbeat_on, dsl::heartbeat_boot_ms))
+        .first(conn)
+        .optional()?;
+    let Some((on, Some(boot_ms))) = last else { return Ok(TimeDelta::zero()) };
+    let database_now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let now = TwoClocks { on: database_now.into(), boot_ms: (request.boot_ms)() };
+    Ok(now.step_since(TwoClocks { on: on.into(), boot_ms }))
+}
+
+fn clock_set(request: &RenewalRequest<'_>, step: TimeDelta) -> NewEvent {
+    NewEvent {
+        kind: "clock-set",
+        task_id: None,
+        run_id: None,
+        actor: request.origin.actor.clone(),
+        host: request.origin.host.clone(),
+        details: serde_json::json!({ "seconds": step.num_seconds(), "runner_id": request.runner_id }),
+    }
+}
+
+/// Whether a lease that is over may be held against its runner: only when the server has been up for a lease's time. While
+/// it was away nobody could renew, and who waits to do so is not dead. Every statement that takes something for an old
+/// lease asks this first, in its transaction: a server that restarts in between ends that.
+pub(crate) fn leases_count(conn: &mut AnyConnection, lease_secs: i64) -> StoreResult<bool> {
+    Ok(backend::server_up_secs(conn)?.is_none_or(|up_secs| up_secs >= lease_secs))
+}
+
+/// When the lease of a run ends.
+pub(crate) fn lease_end(conn: &mut AnyConnection, run_id: i64) -> StoreResult<Option<DateTime<Utc>>> {
+    use task_queue_runs::dsl;
+    let until: Option<Option<Moment>> =
+        dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::lease_expires_on).first(conn).optional()?;
+    Ok(until.flatten().map(DateTime::from))
+}

@@ -1,0 +1,11 @@
+//! What keeps a run from being claimed, and who may claim.
+
+pub(crate) mod claimants;
+pub(crate) mod classes;
+pub(crate) mod key_slots;
+pub(crate) mod leases;
+pub(crate) mod limits;
+pub(crate) mod pauses;
+pub(crate) mod runners;
+pub(crate) mod settings;
+pub(crate) mod starts;

@@ -1,0 +1,79 @@
+//! TaskQueueSettings.
+
+use std::time::Instant;
+
+use diesel::prelude::*;
+
+use crate::backend::AnyConnection;
+use crate::base::schema::task_queue_settings::dsl::{name, task_queue_settings, value};
+use crate::upkeep::audit::LOOK_AGAIN;
+use crate::upkeep::events::{NewEvent, insert_event};
+use crate::{Store, StoreResult};
+use taskqueue_domain::settings::{Setting, Settings};
+
+/// A setting alone, for the end of a run. Never where a claim has locked the tables.
+pub(crate) fn setting_now(conn: &mut AnyConnection, setting: Setting) -> QueryResult<i64> {
+    let row = task_queue_settings.filter(name.eq(setting.name()));
+    let text: Option<String> = row.select(value).first(conn).optional()?;
+    // A bad value keeps no run from ending: whoever reads all settings names it.
+    Ok(text.and_then(|text| setting.value(&text).ok()).unwrap_or(setting.default_value()))
+}
+
+impl Store {
+    /// The settings as they stand.
+    ///
+    /// # Errors
+    /// A value outside its range ([`crate::StoreError::Setting`]).
+    pub fn settings(&mut self) -> StoreResult<Settings> {
+        let rows = self.setting_rows()?;
+        Ok(Settings::from_rows(&rows)?)
+    }
+
+    /// The settings as they stood within the last second: for what is done so often that asking each time would cost more than
+    /// the work. Also tells whether transitions are kept.
+    ///
+    /// # Errors
+    /// As of [`Store::settings`].
+    pub fn recent_settings(&mut self) -> StoreResult<Settings> {
+        if let Some((settings, asked)) = &self.recent_settings
+            && asked.elapsed() < LOOK_AGAIN
+        {
+            return Ok(settings.clone());
+        }
+        let settings = self.settings()?;
+        self.audit.look(settings.audits_transitions);
+        self.recent_settings = Some((settings.clone(), Instant::now()));
+        Ok(settings)
+    }
+
+    /// Name and value of every row.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn setting_rows(&mut self) -> StoreResult<Vec<(String, String)>> {
+        self.read(|conn| Ok(task_queue_settings.select((name, value)).order(name).load(conn)?))
+    }
+
+    /// Sets values that were checked against the ranges of their settings, and keeps the event of each, in one transaction.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn set_settings(&mut self, changes: &[(Setting, i64, NewEvent)]) -> StoreResult<()> {
+        self.write_once(|conn| {
+            for (setting, new_value, event) in changes {
+                let text = new_value.to_string();
+                let row = task_queue_settings.filter(name.eq(setting.name()));
+                if diesel::update(row).set(value.eq(&text)).execute(conn)? == 0 {
+                    diesel::insert_into(task_queue_settings)
+                        .values((name.eq(setting.name()), value.eq(&text)))
+                        .execute(conn)?;
+                }
+                insert_event(conn, event)?;
+            }
+            fault_point!("settings.before_commit");
+            Ok(())
+        })?;
+        self.recent_settings = None;
+        Ok(())
+    }
+}

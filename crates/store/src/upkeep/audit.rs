@@ -1,0 +1,138 @@
+//! The audit of transitions: where the setting TaskQueueAuditTransitions is on, each change of a status keeps an event in its
+//! own transaction. What operators do is kept always, by those who write it.
+
+use std::time::{Duration, Instant};
+
+use diesel::prelude::*;
+use diesel::sql_types::Text;
+
+use super::events::{NewEvent, insert_event};
+use crate::backend::AnyConnection;
+use crate::base::schema::{task_queue, task_queue_events, task_queue_runs, task_queue_settings};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::settings::Setting;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+
+/// For how long the setting is taken to be what it was.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Tasks of one statement.
+const PART: usize = 500;
+/// The kind of event that a run was created.
+pub(crate) const CREATED: &str = "run-created";
+
+/// Who this process is, in the events of the transitions that it makes.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// Login name.
+    pub actor: String,
+    /// Host
+    pub host: String,
+}
+
+/// Whether transitions are kept, and since when this is known.
+#[derive(Debug, Default)]
+pub(crate) struct AuditSwitch {
+    is_on: bool,
+    looked_at: Option<Instant>,
+}
+
+impl AuditSwitch {
+    /// Takes what somebody has just read.
+    pub(crate) fn look(&mut self, is_on: bool) {
+        *self = Self { is_on, looked_at: Some(Instant::now()) };
+    }
+}
+
+impl Store {
+    /// Says who this process is.
+    pub fn set_origin(&mut self, origin: Origin) {
+        self.origin = origin;
+    }
+
+    /// Who keeps transitions, if they are kept. Asks the database once a second at the most; never inside a transaction.
+    pub(crate) fn auditor(&mut self) -> StoreResult<Option<Origin>> {
+        if self.audit.looked_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
+            let is_on = self.read(|conn| Ok(keeps_transitions(conn)?))?;
+            self.audit.look(is_on);
+        }
+        Ok(self.audit.is_on.then(|| self.origin.clone()))
+    }
+}
+
+/// Whether the setting is on. For what is rare enough to ask each time, and never where a claim has locked the tables.
+pub(crate) fn keeps_transitions(conn: &mut AnyConnection) -> QueryResult<bool> {
+    let setting = Setting::AuditTransitions;
+    let text: Option<String> = task_queue_settings::table
+        .filter(task_queue_settings::name.eq(setting.name()))
+        .select(task_queue_settings::value)
+        .first(conn)
+        .optional()?;
+    // A bad value keeps nobody from anything: whoever reads all settings names it.
+    Ok(text.is_some_and(|text| setting.value(&text).is_ok_and(|value| value != 0)))
+}
+
+/// Keeps a transition of a run.
+pub(crate) fn keep_run_transition(
+    conn: &mut AnyConnection,
+    origin: &Origin,
+    kind: &'static str,
+    ids: (TaskId, RunId),
+    details: serde_json::Value,
+) -> StoreResult<()> {
+    let (actor, host) = (origin.actor.clone(), origin.host.clone());
+    insert_event(conn, &NewEvent { kind, task_id: Some(ids.0), run_id: Some(ids.1), actor, host, details })
+}
+
+/// Keeps that these tasks were queued.
+pub(crate) fn keep_queued(conn: &mut AnyConnection, origin: &Origin, ids: &[i64]) -> StoreResult<()> {
+    use task_queue_events::dsl;
+    for part in ids.chunks(PART) {
+        let rows = task_queue::table.filter(task_queue::id.eq_any(part)).order(task_queue::id).select((
+            "task-queued".into_sql::<Text>(),
+            task_queue::id.nullable(),
+            origin.actor.as_str().into_sql::<Text>(),
+            origin.host.as_str().into_sql::<Text>(),
+        ));
+        diesel::insert_into(dsl::task_queue_events)
+            .values(rows)
+            .into_columns((dsl::kind, dsl::task_queue_id, dsl::actor, dsl::host))
+            .execute(conn)?;
+    }
+    Ok(())
+}
+
+/// The newest run: those that are created from here on, behind the gate of `create-runs`, have higher ids.
+pub(crate) fn newest_run(conn: &mut AnyConnection) -> QueryResult<i64> {
+    let newest = task_queue_runs::table.order(task_queue_runs::id.desc()).select(task_queue_runs::id).first(conn);
+    Ok(newest.optional()?.unwrap_or(0))
+}
+
+/// Keeps that the runs after this one were created, by this very transaction: what others have committed meanwhile is there,
+/// too. The run of a schedule's next task has its event already; one that was imported does not wait, and was not created here.
+pub(crate) fn keep_created(conn: &mut AnyConnection, origin: &Origin, after: i64) -> StoreResult<()> {
+    use task_queue_events::dsl;
+    // A join: MySQL documents no subquery on the table into which it inserts.
+    let is_kept = task_queue_events::task_queue_id
+        .eq(task_queue_runs::task_queue_id.nullable())
+        .and(task_queue_events::run_id.eq(task_queue_runs::id.nullable()))
+        .and(task_queue_events::kind.eq(CREATED));
+    let rows = task_queue_runs::table
+        .left_join(task_queue_events::table.on(is_kept))
+        .filter(task_queue_runs::id.gt(after))
+        .filter(task_queue_runs::status.eq(RunStatus::Scheduled.as_str()))
+        .filter(task_queue_events::id.is_null())
+        .order(task_queue_runs::id)
+        .select((
+            CREATED.into_sql::<Text>(),
+            task_queue_runs::task_queue_id.nullable(),
+            task_queue_runs::id.nullable(),
+            origin.actor.as_str().into_sql::<Text>(),
+            origin.host.as_str().into_sql::<Text>(),
+        ));
+    diesel::insert_into(dsl::task_queue_events)
+        .values(rows)
+        .into_columns((dsl::kind, dsl::task_queue_id, dsl::run_id, dsl::actor, dsl::host))
+        .execute(conn)?;
+    Ok(())
+}

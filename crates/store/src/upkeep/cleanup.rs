@@ -1,0 +1,134 @@
+//! What there is to clean up, asked with one statement. Most calls of `create-runs` find nothing, and a question for each kind of
+//! rows would be half of what they cost.
+
+use diesel::dsl::{exists, min, not};
+use diesel::prelude::*;
+use diesel::sql_types::Bool;
+
+use crate::backend::AnyConnection;
+use crate::base::receipts::KEPT_SECS;
+use crate::base::schema::{
+    task_queue, task_queue_events, task_queue_notices, task_queue_pauses, task_queue_receipts, task_queue_run_outputs,
+    task_queue_runners, task_queue_runs,
+};
+use crate::base::sql::{Moment, any_year};
+use crate::reading::status::FINISHED;
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::time::retention::{Keep, Retention};
+
+diesel::alias!(task_queue_run_outputs as all_outputs: AllOutputs);
+diesel::alias!(task_queue_events as all_events: AllEvents);
+
+/// Which kinds of rows have some that are to be removed, or told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanupNeeds {
+    /// Pauses that have ended.
+    pub pauses: bool,
+    /// Receipts that no call asks for any more.
+    pub receipts: bool,
+    /// Notices, of whatever age.
+    pub notices: bool,
+    /// What is kept no longer. It may be kept for another reason.
+    pub prunable: bool,
+}
+
+/// Since when each kind of rows is kept no longer.
+struct Limits {
+    now: Moment,
+    receipts: Moment,
+    success: Moment,
+    cancelled: Moment,
+    failed: Moment,
+    outputs: Moment,
+    results: Moment,
+    runners: Moment,
+}
+
+impl Store {
+    /// What there is to clean up by these times and numbers.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn cleanup_needs(&mut self, retention: &Retention) -> StoreResult<CleanupNeeds> {
+        let limits = self.limits_of(retention)?;
+        let needs = self.read(|conn| Ok(ask(conn, &limits, retention.outputs.days > 0)?))?;
+        // What is too many is found by counting: that is not done twice.
+        let has_numbers = [retention.success, retention.cancelled, retention.failed].iter().any(|keep| keep.most > 0);
+        Ok(CleanupNeeds { prunable: needs.prunable || has_numbers, ..needs })
+    }
+
+    fn limits_of(&mut self, retention: &Retention) -> StoreResult<Limits> {
+        let mut limit = |keep: Keep| match keep.older_than_secs() {
+            Some(secs) => self.so_long_ago(secs),
+            None => Ok(Moment::beginning()),
+        };
+        let (success, cancelled, failed) =
+            (limit(retention.success)?, limit(retention.cancelled)?, limit(retention.failed)?);
+        let (outputs, results, runners) =
+            (limit(retention.outputs)?, limit(retention.results)?, limit(retention.runners)?);
+        let (now, receipts) = (self.so_long_ago(0)?, self.so_long_ago(KEPT_SECS)?);
+        Ok(Limits { now, receipts, success, cancelled, failed, outputs, results, runners })
+    }
+}
+
+/// A row in which this column says a moment before the limit.
+macro_rules! any_before {
+    ($table:ident, $column:ident, $limit:expr) => {
+        exists($table::table.filter($table::$column.le(any_year($limit).nullable())).select($table::$column))
+    };
+}
+
+/// A task that has been over in this status since the limit.
+macro_rules! any_over {
+    ($status:expr, $limit:expr) => {
+        exists(
+            task_queue::table
+                .filter(task_queue::last_status.eq($status.as_str()))
+                .filter(task_queue::finished.eq(FINISHED))
+                .filter(task_queue::status_on.le(any_year($limit).nullable()))
+                .select(task_queue::id),
+        )
+    };
+}
+
+fn ask(conn: &mut AnyConnection, limits: &Limits, prunes_outputs: bool) -> QueryResult<CleanupNeeds> {
+    let tasks = any_over!(TaskStatus::Success, limits.success)
+        .or(any_over!(TaskStatus::Cancelled, limits.cancelled))
+        .or(any_over!(TaskStatus::Failed, limits.failed))
+        .or(any_over!(TaskStatus::Timeout, limits.failed))
+        .or(any_before!(task_queue, expires_on, limits.now));
+    // The first alone: ids and times grow together. One that is still written to does not count as kept, so that those behind it
+    // are looked at.
+    let first = all_outputs.select(min(all_outputs.field(task_queue_run_outputs::run_id))).single_value();
+    let kept = task_queue_runs::table
+        .filter(task_queue_runs::id.eq(task_queue_run_outputs::run_id))
+        .filter(task_queue_runs::finished_on.ge(any_year(limits.outputs).nullable()));
+    let outputs = task_queue_run_outputs::table
+        .filter(task_queue_run_outputs::run_id.nullable().eq(first))
+        .filter(not(exists(kept.select(task_queue_runs::id))))
+        .select(task_queue_run_outputs::run_id);
+    let of_none = all_events.filter(all_events.field(task_queue_events::task_queue_id).is_null());
+    let first = of_none.select(min(all_events.field(task_queue_events::id))).single_value();
+    let events = task_queue_events::table
+        .filter(task_queue_events::id.nullable().eq(first))
+        .filter(task_queue_events::occurred_on.lt(any_year(limits.runners)))
+        .select(task_queue_events::id);
+    let prunable = tasks
+        .or(exists(outputs).and(prunes_outputs.into_sql::<Bool>()))
+        .or(any_before!(task_queue_runs, results_expire_on, limits.now))
+        .or(any_before!(task_queue_runs, results_on, limits.results))
+        .or(any_before!(task_queue_runners, finished_on, limits.runners))
+        .or(exists(events));
+    let receipts = task_queue_receipts::table
+        .filter(task_queue_receipts::written_on.lt(any_year(limits.receipts)))
+        .select(task_queue_receipts::written_on);
+    let (pauses, receipts, notices, prunable) = diesel::select((
+        any_before!(task_queue_pauses, until, limits.now),
+        exists(receipts),
+        exists(task_queue_notices::table.select(task_queue_notices::id)),
+        prunable,
+    ))
+    .get_result(conn)?;
+    Ok(CleanupNeeds { pauses, receipts, notices, prunable })
+}

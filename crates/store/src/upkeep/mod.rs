@@ -1,0 +1,9 @@
+//! Removes what is kept no longer, and keeps what is told.
+
+pub(crate) mod audit;
+pub(crate) mod cleanup;
+pub(crate) mod events;
+pub(crate) mod notices;
+pub(crate) mod outputs;
+pub(crate) mod prunable;
+pub(crate) mod prune;

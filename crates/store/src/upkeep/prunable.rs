@@ -1,0 +1,149 @@
+//! Which tasks may be deleted. One rule, for those that were kept long enough and for those that somebody names: finished
+//! for good, without an open run, not the head of a schedule, not awaited by a task that stays, and without a unique key that it
+//! keeps for a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use diesel::prelude::*;
+
+use crate::StoreResult;
+use crate::backend::AnyConnection;
+use crate::base::schema::{task_queue, task_queue_dependencies, task_queue_runs};
+use crate::base::sql::{AllowedRetries, Moment, allowed_retries, db_now};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::time::retention::{Kept, Retention};
+
+/// Ids in one statement.
+const IDS_PER_STATEMENT: usize = 1_000;
+
+/// Whether a task is deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PruneVerdict {
+    /// It may be, or has been.
+    Goes,
+    /// It is kept.
+    Stays {
+        /// LastStatus
+        status: String,
+        /// Why.
+        why: Kept,
+    },
+    /// There is no such task.
+    NoSuchTask,
+}
+
+/// What a row says about itself, and where it stands among the others. Finished says in the database what `kept` says here.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = task_queue)]
+pub(crate) struct Candidate {
+    pub(crate) id: i64,
+    pub(crate) task_class: String,
+    pub(crate) last_status: String,
+    pub(crate) scheduled_on: Moment,
+    pub(crate) updated_on: Moment,
+    pub(crate) finished: i32,
+    pub(crate) status_on: Option<Moment>,
+    pub(crate) expires_on: Option<Moment>,
+    failed_retries: i32,
+    #[diesel(select_expression = allowed_retries(), select_expression_type = AllowedRetries)]
+    allowed_retries: i32,
+    quarantined_on: Option<Moment>,
+    current_run_id: Option<i64>,
+    schedule_head: Option<String>,
+    unique_until: Option<Moment>,
+}
+
+impl Candidate {
+    /// Why it stays, as far as its own row knows.
+    fn kept(&self, now: Moment) -> Option<Kept> {
+        let status = TaskStatus::parse(&self.last_status);
+        let has_failed = matches!(status, Some(TaskStatus::Failed | TaskStatus::Timeout));
+        if self.current_run_id.is_some() {
+            Some(Kept::OpenRun)
+        } else if !status.is_some_and(|status| Retention::FINISHED.contains(&status)) {
+            Some(Kept::NotOver)
+        } else if has_failed && self.failed_retries < self.allowed_retries && self.quarantined_on.is_none() {
+            Some(Kept::TriedAgain)
+        } else if self.schedule_head.is_some() {
+            Some(Kept::ScheduleHead)
+        } else if self.unique_until.is_some_and(|until| until > now) {
+            Some(Kept::KeyTaken)
+        } else {
+            None
+        }
+    }
+}
+
+/// Those of these tasks that there are, in the order of their ids.
+pub(crate) fn load_by_id(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<Candidate>> {
+    use task_queue::dsl;
+    let mut rows = Vec::with_capacity(ids.len());
+    for part in ids.chunks(IDS_PER_STATEMENT) {
+        let named = dsl::task_queue.filter(dsl::id.eq_any(part)).order(dsl::id);
+        rows.extend(named.select(Candidate::as_select()).load::<Candidate>(conn)?);
+    }
+    Ok(rows)
+}
+
+/// Those of these tasks that stay, and why. What only waits for each other may go together.
+pub(crate) fn find_kept(conn: &mut AnyConnection, rows: &[Candidate]) -> StoreResult<BTreeMap<i64, Kept>> {
+    if rows.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let mut kept: BTreeMap<i64, Kept> = rows.iter().filter_map(|row| Some((row.id, row.kept(now)?))).collect();
+    let mut going: BTreeSet<i64> = rows.iter().map(|row| row.id).filter(|id| !kept.contains_key(id)).collect();
+    for id in with_open_run(conn, &going)? {
+        going.remove(&id);
+        kept.insert(id, Kept::OpenRun);
+    }
+    for id in awaited(conn, &going)? {
+        kept.insert(id, Kept::Awaited);
+    }
+    Ok(kept)
+}
+
+/// The same of the tasks with these ids, as far as there are such.
+pub(crate) fn judge(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<BTreeMap<i64, PruneVerdict>> {
+    let rows = load_by_id(conn, ids)?;
+    let kept = find_kept(conn, &rows)?;
+    let verdict = |row: Candidate| {
+        let why = kept.get(&row.id).copied();
+        (row.id, why.map_or(PruneVerdict::Goes, |why| PruneVerdict::Stays { status: row.last_status, why }))
+    };
+    Ok(rows.into_iter().map(verdict).collect())
+}
+
+/// Open runs of which their tasks need not know.
+fn with_open_run(conn: &mut AnyConnection, ids: &BTreeSet<i64>) -> StoreResult<Vec<i64>> {
+    use task_queue_runs::dsl;
+    let ids: Vec<Option<i64>> = ids.iter().copied().map(Some).collect();
+    let mut found = Vec::new();
+    for part in ids.chunks(IDS_PER_STATEMENT) {
+        let open =
+            dsl::task_queue_runs.filter(dsl::open_task_id.eq_any(part.iter().copied())).select(dsl::open_task_id);
+        found.extend(open.load::<Option<i64>>(conn)?.into_iter().flatten());
+    }
+    Ok(found)
+}
+
+/// Those of these tasks for which others wait, or that are awaited by one for which others wait, and so on.
+fn awaited(conn: &mut AnyConnection, ids: &BTreeSet<i64>) -> StoreResult<BTreeSet<i64>> {
+    use task_queue_dependencies::dsl;
+    let named: Vec<i64> = ids.iter().copied().collect();
+    let mut prerequisites: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    for part in named.chunks(IDS_PER_STATEMENT) {
+        let open = dsl::task_queue_dependencies.filter(dsl::depends_on_id.eq_any(part));
+        let open = open.filter(dsl::is_satisfied.eq(false)).select((dsl::task_id, dsl::depends_on_id));
+        for (waiting, prerequisite) in open.load::<(i64, i64)>(conn)? {
+            prerequisites.entry(waiting).or_default().push(prerequisite);
+        }
+    }
+    let mut staying: Vec<i64> = prerequisites.keys().copied().filter(|waiting| !ids.contains(waiting)).collect();
+    let mut found = BTreeSet::new();
+    while let Some(waiting) = staying.pop() {
+        let of_it = prerequisites.remove(&waiting).unwrap_or_default();
+        staying.extend(of_it.into_iter().filter(|id| found.insert(*id)));
+    }
+    Ok(found)
+}

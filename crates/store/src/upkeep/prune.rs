@@ -1,0 +1,566 @@
+//! Deletes what was kept long enough, or what somebody names, in small transactions, always from an index. With a task go its
+//! runs, what they wrote, and its events.
+
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use diesel::prelude::*;
+use serde::Serialize;
+
+use super::events::{NewEvent, insert_event};
+use super::prunable::{Candidate, PruneVerdict, find_kept, judge, load_by_id};
+use crate::backend::{self, AnyConnection};
+use crate::base::schema::{
+    task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
+    task_queue_runners, task_queue_runs,
+};
+use crate::base::sql::{Moment, any_year, db_now};
+use crate::reading::status::{FINISHED, FINISHED_WITH_KEEP, NOT_FINISHED};
+use crate::transitions::{keep_as_classes_state, keep_claims_out};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::time::retention::{KeepOfClass, Kept};
+
+/// Rows that are looked at, and rows that are deleted, at once.
+const WINDOW: i64 = 500;
+/// For how long the clock goes on by itself.
+const CLOCK_FOR: Duration = Duration::from_secs(1);
+/// Ids in one statement.
+const IDS_PER_STATEMENT: usize = 5_000;
+
+/// Which finished tasks are deleted: those of a status, and of a class if one is named, that are older or more than this and
+/// do not state how long they are kept; or those that state it, and are kept no longer.
+#[derive(Clone, Debug)]
+pub struct PruneRule {
+    /// LastStatus
+    pub status: TaskStatus,
+    /// Those that were kept for as long as they, or their classes, state; age and number do not count then.
+    pub has_expired: bool,
+    /// Of this class alone.
+    pub class: Option<String>,
+    /// Those that have been over for so many seconds.
+    pub older_than_secs: Option<i64>,
+    /// All but so many of the status, whatever their class: those that were over last.
+    pub at_most: Option<i64>,
+}
+
+/// A place in the order in which tasks are looked at: by StatusOn, or by ScheduledOn where a class is named, and then by Id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PrunePlace(Moment, i64);
+
+/// A part of the tasks of a status.
+#[derive(Clone, Debug, Default)]
+pub struct PruneWindow {
+    /// Those that may be deleted.
+    ids: Vec<i64>,
+    /// Those of them that SQL alone has ended, and whose classes state how long they are kept: the rule leaves them alone.
+    stated: usize,
+    /// Those of the latter that were kept for so long.
+    stated_and_expired: usize,
+    /// The newest UpdatedOn among them: whatever changes later is left alone.
+    seen_on: Option<Moment>,
+    /// Where the next part begins; `None` at the end.
+    pub next: Option<PrunePlace>,
+}
+
+impl PruneWindow {
+    /// Whether there are some to be deleted, or at least to be looked at.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// How many are deleted, where those that have expired are deleted too or are not.
+    #[must_use]
+    pub const fn count(&self, with_expired: bool) -> usize {
+        self.ids.len() - self.stated + if with_expired { self.stated_and_expired } else { 0 }
+    }
+}
+
+/// How many rows were deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pruned {
+    /// Tasks, with all that belongs to them.
+    pub tasks: usize,
+    /// Runs of which the output was deleted.
+    pub outputs: usize,
+    /// Runs of which the results were deleted.
+    pub results: usize,
+    /// Runners.
+    pub runners: usize,
+    /// Events that belonged to no task.
+    pub events: usize,
+}
+
+impl PruneRule {
+    /// Those of a status that have been over for so many seconds.
+    #[must_use]
+    pub const fn older_than(status: TaskStatus, secs: i64) -> Self {
+        Self { status, has_expired: false, class: None, older_than_secs: Some(secs), at_most: None }
+    }
+
+    /// Whether a task is one of those of which the rule tells by their age or number, as far as its row knows.
+    fn is_of(&self, row: &Candidate) -> bool {
+        row.last_status == self.status.as_str()
+            && row.finished == if self.has_expired { FINISHED_WITH_KEEP } else { FINISHED }
+            && self.place_of(row).is_some()
+    }
+
+    /// Where it stands among the others; `None` if it is not over.
+    fn place_of(&self, row: &Candidate) -> Option<PrunePlace> {
+        let on = if self.has_expired { row.expires_on } else { row.status_on };
+        on.filter(|_| row.finished != NOT_FINISHED).map(|on| PrunePlace(on, row.id))
+    }
+}
+
+impl Store {
+    /// Where the tasks end that the rule reaches by their age; `None` if it reaches none.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn last_old_task(&mut self, rule: &PruneRule) -> StoreResult<Option<PrunePlace>> {
+        if rule.has_expired {
+            return Ok(Some(PrunePlace(self.so_long_ago(0)?, i64::MIN)));
+        }
+        let Some(secs) = rule.older_than_secs else { return Ok(None) };
+        Ok(Some(PrunePlace(self.so_long_ago(secs)?, i64::MIN)))
+    }
+
+    /// Where the tasks end that are too many by the rule. All that are not are counted for it: to be asked once, not for each
+    /// part.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn last_excess_task(&mut self, rule: &PruneRule) -> StoreResult<Option<PrunePlace>> {
+        let Some(most) = rule.at_most else { return Ok(None) };
+        self.read(|conn| first_in_excess(conn, rule.status, most))
+    }
+
+    /// A part of the tasks that the rule reaches, `until` where they end; `from` is where the part before ended.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn find_prunable_tasks(
+        &mut self,
+        rule: &PruneRule,
+        from: Option<PrunePlace>,
+        until: PrunePlace,
+    ) -> StoreResult<PruneWindow> {
+        let mut window = PruneWindow::default();
+        let rows = self.read(|conn| load_window(conn, rule, from, until, &mut window))?;
+        if let Some(keep_of) = self.keep_of.clone().filter(|_| !rule.has_expired && !rows.is_empty()) {
+            let now = DateTime::from(self.so_long_ago(0)?);
+            for expires_on in rows.iter().filter_map(|row| stated_end(row, &keep_of)) {
+                window.stated += 1;
+                window.stated_and_expired += usize::from(expires_on.is_some_and(|on| on <= now));
+            }
+        }
+        Ok(window)
+    }
+
+    /// Deletes the tasks of a part that have not changed since and that nobody uses, and returns how many. Where there are
+    /// some, `kept` is kept with their number.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn prune_tasks(
+        &mut self,
+        rule: &PruneRule,
+        window: &PruneWindow,
+        kept: Option<&NewEvent>,
+    ) -> StoreResult<usize> {
+        let Some(seen_on) = window.seen_on else { return Ok(0) };
+        let keep_of = self.keep_of.clone().filter(|_| !rule.has_expired);
+        self.write_kept(kept, |conn| {
+            let free = enter_tasks(conn, &window.ids)?;
+            // What was ended by SQL alone has not heard what its class states.
+            keep_as_classes_state(conn, keep_of.as_ref(), &free)?;
+            let mut rows = load_by_id(conn, &free)?;
+            rows.retain(|row| rule.is_of(row) && row.updated_on <= seen_on);
+            let stays = find_kept(conn, &rows)?;
+            let ids: Vec<i64> = rows.iter().map(|row| row.id).filter(|id| !stays.contains_key(id)).collect();
+            delete_tasks(conn, &ids, kept)
+        })
+    }
+
+    /// Says of each of these tasks whether it may be deleted, if all are deleted together that may be.
+    ///
+    /// # Errors
+    /// The database could not be asked.
+    pub fn judge_tasks(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<PruneVerdict>> {
+        let ids: Vec<i64> = tasks.iter().map(|id| id.0).collect();
+        let mut verdicts = self.read(|conn| judge(conn, &ids))?;
+        Ok(ids.iter().map(|id| verdicts.remove(id).unwrap_or(PruneVerdict::NoSuchTask)).collect())
+    }
+
+    /// Deletes those of these tasks that may be and that nobody uses, however old they are, in one transaction, with one
+    /// verdict for each. Where there are some, `kept` is kept with their number.
+    ///
+    /// # Errors
+    /// The database could not be written; nothing has changed then.
+    pub fn prune_named_tasks(&mut self, tasks: &[TaskId], kept: Option<&NewEvent>) -> StoreResult<Vec<PruneVerdict>> {
+        let mut verdicts = self.judge_tasks(tasks)?;
+        let goes = |verdict: &PruneVerdict| *verdict == PruneVerdict::Goes;
+        // The rows of the others are left to those who work with them.
+        let named = tasks.iter().zip(&verdicts).filter(|(_, verdict)| goes(verdict));
+        let ids: Vec<i64> = named.map(|(id, _)| id.0).collect();
+        if ids.is_empty() {
+            return Ok(verdicts);
+        }
+        let mut judged = self.write_once(|conn| {
+            let free = enter_tasks(conn, &ids)?;
+            let mut judged = judge(conn, &free)?;
+            let going: Vec<i64> = free.iter().copied().filter(|id| judged.get(id).is_some_and(goes)).collect();
+            let used: Vec<i64> = ids.iter().copied().filter(|id| !free.contains(id)).collect();
+            for row in load_by_id(conn, &used)? {
+                judged.insert(row.id, PruneVerdict::Stays { status: row.last_status, why: Kept::InUse });
+            }
+            delete_tasks(conn, &going, kept)?;
+            Ok(judged)
+        })?;
+        for (id, verdict) in tasks.iter().zip(&mut verdicts).filter(|(_, verdict)| goes(verdict)) {
+            *verdict = judged.remove(&id.0).unwrap_or(PruneVerdict::NoSuchTask);
+        }
+        Ok(verdicts)
+    }
+
+    /// Deletes what the oldest runs wrote, where they ended so many seconds ago, and returns of how many runs.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn prune_outputs(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
+        use task_queue_run_outputs::dsl;
+        let limit = self.so_long_ago(older_than_secs)?;
+        self.prune_part(
+            ("outputs", kept),
+            |conn| old_runs_with_output(conn, limit),
+            |conn, runs| {
+                // Somebody else may prune at the same time.
+                let mut left = backend::lock_outputs(conn, runs)?;
+                left.dedup();
+                diesel::delete(dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(&left))).execute(conn)?;
+                Ok(left.len())
+            },
+        )
+    }
+
+    /// Deletes the oldest results, of runs that ended so many seconds ago, and returns of how many runs. All else about a
+    /// run stays as it is; those whose results are gone are in the index no more.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn prune_results(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
+        use task_queue_runs::dsl;
+        let limit = self.so_long_ago(older_than_secs)?;
+        self.prune_results_of(kept, |conn| {
+            let old = dsl::task_queue_runs.filter(dsl::results_on.lt(limit)).order((dsl::results_on, dsl::id));
+            Ok(old.limit(WINDOW).select(dsl::id).load(conn)?)
+        })
+    }
+
+    /// Deletes results that were kept for as long as their tasks or classes state, and returns of how many runs.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn prune_expired_results(&mut self, kept: Option<&NewEvent>) -> StoreResult<usize> {
+        use task_queue_runs::dsl;
+        let now = self.so_long_ago(0)?;
+        self.prune_results_of(kept, |conn| {
+            let expired = dsl::task_queue_runs.filter(dsl::results_expire_on.le(now));
+            let first = expired.order((dsl::results_expire_on, dsl::id)).limit(WINDOW);
+            Ok(first.select(dsl::id).load(conn)?)
+        })
+    }
+
+    fn prune_results_of(
+        &mut self,
+        kept: Option<&NewEvent>,
+        find: impl FnMut(&mut AnyConnection) -> StoreResult<Vec<i64>>,
+    ) -> StoreResult<usize> {
+        use task_queue_runs::dsl;
+        self.prune_part(("results", kept), find, |conn, runs| {
+            let old = dsl::task_queue_runs.filter(dsl::id.eq_any(runs)).filter(dsl::finished_on.is_not_null());
+            let without = (dsl::results.eq(None::<String>), dsl::updated_on.eq(db_now()));
+            Ok(diesel::update(old).set(without).execute(conn)?)
+        })
+    }
+
+    /// Deletes runners that ended so many seconds ago, and returns how many.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn prune_runners(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
+        use task_queue_runners::dsl;
+        let limit = self.so_long_ago(older_than_secs)?;
+        self.prune_part(
+            ("runners", kept),
+            |conn| {
+                let old = dsl::task_queue_runners.filter(dsl::finished_on.lt(limit)).order((dsl::finished_on, dsl::id));
+                Ok(old.limit(WINDOW).select(dsl::id).load(conn)?)
+            },
+            |conn, ids| Ok(diesel::delete(dsl::task_queue_runners.filter(dsl::id.eq_any(ids))).execute(conn)?),
+        )
+    }
+
+    /// Deletes events of that age that belong to no task, and returns how many.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn prune_events(&mut self, older_than_secs: i64, kept: Option<&NewEvent>) -> StoreResult<usize> {
+        use task_queue_events::dsl;
+        let limit = self.so_long_ago(older_than_secs)?;
+        self.prune_part(
+            ("events", kept),
+            |conn| {
+                let of_no_task = dsl::task_queue_events.filter(dsl::task_queue_id.is_null());
+                let oldest = of_no_task.order((dsl::task_queue_id, dsl::id)).limit(WINDOW);
+                let rows: Vec<(i64, Moment)> = oldest.select((dsl::id, dsl::occurred_on)).load(conn)?;
+                Ok(rows.into_iter().filter(|(_, on)| *on < limit).map(|(id, _)| id).collect())
+            },
+            |conn, ids| Ok(diesel::delete(dsl::task_queue_events.filter(dsl::id.eq_any(ids))).execute(conn)?),
+        )
+    }
+
+    /// By the database's clock (rule R8), which is not asked for each kind of rows.
+    pub(crate) fn so_long_ago(&mut self, secs: i64) -> StoreResult<Moment> {
+        let now = match self.recent_clock {
+            Some((clock, asked)) if asked.elapsed() < CLOCK_FOR => clock + asked.elapsed(),
+            _ => {
+                let clock = self.now()?;
+                self.recent_clock = Some((clock, Instant::now()));
+                clock
+            }
+        };
+        let ago = TimeDelta::try_seconds(secs).and_then(|ago| now.checked_sub_signed(ago));
+        Ok(ago.map_or_else(Moment::beginning, Moment::from).max(Moment::beginning()))
+    }
+
+    /// Prunes the rows that are found, which stay prunable, and returns how many. Where none is found nothing is written.
+    fn prune_part(
+        &mut self,
+        (what, kept): (&str, Option<&NewEvent>),
+        find: impl FnMut(&mut AnyConnection) -> StoreResult<Vec<i64>>,
+        mut prune: impl FnMut(&mut AnyConnection, &[i64]) -> StoreResult<usize>,
+    ) -> StoreResult<usize> {
+        let ids = self.read(find)?;
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        self.write_kept(kept, |conn| {
+            backend::enter_both_tables(conn)?;
+            let count = prune(conn, &ids)?;
+            keep_count(conn, kept, what, count)?;
+            Ok(count)
+        })
+    }
+
+    /// A repeat finds nothing to delete any more; with an event it has to tell of what the first one has deleted.
+    fn write_kept(
+        &mut self,
+        kept: Option<&NewEvent>,
+        work: impl FnMut(&mut AnyConnection) -> StoreResult<usize>,
+    ) -> StoreResult<usize> {
+        if kept.is_some() { self.write_once(work) } else { self.write(work) }
+    }
+}
+
+/// Must be the first thing in a transaction that deletes these tasks. Returns those that may be looked at. Whoever queues a
+/// task that waits for one of them locks it first. Claims are kept out before: of tasks that were prunable when they were
+/// found one may have got a run since. While they are, nothing may be waited for: what somebody else holds is left out.
+fn enter_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<i64>> {
+    backend::enter_both_tables(conn)?;
+    keep_claims_out(conn)?;
+    Ok(backend::lock_free_tasks(conn, ids)?)
+}
+
+/// Where the next part begins, in the order of the index that is read.
+fn next_place(rule: &PruneRule, row: &Candidate) -> Option<PrunePlace> {
+    let on = match rule {
+        PruneRule { has_expired: true, .. } => row.expires_on,
+        PruneRule { class: Some(_), .. } => Some(row.scheduled_on),
+        _ => row.status_on,
+    };
+    on.map(|on| PrunePlace(on, row.id))
+}
+
+/// The newest of those that are too many. Those that keep their key beyond now are kept besides.
+fn first_in_excess(conn: &mut AnyConnection, status: TaskStatus, most: i64) -> StoreResult<Option<PrunePlace>> {
+    use task_queue::dsl;
+    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let found: Option<(Option<Moment>, i64)> = dsl::task_queue
+        .filter(dsl::last_status.eq(status.as_str()))
+        .filter(dsl::finished.eq(FINISHED))
+        .filter(dsl::status_on.le(now))
+        .select((dsl::status_on, dsl::id))
+        .offset(most)
+        .limit(1)
+        .order((dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc()))
+        .first(conn)
+        .optional()?;
+    Ok(found.and_then(|(on, id)| Some(PrunePlace(on?, id))))
+}
+
+/// The next tasks, of which those are found that were over by a place in the order of StatusOn, that one included.
+fn load_window(
+    conn: &mut AnyConnection,
+    rule: &PruneRule,
+    from: Option<PrunePlace>,
+    until: PrunePlace,
+    window: &mut PruneWindow,
+) -> StoreResult<Vec<Candidate>> {
+    let rows = load_candidates(conn, rule, from, until.0)?;
+    let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < WINDOW;
+    let next = if is_last { None } else { rows.last().and_then(|row| next_place(rule, row)) };
+    let is_reached = |row: &Candidate| rule.is_of(row) && rule.place_of(row).is_some_and(|place| place <= until);
+    let found: Vec<Candidate> = rows.into_iter().filter(is_reached).collect();
+    let kept = find_kept(conn, &found)?;
+    let going: Vec<Candidate> = found.into_iter().filter(|row| !kept.contains_key(&row.id)).collect();
+    let (ids, seen_on) = (going.iter().map(|row| row.id).collect(), going.iter().map(|row| row.updated_on).max());
+    *window = PruneWindow { ids, seen_on, next, ..PruneWindow::default() };
+    Ok(going)
+}
+
+/// Until when the class of this task states that it is kept, which is not yet written into its row; `Some(None)` without an end.
+fn stated_end(row: &Candidate, keep_of: &KeepOfClass) -> Option<Option<DateTime<Utc>>> {
+    let secs = keep_of(&row.task_class).task_secs?;
+    let end = |status_on| DateTime::from(status_on).checked_add_signed(TimeDelta::seconds(i64::from(secs)));
+    Some(row.status_on.filter(|_| secs > 0).and_then(end))
+}
+
+/// By StatusOn, in the part of its index that holds only what is finished, and what keeps its key behind all that does not: what
+/// has to stay is not walked each time. Those of a class, which only an operator asks for, by the index of their class, whether
+/// they are over or not: it does not hold StatusOn, and one statement could read all of them for a few that are.
+fn load_candidates(
+    conn: &mut AnyConnection,
+    rule: &PruneRule,
+    from: Option<PrunePlace>,
+    until: Moment,
+) -> StoreResult<Vec<Candidate>> {
+    use task_queue::dsl;
+    if rule.has_expired {
+        return load_expired(conn, rule, from, until);
+    }
+    let mut query = dsl::task_queue
+        .filter(dsl::last_status.eq(rule.status.as_str()))
+        .limit(WINDOW)
+        .select(Candidate::as_select())
+        .into_boxed();
+    if let Some(class) = &rule.class {
+        // At the beginning, too: MariaDB tells by the rows of that range which of two indexes that are in order is the right one.
+        let PrunePlace(on, id) = from.unwrap_or_else(|| PrunePlace(Moment::beginning(), 0));
+        let (later, same) = (dsl::scheduled_on.gt(any_year(on)), dsl::scheduled_on.eq(any_year(on)));
+        query = query
+            .filter(dsl::task_class.eq(class))
+            // The first one says where in the index it begins.
+            .filter(dsl::scheduled_on.ge(any_year(on)))
+            .filter(later.or(same.and(dsl::id.gt(id))));
+        // The whole index is named in the order, as in `load_part`.
+        query = query.order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id));
+    } else {
+        query = query.filter(dsl::finished.eq(FINISHED)).filter(dsl::status_on.le(any_year(until).nullable()));
+        if let Some(PrunePlace(on, id)) = from {
+            let place = || any_year(on).nullable();
+            let (later, same) = (dsl::status_on.gt(place()), dsl::status_on.eq(place()));
+            query = query.filter(dsl::status_on.ge(place())).filter(later.or(same.and(dsl::id.gt(id))));
+        }
+        query = query.order((dsl::last_status, dsl::finished, dsl::status_on, dsl::id));
+    }
+    Ok(query.load(conn)?)
+}
+
+/// Those that were kept for as long as they or their classes state: the index holds nothing that states nothing.
+fn load_expired(
+    conn: &mut AnyConnection,
+    rule: &PruneRule,
+    from: Option<PrunePlace>,
+    until: Moment,
+) -> StoreResult<Vec<Candidate>> {
+    use task_queue::dsl;
+    let PrunePlace(on, id) = from.unwrap_or_else(|| PrunePlace(Moment::beginning(), 0));
+    let place = || any_year(on).nullable();
+    let (later, same) = (dsl::expires_on.gt(place()), dsl::expires_on.eq(place()));
+    let mut query = dsl::task_queue
+        .filter(dsl::expires_on.le(any_year(until).nullable()))
+        .filter(dsl::expires_on.ge(place()))
+        .filter(later.or(same.and(dsl::id.gt(id))))
+        // Not `=`: SQLite has no statistics, and would read all tasks of the status by their index.
+        .filter(dsl::last_status.like(rule.status.as_str()))
+        .order((dsl::expires_on, dsl::id))
+        .limit(WINDOW)
+        .select(Candidate::as_select())
+        .into_boxed();
+    if let Some(class) = &rule.class {
+        query = query.filter(dsl::task_class.eq(class));
+    }
+    Ok(query.load(conn)?)
+}
+
+/// Keeps an event of what this transaction has deleted, with the number of it.
+fn keep_count(conn: &mut AnyConnection, kept: Option<&NewEvent>, what: &str, count: usize) -> StoreResult<()> {
+    let Some(event) = kept.filter(|_| count > 0) else { return Ok(()) };
+    insert_event(conn, &event.with_details(serde_json::json!({ what: count })))
+}
+
+/// Deletes these tasks, which this transaction has locked and found prunable.
+fn delete_tasks(conn: &mut AnyConnection, ids: &[i64], kept: Option<&NewEvent>) -> StoreResult<usize> {
+    let deleted = diesel::delete(task_queue::table.filter(task_queue::id.eq_any(ids))).execute(conn)?;
+    fault_point!("prune.tasks_deleted");
+    delete_what_belongs_to(conn, ids)?;
+    keep_count(conn, kept, "tasks", deleted)?;
+    fault_point!("prune.before_commit");
+    Ok(deleted)
+}
+
+fn delete_what_belongs_to(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<()> {
+    if tasks.is_empty() {
+        return Ok(());
+    }
+    let runs: Vec<i64> = task_queue_runs::table
+        .filter(task_queue_runs::task_queue_id.eq_any(tasks))
+        .select(task_queue_runs::id)
+        .load(conn)?;
+    for part in runs.chunks(IDS_PER_STATEMENT) {
+        diesel::delete(task_queue_run_outputs::table.filter(task_queue_run_outputs::run_id.eq_any(part)))
+            .execute(conn)?;
+        diesel::delete(task_queue_runs::table.filter(task_queue_runs::id.eq_any(part))).execute(conn)?;
+    }
+    {
+        use task_queue_dependencies::dsl;
+        diesel::delete(dsl::task_queue_dependencies.filter(dsl::task_id.eq_any(tasks))).execute(conn)?;
+        diesel::delete(dsl::task_queue_dependencies.filter(dsl::depends_on_id.eq_any(tasks))).execute(conn)?;
+    }
+    diesel::delete(task_queue_rejections::table.filter(task_queue_rejections::task_id.eq_any(tasks))).execute(conn)?;
+    let of_tasks = task_queue_events::task_queue_id.eq_any(tasks.iter().copied().map(Some));
+    diesel::delete(task_queue_events::table.filter(of_tasks)).execute(conn)?;
+    Ok(())
+}
+
+/// The oldest of the runs of which an output is kept, if they ended before.
+fn old_runs_with_output(conn: &mut AnyConnection, limit: Moment) -> StoreResult<Vec<i64>> {
+    use task_queue_run_outputs::dsl;
+    // What they write is there while they are processed, for however long.
+    let processing = task_queue_runs::table.filter(task_queue_runs::running_class.is_not_null());
+    let processing: Vec<i64> = processing.select(task_queue_runs::id).load(conn)?;
+    let oldest = |most: i64| {
+        let of_others = dsl::task_queue_run_outputs.filter(dsl::run_id.ne_all(processing.clone()));
+        of_others.order((dsl::run_id, dsl::stream)).limit(most).select(dsl::run_id)
+    };
+    // Runs end about in the order of their ids: where the first one is young, all are.
+    let first: Vec<i64> = oldest(1).load(conn)?;
+    if old_runs(conn, &first, limit)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut runs: Vec<i64> = oldest(WINDOW).load(conn)?;
+    runs.dedup();
+    old_runs(conn, &runs, limit)
+}
+
+/// Those of these runs that ended before, or that are gone.
+fn old_runs(conn: &mut AnyConnection, ids: &[i64], limit: Moment) -> StoreResult<Vec<i64>> {
+    use task_queue_runs::dsl;
+    let known: Vec<(i64, Option<Moment>)> =
+        dsl::task_queue_runs.filter(dsl::id.eq_any(ids)).select((dsl::id, dsl::finished_on)).load(conn)?;
+    let is_kept = |id: &i64| known.iter().any(|(known, on)| known == id && on.is_none_or(|on| on >= limit));
+    Ok(ids.iter().copied().filter(|id| !is_kept(id)).collect())
+}
