@@ -25,13 +25,10 @@ impl Model {
         None
     }
 
-    /// The head of the queue; where nothing waits, or what waits has ended instead, the first due task without a run before it.
+    /// The head of the queue; where nothing waits, or all that waited has ended instead, the first due task without a run before it.
     pub(super) fn start(&mut self, claimant: Claimant) -> Answer {
-        if let Some(run) = self.first_of(claimant.can, |_| true) {
-            if !self.is_cancelled(run) {
-                return self.claim(run, claimant.who);
-            }
-            self.end_waiting(run);
+        if let Some(run) = self.next_claimable(claimant.can) {
+            return self.claim(run, claimant.who);
         }
         let due: Vec<usize> = (0..self.tasks.len()).filter(|task| self.is_due(*task)).collect();
         let first = due.iter().copied().min_by_key(|task| (self.tasks[*task].when, *task));
