@@ -1,5 +1,5 @@
-//! The command line: options in, reports out, an exit status. One file a verb in `commands`; only `output` prints. Uses
-//! the engine, never the store.
+//! The command line: options in, reports out, an exit status. One file per verb in `commands`; only `output` prints. Uses the engine,
+//! never the store.
 
 #[macro_use]
 extern crate taskqueue_host;

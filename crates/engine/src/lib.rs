@@ -1,5 +1,5 @@
-//! The use cases, one file a verb. Decides, and lets the store guard; asks the kernel through `os`, runs handlers through
-//! `handler`. Knows no command line and prints nothing.
+//! The use cases, one file each. Decides, and lets the store guard; runs handlers through `handler`. Knows no command line and prints
+//! nothing.
 
 #[macro_use]
 extern crate taskqueue_host;

@@ -1,5 +1,5 @@
-//! The database: the only folder that knows Diesel. It guards (every change of a status is a compare-and-set), it does
-//! not decide. Everything it hands out is of the domain.
+//! The database: tables, migrations and every statement. It guards (every change of a status is a compare-and-set), it does not
+//! decide. What it returns are types of the domain.
 
 #[macro_use]
 extern crate taskqueue_host;

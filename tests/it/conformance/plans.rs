@@ -79,7 +79,7 @@ each_engine! {
                  WHERE \"ClaimClass\" = 'class3' AND \"WaitingTag\" = '{tag}' AND {not_rejected}
                  ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
         }
-        // store::claimants::list_silent_runs: by their leases, which no index knows, because they change all the time.
+        // store::rules::claimants::list_silent_runs: by their leases, which no index knows, because they change all the time.
         // A thousand are in progress, and MySQL and MariaDB count those that they return once more as they sort.
         let _ = is_found_by(db, "TaskQueueRunsRunning", 1_000 + 2 * 20, &format!(
             "SELECT * FROM \"TaskQueueRuns\" WHERE \"RunningClass\" IS NOT NULL AND \"UpdatedOn\" < {now}
@@ -91,14 +91,14 @@ each_engine! {
             1_000,
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"RunningClass\" IS NOT NULL AND \"Token\" = 'none' LIMIT 1",
         );
-        // store::limits::count_running: those that are counted, not those that wait.
+        // store::rules::limits::count_running: those that are counted, not those that wait.
         is_read_from(
             db,
             "TaskQueueRunsRunning",
             201,
             "SELECT COUNT(*) FROM \"TaskQueueRuns\" WHERE \"RunningClass\" = 'class3'",
         );
-        // store::key_slots: the next key for which runs wait, the first of them, and those that have a slot.
+        // store::rules::key_slots: the next key for which runs wait, the first of them, and those that have a slot.
         db.execute("UPDATE \"TaskQueueRuns\" SET \"LimitKey\" = CASE WHEN \"Id\" % 2 = 0 THEN 'one' ELSE 'two' END, \"HasKeySlot\" = (\"Id\" % 5000 = 2)
              WHERE \"Status\" = 'scheduled'");
         analyze(db, "TaskQueueRuns");
@@ -129,7 +129,7 @@ each_engine! {
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one' AND \"Status\" = 'scheduled'
              ORDER BY \"HeldKey\" DESC, \"ClaimOrder\" DESC, \"Id\" DESC LIMIT 2",
         );
-        // store::key_slots::list_key_holders
+        // store::rules::key_slots::list_key_holders
         is_read_from(
             db,
             "TaskQueueRunsHeldKey",
@@ -153,7 +153,7 @@ each_engine! {
                  WHERE \"ClaimClass\" IS NOT NULL AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
                      WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL AND {condition}"));
         }
-        // store::starts::next_start: as many as the rate has. Then starts_left and keep_starts.
+        // store::rules::starts::next_start: as many as the rate has. Then starts_left and keep_starts.
         let starts = primary_key(db, "TaskQueueStarts");
         is_read_from(
             db,
@@ -168,7 +168,7 @@ each_engine! {
             2,
             "SELECT COUNT(*) FROM \"TaskQueueStarts\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" > '2020-01-01 00:00:00.000000'",
         );
-        // store::event_log::newest_events, of a kind that is rare and old: for one that is frequent, either index is as good.
+        // store::reading::event_log::newest_events, of a kind that is rare and old: for one that is frequent, either index is as good.
         is_read_from(
             db,
             "TaskQueueEventsByKind",
@@ -176,7 +176,7 @@ each_engine! {
             "SELECT * FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'message'
              ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
         );
-        // store::event_log::events_within: narrow ranges by their ids, and each wide one by itself.
+        // store::reading::event_log::events_within: narrow ranges by their ids, and each wide one by itself.
         let events = by_id(db, "TaskQueueEvents");
         let ids: Vec<String> = (0..50).map(|number| (1 + 1_500 * number).to_string()).collect();
         let among_them = match db.engine {
@@ -257,7 +257,7 @@ each_engine! {
              ORDER BY \"RunningClass\", \"Id\" LIMIT 500",
         );
         let key = db.text("SELECT \"LiveUniqueKey\" AS value FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LiveUniqueKey\" IS NOT NULL");
-        // store::unique::find_holder: once for each unique task that is queued.
+        // store::insert::unique::find_holder: once for each unique task that is queued.
         is_read_from(
             db,
             "TaskQueueUnique",
@@ -267,7 +267,7 @@ each_engine! {
                 key.unwrap()
             ),
         );
-        // store::dependencies::satisfy_dependants: once at the end of each run that succeeds.
+        // store::insert::dependencies::satisfy_dependants: once at the end of each run that succeeds.
         is_read_from(
             db,
             "TaskQueueDependants",
@@ -275,7 +275,7 @@ each_engine! {
             "SELECT \"TaskId\" FROM \"TaskQueueDependencies\" WHERE \"DependsOnId\" = 40000 AND \"IsSatisfied\" = false
              ORDER BY \"DependsOnId\", \"TaskId\"",
         );
-        // store::status::load_part, and store::candidates::list_recent_tasks and store::failures::load_failed with other columns
+        // store::reading::status::load_part, and store::reading::candidates::list_recent_tasks and store::reading::failures::load_failed with other columns
         for status in ["success", "scheduled", "failed"] {
             for part in 0..=2 {
                 is_read_from(
@@ -289,7 +289,7 @@ each_engine! {
                 );
             }
         }
-        // store::status::list_passed_tasks, where nothing has passed
+        // store::reading::status::list_passed_tasks, where nothing has passed
         is_read_from(
             db,
             "TaskQueueByStatus",
@@ -312,28 +312,28 @@ each_engine! {
                 ),
             );
         }
-        // store::status::list_unknown
+        // store::reading::status::list_unknown
         is_read_from(
             db,
             "TaskQueueByStatus",
             1,
             "SELECT \"LastStatus\" FROM \"TaskQueue\" WHERE \"LastStatus\" > 'scheduled' ORDER BY \"LastStatus\" LIMIT 1",
         );
-        // store::status::last_run and store::runs::list_runs_of_task
+        // store::reading::status::last_run and store::runs::list_runs_of_task
         is_read_from(
             db,
             "TaskQueueRunsByTask",
             1,
             "SELECT * FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = 40000 ORDER BY \"TaskQueueId\" DESC, \"Id\" DESC LIMIT 1",
         );
-        // store::status::count_due
+        // store::reading::status::count_due
         is_read_from(
             db,
             "TaskQueueDue",
             1,
             &format!("SELECT \"DueOn\" FROM \"TaskQueue\" WHERE \"DueOn\" <= {now} ORDER BY \"DueOn\", \"Id\" LIMIT 1"),
         );
-        // store::prune::load_candidates, where nothing is old but what keeps its key, then from a place on, and of a class.
+        // store::upkeep::prune::load_candidates, where nothing is old but what keeps its key, then from a place on, and of a class.
         let long_ago = "'2020-01-01 00:00:00.000000'";
         is_read_from(
             db,
@@ -370,7 +370,7 @@ each_engine! {
                  ORDER BY \"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 500"
             ),
         );
-        // store::prune::first_in_excess
+        // store::upkeep::prune::first_in_excess
         is_read_from(
             db,
             "TaskQueueByStatus",
@@ -380,7 +380,7 @@ each_engine! {
                  ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100"
             ),
         );
-        // store::queues::list_newest_ends
+        // store::reading::queues::list_newest_ends
         is_read_from(
             db,
             "TaskQueueByStatus",
@@ -390,14 +390,14 @@ each_engine! {
                  ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 2000"
             ),
         );
-        // store::queues::first_due
+        // store::reading::queues::first_due
         is_read_from(
             db,
             "TaskQueueDue",
             1_001,
             &format!("SELECT \"TaskClass\" FROM \"TaskQueue\" WHERE \"DueOn\" <= {now} ORDER BY \"DueOn\", \"Id\" LIMIT 1001"),
         );
-        // store::queues::count_running, count_waiting and count_failed
+        // store::reading::queues::count_running, count_waiting and count_failed
         is_read_from(
             db,
             "TaskQueueRunsRunning",
@@ -418,7 +418,7 @@ each_engine! {
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LastStatus\" = 'success'
              ORDER BY \"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 1001",
         );
-        // store::metrics: what is counted only so far, beside the place behind which it is not.
+        // store::reading::metrics: what is counted only so far, beside the place behind which it is not.
         is_read_from(
             db,
             "TaskQueueByStatus",
@@ -442,7 +442,7 @@ each_engine! {
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" = 'class3'
              ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1 OFFSET 1000",
         );
-        // store::prune::prune_results, where nothing is old, and where everything is: never those whose results are gone.
+        // store::upkeep::prune::prune_results, where nothing is old, and where everything is: never those whose results are gone.
         for (until, most_rows) in [(long_ago, 1), (now, 500)] {
             is_read_from(
                 db,
@@ -453,7 +453,7 @@ each_engine! {
                 ),
             );
         }
-        // store::prune::prune_expired_results and load_expired: most tasks and runs state nothing.
+        // store::upkeep::prune::prune_expired_results and load_expired: most tasks and runs state nothing.
         is_read_from(
             db,
             "TaskQueueRunsResultsExpire",
@@ -485,7 +485,7 @@ each_engine! {
             1,
             &format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" = 'waiting' AND \"ScheduledOn\" <= {now}"),
         );
-        // store::selections: tasks by status, by class and status, and what failed with a code.
+        // store::reading::selections: tasks by status, by class and status, and what failed with a code.
         is_read_from(
             db,
             "TaskQueueByStatus",
@@ -528,14 +528,14 @@ each_engine! {
             2,
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ParentId\" IN (40001, 501)",
         );
-        // store::classes::list_task_classes
+        // store::rules::classes::list_task_classes
         is_read_from(
             db,
             "TaskQueueByClass",
             1,
             "SELECT \"TaskClass\" FROM \"TaskQueue\" WHERE \"TaskClass\" > 'class1' ORDER BY \"TaskClass\" LIMIT 1",
         );
-        // store::candidates::list_run_names, list_limit_key_names, list_unique_keys_from and list_tags_from
+        // store::reading::candidates::list_run_names, list_limit_key_names, list_unique_keys_from and list_tags_from
         is_read_from(
             db,
             "TaskQueueRunsClaim",

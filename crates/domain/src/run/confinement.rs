@@ -1,4 +1,4 @@
-//! What a handler may do and use: whose rights it has, its limits. Plain values; the kernel is told by `os`.
+//! What a handler may do and use: whose rights it has, its limits. Plain values; the crate `process` applies them.
 
 /// What a class says about the rights of its handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]

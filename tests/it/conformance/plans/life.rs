@@ -12,7 +12,7 @@ pub(super) fn check(db: &TestDb) {
         is_looked_up_by(db, &runs, run);
         is_looked_up_by(db, &tasks, task);
     }
-    // store::leases::renew_leases and store::claimants::renew_outside
+    // store::rules::leases::renew_leases and store::rules::claimants::renew_outside
     is_looked_up_by(
         db,
         &runs,
@@ -54,14 +54,14 @@ pub(super) fn check(db: &TestDb) {
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!("\"PriorityDueOn\" <= {now}"),
     };
     is_looked_up_by(db, "TaskQueuePriorityDue", &format!("SELECT 1 FROM \"TaskQueue\" WHERE {with_priority} LIMIT 1"));
-    // store::runners::list_live_runners: what a rescue and the start of a runner look at.
+    // store::rules::runners::list_live_runners: what a rescue and the start of a runner look at.
     is_read_from(
         db,
         "TaskQueueRunnersByEnd",
         2,
         "SELECT \"Slots\" FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL",
     );
-    // store::claimants::list_overdue_runs and the rescue of dead runners' runs read TaskQueueRunsRunning: see `plans`.
+    // store::rules::claimants::list_overdue_runs and the rescue of dead runners' runs read TaskQueueRunsRunning: see `plans`.
 }
 
 /// What writes runs, and what writes their tasks.

@@ -5,23 +5,23 @@ use crate::conformance::explain::{is_found_by, is_read_from};
 use crate::support::TestDb;
 
 pub(super) fn check(db: &TestDb) {
-    // store::status::count_quarantined
+    // store::reading::status::count_quarantined
     is_read_from(
         db,
         "TaskQueueQuarantined",
         2,
         "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"QuarantinedOn\" IS NOT NULL LIMIT 100001",
     );
-    // store::queue_one::insert_once, where the answer was lost.
+    // store::insert::queue_one::insert_once, where the answer was lost.
     is_read_from(db, "TaskQueueReceipt", 1, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Receipt\" = 'key7'");
-    // store::cleanup, store::receipts::remove_old_receipts
+    // store::upkeep::cleanup, store::base::receipts::remove_old_receipts
     is_read_from(
         db,
         "TaskQueueReceiptsByTime",
         1,
         "SELECT 1 FROM \"TaskQueueReceipts\" WHERE \"WrittenOn\" < '2010-01-01 00:00:00.000000' LIMIT 1",
     );
-    // store::prune::prune_runners
+    // store::upkeep::prune::prune_runners
     is_read_from(
         db,
         "TaskQueueRunnersByEnd",
@@ -31,7 +31,7 @@ pub(super) fn check(db: &TestDb) {
             now(db.engine)
         ),
     );
-    // store::failed_attempts, store::event_log: the events of a task. store::prune::prune_events: those of none.
+    // store::reading::failed_attempts, store::reading::event_log: the events of a task. store::upkeep::prune::prune_events: those of none.
     is_read_from(
         db,
         "TaskQueueEventsByTask",
