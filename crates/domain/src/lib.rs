@@ -1,6 +1,6 @@
 //! What a task, a run and a runner are, and every rule about them that needs nothing from outside.
 //!
-//! Pure: no Diesel, no clock, no process, no environment, no printing. Everybody may use it; it uses nobody.
+//! Pure: no Diesel, no clock, no process, no environment, no printing. Every crate may use it; it uses none of them.
 
 pub mod listen_address;
 pub mod pause;

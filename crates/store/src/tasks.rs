@@ -33,6 +33,8 @@ impl Store {
     /// # Errors
     /// The database could not be written; what earlier transactions created stays.
     pub fn create_missing_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
+        self.remove_old_receipts()?;
+        fault_point!("receipts.removed");
         let total = self.create_due_runs(created)?;
         self.give_key_slots()?;
         Ok(total)

@@ -8,7 +8,7 @@ use crate::each_engine;
 use crate::support::TestDb;
 
 const OLD: &str = "'2020-01-01 00:00:00.000000'";
-const PRUNABLE: CleanupNeeds = CleanupNeeds { pauses: false, receipts: false, notices: false, prunable: true };
+const PRUNABLE: CleanupNeeds = CleanupNeeds { pauses: false, notices: false, prunable: true };
 
 fn retention(db: &TestDb) -> Retention {
     db.store().settings().unwrap().retention
@@ -46,9 +46,6 @@ each_engine! {
             ("a pause that ended", vec![
                 format!("INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Until\") VALUES ('all', {OLD})"),
             ], CleanupNeeds { pauses: true, ..none }),
-            ("a receipt", vec![
-                format!("INSERT INTO \"TaskQueueReceipts\" (\"Token\", \"WrittenOn\") VALUES ('a', {OLD})"),
-            ], CleanupNeeds { receipts: true, ..none }),
             ("a notice", vec![
                 "INSERT INTO \"TaskQueueNotices\" (\"Kind\") VALUES ('stuck')".to_owned(),
             ], CleanupNeeds { notices: true, ..none }),
@@ -56,7 +53,7 @@ each_engine! {
             ("cancelled", vec![task("cancelled", "", "")], PRUNABLE),
             ("failed", vec![task("failed", exhausted.0, exhausted.1)], PRUNABLE),
             ("timeout", vec![task("timeout", exhausted.0, exhausted.1)], PRUNABLE),
-            ("failed, but to be tried again", vec![task("failed", "", "")], none),
+            ("failed, with a retry left", vec![task("failed", "", "")], none),
             ("a task that stated how long", vec![task("success", ", \"Keep\"", ", 60")], PRUNABLE),
             ("a task to be kept without end", vec![task("success", ", \"Keep\"", ", 0")], none),
             ("an output of a run that is gone", vec![output(1)], PRUNABLE),
@@ -73,7 +70,7 @@ each_engine! {
             ], none),
         ];
         let tables = ["TaskQueue", "TaskQueueRuns", "TaskQueueRunOutputs", "TaskQueueRunners", "TaskQueueEvents", "TaskQueuePauses",
-            "TaskQueueReceipts", "TaskQueueNotices"];
+            "TaskQueueNotices"];
         for (name, rows, expected) in cases {
             rows.iter().for_each(|row| db.execute(row));
             assert_eq!(needs(db), expected, "{name}");

@@ -125,7 +125,7 @@ pub(crate) fn say_failure(outcome: &RunOutcome, class: &str, id: TaskId, out: &m
     }
 }
 
-/// ChangeListener in the middle of a wait, when the output is lent to the listener.
+/// Prints a message in the middle of a wait, when the output is lent to the listener.
 pub(crate) fn tell_at_once(text: &str) {
     crate::output::tell_stderr(text);
 }

@@ -121,7 +121,7 @@ pub fn process_runs(
     let settings = ctx.store.settings()?;
     let mut holds = Holds::new();
     if options.run_id.is_none() && !(ctx.store.has_waiting_runs()? && sees_claimable(ctx, &mut holds)?) {
-        // Cron comes every minute: whoever finds nothing to execute adds no row. Whoever creates runs has looked for the dead.
+        // Cron starts it every minute: without a run it adds no row. `create-runs` has just marked dead runners.
         if !options.creates_runs {
             finish_dead_runners(ctx, settings.lease)?;
         }

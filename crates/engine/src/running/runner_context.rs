@@ -21,8 +21,8 @@ use taskqueue_store::{Claim, Crash, RunEnd, RunRef};
 /// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
 const SILENCE_MARGIN: Duration = Duration::from_secs(30);
 
-/// What a run is executed by, from its claim to its end. Whoever reads the configuration or the settings anew has a new policy for
-/// the runs that it claims from then on.
+/// What a run is executed by, from its claim to its end. A process that reads the configuration or the settings again has a new
+/// policy for the runs that it claims after that.
 pub(crate) struct RunPolicy {
     pub(crate) handlers: Arc<Handlers>,
     pub(crate) settings: Settings,

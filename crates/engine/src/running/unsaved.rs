@@ -6,7 +6,7 @@ use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::records::RunOutput;
 use taskqueue_store::{RunRef, RunReport, Store, StoreResult};
 
-/// ChangeListener of one run.
+/// Updates of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unsaved {
     /// PID and identity of the handler's process.

@@ -14,7 +14,6 @@ use taskqueue_domain::run::status::{ScheduleStatus, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::time::due::{DueFacts, NotDue, is_due};
-use taskqueue_domain::time::retention::Retention;
 use taskqueue_store::{Advanced, Author, CleanupNeeds, Pruned, Store, StoreError, StoreResult};
 
 /// What `create-runs` did.
@@ -82,7 +81,8 @@ fn look_after_and(
     fault_point!("create.rescued");
     let finished_runners = unless_full(finish_dead_runners(ctx, settings.lease), &mut full)?;
     fault_point!("create.runners_finished");
-    let needs = ctx.store.cleanup_needs(&settings.retention)?;
+    let needs = ctx.store.cleanup_needs(&settings.retention).map(Some).map_err(EngineError::from);
+    let needs = unless_full(needs, &mut full)?.unwrap_or(CleanupNeeds::ALL);
     if needs.pauses {
         unless_full(remove_ended(ctx).map(drop), &mut full)?;
     }
@@ -91,7 +91,10 @@ fn look_after_and(
     let schedules = unless_full(schedules, &mut full)?;
     let created = unless_full(create(&mut ctx.store).map_err(EngineError::from), &mut full)?;
     // Last: nobody waits for it.
-    let pruned = unless_full(clean_up(ctx, needs, &settings.retention), &mut full)?;
+    let pruned = match needs.prunable {
+        true => unless_full(prune_some(ctx, &settings.retention), &mut full)?,
+        false => Pruned::default(),
+    };
     let notify_problem = unless_full(tell_notices(ctx, needs.notices), &mut full)?;
     if let Some(full) = full {
         return Err(full);
@@ -107,15 +110,6 @@ fn look_after_and(
         hook_problem,
         pruned,
     })
-}
-
-/// Removes a part of what is kept no longer.
-fn clean_up(ctx: &mut Context, needs: CleanupNeeds, retention: &Retention) -> EngineResult<Pruned> {
-    if needs.receipts {
-        ctx.store.remove_old_receipts()?;
-        fault_point!("receipts.removed");
-    }
-    if needs.prunable { prune_some(ctx, retention) } else { Ok(Pruned::default()) }
 }
 
 /// Nothing where there was no room, which is kept for the end.

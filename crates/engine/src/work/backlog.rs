@@ -210,7 +210,7 @@ impl Backlog {
         self.has_run.notify_all();
     }
 
-    /// The next run for a slot, which waits for one, and on which policy. `None` when no more will come.
+    /// The next run for a slot, which waits for one, and by which policy it is executed. `None` when no more will come.
     pub(super) fn next(&self) -> Option<(ClaimedRun, Arc<RunPolicy>)> {
         let mut state = self.lock();
         loop {
@@ -305,7 +305,7 @@ impl Backlog {
         self.lock().files.push(file);
     }
 
-    /// What is added from now on is executed on these policy. What waits was claimed on others and goes back; what a slot has
+    /// What is added from now on is executed by this policy. What waits was claimed under others and goes back; what a slot has
     /// taken ends as it began.
     pub(super) fn change_policy(&self, policy: Arc<RunPolicy>) {
         let mut state = self.lock();

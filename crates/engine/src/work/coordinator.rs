@@ -355,7 +355,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Runs that are claimed from now on are executed on the current policy. Those that wait were claimed on others.
+    /// Runs that are claimed from now on are executed by the current policy. Those that wait were claimed under others.
     fn change_policy(&mut self) {
         self.backlog.change_policy(Arc::clone(&self.current.policy));
         // What was not handled before may be by now.

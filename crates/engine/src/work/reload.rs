@@ -53,7 +53,7 @@ pub(super) struct Current {
     settings_at: Moment,
     /// What could not be used of the settings when they were last read.
     problem: Option<String>,
-    /// RunPolicy of before, on which runs may still be executed.
+    /// Earlier policies, by which runs may still be executed.
     former: Vec<Weak<RunPolicy>>,
 }
 

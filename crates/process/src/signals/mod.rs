@@ -1,4 +1,4 @@
-//! Signals: sent, received, held back, and what a service manager is told.
+//! Signals that are sent, received or held back, and notifications to a service manager.
 
 pub mod reload_signal;
 pub mod signalling;

@@ -1,5 +1,5 @@
 //! Hears that there may be something to claim, or that a task may have ended, where the engine can tell: who sleeps is woken.
-//! ChangeListener are hints: some are false, and some that should come do not, so that whoever listens also looks from time to time.
+//! Notifications are hints: some are false and some are missing, so every listener also polls from time to time.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -68,7 +68,7 @@ impl ChangeListener {
         }
     }
 
-    /// Hears of no ends until [`ChangeListener::listen_again`]: nobody goes to the trouble of telling.
+    /// Receives nothing until [`ChangeListener::listen_again`], so that no process sends notifications in vain.
     ///
     /// # Errors
     /// The connection is gone.

@@ -129,7 +129,7 @@ fn first_in_order(
     Ok(is_all.then_some(heads))
 }
 
-/// Whether there is any run to be claimed, by whomever.
+/// Returns true if a run waits, of whatever class.
 pub(super) fn is_any_waiting(conn: &mut AnyConnection) -> QueryResult<bool> {
     diesel::select(diesel::dsl::exists(task_queue_runs.filter(waiting_order.is_not_null()).select(id))).get_result(conn)
 }

@@ -6,10 +6,9 @@ use diesel::prelude::*;
 use diesel::sql_types::Bool;
 
 use crate::backend::AnyConnection;
-use crate::base::receipts::KEPT_SECS;
 use crate::base::schema::{
-    task_queue, task_queue_events, task_queue_notices, task_queue_pauses, task_queue_receipts, task_queue_run_outputs,
-    task_queue_runners, task_queue_runs,
+    task_queue, task_queue_events, task_queue_notices, task_queue_pauses, task_queue_run_outputs, task_queue_runners,
+    task_queue_runs,
 };
 use crate::base::sql::{Moment, any_year};
 use crate::reading::status::FINISHED;
@@ -20,13 +19,11 @@ use taskqueue_domain::time::retention::{Keep, Retention};
 diesel::alias!(task_queue_run_outputs as all_outputs: AllOutputs);
 diesel::alias!(task_queue_events as all_events: AllEvents);
 
-/// Which kinds of rows have some that are to be removed, or told.
+/// Which kinds of rows have some to remove or to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanupNeeds {
     /// Pauses that have ended.
     pub pauses: bool,
-    /// Receipts that no call asks for any more.
-    pub receipts: bool,
     /// Notices, of whatever age.
     pub notices: bool,
     /// What is kept no longer. It may be kept for another reason.
@@ -36,13 +33,17 @@ pub struct CleanupNeeds {
 /// Since when each kind of rows is kept no longer.
 struct Limits {
     now: Moment,
-    receipts: Moment,
     success: Moment,
     cancelled: Moment,
     failed: Moment,
     outputs: Moment,
     results: Moment,
     runners: Moment,
+}
+
+impl CleanupNeeds {
+    /// All of it, where it is not known.
+    pub const ALL: Self = Self { pauses: true, notices: true, prunable: true };
 }
 
 impl Store {
@@ -67,8 +68,8 @@ impl Store {
             (limit(retention.success)?, limit(retention.cancelled)?, limit(retention.failed)?);
         let (outputs, results, runners) =
             (limit(retention.outputs)?, limit(retention.results)?, limit(retention.runners)?);
-        let (now, receipts) = (self.so_long_ago(0)?, self.so_long_ago(KEPT_SECS)?);
-        Ok(Limits { now, receipts, success, cancelled, failed, outputs, results, runners })
+        let now = self.so_long_ago(0)?;
+        Ok(Limits { now, success, cancelled, failed, outputs, results, runners })
     }
 }
 
@@ -120,15 +121,11 @@ fn ask(conn: &mut AnyConnection, limits: &Limits, prunes_outputs: bool) -> Query
         .or(any_before!(task_queue_runs, results_on, limits.results))
         .or(any_before!(task_queue_runners, finished_on, limits.runners))
         .or(exists(events));
-    let receipts = task_queue_receipts::table
-        .filter(task_queue_receipts::written_on.lt(any_year(limits.receipts)))
-        .select(task_queue_receipts::written_on);
-    let (pauses, receipts, notices, prunable) = diesel::select((
+    let (pauses, notices, prunable) = diesel::select((
         any_before!(task_queue_pauses, until, limits.now),
-        exists(receipts),
         exists(task_queue_notices::table.select(task_queue_notices::id)),
         prunable,
     ))
     .get_result(conn)?;
-    Ok(CleanupNeeds { pauses, receipts, notices, prunable })
+    Ok(CleanupNeeds { pauses, notices, prunable })
 }

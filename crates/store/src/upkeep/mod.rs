@@ -1,4 +1,4 @@
-//! Removes what is kept no longer, and keeps what is told.
+//! Removes rows past their retention period; writes events and notices.
 
 pub(crate) mod audit;
 pub(crate) mod cleanup;

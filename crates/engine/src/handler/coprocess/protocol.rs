@@ -66,7 +66,7 @@ const ENVELOPE: [&str; 3] = ["type", "id", "exit"];
 pub(super) enum Message {
     /// With its keys that mean nothing.
     Hello(Hello, Vec<String>),
-    /// ChangeListener of a run. `None` when they could not be read.
+    /// Events of a run. `None` when they could not be read.
     Report(WireId, Option<Event>),
     /// It takes the messages to this run from now on.
     Listen(WireId),

@@ -12,7 +12,7 @@ use taskqueue_domain::run::ending::Ending;
 use taskqueue_host::net::waker::Waker;
 use taskqueue_process::children::capture::{Capture, Captured, Showing};
 
-/// Mail of one run beyond which its coprocess is not listened to until somebody has taken them.
+/// Events of one run beyond which the output of its coprocess is not read until they are taken.
 const MAX_EVENTS: usize = 1_000;
 /// What nobody takes of standard error beyond this is only captured.
 const MOST_FRESH_BYTES: usize = 1 << 20;

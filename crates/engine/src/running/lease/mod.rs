@@ -118,7 +118,7 @@ impl Leases {
         }
     }
 
-    /// ChangeListener of the run, to be saved soon: what is over before needs no news. Returns at once.
+    /// Saves this update of the run soon, unless the run ends first. Returns at once.
     pub(crate) fn save(&self, run_id: RunId, update: Unsaved) {
         let mut state = self.shared.lock();
         let Some(held) = state.runs.get_mut(&run_id) else { return };
