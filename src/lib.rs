@@ -1,13 +1,13 @@
 //! A durable task queue for the command line, cron and any language, on SQLite, PostgreSQL, MySQL and MariaDB.
 //!
-//! A task (what others call a job) is a row of TaskQueue, every attempt a row of TaskQueueRuns, every process that works a
-//! row of TaskQueueRunners.
+//! A task (what others call a job) is a row of TaskQueue, each attempt is a row of TaskQueueRuns, and each process that
+//! executes runs is a row of TaskQueueRunners.
 //!
-//! What this page lists is public and follows semantic versioning. `docs/architecture.md` tells of the crates behind it, which do
-//! not.
+//! Everything on this page is public and follows semantic versioning. The crates behind it do not; `docs/architecture.md`
+//! describes them.
 //!
-//! A program queues by [`TaskQueue`], looks tasks up, waits for their ends, changes and claims them, as the command line does;
-//! [`queue_in`] queues in a transaction of the program's own. `docs/library.md` tells more.
+//! With a [`TaskQueue`] a program queues tasks, reads them, waits until they finish, changes them and claims them, as the
+//! command line does. [`queue_in`] queues a task in a transaction of the program. `docs/library.md` has more.
 //!
 //! ```
 //! use taskqueue::{NewTask, TaskQueue};
@@ -21,7 +21,7 @@
 //! # }
 //! ```
 //!
-//! [`Worker`] works on the tasks inside a program. A program with task classes of its own gets the whole command line from `App` of
+//! A [`Worker`] executes tasks inside a program. A program with its own task classes gets the whole command line from `App` of
 //! the crate `taskqueue-cli`:
 //!
 //! ```no_run
@@ -44,12 +44,12 @@
 
 mod library;
 
-/// The page of the library, so that its examples are compiled.
+/// Includes the library page, so that its examples are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/library.md")]
 mod library_page {}
 
-/// Diesel as [`queue_in`] takes its connections.
+/// The version of Diesel whose connections [`queue_in`] takes.
 pub use diesel;
 
 pub use crate::library::{

@@ -1,5 +1,5 @@
 <?php
-// Lets one handler function work both ways: started for each run, and kept running as a coprocess.
+// Use one handler function in both ways: in a process for each run, and in a coprocess that keeps running.
 //
 //   require __DIR__ . '/TaskqueueHandler.php';
 //   use Taskqueue\Failure;
@@ -12,10 +12,11 @@
 //       return ['sent' => 1];
 //   });
 //
-// What the function returns is the result, null for none. What it throws is a failure that is tried again; Failure says more.
-// One file without dependencies: copy it beside the handler. docs/coprocess.md has the protocol. In a coprocess, echo goes to
-// standard error, because standard output belongs to the protocol. To call exit is a failure, and in a coprocess it ends all the runs
-// it has: throw a Failure with an exitCode instead.
+// The return value of the function is the result; return null for no result. Anything that it throws fails the run, which is
+// retried. Throw a Failure to set the code, the retry or the delay. This is one file without dependencies: copy it next to the
+// handler. docs/coprocess.md describes the protocol. In a coprocess, echo goes to standard error, because the protocol uses
+// standard output. Do not call exit: it fails the run, and in a coprocess all runs in progress. Throw a Failure with an exitCode
+// instead.
 
 namespace Taskqueue;
 
@@ -23,7 +24,7 @@ const VERSION = 1;
 const LONGEST_LINE = 1 << 20;
 const LONGEST_MESSAGE = 10000;
 
-/** Why a run fails. exitCode is looked up in the rules of the class; delay is in seconds. */
+/** Describes why a run fails. The rules of the class decide what exitCode means; delay is in seconds. */
 final class Failure extends \Exception
 {
     public readonly array $said;
@@ -40,7 +41,7 @@ final class Failure extends \Exception
     }
 }
 
-/** What somebody has sent to a task. */
+/** A message to a task. */
 final class Message
 {
     public function __construct(public readonly string $name, public readonly mixed $data)
@@ -48,7 +49,7 @@ final class Message
     }
 }
 
-/** One run. What it reports starts its timeout again. */
+/** One run. Each report restarts its timeout. */
 final class Task
 {
     public readonly int $id;
@@ -81,31 +82,31 @@ final class Task
         $this->eventsSocket = $run['events_socket'] ?? null;
     }
 
-    /** 0 to 100, and a line for people. */
+    /** Reports progress: 0 to 100, and a message for people. */
     public function progress(int $percent, ?string $message = null): void
     {
         ($this->report)(['progress' => $percent, 'message' => $message]);
     }
 
-    /** The results so far; later ones replace them. */
+    /** Reports the results so far; later results replace them. */
     public function result(mixed $value): void
     {
         ($this->report)(['result' => $value]);
     }
 
-    /** Added to the metadata of the task when the run ends, however it ends; null takes a name away. */
+    /** Adds to the metadata of the task when the run ends, with any outcome; null removes a name. */
     public function meta(array $values): void
     {
         ($this->report)(['meta' => (object) $values]);
     }
 
-    /** A message for whoever follows. */
+    /** Sends a message to all processes that follow the events. */
     public function emit(string $name, mixed $data = null): void
     {
         ($this->report)(['event' => $name, 'data' => $data]);
     }
 
-    /** It is still at work. */
+    /** Reports that the handler is still working. */
     public function heartbeat(): void
     {
         ($this->report)(['heartbeat' => true]);
@@ -117,7 +118,7 @@ final class Task
         return (int) $this->command(['queue', $taskClass, '-', ...$options], toJson($data));
     }
 
-    /** What `taskqueue` prints for these arguments, with `$input` as its standard input. It acts for this task. */
+    /** Runs `taskqueue` with these arguments and this standard input, on behalf of this task, and returns its output. */
     public function command(array $arguments, string $input = ''): string
     {
         $environment = getenv();
@@ -138,24 +139,24 @@ final class Task
     }
 
     /**
-     * The next message that was sent to this task; null where none comes within `$wait` seconds, or the run is to end.
+     * Returns the next message to this task; null if none arrives within `$wait` seconds, or if the run must end.
      *
-     * The first call begins to listen. What was sent to this attempt before, or kept for it, comes then.
+     * The first call begins to listen. It also receives messages that were sent to this attempt earlier, or kept for it.
      */
     public function nextMessage(float $wait = 0): ?Message
     {
         return ($this->nextMessage)(microtime(true) + $wait);
     }
 
-    /** Whether the run is to end: tidy up and return or throw. Where the process gets SIGTERM, it must not end by that. */
+    /** Returns true if the run must end: clean up, then return or throw. If the process gets SIGTERM, handle the signal. */
     public function isCancelled(): bool
     {
         return $this->stopReason() !== null;
     }
 
     /**
-     * Why the run is to end: cancel, timeout, shutdown or lease-lost; null while it may go on. Where the process gets SIGTERM,
-     * the reason is there before the signal.
+     * Returns why the run must end: cancel, timeout, shutdown or lease-lost; null while it may continue. If the process gets
+     * SIGTERM, the reason is available before the signal.
      */
     public function stopReason(): ?string
     {
@@ -163,17 +164,17 @@ final class Task
     }
 }
 
-/** What a PHP class implements whose name is a task class: run-task.php makes an instance of it for each run. */
+/** Implement this in a PHP class whose name is a task class: run-task.php creates an instance for each run. */
 interface ITaskQueueRunner
 {
     public function processTaskQueueRun(TaskQueueRun $run): void;
 }
 
 /**
- * A run with the names of the columns. PercentsCompleted, ProgressMessage and Results can be set, and are saved when they are.
+ * A run with the names of its columns. You can set PercentsCompleted, ProgressMessage and Results; setting one saves it.
  *
  * @property int $PercentsCompleted 0 to 100
- * @property string $ProgressMessage a line for people
+ * @property string $ProgressMessage a message for people
  * @property mixed $Results the results so far
  */
 final class TaskQueueRun
@@ -215,11 +216,11 @@ final class TaskQueueRun
 }
 
 /**
- * Runs `$handle` for the run of this process, or for all that a coprocess is given.
+ * Runs `$handle` for the run of this process, or for all runs of a coprocess.
  *
- * A coprocess with `$inFlight` above 1 is handed that many runs ahead, and works for one after the other: it pays for short
- * runs. With that, or with `$cancel`, isCancelled() must be asked now and then; without, the process is ended when its run
- * must end.
+ * A coprocess with `$inFlight` above 1 receives up to that number of runs ahead, and processes them one after another, which is
+ * faster for short runs. With `$inFlight` above 1, or with `$cancel`, the handler must check isCancelled() regularly. Otherwise
+ * the runner ends the process when its run must end.
  */
 function serve(callable $handle, int $inFlight = 1, bool $cancel = false): void
 {
@@ -237,15 +238,15 @@ function toJson(mixed $value): string
     return json_encode($value, $flags);
 }
 
-/** The exit code and the error of what a handler threw. */
+/** Returns the exit code and the error for what a handler threw. */
 function describe(\Throwable $thrown): array
 {
     if ($thrown instanceof Failure) {
         return [$thrown->exitCode, $thrown->said];
     }
-    // An exception that has a code of its own, as of a mail server, is known by it.
+    // If an exception has a code, such as that of a mail server, this is the error code.
     $code = (string) $thrown->getCode();
-    // The message last: the last line is shown where nothing else is.
+    // The message comes last: if a run has no other message, its last line is shown.
     fwrite(\STDERR, $thrown->getTraceAsString() . "\n" . $thrown::class . ': ' . $thrown->getMessage() . "\n");
     $message = substr($thrown->getMessage(), 0, LONGEST_MESSAGE);
     return [1, ['code' => in_array($code, ['', '0'], true) ? $thrown::class : $code, 'message' => $message]];
@@ -262,7 +263,7 @@ function writeAll($stream, string $text): void
     }
 }
 
-/** What the runner wrote into the file on its descriptor before TERM. */
+/** Reads what the runner wrote to the file on the descriptor before TERM. */
 function readStopReason(): ?string
 {
     $file = @fopen('php://fd/' . (getenv('TASKQUEUE_STOP_REASON_FD') ?: '4'), 'r');
@@ -270,7 +271,7 @@ function readStopReason(): ?string
     return $reason === '' ? null : $reason;
 }
 
-/** Waits until the stream can be read; false after `$until`. */
+/** Waits until the stream can be read. Returns false after `$until`. */
 function canRead(mixed $stream, float $until): bool
 {
     [$readable, $none] = [[$stream], null];
@@ -280,7 +281,7 @@ function canRead(mixed $stream, float $until): bool
     return @stream_select($readable, $none, $none, $seconds, (int) (($left - $seconds) * 1e6)) > 0;
 }
 
-/** The messages to the run of this process, as `taskqueue events` prints them. */
+/** The messages to the run of this process, read from `taskqueue events`. */
 final class Followed
 {
     private mixed $process = null;
@@ -336,7 +337,7 @@ function workOnce(callable $handle): void
     $events = fopen('php://fd/' . ($variable('EVENTS_FD') ?: '3'), 'w');
     $report = fn(array $event) => writeAll($events, toJson($event) . "\n");
     $hasReturned = false;
-    // Called by exit and after a fatal error, too. The exit code stays as it is.
+    // Also called by exit and after a fatal error. The exit code does not change.
     register_shutdown_function(function () use ($report, &$hasReturned): void {
         if (!$hasReturned) {
             $fatal = error_get_last()['message'] ?? null;
@@ -377,12 +378,12 @@ final class Coprocess
     private array $hello;
     private $input;
     private $output;
-    /** What stands where standard input and output stood; closed when this ends. */
+    /** Replacements of standard input and output; closed when this object is destroyed. */
     private array $instead;
     private string $rest = '';
     private array $waiting = [];
     private array $cancelled = [];
-    /** Of the runs that listen. */
+    /** Messages of the runs that listen. */
     private array $messages = [];
     private string $unwritten = '';
     private bool $isOver = false;
@@ -397,8 +398,8 @@ final class Coprocess
             'capabilities' => $capabilities,
             'max_in_flight' => $inFlight,
         ];
-        // What the handler prints, and the programs that it starts, must not get in between; nor may they read our input. A
-        // new descriptor has the lowest number that is free.
+        // The handler and the programs that it starts must not write to the protocol's output or read its input. A new
+        // descriptor gets the lowest free number.
         [$this->input, $this->output] = [fopen('php://fd/0', 'r'), fopen('php://fd/1', 'w')];
         fclose(\STDIN);
         $this->instead = [fopen('/dev/null', 'r')];
@@ -412,7 +413,7 @@ final class Coprocess
         $this->say($this->hello);
         $this->flush();
         while ($this->waiting !== [] || $this->read()) {
-            // One after the other, and the answers together.
+            // Processes the runs one after another, then sends the answers together.
             while ($this->waiting !== []) {
                 [$messages, $this->waiting] = [$this->waiting, []];
                 foreach ($messages as $message) {
@@ -483,7 +484,7 @@ final class Coprocess
         return $this->cancelled[$id] ?? null;
     }
 
-    /** Takes what has come, with one read for all of it. False at the end. */
+    /** Reads all available input with one call. Returns false at the end. */
     private function read(): bool
     {
         if ($this->isOver) {
@@ -529,7 +530,7 @@ final class Coprocess
         $this->unwritten .= $line . "\n";
     }
 
-    /** All answers since the last one with one write. */
+    /** Writes all unwritten answers with one call. */
     private function flush(): void
     {
         if ($this->unwritten !== '') {

@@ -1,15 +1,15 @@
 #!/usr/bin/env node
-// A sample handler in Node: the checksum of the file that the task names.
+// A sample handler in Node: computes the checksum of the file that the task names.
 // Data: {"file":"/absolute/path"}. Result: {"bytes":…,"sha256":"…"}.
 'use strict';
 
 const crypto = require('node:crypto');
 const fs = require('node:fs');
 
-const BAD_DATA = 65; // trying again cannot help
+const BAD_DATA = 65; // a retry cannot help
 const TRY_LATER = 75;
 
-// One JSON object a line, written at once: what a stream still holds at the exit would be lost.
+// Writes one JSON object per line, without a buffer: buffered lines would be lost at the exit.
 function report(event) {
   fs.writeSync(3, JSON.stringify(event) + '\n');
 }
@@ -24,7 +24,7 @@ function readTask() {
   try {
     data = JSON.parse(fs.readFileSync(0, 'utf8'));
   } catch {
-    // Told below.
+    // Reported below.
   }
   if (typeof data?.file !== 'string' || !data.file.startsWith('/')) {
     fail(BAD_DATA, 'the data must be {"file":"/absolute/path"}');

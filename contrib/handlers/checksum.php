@@ -1,14 +1,14 @@
 #!/usr/bin/env php
 <?php
-// A sample handler in PHP: the checksum of the file that the task names.
+// A sample handler in PHP: computes the checksum of the file that the task names.
 // Data: {"file":"/absolute/path"}. Result: {"bytes":…,"sha256":"…"}.
 
-const BAD_DATA = 65;  // trying again cannot help
+const BAD_DATA = 65;  // a retry cannot help
 const TRY_LATER = 75;
 
 $events = fopen('php://fd/3', 'w');
 
-/** One JSON object a line. */
+/** Writes one JSON object per line. */
 function report(array $event): void
 {
     global $events;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A sample handler in Python: the checksum of the file that the task names.
+"""A sample handler in Python: computes the checksum of the file that the task names.
 
 Data: {"file":"/absolute/path"}. Result: {"bytes":…,"sha256":"…"}.
 """
@@ -9,14 +9,14 @@ import json
 import os
 import sys
 
-BAD_DATA = 65  # trying again cannot help
+BAD_DATA = 65  # a retry cannot help
 TRY_LATER = 75
 
 events = open(3, "w", encoding="utf-8")
 
 
 def report(**event):
-    """One JSON object a line; flushed, or it would only arrive at the end."""
+    """Writes one JSON object per line and flushes it; otherwise it would arrive only at the end."""
     print(json.dumps(event), file=events, flush=True)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// A sample handler in Node that works both ways, for each run and as a coprocess: the checksum of a file.
+// A sample handler in Node, for a process per run and for a coprocess: computes the checksum of a file.
 // Data: {"file":"/absolute/path"}. Result: {"bytes":…,"sha256":"…"}.
 'use strict';
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env php
 <?php
-// A sample handler in PHP that works both ways, for each run and as a coprocess: the checksum of a file.
+// A sample handler in PHP, for a process per run and for a coprocess: computes the checksum of a file.
 // Data: {"file":"/absolute/path"}. Result: {"bytes":…,"sha256":"…"}.
 
 require __DIR__ . '/TaskqueueHandler.php';

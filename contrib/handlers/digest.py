@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A sample handler in Python that works both ways, for each run and as a coprocess: the checksum of a file.
+"""A sample handler in Python, for a process per run and for a coprocess: computes the checksum of a file.
 
 Data: {"file":"/absolute/path"}. Result: {"bytes":…,"sha256":"…"}.
 """

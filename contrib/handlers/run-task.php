@@ -1,20 +1,20 @@
 <?php
-// Handles every task class that is the name of a PHP class, as App\Tasks\SendMail: makes an instance of it and calls its
-// processTaskQueueRun. Copy it beside TaskqueueHandler.php, and name it in the configuration:
+// Handles every task class that is the name of a PHP class, such as App\Tasks\SendMail: creates an instance of it and calls its
+// processTaskQueueRun. Copy this file next to TaskqueueHandler.php, and name it in the configuration:
 //
 //   [class.'App\Tasks\*']
 //   argv = ["/usr/bin/php", "/srv/app/run-task.php"]
 //   exists = ["/usr/bin/php", "/srv/app/run-task.php", "--exists", "{class}"]
 //   cwd = "/srv/app"
 //
-// With protocol = "coprocess" the same file stays and works for many runs. The classes are loaded by vendor/autoload.php of the
-// working directory, or of a directory above this file.
+// With protocol = "coprocess" the process keeps running and handles several runs. It loads the classes with the
+// vendor/autoload.php of the working directory or of a directory above this file.
 
 namespace Taskqueue;
 
 require __DIR__ . '/TaskqueueHandler.php';
 
-/** The nearest vendor/autoload.php. */
+/** Returns the nearest vendor/autoload.php. */
 function autoloader(): string
 {
     $places = [getcwd()];
@@ -30,7 +30,7 @@ function autoloader(): string
     exit(78);
 }
 
-/** An instance of the class that a task names. */
+/** Returns an instance of the class that a task names. */
 function runnerOf(string $class): ITaskQueueRunner
 {
     if (!class_exists($class)) {

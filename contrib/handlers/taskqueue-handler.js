@@ -1,4 +1,4 @@
-// Lets one handler function work both ways: started for each run, and kept running as a coprocess.
+// Use one handler function in both ways: in a process for each run, and in a coprocess that keeps running.
 //
 //   const { serve, Failure } = require('./taskqueue-handler.js');
 //   serve(async (task) => {
@@ -7,10 +7,11 @@
 //     return { sent: 1 };
 //   }, { inFlight: 8 });
 //
-// What the function returns is the result, undefined for none. What it throws is a failure that is tried again; Failure says
-// more. One file without dependencies: copy it beside the handler. docs/coprocess.md has the protocol. In a coprocess,
-// console.log goes to standard error, because standard output belongs to the protocol. To call process.exit is a failure, and in a
-// coprocess it ends all the runs it has: throw a Failure with an exitCode instead.
+// The return value of the function is the result; return undefined for no result. Anything that it throws fails the run, which is
+// retried. Throw a Failure to set the code, the retry or the delay. This is one file without dependencies: copy it next to the
+// handler. docs/coprocess.md describes the protocol. In a coprocess, console.log goes to standard error, because the protocol
+// uses standard output. Do not call process.exit: it fails the run, and in a coprocess all runs in progress. Throw a Failure with
+// an exitCode instead.
 'use strict';
 
 const { execFile, spawn } = require('node:child_process');
@@ -23,7 +24,7 @@ const LONGEST_LINE = 1 << 20;
 const LONGEST_MESSAGE = 10000;
 
 class Failure extends Error {
-  // retry: true or false; delay: seconds; exitCode: looked up in the rules of the class.
+  // retry: true or false; delay: seconds; exitCode: the rules of the class decide what it means.
   constructor(code, message = '', { retry, delay, exitCode = 1 } = {}) {
     super(message || code);
     this.exitCode = exitCode;
@@ -31,7 +32,7 @@ class Failure extends Error {
   }
 }
 
-// One run. What it reports starts its timeout again.
+// One run. Each report restarts its timeout.
 class Task {
   constructor(run, report, listen) {
     this.listen = listen;
@@ -50,27 +51,27 @@ class Task {
     this.controller = undefined;
   }
 
-  // 0 to 100, and a line for people.
+  // Reports progress: 0 to 100, and a message for people.
   progress(percent, message) {
     this.report({ progress: percent, message });
   }
 
-  // The results so far; later ones replace them.
+  // Reports the results so far; later results replace them.
   result(value) {
     this.report({ result: value });
   }
 
-  // Added to the metadata of the task when the run ends, however it ends; null takes a name away.
+  // Adds to the metadata of the task when the run ends, with any outcome; null removes a name.
   meta(values) {
     this.report({ meta: values });
   }
 
-  // A message for whoever follows.
+  // Sends a message to all processes that follow the events.
   emit(name, data = null) {
     this.report({ event: name, data });
   }
 
-  // It is still at work.
+  // Reports that the handler is still working.
   heartbeat() {
     this.report({ heartbeat: true });
   }
@@ -80,7 +81,8 @@ class Task {
     return Number(await this.taskqueue(['queue', taskClass, '-', ...options], JSON.stringify(data)));
   }
 
-  // What this command prints, with `input` as its standard input: await task.taskqueue(['wait', '17']). It acts for this task.
+  // Runs `taskqueue` with these arguments and this standard input, on behalf of this task, and resolves to its output: await
+  // task.taskqueue(['wait', '17']).
   taskqueue(args, input = '') {
     const env = { ...process.env };
     if (this.eventsSocket) Object.assign(env, { TASKQUEUE_EVENTS_SOCKET: this.eventsSocket, TASKQUEUE_EVENTS_TOKEN: this.token });
@@ -89,20 +91,20 @@ class Task {
         if (error) reject(new Failure('taskqueue', (said.trim() || error.message).slice(0, LONGEST_MESSAGE)));
         else resolve(printed.trim());
       });
-      child.stdin.on('error', () => {}); // It may end without having read its input.
+      child.stdin.on('error', () => {}); // The program may exit without reading its input.
       child.stdin.end(input);
     });
   }
 
-  // Calls `hear(name, data)` with each message that is sent to this task. What was sent to this attempt before, or kept for it, comes
-  // at once.
+  // Calls `hear(name, data)` with each message to this task. Messages that were sent to this attempt earlier, or kept for it,
+  // arrive at once.
   onMessage(hear) {
     const begins = this.hear === undefined;
     this.hear = hear;
     if (begins) this.listen();
   }
 
-  // An AbortSignal: the run is to end. Never aborted where the process is ended instead.
+  // An AbortSignal that aborts if the run must end. It never aborts if the runner ends the process instead.
   get signal() {
     this.controller ??= new AbortController();
     return this.controller.signal;
@@ -112,21 +114,21 @@ class Task {
     return this.signal.aborted;
   }
 
-  // Why the run is to end: cancel, timeout, shutdown or lease-lost; undefined while it may go on. Where the process gets
-  // SIGTERM, the reason is there before the signal.
+  // Why the run must end: cancel, timeout, shutdown or lease-lost; undefined while it may continue. If the process gets
+  // SIGTERM, the reason is available before the signal.
   get stopReason() {
     return this.controller?.signal.aborted ? this.controller.signal.reason : readStopReason();
   }
 
   cancel(reason = 'cancel') {
-    this.signal; // Made if nobody has asked for it yet.
+    this.signal; // Creates the controller if it does not exist yet.
     this.controller.abort(reason);
   }
 }
 
-// Runs `handle` for the run of this process, or for all that a coprocess is given. A coprocess works for `inFlight` runs at
-// once. With that above 1, or with `cancel`, the function must heed task.signal; otherwise the process is ended when its run
-// must end.
+// Runs `handle` for the run of this process, or for all runs of a coprocess. A coprocess processes `inFlight` runs at the same
+// time. With `inFlight` above 1, or with `cancel`, the function must obey task.signal. Otherwise the runner ends the process when
+// its run must end.
 function serve(handle, { inFlight = 1, cancel = false } = {}) {
   if (process.env.TASKQUEUE_PROTOCOL === 'coprocess') {
     new Coprocess(handle, inFlight, cancel).start();
@@ -135,7 +137,7 @@ function serve(handle, { inFlight = 1, cancel = false } = {}) {
   }
 }
 
-// What the runner wrote into the file on its descriptor before TERM.
+// Reads what the runner wrote to the file on the descriptor before TERM.
 function readStopReason() {
   const buffer = Buffer.alloc(64);
   try {
@@ -164,7 +166,7 @@ function writeAll(fd, text) {
   }
 }
 
-// The messages to the run of this process, as `taskqueue events` prints them. Returns what ends that.
+// Passes the messages to the run of this process to task.hear, from `taskqueue events`. Returns a function that stops this.
 function follow(task) {
   const args = ['events', `--task=${task.id}`, `--run=${task.runId}`, '--kind=message-to-task'];
   const child = spawn('taskqueue', [...args, '-n', '1000', '--follow', '--json'], { stdio: ['ignore', 'pipe', 'inherit'] });
@@ -182,7 +184,7 @@ async function workOnce(handle) {
   const report = (event) => writeAll(events, JSON.stringify(event) + '\n');
   let hasReturned = false;
   let endFollowing = () => {};
-  // Called by process.exit, and when nothing is left to wait for. The exit code stays as it is.
+  // Called by process.exit, and when the event loop is empty. The exit code does not change.
   process.on('exit', () => {
     if (!hasReturned) report({ error: { code: 'exit', message: 'the process ended before the handler returned' } });
   });
@@ -224,12 +226,12 @@ class Coprocess {
   }
 
   start() {
-    // What the handler prints must not get in between.
+    // The handler must not print to the protocol's output.
     Object.defineProperty(process, 'stdout', { get: () => process.stderr });
     globalThis.console = new Console(process.stderr);
     this.say(this.hello);
     process.stdin.on('data', (chunk) => this.hear(chunk));
-    // Without a `drain` too: nobody will ask for anything more.
+    // The end of the input has the same effect as `drain`: no more messages arrive.
     process.stdin.on('end', () => process.stdin.destroy());
   }
 
@@ -237,7 +239,7 @@ class Coprocess {
     this.parts.push(chunk);
     if (!chunk.includes(10)) return;
     const lines = Buffer.concat(this.parts).toString('utf8').split('\n');
-    // Cut at a line end, a character is never cut in two.
+    // Splitting at a line end never splits a character.
     this.parts = [Buffer.from(lines.pop())];
     for (const line of lines) this.take(JSON.parse(line));
   }
@@ -276,7 +278,7 @@ class Coprocess {
     this.tasks.delete(id);
   }
 
-  // All that is said in one turn of the event loop goes with one write.
+  // Writes all messages of one turn of the event loop with one call.
   say(message) {
     const line = JSON.stringify(message);
     if (Buffer.byteLength(line) > LONGEST_LINE) throw new Error(`a message of more than ${LONGEST_LINE} bytes`);

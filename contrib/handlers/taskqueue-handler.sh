@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# What a handler in shell says to its runner: a file to be read with `.`, for any POSIX shell.
+# Functions with which a handler in shell reports to its runner: source this file with `.` in any POSIX shell.
 #
 #   . /usr/local/lib/taskqueue-handler.sh
 #
@@ -8,49 +8,50 @@
 #   taskqueue_result '{"pages":10}'
 #   test -e /dev/lp0 || taskqueue_fail no-printer "there is no printer" --delay 600
 #
-# A script that ends in the middle with exit code 0 has succeeded. Where that must not be, write the work as a function:
+# A script that exits early with exit code 0 has succeeded. To prevent that, write the work as a function:
 #
 #   taskqueue_serve my_function
 #
-# It needs no `taskqueue` in PATH, except for taskqueue_messages. docs/handlers.md has what each line means.
+# Only taskqueue_messages needs `taskqueue` in PATH. docs/handlers.md describes each line.
 
-# PERCENT [MESSAGE]: 0 to 100, and a line for people. Like every report it starts the timeout again.
+# PERCENT [MESSAGE]: reports progress, 0 to 100, and a message for people. Every report restarts the timeout.
 taskqueue_progress() {
     taskqueue_say "{\"progress\":$1,\"message\":$(taskqueue_text "${2-}")}"
 }
 
-# JSON: the results so far; later ones replace them.
+# JSON: reports the results so far; later results replace them.
 taskqueue_result() {
     taskqueue_say "{\"result\":$1}"
 }
 
-# NAME TEXT: added to the metadata of the task when the run ends, however it ends.
+# NAME TEXT: adds to the metadata of the task when the run ends, with any outcome.
 taskqueue_meta() {
     taskqueue_say "{\"meta\":{$(taskqueue_text "$1"):$(taskqueue_text "$2")}}"
 }
 
-# It is still at work.
+# Reports that the handler is still working.
 taskqueue_heartbeat() {
     taskqueue_say '{"heartbeat":true}'
 }
 
-# NAME [JSON]: a message for whoever follows.
+# NAME [JSON]: sends a message to all processes that follow the events.
 taskqueue_emit() {
     taskqueue_say "{\"event\":$(taskqueue_text "$1"),\"data\":${2-null}}"
 }
 
-# Prints the messages that are sent to this task, one JSON object a line, until its reader has gone: those to this attempt, and those
-# that were kept for it. Needs `taskqueue` in PATH.
+# Prints the messages to this attempt and those that were kept for it, one JSON object per line, until the reader closes the pipe.
+# Needs `taskqueue` in PATH.
 taskqueue_messages() {
     taskqueue events --task "$TASKQUEUE_TASK_ID" --run "$TASKQUEUE_RUN_ID" --kind message-to-task -n 1000 --follow --json
 }
 
-# Prints why the script is to end, for a trap of TERM: cancel, timeout, shutdown or lease-lost; nothing while it may go on. Once.
+# For a trap of TERM: prints why the script must end (cancel, timeout, shutdown or lease-lost), or nothing while it may continue.
+# Prints it only once.
 taskqueue_stop_reason() {
     cat <&4
 }
 
-# CODE MESSAGE [--no-retry | --delay SECONDS]: the run fails, and the script ends.
+# CODE MESSAGE [--no-retry | --delay SECONDS]: fails the run and exits.
 taskqueue_fail() {
     trap - EXIT
     case ${3-} in
@@ -62,7 +63,7 @@ taskqueue_fail() {
     exit 1
 }
 
-# COMMAND…: calls it, and ends the script with its status. To call `exit` in there is a failure, whatever its status.
+# COMMAND…: executes it and exits with its status. If the command calls `exit`, the run fails, with any status.
 taskqueue_serve() {
     trap 'taskqueue_say "{\"error\":{\"code\":\"exit\",\"message\":\"the handler called exit before it returned\"}}"' EXIT
     "$@"
@@ -71,14 +72,14 @@ taskqueue_serve() {
     exit "$taskqueue_status"
 }
 
-# TEXT: the same as JSON, with its quotes, whatever characters are in it.
+# TEXT: prints the text as JSON, with quotes; it may contain any characters.
 taskqueue_text() {
     printf '%s.' "$1" | LC_ALL=C awk 'BEGIN { for (i = 1; i < 32; i++) as[sprintf("%c", i)] = sprintf("\\u%04x", i); as["\""] = "\\\""; as["\\"] = "\\\\" }
         { for (i = 1; i <= length($0); i++) { c = substr($0, i, 1); out = out ((c in as) ? as[c] : c) } out = out "\\n" }
         END { print "\"" substr(out, 1, length(out) - 3) "\"" }'
 }
 
-# One JSON object a line, as the protocol has it.
+# JSON: writes it as one line, as the protocol requires.
 taskqueue_say() {
     printf '%s\n' "$1" >&3
 }

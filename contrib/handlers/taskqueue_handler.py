@@ -1,4 +1,4 @@
-"""Lets one handler function work both ways: started for each run, and kept running as a coprocess.
+"""Use one handler function in both ways: in a process for each run, and in a coprocess that keeps running.
 
     from taskqueue_handler import Failure, serve
 
@@ -10,9 +10,10 @@
 
     serve(handle)
 
-What the function returns is the result, None for none. An exception is a failure that is tried again; Failure says more;
-sys.exit(N) is what exit code N means, and sys.exit(0) is a failure. One file without dependencies: copy it beside the handler. docs/coprocess.md has the
-protocol. In a coprocess, print goes to standard error, because standard output belongs to the protocol.
+The return value of the function is the result; return None for no result. An exception fails the run, which is retried. Raise a
+Failure to set the code, the retry or the delay. sys.exit(N) has the meaning of exit code N, but sys.exit(0) is a failure. This
+is one file without dependencies: copy it next to the handler. docs/coprocess.md describes the protocol. In a coprocess, print
+goes to standard error, because the protocol uses standard output.
 """
 
 import collections
@@ -30,7 +31,7 @@ LONGEST_MESSAGE = 10_000
 
 
 class Failure(Exception):
-    """Why a run fails. `exit_code` is looked up in the rules of the class; delay is in seconds."""
+    """Describes why a run fails. The rules of the class decide what `exit_code` means; delay is in seconds."""
 
     def __init__(self, code, message="", retry=None, delay=None, exit_code=1):
         super().__init__(message or code)
@@ -39,7 +40,7 @@ class Failure(Exception):
         self.error = {key: value for key, value in said.items() if value is not None}
 
 
-# What somebody has sent to a task: `name`, and `data` as JSON has it.
+# A message to a task: `name`, and `data` parsed from JSON.
 Message = collections.namedtuple("Message", "name data")
 
 
@@ -62,23 +63,23 @@ class Task:
         self._next_message = next_message
 
     def progress(self, percent, message=None):
-        """0 to 100, and a line for people. Like every report it starts the timeout again."""
+        """Reports progress: 0 to 100, and a message for people. Every report restarts the timeout."""
         self._report({"progress": percent} if message is None else {"progress": percent, "message": message})
 
     def result(self, value):
-        """The results so far; later ones replace them."""
+        """Reports the results so far; later results replace them."""
         self._report({"result": value})
 
     def meta(self, **values):
-        """Added to the metadata of the task when the run ends, however it ends; None takes a name away."""
+        """Adds to the metadata of the task when the run ends, with any outcome; None removes a name."""
         self._report({"meta": values})
 
     def emit(self, name, data=None):
-        """A message for whoever follows."""
+        """Sends a message to all processes that follow the events."""
         self._report({"event": name, "data": data})
 
     def heartbeat(self):
-        """It is still at work."""
+        """Reports that the handler is still working."""
         self._report({"heartbeat": True})
 
     def queue(self, task_class, data=None, *options):
@@ -86,7 +87,10 @@ class Task:
         return int(self.taskqueue("queue", task_class, "-", *options, data=json.dumps({} if data is None else data)))
 
     def taskqueue(self, *arguments, data=""):
-        """What this command prints, with `data` as its standard input: task.taskqueue("wait", "17"). It acts for this task."""
+        """Runs `taskqueue` on behalf of this task and returns its output: task.taskqueue("wait", "17").
+
+        `data` is its standard input.
+        """
         environment = dict(os.environ)
         if self._events_socket:
             environment.update(TASKQUEUE_EVENTS_SOCKET=self._events_socket, TASKQUEUE_EVENTS_TOKEN=self.token)
@@ -96,30 +100,30 @@ class Task:
         return ended.stdout.strip()
 
     def next_message(self, wait=0):
-        """The next Message that was sent to this task; None where none comes within `wait` seconds, or the run is to end.
+        """Returns the next Message to this task; None if none arrives within `wait` seconds, or if the run must end.
 
-        The first call begins to listen. What was sent to this attempt before, or kept for it, comes then.
+        The first call begins to listen. It also receives messages that were sent to this attempt earlier, or kept for it.
         """
         return self._next_message(time.monotonic() + wait)
 
     def is_cancelled(self):
-        """Whether the run is to end: tidy up and return or raise. Where the process gets SIGTERM, it must not end by that."""
+        """Returns True if the run must end: clean up, then return or raise. If the process gets SIGTERM, handle the signal."""
         return self.stop_reason() is not None
 
     def stop_reason(self):
-        """Why the run is to end: "cancel", "timeout", "shutdown" or "lease-lost"; None while it may go on.
+        """Returns why the run must end: "cancel", "timeout", "shutdown" or "lease-lost"; None while it may continue.
 
-        Where the process gets SIGTERM, the reason is there before the signal.
+        If the process gets SIGTERM, the reason is available before the signal.
         """
         return self._stop_reason()
 
 
 def serve(handle, in_flight=1, cancel=False):
-    """Runs `handle` for the run of this process, or for all that a coprocess is given.
+    """Runs `handle` for the run of this process, or for all runs of a coprocess.
 
-    A coprocess with `in_flight` above 1 is handed that many runs ahead, and works for one after the other: it pays for
-    short runs. With that, or with `cancel`, `task.is_cancelled()` must be asked now and then; without, the process is
-    ended when its run must end.
+    A coprocess with `in_flight` above 1 receives up to that number of runs ahead, and processes them one after another, which
+    is faster for short runs. With `in_flight` above 1, or with `cancel`, the handler must check `task.is_cancelled()`
+    regularly. Otherwise the runner ends the process when its run must end.
     """
     if os.environ.get("TASKQUEUE_PROTOCOL") == "coprocess":
         _Coprocess(handle, in_flight, cancel).work()
@@ -128,7 +132,7 @@ def serve(handle, in_flight=1, cancel=False):
 
 
 def _describe(error):
-    """The exit code and the error of what a handler raised."""
+    """Returns the exit code and the error for what a handler raised."""
     if isinstance(error, Failure):
         return error.exit_code, error.error
     if isinstance(error, SystemExit):
@@ -144,7 +148,7 @@ def _describe(error):
 
 
 def _read_stop_reason():
-    """What the runner wrote into the file on its descriptor before TERM."""
+    """Reads what the runner wrote to the file on the descriptor before TERM."""
     descriptor = int(os.environ.get("TASKQUEUE_STOP_REASON_FD", "4"))
     try:
         return os.pread(descriptor, 64, 0).decode().strip() or None
@@ -153,7 +157,7 @@ def _read_stop_reason():
 
 
 class _Followed:
-    """The messages to the run of this process, as `taskqueue events` prints them."""
+    """The messages to the run of this process, read from `taskqueue events`."""
 
     def __init__(self, task_id, run_id):
         self.task_id, self.run_id = str(task_id), str(run_id)
@@ -225,7 +229,7 @@ class _Coprocess:
         self.handle = handle
         capabilities = ["cancel"] if cancel or in_flight > 1 else []
         self.hello = {"type": "hello", "version": VERSION, "capabilities": capabilities, "max_in_flight": in_flight}
-        # What the handler prints, and the programs that it starts, must not get in between; nor may they read our input.
+        # The handler and the programs that it starts must not write to the protocol's output or read its input.
         self.input, self.output = os.dup(0), os.dup(1)
         os.dup2(2, 1)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -235,7 +239,7 @@ class _Coprocess:
         self.waiting = []
         self.has_cancel = bool(capabilities)
         self.cancelled = {}
-        # Of the runs that listen.
+        # Messages of the runs that listen.
         self.messages = {}
         self.unwritten = []
         self.is_over = False
@@ -298,7 +302,7 @@ class _Coprocess:
         return self.cancelled.get(run_id)
 
     def read(self):
-        """Takes what has come, with one read for all of it. False at the end."""
+        """Reads all available input with one call. Returns False at the end."""
         if self.is_over:
             return False
         chunk = os.read(self.input, 1 << 16)
@@ -334,7 +338,7 @@ class _Coprocess:
         self.unwritten.append(line)
 
     def flush(self):
-        """All answers since the last one with one write."""
+        """Writes all unwritten answers with one call."""
         if self.unwritten:
             data = memoryview(("\n".join(self.unwritten) + "\n").encode())
             self.unwritten.clear()

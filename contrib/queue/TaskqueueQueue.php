@@ -1,5 +1,5 @@
 <?php
-// Queues tasks from PHP: by the program, or inside a transaction of the application's own.
+// Queues tasks from PHP: with the program, or inside a transaction of your application.
 //
 //   require 'TaskqueueQueue.php';
 //   $id = TaskqueueQueue::queue('mail.send', ['to' => 'ann@example.org'], ['unique' => 'welcome-17', 'delay' => 600]);
@@ -9,19 +9,20 @@
 //   $id = TaskqueueQueue::queueIn($db, 'invoice.make', ['order' => 17]);
 //   $db->commit();
 //
-// `queue` checks the class, the data and the options as `taskqueue queue` does; what it refuses is a TaskqueueQueueException.
-// `queueIn` writes one row, which is there if and only if the transaction is committed; whether somebody handles the class is seen
-// later. One file without dependencies, for PHP 8: copy it into the application. docs/handlers.md#queueing-from-a-program has more.
+// `queue` checks the class, the data and the options as `taskqueue queue` does, and throws a TaskqueueQueueException if it
+// refuses them. `queueIn` writes one row, which exists if and only if the transaction is committed; it does not check that the
+// class has a handler. This is one file without dependencies, for PHP 8: copy it into the application. For more, see
+// docs/handlers.md#queueing-from-a-program.
 //
-// With `unique` on MariaDB 11.6 or newer, execute `SET SESSION innodb_snapshot_isolation = OFF` first if the transaction is REPEATABLE
-// READ (docs/several-hosts-mysql.md#settings-of-the-server).
+// With `unique` on MariaDB 11.6 or newer, execute `SET SESSION innodb_snapshot_isolation = OFF` first if the transaction is
+// REPEATABLE READ (docs/several-hosts-mysql.md#settings-of-the-server).
 
 declare(strict_types=1);
 
-/** Nothing was queued: the code of the exception is the program's exit status, or what it would be. */
+/** Nothing was queued. The code of the exception is the exit status of the program, or its equivalent. */
 final class TaskqueueQueueException extends RuntimeException
 {
-    /** `$kind` is the kind of error, `$hint` what helps; null where the program said neither. */
+    /** `$kind` is the kind of error, `$hint` how to fix it; each is null if the program reported none. */
     public function __construct(
         string $message,
         int $status,
@@ -39,7 +40,7 @@ final class TaskqueueQueue
         'pgsql' => 'clock_timestamp()',
         'mysql' => 'UTC_TIMESTAMP(6)',
     ];
-    // The clock of the database decides.
+    // Uses the clock of the database.
     private const LATER = [
         'sqlite' => "strftime('%%Y-%%m-%%d %%H:%%M:%%f000', 'now', '%d seconds')",
         'pgsql' => "clock_timestamp() + %d * interval '1 second'",
@@ -53,11 +54,11 @@ final class TaskqueueQueue
     private const REFUSED = ['run', 'wait', 'batch'];
 
     /**
-     * Queues a task and returns its id; that of the task which has its `unique` key already, if one has.
+     * Queues a task and returns its id. If another task already has the `unique` key, returns the id of that task.
      *
      * The options are those of `taskqueue queue`, with underscores: unique, on_conflict, unique_for, priority, at, max_retries,
-     * timeout, after, limit_key, any_class, database and so on; `delay` is --in. Numbers that stand for a time are seconds.
-     * Not run, wait and batch: with these the exit status is the handler's, or there is more than one id.
+     * timeout, after, limit_key, any_class, database and so on; `delay` is --in. Numbers for times are seconds.
+     * Not supported: run and wait, which return the exit status of the handler, and batch, which returns several ids.
      */
     public static function queue(string $class, mixed $data = new stdClass(), array $options = [], string $program = 'taskqueue'): int
     {
@@ -65,7 +66,7 @@ final class TaskqueueQueue
         foreach ($options as $name => $value) {
             array_push($arguments, ...self::option($name === 'delay' ? 'in' : strtr($name, '_', '-'), $value));
         }
-        // The data goes through standard input: an argument could be too long, and everybody can read it.
+        // Passes the data on standard input: an argument could be too long, and every user can read it.
         array_push($arguments, '--', $class, '-');
         [$status, $printed, $said] = self::run($arguments, self::json($data));
         if ($status !== 0) {
@@ -75,8 +76,8 @@ final class TaskqueueQueue
     }
 
     /**
-     * Queues a task by this connection, in its transaction, and returns the id; with a `unique` key that of the task which has it
-     * already, if one has. `delay` is in seconds.
+     * Queues a task over this connection, in its transaction, and returns the id. If another task already has the `unique` key,
+     * returns the id of that task. `delay` is in seconds.
      */
     public static function queueIn(
         PDO $db,
@@ -87,7 +88,7 @@ final class TaskqueueQueue
         int $priority = 0,
     ): int {
         $engine = $db->getAttribute(PDO::ATTR_DRIVER_NAME);
-        // PostgreSQL and SQLite want the names in double quotes; MySQL takes them as they are.
+        // PostgreSQL and SQLite need the names in double quotes; MySQL needs them without.
         $sql = fn (string $text): string => $engine === 'mysql' ? str_replace('"', '', $text) : $text;
         $columns = ['"TaskClass"' => '?', '"TaskData"' => '?', '"Priority"' => (string) $priority];
         $values = [$class, self::json($data)];
@@ -105,12 +106,12 @@ final class TaskqueueQueue
             return (int) ($engine === 'pgsql' ? $queued->fetchColumn() : $db->lastInsertId());
         }
         $hasKey = $sql('WHERE "TaskClass" = ? AND "LiveUniqueKey" = ?');
-        // The index cannot know that the time for which a key is kept is over.
+        // The index does not detect that the time for which a key is kept has passed.
         $isOver = $sql('AND "UniqueUntil" <= ') . self::NOW[$engine];
         self::execute($db, $sql('UPDATE "TaskQueue" SET "UniqueUntil" = NULL') . " $hasKey $isOver", [$class, $unique]);
         for ($try = 1; $try <= 2; $try++) {
             self::execute($db, $insert . self::UNLESS_THERE[$engine], $values);
-            // A transaction of MySQL that has read before does not see the task of another one.
+            // On MySQL, a transaction that has read before cannot read the task of another transaction.
             $found = $engine === 'mysql'
                 ? self::execute($db, 'SELECT LAST_INSERT_ID()', [])
                 : self::execute($db, $sql('SELECT "Id" FROM "TaskQueue"') . " $hasKey", [$class, $unique]);
@@ -118,7 +119,7 @@ final class TaskqueueQueue
             if ($id !== false) {
                 return (int) $id;
             }
-            // The task that had the key has ended in between.
+            // The task that had the key has ended meanwhile.
         }
         throw new TaskqueueQueueException("the key \"$unique\" was taken and given up again, twice; nothing was queued", 1);
     }
@@ -163,7 +164,7 @@ final class TaskqueueQueue
         if ($process === false) {
             throw new TaskqueueQueueException("{$arguments[0]} cannot be started", 127);
         }
-        // Who has refused its arguments does not read the data.
+        // A program that refuses its arguments does not read the data.
         @fwrite($pipes[0], $input);
         fclose($pipes[0]);
         [$printed, $said] = [stream_get_contents($pipes[1]), stream_get_contents($pipes[2])];

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Queues a task from Node by the program itself, without a shell in between.
+// Queues a task from Node with the program, without a shell.
 // Usage: queue.js CLASS JSON
 'use strict';
 

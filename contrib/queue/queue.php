@@ -1,8 +1,8 @@
 #!/usr/bin/env php
 <?php
-// Queues a task from PHP, inside a transaction of the application's own: both are committed, or neither.
+// Queues a task from PHP inside a transaction of the application: both are committed, or neither.
 // Usage: [DB_PASSWORD=…] queue.php DSN CLASS JSON [USER], with a DSN of PDO: sqlite:/path, pgsql:host=…;dbname=…, mysql:…
-// The password comes from the environment: everybody can read arguments.
+// The password comes from the environment, because every user can read arguments.
 
 require __DIR__ . '/TaskqueueQueue.php';
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Queues a task from Python, inside a transaction of the application's own: both are committed, or neither.
+"""Queues a task from Python inside a transaction of the application: both are committed, or neither.
 
-Usage: queue.py FILE CLASS JSON, where FILE is a SQLite store. With a connection of psycopg or PyMySQL it is the same.
+Usage: queue.py FILE CLASS JSON, where FILE is a SQLite store. A connection of psycopg or PyMySQL works the same way.
 """
 
 import contextlib

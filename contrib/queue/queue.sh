@@ -1,5 +1,5 @@
 #!/bin/sh
-# Queues a task from a shell script: the program does it, and prints the id.
+# Queues a task from a shell script with the program, and prints the id.
 # Usage: queue.sh CLASS JSON
 set -eu
 

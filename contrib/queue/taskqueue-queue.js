@@ -1,21 +1,21 @@
-// Queues tasks from Node by the program.
+// Queues tasks from Node with the program.
 //
 //   const { queue, QueueError } = require('./taskqueue-queue.js');
 //
 //   const id = await queue('mail.send', { to: 'ann@example.org' }, { unique: 'welcome-17', delay: 600, priority: 5 });
 //
-// It checks the class, the data and the options as `taskqueue queue` does; what it refuses is a QueueError. A task that is to be there
-// if and only if a transaction of the application is committed is queued by that transaction: any driver of PostgreSQL or MySQL does
-// it, with INSERT INTO "TaskQueue" ("TaskClass", "TaskData") VALUES ($1, $2). One file without dependencies: copy it into the
-// application. docs/handlers.md#queueing-from-a-program has more.
+// `queue` checks the class, the data and the options as `taskqueue queue` does, and throws a QueueError if it refuses them. To
+// queue a task if and only if a transaction of the application is committed, insert it in that transaction with any driver of
+// PostgreSQL or MySQL: INSERT INTO "TaskQueue" ("TaskClass", "TaskData") VALUES ($1, $2). This is one file without dependencies:
+// copy it into the application. For more, see docs/handlers.md#queueing-from-a-program.
 'use strict';
 
 const { spawn } = require('node:child_process');
 
 const REFUSED = ['run', 'wait', 'batch'];
 
-// Nothing was queued. status: the program's exit status, or what it would be, and null where a signal has ended it; code: the kind of
-// error; hint: what helps, if anything does.
+// Nothing was queued. status: the exit status of the program or its equivalent, null if a signal has ended the program; code: the
+// kind of error; hint: how to fix it, if known.
 class QueueError extends Error {
   constructor(message, status, { code, hint } = {}) {
     super(message);
@@ -26,10 +26,10 @@ class QueueError extends Error {
   }
 }
 
-// Queues a task and resolves to its id; to that of the task which has its `unique` key already, if one has. The options are those of
-// `taskqueue queue` in camel case: unique, onConflict, uniqueFor, priority, at, maxRetries, timeout, after, limitKey, anyClass,
-// database and so on; `delay` is --in. Numbers that stand for a time are seconds. Not run, wait and batch: with these the exit status
-// is the handler's, or there is more than one id.
+// Queues a task and resolves to its id. If another task already has the `unique` key, resolves to the id of that task. The
+// options are those of `taskqueue queue` in camel case: unique, onConflict, uniqueFor, priority, at, maxRetries, timeout, after,
+// limitKey, anyClass, database and so on; `delay` is --in. Numbers for times are seconds. Not supported: run and wait, which
+// return the exit status of the handler, and batch, which returns several ids.
 async function queue(taskClass, data = {}, options = {}, program = 'taskqueue') {
   const args = ['queue', '--json', ...Object.entries(options).flatMap(option), '--', taskClass, '-'];
   const text = JSON.stringify(data);
@@ -48,9 +48,9 @@ async function queue(taskClass, data = {}, options = {}, program = 'taskqueue') 
         reject(error);
       }
     });
-    // Who has refused its arguments does not read the data.
+    // A program that refuses its arguments does not read the data.
     child.stdin.on('error', () => {});
-    // The data goes through standard input: an argument could be too long, and everybody can read it.
+    // Passes the data on standard input: an argument could be too long, and every user can read it.
     child.stdin.end(text);
   });
 }

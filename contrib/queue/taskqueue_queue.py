@@ -1,4 +1,4 @@
-"""Queues tasks from Python: by the program, or inside a transaction of the application's own.
+"""Queues tasks from Python: with the program, or inside a transaction of your application.
 
     from taskqueue_queue import QueueError, queue, queue_in
 
@@ -8,10 +8,13 @@
         connection.execute("UPDATE orders SET status = 'paid' WHERE id = 17")
         task_id = queue_in(connection, "invoice.make", {"order": 17})
 
-`queue` checks the class, the data and the options as `taskqueue queue` does; what it refuses is a QueueError. `queue_in` writes one
-row, which is there if and only if the transaction is committed; whether somebody handles the class is seen later. One file without
-dependencies: copy it into the application. With `unique` on MariaDB 11.6 or newer, execute `SET SESSION innodb_snapshot_isolation = OFF`
-first if the transaction is REPEATABLE READ (docs/several-hosts-mysql.md#settings-of-the-server). docs/handlers.md#queueing-from-a-program has more.
+`queue` checks the class, the data and the options as `taskqueue queue` does, and raises a QueueError if it refuses them.
+`queue_in` writes one row, which exists if and only if the transaction is committed; it does not check that the class has a
+handler. This is one file without dependencies: copy it into the application. For more, see
+docs/handlers.md#queueing-from-a-program.
+
+With `unique` on MariaDB 11.6 or newer, execute `SET SESSION innodb_snapshot_isolation = OFF` first if the transaction is
+REPEATABLE READ (docs/several-hosts-mysql.md#settings-of-the-server).
 """
 
 import json
@@ -20,8 +23,8 @@ import sys
 
 
 class QueueError(Exception):
-    """Nothing was queued. `status` is the program's exit status, or what it would be, `code` the kind of error, `hint` what helps,
-    or None."""
+    """Nothing was queued. `status` is the exit status of the program or its equivalent, `code` the kind of error, `hint` how
+    to fix it, or None."""
 
     def __init__(self, message, status, code=None, hint=None):
         super().__init__(message)
@@ -31,16 +34,16 @@ class QueueError(Exception):
 
 
 def queue(task_class, data=None, program="taskqueue", **options):
-    """Queues a task and returns its id; that of the task which has its `unique` key already, if one has.
+    """Queues a task and returns its id. If another task already has the `unique` key, returns the id of that task.
 
     The options are those of `taskqueue queue`, with underscores: unique, on_conflict, unique_for, priority, at, max_retries,
-    timeout, after, limit_key, any_class, database and so on; `delay` is --in. Numbers that stand for a time are seconds.
-    Not run, wait and batch: with these the exit status is the handler's, or there is more than one id.
+    timeout, after, limit_key, any_class, database and so on; `delay` is --in. Numbers for times are seconds.
+    Not supported: run and wait, which return the exit status of the handler, and batch, which returns several ids.
     """
     arguments = [program, "queue", "--json"]
     for name, value in options.items():
         arguments += _option("in" if name == "delay" else name.replace("_", "-"), value)
-    # The data goes through standard input: an argument could be too long, and everybody can read it.
+    # Passes the data on standard input: an argument could be too long, and every user can read it.
     arguments += ["--", task_class, "-"]
     text = json.dumps({} if data is None else data, allow_nan=False)
     try:
@@ -53,8 +56,8 @@ def queue(task_class, data=None, program="taskqueue", **options):
 
 
 def queue_in(connection, task_class, data=None, unique=None, delay=None, priority=0):
-    """Queues a task by this DB-API connection, in its transaction, and returns the id; with `unique` that of the task which has
-    the key already, if one has. `delay` is in seconds."""
+    """Queues a task over this DB-API connection, in its transaction, and returns the id. If another task already has the `unique`
+    key, returns the id of that task. `delay` is in seconds."""
     engine, mark = _dialect(connection)
     columns, values = ["TaskClass", "TaskData", "Priority"], [mark] * 3
     parameters = [task_class, json.dumps({} if data is None else data, allow_nan=False), priority]
@@ -74,7 +77,7 @@ def queue_in(connection, task_class, data=None, unique=None, delay=None, priorit
         cursor.execute(insert + (' RETURNING "Id"' if engine == "postgres" else ""), parameters)
         return _value_of(cursor.fetchone()) if engine == "postgres" else cursor.lastrowid
     has_key = "WHERE {0}TaskClass{0} = {1} AND {0}LiveUniqueKey{0} = {1}".format(quote, mark)
-    # The index cannot know that the time for which a key is kept is over.
+    # The index does not detect that the time for which a key is kept has passed.
     is_over = f"AND {quote}UniqueUntil{quote} <= {_NOW[engine]}"
     cursor.execute(
         f"UPDATE {quote}TaskQueue{quote} SET {quote}UniqueUntil{quote} = NULL {has_key} {is_over}", [task_class, unique]
@@ -82,18 +85,18 @@ def queue_in(connection, task_class, data=None, unique=None, delay=None, priorit
     for _ in range(2):
         cursor.execute(insert + _UNLESS_THERE[engine], parameters)
         if engine == "mysql":
-            # A transaction that has read before does not see the task of another one.
+            # A transaction that has read before cannot read the task of another transaction.
             cursor.execute("SELECT LAST_INSERT_ID()", [])
         else:
             cursor.execute(f"SELECT {quote}Id{quote} FROM {quote}TaskQueue{quote} {has_key}", [task_class, unique])
         row = cursor.fetchone()
         if row is not None:
             return _value_of(row)
-        # The task that had the key has ended in between.
+        # The task that had the key has ended meanwhile.
     raise QueueError(f'the key "{unique}" was taken and given up again, twice; nothing was queued', 1)
 
 
-# The clock of the database decides.
+# Uses the clock of the database.
 _NOW = {
     "sqlite": "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
     "postgres": "clock_timestamp()",
@@ -113,7 +116,7 @@ _REFUSED = ("run", "wait", "batch")
 
 
 def _dialect(connection):
-    """Which engine it is, and what stands for a parameter."""
+    """Returns the engine and the placeholder for a parameter."""
     module = type(connection).__module__.split(".")[0].lstrip("_").lower()
     if module.startswith("sqlite3"):
         return "sqlite", "?"
@@ -125,7 +128,7 @@ def _dialect(connection):
 
 
 def _value_of(row):
-    """The first value, also where the connection makes dictionaries of rows."""
+    """Returns the first value, also if the connection returns rows as dictionaries."""
     return next(iter(row.values())) if isinstance(row, dict) else row[0]
 
 

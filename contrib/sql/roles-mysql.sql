@@ -1,5 +1,5 @@
--- Three roles for MySQL and MariaDB: who may queue, who runs tasks, who looks after them. As an administrator, in the
--- database of the tables:
+-- Creates three roles on MySQL and MariaDB, for users that queue tasks, run tasks, or administer the queue. Run it as an
+-- administrator, in the database of the tables:
 --
 --   taskqueue migrate
 --   mysql DATABASE <roles-mysql.sql
@@ -7,15 +7,15 @@
 --   GRANT taskqueue_enqueue TO 'shop'@'%';
 --   SET DEFAULT ROLE taskqueue_enqueue TO 'shop'@'%';      on MariaDB: … FOR 'shop'@'%'
 --
--- Repeat it after an update of taskqueue. Whoever may queue can run every configured class with any data. The roles are
--- the server's: a user who has one may do the same in every database for which this was run.
+-- Repeat this after each update of taskqueue. A user who may queue can run every configured class with any data. Roles belong
+-- to the server: a user with a role has its rights in every database in which this script was run.
 
 CREATE ROLE IF NOT EXISTS taskqueue_enqueue, taskqueue_runner, taskqueue_admin;
 
 GRANT SELECT ON `__diesel_schema_migrations` TO taskqueue_enqueue, taskqueue_runner, taskqueue_admin;
 GRANT SELECT ON `TaskQueueSettings` TO taskqueue_enqueue, taskqueue_runner;
 
--- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
+-- Queues by INSERT or by `taskqueue queue`, and can read the status of a task, but no data and no results.
 GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`, `Backoff`, `Receipt`,
         `WaitingFor`, `UniqueKey`, `UniqueUntil`, `LimitKey`, `Tag`, `ParentId`, `Keep`, `KeepResults`, `Meta`, `Recurrence`, `TimeZone`, `CatchUp`,
         `PlannedOn`),
@@ -25,10 +25,10 @@ GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`
     ON `TaskQueue` TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON `TaskQueueReceipts` TO taskqueue_enqueue;
 GRANT INSERT ON `TaskQueueDependencies` TO taskqueue_enqueue;
--- Where transitions are kept (TaskQueueAuditTransitions), who queues keeps that it did.
+-- With TaskQueueAuditTransitions, queueing a task records an event.
 GRANT INSERT (`Kind`, `TaskQueueId`, `Actor`, `Host`) ON `TaskQueueEvents` TO taskqueue_enqueue;
 
--- Creates runs, claims and ends them, and deletes what was kept long enough. Changes no settings. The claim locks its tables.
+-- Creates runs, claims and ends them, and prunes finished tasks. Changes no settings. A claim locks its tables.
 GRANT LOCK TABLES ON * TO taskqueue_runner, taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueue` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRuns` TO taskqueue_runner;
@@ -47,7 +47,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueNotices` TO taskqueue_runner;
 GRANT SELECT, UPDATE ON `TaskQueueTimers` TO taskqueue_runner;
 
--- Everything but the tables themselves: those belong to whoever migrates.
+-- Reads and changes all rows, but not the tables: those belong to the user who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueue` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueDependencies` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueRuns` TO taskqueue_admin;

@@ -1,10 +1,11 @@
--- Three roles for PostgreSQL: who may queue, who runs tasks, who looks after them. As the owner of the tables:
+-- Creates three roles on PostgreSQL, for users that queue tasks, run tasks, or administer the queue. Run it as the owner of the
+-- tables:
 --
 --   taskqueue migrate
 --   psql -f roles-postgres.sql DATABASE
 --   psql -c "CREATE USER shop PASSWORD '…' IN ROLE taskqueue_enqueue" DATABASE
 --
--- Repeat it after an update of taskqueue. Whoever may queue can run every configured class with any data.
+-- Repeat this after each update of taskqueue. A user who may queue can run every configured class with any data.
 
 DO $$
 DECLARE
@@ -21,7 +22,7 @@ GRANT USAGE ON SCHEMA public TO taskqueue_enqueue, taskqueue_runner, taskqueue_a
 GRANT SELECT ON "__diesel_schema_migrations", "TaskQueueSettings"
     TO taskqueue_enqueue, taskqueue_runner, taskqueue_admin;
 
--- Queues by INSERT or by `taskqueue queue`, and sees what became of a task, but no data and no results.
+-- Queues by INSERT or by `taskqueue queue`, and can read the status of a task, but no data and no results.
 GRANT INSERT ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff", "Receipt",
         "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "Tag", "ParentId", "Keep", "KeepResults", "Meta", "Recurrence", "TimeZone", "CatchUp",
         "PlannedOn")
@@ -31,13 +32,13 @@ GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastS
     ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON "TaskQueueReceipts" TO taskqueue_enqueue;
 GRANT INSERT ON "TaskQueueDependencies" TO taskqueue_enqueue;
--- Where transitions are kept (TaskQueueAuditTransitions), who queues keeps that it did.
+-- With TaskQueueAuditTransitions, queueing a task records an event.
 GRANT INSERT ("Kind", "TaskQueueId", "Actor", "Host") ON "TaskQueueEvents" TO taskqueue_enqueue;
--- Takes away windows that are over. And nobody may lock a row who may not change any of it: whoever queues a task that waits
--- for others locks those.
+-- Clears expired UniqueUntil times. Locking a row also needs the right to change it: queueing a task that waits for others locks
+-- their rows.
 GRANT UPDATE ("UniqueUntil") ON "TaskQueue" TO taskqueue_enqueue;
 
--- Creates runs, claims and ends them, and deletes what was kept long enough. Changes no settings.
+-- Creates runs, claims and ends them, and prunes finished tasks. Changes no settings.
 GRANT SELECT, INSERT, UPDATE ON "TaskQueueLocks" TO taskqueue_runner;
 GRANT SELECT, INSERT, DELETE ON "TaskQueueEvents" TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
@@ -48,7 +49,7 @@ GRANT SELECT, DELETE ON "TaskQueuePauses" TO taskqueue_runner;
 GRANT SELECT ON "TaskQueueClassLimits", "TaskQueueKeyLimits" TO taskqueue_runner;
 GRANT SELECT, INSERT, DELETE ON "TaskQueueStarts" TO taskqueue_runner;
 
--- Everything but the tables themselves: those belong to their owner, who migrates.
+-- Reads and changes all rows, but not the tables: those belong to their owner, who migrates.
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
     "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts",
     "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies", "TaskQueuePauses", "TaskQueueClassLimits",

@@ -1,13 +1,14 @@
--- A worker that speaks SQL to MySQL or MariaDB, in the place of `taskqueue claim` and the verbs after it (docs/workers.md).
--- In the isolation level READ COMMITTED. The row 0 is never there: asking for it takes the tables in the order in which the
--- claim does.
+-- Statements for a worker that uses SQL on MySQL or MariaDB instead of `taskqueue claim` and the verbs after it
+-- (docs/workers.md). Use the isolation level READ COMMITTED. Row 0 never exists: selecting it locks the tables in the same order
+-- as a claim.
 --
--- {claimant}: its name. {token}: 32 random hexadecimal digits, new for each claim. {class}: what it can do. {run}, {task}: what
--- the claim answered; 86400: the setting TaskQueueRunTimeout. A run is its own for as long as a heartbeat changes one row.
+-- Replace {claimant} with the name of the worker, {class} with its task class, and {token} with 32 random hexadecimal digits, new
+-- ones for each claim. {run} and {task} are the ids that the claim returned. 86400 is the setting TaskQueueRunTimeout. The worker
+-- has the run as long as the heartbeat changes one row.
 
--- step: claim. First it takes back up to 20 runs of claimants whose time is over, and creates the runs of up to 1000 tasks that are
--- due. Runs of runners are left to the program, which ends what is left of their handlers
--- Read first, and without locks: only what is to be written is locked. While the server was away no claimant could renew.
+-- step: claim. First it takes back up to 20 runs of claimants whose deadline has passed, and creates the runs of up to 1000 due
+-- tasks. Only the program rescues runs of runners, because it must first end their surviving handlers
+-- These reads take no locks: only rows that are written are locked. While the server was down, no claimant could renew.
 SET @up = (SELECT VARIABLE_VALUE FROM /*!50708 performance_schema.global_status */ /*M! information_schema.GLOBAL_STATUS */
     WHERE VARIABLE_NAME = 'Uptime');
 SET @retries = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueMaxRetries');
@@ -19,7 +20,7 @@ SET @expired = (SELECT JSON_ARRAYAGG(o.`Id`) FROM (SELECT r.`Id` FROM `TaskQueue
     WHERE r.`RunningClass` IS NOT NULL AND r.`Claimant` IS NOT NULL AND r.`LeaseExpiresOn` < UTC_TIMESTAMP(6) AND @up + 0 >= @lease + 0
     ORDER BY r.`LeaseExpiresOn`, r.`Id` LIMIT 20) AS o);
 START TRANSACTION;
--- Takes the metadata lock of the tasks before that of the runs, as every transaction does; there is no such row.
+-- Takes the metadata lock of the tasks before that of the runs, as every transaction does. The row does not exist.
 SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
 UPDATE (SELECT j.`Id` FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS j) AS o
     STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id`
@@ -28,8 +29,8 @@ SET r.`Decision` = CONCAT(IF(r.`CancelRequestedOn` IS NULL, '', 'cancelled; '), 
     r.`ErrorMessage` = CONCAT('the claimant ', r.`Claimant`, ' on ', r.`Host`, ' has not renewed its lease'),
     r.`Status` = IF(r.`CancelRequestedOn` IS NULL, 'timeout', 'cancelled'), r.`LeaseExpiresOn` = NULL, r.`UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE r.`Status` = 'processing' AND r.`LeaseExpiresOn` < UTC_TIMESTAMP(6);
--- A task whose run has ended and which still has it: only inside of this transaction.
--- RetryLimit is the number that counted, where the settings and not the task say it.
+-- Finds tasks that still have a run that has ended: they exist only inside this transaction.
+-- RetryLimit stores the number that applied, if it comes from the settings and not from the task.
 UPDATE (SELECT j.`Id` FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS j) AS o
     STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id` STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
 SET t.`RetryLimit` = LEAST(COALESCE(t.`MaxRetries`, @retries + 0), @cap + 0)
@@ -40,7 +41,7 @@ SELECT 'exhausted', t.`Id`, r.`Id`, t.`TaskClass`, r.`Host`, r.`ErrorCode`, r.`E
 FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS o
     STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id` STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
 WHERE r.`Status` = 'timeout' AND t.`CurrentRunId` = r.`Id` AND t.`FailedRetries` + 1 >= COALESCE(t.`RetryLimit`, t.`MaxRetries`, 1000001);
--- Others get the task first; a claimant whose time with it ran out that often has rejected it.
+-- Other claimants get the task first. After TaskQueueClaimTimeoutLimit missed deadlines, the task counts as rejected.
 INSERT INTO `TaskQueueRejections` (`TaskId`, `Claimant`, `Timeouts`, `HeldUntil`)
 SELECT t.`Id`, r.`Claimant`, 1, IF(@limit + 0 > 1, UTC_TIMESTAMP(6) + INTERVAL @hold SECOND, NULL)
 FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS o
@@ -49,7 +50,7 @@ WHERE r.`Status` = 'timeout' AND t.`CurrentRunId` = r.`Id`
 ON DUPLICATE KEY UPDATE `HeldUntil` = IF(`TaskQueueRejections`.`HeldUntil` IS NOT NULL
         AND `TaskQueueRejections`.`Timeouts` + 1 < @limit + 0, UTC_TIMESTAMP(6) + INTERVAL @hold SECOND, NULL),
     `Timeouts` = `TaskQueueRejections`.`Timeouts` + 1;
--- A backoff is not computed in SQL: a task that states one waits for ten minutes.
+-- SQL does not compute backoffs: a task with a backoff waits for ten minutes.
 UPDATE (SELECT j.`Id` FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS j) AS o
     STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id` STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
 SET t.`NextAttemptOn` = IF(t.`Backoff` IS NULL OR r.`Status` <> 'timeout', t.`NextAttemptOn`, UTC_TIMESTAMP(6) + INTERVAL 600 SECOND),
@@ -79,7 +80,7 @@ UPDATE `TaskQueueRuns` SET `Status` = 'processing', `Claimant` = '{claimant}', `
     `StartedOn` = UTC_TIMESTAMP(6), `UpdatedOn` = UTC_TIMESTAMP(6),
     `LeaseExpiresOn` = UTC_TIMESTAMP(6) + INTERVAL @timeout SECOND WHERE `Id` = @run;
 UPDATE `TaskQueue` SET `LastStatus` = 'processing', `UpdatedOn` = UTC_TIMESTAMP(6) WHERE `Id` = @task;
--- Where the class has a rate, the start counts. No rate looks further back than a day.
+-- If the class has a rate, the start counts. No rate covers more than a day.
 DELETE FROM `TaskQueueStarts` WHERE `TaskClass` = '{class}' AND `StartedOn` < UTC_TIMESTAMP(6) - INTERVAL 1 DAY;
 INSERT INTO `TaskQueueStarts` (`TaskClass`, `StartedOn`, `RunId`)
 SELECT r.`TaskClass`, r.`StartedOn`, r.`Id` FROM `TaskQueueRuns` AS r WHERE r.`Id` = @run
@@ -88,25 +89,25 @@ COMMIT;
 UNLOCK TABLES;
 SET autocommit = 1;
 
--- step: what was claimed; no row when there was nothing
+-- step: what was claimed; no row if nothing was claimed
 SELECT r.`Id`, r.`TaskQueueId`, r.`Attempt`, r.`LeaseExpiresOn`, t.`TaskData`
 FROM `TaskQueueRuns` AS r JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
 WHERE r.`RunningClass` IS NOT NULL AND r.`Token` = '{token}';
 
--- step: heartbeat, with progress; no row changes when the run is lost
+-- step: heartbeat, with progress; it changes no row if the run is lost
 UPDATE `TaskQueueRuns` SET `PercentsCompleted` = 40, `ProgressMessage` = 'nearly half',
     `UpdatedOn` = UTC_TIMESTAMP(6),
     `LeaseExpiresOn` = UTC_TIMESTAMP(6) + INTERVAL (SELECT COALESCE(t.`Timeout`, 86400) FROM `TaskQueue` AS t
         WHERE t.`Id` = `TaskQueueRuns`.`TaskQueueId`) SECOND
 WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
 
--- step: what the heartbeat answers. No row when the run is lost: stop the work, and end nothing. With CancelRequestedOn somebody
--- wants the run to end: stop the work, and take the step error; whatever end but a success becomes "cancelled"
+-- step: what the heartbeat answers. No row if the run is lost: stop the work, and end nothing. If CancelRequestedOn is set, a
+-- cancel was requested: stop the work, and execute the step error. Every end except a success then becomes "cancelled"
 SELECT `LeaseExpiresOn`, `CancelRequestedOn`, `CancelReason` FROM `TaskQueueRuns`
 WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
 
--- step: success; the second UPDATE changes no row when the run is lost. The rest is for the tasks
--- that wait for this one, which everybody locks in the order of their ids
+-- step: success; the second UPDATE changes no row if the run is lost. The rest is for the tasks that
+-- wait for this one. Every process locks them in the order of their ids
 START TRANSACTION;
 SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
 UPDATE `TaskQueueRuns` SET `Status` = 'success', `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL,
@@ -124,7 +125,7 @@ SET t.`WaitingFor` = GREATEST(t.`WaitingFor`, 1) - 1, t.`UpdatedOn` = UTC_TIMEST
 WHERE d.`DependsOnId` = {task} AND NOT d.`IsSatisfied` AND p.`LastStatus` = 'success';
 COMMIT;
 
--- step: error; the next attempt in ten minutes. One that cannot be tried again is told of
+-- step: error; the next attempt is due in ten minutes. A task without a retry left causes a notice
 SET @retries = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueMaxRetries');
 SET @cap = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueMaxRetriesCap');
 START TRANSACTION;
@@ -180,7 +181,7 @@ WHERE r.`Id` = {run} AND r.`ErrorCode` = 'rejected' AND r.`Token` = '{token}'
 ON DUPLICATE KEY UPDATE `HeldUntil` = NULL;
 COMMIT;
 
--- step: release, at no cost, of a worker that shuts down. The task has the status of its last attempt that counted
+-- step: release, at no cost, for a worker that shuts down. The task gets the status of its last counted attempt again
 START TRANSACTION;
 SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
 UPDATE `TaskQueueRuns` SET `Status` = CASE WHEN `CancelRequestedOn` IS NULL THEN 'released' ELSE 'cancelled' END,

@@ -1,15 +1,16 @@
--- A worker that speaks SQL to PostgreSQL, in the place of `taskqueue claim` and the verbs after it (docs/workers.md).
+-- Statements for a worker that uses SQL on PostgreSQL instead of `taskqueue claim` and the verbs after it (docs/workers.md).
 --
--- {claimant}: its name. {token}: 32 random hexadecimal digits, new for each claim. {class}: what it can do. {run}, {task}: what
--- the claim answered; 86400: the setting TaskQueueRunTimeout. A run is its own for as long as a heartbeat changes one row.
+-- Replace {claimant} with the name of the worker, {class} with its task class, and {token} with 32 random hexadecimal digits, new
+-- ones for each claim. {run} and {task} are the ids that the claim returned. 86400 is the setting TaskQueueRunTimeout. The worker
+-- has the run as long as the heartbeat changes one row.
 
--- step: claim. First it takes back up to 20 runs of claimants whose time is over, and creates the runs of up to 1000 tasks that are
--- due. Runs of runners are left to the program, which ends what is left of their handlers
+-- step: claim. First it takes back up to 20 runs of claimants whose deadline has passed, and creates the runs of up to 1000 due
+-- tasks. Only the program rescues runs of runners, because it must first end their surviving handlers
 BEGIN;
 WITH expired AS MATERIALIZED (
     SELECT r."Id" FROM "TaskQueueRuns" AS r
     WHERE r."RunningClass" IS NOT NULL AND r."Claimant" IS NOT NULL AND r."LeaseExpiresOn" < clock_timestamp()
-        -- While the server was away no claimant could renew.
+        -- While the server was down, no claimant could renew.
         AND pg_postmaster_start_time() <= clock_timestamp() - interval '1 second'
             * (SELECT s."Value"::int FROM "TaskQueueSettings" AS s WHERE s."Name" = 'TaskQueueLeaseTime')
     ORDER BY r."LeaseExpiresOn", r."Id" LIMIT 20 FOR UPDATE SKIP LOCKED
@@ -23,7 +24,7 @@ WITH expired AS MATERIALIZED (
     FROM expired AS e WHERE r."Id" = e."Id"
     RETURNING r."Id", r."TaskQueueId", r."Status", r."Claimant", r."Host", r."ErrorCode", r."ErrorMessage"
 ), judged AS (
-    -- RetryLimit is the number that counted, where the settings and not the task say it.
+    -- RetryLimit stores the number that applied, if it comes from the settings and not from the task.
     SELECT r.*, t."TaskClass", LEAST(COALESCE(t."MaxRetries", d."Value"::int), c."Value"::int) AS "Allowed",
         r."Status" = 'timeout' AND t."FailedRetries" + 1 >= LEAST(COALESCE(t."MaxRetries", d."Value"::int), c."Value"::int) AS "IsExhausted"
     FROM ended AS r JOIN "TaskQueue" AS t ON t."Id" = r."TaskQueueId" AND t."CurrentRunId" = r."Id"
@@ -34,7 +35,7 @@ WITH expired AS MATERIALIZED (
     SELECT 'exhausted', r."TaskQueueId", r."Id", r."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
     FROM judged AS r WHERE r."IsExhausted"
 ), held AS (
-    -- Others get the task first; a claimant whose time with it ran out that often has rejected it.
+    -- Other claimants get the task first. After TaskQueueClaimTimeoutLimit missed deadlines, the task counts as rejected.
     INSERT INTO "TaskQueueRejections" AS x ("TaskId", "Claimant", "Timeouts", "HeldUntil")
     SELECT r."TaskQueueId", r."Claimant", 1, CASE WHEN l."Value"::int > 1 THEN clock_timestamp() + interval '1 second' * h."Value"::int END
     FROM ended AS r JOIN "TaskQueueSettings" AS h ON h."Name" = 'TaskQueueHoldTime'
@@ -44,7 +45,7 @@ WITH expired AS MATERIALIZED (
         "HeldUntil" = CASE WHEN x."HeldUntil" IS NOT NULL AND x."Timeouts" + 1 < (SELECT s."Value"::int FROM "TaskQueueSettings" AS s
             WHERE s."Name" = 'TaskQueueClaimTimeoutLimit') THEN excluded."HeldUntil" END
 )
--- A backoff is not computed in SQL: a task that states one waits for ten minutes.
+-- SQL does not compute backoffs: a task with a backoff waits for ten minutes.
 UPDATE "TaskQueue" AS t SET "LastStatus" = r."Status",
     "RetryLimit" = CASE WHEN r."IsExhausted" THEN NULLIF(r."Allowed", t."MaxRetries"::int) END,
     "NextAttemptOn" = CASE WHEN t."Backoff" IS NULL OR r."Status" <> 'timeout' THEN t."NextAttemptOn"::timestamptz
@@ -53,9 +54,9 @@ UPDATE "TaskQueue" AS t SET "LastStatus" = r."Status",
 FROM judged AS r WHERE t."Id" = r."TaskQueueId";
 COMMIT;
 BEGIN;
--- Just after many tasks were queued the planner would read both tables whole.
+-- Without these settings, the planner reads both tables in full just after a batch was queued.
 SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off;
--- What is due gets its runs from one transaction at a time; where nothing is due the row is not locked.
+-- One transaction at a time creates the runs of due tasks. If no task is due, the row is not locked.
 SELECT 1 FROM "TaskQueueLocks" WHERE "Name" = 'create-runs'
     AND EXISTS (SELECT 1 FROM "TaskQueue" WHERE "DueOn" <= (SELECT clock_timestamp())) FOR UPDATE;
 WITH due AS MATERIALIZED (
@@ -89,7 +90,7 @@ WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{c
     ORDER BY r."ClaimClass", r."ClaimOrder", r."Id" LIMIT 1);
 UPDATE "TaskQueue" SET "LastStatus" = 'processing', "UpdatedOn" = clock_timestamp()
 WHERE "Id" = (SELECT "TaskQueueId" FROM "TaskQueueRuns" WHERE "RunningClass" IS NOT NULL AND "Token" = '{token}');
--- Where the class has a rate, the start counts. No rate looks further back than a day.
+-- If the class has a rate, the start counts. No rate covers more than a day.
 DELETE FROM "TaskQueueStarts" WHERE "TaskClass" = '{class}' AND "StartedOn" < clock_timestamp() - interval '24 hours';
 INSERT INTO "TaskQueueStarts" ("TaskClass", "StartedOn", "RunId")
 SELECT r."TaskClass", r."StartedOn", r."Id" FROM "TaskQueueRuns" AS r
@@ -97,25 +98,25 @@ WHERE r."RunningClass" = '{class}' AND r."Token" = '{token}'
     AND EXISTS (SELECT 1 FROM "TaskQueueClassLimits" AS l WHERE l."TaskClass" = '{class}' AND l."RateCount" IS NOT NULL);
 COMMIT;
 
--- step: what was claimed; no row when there was nothing
+-- step: what was claimed; no row if nothing was claimed
 SELECT r."Id", r."TaskQueueId", r."Attempt", r."LeaseExpiresOn", t."TaskData"
 FROM "TaskQueueRuns" AS r JOIN "TaskQueue" AS t ON t."Id" = r."TaskQueueId"
 WHERE r."RunningClass" IS NOT NULL AND r."Token" = '{token}';
 
--- step: heartbeat, with progress; no row changes when the run is lost
+-- step: heartbeat, with progress; it changes no row if the run is lost
 UPDATE "TaskQueueRuns" SET "PercentsCompleted" = 40, "ProgressMessage" = 'nearly half',
     "UpdatedOn" = clock_timestamp(),
     "LeaseExpiresOn" = clock_timestamp() + (SELECT COALESCE(t."Timeout", 86400) FROM "TaskQueue" AS t
         WHERE t."Id" = "TaskQueueRuns"."TaskQueueId") * interval '1 second'
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
 
--- step: what the heartbeat answers. No row when the run is lost: stop the work, and end nothing. With CancelRequestedOn somebody
--- wants the run to end: stop the work, and take the step error; whatever end but a success becomes "cancelled"
+-- step: what the heartbeat answers. No row if the run is lost: stop the work, and end nothing. If CancelRequestedOn is set, a
+-- cancel was requested: stop the work, and execute the step error. Every end except a success then becomes "cancelled"
 SELECT "LeaseExpiresOn", "CancelRequestedOn", "CancelReason" FROM "TaskQueueRuns"
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
 
--- step: success; the second UPDATE changes no row when the run is lost. The rest is for the tasks
--- that wait for this one, which everybody locks in the order of their ids
+-- step: success; the second UPDATE changes no row if the run is lost. The rest is for the tasks that
+-- wait for this one. Every process locks them in the order of their ids
 BEGIN;
 UPDATE "TaskQueueRuns" SET "Status" = 'success', "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
     "Results" = '[3]', "KeepResults" = (SELECT t."KeepResults" FROM "TaskQueue" AS t WHERE t."Id" = {task}),
@@ -135,7 +136,7 @@ UPDATE "TaskQueueDependencies" SET "IsSatisfied" = TRUE WHERE "DependsOnId" = {t
     AND EXISTS (SELECT 1 FROM "TaskQueue" AS p WHERE p."Id" = {task} AND p."LastStatus" = 'success');
 COMMIT;
 
--- step: error; the next attempt in ten minutes. One that cannot be tried again is told of
+-- step: error; the next attempt is due in ten minutes. A task without a retry left causes a notice
 BEGIN;
 UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN 'error' ELSE 'cancelled' END,
     "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,
@@ -193,7 +194,7 @@ WHERE r."Id" = {run} AND r."ErrorCode" = 'rejected' AND r."Token" = '{token}'
 ON CONFLICT ("TaskId", "Claimant") DO UPDATE SET "HeldUntil" = NULL;
 COMMIT;
 
--- step: release, at no cost, of a worker that shuts down. The task has the status of its last attempt that counted
+-- step: release, at no cost, for a worker that shuts down. The task gets the status of its last counted attempt again
 BEGIN;
 UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN 'released' ELSE 'cancelled' END,
     "FinishedOn" = clock_timestamp(), "LeaseExpiresOn" = NULL,

@@ -1,11 +1,12 @@
--- A worker that speaks SQL to a SQLite store, in the place of `taskqueue claim` and the verbs after it (docs/workers.md).
--- SQLite 3.51.3 or newer, with a busy timeout.
+-- Statements for a worker that uses SQL on a SQLite store instead of `taskqueue claim` and the verbs after it (docs/workers.md).
+-- Use SQLite 3.51.3 or newer, and set a busy timeout.
 --
--- {claimant}: its name. {token}: 32 random hexadecimal digits, new for each claim. {class}: what it can do. {run}, {task}: what
--- the claim answered; 86400: the setting TaskQueueRunTimeout. A run is its own for as long as a heartbeat changes one row.
+-- Replace {claimant} with the name of the worker, {class} with its task class, and {token} with 32 random hexadecimal digits, new
+-- ones for each claim. {run} and {task} are the ids that the claim returned. 86400 is the setting TaskQueueRunTimeout. The worker
+-- has the run as long as the heartbeat changes one row.
 
--- step: claim. First it takes back up to 20 runs of claimants whose time is over, and creates the runs of up to 1000 tasks that are
--- due. Runs of runners are left to the program, which ends what is left of their handlers
+-- step: claim. First it takes back up to 20 runs of claimants whose deadline has passed, and creates the runs of up to 1000 due
+-- tasks. Only the program rescues runs of runners, because it must first end their surviving handlers
 BEGIN IMMEDIATE;
 UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN 'timeout' ELSE 'cancelled' END,
     "FinishedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "LeaseExpiresOn" = NULL,
@@ -14,8 +15,9 @@ UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN
     "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" IN (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."RunningClass" IS NOT NULL AND r."Claimant" IS NOT NULL
     AND r."LeaseExpiresOn" < strftime('%Y-%m-%d %H:%M:%f000', 'now') ORDER BY r."LeaseExpiresOn", r."Id" LIMIT 20);
--- A task whose run has ended and which still has it: only inside of this transaction. Where nearly all tasks have one status,
--- SQLite would read all of them after ANALYZE. RetryLimit is the number that counted, where the settings and not the task say it.
+-- Finds tasks that still have a run that has ended: they exist only inside this transaction. INDEXED BY is for stores after
+-- ANALYZE: if nearly all tasks have one status, SQLite would otherwise read all tasks. RetryLimit stores the number that applied,
+-- if it comes from the settings and not from the task.
 UPDATE "TaskQueue" SET "RetryLimit" = s."Allowed"
 FROM (SELECT t."Id", min(COALESCE(t."MaxRetries", CAST(d."Value" AS INTEGER)), CAST(c."Value" AS INTEGER)) AS "Allowed"
     FROM "TaskQueue" AS t INDEXED BY "TaskQueueByStatus" JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
@@ -27,7 +29,7 @@ INSERT INTO "TaskQueueNotices" ("Kind", "TaskQueueId", "RunId", "TaskClass", "Ho
 SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."ErrorMessage"
 FROM "TaskQueue" AS t INDEXED BY "TaskQueueByStatus" JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
 WHERE t."LastStatus" = 'processing' AND r."Status" = 'timeout' AND t."FailedRetries" + 1 >= COALESCE(t."RetryLimit", t."MaxRetries", 1000001);
--- Others get the task first; a claimant whose time with it ran out that often has rejected it.
+-- Other claimants get the task first. After TaskQueueClaimTimeoutLimit missed deadlines, the task counts as rejected.
 INSERT INTO "TaskQueueRejections" ("TaskId", "Claimant", "Timeouts", "HeldUntil")
 SELECT t."Id", r."Claimant", 1, CASE WHEN CAST(l."Value" AS INTEGER) > 1 THEN strftime('%Y-%m-%d %H:%M:%f000', 'now', h."Value" || ' seconds') END
 FROM "TaskQueue" AS t INDEXED BY "TaskQueueByStatus" JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
@@ -37,7 +39,7 @@ WHERE t."LastStatus" = 'processing' AND r."Status" = 'timeout'
 ON CONFLICT ("TaskId", "Claimant") DO UPDATE SET "Timeouts" = "Timeouts" + 1,
     "HeldUntil" = CASE WHEN "HeldUntil" IS NOT NULL AND "Timeouts" + 1 < (SELECT CAST(s."Value" AS INTEGER) FROM "TaskQueueSettings" AS s
         WHERE s."Name" = 'TaskQueueClaimTimeoutLimit') THEN excluded."HeldUntil" END;
--- A backoff is not computed in SQL: a task that states one waits for ten minutes.
+-- SQL does not compute backoffs: a task with a backoff waits for ten minutes.
 UPDATE "TaskQueue" INDEXED BY "TaskQueueByStatus" SET "LastStatus" = r."Status",
     "NextAttemptOn" = CASE WHEN "Backoff" IS NULL OR r."Status" <> 'timeout' THEN "NextAttemptOn"
         ELSE strftime('%Y-%m-%d %H:%M:%f000', 'now', '600 seconds') END,
@@ -64,7 +66,7 @@ WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{c
     ORDER BY r."ClaimClass", r."ClaimOrder", r."Id" LIMIT 1);
 UPDATE "TaskQueue" SET "LastStatus" = 'processing', "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = (SELECT "TaskQueueId" FROM "TaskQueueRuns" WHERE "RunningClass" IS NOT NULL AND "Token" = '{token}');
--- Where the class has a rate, the start counts. No rate looks further back than a day.
+-- If the class has a rate, the start counts. No rate covers more than a day.
 DELETE FROM "TaskQueueStarts" WHERE "TaskClass" = '{class}' AND "StartedOn" < strftime('%Y-%m-%d %H:%M:%f000', 'now', '-1 day');
 INSERT INTO "TaskQueueStarts" ("TaskClass", "StartedOn", "RunId")
 SELECT r."TaskClass", r."StartedOn", r."Id" FROM "TaskQueueRuns" AS r
@@ -72,24 +74,24 @@ WHERE r."RunningClass" = '{class}' AND r."Token" = '{token}'
     AND EXISTS (SELECT 1 FROM "TaskQueueClassLimits" AS l WHERE l."TaskClass" = '{class}' AND l."RateCount" IS NOT NULL);
 COMMIT;
 
--- step: what was claimed; no row when there was nothing
+-- step: what was claimed; no row if nothing was claimed
 SELECT r."Id", r."TaskQueueId", r."Attempt", r."LeaseExpiresOn", t."TaskData"
 FROM "TaskQueueRuns" AS r JOIN "TaskQueue" AS t ON t."Id" = r."TaskQueueId"
 WHERE r."RunningClass" IS NOT NULL AND r."Token" = '{token}';
 
--- step: heartbeat, with progress; no row changes when the run is lost
+-- step: heartbeat, with progress; it changes no row if the run is lost
 UPDATE "TaskQueueRuns" SET "PercentsCompleted" = 40, "ProgressMessage" = 'nearly half',
     "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'),
     "LeaseExpiresOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now', (SELECT COALESCE(t."Timeout", 86400) FROM "TaskQueue" AS t
         WHERE t."Id" = "TaskQueueRuns"."TaskQueueId") || ' seconds')
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
 
--- step: what the heartbeat answers. No row when the run is lost: stop the work, and end nothing. With CancelRequestedOn somebody
--- wants the run to end: stop the work, and take the step error; whatever end but a success becomes "cancelled"
+-- step: what the heartbeat answers. No row if the run is lost: stop the work, and end nothing. If CancelRequestedOn is set, a
+-- cancel was requested: stop the work, and execute the step error. Every end except a success then becomes "cancelled"
 SELECT "LeaseExpiresOn", "CancelRequestedOn", "CancelReason" FROM "TaskQueueRuns"
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
 
--- step: success; the second UPDATE changes no row when the run is lost. The rest is for the tasks that wait for this one
+-- step: success; the second UPDATE changes no row if the run is lost. The rest is for the tasks that wait for this one
 BEGIN IMMEDIATE;
 UPDATE "TaskQueueRuns" SET "Status" = 'success', "FinishedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "LeaseExpiresOn" = NULL,
     "Results" = '[3]', "KeepResults" = (SELECT t."KeepResults" FROM "TaskQueue" AS t WHERE t."Id" = {task}),
@@ -107,7 +109,7 @@ UPDATE "TaskQueueDependencies" SET "IsSatisfied" = TRUE WHERE "DependsOnId" = {t
     AND EXISTS (SELECT 1 FROM "TaskQueue" AS p WHERE p."Id" = {task} AND p."LastStatus" = 'success');
 COMMIT;
 
--- step: error; the next attempt in ten minutes. One that cannot be tried again is told of
+-- step: error; the next attempt is due in ten minutes. A task without a retry left causes a notice
 BEGIN IMMEDIATE;
 UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN 'error' ELSE 'cancelled' END,
     "FinishedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "LeaseExpiresOn" = NULL,
@@ -168,7 +170,7 @@ WHERE r."Id" = {run} AND r."ErrorCode" = 'rejected' AND r."Token" = '{token}'
 ON CONFLICT ("TaskId", "Claimant") DO UPDATE SET "HeldUntil" = NULL;
 COMMIT;
 
--- step: release, at no cost, of a worker that shuts down. The task has the status of its last attempt that counted
+-- step: release, at no cost, for a worker that shuts down. The task gets the status of its last counted attempt again
 BEGIN IMMEDIATE;
 UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN 'released' ELSE 'cancelled' END,
     "FinishedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "LeaseExpiresOn" = NULL,

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A worker in Python that is no runner of taskqueue: claims tasks of the class "checksum" one at a time, until none has
-come for a while. It has only the files below DIRECTORY, and rejects tasks about others: somebody else may have them. At TERM
-it releases its run at no cost and ends.
+"""A claimant in Python: claims tasks of the class "checksum" one at a time, until it has waited WAIT without a new task. It
+processes only files below DIRECTORY and rejects tasks for other files, because another worker may have them. At TERM it
+releases its run at no cost and exits.
 
     TASKQUEUE_CLAIMANT=python-1 worker.py DIRECTORY [WAIT]
 
-The address of the database stands in TASKQUEUE_DATABASE_URL, as for every command of taskqueue.
+Set the address of the database in TASKQUEUE_DATABASE_URL, as for every command of taskqueue.
 """
 
 import hashlib
@@ -18,24 +18,24 @@ import time
 
 NOTHING_CAME = 124
 AWAY_OR_BUSY = (69, 75)
-# At no cost: the task is due at once, for everybody.
+# At no cost: the task is due at once, for every worker.
 RELEASE = ["release", "--no-reject", "--reason", "the worker was stopped"]
 
 
 class Cancelled(Exception):
-    """Somebody wants the run to end."""
+    """The end of the run was requested."""
 
 
 class Lost(Exception):
-    """Somebody has taken the run."""
+    """Another process has taken the run."""
 
 
 class Stopped(Exception):
-    """This worker was asked to end."""
+    """This worker must stop."""
 
 
 class Worker:
-    """Whether this worker was asked to end, and the process for which it waits meanwhile, which is asked to end with it."""
+    """Records whether this worker must stop, and the child process that it waits for and stops then."""
 
     def __init__(self):
         self.is_stopping = False
@@ -48,7 +48,7 @@ class Worker:
 
     def start(self, command, **options):
         self.child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
-        # The signal may have come just before.
+        # The signal may have arrived just before.
         if self.is_stopping:
             self.child.terminate()
         return self.child
@@ -62,9 +62,9 @@ def taskqueue(*words):
 
 
 def tell(claimed, verb, *words):
-    """Says something of the run, and looks at the answer."""
+    """Reports on the run, and checks the answer."""
     answer = taskqueue(verb, str(claimed["run_id"]), *words, "--token", claimed["token"])
-    # While the database is away or busy, nobody else has the run so far.
+    # While the database is unreachable or busy, no other process has taken the run yet.
     if answer.returncode != 0 and answer.returncode not in AWAY_OR_BUSY:
         raise Lost
     if answer.stdout:
@@ -72,12 +72,12 @@ def tell(claimed, verb, *words):
 
 
 def digest(claimed, file):
-    """The work, in a process of its own, which is stopped when somebody wants the run to end, or has taken it. With the
-    token in its environment it is ended with the run, also when this worker dies."""
+    """Does the work in a separate process, and stops it if the end of the run is requested or the run is lost. The token in
+    its environment lets taskqueue end the process with the run, also if this worker dies."""
     tell(claimed, "progress", "50", f"reading {file}")
     command = [sys.executable, os.path.abspath(__file__), "--digest", file]
     environment = {**os.environ, "TASKQUEUE_RUN_TOKEN": claimed["token"]}
-    # A third of the time that there is, and soon enough for who cancels.
+    # A third of the timeout, and short enough to notice a cancel soon.
     pause = min(claimed["timeout_secs"] / 3, 5)
     with WORKER.start(command, stderr=subprocess.PIPE, env=environment) as process:
         while True:
@@ -98,8 +98,8 @@ def digest(claimed, file):
 
 
 def work(claimed, directory):
-    """The verb and the options with which the run ends."""
-    # It may have been stopped when it had just claimed.
+    """Returns the verb and the options that end the run."""
+    # The signal may have arrived just after the claim.
     if WORKER.is_stopping:
         return RELEASE
     data = claimed["data"]
@@ -128,7 +128,7 @@ def print_digest(file):
 
 
 def pause(seconds):
-    """Waits for so long, or until this worker is asked to end."""
+    """Waits for this time, or until this worker must stop."""
     for _ in range(seconds * 10):
         if WORKER.is_stopping:
             return
@@ -150,7 +150,7 @@ def main():
         WORKER.child = None
         if claim.returncode == NOTHING_CAME:
             return 0
-        # Nothing was claimed; a signal that comes early ends `claim` with another status.
+        # Nothing was claimed; an early signal ends `claim` with another status.
         if claim.returncode != 0 and WORKER.is_stopping:
             return 0
         if claim.returncode in AWAY_OR_BUSY:
@@ -163,7 +163,7 @@ def main():
             verb, *options = work(claimed, directory)
         except Lost:
             continue
-        # What it is told when its time was over is on standard error; somebody else has the task then.
+        # If the deadline has passed, another process may have the task; `taskqueue` reports this on standard error.
         taskqueue(verb, str(claimed["run_id"]), "--token", claimed["token"], *options)
     return 0
 

@@ -1,11 +1,11 @@
 #!/bin/sh
-# A worker in shell that is no runner of taskqueue: claims tasks of the class "checksum" one at a time, until none has come
-# for a while. It has only the files below DIRECTORY, and rejects tasks about others: somebody else may have them. At TERM it
-# releases its run at no cost and ends.
+# A claimant in shell: claims tasks of the class "checksum" one at a time, until it has waited WAIT without a new task. It
+# processes only files below DIRECTORY and rejects tasks for other files, because another worker may have them. At TERM it
+# releases its run at no cost and exits.
 #
 #   TASKQUEUE_CLAIMANT=shell-1 worker.sh DIRECTORY [WAIT]
 #
-# The address of the database stands in TASKQUEUE_DATABASE_URL, as for every command of taskqueue.
+# Set the address of the database in TASKQUEUE_DATABASE_URL, as for every command of taskqueue.
 
 set -u
 directory=${1:?usage: worker.sh DIRECTORY [WAIT]}
@@ -14,10 +14,10 @@ cancelled=3 lost=4 stopped=5
 
 output=$(mktemp) && verdict=$(mktemp) || exit 1
 trap 'rm -f "$output" "$verdict"' EXIT
-# A shell sees a signal only between two commands, or in `wait`: what takes long is a child that is waited for.
+# A shell handles a signal only between two commands, or in `wait`, so everything that takes long runs as a child.
 stopping='' child=''
 
-# Asks the child to end. Before it has become its program the signal is lost, so that it is sent twice.
+# Sends TERM to the child, twice: the signal is lost if the child has not yet executed its program.
 stop() {
     stopping=1
     [ -n "$child" ] || return 0
@@ -27,14 +27,14 @@ stop() {
 }
 trap stop TERM
 
-# Waits for the process $child, also when a signal comes meanwhile. Returns its exit status.
+# Waits for the process $child, also if a signal arrives. Returns its exit status.
 wait_for_child() {
-    # The signal may have come before the child was known.
+    # The signal may have arrived before $child was set.
     [ -z "$stopping" ] || stop
     wait "$child" 2>/dev/null
     status=$?
     if [ "$status" -gt 128 ] && [ -n "$stopping" ]; then
-        # Interrupted: what the child ended with is still to come, unless it was ended by a signal.
+        # The wait was interrupted, or the child was ended by a signal: in the first case, get its status.
         wait "$child" 2>/dev/null
         again=$?
         [ "$again" -eq 127 ] || status=$again
@@ -43,25 +43,25 @@ wait_for_child() {
     return "$status"
 }
 
-# The fields of a line of `claim` always stand in this order.
+# The fields of a line of `claim` always have this order.
 field() {
     # shellcheck disable=SC1003 # the backslash before the quote is sed's
     printf '%s\n' "$line" | sed -n 's/^{"run_id":\([0-9]*\),"task_id":[0-9]*,"token":"\([^"]*\)","class":"[^"]*","data":\(.*\),"attempt":[0-9]*,"max_retries":[0-9]*,"timeout_secs":\([0-9]*\),"deadline":"[^"]*"}$/\'"$1"'/p'
 }
 
-# Says something of the run, and looks at the answer.
+# Reports on the run, and checks the answer.
 tell() {
     said=$(taskqueue "$@" --token "$token")
     case $? in
         0) [ -z "$said" ] || return "$cancelled" ;;
-        # The database is away or busy: so far nobody else has the run.
+        # The database is unreachable or busy: no other process has taken the run yet.
         69 | 75) ;;
         *) return "$lost" ;;
     esac
 }
 
-# Moves the deadline while the process $1 works, and stops that when somebody wants the run to end, or has taken it: after a
-# third of the time that there is, and soon enough for who cancels.
+# Extends the deadline while the process $1 works, and stops the process if the end of the run is requested or the run is
+# lost. Reports after each third of the timeout, and often enough to notice a cancel soon.
 beat() {
     tenths=$((timeout * 10 / 3))
     [ "$tenths" -le 50 ] || tenths=50
@@ -74,7 +74,7 @@ beat() {
     done
 }
 
-# The work, in a process of its own. With the token in its environment it is ended with the run, also when this worker dies.
+# Does the work in a separate process. The token in its environment lets taskqueue end it with the run, also if this worker dies.
 digest() {
     : >"$verdict"
     TASKQUEUE_RUN_TOKEN=$token sha256sum "$file" >"$output" &
@@ -83,7 +83,7 @@ digest() {
     heart=$!
     wait_for_child
     status=$?
-    # A process that has just begun still has the traps of this shell, and would lose any other signal.
+    # A new process still has the traps of this shell, and would lose any other signal.
     kill -KILL "$heart" 2>/dev/null
     wait "$heart" 2>/dev/null
     ! read -r ended <"$verdict" || return "$ended"
@@ -97,13 +97,13 @@ read_file() {
         0) read -r sum _ <"$output"; taskqueue resolve "$run" --token "$token" --results "{\"sha256\":\"$sum\"}" ;;
         "$cancelled") taskqueue resolve "$run" --token "$token" --error cancelled --message 'stopped when asked to' ;;
         "$stopped") release ;;
-        # Somebody else has the task.
+        # Another process has the task.
         "$lost") ;;
         *) taskqueue resolve "$run" --token "$token" --error unreadable --message "$file cannot be read" ;;
     esac
 }
 
-# At no cost: the task is due at once, for everybody.
+# At no cost: the task is due at once, for every worker.
 release() {
     taskqueue release "$run" --token "$token" --no-reject --reason 'the worker was stopped'
 }
@@ -113,22 +113,22 @@ while [ -z "$stopping" ]; do
     child=$!
     wait_for_child
     claimed=$?
-    # Stopped, and nothing was claimed; a signal that comes early ends `claim` with another status.
+    # Stopped, and nothing was claimed; an early signal ends `claim` with another status.
     if [ -n "$stopping" ] && [ "$claimed" -ne 0 ]; then exit 0; fi
     case $claimed in
         0) ;;
-        # Nothing came in all that time.
+        # The wait has passed without a new task.
         124) exit 0 ;;
-        # The database is away or busy.
+        # The database is unreachable or busy.
         69 | 75) sleep 5 & child=$!; wait_for_child; continue ;;
         *) exit 1 ;;
     esac
     line=$(cat "$output")
     run=$(field 1) token=$(field 2) data=$(field 3) timeout=$(field 4)
     file=$(printf '%s\n' "$data" | sed -n 's/^{"file": *"\(\/[^"\\]*\)"}$/\1/p')
-    # It may have been stopped when it had just claimed.
+    # The signal may have arrived just after the claim.
     if [ -n "$stopping" ]; then release; break; fi
-    # What it is told when its time was over is on standard error.
+    # If the deadline has passed, `taskqueue` reports this on standard error.
     case $file in
         '') taskqueue resolve "$run" --token "$token" --error invalid-data --message 'the data must be {"file":"/path"}' --no-retry ;;
         "$directory"/*) read_file ;;

@@ -17,7 +17,8 @@ use taskqueue_engine::upkeep::prune::prune_selected;
 use taskqueue_engine::{Context, EngineResult};
 
 impl TaskQueue {
-    /// Returns the ids of the tasks of a selection. Tasks that are only named are returned as named, whether they exist or not.
+    /// Returns the ids of the selected tasks. A selection that is only a list of ids returns these ids, whether the tasks exist
+    /// or not.
     ///
     /// ```
     /// # use taskqueue::{NewTask, Selection, TaskQueue};
@@ -31,13 +32,13 @@ impl TaskQueue {
     /// ```
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error of the database.
     pub fn select(&self, selection: impl Into<Selection>) -> Result<Vec<TaskId>, Error> {
         self.with(|ctx| selection.into().find(ctx, &[]))
     }
 
-    /// Cancels tasks, as `taskqueue cancel` does. Waiting tasks are cancelled at once. For a task in progress, the runner or
-    /// claimant is asked to end it ([`Changes::requested`]); what it finishes before that stays finished.
+    /// Cancels tasks, as `taskqueue cancel` does. Waiting tasks are cancelled at once. For a task in progress, its runner or
+    /// claimant is asked to end it ([`Changes::requested`]); a run that finishes before that stays finished.
     ///
     /// ```
     /// # use taskqueue::{NewTask, TaskQueue, TaskStatus};
@@ -52,16 +53,16 @@ impl TaskQueue {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Input`] for the reason, or the database's; tasks before that stay cancelled.
+    /// Returns [`Error::Input`] if the reason is invalid, or an error of the database; earlier tasks stay cancelled.
     pub fn cancel(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
         let reason = self.reason();
         self.change(selection.into(), &cancellable(false), |ctx, ids, hear| cancel_tasks(ctx, ids, reason, hear))
     }
 
-    /// Cancels tasks, the tasks that wait for them, and the tasks that wait for those.
+    /// Cancels tasks and all tasks that wait for them, directly or indirectly.
     ///
     /// # Errors
-    /// As of [`TaskQueue::cancel`].
+    /// Returns the same errors as [`TaskQueue::cancel`].
     pub fn cancel_with_dependants(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
         let reason = self.reason();
         self.change(selection.into(), &cancellable(true), |ctx, ids, hear| {
@@ -73,15 +74,16 @@ impl TaskQueue {
     /// Retries failed, exhausted and quarantined tasks, as `taskqueue retry` does: they are due at once, with all their retries.
     ///
     /// # Errors
-    /// The database's; tasks before that stay retried.
+    /// Returns an error of the database; earlier tasks stay retried.
     pub fn retry(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
         self.retry_with(selection, &Retry::new())
     }
 
-    /// Retries tasks with other data, only some of them, or one after the other.
+    /// Retries tasks with other data, only a sample of them, or at a rate.
     ///
     /// # Errors
-    /// [`Error::Input`] for the data or the rate, and then nothing is changed; or the database's.
+    /// Returns [`Error::Input`] if the data or the rate is invalid; then nothing is changed. Otherwise returns an error of the
+    /// database.
     pub fn retry_with(&self, selection: impl Into<Selection>, options: &Retry) -> Result<Changes, Error> {
         let (data, rate) = (options.text(), options.checked_rate()?);
         self.change(selection.into(), &RETRYABLE, |ctx, ids, hear| {
@@ -108,22 +110,22 @@ impl TaskQueue {
     /// ```
     ///
     /// # Errors
-    /// The database's; tasks before that stay requeued.
+    /// Returns an error of the database; earlier tasks stay requeued.
     pub fn requeue(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
         self.change(selection.into(), &requeueable(false), requeue_tasks)
     }
 
-    /// Requeues tasks, also those in progress that a claimant has: their runs are taken from it first, as
-    /// [`TaskQueue::take_back`] does.
+    /// Requeues tasks, including those in progress at a claimant: first takes their runs from it, as [`TaskQueue::take_back`]
+    /// does.
     ///
     /// # Errors
-    /// As of [`TaskQueue::requeue`] and [`TaskQueue::take_back`].
+    /// Returns the errors of [`TaskQueue::requeue`] and [`TaskQueue::take_back`].
     pub fn requeue_by_force(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
         self.change(selection.into(), &requeueable(true), requeue_by_force)
     }
 
-    /// Changes data, time, priority and other numbers of tasks, as `taskqueue edit` does. An attempt in progress does not see
-    /// the change; the next one does.
+    /// Changes the data, time, priority and other values of tasks, as `taskqueue edit` does. The change applies to the next
+    /// attempt, not to one in progress.
     ///
     /// ```
     /// # use taskqueue::{Edit, Error, NewTask, TaskQueue};
@@ -145,7 +147,8 @@ impl TaskQueue {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Input`], and then nothing is changed; or the database's, and then tasks before that stay changed.
+    /// Returns [`Error::Input`] if the edit is invalid; then nothing is changed. Otherwise returns an error of the database;
+    /// earlier tasks stay changed.
     pub fn edit(&self, selection: impl Into<Selection>, edit: &Edit) -> Result<Changes, Error> {
         self.change(selection.into(), &editable(), |ctx, ids, hear| {
             let edit = edit.to_request(ctx)?;
@@ -153,7 +156,7 @@ impl TaskQueue {
         })
     }
 
-    /// Deletes tasks that are finished for good, with their runs, as `taskqueue prune SELECTION` does: however old they are.
+    /// Deletes finished tasks with their runs, however old they are, as `taskqueue prune SELECTION` does.
     ///
     /// ```
     /// # use taskqueue::{Error, NewTask, TaskQueue};
@@ -170,14 +173,14 @@ impl TaskQueue {
     /// ```
     ///
     /// # Errors
-    /// The database's; tasks before that stay deleted.
+    /// Returns an error of the database; earlier tasks stay deleted.
     pub fn prune(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
         let selection = selection.into();
         let words = selection.text();
         self.change(selection, &[], |ctx, ids, hear| prune_selected(ctx, ids, &words, hear))
     }
 
-    /// Finds the tasks and does something to them.
+    /// Finds the tasks and applies `act` to them.
     fn change(
         &self,
         selection: Selection,

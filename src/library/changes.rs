@@ -1,11 +1,11 @@
-//! [`Changes`]: what became of each task that a call was meant for.
+//! [`Changes`]: the result for each task of a call.
 
 use super::error::Error;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_engine::change::cancel::REQUESTED;
 use taskqueue_engine::change::selected::TaskAnswer;
 
-/// What became of each task of a selection. A selection of nothing is no error: all lists are empty.
+/// The result for each task of a selection. An empty selection is not an error: all lists are empty.
 ///
 /// ```
 /// # use taskqueue::{Error, NewTask, TaskQueue};
@@ -33,7 +33,7 @@ use taskqueue_engine::change::selected::TaskAnswer;
 pub struct Changes {
     /// The tasks that were changed.
     pub changed: Vec<TaskId>,
-    /// The tasks in progress that were to be cancelled: their runners or claimants are asked to end them.
+    /// The tasks in progress whose runners or claimants are asked to end them.
     pub requested: Vec<TaskId>,
     /// The tasks that were not changed, each with [`Error::Refused`], [`Error::Stale`] or [`Error::NotFound`].
     pub refused: Vec<(TaskId, Error)>,
@@ -43,7 +43,7 @@ impl Changes {
     /// Returns the tasks that were changed or are asked to end, if no task was refused.
     ///
     /// # Errors
-    /// That of the first task that was refused; the tasks in `changed` stay changed.
+    /// Returns the error of the first refused task; the tasks in `changed` stay changed.
     pub fn all(mut self) -> Result<Vec<TaskId>, Error> {
         if !self.refused.is_empty() {
             return Err(self.refused.swap_remove(0).1);
@@ -52,7 +52,7 @@ impl Changes {
         Ok(self.changed)
     }
 
-    /// Adds the answer to one task.
+    /// Adds the result for one task.
     pub(super) fn add(&mut self, answer: TaskAnswer) {
         let id = answer.id;
         match answer {

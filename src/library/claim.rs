@@ -1,4 +1,4 @@
-//! [`Claim`]: which runs a claimant asks for; and claiming them.
+//! [`Claim`]: which runs to claim; and claiming them.
 
 use std::time::Duration;
 
@@ -13,8 +13,7 @@ use taskqueue_engine::EngineResult;
 use taskqueue_engine::change::take_back::{TakenBack, take_back};
 use taskqueue_engine::claiming::claim::{ClaimRequest, Claimed, MAX_COUNT, claim, find_process};
 
-/// Which runs a claimant asks for, with [`TaskQueue::claim`]. Without anything but its name: one run of any class, without
-/// waiting.
+/// Which runs a claimant requests with [`TaskQueue::claim`]. The default is one run of any class, without waiting.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,7 +34,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A claim by the claimant of this name. A task that it rejects is not offered to this name again.
+    /// Creates a claim by the claimant with this name. A task that it rejects is not offered to this name again.
     pub fn new(claimant: impl Into<String>) -> Self {
         Self {
             claimant: claimant.into(),
@@ -47,51 +46,51 @@ impl Claim {
         }
     }
 
-    /// Only runs of these classes: names, or patterns with `*` and `?`.
+    /// Accepts only runs of these classes: names, or patterns with `*` and `?`.
     pub fn classes(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.classes.extend(patterns.into_iter().map(Into::into));
         self
     }
 
-    /// Only the run of this task.
+    /// Accepts only the run of this task.
     pub fn task(mut self, id: TaskId) -> Self {
         self.choice.task = Some(id);
         self
     }
 
-    /// Only runs of tasks that were queued with this unique key.
+    /// Accepts only runs of tasks with this unique key.
     pub fn unique(mut self, key: impl Into<String>) -> Self {
         self.choice.unique_key = Some(key.into());
         self
     }
 
-    /// Only runs of tasks that were queued with this limit key.
+    /// Accepts only runs of tasks with this limit key.
     pub fn limit_key(mut self, key: impl Into<String>) -> Self {
         self.choice.limit_key = Some(key.into());
         self
     }
 
-    /// Only runs of tasks that were queued with this tag.
+    /// Accepts only runs of tasks with this tag.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.choice.tag = Some(tag.into());
         self
     }
 
-    /// Up to so many runs, 1 to 1000.
+    /// Claims at most this many runs, 1 to 1000.
     pub fn count(mut self, count: usize) -> Self {
         self.count = count;
         self
     }
 
-    /// Waits for so long until there is something to claim, or until a [`StopHandle`](crate::StopHandle) ends it. A [`task`](Self::task)
-    /// that is over, or that this claimant has rejected, is not waited for.
+    /// Waits at most this long for a claimable run, or until a [`StopHandle`](crate::StopHandle) stops it. Does not wait for a
+    /// [`task`](Self::task) that has finished or that this claimant has rejected.
     pub fn wait(mut self, time: Duration) -> Self {
         self.wait = time;
         self
     }
 
-    /// The claimant's process on this host, as `claim --process` takes it: once it is dead, its runs are free at once, and it
-    /// gets TERM when their time is over.
+    /// Sets the claimant's process on this host, as `claim --process` does. When it is dead, its runs are rescued at once. It
+    /// gets TERM when the deadline of a run has passed.
     pub fn process(mut self, pid: i32) -> Self {
         self.process = Some(pid);
         self
@@ -117,12 +116,12 @@ impl Claim {
 }
 
 impl TaskQueue {
-    /// Claims runs for a worker of your own, as `taskqueue claim` does. Empty if there was nothing to claim in that time, or once
+    /// Claims runs for your own worker, as `taskqueue claim` does. Returns an empty list if no run was claimable in time, or if
     /// a [`StopHandle`](crate::StopHandle) has stopped this queue.
     ///
-    /// Each run has a deadline. Before it is over, report with [`HeldRun::heartbeat`] or [`HeldRun::progress`]; then end the run
-    /// with [`HeldRun::resolve`], [`HeldRun::fail`], [`HeldRun::reject`] or [`HeldRun::release`]. A run that is merely dropped
-    /// stays claimed until its deadline.
+    /// Each run has a deadline. Before it passes, report with [`HeldRun::heartbeat`] or [`HeldRun::progress`]. End the run with
+    /// [`HeldRun::resolve`], [`HeldRun::fail`], [`HeldRun::reject`] or [`HeldRun::release`]. A run that is only dropped stays
+    /// claimed until its deadline.
     ///
     /// ```
     /// # use taskqueue::{Claim, Error, HandlerError, NewTask, TaskQueue};
@@ -148,7 +147,8 @@ impl TaskQueue {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Input`]; [`Error::NotFound`] if it names a task that does not exist; or the database's.
+    /// Returns [`Error::Input`] if the claim is invalid, [`Error::NotFound`] if the requested task does not exist, or an error
+    /// of the database.
     pub fn claim(&self, claim_of: &Claim) -> Result<Vec<ClaimedRun>, Error> {
         let request = claim_of.to_request()?.map_err(Error::Input)?;
         let stop = self.stop();
@@ -157,7 +157,7 @@ impl TaskQueue {
         }
         self.with(|ctx| {
             let claimed = claim(ctx, &request, stop);
-            // A queue that was stopped still records how its runs end.
+            // A stopped queue still records how its runs end.
             ctx.store.give_up_when(|| false);
             ctx.spool_problem = None;
             match claimed? {
@@ -167,18 +167,19 @@ impl TaskQueue {
         })
     }
 
-    /// Returns a handle to a run that was claimed elsewhere, such as in an earlier request to a web service. It asks the database
-    /// nothing: a wrong token is an error of the handle's methods.
+    /// Returns a handle to a run that was claimed elsewhere, such as in an earlier request to a web service. It does not use
+    /// the database: for a wrong token, the methods of the handle return an error.
     #[must_use]
     pub fn held_run(&self, run_id: RunId, token: impl Into<String>) -> HeldRun {
         HeldRun::new(self, run_id, token.into())
     }
 
-    /// Takes a run from its claimant, as `taskqueue release --force` does: before its deadline and at no cost. The claimant cannot
-    /// end it any more, and gets TERM if its process is on this host. The task is due at once.
+    /// Takes a run from its claimant before its deadline and at no cost, as `taskqueue release --force` does. The claimant can
+    /// no longer end it, and gets TERM if its process is on this host. The task is due at once.
     ///
     /// # Errors
-    /// [`Error::Refused`] if no claimant has the run; [`Error::NotFound`], or the database's.
+    /// Returns [`Error::Refused`] if no claimant has the run, [`Error::NotFound`] if it does not exist, or an error of the
+    /// database.
     pub fn take_back(&self, run_id: RunId) -> Result<TakenBack, Error> {
         self.with(|ctx| Ok(take_back(ctx, run_id)?))
     }

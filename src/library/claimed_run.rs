@@ -1,4 +1,4 @@
-//! [`ClaimedRun`] and [`HeldRun`]: a run that a claimant has, and what it reports of it.
+//! [`ClaimedRun`] and [`HeldRun`]: a run that a claimant holds, and its reports.
 
 use std::fmt;
 use std::ops::Deref;
@@ -22,30 +22,30 @@ use taskqueue_engine::claiming::claimants::{
 };
 use taskqueue_engine::handler::HandlerError;
 
-/// A run that a claimant has just claimed, with all that it needs to work for it. Its methods are those of [`HeldRun`].
+/// A newly claimed run with everything that a claimant needs to process it. It also has the methods of [`HeldRun`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClaimedRun {
-    /// The task; the same for all its attempts.
+    /// The id of the task; the same for all its attempts.
     pub task_id: TaskId,
-    /// Task class.
+    /// The task class.
     pub class: String,
-    /// JSON text, as stored.
+    /// The data as JSON text, as stored.
     pub data: String,
-    /// Number of the attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: i32,
-    /// How many attempts may fail before the task is exhausted.
+    /// The number of failed attempts after which the task is exhausted.
     pub max_retries: i32,
     /// How far each heartbeat moves the deadline.
     pub timeout: Duration,
-    /// When another claimant or runner may get the task, unless a heartbeat comes before.
+    /// When the lease expires unless a heartbeat renews it.
     pub deadline: DateTime<Utc>,
     held: HeldRun,
 }
 
-/// A run and the token of its claim: what it takes to report and to end it.
+/// A run and the token of its claim, with which it can be reported on and ended.
 ///
-/// Each method can be called again after [`Error::Unavailable`]: what was recorded before is recorded once.
+/// After [`Error::Unavailable`], call the same method again; a result is recorded only once.
 #[derive(Clone)]
 pub struct HeldRun {
     queue: TaskQueue,
@@ -67,10 +67,10 @@ impl ClaimedRun {
         }
     }
 
-    /// Returns the data as a type of Rust.
+    /// Deserializes the data.
     ///
     /// # Errors
-    /// The JSON is not that of such a value.
+    /// Returns an error if the JSON does not fit the type.
     pub fn data_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(&self.data)
     }
@@ -89,66 +89,67 @@ impl HeldRun {
         Self { queue: queue.clone(), held: Held { run_id, token } }
     }
 
-    /// The run. It grows with every attempt, so it serves as a fence number.
+    /// Returns the id of the run. It grows with every attempt, so it can serve as a fencing token.
     #[must_use]
     pub fn run_id(&self) -> RunId {
         self.held.run_id
     }
 
-    /// The token of the claim: another process can report and end the run with it, by [`TaskQueue::held_run`], the command line
-    /// or SQL.
+    /// Returns the token of the claim. With it another process can report on the run and end it: with [`TaskQueue::held_run`],
+    /// the command line or SQL.
     #[must_use]
     pub fn token(&self) -> &str {
         &self.held.token
     }
 
-    /// Moves the deadline, and says whether the run is to be cancelled.
+    /// Renews the deadline. The result contains whether the run was cancelled.
     ///
     /// # Errors
-    /// [`Error::NotHeld`]: stop working for it. [`Error::NotFound`], or the database's.
+    /// Returns [`Error::NotHeld`] if the claimant no longer has the run: stop processing it. Otherwise returns
+    /// [`Error::NotFound`] or an error of the database.
     pub fn heartbeat(&self) -> Result<Renewed, Error> {
         self.renew(&ProgressReport::default())
     }
 
-    /// Saves the progress, with a line for people, and moves the deadline. Values outside 0 to 100 are taken as the nearer bound.
+    /// Saves the progress and a message to display, and renews the deadline. Values outside 0 to 100 are clamped.
     ///
     /// # Errors
-    /// As of [`HeldRun::heartbeat`].
+    /// Returns the same errors as [`HeldRun::heartbeat`].
     pub fn progress(&self, percents: i32, message: Option<&str>) -> Result<Renewed, Error> {
         self.renew(&ProgressReport { percents: Some(percents.clamp(0, 100)), message: message.map(str::to_owned) })
     }
 
-    /// Answers as [`HeldRun::heartbeat`] does, and moves no deadline.
+    /// Returns what [`HeldRun::heartbeat`] would return, without renewing the deadline.
     ///
     /// # Errors
-    /// As of [`HeldRun::heartbeat`].
+    /// Returns the same errors as [`HeldRun::heartbeat`].
     pub fn check(&self) -> Result<Renewed, Error> {
         self.queue.with(|ctx| Ok(check(ctx, &self.held)?))
     }
 
-    /// Sends a message that anyone may follow with `taskqueue events`, and moves the deadline.
+    /// Sends a message that anyone may follow with `taskqueue events`, and renews the deadline.
     ///
     /// # Errors
-    /// [`Error::Json`], [`Error::Input`] for a name or data that cannot be kept, and those of [`HeldRun::heartbeat`].
+    /// Returns [`Error::Json`], [`Error::Input`] if the name or the data is invalid, or the errors of [`HeldRun::heartbeat`].
     pub fn emit(&self, name: &str, data: &(impl Serialize + ?Sized)) -> Result<Renewed, Error> {
         let message = Message { name: name.to_owned(), data: serde_json::to_string(data).map_err(Error::Json)? };
         self.queue.with(|ctx| Ok(emit(ctx, &self.held, &message)?))
     }
 
-    /// Ends the run as a success with these results; `&()` leaves none.
+    /// Ends the run as a success with these results; `&()` means no results.
     ///
     /// # Errors
-    /// [`Error::NotHeld`]: it came too late, and the results are kept as an event. [`Error::Json`], [`Error::Input`] for results
-    /// that cannot be stored, [`Error::NotFound`], or the database's.
+    /// Returns [`Error::NotHeld`] if it was too late; the results are then kept as an event. Otherwise returns [`Error::Json`],
+    /// [`Error::Input`] if the results cannot be stored, [`Error::NotFound`], or an error of the database.
     pub fn resolve(&self, results: &(impl Serialize + ?Sized)) -> Result<Resolved, Error> {
         self.end(&Resolution::Success(to_results(results)?))
     }
 
-    /// Ends the run as [`HeldRun::resolve`] does, and adds to the metadata of the task, name by name: a map or a struct. Null takes
-    /// a name away.
+    /// Ends the run like [`HeldRun::resolve`], and merges a map or a struct into the metadata of the task. A null removes the
+    /// name.
     ///
     /// # Errors
-    /// As of [`HeldRun::resolve`]; [`Error::Input`] also for metadata that is no object.
+    /// Returns the errors of [`HeldRun::resolve`], and [`Error::Input`] if the metadata is not an object.
     pub fn resolve_with_meta(
         &self,
         results: &(impl Serialize + ?Sized),
@@ -158,7 +159,7 @@ impl HeldRun {
         self.end_with(&Resolution::Success(to_results(results)?), Some(&meta))
     }
 
-    /// Ends the run as failed. The error says whether the task is retried, and when.
+    /// Ends the run as failed. The error sets whether and when the task is retried.
     ///
     /// ```
     /// # use taskqueue::{Claim, HandlerError, NewTask, TaskQueue};
@@ -175,34 +176,34 @@ impl HeldRun {
     /// ```
     ///
     /// # Errors
-    /// As of [`HeldRun::resolve`]; [`Error::Input`] for an empty code.
+    /// Returns the errors of [`HeldRun::resolve`], and [`Error::Input`] if the code is empty.
     pub fn fail(&self, error: &HandlerError) -> Result<Resolved, Error> {
         self.end(&failure(error)?)
     }
 
-    /// Ends the run as [`HeldRun::fail`] does, and adds to the metadata of the task as [`HeldRun::resolve_with_meta`] does.
+    /// Ends the run like [`HeldRun::fail`], and changes the metadata like [`HeldRun::resolve_with_meta`].
     ///
     /// # Errors
-    /// As of [`HeldRun::fail`]; [`Error::Input`] also for metadata that is no object.
+    /// Returns the errors of [`HeldRun::fail`], and [`Error::Input`] if the metadata is not an object.
     pub fn fail_with_meta(&self, error: &HandlerError, meta: &(impl Serialize + ?Sized)) -> Result<Resolved, Error> {
         let meta = to_meta(meta)?;
         self.end_with(&failure(error)?, Some(&meta))
     }
 
-    /// Rejects the task, for a reason that may be empty: others can try it at once, and this claimant is never offered it again.
-    /// The attempt has failed: a task that every claimant rejects is exhausted.
+    /// Rejects the task, for a reason that may be empty. Other claimants may claim it at once, and this one is never offered it
+    /// again. The attempt counts as failed, so a task that every claimant rejects becomes exhausted.
     ///
     /// # Errors
-    /// As of [`HeldRun::resolve`].
+    /// Returns the same errors as [`HeldRun::resolve`].
     pub fn reject(&self, reason: &str) -> Result<Resolved, Error> {
         self.end(&Resolution::Rejection(reason.to_owned()))
     }
 
-    /// Releases the run at no cost, for a reason that may be empty, because the claimant shuts down: no attempt is counted, and
-    /// the claimant may be offered the task again.
+    /// Releases the run at no cost, for a reason that may be empty, because the claimant shuts down. No attempt is counted, and
+    /// the claimant may claim the task again.
     ///
     /// # Errors
-    /// As of [`HeldRun::resolve`].
+    /// Returns the same errors as [`HeldRun::resolve`].
     pub fn release(&self, reason: &str) -> Result<Resolved, Error> {
         self.end(&Resolution::Release(reason.to_owned()))
     }
@@ -220,7 +221,7 @@ impl HeldRun {
     }
 }
 
-/// `None` for the results of `()`.
+/// Returns `None` for the results `()`.
 fn to_results(results: &(impl Serialize + ?Sized)) -> Result<Option<String>, Error> {
     let results = serde_json::to_string(results).map_err(Error::Json)?;
     check_storable(&results).map_err(|what| Error::Input(format!("the result {what}")))?;
@@ -244,7 +245,7 @@ fn failure(error: &HandlerError) -> Result<Resolution, Error> {
     }))
 }
 
-/// Without the token, which must not come into logs.
+/// Omits the token, which must not appear in logs.
 impl fmt::Debug for HeldRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HeldRun").field("run_id", &self.held.run_id).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! [`Edit`]: what is to be different about tasks, part by part.
+//! [`Edit`]: changes to tasks.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use taskqueue_domain::task::task_change::ChangeRequest;
 use taskqueue_engine::change::edit;
 use taskqueue_engine::{Context, EngineError, EngineResult};
 
-/// A change of tasks, for [`TaskQueue::edit`](crate::TaskQueue::edit). What is not set stays as it is.
+/// A change to tasks, for [`TaskQueue::edit`](crate::TaskQueue::edit). Values that are not set stay unchanged.
 ///
 /// ```
 /// # fn main() -> Result<(), taskqueue::Error> {
@@ -32,7 +32,7 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Changes nothing yet.
+    /// Creates an edit that changes nothing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -40,42 +40,42 @@ impl Edit {
     /// Sets the data: any value that serde can write as JSON.
     ///
     /// # Errors
-    /// [`Error::Json`]: JSON has no such value, such as a map whose keys are no texts.
+    /// Returns [`Error::Json`] if the value has no JSON form, such as a map whose keys are not strings.
     pub fn data(self, value: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
         Ok(self.json(serde_json::to_string(value).map_err(Error::Json)?))
     }
 
-    /// Sets the data as JSON text, which is kept to the byte.
+    /// Sets the data as JSON text, which is stored byte for byte.
     pub fn json(mut self, text: impl Into<String>) -> Self {
         self.change.data = Some(text.into());
         self
     }
 
-    /// Sets the time before which it is not processed.
+    /// Sets the time before which the task is not processed.
     pub fn at(mut self, instant: impl Into<DateTime<Utc>>) -> Self {
         self.change.scheduled_on = Some(instant.into());
         self
     }
 
-    /// Sets that time to so long from now, by the clock of the database.
+    /// Sets that time to this long from now, by the clock of the database.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// Sets how many attempts may fail before it is exhausted.
+    /// Sets the number of failed attempts after which the task is exhausted.
     pub fn max_retries(mut self, count: u32) -> Self {
         self.change.max_retries = Some(count.into());
         self
     }
 
-    /// Sets the time without an end or a report after which an attempt is ended; a part of a second counts as a whole one.
+    /// Sets the timeout: how long an attempt may run without an end or a report. Rounded up to whole seconds.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.change.timeout_secs = Some(Some(whole_secs(timeout)));
         self
     }
 
-    /// Takes the timeout of the task away: that of its class or the setting counts.
+    /// Removes the timeout of the task, so that its class or the setting applies.
     pub fn default_timeout(mut self) -> Self {
         self.change.timeout_secs = Some(None);
         self
@@ -87,31 +87,31 @@ impl Edit {
         self
     }
 
-    /// Sets the waits before retries, as `edit --backoff` takes them.
+    /// Sets the delays before retries, as `edit --backoff` takes them.
     pub fn backoff(mut self, waits: impl Into<String>) -> Self {
         self.change.backoff = Some(Some(waits.into()));
         self
     }
 
-    /// Takes the waits of the task away: those of its class or the settings count.
+    /// Removes the backoff of the task, so that its class or the settings apply.
     pub fn default_backoff(mut self) -> Self {
         self.change.backoff = Some(None);
         self
     }
 
-    /// Sets how long it is kept after it is over; a part of a second counts as a whole one.
+    /// Sets how long the task is kept after it has finished, rounded up to whole seconds.
     pub fn keep(mut self, time: Duration) -> Self {
         self.change.keep_secs = Some(Some(keep_secs(time)));
         self
     }
 
-    /// Keeps it until somebody deletes it by name.
+    /// Keeps the task until it is deleted by a selection.
     pub fn keep_forever(mut self) -> Self {
         self.change.keep_secs = Some(Some(0));
         self
     }
 
-    /// Takes that away: what its class or the settings say counts.
+    /// Removes its retention period, so that its class or the settings apply.
     pub fn default_keep(mut self) -> Self {
         self.change.keep_secs = Some(None);
         self
@@ -123,36 +123,36 @@ impl Edit {
         self
     }
 
-    /// Keeps the results of its runs as long as it is kept.
+    /// Keeps the results of its runs as long as the task.
     pub fn keep_results_forever(mut self) -> Self {
         self.change.keep_results_secs = Some(Some(0));
         self
     }
 
-    /// Takes that away: what its class or the setting says counts.
+    /// Removes that period, so that its class or the setting applies.
     pub fn default_keep_results(mut self) -> Self {
         self.change.keep_results_secs = Some(None);
         self
     }
 
-    /// Sets a value of its metadata; `None` or `()` takes the name away.
+    /// Sets a value of its metadata; `None` or `()` removes the name.
     ///
     /// # Errors
-    /// [`Error::Json`], or [`Error::Input`] for a name that is empty or too long.
+    /// Returns [`Error::Json`], or [`Error::Input`] if the name is empty or too long.
     pub fn meta(mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
         let json = serde_json::to_string(value).map_err(Error::Json)?;
         self.change.meta.set(name, &json).map_err(Error::Input)?;
         Ok(self)
     }
 
-    /// Only if nobody has changed the task since it was read: `Task::updated_on` of then. Otherwise the task is refused with
-    /// [`Error::Stale`].
+    /// Edits only if the task has not changed since it was read, with this `Task::updated_on`. Otherwise the task is refused
+    /// with [`Error::Stale`].
     pub fn if_updated_on(mut self, version: DateTime<Utc>) -> Self {
         self.if_updated_on = Some(version);
         self
     }
 
-    /// What the engine edits, with a delay that counts from now.
+    /// Returns the edit for the engine, with the delay counted from now.
     pub(super) fn to_request(&self, ctx: &mut Context) -> EngineResult<edit::Edit> {
         let mut change = self.change.clone();
         if let Some(delay) = self.delay {

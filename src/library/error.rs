@@ -1,50 +1,50 @@
-//! What a program that queues and waits has to tell apart.
+//! The errors that a program can distinguish.
 
 use taskqueue_domain::task::records::{Run, Task};
 use taskqueue_engine::{DatabaseError, EngineError, StoreError};
 
-/// Something was not done; nothing of it was.
+/// Why a call failed; nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was given cannot be used, as it says.
+    /// The input is invalid.
     #[error("{0}")]
     Input(String),
-    /// Another task has the key, and this one was to fail then.
+    /// Another task has the key, and this one was to be refused then.
     #[error("{0}")]
     KeyTaken(String),
     /// There is no such task or run.
     #[error("{0}")]
     NotFound(String),
-    /// What was asked for is not possible in the state of the task or the run: to cancel what has ended, to retry what has not
+    /// The state of the task or the run does not allow it, such as cancelling a finished task or retrying one that has not
     /// failed.
     #[error("{0}")]
     Refused(String),
-    /// The task has changed since it was read, and was to be edited only if not. This is the task as it is now.
-    #[error("task {} has been changed since; nothing of it was edited", .0.id)]
+    /// The task has changed since it was read, and the edit requires that it has not. This is the current task.
+    #[error("task {} has been changed since; it was not edited", .0.id)]
     Stale(Box<Task>),
-    /// The claimant does not have the run, or has it no longer: its deadline was over and another one has the task, an operator
-    /// took it back, or it has ended.
+    /// The claimant does not hold the run, or no longer holds it: its deadline passed and another process has the task, an
+    /// operator took it back, or it has ended.
     #[error("run {} is not yours: {why}", run.id)]
     NotHeld {
-        /// The run as it is now.
+        /// The current run.
         run: Box<Run>,
-        /// Why, in words.
+        /// Why, as text.
         why: String,
     },
-    /// No attempt is in progress that could get the message.
+    /// No attempt is in progress that could receive the message.
     #[error("{0}")]
     NotInProgress(String),
-    /// A value cannot be written as JSON.
+    /// A value has no JSON form.
     #[error("the data cannot be written as JSON: {0}")]
     Json(#[source] serde_json::Error),
-    /// The database is away, busy or full: the same may succeed later.
+    /// The database is unreachable, busy or full: a retry may succeed.
     #[error("{0}")]
     Unavailable(String),
-    /// The database refused something, inside a transaction of the caller's or of ours.
-    #[error("the database says: {0}")]
+    /// The database refused a statement, inside a transaction of the caller or of this library.
+    #[error("database error: {0}")]
     Database(#[from] DatabaseError),
-    /// Anything else.
+    /// Any other error.
     #[error("{0}")]
     Failed(String),
 }

@@ -1,4 +1,4 @@
-//! Events, and runs by what is known of them.
+//! Reading events, and finding runs.
 
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ impl TaskQueue {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the filter names a task or a run that does not exist and has no events, or the database's.
+    /// Returns [`Error::NotFound`] if the filter names a task or a run that does not exist and has no events, or an error of
+    /// the database.
     pub fn events(&self, filter: &EventFilter, limit: u32) -> Result<Vec<Event>, Error> {
         self.with(|ctx| {
             let found = events::list(ctx, filter, limit.into())?;
@@ -44,24 +45,24 @@ impl TaskQueue {
     /// Returns a run.
     ///
     /// # Errors
-    /// [`Error::NotFound`], or the database's.
+    /// Returns [`Error::NotFound`], or an error of the database.
     pub fn run(&self, id: RunId) -> Result<Run, Error> {
         self.with(|ctx| Ok(ctx.store.get_run(id).map_err(EngineError::from)?))
     }
 
-    /// Returns up to `limit` runs in progress that have reported nothing for so long, as `taskqueue status --silent-for` does.
+    /// Returns up to `limit` runs in progress without a report for this long, as `taskqueue status --silent-for` does.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error of the database.
     pub fn silent_runs(&self, time: Duration, limit: u32) -> Result<Vec<Run>, Error> {
         self.with(|ctx| Ok(status::list_silent_runs(ctx, whole_secs(time), limit.into())?))
     }
 
-    /// Returns the run with this token, as `taskqueue status --token` does: a claimant's at any time, a runner's while it is in
-    /// progress.
+    /// Returns the run with this token, as `taskqueue status --token` does. The token of a claimant works at any time, that of
+    /// a runner only while the run is in progress.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error of the database.
     pub fn run_of_token(&self, token: &str) -> Result<Option<Run>, Error> {
         self.with(|ctx| Ok(status::find_run_of_token(ctx, token)?))
     }

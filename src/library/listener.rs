@@ -1,4 +1,4 @@
-//! Listeners: events as they come, of everything or of one task or run.
+//! Listeners: new events of everything, of one task or of one run.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,32 +9,33 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_engine::Context;
 use taskqueue_engine::inspect::events::{Event, EventFilter, Follower, POLL_INTERVAL};
 
-/// Which events a [`Listener`] gets.
+/// Which events a [`Listener`] receives.
 #[derive(Clone, Debug)]
 pub struct EventsOf {
     filter: EventFilter,
 }
 
 impl EventsOf {
-    /// All events.
+    /// Selects all events.
     #[must_use]
     pub fn everything() -> Self {
         Self { filter: EventFilter::default() }
     }
 
-    /// Those about this task, of all its attempts.
+    /// Selects the events of this task, including all its attempts.
     #[must_use]
     pub fn task(id: TaskId) -> Self {
         Self { filter: EventFilter { task_id: Some(id), ..EventFilter::default() } }
     }
 
-    /// Those about this attempt.
+    /// Selects the events of this attempt.
     #[must_use]
     pub fn run(id: RunId) -> Self {
         Self { filter: EventFilter { run_id: Some(id), ..EventFilter::default() } }
     }
 
-    /// Only those of this kind, and of others that are added: `message`, `retried` (`docs/events.md` lists the kinds).
+    /// Limits the events to this kind, such as `message` or `retried` (`docs/events.md` lists the kinds). Further calls add
+    /// kinds.
     #[must_use]
     pub fn kind(mut self, kind: &str) -> Self {
         self.filter.kinds.push(kind.to_owned());
@@ -42,7 +43,7 @@ impl EventsOf {
     }
 }
 
-/// Gets the events that are committed after it was made, each once. It has a connection of its own.
+/// Receives the events that are committed after its creation, each once. It has its own connection.
 pub struct Listener {
     ctx: Context,
     follower: Follower,
@@ -51,7 +52,7 @@ pub struct Listener {
 }
 
 impl TaskQueue {
-    /// Listens from now on.
+    /// Creates a listener for new events.
     ///
     /// ```
     /// use std::time::Duration;
@@ -69,7 +70,7 @@ impl TaskQueue {
     /// ```
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error of the database.
     pub fn listen(&self, events: EventsOf) -> Result<Listener, Error> {
         let mut ctx = open(self.url())?;
         let follower = Follower::from_now(&mut ctx, events.filter)?;
@@ -78,11 +79,11 @@ impl TaskQueue {
 }
 
 impl Listener {
-    /// Returns the next event, and waits for it at most so long. `None` after that, or when a
-    /// [`StopHandle`](crate::StopHandle) of the queue came first. The database is polled four times a second.
+    /// Returns the next event, and waits for it at most `limit`. Returns `None` after that, or when a
+    /// [`StopHandle`](crate::StopHandle) of the queue stopped it. It polls the database four times a second.
     ///
     /// # Errors
-    /// The database's; no event is missed then.
+    /// Returns an error of the database; no event is missed then.
     pub fn next_event(&mut self, limit: Duration) -> Result<Option<Event>, Error> {
         let until = Instant::now().checked_add(limit);
         loop {

@@ -1,4 +1,4 @@
-//! Messages to the handlers of tasks.
+//! Sending messages to the handlers of tasks.
 
 use serde::Serialize;
 
@@ -10,21 +10,22 @@ use taskqueue_domain::task::selection::ClassFilter;
 use taskqueue_engine::change::messages::{SentMessage, send_to_class, send_to_task};
 
 impl TaskQueue {
-    /// Sends a message to the attempt at this task that is in progress. Its handler takes it from
-    /// [`ActiveRun::messages`](crate::ActiveRun::messages); a coprocess as `docs/coprocess.md` says.
+    /// Sends a message to the current attempt of a task. Its handler receives it from
+    /// [`ActiveRun::messages`](crate::ActiveRun::messages); a coprocess as described in `docs/coprocess.md`.
     ///
     /// # Errors
-    /// [`Error::NotInProgress`], [`Error::NotFound`], [`Error::Json`], [`Error::Input`] for a name or data that no message can
-    /// have, or the database's.
+    /// Returns [`Error::NotInProgress`], [`Error::NotFound`], [`Error::Json`], [`Error::Input`] if the name or the data is
+    /// invalid, or an error of the database.
     pub fn message<T: Serialize + ?Sized>(&self, task: TaskId, name: &str, data: &T) -> Result<SentMessage, Error> {
         let message = message_of(name, data)?;
         self.with(|ctx| Ok(send_to_task(ctx, task, &message, false)?))
     }
 
-    /// The same for all later attempts at the task, too. None need be in progress, but one must be possible.
+    /// Like [`TaskQueue::message`], and also delivers the message to all later attempts. No attempt need be in progress, but
+    /// one must be possible.
     ///
     /// # Errors
-    /// As of [`TaskQueue::message`].
+    /// Returns the same errors as [`TaskQueue::message`].
     pub fn message_kept<T: Serialize + ?Sized>(
         &self,
         task: TaskId,
@@ -35,11 +36,11 @@ impl TaskQueue {
         self.with(|ctx| Ok(send_to_task(ctx, task, &message, true)?))
     }
 
-    /// Sends a message to all runs in progress of this class, or of the classes that a pattern with `*` and `?` matches.
-    /// Returns one answer for each.
+    /// Sends a message to all runs in progress of a class, or of the classes that match a pattern with `*` and `?`. Returns one
+    /// result for each.
     ///
     /// # Errors
-    /// As of [`TaskQueue::message`], but where no run is in progress the answer is empty.
+    /// Returns the same errors as [`TaskQueue::message`]; without a run in progress the list is empty instead.
     pub fn message_class<T: Serialize + ?Sized>(
         &self,
         class: &str,

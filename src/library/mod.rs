@@ -1,5 +1,5 @@
-//! The queue inside a program: queueing, also in transactions of its own, looking tasks up, waiting for their ends, changing and
-//! claiming them, and working on them. Uses the engine as the command line does, and adds nothing to what that decides.
+//! The queue inside a program: queueing, also in the program's own transactions; reading, waiting, changing and claiming; and
+//! executing tasks. It uses the engine as the command line does, and adds no rules.
 
 mod change_tasks;
 mod changes;

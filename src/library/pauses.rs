@@ -9,8 +9,8 @@ use taskqueue_domain::task::records::Runner;
 use taskqueue_engine::change::pauses::{self, PauseRequest};
 
 impl TaskQueue {
-    /// Claims nothing new of a class, by the runners of a name, or at all, as `taskqueue pause` does: for a time, or until
-    /// [`TaskQueue::resume`]. Runs in progress go on. Returns the live runners that it names.
+    /// Stops claims for a class, the runners with a name, or everything, as `taskqueue pause` does: for a time, or until
+    /// [`TaskQueue::resume`]. Runs in progress continue. Returns the live runners that it names.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -27,25 +27,25 @@ impl TaskQueue {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Input`] for a name, a reason or a time that cannot be used, or the database's.
+    /// Returns [`Error::Input`] if a name, a reason or a time is invalid, or an error of the database.
     pub fn pause(&self, scope: &PauseScope, limit: Option<Duration>) -> Result<Vec<Runner>, Error> {
         self.order(scope, PauseMode::Pause, limit)
     }
 
-    /// Claims nothing new, and lets runners end when their run has ended, as `taskqueue drain` does. Returns the live runners that
-    /// it names.
+    /// Stops claims, and lets runners exit after their current run, as `taskqueue drain` does. Returns the live runners that it
+    /// names.
     ///
     /// # Errors
-    /// As of [`TaskQueue::pause`].
+    /// Returns the same errors as [`TaskQueue::pause`].
     pub fn drain(&self, scope: &PauseScope, limit: Option<Duration>) -> Result<Vec<Runner>, Error> {
         self.order(scope, PauseMode::Drain, limit)
     }
 
-    /// Claims nothing new, and ends runners as a signal would, as `taskqueue stop` does: runs in progress may go on for a while,
-    /// and are released then. Returns the live runners that it names.
+    /// Stops claims, and ends runners like a signal, as `taskqueue stop` does: runs in progress may continue for a while, and
+    /// are then released. Returns the live runners that it names.
     ///
     /// # Errors
-    /// As of [`TaskQueue::pause`].
+    /// Returns the same errors as [`TaskQueue::pause`].
     pub fn stop_runners(&self, scope: &PauseScope, limit: Option<Duration>) -> Result<Vec<Runner>, Error> {
         self.order(scope, PauseMode::Stop, limit)
     }
@@ -53,15 +53,15 @@ impl TaskQueue {
     /// Ends a pause, a drain or a stop of the same scope. Returns whether there was one.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error of the database.
     pub fn resume(&self, scope: &PauseScope) -> Result<bool, Error> {
         self.with(|ctx| Ok(pauses::resume(ctx, scope)?))
     }
 
-    /// Returns every pause, drain and stop that counts now.
+    /// Returns every pause, drain and stop in effect.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error of the database.
     pub fn pauses(&self) -> Result<Vec<Pause>, Error> {
         self.with(|ctx| Ok(pauses::list(ctx)?))
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::error::Error;
 use taskqueue_domain::run::limits::Rate;
 
-/// How tasks are retried, for [`TaskQueue::retry_with`](crate::TaskQueue::retry_with).
+/// Options for retrying tasks, for [`TaskQueue::retry_with`](crate::TaskQueue::retry_with).
 ///
 /// ```
 /// # use std::time::Duration;
@@ -34,27 +34,27 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// All of the tasks, at once, with the data that they have.
+    /// Retries all of the tasks at once, with their own data.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets other data; what a task had before is kept in its events.
+    /// Sets other data; the previous data of a task is kept in its events.
     ///
     /// # Errors
-    /// [`Error::Json`]: JSON has no such value, such as a map whose keys are no texts.
+    /// Returns [`Error::Json`] if the value has no JSON form, such as a map whose keys are not strings.
     pub fn data(mut self, value: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
         self.data = Some(serde_json::to_string(value).map_err(Error::Json)?);
         Ok(self)
     }
 
-    /// Only so many of the selected tasks, the oldest.
+    /// Retries only this many of the selected tasks, the oldest.
     pub fn sample(mut self, count: usize) -> Self {
         self.sample = Some(count);
         self
     }
 
-    /// One after the other: so many tasks become due in that time.
+    /// Spreads the retries: `count` tasks become due per `time`.
     pub fn rate(mut self, count: u32, time: Duration) -> Self {
         self.rate = Some((count, time));
         self

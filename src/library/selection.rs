@@ -1,4 +1,4 @@
-//! [`Selection`]: which tasks a call is meant for.
+//! [`Selection`]: the tasks that a call applies to.
 
 use std::str::FromStr;
 
@@ -9,9 +9,9 @@ use taskqueue_domain::task::selection::Selection as Words;
 use taskqueue_engine::Context;
 use taskqueue_engine::change::selected::select_tasks;
 
-/// Which tasks a call is meant for: ids, or what the command line takes as a selection (`docs/selections.md`).
+/// The tasks that a call applies to: ids, or a selection as on the command line (`docs/selections.md`).
 ///
-/// An id, a list of ids and a [`Selection`] can all be passed where a selection is asked for. Text is parsed first.
+/// An id, a list of ids or a [`Selection`] can be passed where a selection is expected. Parse text first.
 ///
 /// ```
 /// use taskqueue::{Selection, TaskId};
@@ -31,27 +31,27 @@ pub struct Selection(Chosen);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Chosen {
     Ids(Vec<TaskId>),
-    /// With the words as they were given.
+    /// With the words as they were passed.
     Words(Box<Words>, String),
 }
 
 impl Selection {
-    /// The selection of these words, each as the shell passes it to the command line: `12`, `5-9`, `last`, `class=mail.*`.
+    /// Creates a selection from words as the shell passes them to the command line: `12`, `5-9`, `last`, `class=mail.*`.
     ///
     /// # Errors
-    /// [`Error::Input`]: a word that selects nothing, or no word.
+    /// Returns [`Error::Input`] if a word is invalid, or if there is none.
     pub fn words<Word: AsRef<str>>(words: impl IntoIterator<Item = Word>) -> Result<Self, Error> {
         let words: Vec<Word> = words.into_iter().collect();
         let text = words.iter().map(Word::as_ref).collect::<Vec<_>>().join(" ");
         Words::parse(&words).map(|words| Self(Chosen::Words(Box::new(words), text))).map_err(Error::Input)
     }
 
-    /// These tasks. An empty list selects none.
+    /// Selects these tasks. An empty list selects none.
     pub fn ids(ids: impl IntoIterator<Item = TaskId>) -> Self {
         Self(Chosen::Ids(ids.into_iter().collect()))
     }
 
-    /// What the command line would be given for it.
+    /// Returns the words of the selection on the command line.
     pub(super) fn text(&self) -> String {
         match &self.0 {
             Chosen::Ids(ids) => ids.iter().map(TaskId::to_string).collect::<Vec<_>>().join(" "),
@@ -59,11 +59,11 @@ impl Selection {
         }
     }
 
-    /// The tasks that it means now. Where it names no task and no status, only those in one of `statuses`; none in the list
-    /// means all.
+    /// Returns the tasks that it matches now. If it names no task and no status, only tasks in one of `statuses` match; an
+    /// empty list allows all.
     pub(super) fn find(self, ctx: &mut Context, statuses: &[TaskStatus]) -> Result<Vec<TaskId>, Error> {
         let mut words = match self.0 {
-            // The words of an empty list would select every task.
+            // Without any words, every task would match.
             Chosen::Ids(ids) if ids.is_empty() => return Ok(Vec::new()),
             Chosen::Ids(ids) => Words::of_ids(&ids),
             Chosen::Words(words, _) => *words,
@@ -76,7 +76,7 @@ impl Selection {
 impl FromStr for Selection {
     type Err = Error;
 
-    /// Parses words that are separated by spaces. A value that has a space itself needs [`Selection::words`].
+    /// Parses words separated by spaces. A value that contains a space needs [`Selection::words`].
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::words(text.split_whitespace())
     }

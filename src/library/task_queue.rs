@@ -1,4 +1,4 @@
-//! [`TaskQueue`]: a database and as many connections to it as threads use it at once.
+//! [`TaskQueue`]: a database, with one connection for each thread that uses it at the same time.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,8 +20,8 @@ use taskqueue_engine::{
 
 /// A queue: the tables of one database.
 ///
-/// It can be cloned and shared between threads: each call takes a connection that no other call uses, and makes one where
-/// there is none. A connection that is lost is made anew, and what it was doing is repeated, but never done twice.
+/// It can be cloned and shared between threads: each call uses an idle connection or opens a new one. A lost connection is
+/// reopened and its operation retried, but never executed twice.
 ///
 /// ```
 /// use taskqueue::{NewTask, TaskQueue};
@@ -39,14 +39,14 @@ use taskqueue_engine::{
 #[derive(Clone)]
 pub struct TaskQueue {
     shared: Arc<Shared>,
-    /// Why everything is done that is done by this one.
+    /// The reason for everything that this handle does.
     reason: Option<String>,
     spool: Option<PathBuf>,
 }
 
 struct Shared {
     url: DatabaseUrl,
-    /// Connections that nobody uses at the moment.
+    /// Connections that no call uses at the moment.
     idle: Mutex<Vec<Context>>,
     stop: StopSignals,
     stop_handle: StopHandle,
@@ -63,7 +63,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Whether it succeeded.
+    /// Returns true if it succeeded.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.task.status.is(TaskStatus::Success)
@@ -71,12 +71,13 @@ impl Ended {
 }
 
 impl TaskQueue {
-    /// Connects. The address is that of `--database`: `sqlite:///path` or a bare path, `postgres://…` or `mysql://…`. The file
-    /// of a SQLite store is made where there is none; the tables of a server are made by [`TaskQueue::migrate`].
+    /// Connects to a database. The address is that of `--database`: `sqlite:///path` or a bare path, `postgres://…` or
+    /// `mysql://…`. The file of a SQLite store is created if it does not exist; the tables of a server are created by
+    /// [`TaskQueue::migrate`].
     ///
     /// # Errors
-    /// [`Error::Input`] for an address that is none, [`Error::Unavailable`], or [`Error::Failed`] where the tables are missing,
-    /// or are newer than this program.
+    /// Returns [`Error::Input`] if the address is invalid, [`Error::Unavailable`], or [`Error::Failed`] if the tables are
+    /// missing or are newer than this program.
     pub fn connect(address: &str) -> Result<Self, Error> {
         let url = DatabaseUrl::parse(address).map_err(EngineError::from)?;
         let first = open(&url)?;
@@ -85,7 +86,7 @@ impl TaskQueue {
         Ok(Self { shared, reason: None, spool: default_spool_path(&Environment::of_others()) })
     }
 
-    /// Returns this queue, with a reason for everything that is done by it: the events of it have the reason, as with
+    /// Returns this queue with a reason for everything that is done with it. The reason is stored in its events, as with
     /// `--reason` on the command line.
     ///
     /// ```
@@ -103,27 +104,27 @@ impl TaskQueue {
         Self { reason: Some(reason.into()), ..self.clone() }
     }
 
-    /// Sets the directory of the local disk, made when it is needed, in which a claim whose answer was lost is kept until it is
-    /// released. By default it is that of the command line and of [`Worker`](crate::Worker): `taskqueue/spool` under
-    /// `$XDG_STATE_HOME`. All programs of a user on a host should have the same one.
+    /// Sets the directory on the local disk, created if needed, that keeps a claim whose answer was lost until it is released.
+    /// The default is that of the command line and of [`Worker`](crate::Worker): `taskqueue/spool` under `$XDG_STATE_HOME`. All
+    /// programs of a user on a host should use the same one.
     #[must_use]
     pub fn spool(self, directory: impl Into<PathBuf>) -> Self {
         Self { spool: Some(directory.into()), ..self }
     }
 
-    /// Makes the tables, or brings them up to date. Says which migrations were applied.
+    /// Creates or updates the tables. Returns the migrations that were applied.
     ///
     /// # Errors
-    /// As of [`TaskQueue::connect`].
+    /// Returns the same errors as [`TaskQueue::connect`].
     pub fn migrate(address: &str) -> Result<Vec<String>, Error> {
         let url = DatabaseUrl::parse(address).map_err(EngineError::from)?;
         Ok(migrate::run(&url, &ConnectWait::none(), &mut |_| {})?.newly_applied)
     }
 
-    /// Queues a task, of any class: it need not be handled here. Once this returns, the task is on the disk.
+    /// Queues a task of any class, with or without a handler here. When this returns, the task is committed.
     ///
     /// # Errors
-    /// [`Error::Input`], [`Error::KeyTaken`], [`Error::Unavailable`], or what else the database says.
+    /// Returns [`Error::Input`], [`Error::KeyTaken`], [`Error::Unavailable`], or another error of the database.
     pub fn queue(&self, task: NewTask) -> Result<QueuedTask, Error> {
         self.with(|ctx| {
             let now = if task.needs_now() { Some(ctx.now()?) } else { None };
@@ -132,10 +133,10 @@ impl TaskQueue {
         })
     }
 
-    /// Queues all of these tasks, or none, in the way that is fastest for many. The answers are in the order of the tasks.
+    /// Queues all of these tasks, or none, in the fastest way for many. The results are in the order of the tasks.
     ///
     /// # Errors
-    /// As of [`TaskQueue::queue`], with the number of the task, from 1.
+    /// Returns the same errors as [`TaskQueue::queue`], with the number of the task, from 1.
     pub fn queue_many(&self, tasks: impl IntoIterator<Item = NewTask>) -> Result<Vec<QueuedTask>, Error> {
         let tasks: Vec<NewTask> = tasks.into_iter().collect();
         self.with(|ctx| {
@@ -146,26 +147,27 @@ impl TaskQueue {
         })
     }
 
-    /// A task as it stands.
+    /// Returns a task.
     ///
     /// # Errors
-    /// [`Error::NotFound`], or the database's.
+    /// Returns [`Error::NotFound`], or an error of the database.
     pub fn task(&self, id: TaskId) -> Result<Task, Error> {
         self.with(|ctx| Ok(ctx.store.get_task(id).map_err(EngineError::from)?))
     }
 
-    /// The newest `limit` attempts of a task, newest first.
+    /// Returns the newest `limit` attempts of a task, newest first.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error of the database.
     pub fn runs(&self, id: TaskId, limit: u32) -> Result<Vec<Run>, Error> {
         self.with(|ctx| Ok(ctx.store.list_runs_of_task(id, limit.into()).map_err(EngineError::from)?))
     }
 
-    /// Waits until a task has succeeded, is exhausted, quarantined or cancelled, whoever processes it. `None` if that has not
-    /// happened within `limit`, or when a [`StopHandle`] came first.
+    /// Waits until a task has succeeded, is exhausted, quarantined or cancelled, whatever process executes it. Returns `None`
+    /// if that did not happen within `limit`, or if a [`StopHandle`] stopped the wait.
     ///
-    /// On PostgreSQL and SQLite it hears of the end, on the others it asks; `docs/library.md` says how soon.
+    /// On PostgreSQL and SQLite it is notified of the end, on the other engines it polls; `docs/library.md` states how soon it
+    /// returns.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -188,7 +190,7 @@ impl TaskQueue {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotFound`], or the database's.
+    /// Returns [`Error::NotFound`], or an error of the database.
     pub fn wait(&self, id: TaskId, limit: Duration) -> Result<Option<Ended>, Error> {
         self.with(|ctx| match wait::wait_for_task(ctx, id, &self.shared.stop, Some(limit), &mut |_| {})? {
             Waited::Ended(ended) => Ok(Some(Ended { task: ended.task, run: ended.run })),
@@ -196,28 +198,28 @@ impl TaskQueue {
         })
     }
 
-    /// What lets everything that waits here come to its end in good order, from any thread or from a signal handler's thread.
+    /// Returns a handle that stops everything that waits here, from any thread or from a signal handler's thread.
     #[must_use]
     pub fn stop_handle(&self) -> StopHandle {
         self.shared.stop_handle.clone()
     }
 
-    /// Set once its handle has stopped it.
+    /// Returns the stop signal, which is set by the handle.
     pub(super) fn stop(&self) -> &StopSignals {
         &self.shared.stop
     }
 
-    /// Where it is.
+    /// Returns the address.
     pub(super) fn url(&self) -> &DatabaseUrl {
         &self.shared.url
     }
 
-    /// Why something is done.
+    /// Returns the reason.
     pub(super) fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// Does something over a connection of which nobody else makes use meanwhile.
+    /// Calls `work` with a connection that no other call uses meanwhile.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Context) -> Result<T, Error>) -> Result<T, Error> {
         let idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut ctx = match idle {
@@ -231,7 +233,7 @@ impl TaskQueue {
     }
 }
 
-/// No class is handled by what only queues and looks.
+/// Opens a context without handlers, to queue and read.
 pub(super) fn open(url: &DatabaseUrl) -> EngineResult<Context> {
     Context::open(url, Handlers::default())
 }

@@ -1,4 +1,4 @@
-//! Queueing in a transaction of the program's own.
+//! Queueing in a transaction of the program.
 
 use super::error::Error;
 use super::new_task::NewTask;
@@ -6,12 +6,12 @@ use taskqueue_domain::task::unique::QueuedTask;
 use taskqueue_engine::own_user_name;
 use taskqueue_engine::queueing::queue_in::{self, CallersConnection};
 
-/// Queues a task over a Diesel connection of the program's own (`PgConnection`, `MysqlConnection` or `SqliteConnection`) to
-/// the database that has the tables. Inside a transaction it is there if and only if that transaction is committed, together
-/// with whatever else was written in it.
+/// Queues a task over a Diesel connection of the program (`PgConnection`, `MysqlConnection` or `SqliteConnection`) to the
+/// database with the tables. In a transaction, the task is committed or rolled back together with everything else in it.
 ///
-/// The task is checked as by [`TaskQueue::queue`](super::TaskQueue::queue). It sets nothing in the session, and after an error
-/// other than the database's the transaction can go on. [`OnConflict::Replace`](crate::OnConflict::Replace) is not possible here.
+/// The task is checked as by [`TaskQueue::queue`](super::TaskQueue::queue). The session is not changed, and after an error that
+/// is not the database's the transaction can continue. [`OnConflict::Replace`](crate::OnConflict::Replace) is not possible
+/// here.
 ///
 /// ```
 /// # use taskqueue::diesel;
@@ -33,7 +33,7 @@ use taskqueue_engine::queueing::queue_in::{self, CallersConnection};
 /// ```
 ///
 /// # Errors
-/// [`Error::Input`], [`Error::KeyTaken`], or the database's.
+/// Returns [`Error::Input`], [`Error::KeyTaken`], or an error of the database.
 pub fn queue_in<C: CallersConnection>(conn: &mut C, task: NewTask) -> Result<QueuedTask, Error> {
     let now = if task.needs_now() { Some(queue_in::now_of(conn)?) } else { None };
     let request = task.into_request(&own_user_name(), now)?;

@@ -1,4 +1,4 @@
-//! A handler whose data and results are types of the program.
+//! A handler whose data and results are Rust types.
 
 use std::marker::PhantomData;
 
@@ -8,10 +8,10 @@ use serde_json::value::to_raw_value;
 
 use taskqueue_engine::handler::{ActiveRun, HandlerError, TaskHandler};
 
-/// A handler made of a function that takes the task's data as a type of the program, and returns the results as another. Where
-/// it returns nothing, `()` or `None`, the results stay as it has set them itself.
+/// Creates a handler from a function that takes the data of the task as a Rust type and returns the results. If it returns `()`
+/// or `None`, the results that it has set itself are kept.
 ///
-/// Data of another shape ends the task for good, with code `invalid-data`.
+/// If the data does not fit the type, the task fails without a retry, with code `invalid-data`.
 ///
 /// ```no_run
 /// use taskqueue::typed;
@@ -38,7 +38,7 @@ where
 
 struct Typed<D, F> {
     handle: F,
-    /// None of it is kept.
+    /// Only the type is used.
     data: PhantomData<fn(D)>,
 }
 

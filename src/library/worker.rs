@@ -15,9 +15,9 @@ use taskqueue_engine::running::process_run::ProcessReport;
 use taskqueue_engine::work::{WorkOptions, work};
 use taskqueue_engine::{Context, DatabaseUrl, Handlers, StopHandle, StopSignals};
 
-/// A worker inside a program: it creates runs for what is due, claims those of its classes, executes them on threads of its own
-/// and records how they ended, until it is told to stop. To others it is a runner like `taskqueue work`; both may work on one
-/// store at the same time, and a program may have several.
+/// A worker inside a program: it creates the runs of due tasks, claims runs of its classes, executes them in its own threads
+/// and records their outcomes, until it is asked to stop. For others it is a runner like `taskqueue work`. Both may use one
+/// store at the same time, and a program may have several workers.
 ///
 /// ```
 /// use std::thread;
@@ -43,21 +43,24 @@ use taskqueue_engine::{Context, DatabaseUrl, Handlers, StopHandle, StopSignals};
 /// # }
 /// ```
 ///
-/// # What it does to the program
-/// It prints nothing, reads no configuration, takes no signal unless [`Worker::follow_signals`] asks for it, starts no process and
-/// adopts none. It has a thread for each slot and four more, and about four connections.
+/// # Effects on the program
+/// It prints nothing, reads no configuration, handles no signal unless [`Worker::follow_signals`] is called, starts no process
+/// and adopts none. It has one thread for each slot and four more, and about four connections.
 ///
 /// # Handlers that do not end
-/// A thread cannot be ended from outside, and **a handler never takes the program down**. One that must end is asked to
-/// ([`ActiveRun::stop_reason`], [`CancelToken`](crate::CancelToken)): when it has neither ended nor reported anything within the
-/// timeout of its task, by default a day ([`ActiveRun::heartbeat`] and every report count it anew); when the lease of the run is
-/// over, because the database was away; and after [`Worker::stop_wait`], if that was set. If it has not ended within
-/// [`Worker::overrun_grace`], the worker gives up on it: the end of the run is recorded, the thread is left behind, and its slot
-/// goes on with another one. Nothing that the thread reports or returns later reaches the store. It may still work while another
-/// attempt of the task begins; a program that cannot bear that takes [`OverrunAction::Abort`].
+/// A thread cannot be ended from outside, and **a handler never takes the program down**. A handler is asked to end
+/// ([`ActiveRun::stop_reason`], [`CancelToken`](crate::CancelToken)) in these cases:
+/// - It has neither ended nor reported anything within the timeout of its task, by default a day. [`ActiveRun::heartbeat`] and
+///   every report restart the timeout.
+/// - The lease of its run has expired, because the database was unreachable.
+/// - [`Worker::stop_wait`] was set, and has passed after a stop.
 ///
-/// With [`Worker::max_left_behind`] such threads the worker claims nothing more, and says so
-/// ([`WorkerEvent::ClaimsNothing`]), until one of them has ended.
+/// If it has not ended within [`Worker::overrun_grace`], the worker gives up on it: the end of the run is recorded, the thread
+/// is left behind, and another thread takes over its slot. What the thread reports or returns later is not stored. It may still
+/// work while another attempt of the task begins; if your program cannot allow that, use [`OverrunAction::Abort`].
+///
+/// When [`Worker::max_left_behind`] threads were left behind, the worker claims nothing more and reports
+/// [`WorkerEvent::ClaimsNothing`], until one of them has ended.
 ///
 /// [`ActiveRun::stop_reason`]: crate::ActiveRun::stop_reason
 /// [`ActiveRun::heartbeat`]: crate::ActiveRun::heartbeat
@@ -74,36 +77,36 @@ pub struct Worker {
     follows_signals: bool,
 }
 
-/// What a worker has done.
+/// The result of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkReport {
-    /// Runs executed.
+    /// Executed runs.
     pub processed: u64,
-    /// Of these: ended well.
+    /// Executed runs that succeeded.
     pub succeeded: u64,
-    /// Of these: failed or timed out.
+    /// Executed runs that failed or timed out.
     pub failed: u64,
-    /// Of these: given back.
+    /// Executed runs that were released.
     pub released: u64,
-    /// Of these: cancelled while they were processed.
+    /// Executed runs that were cancelled meanwhile.
     pub cancelled: u64,
-    /// Threads of handlers that did not end when they were asked to, and have not ended since.
+    /// Threads of handlers that did not end when asked to, and still have not.
     pub left_behind: usize,
-    /// Why outcomes were not kept on the local disk until the database had them, if so.
+    /// Why outcomes could not be written to the spool, if so.
     pub spool_problem: Option<String>,
 }
 
 impl Worker {
-    /// A worker on the database of this queue, without classes yet, with a slot for each processor.
+    /// Creates a worker on the database of this queue, without classes, with one slot for each processor.
     ///
     /// # Errors
-    /// [`Error::Failed`] when no descriptor is left.
+    /// Returns [`Error::Failed`] if no descriptor is left.
     pub fn new(queue: &TaskQueue) -> Result<Self, Error> {
         let (stop, stop_handle) = StopSignals::by_hand().map_err(|error| Error::Failed(error.to_string()))?;
         let slots = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Ok(Self {
-            // The queue goes on when the worker has to end.
+            // The queue continues when the worker must end.
             url: queue.url().with_own_patience(),
             registry: HandlerRegistry::new(),
             options: WorkOptions { slots, stop_wait: Duration::MAX, ..WorkOptions::default() },
@@ -116,45 +119,47 @@ impl Worker {
         })
     }
 
-    /// Adds a class; of two handlers of the same class the later one counts. Runs of other classes are left to others.
+    /// Adds a class; a later handler of the same class replaces an earlier one. Runs of other classes are left to other
+    /// runners.
     pub fn class(mut self, name: impl Into<String>, handler: impl TaskHandler + 'static) -> Self {
         self.registry.register(name, handler);
         self
     }
 
-    /// Executes so many runs at once, 1 or more.
+    /// Sets how many runs are executed at once, 1 or more.
     pub fn slots(mut self, count: usize) -> Self {
         self.options.slots = count;
         self
     }
 
-    /// What happens when a handler does not end although it must: after its timeout, when the lease of its run is over, or when the
-    /// time to stop has passed. By default its thread is left behind.
+    /// Sets what happens when a handler does not end although it must: after its timeout, when the lease of its run has
+    /// expired, or when the time to stop has passed. By default its thread is left behind.
     pub fn on_overrun(mut self, action: OverrunAction) -> Self {
         self.registry.overrun.action = action;
         self
     }
 
-    /// How long a handler may go on after it is asked to end; 10 seconds by default.
+    /// Sets how long a handler may continue after it was asked to end; 10 seconds by default.
     pub fn overrun_grace(mut self, time: Duration) -> Self {
         self.registry.overrun.grace = time;
         self
     }
 
-    /// How many threads may be left behind before it claims nothing more, 1 or more; by default as many as it has slots. It claims
-    /// again once some of them have ended.
+    /// Sets how many threads may be left behind before nothing more is claimed, 1 or more; by default one for each slot. The
+    /// worker claims again when some of them have ended.
     pub fn max_left_behind(mut self, threads: usize) -> Self {
         self.registry.overrun.most = Some(threads);
         self
     }
 
-    /// By which name `taskqueue runners` shows it and `pause`, `drain` and `stop` find it; by default host and process number.
+    /// Sets the name that `taskqueue runners` shows, and that `pause`, `drain` and `stop` take; the default is host and process
+    /// id.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Ends after so many runs.
+    /// Ends after this many runs.
     pub fn max_runs(mut self, count: u64) -> Self {
         self.options.max_runs = Some(count);
         self
@@ -166,53 +171,55 @@ impl Worker {
         self
     }
 
-    /// Ends when there was nothing to do for so long; without any time, as soon as nothing is left.
+    /// Ends after being idle for this long; with zero, as soon as nothing is left.
     pub fn idle_exit(mut self, time: Duration) -> Self {
         self.options.idle_exit = Some(time);
         self
     }
 
-    /// How long the runs in progress may go on after it was told to stop; without it, as long as they need. After that their
-    /// handlers are asked to end, and the runs go back.
+    /// Sets how long the runs in progress may continue after a stop; by default as long as they need. After that, their
+    /// handlers are asked to end, and the runs are released.
     pub fn stop_wait(mut self, time: Duration) -> Self {
         self.options.stop_wait = time;
         self
     }
 
-    /// The directory of the local disk, made when it is needed, where the end of a run stands until the database has it, so
-    /// that it survives the program. By default that of the command line: `taskqueue/spool` under `$XDG_STATE_HOME`. All
-    /// that process runs on a host as the same user should have the same one: who finds a program dead looks there for what
-    /// it had begun and ended.
+    /// Sets the directory on the local disk, created if needed, that keeps the end of a run until the database has it. So the
+    /// end survives a crash of the program. The default is that of the command line: `taskqueue/spool` under `$XDG_STATE_HOME`.
+    /// All programs that process runs on a host as the same user should use the same one: a rescue reads there what a dead
+    /// program had begun and ended.
     pub fn spool(mut self, directory: impl Into<PathBuf>) -> Self {
         self.spool = Some(directory.into());
         self
     }
 
-    /// Tells this what happens, on a thread for which all slots wait: it should be short.
+    /// Calls this with each event, in a thread for which all slots wait: it should return soon.
     pub fn on_event(mut self, on_event: impl FnMut(WorkerEvent<'_>) + Send + 'static) -> Self {
         self.on_event = Box::new(on_event);
         self
     }
 
-    /// Takes over INT and TERM of the process while it works: the first one stops it as its handle does, and a second one gives up
-    /// on handlers that are still at work, after 2 seconds at most. Once it has ended, the process ignores them.
+    /// Handles INT and TERM of the process while the worker runs. The first one stops the worker like its handle; a second one
+    /// gives up on handlers that are still running, after 2 seconds at most. After the worker has ended, the process ignores
+    /// these signals.
     pub fn follow_signals(mut self) -> Self {
         self.follows_signals = true;
         self
     }
 
-    /// What tells it to stop, from any thread, before it runs or while it does: it claims nothing more, gives back at no cost
-    /// what it has claimed and not begun, and waits for the runs in progress.
+    /// Returns a handle that stops the worker from any thread, before or while it runs. The worker then claims nothing more,
+    /// releases claimed runs that were not started at no cost, and waits for the runs in progress.
     #[must_use]
     pub fn stop_handle(&self) -> StopHandle {
         self.stop_handle.clone()
     }
 
-    /// Works, until it is told to stop or its options say that it is enough. A database that goes away is waited for.
+    /// Runs the worker until it is stopped or its options end it. It waits for an unreachable database.
     ///
     /// # Errors
-    /// [`Error::Input`] for a class or a name that cannot be used, or where there is no class or no slot; the database's, where it
-    /// was never reached, or is still away when the worker is told to stop. What could not be recorded then is on the disk.
+    /// Returns [`Error::Input`] if a class or a name is invalid, or if there is no class or no slot. Returns an error of the
+    /// database if it was never reached, or is still unreachable when the worker is stopped; outcomes that could not be
+    /// recorded are then in the spool.
     pub fn run(mut self) -> Result<WorkReport, Error> {
         self.check()?;
         let mut ctx = Context::open(&self.url, Handlers::new(self.registry, Classes::default(), false))?;

@@ -1,4 +1,4 @@
-//! What a program hears of its worker.
+//! The events of a worker.
 
 use std::time::Duration;
 
@@ -12,36 +12,37 @@ use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 use taskqueue_engine::work::WorkListener;
 use taskqueue_engine::{EngineError, Stream};
 
-/// What happened to a worker or to one of its runs.
+/// Something that happened to a worker or to one of its runs.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WorkerEvent<'a> {
-    /// It is one of the runners now; also when it is again, after it had lost its slots with the database.
+    /// The worker was registered as a runner, for the first time or again after it had lost its slots together with the
+    /// database.
     Registered(RunnerId),
-    /// There is no room under the setting TaskQueueRunnerLimit; it waits.
+    /// The setting TaskQueueRunnerLimit leaves no slot; the worker waits.
     WaitsForSlots {
-        /// Slots in use.
+        /// The slots in use.
         in_use: i64,
         /// The limit.
         limit: i64,
     },
-    /// It works with fewer slots than it was asked for.
+    /// It runs with fewer slots than requested.
     FewerSlots {
-        /// Slots that it was asked for.
+        /// The requested slots.
         wanted: usize,
-        /// Slots that it has.
+        /// Its actual slots.
         slots: usize,
         /// Why.
         why: &'a str,
     },
-    /// A handler could not be started for want of a process, memory or a descriptor. Its run was released at no cost.
+    /// A handler could not be started because processes, memory or descriptors were exhausted. Its run was released at no cost.
     LacksRoom {
         /// What was missing.
         why: &'a str,
         /// How many runs the worker executes at once for now.
         slots: usize,
     },
-    /// A handler did not end when it was asked to. The end of its run is recorded, and its thread is left behind.
+    /// A handler did not end when asked to. The end of its run is recorded, and its thread is left behind.
     LeftBehind {
         /// The task.
         task_id: TaskId,
@@ -51,17 +52,17 @@ pub enum WorkerEvent<'a> {
         class: &'a str,
         /// Threads that were left behind and have not ended.
         threads: usize,
-        /// With so many the worker claims nothing more.
+        /// At this number, the worker claims nothing more.
         most: usize,
     },
-    /// So many threads were left behind that the worker claims nothing more, until one of them has ended.
+    /// So many threads were left behind that the worker claims nothing more until one of them has ended.
     ClaimsNothing {
         /// Threads that were left behind and have not ended.
         threads: usize,
     },
     /// One of those threads has ended: the worker claims again.
     ClaimsAgain,
-    /// A run was claimed, and begins as soon as a slot is free.
+    /// A run was claimed, and starts when a slot is free.
     RunClaimed {
         /// The task.
         task_id: TaskId,
@@ -70,20 +71,21 @@ pub enum WorkerEvent<'a> {
         /// The task class.
         class: &'a str,
     },
-    /// A run has ended, and that is recorded.
+    /// A run has ended, and the end is recorded.
     RunEnded(EndedRun<'a>),
-    /// A run has ended, and the database refuses to record it, as it says; it stays on the disk for the next process of this host.
+    /// A run has ended, and the database refuses to record it. The outcome stays in the spool for the next process on this
+    /// host.
     RunNotRecorded {
         /// The task.
         task_id: TaskId,
         /// The run.
         run_id: RunId,
-        /// What the database says.
+        /// The error of the database.
         problem: &'a str,
     },
-    /// The database is away, as it says. The worker tries to come back to it, and says so at each attempt that fails.
+    /// The database is unreachable; the value is the error. The worker retries, and reports each failed attempt.
     DatabaseLost(&'a str),
-    /// It was told to stop, and waits for these runs.
+    /// The worker was asked to stop, and waits for these runs.
     Stopping(&'a [RunId]),
 }
 
@@ -99,22 +101,22 @@ pub struct EndedRun<'a> {
     pub class: &'a str,
     /// 1 for the first attempt.
     pub attempt: i32,
-    /// How it ended: as cancelled where somebody had asked for that and it did not succeed.
+    /// How it ended; `cancelled` if that was requested and it did not succeed.
     pub status: RunStatus,
-    /// What that means for the task: whether it is retried.
+    /// What the end means for the task: whether it is retried.
     pub outcome: AttemptOutcome,
     /// Empty on success.
     pub error_code: &'a str,
     /// Empty on success.
     pub error_message: &'a str,
-    /// The status that the run had when somebody else was first; what its handler did is only kept as an event then.
+    /// The status of the run if another process ended it first; the outcome is then only kept as an event.
     pub lost_to: Option<&'a str>,
 }
 
-/// What a program does with news.
+/// The callback for events.
 pub(super) type OnEvent = Box<dyn FnMut(WorkerEvent<'_>) + Send>;
 
-/// Passes on what the engine tells.
+/// Passes on the notifications of the engine.
 pub(super) struct EventForwarder {
     pub(super) on_event: OnEvent,
 }

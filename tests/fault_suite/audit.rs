@@ -1,11 +1,11 @@
-//! Triggers by which the database itself keeps what happens to its rows, and reading it all back.
+//! Triggers with which the database itself records changes of its rows, and reading these records.
 
 use std::collections::HashMap;
 
 use super::database::{EngineUnderTest, Raw};
 use super::records::{Change, RunRow, Table, TaskRow};
 
-/// What a trigger watches.
+/// What a trigger records.
 struct Watched {
     table: &'static str,
     kind: &'static str,
@@ -13,9 +13,9 @@ struct Watched {
     task: &'static str,
     state: &'static str,
     detail: &'static str,
-    /// An expression over NEW: the place in the order of claims.
+    /// An expression over NEW: the position in the order of claims.
     rank: &'static str,
-    /// The same for a time.
+    /// An expression over NEW for a time.
     time: &'static str,
 }
 
@@ -76,7 +76,7 @@ fn trigger(engine: EngineUnderTest, watched: &Watched, event: &str) -> String {
     };
     let old = if event == "INSERT" { "''".to_owned() } else { state_of("OLD") };
     let text = if matches!(engine, EngineUnderTest::Mariadb | EngineUnderTest::Mysql) { "CHAR" } else { "TEXT" };
-    // A session may have a time zone of its own.
+    // A session may have its own time zone.
     let time =
         if engine == EngineUnderTest::Postgres { format!("({time}) AT TIME ZONE 'UTC'") } else { (*time).to_owned() };
     let insert = format!(
@@ -96,7 +96,7 @@ fn trigger(engine: EngineUnderTest, watched: &Watched, event: &str) -> String {
     }
 }
 
-/// Columns as one text with the unit separator between them, in the words of each engine.
+/// Returns SQL that joins columns as text with the unit separator, in the syntax of each engine.
 fn joined(raw: &Raw, columns: &[&str]) -> String {
     match raw {
         Raw::Mysql(_) => {
@@ -155,7 +155,7 @@ pub fn changes(raw: &mut Raw, after: i64) -> Vec<Change> {
         .collect()
 }
 
-/// Microseconds since 1970 of a time as the triggers write it.
+/// Parses a time as the triggers write it, into microseconds since 1970.
 fn micros(text: &str) -> i64 {
     let time = chrono::NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f");
     time.unwrap_or_else(|error| panic!("{text}: {error}")).and_utc().timestamp_micros()
@@ -229,14 +229,14 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
         .collect()
 }
 
-/// The tasks that have a key, each with its class and the key.
+/// Returns the tasks that have a key, each with its class and the key.
 pub fn keys(raw: &mut Raw, after: i64) -> Vec<(i64, String)> {
     let from = format!("\"TaskQueue\" WHERE \"Id\" > {after} AND \"UniqueKey\" IS NOT NULL ORDER BY \"Id\"");
     let all = rows(raw, &["\"Id\"", "\"TaskClass\"", "\"UniqueKey\""], &from);
     all.into_iter().map(|row| (number(&row[0]), format!("{} of class {}", row[2], row[1]))).collect()
 }
 
-/// Each task with one that must succeed before it runs.
+/// Returns each task with each of its prerequisites.
 pub fn dependencies(raw: &mut Raw, after: i64) -> Vec<(i64, i64)> {
     let all = rows(
         raw,
@@ -246,21 +246,21 @@ pub fn dependencies(raw: &mut Raw, after: i64) -> Vec<(i64, i64)> {
     all.into_iter().map(|row| (number(&row[0]), number(&row[1]))).collect()
 }
 
-/// Runs at once, of the classes that have a limit.
+/// Returns the limit of runs at once, for the classes that have one.
 pub fn class_limits(raw: &mut Raw) -> HashMap<String, i64> {
     let columns = ["\"TaskClass\"", "\"MaxRunning\""];
     let all = rows(raw, &columns, "\"TaskQueueClassLimits\" WHERE \"MaxRunning\" IS NOT NULL");
     all.into_iter().map(|row| (row[0].clone(), number(&row[1]))).collect()
 }
 
-/// Starts in so many seconds, of the classes that have a rate.
+/// Returns the limit of starts in a number of seconds, for the classes that have a rate.
 pub fn class_rates(raw: &mut Raw) -> HashMap<String, (usize, i64)> {
     let columns = ["\"TaskClass\"", "\"RateCount\"", "\"RateSecs\""];
     let all = rows(raw, &columns, "\"TaskQueueClassLimits\" WHERE \"RateCount\" IS NOT NULL");
     all.into_iter().map(|row| (row[0].clone(), (row[1].parse().unwrap(), number(&row[2])))).collect()
 }
 
-/// The transitions that the program itself has kept: kind, task and run.
+/// Returns the transitions that the program itself has stored: kind, task and run.
 pub fn transitions(raw: &mut Raw, after: i64) -> Vec<(String, i64, i64)> {
     let columns = ["\"Kind\"", "\"TaskQueueId\"", "\"RunId\""];
     let from = format!(
@@ -269,13 +269,13 @@ pub fn transitions(raw: &mut Raw, after: i64) -> Vec<(String, i64, i64)> {
     rows(raw, &columns, &from).into_iter().map(|row| (row[0].clone(), number(&row[1]), number(&row[2]))).collect()
 }
 
-/// The limit keys of the tasks that have one.
+/// Returns the limit keys of the tasks that have one.
 pub fn limit_keys(raw: &mut Raw, after: i64) -> HashMap<i64, String> {
     let from = format!("\"TaskQueue\" WHERE \"Id\" > {after} AND \"LimitKey\" IS NOT NULL ORDER BY \"Id\"");
     rows(raw, &["\"Id\"", "\"LimitKey\""], &from).into_iter().map(|row| (number(&row[0]), row[1].clone())).collect()
 }
 
-/// Tasks to which somebody has done one of these things: `retried`, `cancelled`.
+/// Returns the tasks with one of these events: `retried`, `cancelled`.
 pub fn with_events(raw: &mut Raw, kinds: &[&str], after: i64) -> Vec<i64> {
     let kinds = kinds.iter().map(|kind| format!("'{kind}'")).collect::<Vec<_>>().join(", ");
     let sql = format!(
@@ -284,7 +284,7 @@ pub fn with_events(raw: &mut Raw, kinds: &[&str], after: i64) -> Vec<i64> {
     raw.numbers(&sql).into_iter().flatten().collect()
 }
 
-/// Of a table with a column Id; 0 if it is empty.
+/// Returns the largest value of the column; 0 if the table is empty.
 pub fn newest(raw: &mut Raw, table: &str, column: &str) -> i64 {
     let found = raw.numbers(&format!("SELECT MAX(\"{column}\") AS value FROM \"{table}\""));
     found.into_iter().next().flatten().unwrap_or(0)

@@ -1,8 +1,8 @@
-//! Seeded bugs: each a patch with one defect, built from a copy of the work tree, which its campaign must notice. They
-//! prove that the oracle sees what it says is absent.
+//! Seeded bugs: each is a patch with one defect, built from a copy of the work tree, which its campaign must detect. They prove
+//! that the oracle can see the violations that it checks for.
 //!
-//! The first line of a patch: `CAMPAIGN on ENGINE: why it is expected to notice`. `ENGINE, plain` where it shows only while
-//! transitions are not kept.
+//! The first line of a patch: `CAMPAIGN on ENGINE: what goes wrong`. With `ENGINE, plain`, transitions are not stored, because
+//! the bug shows only then.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -17,34 +17,34 @@ use super::rng::Rng;
 
 /// How long a campaign may search for one bug.
 const SEARCH: Duration = Duration::from_secs(150);
-/// So many bugs are tested by `--quick`.
+/// How many bugs `--quick` tests.
 const QUICK: usize = 3;
-/// No further one begins after this time there.
+/// With `--quick`, no further bug begins after this time.
 const QUICK_LIMIT: Duration = Duration::from_secs(45);
 
-/// What became of a seeded bug.
+/// The result for a seeded bug.
 pub struct Verdict {
     pub name: String,
     /// Campaign and engine.
     pub caught_by: Option<String>,
-    /// Faults until then.
+    /// How many faults were injected until then.
     pub faults: usize,
     pub took: Duration,
     /// The first violation, or why there is none.
     pub said: String,
 }
 
-/// A patch and who is expected to notice it.
+/// A patch and the campaign that must detect it.
 struct Bug {
     name: String,
     patch: PathBuf,
     campaign: String,
     engine: String,
-    /// It shows only where transitions are not kept.
+    /// Whether it shows only if transitions are not stored.
     is_plain: bool,
 }
 
-/// Builds and hunts every bug that the options want.
+/// Builds and hunts every bug that the options select.
 pub fn hunt(campaigns: &[&'static Campaign], options: &Options, bar: &ProgressBar) -> Vec<Verdict> {
     let mut bugs = wanted(options);
     if bugs.is_empty() {
@@ -72,7 +72,7 @@ pub fn hunt(campaigns: &[&'static Campaign], options: &Options, bar: &ProgressBa
     let started = Instant::now();
     let mut verdicts = Vec::new();
     for bug in &bugs {
-        // On a busy machine fewer, but never none.
+        // On a slow machine fewer bugs are tested, but at least one.
         if options.is_quick() && !verdicts.is_empty() && started.elapsed() > QUICK_LIMIT {
             break;
         }
@@ -105,7 +105,7 @@ impl Bug {
         let head =
             text.lines().next().and_then(|line| line.split_once(':')).and_then(|(who, _)| who.split_once(" on "));
         let (campaign, engine) =
-            head.unwrap_or_else(|| panic!("{}: the first line does not say who notices", patch.display()));
+            head.unwrap_or_else(|| panic!("{}: the first line names no campaign and engine", patch.display()));
         let plain = engine.strip_suffix(", plain");
         Self {
             name: patch.file_stem().unwrap().to_string_lossy().into_owned(),
@@ -117,7 +117,7 @@ impl Bug {
     }
 }
 
-/// Returns how many faults were injected, and the first violation.
+/// Hunts one bug. Returns how many faults were injected, and the first violation.
 fn hunt_one(
     bug: &Bug,
     campaigns: &[&'static Campaign],
@@ -136,15 +136,16 @@ fn hunt_one(
     Ok((tally.faults, tally.violations.into_iter().next()))
 }
 
-/// Where the bugs are built: a copy of the work tree, with a target directory of its own. Cargo takes the copy for the
-/// original, so that in the same one it would replace what is tested. The crates of others are linked, not compiled.
+/// Where the bugs are built: a copy of the work tree with a separate target directory. Cargo considers the copy the same
+/// package as the original, so in one target directory it would replace the tested program. Third-party crates are linked, not
+/// compiled again.
 struct Workshop {
     source: PathBuf,
     tree: PathBuf,
     target: PathBuf,
     /// Where the built programs are kept.
     programs: PathBuf,
-    /// That of this very program: its crates are there already.
+    /// The profile of this program, whose crates are already built.
     profile: String,
 }
 
@@ -170,7 +171,7 @@ impl Workshop {
 
     fn build(&self, bug: &Bug) -> Result<PathBuf, String> {
         self.copy_tree()?;
-        // The copy may lie inside of another repository, to which git would otherwise apply the patch.
+        // The copy may be inside another repository, to which git would otherwise apply the patch.
         let ceiling = self.tree.parent().unwrap();
         let mut apply = Command::new("git");
         apply.args(["apply", "-p1"]).arg(&bug.patch).current_dir(&self.tree).env("GIT_CEILING_DIRECTORIES", ceiling);
@@ -182,7 +183,7 @@ impl Workshop {
                 "--quiet",
                 "--locked",
                 "--profile",
-                // The one profile whose directory has another name.
+                // The only profile whose directory has another name.
                 if self.profile == "debug" { "dev" } else { &self.profile },
                 "--package",
                 "taskqueue-cli",
@@ -190,7 +191,8 @@ impl Workshop {
                 "fault-points",
                 "--bin",
                 "taskqueue",
-                // What tests depend on changes features of the crates of others, Diesel's too: without it they are built anew.
+                // Dependencies of tests change features of third-party crates, also of Diesel: without this they would be
+                // rebuilt.
                 "--bench",
                 "gate",
             ])
@@ -198,15 +200,15 @@ impl Workshop {
             .current_dir(&self.tree);
         run(cargo, "it does not compile")?;
         let program = self.programs.join(&bug.name);
-        // Under a name of its own: the next build must not change what still runs.
+        // Under a new name, because the next build must not change a running program.
         let _ = std::fs::remove_file(&program);
         std::fs::copy(self.target.join(&self.profile).join("taskqueue"), &program)
             .map_err(|error| error.to_string())?;
         Ok(program)
     }
 
-    /// Makes the copy hold what the work tree holds and nothing else: it outlives the revision it was made of, and the last
-    /// bug. Writes only what differs, so that cargo compiles only that.
+    /// Makes the copy equal to the work tree: the copy outlives the revision that it was made of, and the last bug. Writes only
+    /// differences, so that cargo compiles only these.
     fn copy_tree(&self) -> Result<(), String> {
         let mut list = Command::new("git");
         list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(&self.source);
@@ -232,7 +234,7 @@ fn remove_all_but(kept: &HashSet<PathBuf>, directory: &Path) -> std::io::Result<
         let path = entry.path();
         if entry.file_type()?.is_dir() {
             remove_all_but(kept, &path)?;
-            // A folder without files may mean something: one of a migration does. It goes where it is empty.
+            // An empty folder may have a meaning, like that of a migration, so empty folders are removed too.
             let _ = std::fs::remove_dir(&path);
         } else if !kept.contains(&path) {
             std::fs::remove_file(&path)?;
@@ -241,7 +243,7 @@ fn remove_all_but(kept: &HashSet<PathBuf>, directory: &Path) -> std::io::Result<
     Ok(())
 }
 
-/// Gives a target directory the crates of another one. What a build there writes has no link to what lies here.
+/// Gives a target directory the crates of another one. A build there does not change the original files.
 fn copy_crates(built: &Path, copy: &Path) {
     for (part, how) in [("build", "-a"), ("deps", "-al"), (".fingerprint", "-a")] {
         let copied = Command::new("cp").arg(how).arg(built.join(part)).arg(copy.join(part)).status();

@@ -1,4 +1,4 @@
-//! What a campaign is, and how its trials are shared out to workers and counted.
+//! Campaigns, and how their trials are distributed to workers and counted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -36,36 +36,35 @@ pub struct Job<'a> {
     bar: &'a ProgressBar,
 }
 
-/// What a campaign on one engine found.
+/// The results of a campaign on one engine.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Faults that were really injected.
     pub faults: usize,
     pub violations: Vec<String>,
-    /// What the campaign wants to say of itself, such as what it covered.
+    /// Notes of the campaign, such as its coverage.
     pub notes: Vec<String>,
     pub took: Duration,
     pub was_run: bool,
 }
 
 impl Job<'_> {
-    /// The numbers of the trials that this worker makes, of so many in all; ends early after a violation where one is
-    /// enough.
+    /// Returns the numbers of the trials of this worker, out of a total; ends early after a violation if one is enough.
     pub fn trials(&self, quick: usize, all: usize) -> impl Iterator<Item = usize> + '_ {
         self.share(quick, all, self.worker, self.workers)
     }
 
-    /// The same for a campaign whose trials must not overlap: all for the first worker.
+    /// Like `trials`, for a campaign whose trials must not overlap: all for the first worker.
     pub fn trials_of_one_worker(&self, quick: usize, all: usize) -> impl Iterator<Item = usize> + '_ {
         self.share(quick, all, 0, 1)
     }
 
-    /// The same for so many workers as the campaign wants.
+    /// Like `trials`, for a given number of workers.
     pub fn share(&self, quick: usize, all: usize, worker: usize, workers: usize) -> impl Iterator<Item = usize> + '_ {
         let total = self.options.trials.unwrap_or(if self.options.all { all } else { quick });
         let range = self.options.trial.map_or(0..total, |only| only..only + 1);
         let is_ours = move |trial: &usize| self.options.trial.is_some() || trial % workers == worker;
-        // On a machine that is slow today a sample is small, but never empty.
+        // On a slow machine a sample is small, but never empty.
         range.filter(is_ours).enumerate().take_while(|(made, _)| *made == 0 || !self.is_over()).map(|(_, trial)| trial)
     }
 
@@ -73,25 +72,25 @@ impl Job<'_> {
         self.stop.load(Ordering::Relaxed) || self.options.until.is_some_and(|until| Instant::now() > until)
     }
 
-    /// Whether all other workers have ended.
+    /// Returns true if all other workers have ended.
     pub fn is_last_worker(&self) -> bool {
         self.ended.fetch_add(1, Ordering::SeqCst) + 1 == self.workers
     }
 
-    /// The random choices of a trial; the same for the same seed.
+    /// Returns the random choices of a trial; the same for the same seed.
     pub fn rng(&self, trial: usize) -> Rng {
         Rng::new(self.options.seed, &[self.campaign.name, self.engine.name(), &trial.to_string()])
     }
 
-    /// A new stage; the campaign ends here without one.
+    /// Creates a new stage; without one, the campaign ends here.
     pub fn stage(&self) -> Option<Stage> {
         let stage = Stage::new(self.engine, &self.options.program)?;
         self.prepare(&stage);
         Some(stage)
     }
 
-    /// What differs by the seed: most campaigns keep the transitions every other time, so that both ways are tried. Where they
-    /// are kept, nothing is done to many runs at once: those who want to see that keep none.
+    /// Sets what depends on the seed: most campaigns store transitions every second time, to test both ways. With stored
+    /// transitions there are no batch operations, so campaigns that test these store none.
     pub fn prepare(&self, stage: &Stage) {
         if ["kill-label", "workers"].contains(&self.campaign.name) || self.options.is_plain {
             return;
@@ -102,8 +101,8 @@ impl Job<'_> {
         }
     }
 
-    /// Makes a trial on a stage: `work` breaks something, then everything comes to rest, then the oracle judges. Returns
-    /// whether the stage may be used for the next one.
+    /// Runs a trial on a stage: `work` breaks something, then all work is completed, then the oracle checks. Returns whether
+    /// the stage may be used for the next trial.
     pub fn trial(&self, trial: usize, stage: &mut Stage, work: impl FnOnce(&mut Stage)) -> bool {
         let done = catch_unwind(AssertUnwindSafe(|| {
             stage.begin_trial();
@@ -115,7 +114,7 @@ impl Job<'_> {
         self.judge(trial, stage, &found)
     }
 
-    /// The end of a trial with what was found wrong in it. Returns whether the stage may be used for the next one.
+    /// Ends a trial with the violations found in it. Returns whether the stage may be used for the next trial.
     pub fn judge(&self, trial: usize, stage: &Stage, found: &[String]) -> bool {
         self.bar.inc(1);
         if found.is_empty() {
@@ -149,8 +148,8 @@ impl Job<'_> {
         is_first
     }
 
-    /// A fault that should have been injected was not: with the right program as bad as a violation, but no way to notice a
-    /// seeded bug.
+    /// Records that a planned fault was not injected: for the correct program this is as bad as a violation, but it does not
+    /// detect a seeded bug.
     pub fn missed(&self, trial: usize, what: String) {
         if self.options.is_hunt {
             self.note(what);
@@ -163,7 +162,7 @@ impl Job<'_> {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
-    /// A fault was really injected.
+    /// Records that a fault was really injected.
     pub fn count(&self, faults: usize) {
         self.tally.lock().unwrap().faults += faults;
     }
@@ -175,7 +174,7 @@ impl Job<'_> {
         }
     }
 
-    /// This machine does not allow what the campaign does. Only a sample may go without it.
+    /// Records that this machine does not allow the campaign. Only a sample may skip it.
     pub fn impossible(&self, why: &str) {
         let said = format!("not possible here: {why}");
         if self.options.all && self.worker == 0 {
@@ -208,7 +207,7 @@ pub fn run(campaign: &Campaign, engine: EngineUnderTest, options: &Options, bar:
                 Job { campaign, engine, options, worker, workers, tally: &tally, stop: &stop, ended: &ended, bar };
             scope.spawn(move || {
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (campaign.run)(&job))) {
-                    // All workers meet the same.
+                    // All workers have the same problem.
                     if job.stop.swap(true, Ordering::SeqCst) {
                         return;
                     }

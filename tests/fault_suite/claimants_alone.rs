@@ -1,5 +1,5 @@
-//! Claimants beside which nothing else runs, no runner and no `create-runs`: what those that die or hang had is taken by the
-//! others, after the backoff that its task states, and no attempt changes when a task was planned.
+//! Claimants without any other process, no runner and no `create-runs`. Claimants that die or hang lose their tasks to the
+//! others, after the backoff of the task. No attempt changes when a task was planned.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,11 @@ pub const CAMPAIGN: Campaign = Campaign {
     run,
 };
 
-/// Of one trial.
+/// Tasks in one trial.
 const TASKS: usize = 6;
-/// What the tasks with an odd id state.
+/// The backoff of the tasks with an odd id.
 const BACKOFF_SECS: i64 = 1;
-/// Others have all that is left by then.
+/// How long the others have to claim all lost tasks.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn run(job: &Job<'_>) {
@@ -50,11 +50,11 @@ fn lose_and_take(stage: &Stage, rng: &mut Rng) -> usize {
         let call = claimants_beside::answering(stage, &format!("lost-{number}"), answer).run();
         assert!(call.stderr.is_empty(), "{call:?}");
     }
-    assert!(stage.end_leases(), "no command is in the middle of a transaction");
+    assert!(stage.end_leases(), "a command holds a lock");
     let has_taken_all = take_all(stage);
     assert!(has_taken_all, "claimants alone did not get what others had lost");
     assert_eq!(planned(), before, "an attempt has changed when its task was planned");
-    assert_eq!(early_attempts(stage), Vec::<i64>::new(), "tasks that were tried again before their backoff was over");
+    assert_eq!(early_attempts(stage), Vec::<i64>::new(), "tasks were retried before their backoff had passed");
     TASKS
 }
 
@@ -67,7 +67,7 @@ fn take_all(stage: &Stage) -> bool {
     left() == 0
 }
 
-/// The tasks with a backoff whose second run came before it was over.
+/// Returns the tasks with a backoff whose second run came before it had passed.
 fn early_attempts(stage: &Stage) -> Vec<i64> {
     let with_backoff = "SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"Backoff\" IS NOT NULL";
     let with_backoff = stage.connect().numbers(with_backoff);

@@ -1,10 +1,10 @@
-//! Claimants beside the runners: shell scripts that claim a run and do with it what claimants do, or die with it.
+//! Claimants together with runners: shell scripts that claim a run, and then end it like claimants do, or die with it.
 
 use super::command::Command;
 use super::stage::Stage;
 
-/// Asks for a run, and answers as its first word says. What fails by design does not succeed here either. The run of one
-/// that dies is free at once, because it has named its process.
+/// Claims a run and ends it as its first argument specifies. A task that fails by design does not succeed here either. The run
+/// of a claimant that dies is rescued at once, because the claim recorded its process.
 const SCRIPT: &str = r#"
 answer=$1; shift
 [ "$answer" = hang ] || set -- "$@" --process $$
@@ -24,17 +24,18 @@ esac
 /// What a claimant does with its run.
 const ANSWERS: [&str; 5] = ["resolve", "resolve", "error", "reject", "die"];
 
-/// Of so many names, so that who has rejected a task asks again.
+/// The number of names, so that a claimant that has rejected a task claims again.
 const NAMES: usize = 3;
 
-/// The claimant with this number, after words such as those that lead to another host. Where there is nothing to claim it
-/// says so.
+/// Returns the claimant with this number, with a prefix such as the command that enters another host. If there is nothing to
+/// claim, it prints that.
 pub fn acting<'a>(stage: &'a Stage, prefix: &[&str], number: usize) -> Command<'a> {
     let name = format!("claimant-{}", number % NAMES);
     answering_from(stage, prefix, &name, ANSWERS[number % ANSWERS.len()])
 }
 
-/// A claimant of this name on this host that does this with its run: one of the answers, or `hang`, which leaves it as it is.
+/// Returns a claimant with this name on this host that does this with its run: one of the answers, or `hang`, which leaves it
+/// open.
 pub fn answering<'a>(stage: &'a Stage, name: &str, answer: &str) -> Command<'a> {
     answering_from(stage, &[], name, answer)
 }

@@ -1,4 +1,4 @@
-//! Runs the program as a caller does, and records how it went.
+//! Runs the program like a caller, and records the result.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use super::records::{Call, Fate};
 use super::stage::Stage;
 
-/// No command of a campaign takes so long, unless it hangs.
+/// The time limit of a command, after which it counts as hanging.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A command line in the making.
+/// A command line that is being built.
 pub struct Command<'a> {
     stage: &'a Stage,
     args: Vec<String>,
@@ -46,7 +46,7 @@ impl<'a> Command<'a> {
         Self { stage, args, prefix, env, stdin: String::new(), queues: None, fault: None, answers: Vec::new() }
     }
 
-    /// Another program that runs this command line, such as strace.
+    /// Runs this command line under another program, such as strace.
     pub fn under(mut self, prefix: &[&str]) -> Self {
         self.prefix = prefix.iter().map(|&word| word.to_owned()).collect();
         self
@@ -62,25 +62,25 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// It queues so many tasks, whose data hold this text.
+    /// Declares that it queues this many tasks, whose data contain this text.
     pub fn queues(mut self, marker: &str, count: usize) -> Self {
         self.queues = Some((marker.to_owned(), count));
         self
     }
 
-    /// It may end with one of these: what it was asked for is not there any more, say.
+    /// Allows it to end with one of these statuses, for example because its task no longer exists.
     pub fn may_answer(mut self, answers: &[i32]) -> Self {
         self.answers = answers.to_vec();
         self
     }
 
-    /// It is killed, stopped or delayed: `label=ACTION@HIT`.
+    /// Kills, stops or delays it: `label=ACTION@HIT`.
     pub fn fault(mut self, fault: &str) -> Self {
         self.fault = Some(fault.to_owned());
         self
     }
 
-    /// It appends every step that it reaches to this file.
+    /// Appends every step that it reaches to this file.
     pub fn log(self, path: &std::path::Path) -> Self {
         self.env("TASKQUEUE_FAULT_LOG", &path.display().to_string())
     }
@@ -108,7 +108,7 @@ impl<'a> Command<'a> {
         }
         let began = Instant::now();
         let mut child = command.spawn().unwrap();
-        // A program that ended before it read its input is no failure of the suite.
+        // A program that ends before it has read its input is no failure.
         let _ = child.stdin.take().unwrap().write_all(self.stdin.as_bytes());
         let call = Call {
             args: self.args,
@@ -125,7 +125,7 @@ impl<'a> Command<'a> {
         Running { stage: self.stage, child, call, fault: self.fault, has_ended: false }
     }
 
-    /// Runs it to its end.
+    /// Runs it until it ends.
     pub fn run(self) -> Call {
         self.spawn().wait()
     }
@@ -140,13 +140,13 @@ impl Running<'_> {
         let _ = self.child.kill();
     }
 
-    /// Goes on after a stop.
+    /// Continues it after a stop.
     pub fn go_on(&self) {
         let pid = rustix::process::Pid::from_raw(self.pid()).unwrap();
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
     }
 
-    /// Waits until it has stopped itself; false when it ended instead.
+    /// Waits until it has stopped itself; false if it ended instead.
     pub fn wait_until_stopped(&mut self) -> bool {
         loop {
             if state_of(self.pid()) == Some('T') {
@@ -158,11 +158,11 @@ impl Running<'_> {
         }
     }
 
-    /// Whether it ends within this time; it still has to be waited for.
+    /// Returns true if it ends within this time; it still has to be waited for.
     pub fn has_exited(&mut self, within: Duration) -> bool {
         let started = Instant::now();
         loop {
-            // It stays a zombie until it is waited for, so that its PID is still its own.
+            // It stays a zombie until it is waited for, so that its PID cannot be reused.
             if matches!(state_of(self.pid()), Some('Z') | None) {
                 return true;
             }
@@ -173,7 +173,7 @@ impl Running<'_> {
         }
     }
 
-    /// Waits for its end and records it; one that hangs is killed, and that is a failure of the trial.
+    /// Waits for its end and records it; if it hangs, it is killed, and the trial fails.
     pub fn wait(mut self) -> Call {
         let started = Instant::now();
         let mut pause = Duration::from_micros(200);
@@ -196,7 +196,7 @@ impl Running<'_> {
         let _ = self.child.stderr.take().unwrap().read_to_string(&mut stderr);
         self.call.fate = match (status.code(), status.signal()) {
             (Some(code), _) => Fate::Exited(code),
-            // Another signal is no fault of ours: the program has crashed.
+            // Another signal was not sent by the suite: the program has crashed.
             (None, Some(9)) => {
                 Fate::Killed(self.fault.as_deref().and_then(|fault| fault.split('=').next()).map(str::to_owned))
             }
@@ -204,7 +204,7 @@ impl Running<'_> {
         };
         self.call.ids = stdout.lines().filter_map(|line| line.parse().ok()).collect();
         self.call.stdout = stdout;
-        // The standard library knows that no pipe is ever reset; only our injection does that to one.
+        // The standard library assumes that a pipe is never reset; only our injection does that.
         let is_own_fault = self.stage.may_fail.get() && stderr.contains("the CLOEXEC pipe failed");
         assert!(is_own_fault || !stderr.contains("panicked"), "{:?}: {stderr}", self.call.args);
         self.call.stderr = stderr;
@@ -214,7 +214,7 @@ impl Running<'_> {
 }
 
 impl Drop for Running<'_> {
-    /// A trial that ends in a panic leaves nothing running, stopped or not.
+    /// A trial that panics leaves no process behind, stopped or running.
     fn drop(&mut self) {
         if !self.has_ended {
             let _ = self.child.kill();
@@ -223,7 +223,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// The state of a process as /proc shows it.
+/// Returns the state of a process as /proc shows it.
 pub fn state_of(pid: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.trim_start().chars().next()

@@ -1,5 +1,5 @@
-//! A command is stopped at a step, another one runs to its end, and the first goes on: every step of `create-runs` and
-//! `process-run` against every command. With `expire` the lease of the stopped one is over meanwhile.
+//! A command is stopped at a step, another one runs until it ends, and the first one continues: every step of `create-runs` and
+//! `process-run` against every command. With `expire`, the lease of the stopped one expires meanwhile.
 
 use std::time::Duration;
 
@@ -17,18 +17,18 @@ pub const CAMPAIGN: Campaign = Campaign {
     run,
 };
 
-/// Whoever waits this long waits for the one that is stopped.
+/// A command that waits this long waits for the stopped one.
 const PATIENCE: Duration = Duration::from_millis(400);
 /// The scenarios that are stopped.
 const STOPPED: [&str; 7] = ["create", "rescue", "rescue-family", "left-over", "drain", "report", "family"];
-/// On the servers one pair of so many is tried.
+/// On the servers, one of this many pairs is tried.
 const SAMPLE: usize = 6;
 
 #[derive(Clone, Copy, Debug)]
 enum Other {
     Queue,
     Plain(&'static [&'static str]),
-    /// The lease is over, then this.
+    /// Expires the lease, then runs this.
     Expire(&'static [&'static str]),
 }
 
@@ -48,7 +48,7 @@ fn run(job: &Job<'_>) {
     let pairs = pairs(job, &mut stage);
     let is_full = job.engine == EngineUnderTest::Sqlite || job.options.is_hunt;
     let all = if is_full { pairs.len() } else { pairs.len() / SAMPLE };
-    // A number that shares no factor with that of the pairs spreads a sample over all of them.
+    // A stride without a common factor with the number of pairs spreads a sample over all of them.
     let stride = (pairs.len() / 2..).find(|stride| gcd(*stride, pairs.len()) == 1).unwrap();
     let offset = usize::try_from(job.options.seed % pairs.len() as u64).unwrap();
     for trial in job.trials(16, all) {

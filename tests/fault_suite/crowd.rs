@@ -1,4 +1,4 @@
-//! Commands that run beside each other, started and waited for by one thread.
+//! Commands that run at the same time, started and waited for by one thread.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl<'a> Crowd<'a> {
         self.running.len()
     }
 
-    /// Waits for those that have ended.
+    /// Waits for the commands that have ended.
     pub fn reap(&mut self) {
         let mut at = 0;
         while at < self.running.len() {
@@ -31,7 +31,7 @@ impl<'a> Crowd<'a> {
         }
     }
 
-    /// Waits for all.
+    /// Waits for all commands.
     pub fn wait(&mut self) -> Vec<Call> {
         self.running.drain(..).map(Running::wait).collect()
     }

@@ -1,4 +1,4 @@
-//! A PostgreSQL primary is killed and its synchronous standby takes its place, while runners and callers are at work.
+//! A PostgreSQL primary is killed and its synchronous standby is promoted, while runners and callers are active.
 
 use super::campaign::{Campaign, Job};
 use super::database::EngineUnderTest;

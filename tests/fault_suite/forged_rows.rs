@@ -1,5 +1,5 @@
-//! Rows by somebody else's hand, who names processes that exist, that do not, or that cannot: nobody is signalled, nothing
-//! stays for ever, and nothing of it reaches a terminal as it stands.
+//! Rows written by SQL that name existing, missing and impossible processes: no process is signalled, no run stays open
+//! forever, and nothing reaches a terminal uncleaned.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
@@ -21,9 +21,9 @@ pub const CAMPAIGN: Campaign = Campaign {
     run,
 };
 
-/// Forged runs of one trial.
+/// Forged runs in one trial.
 const ROWS: usize = 24;
-/// Escape sequences, a bell, a line end, C1 controls, and signs that turn the direction of text.
+/// Escape sequences, a bell, a line break, C1 controls, and characters that change the direction of text.
 const NASTY: &str = "\u{1b}[31m\u{7}\r\nx\u{9b}2J\u{202e}\u{2066}\u{1b}]0;t\u{7}";
 
 fn run(job: &Job<'_>) {
@@ -55,7 +55,7 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
     insert_bad_class(stage);
     let honest = stage.queue("note");
     stage.queue("meddle");
-    // While the leases last, and after.
+    // While the leases are valid, and after that.
     for is_over in [false, true] {
         if is_over {
             let past = "'2020-01-01 00:00:00.000000'";
@@ -99,7 +99,7 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
             "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"TaskClass\" = 'a;id' AND \"QuarantinedOn\" IS NULL"
         ),
         0,
-        "a class name that is more than a name was not set aside"
+        "an invalid class name was not set aside"
     );
     assert_eq!(
         stage.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"ParentId\" IS NOT NULL"),
@@ -108,9 +108,9 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
     );
     let stuck =
         stage.texts("SELECT \"HandlerIdentity\" AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'");
-    // A handler that is PID 1 by its own word can never be ended: it is named each time, and holds up nobody.
+    // A handler that claims to be PID 1 can never be ended: it is reported each time, and blocks no other run.
     let init = identity_of(1);
-    assert!(stuck.iter().all(|handler| *handler == init), "stuck for ever: {stuck:?}");
+    assert!(stuck.iter().all(|handler| *handler == init), "stuck runs: {stuck:?}");
     let open = stage.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL");
     let alive =
         innocents.iter().map(|innocent| identity_of(innocent.pid())).chain([init, identity_of(std::process::id())]);
@@ -119,11 +119,11 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
         "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL AND \"ProcessIdentity\" IN ({})",
         alive.join(", ")
     ));
-    assert_eq!(open, excused, "runners that do not live are still registered");
+    assert_eq!(open, excused, "dead runners are still registered");
     ROWS * 2
 }
 
-/// A task whose class no table accepts, as a damaged store may hold it. The servers would need another table for that.
+/// Inserts a task with a class that no table accepts, as in a damaged store. On the servers that would need another table.
 fn insert_bad_class(stage: &Stage) {
     if stage.engine == EngineUnderTest::Sqlite {
         stage.execute(
@@ -134,7 +134,7 @@ fn insert_bad_class(stage: &Stage) {
     }
 }
 
-/// An identity, and a PID that may say something else.
+/// Returns an identity, and a PID that may differ from it.
 fn identity(rng: &mut Rng, innocents: &[Innocent], is_runner: bool) -> (String, i64) {
     let innocent = rng.pick(innocents);
     let real = identity_of(innocent.pid());
@@ -143,7 +143,7 @@ fn identity(rng: &mut Rng, innocents: &[Innocent], is_runner: bool) -> (String, 
     let (view, pid) = head.rsplit_once(':').unwrap();
     let (boot, namespace) = view.rsplit_once(':').unwrap();
     let text = match rng.below(16) {
-        // To name a living runner is to name a runner; a living handler would be ended, rightly.
+        // A living runner may be named as a runner; a living handler would correctly be ended.
         0 if is_runner => real.clone(),
         0 | 1 => format!("{head}:{}", ticks - 1),
         2 => identity_of(1),
@@ -211,7 +211,7 @@ fn is_clean(text: &str, args: &[&str]) {
     assert!(!text.contains(is_bad), "{args:?} prints control characters: {text:?}");
 }
 
-/// In the program's own notation.
+/// Formats an identity like the program.
 fn identity_of(pid: u32) -> String {
     use std::os::unix::fs::MetadataExt as _;
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
@@ -221,7 +221,7 @@ fn identity_of(pid: u32) -> String {
     format!("{}:{namespace}:{pid}:{ticks}", boot.trim())
 }
 
-/// Keeps a record of every signal that can be caught.
+/// A process that records every signal that can be caught.
 struct Innocent {
     child: Child,
     heard: std::path::PathBuf,

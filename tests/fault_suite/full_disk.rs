@@ -1,5 +1,5 @@
-//! A disk that is full: under the SQLite store, under the spool, or under both. On file systems of a few megabytes, which
-//! only the worker sees and which go with it.
+//! A full disk: under the SQLite store, under the spool, or under both. Uses file systems of a few megabytes, which only the
+//! worker sees and which are removed with it.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -26,9 +26,9 @@ enum Full {
     Both,
 }
 
-/// How long a runner may wait for space in vain.
+/// How long a runner waits for space before it is signalled.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Commands in one trial while there is no space.
+/// Commands in one trial without space.
 const COMMANDS: usize = 8;
 
 fn run(job: &Job<'_>) {
@@ -59,7 +59,7 @@ fn run(job: &Job<'_>) {
 fn work_without_space(stage: &Stage, full: Full, disks: &[Disk; 2], rng: &mut Rng) {
     let [store, spool] = disks;
     stage.may_fail.set(true);
-    // What can be written nowhere is done again.
+    // An outcome that can be written nowhere is lost, and the run is repeated.
     stage.outcomes_are_kept.set(full != Full::Both);
     for _ in 0..4 {
         stage.queue(if rng.below(2) == 0 { "note" } else { "report" });
@@ -81,7 +81,7 @@ fn work_without_space(stage: &Stage, full: Full, disks: &[Disk; 2], rng: &mut Rn
             0 => stage.command(&["create-runs"]).run(),
             1 => {
                 let mut running = stage.command(&["process-run", "--drain"]).spawn();
-                // It may have something to record, and wait for space.
+                // It may have an outcome to record, and wait for space.
                 let waits = !running.has_exited(PATIENCE);
                 if waits {
                     disks.iter().for_each(Disk::empty);
@@ -105,7 +105,7 @@ fn work_without_space(stage: &Stage, full: Full, disks: &[Disk; 2], rng: &mut Rn
     disks.iter().for_each(Disk::empty);
 }
 
-/// From now on this thread and its children see file systems that nobody else sees.
+/// Gives this thread and its children private file systems.
 #[allow(deprecated, reason = "the new one is unsafe because of shared descriptors, which this leaves alone")]
 fn own_mounts() -> Result<(), String> {
     use rustix::thread::{UnshareFlags, unshare};
@@ -135,7 +135,7 @@ impl Disk {
         self.path.join("ballast")
     }
 
-    /// Leaves so many bytes.
+    /// Leaves this many bytes free.
     fn fill(&self, free_bytes: usize) {
         let mut file = std::fs::File::create(self.ballast()).unwrap();
         let block = [0; 1 << 10];

@@ -1,47 +1,47 @@
-//! The handlers of the campaigns. Each appends to a log outside the database when it begins and before it ends; shell
-//! builtins are all it takes, and a line this short is appended whole.
+//! The handlers of the campaigns. Each appends to a log outside the database when it begins and before it ends. They use only
+//! shell builtins, and such a short line is appended in one write.
 
 use std::path::Path;
 
 use super::records::Effect;
 
-/// Says `start`, `alive` or `end CODE` with task, run, PID and the time since boot.
+/// Writes `start`, `alive` or `end CODE` with task, run, PID and the time since boot.
 const NOTE: &str = r#"note() { read up rest </proc/uptime; echo "$1 $TASKQUEUE_TASK_ID $TASKQUEUE_RUN_ID $$ $up $2" >>"$EFFECTS"; }; "#;
 
-/// The classes whose programs are kept running.
+/// The classes with coprocesses.
 pub const COPROCESSES: [&str; 2] = ["kept", "several"];
 
-/// What a coprocess is told of a run, and its answer, which says what it was told.
+/// Parses the run that a coprocess receives, and answers with its id, token and data.
 const TALK: &str = r#"told() { TASKQUEUE_TASK_ID=${line#*'"task_id":'}; TASKQUEUE_RUN_ID=${line#*'"run_id":'}; id=${line#*'"id":"'}; token=${line#*'"token":"'}; data=${line#*'"data":'}; \
 TASKQUEUE_TASK_ID=${TASKQUEUE_TASK_ID%%,*} TASKQUEUE_RUN_ID=${TASKQUEUE_RUN_ID%%,*} id=${id%%'"'*} token=${token%%'"'*} data=${data%\}}; }; \
 answer() { printf '{"type":"done","id":"%s","result":{"run":%s,"token":"%s","data":%s}}\n' "$id" "$TASKQUEUE_RUN_ID" "$token" "$data"; }; "#;
 
-/// Classes: name and what the handler does between its two notes, or instead of them.
+/// Classes: the name, and what the handler does between its two notes, or instead of them.
 const CLASSES: [(&str, &str); 17] = [
     ("note", "note start; note end 0"),
     // Has a rate.
     ("paced", "note start; note end 0"),
     ("fail", "note start; note end 3; exit 3"),
-    // Long enough for the thread of the leases to save what it said.
+    // Long enough that the lease thread saves its report.
     (
         "report",
         "note start; echo '{\"progress\":10,\"message\":\"a\"}' >&3; echo '{\"result\":{\"a\":1}}' >&3; echo '{\"event\":\"said\",\"data\":1}' >&3; sleep 0.3; note end 0",
     ),
-    // What works is a child, which nothing but a rescue ends when the runner is killed.
+    // A child does the work, which only a rescue ends if the runner is killed.
     ("family", "{ note start; sleep 0.3; note end 0; } & wait"),
     ("long", "note start; sleep 1.5; note end 0"),
-    // Asks to be tried again, once.
+    // Requests a retry, once.
     (
         "give-back",
         "note start; [ -e \"$EFFECTS.$TASKQUEUE_TASK_ID\" ] || { : >\"$EFFECTS.$TASKQUEUE_TASK_ID\"; note end 99; exit 99; }; note end 0",
     ),
-    // The first attempt never ends by itself, and has no child that would outlive it.
+    // The first attempt never ends on its own, and has no child that would outlive it.
     (
         "hang-once",
         "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || while :; do read x <>\"$EFFECTS.never\"; done; note end 0",
     ),
     ("slow", "note start; sleep 0.5; note end 0"),
-    // The first attempt takes longer than a short lease, unless there is no time left, and shows that it is alive.
+    // The first attempt takes longer than a short lease, unless time is short, and writes that it is alive.
     (
         "vigil",
         "note start; n=0; [ $TASKQUEUE_ATTEMPT = 1 ] || n=100; \
@@ -49,7 +49,7 @@ const CLASSES: [(&str, &str); 17] = [
     ),
     // The first attempt takes a second.
     ("late", "note start; [ $TASKQUEUE_ATTEMPT != 1 ] || sleep 1; note end 0"),
-    // Says what it was asked.
+    // Writes its input.
     (
         "brief",
         r#"note start; read -r data; printf '{"result":{"run":%s,"token":"%s","data":%s}}\n' "$TASKQUEUE_RUN_ID" "$TASKQUEUE_RUN_TOKEN" "$data" >&3; sleep 0.02; note end 0"#,
@@ -66,7 +66,7 @@ const CLASSES: [(&str, &str); 17] = [
             esac
         done"#,
     ),
-    // Several runs at once, which end in another order than they began. What it is to cancel ends soon anyway.
+    // Several runs at once, which end in another order than they began. A cancelled run ends soon anyway.
     (
         "several",
         r#"echo '{"type":"hello","version":1,"capabilities":["cancel"],"max_in_flight":3}'
@@ -78,15 +78,15 @@ const CLASSES: [(&str, &str); 17] = [
             esac
         done"#,
     ),
-    // Has itself cancelled, and does not end by itself.
+    // Has itself cancelled, and does not end on its own.
     (
         "unwanted",
         "note start; \"$PROGRAM\" --database \"$DATABASE\" cancel \"$TASKQUEUE_TASK_ID\" >/dev/null 2>&1; \
          while :; do read x <>\"$EFFECTS.never\"; done",
     ),
-    // Queues a task that it may not queue, and cancels what is not its own.
+    // Queues a task that it may not queue, and cancels a task that is not its own.
     ("meddle", "note start; \"$PROGRAM\" queue note; \"$PROGRAM\" cancel 1; note end 0"),
-    // `taskqueue progress` and `result`, killed where a file says so.
+    // `taskqueue progress` and `result`, killed as a file specifies.
     (
         "tell",
         "note start; read fault <\"$FAULT_FILE\"; export TASKQUEUE_FAULT=\"$fault\" TASKQUEUE_FAULT_LOG=\"$FAULT_FILE.log\"; \
@@ -100,9 +100,9 @@ pub fn script(class: &str) -> String {
     format!("{NOTE}{talk}{body}")
 }
 
-/// The configuration of a home.
+/// Returns the configuration of a home.
 pub fn configuration(home: &Path, program: &Path, url: &str) -> String {
-    // On a server nothing would run otherwise where we are root.
+    // As root, nothing would run on a server otherwise.
     let user = if rustix::process::geteuid().is_root() { "user = \"root\"\n" } else { "" };
     let mut toml = format!(
         "{user}[exec]\nenabled = true\n\
@@ -124,7 +124,7 @@ pub fn configuration(home: &Path, program: &Path, url: &str) -> String {
     toml
 }
 
-/// The same for `exec`, whose environment nobody configures.
+/// Returns the arguments for `exec`, whose environment cannot be configured.
 pub fn exec_arguments(home: &Path) -> [String; 3] {
     ["/bin/sh".to_owned(), "-c".to_owned(), format!("EFFECTS='{}'; {}", effects_path(home).display(), script("note"))]
 }
@@ -133,17 +133,17 @@ pub fn effects_path(home: &Path) -> std::path::PathBuf {
     home.join("effects")
 }
 
-/// What people were told.
+/// Returns the path of the file with the notices.
 pub fn notices_path(home: &Path) -> std::path::PathBuf {
     home.join("notices")
 }
 
-/// While there is such a file, no handler takes its time.
+/// Returns the path of the file that makes all handlers hurry while it exists.
 pub fn hurry_path(home: &Path) -> std::path::PathBuf {
     home.join("effects.hurry")
 }
 
-/// A named pipe that nobody ever writes to.
+/// Returns the path of a named pipe without a writer.
 pub fn never_path(home: &Path) -> std::path::PathBuf {
     home.join("effects.never")
 }
@@ -152,7 +152,7 @@ pub fn fault_file(home: &Path) -> std::path::PathBuf {
     home.join("handler-fault")
 }
 
-/// The lines from this byte on.
+/// Reads the lines from this byte on.
 pub fn read(home: &Path, from: u64) -> Vec<Effect> {
     let text = std::fs::read_to_string(effects_path(home)).unwrap_or_default();
     let text = text.get(usize::try_from(from).unwrap()..).unwrap_or_default();

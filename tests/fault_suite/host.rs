@@ -1,5 +1,5 @@
-//! A machine of its own, as far as its processes can tell: PID, mount and UTS namespaces, another boot id, and a network
-//! if asked. All of it ends with the thread that made it, however that ends.
+//! A separate host, as far as its processes can tell: PID, mount and UTS namespaces, another boot id, and optionally a network.
+//! All of it ends with the thread that created it, however that ends.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::command::Running;
 
-/// The first process: prepares what processes look at, then waits for orphans.
+/// The first process: prepares what other processes read, then waits for orphans.
 const INIT: &str = r#"
 set -e
 hostname "$1"
@@ -24,16 +24,16 @@ while :; do sleep 1000000 & wait; done
 
 pub struct Host {
     unshare: Child,
-    /// PID of its first process, as we see it.
+    /// The PID of its first process in our namespace.
     pub init: i32,
     has_network: bool,
 }
 
-/// What a host is made with.
+/// The parameters of a host.
 #[derive(Default)]
 pub struct Plan<'a> {
     pub name: &'a str,
-    /// The PIDs of two hosts with different numbers differ.
+    /// Hosts with different numbers have different PIDs.
     pub number: usize,
     pub has_network: bool,
     /// A file with the boot id that it shows.
@@ -43,7 +43,7 @@ pub struct Plan<'a> {
 }
 
 impl Host {
-    /// Or why this machine does not allow it.
+    /// Starts the host; the error is why this machine does not allow it.
     pub fn start(plan: &Plan<'_>) -> Result<Self, String> {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "unshare"]);
@@ -73,7 +73,7 @@ impl Host {
         i32::try_from(self.unshare.id()).unwrap()
     }
 
-    /// The words that lead a command into it.
+    /// Returns the prefix that runs a command inside.
     pub fn prefix(&self) -> Vec<String> {
         let target = self.init.to_string();
         let mut words = vec!["nsenter", "--target", &target, "--pid", "--mount", "--uts"];
@@ -93,11 +93,11 @@ impl Host {
         command.args(&prefix[1..]).args(["sh", "-c", script, "sh"]).args(args).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// The power fails.
+    /// Simulates a power failure.
     pub fn kill(&mut self) {
         let _ = self.unshare.kill();
         let _ = self.unshare.wait();
-        // The first process dies with `unshare`, and everything with the first process.
+        // The first process dies with `unshare`, and all others with the first process.
         while Path::new(&format!("/proc/{}/exe", self.init)).exists() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -110,7 +110,7 @@ impl Drop for Host {
     }
 }
 
-/// The program that a command with the prefix of a host leads to, by its PID as we see it; `None` when it has ended.
+/// Returns the program that a command with the prefix of a host runs, by its PID in our namespace; `None` if it has ended.
 pub fn inside(running: &Running<'_>) -> Option<i32> {
     let started = Instant::now();
     loop {
@@ -131,7 +131,7 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// A signal to a process that is known to be ours.
+/// Sends a signal to a process that is known to be ours.
 pub fn signal(pid: i32, signal: rustix::process::Signal) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid) {
         let _ = rustix::process::kill_process(pid, signal);

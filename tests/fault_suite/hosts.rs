@@ -1,6 +1,5 @@
-//! Three hosts with PID, mount, UTS and network namespaces and boot ids of their own, on which cron ticks work on one
-//! store, beside workers; their links go down and up, answers or requests are held back, connections are cut, and hosts die as
-//! a whole.
+//! Three hosts with their own PID, mount, UTS and network namespaces and boot ids, on which cron ticks and workers use one
+//! store. Their links go down and up, answers or requests are delayed, connections are cut, and whole hosts die.
 
 mod loss;
 
@@ -29,26 +28,26 @@ pub const CAMPAIGN: Campaign = Campaign {
 
 const HOSTS: usize = 3;
 pub const LEASE_SECS: u32 = 8;
-/// Of a nemesis.
+/// The duration of the faults.
 const QUICK: Duration = Duration::from_secs(20);
 const ALL: Duration = Duration::from_secs(210);
-/// At first nothing fails but the network of one host, so that the others take over what it had.
+/// At first only the network of one host fails, so that the others take over its tasks.
 const CALM: Duration = Duration::from_secs(15);
-/// Healed, and every lease over, everything comes to rest in this time. Connections that a client waits on without end are
-/// cut when their link is mended.
+/// After repair and expiry of all leases, all work is completed within this time. Connections on which a client would wait
+/// forever are cut when their link is repaired.
 const TO_REST: Duration = Duration::from_secs(150);
-/// Between two tasks whose handlers outlast a lease, each with a batch that workers claim ahead.
+/// The pause between two tasks whose handlers outlast a lease, each with a batch that workers claim ahead.
 const VIGIL_PAUSE: Duration = Duration::from_secs(5);
 const BATCH: usize = 16;
-/// A worker that is behind all others does not begin for ever.
+/// A worker that is blocked by others gives up in the end.
 const WORK: &[&str] = &["work", "--slots", "2", "--idle-exit", "1s", "--max-time", "20s"];
-/// So long a claimant has its run that died with its host. Longer than what is processed here takes.
+/// How long a claimant keeps a run that died with its host. Longer than any processing here.
 const TIMEOUT_SECS: u32 = 40;
-/// Commands of one host at the same time.
+/// How many commands of one host run at the same time.
 const AT_ONCE: usize = 3;
 
 fn run(job: &Job<'_>) {
-    // The sample is of one engine.
+    // The sample uses one engine.
     let turn = usize::try_from(job.options.seed % 3).unwrap();
     let is_turn = job.options.all || job.options.engine.is_some() || CAMPAIGN.engines[turn] == job.engine;
     if job.worker != 0 {
@@ -57,7 +56,7 @@ fn run(job: &Job<'_>) {
     if !is_turn {
         return job.note("not in this sample".to_owned());
     }
-    // A seeded bug is to be noticed soon.
+    // A seeded bug must be detected soon.
     let (lasts, trials) = match (job.options.all, job.options.is_hunt) {
         (true, true) => (2 * QUICK, 3),
         (true, false) => (ALL, 1),
@@ -66,7 +65,7 @@ fn run(job: &Job<'_>) {
     for trial in job.trials_of_one_worker(1, trials) {
         let Some(mut stage) = job.stage() else { return job.note("no server".to_owned()) };
         stage.shorten_leases(LEASE_SECS);
-        // A worker has two slots; three runners of each host and those of the suite itself.
+        // A worker has two slots; this allows three runners of each host and those of the suite itself.
         for (name, value) in [("RunnerLimit", 21), ("RunTimeout", TIMEOUT_SECS)] {
             stage.execute(&format!(
                 "UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = 'TaskQueue{name}'"
@@ -99,7 +98,7 @@ struct Machine {
     home: PathBuf,
     boot_id: PathBuf,
     link: String,
-    /// When what is wrong with it is mended.
+    /// When its faults are repaired.
     until: Option<Instant>,
     boots: usize,
 }
@@ -110,7 +109,7 @@ impl Machine {
         let mut machine = Self {
             number,
             host: None,
-            // Made when the address of the link is there.
+            // Created when the address of the link exists.
             proxy: Proxy::start("127.0.0.1", stage.url()),
             boot_id: stage.home().join(format!("boot-id-{number}")),
             home,
@@ -127,12 +126,12 @@ impl Machine {
         host_name(self.number)
     }
 
-    /// The address of our end of the link; the suite's PID keeps two suites apart.
+    /// Returns the address of our end of the link; the PID of the suite distinguishes two suites.
     fn gateway(&self) -> String {
         format!("10.{}.{}.1", 64 + std::process::id() % 128, self.number)
     }
 
-    /// The same machine as before, with another boot id, other PIDs, and the same disk.
+    /// Boots the same host again, with another boot id, other PIDs, and the same disk.
     fn boot(&mut self) -> Result<(), String> {
         self.boots += 1;
         let boot_id = format!("{:08x}-0000-4000-8000-{:012x}", self.number, self.boots);
@@ -160,10 +159,10 @@ impl Machine {
         Ok(())
     }
 
-    /// The power fails: its link vanishes with it.
+    /// Simulates a power failure: its link disappears too.
     fn die(&mut self) {
         self.host = None;
-        // The kernel takes its time to forget the other end.
+        // The kernel takes some time to remove the other end.
         let _ = ip(&["link", "delete", &self.link]);
     }
 
@@ -173,20 +172,20 @@ impl Machine {
         self.at_home(stage, stage.command(args).under(&prefix))
     }
 
-    /// With what this host has of its own.
+    /// Sets the home and the spool of this host.
     fn at_home<'a>(&self, stage: &Stage, command: super::command::Command<'a>) -> super::command::Command<'a> {
         command
             .env("HOME", &self.home.display().to_string())
             .env("TASKQUEUE_DATABASE_URL", &self.proxy.url(stage.url()))
     }
 
-    /// For more than two leases.
+    /// Isolates it for more than two leases.
     fn isolate(&mut self) {
         ip(&["link", "set", &self.link, "down"]).unwrap();
         self.until = Some(Instant::now() + Duration::from_secs(18));
     }
 
-    /// Whatever is wrong with its network is not any more. Who waits for an answer that never comes learns that.
+    /// Repairs its network. A client that waits for a lost answer notices that.
     fn mend(&mut self) {
         self.until = None;
         self.proxy.hold(false, false);
@@ -256,7 +255,7 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
             let at = rng.below(machines.len());
             if machines[at].until.is_none() {
                 let loss = if losses.is_empty() && job.options.all {
-                    // The table is locked, and nobody tells the server that its client is no more.
+                    // The table is locked, and the server does not notice that its client has disappeared.
                     lock_for_ever(stage, &machines[at], &mut crowds[at]);
                     Some(lose(&mut machines[at]))
                 } else {
@@ -274,7 +273,7 @@ fn nemesis(job: &Job<'_>, stage: &Stage, machines: &mut [Machine], rng: &mut Rng
             machine.boot().unwrap();
         }
         machine.mend();
-        // A client without a time limit of its own, whose server seems to think for ever.
+        // A client without a time limit, whose server never answers.
         machine.proxy.cut_all();
     }
     crowds.iter_mut().for_each(|crowd| drop(crowd.wait()));
@@ -293,7 +292,7 @@ fn isolate_a_vigil(stage: &Stage, machines: &mut [Machine]) -> bool {
     true
 }
 
-/// Cuts off a host whose worker has claimed more than it has slots, if there is one yet.
+/// Cuts off a host whose worker has claimed more runs than it has slots, if there is one yet.
 fn cut_off_a_worker(stage: &Stage, machines: &mut [Machine]) -> Option<Loss> {
     let hosts = stage.texts(
         "SELECT \"Host\" AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing' AND \"Claimant\" IS NULL \
@@ -305,7 +304,7 @@ fn cut_off_a_worker(stage: &Stage, machines: &mut [Machine]) -> Option<Loss> {
     Some(Loss::new(machine.name(), Kind::CutOff))
 }
 
-/// Tasks that are over at once, for both kinds of coprocesses.
+/// Returns a command that queues short tasks for both kinds of coprocesses.
 fn batch(stage: &Stage) -> super::command::Command<'_> {
     let marker = stage.marker();
     let line = |number: usize| {
@@ -315,7 +314,7 @@ fn batch(stage: &Stage) -> super::command::Command<'_> {
     stage.command(&["queue", "--batch", "-"]).stdin((0..BATCH).map(line).collect()).queues(&marker, BATCH)
 }
 
-/// A claim that keeps its lock and never goes on, as soon as it has the lock; without a run to claim it gets none.
+/// Starts a claim that keeps its lock and never continues, as soon as it has the lock; without a run to claim it gets none.
 fn lock_for_ever<'a>(stage: &'a Stage, machine: &Machine, crowd: &mut Crowd<'a>) {
     let log = machine.home.join("steps");
     let _ = std::fs::remove_file(&log);
@@ -327,7 +326,7 @@ fn lock_for_ever<'a>(stage: &'a Stage, machine: &Machine, crowd: &mut Crowd<'a>)
     }
 }
 
-/// What cron and people do: ticks and workers on every host, new tasks and changed minds from a host or from where nothing ever fails,
+/// Acts like cron and users: ticks and workers on every host, new tasks and changes from a host or from a place without faults,
 /// claimants on the hosts.
 fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rng: &mut Rng) {
     let wish = Wish::any(stage, rng);
@@ -353,10 +352,10 @@ fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rn
     }
 }
 
-/// What somebody wants done.
+/// A command of a user.
 struct Wish {
     args: Vec<String>,
-    /// Where it queues a task of its own.
+    /// The data of the task that it queues.
     marker: Option<String>,
 }
 
@@ -367,7 +366,7 @@ impl Wish {
         let data = format!("{{\"m\":\"{marker}\"}}");
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         let key = format!("key-{}", rng.below(3));
-        // What may be cancelled is never waited for.
+        // A task that may be cancelled is never a prerequisite.
         let after = queued(stage, "note", rng);
         let args = match (rng.below(10), queued(stage, "brief", rng)) {
             (0, Some(id)) => return Self { args: words(&["cancel", &id]), marker: None },
@@ -391,7 +390,7 @@ impl Wish {
     }
 }
 
-/// A task of this class that somebody was told of.
+/// Returns a task of this class whose id a caller received.
 fn queued(stage: &Stage, class: &str, rng: &mut Rng) -> Option<String> {
     let calls = stage.calls.borrow();
     let is_one = |call: &&super::records::Call| {
@@ -401,7 +400,7 @@ fn queued(stage: &Stage, class: &str, rng: &mut Rng) -> Option<String> {
     (!ids.is_empty()).then(|| rng.pick(&ids).to_string())
 }
 
-/// From 1 to 18 seconds, some of them longer than a lease.
+/// Injects a fault for 1 to 18 seconds, sometimes longer than a lease.
 fn fault(machine: &mut Machine, rng: &mut Rng) -> Option<Loss> {
     machine.until = Some(Instant::now() + Duration::from_millis(1_000 + rng.below(17_000) as u64));
     match rng.below(8) {
@@ -418,14 +417,14 @@ fn fault(machine: &mut Machine, rng: &mut Rng) -> Option<Loss> {
     None
 }
 
-/// The host dies, and so do its runs. Nothing is asked of the server: it may wait for the very host.
+/// The host dies with its runs. This sends no query, because the server may wait for this host.
 fn lose(machine: &mut Machine) -> Loss {
     machine.die();
     machine.until = Some(Instant::now() + Duration::from_secs(10));
     Loss::new(machine.name(), Kind::Died)
 }
 
-/// Every host is there again: each sends what lies on its disk, then nothing is open any more.
+/// Repairs every host: each sends the outcomes on its disk, then no run is open any more.
 fn come_to_rest(stage: &Stage, machines: &[Machine]) {
     let started = Instant::now();
     loop {

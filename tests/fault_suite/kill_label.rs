@@ -1,5 +1,5 @@
-//! kill -9 at every labelled step of every command that changes something. A trial kills several commands one after the
-//! other in a store that already holds what earlier kills have left, then lets clean ticks finish everything.
+//! kill -9 at every labelled step of every command that changes something. A trial kills several commands one after the other,
+//! in the store that earlier kills have left. Then clean ticks finish everything.
 
 mod claimants;
 pub mod scenarios;
@@ -19,19 +19,20 @@ pub const CAMPAIGN: Campaign =
 
 /// Commands that are killed in one trial.
 const KILLS: usize = 6;
-/// A store is used for so many trials.
+/// How many trials use one store.
 const TRIALS_PER_STORE: usize = 150;
-/// A step that depends on what another thread does may be missed now and then.
+/// How often a kill is tried: a step that depends on another thread may be missed.
 const TRIES: usize = 8;
-/// Kills for each label and engine, in a sample.
+/// Kills for each label and engine in a sample.
 const QUICK: usize = 1;
-/// Kills on each engine otherwise, at the least: four engines make more than 20,000.
+/// The minimum number of kills on each engine otherwise: four engines make more than 20,000.
 const ALL: usize = 5_300;
 
 /// How a label is reached: by which scenario, and how often.
 pub type Ways = BTreeMap<String, Vec<(&'static Scenario, usize)>>;
 
-/// What one worker found out for all, by engine and by whether every transition is kept: then nothing is done many at a time.
+/// The ways that one worker has found for all, by engine and by whether transitions are stored: then there are no batch
+/// operations.
 static KNOWN: Mutex<BTreeMap<(&str, bool), Ways>> = Mutex::new(BTreeMap::new());
 
 fn run(job: &Job<'_>) {
@@ -48,7 +49,7 @@ fn run(job: &Job<'_>) {
         let mut rng = job.rng(trial);
         let is_fit = job.trial(trial, &mut stage, |stage| {
             for nth in 0..KILLS {
-                // By turns, so that every label has its number of kills whatever the seed.
+                // In turn, so that every label has its number of kills with any seed.
                 let label = labels[(trial * KILLS + nth) % labels.len()];
                 let kills = kill_at(stage, label, &ways[label], &mut rng);
                 job.count(kills);
@@ -63,10 +64,10 @@ fn run(job: &Job<'_>) {
     }
 }
 
-/// The first worker that asks finds out, the others wait for it.
+/// Returns the ways. The first worker determines them, the others wait for it.
 pub fn ways(job: &Job<'_>, stage: &mut Stage) -> Ways {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    // Of another program, where a seeded bug is tested, the same is true until it is seen to be false.
+    // With a seeded bug in the program, the ways are assumed to be the same until they fail.
     let key = (job.engine.name(), stage.keeps_transitions());
     if let Some(ways) = known.get(&key) {
         return ways.clone();
@@ -78,7 +79,7 @@ pub fn ways(job: &Job<'_>, stage: &mut Stage) -> Ways {
     known.entry(key).or_insert(ways).clone()
 }
 
-/// Runs every scenario without any fault, to learn which labels it reaches how often.
+/// Runs every scenario without a fault, to find which labels it reaches how often.
 fn discover(stage: &mut Stage) -> Ways {
     let mut ways = Ways::new();
     stage.begin_trial();
@@ -114,7 +115,7 @@ fn every_label_is_reached(job: &Job<'_>, ways: &Ways) {
     }
 }
 
-/// Returns how many commands died at the label: 1, or 0 when it was missed every time.
+/// Returns how many commands died at the label: 1, or 0 if it was missed every time.
 fn kill_at(stage: &Stage, label: &str, ways: &[(&'static Scenario, usize)], rng: &mut super::rng::Rng) -> usize {
     for attempt in 0..TRIES {
         let (scenario, hits) = rng.pick(ways);

@@ -1,6 +1,5 @@
-//! kill -9 at every system call of the commands that change something, on SQLite, where every step of the store is a
-//! system call of the program. Both threads of the program are covered, each by
-//! itself: the main one, and that of the leases.
+//! kill -9 at every system call of the commands that change something, on SQLite, where every step of the store is a system
+//! call of the program. Both threads of the program are covered separately: the main thread and the lease thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
@@ -20,10 +19,9 @@ pub const CAMPAIGN: Campaign = Campaign {
 };
 
 const COMMANDS: [&str; 7] = ["queue", "create", "rescue", "left-over", "process", LEASES, "migrate"];
-/// The thread of process-run that renews the leases and saves what the handler reports.
+/// The thread of process-run that renews the leases and saves the reports of the handler.
 const LEASES: &str = "leases";
-/// A call that only some runs make, while they wait, or of which there are as many as processes on the machine, may need
-/// another try.
+/// How often a kill is tried: some calls are made only by runs that wait, or as often as there are processes on the machine.
 const TRIES: usize = 12;
 const QUICK: usize = 32;
 
@@ -35,7 +33,7 @@ struct Place {
     k: usize,
 }
 
-/// What all workers have tried, and whether the command died there.
+/// The places that all workers have tried, and whether the command died there.
 static TRIED: Mutex<BTreeMap<Place, bool>> = Mutex::new(BTreeMap::new());
 static PLACES: OnceLock<Vec<Place>> = OnceLock::new();
 
@@ -61,13 +59,13 @@ fn run(job: &Job<'_>) {
     }
 }
 
-/// Every call of a command, and a few more: a run makes some calls more or less often than another, where it waits.
+/// Returns every call of a command, and a few more: runs that wait may make more or fewer calls.
 fn places(stage: &mut Stage, command: &'static str) -> Vec<Place> {
     let all = |(call, count): (String, usize)| (1..=count + 1).map(move |k| Place { command, call: call.clone(), k });
     counts(stage, command).into_iter().flat_map(all).collect()
 }
 
-/// How often a command makes each call.
+/// Returns how often a command makes each call.
 fn counts(stage: &mut Stage, command: &'static str) -> BTreeMap<String, usize> {
     stage.begin_trial();
     let counts = if command == LEASES {
@@ -102,7 +100,7 @@ fn kill(stage: &Stage, place: &Place) -> Call {
     call
 }
 
-/// A place at which no kill came, although the command died at a later call of the same name, was not covered.
+/// A place without a kill was not covered, even if the command died at a later call of the same name.
 fn report(job: &Job<'_>) {
     let tried = TRIED.lock().unwrap();
     let mut stage = job.stage().unwrap();
@@ -114,7 +112,8 @@ fn report(job: &Job<'_>) {
             |place: &Place| of_command().any(|(later, died)| *died && later.call == place.call && later.k > place.k);
         let missed: Vec<&Place> =
             of_command().filter(|(place, died)| !**died && is_passed(place)).map(|(place, _)| place).collect();
-        // A look at all processes makes more calls while the machine has more of them: what is reached now must have been.
+        // A scan of all processes makes more calls while the machine has more of them: only calls that are reached now must
+        // have been covered.
         let now = if missed.is_empty() { BTreeMap::new() } else { counts(&mut stage, command) };
         let missed: Vec<String> = missed
             .into_iter()

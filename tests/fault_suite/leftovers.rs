@@ -1,9 +1,10 @@
-//! What stays on the machine after a trial: processes of its runs, outcomes on the disk, locks.
+//! What is left on the machine after a trial: processes of its runs, outcomes on the disk, locks.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Living processes whose environment names one of these run tokens, and those of coprocesses with this log, which name none.
+/// Returns live processes whose environment contains one of these run tokens, and coprocesses with this log, which contain
+/// none.
 pub fn processes(tokens: &[String], effects: &Path) -> Vec<String> {
     let effects = format!("EFFECTS={}", effects.display());
     let mut found = Vec::new();
@@ -20,7 +21,7 @@ pub fn processes(tokens: &[String], effects: &Path) -> Vec<String> {
     found
 }
 
-/// The coprocesses that this process has started.
+/// Returns the coprocesses that this process has started.
 pub fn coprocesses_of(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let children = threads.flat_map(|thread| {
@@ -34,18 +35,18 @@ fn is_coprocess(variables: &[String]) -> bool {
     variables.iter().any(|variable| variable == "TASKQUEUE_PROTOCOL=coprocess")
 }
 
-/// Empty if it cannot be read.
+/// Returns the environment of a process; empty if it cannot be read.
 fn environment(pid: i32) -> Vec<String> {
     let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     bytes.split(|byte| *byte == 0).map(|variable| String::from_utf8_lossy(variable).into_owned()).collect()
 }
 
-/// Spool files with outcomes or marks, and files on which somebody holds a lock.
+/// Returns spool files with outcomes or marks, and files that a process has locked.
 pub fn files(home: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for path in candidates(home) {
         let Ok(file) = File::open(&path) else { continue };
-        // Whose turn it was to look after everything is of use to the next worker.
+        // The next worker uses the file that shows which worker does the housekeeping.
         let is_turn = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("turn-"));
         let is_spool = path.parent().is_some_and(|parent| parent.ends_with("spool")) && !is_turn;
         let size = file.metadata().map_or(0, |metadata| metadata.len());

@@ -1,4 +1,4 @@
-//! Tasks of every kind, and people who change their minds about them while they are worked for.
+//! Tasks of every kind, and users who change them while they are processed.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,9 +9,9 @@ use super::rng::Rng;
 use super::stage::Stage;
 use super::storm::brief_lines;
 
-/// Tasks beside those of the class `brief`: class, how many, and what else stands in their lines.
+/// Tasks besides those of the class `brief`: class, number, and other keys of their lines.
 const OTHERS: [(&str, usize, &str); 7] = [
-    // First of all, where nobody keeps them from it.
+    // First of all, unless they are blocked.
     ("note", 8, r#","priority":9"#),
     ("paced", 10, ""),
     ("report", 3, r#","in":"1s""#),
@@ -20,12 +20,12 @@ const OTHERS: [(&str, usize, &str); 7] = [
     ("several", 12, ""),
     ("fail", 2, r#","max_retries":2"#),
 ];
-/// What happens with a schedule once its time is over: years ahead.
+/// The times of a schedule after the trial: years ahead.
 const NEVER: &str = "0 0 29 2 *";
 
 pub struct Load<'a> {
     stage: &'a Stage,
-    /// In this load alone.
+    /// Unique for this load.
     marker: String,
     briefs: Vec<i64>,
     failing: Vec<i64>,
@@ -33,7 +33,7 @@ pub struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// So many tasks of the class `brief`, and the others.
+    /// Queues this many tasks of the class `brief`, and the others.
     pub fn queue(stage: &'a Stage, briefs: usize) -> Self {
         let marker = stage.marker();
         let call =
@@ -49,12 +49,12 @@ impl<'a> Load<'a> {
         Self { stage, marker, briefs: call.ids, failing, schedule }
     }
 
-    /// Somebody changes his mind, or comes from outside.
+    /// Makes a change of a user or of a claimant.
     pub fn change(&self, crowd: &mut Crowd<'a>, number: usize, rng: &mut Rng) {
         let stage = self.stage;
         let at = rng.below(self.briefs.len());
         let (any, first) = (self.briefs[at].to_string(), self.briefs[at - at % 10].to_string());
-        // Nobody waits for this one.
+        // No task waits for this one.
         let alone = self.briefs[at - at % 10 + 1].to_string();
         let failing = rng.pick(&self.failing).to_string();
         let gone = [1, 3];
@@ -69,27 +69,27 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// One of two keys.
+    /// Uses one of two keys.
     fn unique(&self, on_conflict: &str, number: usize) -> super::command::Command<'a> {
         let marker = self.stage.marker();
         let (data, key) = (format!("{{\"m\":\"{marker}\"}}"), format!("{}{}", self.marker, number % 2));
         self.stage.command(&["queue", "slow", &data, "--unique", &key, "--on-conflict", on_conflict])
     }
 
-    /// What would never come to rest does.
+    /// Ends what would otherwise never be completed.
     pub fn end(&self) {
         let call = self.stage.command(&["schedule", "edit", &self.schedule, "--every", NEVER]).run();
         assert!(call.is_ok(), "{call:?}");
     }
 }
 
-/// Since 1970, on the clock that the databases of this machine read.
+/// Returns the microseconds since 1970, on the clock that the databases of this machine read.
 fn micros_now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     i64::try_from(since.as_micros()).unwrap()
 }
 
-/// Something that is paused, as the oracle gets to know it.
+/// A pause, recorded for the oracle.
 pub struct Paused<'a> {
     stage: &'a Stage,
     what: Vec<String>,
@@ -98,7 +98,7 @@ pub struct Paused<'a> {
 }
 
 impl<'a> Paused<'a> {
-    /// By this command: `pause --class CLASS`, `drain --all`.
+    /// Begins a pause with this command: `pause --class CLASS`, `drain --all`.
     pub fn begin(stage: &'a Stage, args: &[&str]) -> Self {
         let call = stage.command(args).run();
         assert!(call.is_ok(), "{call:?}");

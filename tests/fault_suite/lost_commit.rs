@@ -1,5 +1,5 @@
-//! Connections to the servers that are cut: after a COMMIT was sent and before its answer, before it, in the middle of a
-//! request or of an answer; or that swallow everything, or are slow. Nobody is to notice.
+//! Connections to the servers that are cut: after a COMMIT was sent and before its answer, before it, or within a request or an
+//! answer. Others swallow all data, or are slow. No caller may notice.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub const CAMPAIGN: Campaign = Campaign {
 
 /// Connections that are cut in one trial.
 const CUTS: usize = 4;
-/// A cut comes too late when a command says less than planned.
+/// How often a cut is tried: it comes too late if a command sends less than planned.
 const TRIES: usize = 12;
 const COMMANDS: [&str; 11] =
     ["queue", "batch", "create", "rescue", "process", "drain", "fail", "give-back", "report", "settings", "classes"];
@@ -41,7 +41,7 @@ fn run(job: &Job<'_>) {
     }
 }
 
-/// The proxy is all that the program ever sees: the address is part of what it leaves on the disk.
+/// The program sees only the proxy, because the address is part of what it writes to the spool.
 fn behind_proxy(job: &Job<'_>) -> Option<(Stage, Proxy)> {
     let stage = job.stage()?;
     let proxy = Proxy::start("127.0.0.1", stage.url());
@@ -68,7 +68,7 @@ fn cut_once(stage: &Stage, proxy: &Proxy, rng: &mut Rng) -> usize {
         let call = command.run();
         proxy.slow_down(Duration::ZERO);
         let was_cut = proxy.clear();
-        // Whoever cannot be connected to is not waited for.
+        // A failed login is not retried.
         let is_refused = was_cut && cut == Cut::InLogin && call.fate == Fate::Exited(69);
         stage.may_fail.set(stage.may_fail.get() || is_refused);
         assert!(call.is_ok() || is_refused, "{cut:?} {nth}: {call:?}");

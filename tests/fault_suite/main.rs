@@ -1,7 +1,7 @@
-//! The fault suite: breaks the program in every way that is listed here, and checks after each trial that nothing was
-//! lost, doubled or left behind. `tests/faults` calls it; docs/reliability.md says what it has shown.
+//! The fault suite: breaks the program in every listed way, and checks after each trial that nothing was lost, duplicated or
+//! left behind. `tests/faults` calls it; docs/reliability.md has the results.
 //!
-//! A campaign makes trials on a [`stage::Stage`]; [`oracle`] judges their records; `bugs` proves the oracle by seeded bugs.
+//! A campaign runs trials on a [`stage::Stage`]; [`oracle`] checks their records; `bugs` proves the oracle with seeded bugs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 #![allow(clippy::disallowed_methods, reason = "the suite starts the program, and reads the addresses of its servers")]
 
@@ -100,12 +100,12 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    // A copy: whoever builds meanwhile must not change what is tested.
+    // A copy, so that a build meanwhile cannot change the tested program.
     let place = tempfile::tempdir().unwrap();
     let program = place.path().join("taskqueue");
     std::fs::copy(&options.program, &program).unwrap();
     options.program = program;
-    // What a panicking trial says is part of the report.
+    // The message of a panicking trial is part of the report.
     std::panic::set_hook(Box::new(|_| ()));
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     let lines = run_campaigns(&options, &bar);
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What `--quick` spends on the campaigns together; the rest of its four minutes is for the seeded bugs.
+/// The time limit of `--quick` for all campaigns together; the rest of its four minutes is for the seeded bugs.
 const QUICK_LIMIT: Duration = Duration::from_secs(150);
 
 fn run_campaigns(options: &Options, bar: &ProgressBar) -> Vec<Line> {
@@ -131,13 +131,13 @@ fn run_campaigns(options: &Options, bar: &ProgressBar) -> Vec<Line> {
     for (nth, (campaign, engine)) in units.iter().enumerate() {
         let mut options = options.clone();
         if options.is_quick() {
-            // On a busy machine each is cut short, and none is left out.
+            // On a slow machine each campaign is shortened, and none is left out.
             let left = QUICK_LIMIT.saturating_sub(started.elapsed());
             let share = 2 * left / u32::try_from(units.len() - nth).unwrap();
             options.until = Some(Instant::now() + share.max(Duration::from_secs(5)));
         }
         let tally = campaign::run(campaign, *engine, &options, bar);
-        // What takes an hour says how far it has come, and keeps what it found if it is stopped.
+        // The run may take an hour, so it reports its progress, and keeps its results if it is stopped.
         let (faults, violations, secs) = (tally.faults, tally.violations.len(), tally.took.as_secs());
         let so_far = format!("{} {}: {faults} trials, {violations} violations, {secs} s", campaign.name, engine.name());
         bar.suspend(|| eprintln!("{so_far}"));

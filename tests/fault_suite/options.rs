@@ -1,4 +1,4 @@
-//! What the command line asks for.
+//! The options of the command line.
 
 use std::path::PathBuf;
 
@@ -28,13 +28,13 @@ pub struct Options {
     pub workers: usize,
     pub first: bool,
     pub list: bool,
-    /// No trial begins after this moment: for seeded bugs, which nobody may ever notice.
+    /// No trial begins after this moment: for seeded bugs, which may never be detected.
     pub until: Option<std::time::Instant>,
-    /// The program has a seeded bug, and violations are welcome.
+    /// Whether the program has a seeded bug, so that violations are expected.
     pub is_hunt: bool,
-    /// Transitions are not kept.
+    /// Whether transitions are not stored.
     pub is_plain: bool,
-    /// The program under test, a copy that no build replaces.
+    /// The tested program, a copy that no build replaces.
     pub program: PathBuf,
 }
 
@@ -47,7 +47,7 @@ impl Options {
             seed: fresh_seed(),
             trials: None,
             trial: None,
-            // Most of a trial is waiting: for locks, for disks, for handlers that sleep.
+            // Trials mostly wait: for locks, for disks, for handlers that sleep.
             workers: 4 * std::thread::available_parallelism().map_or(2, usize::from),
             first: false,
             list: false,
@@ -77,7 +77,7 @@ impl Options {
         Ok(options)
     }
 
-    /// A sample of everything, in a limited time.
+    /// Returns true for a sample of everything in a limited time.
     pub fn is_quick(&self) -> bool {
         !self.all && self.only.is_empty() && self.trials.is_none() && self.trial.is_none()
     }

@@ -1,5 +1,5 @@
-//! Judges the records of a trial: a function from what was recorded to what is wrong with it, in words. Knows nothing of
-//! how the trial was made.
+//! Checks the records of a trial: a function from the records to the violations, as text. It does not depend on how the trial was
+//! run.
 
 mod effects;
 mod results;
@@ -10,7 +10,7 @@ mod transitions;
 
 use super::records::Records;
 
-/// The invariants, in the order of the documentation; each adds what it finds.
+/// The invariants, in the order of the documentation; each adds its violations.
 const INVARIANTS: &[fn(&Records, &mut Vec<String>)] = &[
     tasks::nothing_acknowledged_is_lost,
     tasks::every_task_came_to_its_end,
@@ -40,7 +40,7 @@ const INVARIANTS: &[fn(&Records, &mut Vec<String>)] = &[
     results::results_are_those_of_their_own_run,
 ];
 
-/// Everything that is wrong.
+/// Returns all violations.
 pub fn violations(records: &Records) -> Vec<String> {
     let mut found = Vec::new();
     for invariant in INVARIANTS {
@@ -50,7 +50,7 @@ pub fn violations(records: &Records) -> Vec<String> {
     found
 }
 
-/// I6: no process, no outcome, no lock, no slot stays behind; I7: the engine finds its file sound.
+/// I6: no process, outcome, lock or slot is left behind. I7: the engine's check finds no error in its file.
 fn nothing_is_left(records: &Records, found: &mut Vec<String>) {
     found.extend(records.survivors.iter().map(|process| format!("I6: left running: {process}")));
     found.extend(records.left_files.iter().map(|file| format!("I6: left behind: {file}")));

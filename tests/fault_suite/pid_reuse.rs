@@ -1,5 +1,5 @@
-//! Runners and handlers die, and their PIDs are given to innocent processes, of other users too: nobody may be signalled,
-//! and the runs are rescued. In a PID namespace of its own, where the next PID can be chosen.
+//! Runners and handlers die, and innocent processes get their PIDs, also of other users: no process may be signalled, and the
+//! runs are rescued. In a separate PID namespace, in which the next PID can be chosen.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -23,8 +23,8 @@ pub const CAMPAIGN: Campaign = Campaign {
 const AT_ONCE: usize = 3;
 const NOBODY: &str = "65534";
 
-/// Arguments: a folder, a user or nothing, a PID that nobody had, then the PIDs. The kernel counts start times in
-/// hundredths of a second: it waits for the next one, because two processes would be the same one otherwise.
+/// Arguments: a folder, a user or nothing, an unused PID, then the PIDs. The kernel counts start times in hundredths of a
+/// second. The script waits for the next one, because otherwise two processes would be the same one.
 const INNOCENTS: &str = r#"
 folder=$1 user=$2 high=$3; shift 3
 for pid; do while [ -e /proc/$pid ]; do sleep 0.002; done; done
@@ -50,7 +50,7 @@ for pid; do until [ -e "$folder/ready-$pid" ]; do sleep 0.002; done; done
 echo $high >/proc/sys/kernel/ns_last_pid
 "#;
 
-/// Says which of the PIDs are no innocents any more, and ends the others.
+/// Prints which of the PIDs are no longer innocents, and ends the others.
 const ENQUIRE: &str = r#"
 folder=$1; shift
 for pid; do
@@ -126,7 +126,7 @@ fn reuse(stage: &Stage, host: &Host, rng: &mut Rng, folder: &str, high: usize) -
     reused.len()
 }
 
-/// PIDs of the runners and of the handlers, when so many handlers are at work and recorded.
+/// Returns the PIDs of the runners and of the handlers, when this many handlers are running and recorded.
 pub fn wait_for_handlers(stage: &Stage, count: usize) -> (Vec<String>, Vec<String>) {
     let started = Instant::now();
     loop {

@@ -1,5 +1,5 @@
-//! Stands between the program and a server: cuts connections where it hurts, or holds back what one side says. Knows
-//! enough of both protocols to see a COMMIT.
+//! A proxy between the program and a server: cuts connections at critical points, or delays the data of one side. Knows enough
+//! of both protocols to recognise a COMMIT.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a connection swallows everything before it is gone.
+/// How long a connection swallows all data before it is closed.
 const HOLE: Duration = Duration::from_millis(400);
-/// So many times the client speaks before it is connected and has looked at the tables, or a little less.
+/// About how many requests the client sends until it is connected and has checked the tables.
 const LOGIN_REQUESTS_POSTGRES: usize = 10;
 const LOGIN_REQUESTS_MYSQL: usize = 21;
 
@@ -18,19 +18,19 @@ const LOGIN_REQUESTS_MYSQL: usize = 21;
 pub enum Cut {
     /// A COMMIT never arrives.
     BeforeCommit,
-    /// The server commits, and the client never learns of it.
+    /// The server commits, but the client gets no answer.
     AfterCommit,
-    /// Half of what the client said arrives.
+    /// Half of a request arrives.
     InRequest,
     /// Half of an answer arrives.
     InAnswer,
-    /// Half of what the client said arrives, while it says who it is.
+    /// Half of a request arrives, during the login.
     InLogin,
-    /// Nothing comes through any more in either direction, and after a while the connection is gone.
+    /// No data is passed on in either direction, and after a while the connection is closed.
     BlackHole,
 }
 
-/// The cut that is planned: at the how many-th of its kind.
+/// The planned cut, and how many occasions remain until it.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     cut: Cut,
@@ -54,7 +54,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens on this address, and leads to the server of this URL. Ends with the process.
+    /// Listens on this address, and forwards to the server of this URL. Ends with the process.
     pub fn start(listen: &str, url: &str) -> Self {
         let listener = TcpListener::bind((listen, 0)).unwrap();
         let is_mysql = url.starts_with("mysql");
@@ -70,36 +70,36 @@ impl Proxy {
         proxy
     }
 
-    /// The URL by way of the proxy. What is encrypted could not be read here.
+    /// Returns the URL through the proxy, without encryption, which could not be parsed here.
     pub fn url(&self, url: &str) -> String {
         let plain = if url.starts_with("mysql") { "?ssl_mode=disabled" } else { "?sslmode=disable" };
         format!("{}{plain}", url.replacen(place(url), &self.address.to_string(), 1))
     }
 
-    /// Cuts once, at the how many-th occasion from now on.
+    /// Cuts once, at the nth occasion from now on.
     pub fn plan(&self, cut: Cut, nth: usize) {
         self.state.was_cut.store(false, Ordering::SeqCst);
         *self.state.plan.lock().unwrap() = Some(Plan { cut, left: nth });
     }
 
-    /// Cuts no more. Whether it has.
+    /// Cuts no more. Returns whether it has.
     pub fn clear(&self) -> bool {
         *self.state.plan.lock().unwrap() = None;
         self.state.was_cut.load(Ordering::SeqCst)
     }
 
-    /// Everything takes so much longer.
+    /// Delays all data by this time.
     pub fn slow_down(&self, delay: Duration) {
         self.state.delay_micros.store(u64::try_from(delay.as_micros()).unwrap(), Ordering::Relaxed);
     }
 
-    /// Holds back what the program says, what the server says, or both; nothing is lost, as TCP would have it.
+    /// Holds back the data of the program, of the server, or of both; nothing is lost, as with TCP.
     pub fn hold(&self, requests: bool, answers: bool) {
         self.state.holds_requests.store(requests, Ordering::SeqCst);
         self.state.holds_answers.store(answers, Ordering::SeqCst);
     }
 
-    /// Ends every connection.
+    /// Closes every connection.
     pub fn cut_all(&self) {
         for stream in self.state.open.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -107,24 +107,24 @@ impl Proxy {
     }
 }
 
-/// `host:port` in a URL.
+/// Returns `host:port` in a URL.
 fn place(url: &str) -> &str {
     let (_, place) = url.rsplit_once('@').unwrap();
     place.split_once('/').map_or(place, |(place, _)| place)
 }
 
-/// What one direction of a connection has to do with the other.
+/// The shared state of the two directions of a connection.
 #[derive(Default)]
 struct Link {
-    /// What the client has said so far.
+    /// How many requests the client has sent so far.
     requests: AtomicUsize,
-    /// The answer to what was sent last is lost, with the connection.
+    /// Whether the answer to the last request is lost, together with the connection.
     loses_answer: AtomicBool,
     is_hole: AtomicBool,
 }
 
 fn serve(state: &Arc<State>, client: TcpStream, server: &str) {
-    // A server that is down refuses: the client sees that its connection ends.
+    // If the server is down, the connection of the client is closed.
     let Ok(upstream) = TcpStream::connect(server) else { return };
     let mut open = state.open.lock().unwrap();
     open.retain(|stream| stream.peer_addr().is_ok());
@@ -140,7 +140,7 @@ fn serve(state: &Arc<State>, client: TcpStream, server: &str) {
     std::thread::spawn(move || forward(&state, &link, upstream, client, false));
 }
 
-/// Copies bytes until one side ends or the plan says so.
+/// Copies bytes until one side ends or the plan cuts the connection.
 fn forward(state: &State, link: &Link, mut from: TcpStream, mut to: TcpStream, is_request: bool) {
     let holds = if is_request { &state.holds_requests } else { &state.holds_answers };
     let mut bytes = [0; 16 << 10];
@@ -178,13 +178,14 @@ fn forward(state: &State, link: &Link, mut from: TcpStream, mut to: TcpStream, i
     let _ = to.shutdown(Shutdown::Both);
 }
 
-/// A single task is queued by one statement, which is a transaction by itself: the receipt among its values begins with this.
+/// Returns true if the bytes contain a receipt: one statement queues a single task and is a transaction, and its receipt begins
+/// with this text.
 fn has_receipt(bytes: &[u8]) -> bool {
     bytes.windows(5).any(|window| window == b"once:")
 }
 
 impl State {
-    /// What happens to these bytes.
+    /// Returns what happens to these bytes.
     fn fate_of(&self, bytes: &[u8], is_request: bool, is_login: bool) -> Option<Cut> {
         let mut plan = self.plan.lock().unwrap();
         let planned = plan.as_mut()?;
@@ -207,11 +208,11 @@ impl State {
     }
 }
 
-/// Polls until it is so.
+/// Polls until the condition is true.
 pub fn wait_until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < limit, "waited {} seconds in vain: {what}", limit.as_secs());
+        assert!(started.elapsed() < limit, "timed out after {} seconds waiting until: {what}", limit.as_secs());
         std::thread::sleep(Duration::from_millis(10));
     }
 }

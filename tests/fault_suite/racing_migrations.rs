@@ -1,5 +1,5 @@
-//! Sixteen processes migrate an empty store at once, and some are killed: the tables are those of an undisturbed
-//! migration afterwards, and everything works.
+//! Sixteen processes migrate an empty store at once, and some are killed: afterwards the tables are those of an undisturbed
+//! migration, and everything works.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -19,14 +19,14 @@ pub const CAMPAIGN: Campaign = Campaign {
 };
 
 const PROCESSES: usize = 16;
-/// The time in which the kills fall, in microseconds: engines differ.
+/// The range of the kills, in microseconds, which depends on the engine.
 const KILLED_WITHIN_MICROS: [usize; 3] = [4_000, 20_000, 80_000];
 
-/// The tables as an undisturbed migration makes them, of the engine whose turn it is.
+/// The tables after an undisturbed migration, on the current engine.
 static EXPECTED: Mutex<Option<(&str, Vec<String>)>> = Mutex::new(None);
 
 fn run(job: &Job<'_>) {
-    // Those who race are of one store; two stores at a time keep the machine busy enough.
+    // The processes of one race use one store; two stores at a time keep the machine busy enough.
     let (worker, workers) = (job.worker, job.workers.min(2));
     if worker >= workers {
         return;
@@ -92,7 +92,7 @@ fn expected(job: &Job<'_>) -> Vec<String> {
     known.insert((job.engine.name(), tables)).1.clone()
 }
 
-/// Tables, columns, indexes, constraints, and the rows that every store begins with.
+/// Returns tables, columns, indexes, constraints, and the initial rows of a store.
 fn tables(stage: &Stage) -> Vec<String> {
     let queries: &[&str] = match stage.engine {
         EngineUnderTest::Sqlite => &["SELECT sql AS value FROM sqlite_master WHERE sql IS NOT NULL"],

@@ -1,13 +1,13 @@
-//! What the oracle compares: what callers were told, what handlers did, what the database saw.
+//! What the oracle compares: the answers to callers, the log of the handlers, the changes in the database.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
-/// How a command ended, as its caller saw it.
+/// How a command ended for its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Exit status.
+    /// The exit status.
     Exited(i32),
     /// It was killed, at this step if one was named.
     Killed(Option<String>),
@@ -23,7 +23,7 @@ pub struct Call {
     pub ended: Instant,
     /// Exit statuses that are answers, not failures.
     pub answers: Vec<i32>,
-    /// What marks the tasks that it was to queue, and how many of them.
+    /// The marker of the tasks that it should queue, and their number.
     pub queues: Option<(String, usize)>,
     /// The ids that it printed.
     pub ids: Vec<i64>,
@@ -31,8 +31,8 @@ pub struct Call {
     pub stderr: String,
 }
 
-/// A line of the log that handlers write outside the database. The order of the lines is the order in which they were
-/// written: the file is opened for appending.
+/// A line of the log that handlers write outside the database. The lines are in the order in which they were written, because
+/// the file is opened for appending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
     pub is_start: bool,
@@ -41,7 +41,7 @@ pub struct Effect {
     pub pid: i64,
     /// Seconds since boot, as text.
     pub uptime: String,
-    /// With which the handler is about to exit.
+    /// The exit code of the handler.
     pub exit_code: Option<i32>,
 }
 
@@ -52,7 +52,7 @@ pub enum Table {
     Runner,
 }
 
-/// A change that a trigger saw. For a runner the statuses are `open` and `finished`.
+/// A change that a trigger recorded. For a runner the statuses are `open` and `finished`.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub at: i64,
@@ -63,9 +63,9 @@ pub struct Change {
     pub new: String,
     /// Token of a run; slots of a runner.
     pub detail: String,
-    /// The place of a run in the order of claims, while it can be claimed: lower first, then by id.
+    /// The position of a run in the order of claims, while it is claimable: lower first, then by id.
     pub rank: Option<i64>,
-    /// In microseconds since 1970: when a task is to be processed; when a run was started, or else created.
+    /// In microseconds since 1970: when a task is planned; when a run was started, or else created.
     pub time: i64,
 }
 
@@ -79,15 +79,15 @@ pub struct TaskRow {
     pub failed_retries: i64,
     pub attempts: i64,
     pub current_run: Option<i64>,
-    /// ScheduleId and ScheduleHead; 0 and empty where there are none.
+    /// ScheduleId and ScheduleHead; 0 and empty if there are none.
     pub schedule: i64,
     pub head: String,
-    /// PlannedOn; empty where there is none.
+    /// PlannedOn; empty if there is none.
     pub planned_on: String,
 }
 
 impl TaskRow {
-    /// Whether it is the newest task of a schedule, and nothing is to happen to it during a trial.
+    /// Returns true if it is the newest task of a schedule that is not due during a trial.
     pub fn is_planned(&self) -> bool {
         self.status == "scheduled" && ["waiting", "paused"].contains(&self.head.as_str())
     }
@@ -101,31 +101,31 @@ pub struct RunRow {
     pub status: String,
     pub token: String,
     pub process_id: i64,
-    /// Of the process; of the same PID in two places it differs.
+    /// The identity of the process; it differs for the same PID on two hosts.
     pub process_identity: String,
     pub error_code: String,
-    /// JSON; empty where there are none.
+    /// JSON; empty if there are none.
     pub results: String,
     /// Empty for a run of a runner.
     pub claimant: String,
-    /// Somebody wanted it to end.
+    /// Whether its end was requested.
     pub is_to_end: bool,
-    /// CreatedOn, StartedOn, FinishedOn as texts that sort like the times; empty for NULL.
+    /// CreatedOn, StartedOn, FinishedOn as strings that sort like the times; empty for NULL.
     pub times: [String; 3],
 }
 
-/// For how long a class, or everything, was paused, from the end of the command that did it to the begin of the one that
-/// took it back.
+/// How long a class, or everything, was paused: from the end of the command that paused it to the begin of the one that resumed
+/// it.
 #[derive(Clone, Debug)]
 pub struct Pause {
     pub class: Option<String>,
     pub from: Instant,
     pub until: Instant,
-    /// The same in microseconds since 1970, as [`Change`] has its times.
+    /// The same in microseconds since 1970, like the times of a [`Change`].
     pub micros: RangeInclusive<i64>,
 }
 
-/// Everything about one trial, after it came to rest.
+/// All records of one trial, after all work was completed.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
     pub calls: Vec<Call>,
@@ -133,63 +133,63 @@ pub struct Records {
     pub audit: Vec<Change>,
     pub tasks: Vec<TaskRow>,
     pub runs: Vec<RunRow>,
-    /// Tasks with the key that each has.
+    /// Tasks with their keys.
     pub keys: Vec<(i64, String)>,
-    /// Tasks, each with one that must succeed before it runs.
+    /// Tasks, each with one of its prerequisites.
     pub dependencies: Vec<(i64, i64)>,
     pub open_runners: i64,
     pub runner_limit: i64,
-    /// Runs at once, by class.
+    /// Limits of runs at once, by class.
     pub class_limits: HashMap<String, i64>,
-    /// Starts in so many seconds, by class.
+    /// Limits of starts in a number of seconds, by class.
     pub class_rates: HashMap<String, (usize, i64)>,
     pub pauses: Vec<Pause>,
-    /// What the program itself kept of transitions, by the setting: kind, task and run.
+    /// The transitions that the program itself stored, by the setting: kind, task and run.
     pub transitions: Option<Vec<(String, i64, i64)>>,
-    /// The limit keys of the tasks that have one. Each is one at a time.
+    /// The limit keys of the tasks that have one. Each allows one run at a time.
     pub limit_keys: HashMap<i64, String>,
-    /// Slots that were taken when the trial began.
+    /// Slots in use when the trial began.
     pub slots_before: i64,
-    /// Processes that carry the token of a run of this trial.
+    /// Processes with the token of a run of this trial.
     pub survivors: Vec<String>,
-    /// Files of the spool that hold something, and locks that somebody holds.
+    /// Spool files with records, and held locks.
     pub left_files: Vec<String>,
-    /// What the engine's own check of its file says, if it is not well.
+    /// The errors in the engine's own check of its file.
     pub integrity: Vec<String>,
-    /// Tasks whose failures an operator forgave, or that were replaced.
+    /// Tasks that an operator retried, or that were replaced.
     pub retried: Vec<i64>,
-    /// Tasks that were over and that somebody wanted to run again.
+    /// Finished tasks that were requeued.
     pub requeued: Vec<i64>,
-    /// Tasks that somebody cancelled, or whose run somebody asked to end.
+    /// Tasks that were cancelled, or whose run was requested to end.
     pub cancelled: Vec<i64>,
-    /// Handlers of these classes fail by design.
+    /// Classes whose handlers fail by design.
     pub failing_classes: Vec<String>,
-    /// Handlers of these classes are coprocesses.
+    /// Classes with coprocesses.
     pub coprocess_classes: Vec<String>,
-    /// Commands may fail: their system calls did.
+    /// Whether commands may fail, because their system calls did.
     pub may_fail: bool,
-    /// Runners whose lease was ended by force: whoever rescues their runs is right.
+    /// Runners whose lease was ended by force, so that a rescue of their runs is correct.
     pub expired: Vec<i64>,
     /// Runners that were killed or stopped by other means than a signal to the command itself.
     pub broken: Vec<i64>,
-    /// Although commands may fail, what a handler finished is recorded, or its refusal is.
+    /// Whether the end of a handler is recorded, or its refusal, even though commands may fail.
     pub outcomes_are_kept: bool,
-    /// Runs of which a late result was refused.
+    /// Runs whose late result was refused.
     pub late_runs: Vec<i64>,
-    /// Runners that lost their runs to another host while they were stopped: what their handlers do until they go on can be
-    /// seen from nowhere.
+    /// Runners that lost their runs to another host while they were stopped: what their handlers do until they continue cannot
+    /// be seen from any host.
     pub may_overlap: Vec<i64>,
-    /// Processes that ended by themselves, and well, and were registered as runners after that.
+    /// Processes that ended on their own, without an error, and were still registered as runners after that.
     pub stayed: Vec<i64>,
-    /// Tasks of which somebody was told that they are exhausted, or will be.
+    /// Exhausted tasks that were reported, or will be.
     pub told: Vec<i64>,
-    /// Runs that were claimed out of order by order of the caller.
+    /// Whether runs may be claimed out of order, because the caller names them.
     pub is_order_free: bool,
 }
 
 impl Records {
-    /// Whether the claimant of this run had rejected the task before it claimed the run. The order of their ids says nothing
-    /// about that: what stands before it may have been created after it.
+    /// Returns true if the claimant of this run had rejected the task before it claimed the run. The order of their ids does
+    /// not show that: an earlier run may have been created later.
     pub fn had_rejected(&self, task_id: i64, claimed: &RunRow) -> bool {
         let is_before = |run: &RunRow| run.id != claimed.id && run.times[2] <= claimed.times[1];
         self.runs.iter().any(|run| {
@@ -205,7 +205,7 @@ impl Records {
         runs
     }
 
-    /// Whether a run of this process may have been taken from it.
+    /// Returns true if a run of this process may have been rescued.
     pub fn was_broken(&self, pid: i64) -> bool {
         self.may_fail && !self.outcomes_are_kept
             || self.expired.contains(&pid)
@@ -217,12 +217,12 @@ impl Records {
         self.calls.iter().any(|call| call.pid == pid && matches!(call.fate, Fate::Killed(_)))
     }
 
-    /// Whether the process has several slots.
+    /// Returns true if the process has several slots.
     pub fn is_worker(&self, pid: i64) -> bool {
         self.calls.iter().any(|call| call.pid == pid && call.args.iter().any(|arg| arg == "work"))
     }
 
-    /// The slots of the largest runner.
+    /// Returns the slots of the largest runner.
     pub fn most_slots(&self) -> usize {
         let slots = |call: &Call| call.args.iter().skip_while(|arg| *arg != "--slots").nth(1)?.parse().ok();
         self.calls.iter().filter_map(slots).max().unwrap_or(1)
@@ -232,12 +232,12 @@ impl Records {
         self.tasks.iter().find(|task| task.id == id)
     }
 
-    /// Whether a coprocess handled the run.
+    /// Returns true if a coprocess handled the run.
     pub fn is_of_coprocess(&self, run: &RunRow) -> bool {
         self.task(run.task_id).is_some_and(|task| self.coprocess_classes.contains(&task.class))
     }
 
-    /// The step at which the process was killed.
+    /// Returns the step at which the process was killed.
     pub fn killed_at(&self, pid: i64) -> Option<&str> {
         self.calls.iter().find(|call| call.pid == pid).and_then(|call| match &call.fate {
             Fate::Killed(Some(label)) => Some(label.as_str()),

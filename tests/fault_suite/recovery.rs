@@ -1,5 +1,5 @@
-//! No fault of its own kind: how long a task waits when its runner was killed, from the kill to the start of the next
-//! attempt, and how many calls of `create-runs` that takes.
+//! Not a separate kind of fault: measures the time from the kill of a runner to the start of the next attempt, and how many
+//! calls of `create-runs` that takes.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ pub const CAMPAIGN: Campaign = Campaign {
     run,
 };
 
-/// Calls and milliseconds of every trial on the engine whose turn it is.
+/// Calls and milliseconds of every trial on the current engine.
 static MEASURED: Mutex<Vec<(usize, u128)>> = Mutex::new(Vec::new());
 
 fn run(job: &Job<'_>) {
-    // Alone on the machine, as far as it is ours.
+    // Without other trials at the same time.
     if job.worker != 0 {
         return;
     }
@@ -48,7 +48,7 @@ fn run(job: &Job<'_>) {
     }
 }
 
-/// Calls of `create-runs`, and milliseconds.
+/// Returns the calls of `create-runs`, and milliseconds.
 fn recover(stage: &Stage) -> (usize, u128) {
     let task = stage.queue("hang-once");
     assert!(stage.command(&["create-runs"]).run().is_ok());

@@ -1,4 +1,4 @@
-//! Random choices that a seed repeats (SplitMix64).
+//! Random choices, repeated by a seed (SplitMix64).
 
 pub struct Rng(u64);
 
@@ -19,7 +19,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// From 0 to `end` - 1.
+    /// Returns a number from 0 to `end` - 1.
     pub fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % u64::try_from(end.max(1)).unwrap()).unwrap()
     }

@@ -1,4 +1,4 @@
-//! A server is killed, or stopped, and started again, while several runners have 64 tasks in flight and others queue.
+//! A server is killed, or stopped, and restarted, while several runners have 64 tasks in progress and others queue.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn run(job: &Job<'_>) {
     }
 }
 
-/// Runners and callers at work, a fault in the middle, more callers, rest.
+/// Runners and callers at work, a fault, more callers, then the completion of all work.
 pub fn load_and_break(stage: &Stage, rng: &mut Rng, fault: impl FnOnce(&mut Rng)) {
     stage.may_fail.set(true);
     stage.outcomes_are_kept.set(true);
@@ -74,7 +74,7 @@ pub fn load_and_break(stage: &Stage, rng: &mut Rng, fault: impl FnOnce(&mut Rng)
         std::thread::sleep(Duration::from_millis(rng.below(40) as u64));
     }
     crowd.start(stage.command(&["create-runs"]));
-    // Some arrive while it is away, some when it is there again.
+    // Some arrive while it is down, some when it is up again.
     after[..3].iter().for_each(|marker| crowd.start(queue(marker)));
     fault(rng);
     after[3..].iter().for_each(|marker| crowd.start(queue(marker)));

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use super::database::EngineUnderTest;
 
-/// Labels in code that one engine does without.
+/// Labels in code that one engine does not use.
 pub const NOT_ON: [(&str, EngineUnderTest); 1] = [("queue.one_committed", EngineUnderTest::Sqlite)];
 
-/// Every label, sorted.
+/// Returns every label, sorted.
 pub fn all_labels() -> Vec<String> {
     let mut labels = Vec::new();
     collect(&Path::new(env!("REPOSITORY_DIR")).join("crates"), &mut labels);

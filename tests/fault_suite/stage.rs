@@ -1,5 +1,5 @@
-//! A store on one engine with everything around it: audit triggers, a home with its configuration, the commands that were
-//! called, the log of the handlers; how it comes to rest, and what the oracle says of it then.
+//! A store on one engine with its environment: audit triggers, a home with its configuration, the commands that were called,
+//! the log of the handlers. Also completes all work and runs the oracle.
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use super::leftovers;
 use super::oracle;
 use super::records::{Call, Pause, Records};
 
-/// Clean ticks after which everything must have come to its end.
+/// Clean ticks after which everything must have finished.
 const TICKS_TO_REST: usize = 8;
-/// Runs of the class `brief` that are processed at once.
+/// Runs of the class `brief` at once.
 const BRIEF_AT_ONCE: i64 = 3;
-/// Runs of the class `paced` that start in a second.
+/// Runs of the class `paced` that may start in a second.
 const PACED_STARTS: i64 = 5;
 /// Every runner of this program has one slot.
 const OPEN_RUNNERS: &str = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
@@ -27,7 +27,7 @@ pub struct Stage {
     pub engine: EngineUnderTest,
     pub program: PathBuf,
     pub calls: RefCell<Vec<Call>>,
-    /// See [`Records`]; both are of one trial.
+    /// See [`Records`]; both are for one trial.
     pub may_fail: Cell<bool>,
     pub expired: RefCell<Vec<i64>>,
     pub broken: RefCell<Vec<i64>>,
@@ -36,11 +36,11 @@ pub struct Stage {
     stayed: RefCell<Vec<i64>>,
     pub pauses: RefCell<Vec<Pause>>,
     keeps_transitions: Cell<bool>,
-    /// Words before every command, such as those that lead into another PID namespace; `under` replaces them.
+    /// The prefix of every command, such as a command that enters another PID namespace; `under` replaces it.
     pub prefix: RefCell<Vec<String>>,
     /// Variables of every command.
     pub env: RefCell<Vec<(String, String)>>,
-    /// For campaigns whose handlers may be claimed by run id, out of order.
+    /// For campaigns whose runs may be claimed by run id, out of order.
     pub is_order_free: bool,
     raw: RefCell<Raw>,
     begin: Marks,
@@ -62,7 +62,7 @@ struct Marks {
 }
 
 impl Stage {
-    /// `None` if the engine's server is not there.
+    /// Creates a stage; `None` if the server of the engine is not available.
     pub fn new(engine: EngineUnderTest, program: &Path) -> Option<Self> {
         let stage = Self::without_tables(engine, program)?;
         let migrated = stage.command(&["migrate"]).run();
@@ -71,7 +71,8 @@ impl Stage {
         Some(stage)
     }
 
-    /// An empty database: for campaigns about migrations, who call `prepare_tables` when there are tables.
+    /// Creates a stage with an empty database, for campaigns about migrations, which call `prepare_tables` when there are
+    /// tables.
     pub fn without_tables(engine: EngineUnderTest, program: &Path) -> Option<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let home = tempfile::tempdir().unwrap();
@@ -80,14 +81,14 @@ impl Stage {
         Some(Self::around(engine, program, home, database))
     }
 
-    /// With tables, on a server of the campaign's own.
+    /// Creates a stage with tables, on a server of the campaign.
     pub fn on_server(engine: EngineUnderTest, program: &Path, server: &str) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("tq_{}", COUNT.fetch_add(1, Ordering::Relaxed));
         Self::with_database(engine, program, tempfile::tempdir().unwrap(), Database::create_on(engine, server, &name))
     }
 
-    /// With tables, in a database that is there already.
+    /// Creates a stage with tables, in an existing database.
     pub fn with_database(engine: EngineUnderTest, program: &Path, home: tempfile::TempDir, database: Database) -> Self {
         let stage = Self::around(engine, program, home, database);
         let migrated = stage.command(&["migrate"]).run();
@@ -127,7 +128,7 @@ impl Stage {
         }
     }
 
-    /// Audit triggers, settings under which no retry waits, a class with a limit.
+    /// Creates audit triggers, settings under which no retry waits, and a class with a limit.
     pub fn prepare_tables(&self) {
         let mut raw = self.raw.borrow_mut();
         audit::install(&mut raw, self.engine);
@@ -145,18 +146,18 @@ impl Stage {
         }
     }
 
-    /// The program keeps every transition from here on, and the oracle looks at them. Before any command that makes one.
+    /// Makes the program store every transition from here on, for the oracle to check. Before any command that makes one.
     pub fn keep_transitions(&self) {
         self.set_transitions(true);
         self.keeps_transitions.set(true);
     }
 
-    /// Whether the oracle looks at every transition.
+    /// Returns true if the oracle checks every transition.
     pub fn keeps_transitions(&self) -> bool {
         self.keeps_transitions.get()
     }
 
-    /// Whether the program keeps every transition; where the oracle looks at them, it goes on in any case.
+    /// Sets whether the program stores every transition; if the oracle checks them, they are stored in any case.
     pub fn set_transitions(&self, are_kept: bool) {
         let value = i32::from(are_kept || self.keeps_transitions.get());
         self.execute(&format!(
@@ -172,7 +173,7 @@ impl Stage {
         self.database.url()
     }
 
-    /// The home of another host, with the same configuration.
+    /// Creates the home of another host, with the same configuration.
     pub fn other_home(&self, name: &str) -> PathBuf {
         let home = self.home().join(name);
         let config = home.join(".config/taskqueue");
@@ -185,7 +186,7 @@ impl Stage {
         home
     }
 
-    /// The shortest leases that the settings allow, or longer ones in the same proportion.
+    /// Sets the shortest leases that the settings allow, or longer ones in the same proportion.
     pub fn shorten_leases(&self, lease_secs: u32) {
         for (name, value) in [("Renewal", 1), ("Margin", lease_secs / 4), ("Time", lease_secs)] {
             self.execute(&format!(
@@ -194,17 +195,17 @@ impl Stage {
         }
     }
 
-    /// After the server was away.
+    /// Reconnects after the server was down.
     pub fn reconnect(&self) {
         self.raw.replace(self.database.raw());
     }
 
-    /// The column called `value` of every row, as text.
+    /// Returns the column `value` of every row, as text.
     pub fn texts(&self, sql: &str) -> Vec<String> {
         self.raw.borrow_mut().texts(sql).into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    /// Another connection.
+    /// Opens another connection.
     pub fn connect(&self) -> Raw {
         self.database.raw()
     }
@@ -213,12 +214,12 @@ impl Stage {
         self.raw.borrow_mut().execute(sql);
     }
 
-    /// The first value of a query whose column is called `value`.
+    /// Returns the first value of a query whose column is named `value`.
     pub fn number(&self, sql: &str) -> i64 {
         self.raw.borrow_mut().numbers(sql).into_iter().next().flatten().unwrap_or_default()
     }
 
-    /// The program with this store and this home.
+    /// Returns the program with this store and this home.
     pub fn command<'a>(&'a self, args: &[&str]) -> Command<'a> {
         Command::new(self, args)
     }
@@ -228,7 +229,7 @@ impl Stage {
         self.queue_with(class, if class == "fail" { &["--max-retries", "2"] } else { &[] })
     }
 
-    /// The same with these options.
+    /// Queues a task with these options.
     pub fn queue_with(&self, class: &str, options: &[&str]) -> i64 {
         let marker = self.marker();
         let data = format!("{{\"m\":\"{marker}\"}}");
@@ -236,14 +237,14 @@ impl Stage {
         *call.ids.first().unwrap_or_else(|| panic!("nothing was queued: {call:?}"))
     }
 
-    /// A text that no other task has in its data.
+    /// Returns a text that no other task has in its data.
     pub fn marker(&self) -> String {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         format!("marker-{}.", COUNT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Ends the lease of every run that is processing, as time would. False when its row is locked by a command that was
-    /// stopped in the middle of a transaction.
+    /// Ends the lease of every run in progress, as time would. Returns false if its row is locked by a command that was stopped
+    /// during a transaction.
     pub fn end_leases(&self) -> bool {
         let mut raw = self.connect();
         let patience = match raw {
@@ -255,7 +256,7 @@ impl Stage {
         let ended = raw.try_execute(
             "UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2020-01-01 00:00:00.000000' WHERE \"Status\" = 'processing'",
         );
-        // A LOCK TABLES … WRITE of MySQL keeps readers out, too.
+        // A LOCK TABLES … WRITE of MySQL also blocks readers.
         if ended.is_ok() {
             let runs = audit::runs(&mut raw, self.begin.run);
             let holders = runs.iter().filter(|run| run.status == "processing").map(|run| run.process_id);
@@ -264,7 +265,7 @@ impl Stage {
         ended.is_ok()
     }
 
-    /// From here on everything belongs to a new trial.
+    /// Begins a new trial; later records belong to it.
     pub fn begin_trial(&mut self) {
         self.calls.borrow_mut().clear();
         self.expired.borrow_mut().clear();
@@ -285,7 +286,7 @@ impl Stage {
         };
     }
 
-    /// Clean ticks until nothing is open any more. What is then still open is for the oracle.
+    /// Runs clean ticks until nothing is open any more. The oracle reports what is still open then.
     pub fn settle(&self) {
         for _ in 0..TICKS_TO_REST {
             if self.tick_to_rest() {
@@ -294,7 +295,7 @@ impl Stage {
         }
     }
 
-    /// The same where something waits for a lease to be over, or for a clock.
+    /// Like `settle`, if something waits for the end of a lease or for a clock.
     pub fn settle_within(&self, limit: Duration) {
         let started = Instant::now();
         while !self.tick_to_rest() && started.elapsed() < limit {
@@ -303,14 +304,14 @@ impl Stage {
     }
 
     fn tick_to_rest(&self) -> bool {
-        // A class whose handler could not be started waits for somebody who mends it.
+        // A class whose handler could not be started would wait for an operator.
         self.execute("DELETE FROM \"TaskQueueClassHolds\"");
         let newest = self.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueueRunners\"");
         let tick = self.command(&["tick"]).run();
         if !tick.is_ok() {
             return false;
         }
-        // The next tick would take it for a dead one, and nobody would ever know.
+        // The next tick would consider it dead, so that the error would go unnoticed.
         let own = format!("{OPEN_RUNNERS} AND \"Id\" > {newest} AND \"ProcessId\" = {}", tick.pid);
         if self.number(&own) > 0 {
             self.stayed.borrow_mut().push(tick.pid);
@@ -318,14 +319,14 @@ impl Stage {
         self.is_at_rest()
     }
 
-    /// Whether every task has come to its end, and every runner.
+    /// Returns true if every task and every runner has finished.
     pub fn is_at_rest(&self) -> bool {
         let open = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" NOT IN ('success', 'cancelled') AND \"FailedRetries\" < COALESCE(\"RetryLimit\", \"MaxRetries\", 1000001)
             AND COALESCE(\"ScheduleHead\", '') <> 'paused' AND NOT (COALESCE(\"ScheduleHead\", '') = 'waiting' AND \"ScheduledOn\" > CURRENT_TIMESTAMP)";
         self.number(open) == 0 && self.number(OPEN_RUNNERS) == 0
     }
 
-    /// What was recorded since the trial began.
+    /// Returns the records since the trial began.
     pub fn records(&self) -> Records {
         let mut raw = self.raw.borrow_mut();
         let runs = audit::runs(&mut raw, self.begin.run);
@@ -374,7 +375,7 @@ impl Stage {
         }
     }
 
-    /// In the file, or waiting for somebody who tells it.
+    /// Returns the reported tasks: in the file, or in a notice that was not sent yet.
     fn told(&self, raw: &mut Raw) -> Vec<i64> {
         let lines = std::fs::read_to_string(handlers::notices_path(self.home())).unwrap_or_default();
         let notices = lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -388,12 +389,12 @@ impl Stage {
         std::iter::once(self.home()).chain(others.iter().map(PathBuf::as_path)).flat_map(leftovers::files).collect()
     }
 
-    /// The oracle's verdict on the trial.
+    /// Returns the violations of the trial.
     pub fn check(&self) -> Vec<String> {
         oracle::violations(&self.records())
     }
 
-    /// Leaves the home, the store and the records of this trial in a directory.
+    /// Saves the home, the store and the records of this trial in a directory.
     pub fn keep(&self, directory: &Path, violations: &[String]) {
         std::fs::create_dir_all(directory).unwrap();
         let copied = std::process::Command::new("cp").arg("-a").arg(self.home()).arg(directory.join("home")).status();
@@ -403,7 +404,7 @@ impl Stage {
     }
 }
 
-/// Of a SQLite file; the servers look after their own.
+/// Checks a SQLite file; servers check their own.
 fn integrity(raw: &mut Raw) -> Vec<String> {
     if !matches!(raw, Raw::Sqlite(_)) {
         return Vec::new();

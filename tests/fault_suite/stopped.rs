@@ -1,5 +1,5 @@
-//! Runners that are stopped until their leases are over: their runs are rescued on the same host or on another one, and
-//! when they go on they are refused.
+//! Runners that are stopped until their leases have expired: their runs are rescued on the same host or on another one, and
+//! when the runners continue, they are refused.
 
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ fn stop(stage: &Stage, rescuer: Option<&Host>, rng: &mut Rng) -> usize {
             alone.push(i64::from(*runner));
         }
     }
-    // What a stopped handler does after the rescue on another host, nobody there can know.
+    // What a stopped handler does after the rescue cannot be known on another host.
     if rescuer.is_some() {
         stage.may_overlap.borrow_mut().extend(runners.iter().copied().map(i64::from));
     }
@@ -90,7 +90,7 @@ fn stop(stage: &Stage, rescuer: Option<&Host>, rng: &mut Rng) -> usize {
     AT_ONCE
 }
 
-/// A row that a stopped runner has locked is out of reach, but not for ever.
+/// A row that a stopped runner has locked is out of reach, but not forever.
 fn wait_until_rescued(stage: &Stage, there: impl Fn(&[&str]) -> super::records::Call) {
     let now = match stage.engine {
         EngineUnderTest::Sqlite => "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
@@ -111,7 +111,7 @@ fn wait_until_rescued(stage: &Stage, there: impl Fn(&[&str]) -> super::records::
     assert_eq!(codes, vec!["lease-expired"; AT_ONCE]);
 }
 
-/// A handler that came to its end while its runner stood still: the runner reports it, too late.
+/// Checks handlers that ended while their runner was stopped: the runner reports them too late.
 fn every_late_success_is_an_event(stage: &Stage, alone: &[i64]) {
     let records = stage.records();
     for effect in records.effects.iter().filter(|effect| effect.exit_code == Some(0)) {

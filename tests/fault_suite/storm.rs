@@ -1,5 +1,5 @@
-//! The cron of many machines strikes at once, beside some workers: 64 overlapping commands, of which a third is killed, while
-//! claimants come from outside and people change their minds about tasks of every kind.
+//! Cron starts on many machines at once, together with some workers: 64 overlapping commands, of which a third is killed, while
+//! claimants work and users change tasks of every kind.
 
 use std::time::{Duration, Instant};
 
@@ -24,13 +24,13 @@ const WORK: &[&str] = &["work", "--slots", "2", "--idle-exit", "0s"];
 const TASKS: usize = 120;
 /// The longest pause before a kill, in microseconds.
 const PAUSE_MICROS: usize = 15_000;
-/// At the most: where a run takes longer than the second for which it was planned, nobody is ever idle.
+/// At most this long: if a run takes longer than the second for which it was planned, no runner is ever idle.
 const SCHEDULE_LASTS: Duration = Duration::from_secs(20);
-/// Rates and delays take their seconds.
+/// Rates and delays take seconds.
 const TO_REST: Duration = Duration::from_secs(60);
 
 fn run(job: &Job<'_>) {
-    // One storm at a time: what is to collide are its commands.
+    // One storm at a time, because its commands must collide.
     if job.worker != 0 {
         return;
     }
@@ -47,8 +47,8 @@ fn run(job: &Job<'_>) {
     }
 }
 
-/// A batch of so many tasks: every third with one limit key, every seventh before the others, every twentieth a second later,
-/// and of every ten some that wait for the first of them.
+/// Returns a batch of this many tasks: every third with one limit key, every seventh before the others, every twentieth a
+/// second later, and of every ten some that wait for the first of them.
 pub fn brief_lines(marker: &str, count: usize) -> String {
     let line = |number: usize| {
         let mut more = String::new();
@@ -79,12 +79,12 @@ fn storm(stage: &Stage, rng: &mut Rng) -> usize {
     assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
     let script = format!(": <'{}'; exec \"$@\"", gate.display());
     let start = |args: &[&str]| stage.command(args).under(&["/bin/sh", "-c", &script, "sh"]).spawn();
-    // Before any of them begins, so that whatever ends before it is over has seen it.
+    // Before any of them begins, so that every command that ends during the pause has seen it.
     let paused = Paused::begin(stage, &["pause", "--class", "note"]);
     let mut all: Vec<Running<'_>> =
         (0..EACH).flat_map(|nth| [start(&["create-runs"]), start(if nth % 4 == 0 { WORK } else { DRAIN })]).collect();
     rng.shuffle(&mut all);
-    // Stays open until all have ended: who comes late walks through.
+    // Stays open until all have ended, so that late commands are not blocked.
     let open = std::fs::File::options().read(true).write(true).open(&gate).unwrap();
     let mut killed = 0;
     let mut crowd = Crowd::default();

@@ -1,5 +1,5 @@
-//! strace as a source of faults: it counts the system calls of one thread, and kills the program or lets a call fail at
-//! one of them.
+//! strace as a source of faults: it counts the system calls of one thread, and kills the program or makes a call fail at one of
+//! them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::command::Command;
 use super::records::{Call, Fate};
 use super::stage::Stage;
 
-/// The system calls of the main thread, by name, in a run without faults. `-D` keeps the PID of the program ours.
+/// Returns the system calls of the main thread, by name, in a run without faults. With `-D`, the program keeps its PID.
 pub fn count<'a>(stage: &'a Stage, command: Command<'a>) -> BTreeMap<String, usize> {
     let trace = stage.home().join("trace");
     let call =
@@ -30,7 +30,7 @@ fn read(trace: &Path) -> BTreeMap<String, usize> {
     calls
 }
 
-/// The same for the thread that keeps the leases.
+/// Like `count`, for the lease thread.
 pub fn count_in_lease_thread(stage: &Stage, command: Command<'_>) -> BTreeMap<String, usize> {
     let trace = stage.home().join("trace-of-thread");
     let call = with_lease_thread(command, &["-o", &text(&trace), "-e", "trace=all", "-e", "signal=none"]);
@@ -38,13 +38,13 @@ pub fn count_in_lease_thread(stage: &Stage, command: Command<'_>) -> BTreeMap<St
     read(&trace)
 }
 
-/// The command is killed when the thread that keeps the leases makes the k-th call of this name.
+/// Kills the command when the lease thread makes the k-th call of this name.
 pub fn kill_in_lease_thread(command: Command<'_>, call: &str, k: usize) -> Call {
     let (trace, inject) = (format!("trace={call}"), format!("inject={call}:signal=SIGKILL:when={k}"));
     with_lease_thread(command, &["-o", "/dev/null", "-e", &trace, "-e", &inject])
 }
 
-/// The program stops itself where the thread begins, so that strace can take hold of it.
+/// Stops the program where the thread begins, so that strace can attach to it.
 fn with_lease_thread(command: Command<'_>, options: &[&str]) -> Call {
     let mut running = command.fault("lease.thread_started=stop").spawn();
     assert!(running.wait_until_stopped(), "the lease thread never began");
@@ -78,13 +78,13 @@ fn lease_thread_of(pid: i32) -> i32 {
     found.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-/// The command is killed when its main thread makes the k-th call of this name.
+/// Kills the command when its main thread makes the k-th call of this name.
 pub fn kill_at<'a>(command: Command<'a>, call: &str, k: usize) -> Command<'a> {
     let (trace, inject) = (format!("trace={call}"), format!("inject={call}:signal=SIGKILL:when={k}"));
     command.under(&["strace", "-D", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject])
 }
 
-/// The k-th call of this name fails with this error.
+/// Makes the k-th call of this name fail with this error.
 pub fn fail_at<'a>(command: Command<'a>, call: &str, error: &str, k: usize) -> Command<'a> {
     let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error={error}:when={k}"));
     command.under(&["strace", "-D", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject])

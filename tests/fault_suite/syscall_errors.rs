@@ -1,5 +1,5 @@
-//! System calls that fail: a disk that is full or broken under the store and the spool, no descriptors, no processes, and
-//! on the servers a connection that is cut while an answer is read, so that nobody knows whether a COMMIT happened.
+//! System calls that fail: a full or broken disk under the store and the spool, no descriptors, no processes. On the servers, a
+//! connection that is cut while an answer is read, so that the result of a COMMIT is unknown.
 
 use super::campaign::{Campaign, Job};
 use super::database::EngineUnderTest;
@@ -29,7 +29,7 @@ const LOCAL: [(&str, &str); 12] = [
     ("clone", "EAGAIN"),
     ("clone3", "EAGAIN"),
 ];
-// Only what is read: after a write that failed a client waits for what the server has to say, and here it says nothing.
+// Only reads: after a failed write a client waits for data from the server, and here there is none.
 const REMOTE: [(&str, &str); 2] = [("recvfrom", "ECONNRESET"), ("read", "ECONNRESET")];
 const COMMANDS: [&str; 6] = ["queue", "batch", "create", "rescue", "process", "report"];
 
@@ -45,7 +45,7 @@ struct Case {
 fn run(job: &Job<'_>) {
     let Some(mut stage) = job.stage() else { return job.note("no server".to_owned()) };
     let cases = cases(&mut stage);
-    // On the servers one way to fail is much like the next.
+    // On the servers the ways to fail are similar.
     let (quick, all) = if job.engine == EngineUnderTest::Sqlite { (24, cases.len()) } else { (12, cases.len()) };
     let offset = usize::try_from(job.options.seed % 1_000).unwrap();
     for trial in job.trials(quick, all) {

@@ -1,5 +1,5 @@
-//! Workers that claim far ahead of their slots, with coprocesses that have several runs in flight, beside handlers that are
-//! started for each run. Workers and coprocesses are killed at random, and others take their place.
+//! Workers that claim far ahead of their slots, with coprocesses that have several runs in flight, together with handlers that
+//! are started for each run. Workers and coprocesses are killed at random, and others replace them.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,19 +20,19 @@ pub const CAMPAIGN: Campaign = Campaign {
     run,
 };
 
-/// Trials at the same time: where more things run, runs take too long for anybody to claim ahead.
+/// Trials at the same time: with more, runs take too long for claiming ahead.
 const AT_ONCE: usize = 2;
-/// Of one trial. A server on a busy disk takes its time for each transaction.
+/// Tasks in one trial. A server on a busy disk needs time for each transaction.
 const TASKS: usize = 120;
 const STRIKES: usize = 6;
-/// Both find room under the limit.
+/// Both fit under the limit.
 const WORK: &[&str] = &["work", "--slots", "4", "--idle-exit", "0s"];
 const WORKERS: usize = 2;
-/// Signs of life of handlers between two strikes, at the most, and how long they are waited for.
+/// The largest number of log lines between two kills, and how long they are waited for.
 const LINES: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Runs that went back at no cost, on the engine whose turn it is.
+/// Runs that were released at no cost, on the current engine.
 static ONLY_CLAIMED: AtomicI64 = AtomicI64::new(0);
 
 fn run(job: &Job<'_>) {
@@ -60,7 +60,7 @@ fn strike_all(job: &Job<'_>) {
     }
 }
 
-/// Many runs that are over at once, so that the workers claim ahead, then some that are in flight together.
+/// Queues many short tasks, so that the workers claim ahead, then some that are in flight together.
 fn queue(stage: &Stage) {
     let marker = stage.marker();
     let class = |number: usize| match number % 40 {
@@ -103,14 +103,15 @@ fn strike(stage: &Stage, rng: &mut Rng) -> usize {
     killed
 }
 
-/// Those that have begun a run. One that ends before its hello could not be started, so that its class is held.
+/// Returns the coprocesses that have begun a run. A process that ends before its hello could not be started, so that its class
+/// would be held.
 fn coprocesses_of(stage: &Stage, worker: &Running<'_>) -> Vec<i32> {
     let effects = handlers::read(stage.home(), 0);
     let has_begun = |pid: &i32| effects.iter().any(|effect| effect.pid == i64::from(*pid));
     leftovers::coprocesses_of(worker.pid()).into_iter().filter(has_begun).collect()
 }
 
-/// Until so many more are there; on a busy machine nobody waits for long.
+/// Waits for this many more lines; on a slow machine not for long.
 fn wait_for_lines(stage: &Stage, count: usize) {
     let lines = || handlers::read(stage.home(), 0).len();
     let (before, started) = (lines(), Instant::now());

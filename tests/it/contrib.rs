@@ -1,5 +1,5 @@
-//! What lies in contrib works as it stands: handlers, ways to queue, cron lines, units, the sample configuration, the
-//! first steps.
+//! Everything in contrib works unchanged: handlers, ways to queue, cron lines, units, the sample configuration, the first
+//! steps.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use taskqueue_engine::config::{Environment, load};
 use crate::each_engine;
 use crate::support::{Cli, EngineUnderTest, TestDb, db};
 
-/// What `printf 'hello\n' | sha256sum` says.
+/// The output of `printf 'hello\n' | sha256sum`.
 const HELLO_SHA256: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
 
 fn contrib(name: &str) -> PathBuf {
@@ -20,8 +20,8 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(contrib(name)).unwrap()
 }
 
-/// A handler needs the interpreter that its first line names; the clean environment has only the usual directories in
-/// its PATH, so that one elsewhere is named outright.
+/// Configures a handler with its interpreter. The clean environment has only the usual directories in its PATH, so an
+/// interpreter elsewhere is named explicitly.
 fn configure_checksum(db: &TestDb, handler: &str) {
     let interpreter = match handler.rsplit_once('.').unwrap().1 {
         "sh" => "sh",
@@ -37,7 +37,7 @@ fn status(db: &TestDb, id: &str) -> serde_json::Value {
     db.cli().run(&["status", "--json", id]).json()
 }
 
-/// A good file, bad data in several forms, and a file that is not there yet.
+/// Checks a valid file, invalid data in several forms, and a file that does not exist yet.
 fn check_handler(db: &TestDb, handler: &str) {
     configure_checksum(db, handler);
     let queue = |data: &str| db.cli().run(&["queue", "checksum", data]).ok();
@@ -83,7 +83,7 @@ each_engine! {
     }
 }
 
-/// A sample that queues, with the program in PATH.
+/// Runs a sample that queues, with the program in PATH.
 fn run_sample(db: &TestDb, name: &str, args: &[&str]) {
     let program_directory = Path::new(env!("CARGO_BIN_EXE_taskqueue")).parent().unwrap();
     let path = format!("{}:{}", program_directory.display(), std::env::var("PATH").unwrap());
@@ -127,7 +127,7 @@ fn a_sample_that_is_called_without_what_it_needs_says_how_it_is_called() {
     }
 }
 
-/// The command lines of the crontab, those that stand there as alternatives too.
+/// Returns the command lines of the crontab, including commented alternatives.
 fn cron_commands() -> Vec<String> {
     let crontab = read("crontab");
     let is_field = |field: &str| field.chars().all(|c| c.is_ascii_digit() || "*/,-".contains(c));
@@ -153,7 +153,7 @@ fn the_lines_of_the_crontab_can_be_run() {
     let program_directory = Path::new(env!("CARGO_BIN_EXE_taskqueue")).parent().unwrap();
     db::on(EngineUnderTest::Sqlite, |db| {
         for command in &commands {
-            // Cron cuts at a percent sign.
+            // Cron cuts a line at a percent sign.
             assert!(!command.contains('%'), "{command}");
             let path = format!("{}:/usr/bin:/bin", program_directory.display());
             let ended = db.cli().program(Path::new("/bin/sh")).env("PATH", &path).run(&["-c", command]);
@@ -162,10 +162,10 @@ fn the_lines_of_the_crontab_can_be_run() {
     });
 }
 
-/// Where the units expect the program.
+/// The path of the program in the units.
 const INSTALLED: &str = "/usr/local/bin/taskqueue";
 
-/// The values of a key of a unit file.
+/// Returns the values of a key of a unit file.
 fn unit_values(name: &str, key: &str) -> Vec<String> {
     let prefix = format!("{key}=");
     read(name).lines().filter_map(|line| line.strip_prefix(&prefix)).map(str::to_owned).collect()
@@ -173,7 +173,7 @@ fn unit_values(name: &str, key: &str) -> Vec<String> {
 
 #[test]
 fn the_units_start_a_verb_that_exists_and_systemd_accepts_them() {
-    // A worker would stay.
+    // A worker would not exit.
     for (service, more) in
         [("systemd/taskqueue-tick.service", ""), ("systemd/taskqueue-work.service", " --idle-exit 0s")]
     {
@@ -192,7 +192,7 @@ fn the_units_start_a_verb_that_exists_and_systemd_accepts_them() {
     verify_units();
 }
 
-/// With the program that was built in place of the one that is not installed here.
+/// Checks the units with the built program instead of the installed path.
 fn verify_units() {
     if Command::new("systemd-analyze").arg("--version").output().is_err() {
         eprintln!("no systemd-analyze on this machine; the units were only read");
@@ -208,7 +208,7 @@ fn verify_units() {
     }
     let verified = Command::new("systemd-analyze").arg("verify").args(&units).output().unwrap();
     let said = String::from_utf8_lossy(&verified.stderr);
-    // It also complains of other units of the machine that it happens to load.
+    // It also reports problems of other units on this machine.
     assert!(!said.contains("taskqueue-"), "{said}");
 }
 

@@ -1,5 +1,5 @@
-//! One file of contrib handles the runs of two classes, one started for each run, the other kept running, and nobody can
-//! tell from the tables which was which.
+//! One file of contrib handles the runs of two classes, one started for each run, the other as a coprocess. The tables show no
+//! difference.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use crate::each_engine;
 use crate::support::{EngineUnderTest, TestDb, db};
 
-/// The classes `once` and `kept` with the same file.
+/// Configures the classes `once` and `kept` with the same file.
 fn configure(db: &TestDb, interpreter: &str, script: &str) {
     let script = Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers").join(script);
     let class = |name: &str| format!("[class.{name}]\nargv = [\"/usr/bin/env\", \"{interpreter}\", {script:?}]\n");
     db.configure(&format!("{}{}protocol = \"coprocess\"\n", class("once"), class("kept")));
 }
 
-/// What the tables say of the first attempt at a task, but for its times and processes.
+/// Returns the content of the tables about the first attempt at a task, except times and processes.
 fn story(db: &TestDb, id: &str) -> Value {
     let all = db.cli().run(&["status", "--json", id]).json();
     let (task, run) = (&all["task"], &all["runs"][0]);
@@ -41,7 +41,7 @@ fn both_ways(db: &TestDb, interpreter: &str, script: &str) {
     ];
     let queue = |class: &str| data.each_ref().map(|data| db.cli().run(&["queue", class, data]).ok());
     let (once, kept) = (queue("once"), queue("kept"));
-    // Not a tick, which may take so long that what has failed is tried again.
+    // Not a tick, which may take so long that a failed task is retried.
     db.cli().run(&["create-runs"]).ok();
     assert_eq!(db.cli().run(&["process-run", "--drain"]).ok(), "");
 
@@ -126,7 +126,7 @@ fn the_helpers_add_metadata_in_every_language_and_both_ways() {
     });
 }
 
-/// What a handler prints, what the programs print that it starts, and what they read: nothing of it meets the protocol.
+/// Output of a handler and of the programs that it starts, and what they read, does not disturb the protocol.
 #[test]
 fn a_handler_that_prints_and_starts_programs_keeps_the_protocol_intact() {
     let helpers = Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers");
@@ -178,7 +178,7 @@ const NODE: &str = "const fs = require('node:fs');\nconst { serve } = require(LI
     fs.writeFileSync(READY, 'on\\n');\n while (task.stopReason === undefined) await new Promise((done) => setTimeout(done, 20));\n \
     return task.stopReason;\n}, { cancel: true });\n";
 
-/// Cancels a run of the script, started for the run and as a coprocess, and returns what it took for the reason.
+/// Cancels a run of the script, started for the run and as a coprocess, and returns the reason that it received.
 fn reasons(db: &TestDb, interpreter: &str, script: &str) -> Vec<Value> {
     let library = Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers");
     let ready = db.home().join("ready");

@@ -1,4 +1,4 @@
-//! The helpers of contrib/handlers hand on the messages to a run, started for each run and as a coprocess.
+//! The helpers of contrib/handlers pass on messages to a run, started for each run and as a coprocess.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb, db, wait_until};
 
-/// Takes messages until one is called `finish`; the result is the names and data of the others.
+/// Takes messages until `finish`; the result contains the names and data of the others.
 const PYTHON: &str = "import sys\nsys.path.insert(0, LIB)\nfrom taskqueue_handler import serve\n\
     def handle(task):\n taken = []\n early = task.next_message()\n \
     if early: taken.append([early.name, early.data])\n \
@@ -25,7 +25,7 @@ fn handlers() -> PathBuf {
     Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers")
 }
 
-/// A class finds the program in its PATH.
+/// Returns a PATH in which a class finds the program.
 fn path_of_program() -> String {
     let directory = Path::new(env!("CARGO_BIN_EXE_taskqueue")).parent().unwrap();
     format!("env = {{ PATH = \"{}:{}\", PYTHONDONTWRITEBYTECODE = \"1\" }}\n", directory.display(), env!("PATH"))

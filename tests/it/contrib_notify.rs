@@ -1,4 +1,4 @@
-//! The webhook of contrib posts what is to be told, and counts only an answer that says it was taken.
+//! The webhook of contrib posts notices, and counts only a successful answer.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
 
-/// What was posted.
+/// A posted request.
 struct Posted {
     request: String,
     headers: Vec<String>,
@@ -61,7 +61,7 @@ each_engine! {
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        // No part of the address is for a shell, or for curl's own patterns.
+        // Neither a shell nor curl's patterns may interpret a part of the address.
         let place = "/it's/[1-3]{a,b}?x=$(touch+pwned)&y=`id`;z";
         let url = format!("http://{}{place}", listener.local_addr().unwrap());
         let headers = write(db, "headers", "Authorization: Bearer s3cret\n");
@@ -92,7 +92,7 @@ each_engine! {
         db.cli().run(&["create-runs"]).ok();
         db.cli().run(&["process-run"]).ok();
         let ended = db.cli().run(&["create-runs"]);
-        assert!(ended.stderr.contains("nobody was told of 1 notices"), "{ended:?}");
+        assert!(ended.stderr.contains("1 notices were not delivered"), "{ended:?}");
         assert_eq!(waiting(db), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! PHP, from where the scheme comes: the sample application, the interface and its dispatcher, and how a handler ends.
+//! PHP, the origin of the scheme: the sample application, the interface and its dispatcher, and the end of a handler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("REPOSITORY_DIR")).join(path)
 }
 
-/// The directory of the program, before those of every handler.
+/// Returns a PATH with the directory of the program before those of every handler.
 fn path_variable() -> String {
     format!("{}:/usr/local/bin:/usr/bin:/bin", Path::new(PROGRAM).parent().unwrap().display())
 }
@@ -23,14 +23,14 @@ fn detail(db: &TestDb, id: &str) -> Value {
     db.cli().run(&["status", "--json", id]).json()
 }
 
-/// The commands of the README of the sample application, in the order in which they stand there.
+/// Returns the commands in the README of the sample application, in order.
 fn commands_of_the_readme() -> Vec<String> {
     let readme = std::fs::read_to_string(repository("examples/php/README.md")).unwrap();
     let (_, rest) = readme.split_once("```sh\n").unwrap();
     rest.split_once("```").unwrap().0.lines().map(str::to_owned).collect()
 }
 
-/// A copy of the sample application, with its files of contrib beside it.
+/// Copies the sample application, with its files of contrib beside it.
 fn install_sample(db: &TestDb) -> PathBuf {
     let app = db.home().join("examples/php");
     std::fs::create_dir_all(app.join("src/Tasks")).unwrap();
@@ -48,7 +48,7 @@ fn install_sample(db: &TestDb) -> PathBuf {
     app
 }
 
-/// Runs a command of the README there, as its reader would. Returns both outputs.
+/// Runs a command of the README there, like its reader. Returns both outputs.
 fn sh(db: &TestDb, app: &Path, command: &str) -> (bool, String) {
     let output = Command::new("/bin/sh")
         .args(["-c", command])
@@ -86,7 +86,7 @@ each_engine! {
         assert_eq!(mailed["task"]["parent_id"], 2);
         let (succeeded, text) = sh(db, &app, r"taskqueue queue 'App\Tasks\SendMial'");
         assert!(!succeeded && text.contains(r"the class App\Tasks\SendMial does not exist: /usr/bin/php exited with 1: there is no PHP class"), "{text}");
-        // Another host may know it; there it fails for good, once.
+        // Another host may have the class; there it fails once, without a retry.
         let id = db.cli().run(&["queue", "--any-class", r"App\Tasks\SendMial"]).ok();
         db.cli().run(&["tick"]).ok();
         let unknown = detail(db, &id);
@@ -94,7 +94,7 @@ each_engine! {
     }
 }
 
-/// A handler in this language, started for each run, that calls its exit in the middle.
+/// A handler in this language, started for each run, that exits in the middle.
 fn ends_in_the_middle(db: &TestDb, name: &str, argv: &str, script: &str, code: &str) {
     let path = db.home().join(name);
     let helpers = repository("contrib/handlers");
@@ -178,7 +178,7 @@ fn the_program_that_knows_the_classes_is_asked_once_for_a_batch() {
             "{refused}"
         );
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 20);
-        // A program that cannot answer says why, and nothing is queued.
+        // If the program cannot check the class, the reason is reported and nothing is queued.
         db.configure("[class.\"a.*\"]\nargv = [\"/bin/true\"]\nexists = [\"/no/such/program\"]\n");
         let refused = db.cli().run(&["queue", "a.good"]).fails(2);
         assert!(refused.contains("could not start /no/such/program"), "{refused}");

@@ -1,4 +1,4 @@
-//! The helpers for queueing in contrib/queue, and the one for handlers in shell: each is a file that an application copies.
+//! The helpers for queueing in contrib/queue, and the one for shell handlers: each is a file that an application copies.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ fn contrib(name: &str) -> PathBuf {
     Path::new(env!("REPOSITORY_DIR")).join("contrib").join(name)
 }
 
-/// Runs code of this interpreter in the folder of the helpers, with the program in PATH.
+/// Runs code with this interpreter in the folder of the helpers, with the program in PATH.
 fn run(db: &TestDb, interpreter: &[&str], code: &str) -> Ended {
     let program_directory = Path::new(env!("CARGO_BIN_EXE_taskqueue")).parent().unwrap();
     let path = format!("{}:{}", program_directory.display(), std::env::var("PATH").unwrap());
@@ -23,8 +23,8 @@ fn run(db: &TestDb, interpreter: &[&str], code: &str) -> Ended {
     cli.run(&[interpreter, &[code]].concat())
 }
 
-/// What a helper must do by the program: `code` queues two tasks with one key, data that a shell would break, a priority and a time
-/// that lies ahead; prints both ids; and what it is told of a class that nobody knows, with the exit status.
+/// Checks a helper that calls the program. `code` queues two tasks with one key, data with shell syntax, a priority and a
+/// future time, and prints both ids. It then prints the error for an unknown class and the exit status.
 fn check_by_program(db: &TestDb, interpreter: &[&str], code: &str) {
     db.configure(CLASS);
     let printed = run(db, interpreter, code).ok();
@@ -120,7 +120,7 @@ fn php_node_and_shell_helpers_queue_by_the_program_and_pass_on_refusals() {
     }
 }
 
-/// A driver that prints the statements, with the parameters in their places, instead of executing them.
+/// A driver that prints the statements with their parameters instead of executing them.
 const PRINTING_DRIVER: &str = r#"
 import os, sys
 sys.path.insert(0, os.environ["FOLDER"])
@@ -206,7 +206,7 @@ print('as it should be' if ids[0] == ids[1] < ids[2] else ids)
     }
 }
 
-/// A driver that finds nothing behind the first INSERTs, and then a row by names.
+/// A driver that returns nothing for the first INSERTs, and then a row by names.
 const FORGETFUL_DRIVER: &str = r#"
 import os, sys
 sys.path.insert(0, os.environ["FOLDER"])

@@ -1,4 +1,4 @@
-//! The roles in contrib/sql let everybody do what is theirs and nothing else.
+//! The roles in contrib/sql allow each user their own work and nothing else.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ use crate::{each_engine, each_server};
 /// The password of every [`Person`]. Nothing else contains this text.
 pub(crate) const PASSWORD: &str = "Zk9qWort";
 
-/// A user of the server with this role alone, and the program as that user.
+/// A user of the server with only this role, and the program as that user.
 pub(crate) struct Person<'a> {
     db: &'a TestDb,
     name: String,
@@ -50,7 +50,7 @@ impl<'a> Person<'a> {
         format!("{scheme}://{}:{PASSWORD}@{place}", self.name)
     }
 
-    /// A connection of this user, beside the program.
+    /// Opens a separate connection of this user.
     pub(crate) fn raw(&self) -> Raw {
         Raw::connect(self.db.engine, &self.url())
     }
@@ -70,7 +70,7 @@ pub(crate) fn make_roles(db: &TestDb) {
     make_roles_in(db, &mut db.raw());
 }
 
-/// In the database of this connection, on the server of this test. The roles are the server's: one test at a time makes them.
+/// Creates the roles in the database of this connection. Roles belong to the server, so only one test at a time creates them.
 pub(crate) fn make_roles_in(db: &TestDb, raw: &mut Raw) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +81,7 @@ pub(crate) fn make_roles_in(db: &TestDb, raw: &mut Raw) {
 
 each_engine! {
     fn the_roles_of_contrib_allow_what_each_person_has_to_do_and_nothing_else(db) {
-        // A SQLite store has one user: whoever may write the file.
+        // A SQLite store has one user: the owner of the file.
         if db.engine != EngineUnderTest::Sqlite {
             make_roles(db);
             // A second time, as after an update.
@@ -98,7 +98,7 @@ each_engine! {
             for id in ["5", "5"] {
                 assert_eq!(shop.cli().run(&["queue", "work", "--unique", "k", "--unique-for", "1h"]).ok(), id);
             }
-            // It would change what others have queued.
+            // It would change other users' tasks.
             let ended = shop.cli().run(&["queue", "work", "--unique", "k", "--on-conflict", "replace"]);
             assert_eq!(ended.code, Some(78), "{ended:?}");
             for refused in ["tick", "create-runs", "process-run", "status", "settings set TaskQueueRunnerLimit 9", "status 1"] {
@@ -131,7 +131,7 @@ each_engine! {
             assert_eq!(operator.cli().run(&["queue", "work", "--run"]).code, Some(0));
             assert_eq!(operator.cli().run(&["migrate"]).code, Some(0));
 
-            // Who queues keeps that, too, where every transition is kept, and may read none of it.
+            // With stored transitions, the user stores them too, and may read none of them.
             let queued_events = "SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'task-queued'";
             assert_eq!(db.number(queued_events), 0);
             assert_eq!(operator.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).code, Some(0));
@@ -145,7 +145,7 @@ each_engine! {
     }
 }
 
-/// The columns of TaskQueue that the queueing role may not give, each with a value that the column takes.
+/// The columns of TaskQueue that the queueing role may not set, each with a valid value.
 const NOT_GIVEN: &[(&str, &str)] = &[
     ("Id", "4711"),
     ("QueuedOn", "'2026-01-01 00:00:00'"),
@@ -160,7 +160,7 @@ const NOT_GIVEN: &[(&str, &str)] = &[
     ("UpdatedOn", "'2026-01-01 00:00:00'"),
 ];
 
-/// What the queueing role may not do with the rows of others and with the tables, beside the columns above.
+/// What the queueing role may not do with other rows and with the tables, besides the columns above.
 const NOT_DONE: &[&str] = &[
     "SELECT \"TaskData\" FROM \"TaskQueue\"",
     "SELECT \"Token\" FROM \"TaskQueueRuns\"",
@@ -211,7 +211,7 @@ fn insert_with(raw: &mut Raw, class: &str, column: &str, value: &str) -> bool {
     raw.try_execute(&insert).is_ok()
 }
 
-/// Everything bad that this user can give the columns that the role may write.
+/// Inserts all kinds of bad values into the columns that the role may write.
 fn insert_bad_values(db: &TestDb, raw: &mut Raw) {
     for class in FORBIDDEN {
         let insert = format!("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ({})", literal(db, class));
@@ -244,7 +244,7 @@ fn insert_bad_values(db: &TestDb, raw: &mut Raw) {
     }
 }
 
-/// Events, receipts and dependencies of tasks that belong to others, and of tasks that do not exist.
+/// Inserts events, receipts and dependencies for other users' tasks, and for tasks that do not exist.
 fn insert_beside_tasks(raw: &mut Raw, other: &str) {
     for kind in [NASTY, "retried", "requeued", "quarantined", "task-queued", "run-created", "message", ""] {
         for task in [other, "NULL", "-1", "9223372036854775807"] {
@@ -281,7 +281,7 @@ each_server! {
             let is_for_want_of_a_right = ["denied", "must be owner"].iter().any(|words| refused.contains(words));
             assert!(is_for_want_of_a_right, "{statement}: {refused}");
         }
-        // What it may do, it can.
+        // Allowed statements still work.
         raw.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('work')");
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 2);
         assert_eq!(task(db, &id)["data"], serde_json::json!([1]));
@@ -314,11 +314,11 @@ each_server! {
         db.cli().run(&["edit", &late, "--in", "0s"]).ok();
         db.cli().run(&["tick"]).ok();
         assert_eq!(task(db, &late)["status"], "success");
-        assert!(!ran.exists(), "the data of a task named a program, and it was run");
+        assert!(!ran.exists(), "the program in the data of a task was run");
         for args in PRINTING {
             let ended = db.cli().run(&args.split(' ').collect::<Vec<_>>());
-            // What doctor and check find and a wait that is over are no failures.
-            assert!(matches!(ended.code, Some(0..=3 | 124)) && !ended.stderr.contains("the database says"), "{args}: {ended:?}");
+            // Findings of doctor and check, and an expired wait, are not failures.
+            assert!(matches!(ended.code, Some(0..=3 | 124)) && !ended.stderr.contains("database error"), "{args}: {ended:?}");
             assert_eq!((harmful(&ended.stdout), harmful(&ended.stderr)), (None, None), "{args}: {ended:?}");
         }
     }
@@ -332,7 +332,7 @@ each_server! {
                 let now = db.cli().run(&["schedule", "show", &id, "--json"]).json()["now"].as_str().unwrap().to_owned();
         let next = format!("{}-01-01 00:00:00", now[..4].parse::<i32>().unwrap() + 1);
         let mut raw = shop.raw();
-        // A task at the next planned time, once in the schedule of the other user and once in one of its own.
+        // Inserts a task at the next planned time, once in the schedule of the other user and once in its own.
         let insert = |column: &str, value: &str| {
             format!(
                 "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\", \"PlannedOn\", \"ScheduledOn\"{column}) \
@@ -348,7 +348,7 @@ each_server! {
         let planned = format!("{}Z", next.replace(' ', "T"));
         assert_eq!((&shown["schedule"]["status"], &shown["schedule"]["planned_on"]), (&"active".into(), &planned.into()), "{shown}");
         assert_eq!(shown["tasks"][1]["status"], "success", "{shown}");
-        // A user with that role may still begin a schedule, and the tasks of a schedule belong to it.
+        // A user with that role may still create a schedule, and the tasks of that schedule belong to it.
         let own = shop.cli().run(&["queue", "others", "--every", "0 3 * * *"]).ok();
         assert_eq!(db.cli().run(&["schedule", "show", &own, "--json"]).json()["tasks"].as_array().unwrap().len(), 1);
         assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"ScheduleId\" = {id}")), 2);
@@ -376,7 +376,7 @@ fn forged_notifications_of_postgresql_end_and_start_nothing() {
                 raw.execute(&format!("NOTIFY {channel}, '{payload}'"));
             }
         }
-        // Read from the same connections, in this order: a real end comes after all that was forged.
+        // Read from the same connections in this order: a real notification comes after all forged ones.
         assert_eq!(statuses(db), ["processing"]);
         let _go = stage.go();
         let (ended, waited) = (finish(runner), finish(waiting));

@@ -1,4 +1,4 @@
-//! The sample workers and the SQL of contrib do what runners do, beside them.
+//! The sample workers and the SQL of contrib work like runners, and together with them.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -17,7 +17,7 @@ fn contrib(name: &str) -> PathBuf {
     Path::new(env!("REPOSITORY_DIR")).join("contrib").join(name)
 }
 
-/// The sample in this language, with the program in PATH.
+/// Returns the sample in this language, with the program in PATH.
 fn worker(db: &TestDb, name: &str) -> Cli {
     let program_directory = Path::new(env!("CARGO_BIN_EXE_taskqueue")).parent().unwrap();
     let path = format!("{}:{}", program_directory.display(), std::env::var("PATH").unwrap());
@@ -25,7 +25,7 @@ fn worker(db: &TestDb, name: &str) -> Cli {
     cli.env("TASKQUEUE_CLAIMANT", name)
 }
 
-/// Files in a directory of their own, each with a task.
+/// Creates files in a directory, each with a task.
 fn queue_files(db: &TestDb, directory: &str, count: usize) -> PathBuf {
     let directory = db.home().join(directory);
     std::fs::create_dir(&directory).unwrap();
@@ -39,7 +39,7 @@ fn queue_files(db: &TestDb, directory: &str, count: usize) -> PathBuf {
     directory
 }
 
-/// A pipe into which nobody writes, and the task to read it.
+/// Creates a pipe without a writer, and the task to read it.
 fn queue_endless(db: &TestDb, place: &str) -> (PathBuf, String) {
     let directory = db.home().join(place);
     std::fs::create_dir(&directory).unwrap();
@@ -60,22 +60,22 @@ fn queue_sum(db: &TestDb, file: &Path) -> String {
     db.cli().run(&options).ok().trim().to_owned()
 }
 
-/// A task about a file that no worker has.
+/// Queues a task about a file that no worker has.
 fn queue_elsewhere(db: &TestDb) -> String {
     queue_sum(db, Path::new("/elsewhere/file"))
 }
 
-/// A worker that has begun to read.
+/// Starts a worker, and waits until it has begun to read.
 fn worker_at_work(db: &TestDb, name: &str, place: &str) -> Child {
     let worker = worker(db, name).spawn(&[db.home().join(place).to_str().unwrap(), "1s"]);
     let at_work = format!(
         "\"TaskQueueRuns\" WHERE \"Status\" = 'processing' AND \"PercentsCompleted\" = 50 AND \"Claimant\" = '{name}'"
     );
-    wait_until("it works", || count(db, &at_work) == 1);
+    wait_until("it reads", || count(db, &at_work) == 1);
     worker
 }
 
-/// Whether any process has the pipe open to read, or waits for it.
+/// Returns true if any process has the pipe open to read, or waits for it.
 fn is_read(pipe: &Path) -> bool {
     let writer = File::options().write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).open(pipe);
     writer.is_ok()
@@ -115,7 +115,7 @@ impl<'a> SqlWorker<'a> {
         self.db.execute(&self.sql(name, claimant, run));
     }
 
-    /// What the heartbeat answers: nothing where the run is lost, otherwise the reason for which it is to end.
+    /// Returns the answer to the heartbeat: `None` if the run is lost, otherwise the reason to end it, if any.
     fn is_to_end(&self, claimant: &str, run: i64) -> Option<Option<String>> {
         let step = self.sql("what the heartbeat answers", claimant, run);
         let select = &step[step.find("SELECT").unwrap()..];
@@ -126,7 +126,7 @@ impl<'a> SqlWorker<'a> {
         self.db.raw().texts(&answer).into_iter().next()
     }
 
-    /// The run in progress of a claimant; 0 if it has none.
+    /// Returns the run in progress of a claimant; 0 if it has none.
     pub(crate) fn held(&self, claimant: &str) -> i64 {
         self.db.number(&format!(
             "SELECT COALESCE(MAX(\"Id\"), 0) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing' AND \"Claimant\" = '{claimant}'"
@@ -140,7 +140,7 @@ impl<'a> SqlWorker<'a> {
         run
     }
 
-    /// Queues a task with these options, and takes its run.
+    /// Queues a task with these options, and claims its run.
     pub(crate) fn queue_and_claim(&self, options: &[&str], claimant: &str) -> (String, i64) {
         let task = self.db.cli().run(&[&["queue", "--any-class", "work"], options].concat()).ok();
         self.db.cli().run(&["create-runs"]).ok();
@@ -172,7 +172,7 @@ each_engine! {
         }
         let (_, _) = (queue_files(db, "shell", 6), queue_files(db, "python", 6));
         assert_eq!(count(db, REJECTED), 8);
-        // A task that is not a file, which nobody can do.
+        // A task without a valid file, which no worker can process.
         let broken = db.cli().run(&["queue", "checksum", "[7]"]).ok();
         let _ = db.cli().run(&["create-runs"]).ok();
         let workers = work("1s");
@@ -234,14 +234,14 @@ each_engine! {
         for (name, place) in [("worker.sh", "shell"), ("worker.py", "python")] {
             let (pipe, task) = queue_endless(db, place);
             let worker = worker_at_work(db, name, place);
-            // As `create-runs` of another host does, which cannot end a process here.
+            // Like `create-runs` on another host, which cannot end a process here.
             db.execute(
                 "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'timeout', \"FinishedOn\" = '2020-01-01 00:00:00.000000', \"LeaseExpiresOn\" = NULL,
                      \"ErrorCode\" = 'lease-expired' WHERE \"Status\" = 'processing';
                  UPDATE \"TaskQueue\" SET \"LastStatus\" = 'timeout', \"FailedRetries\" = 1, \"Attempts\" = 1, \"CurrentRunId\" = NULL
                      WHERE \"LastStatus\" = 'processing'",
             );
-            // And it goes on with the next.
+            // And it processes the next task.
             let next = queue_file(db, place);
             let ended = finish(worker);
             assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
@@ -280,7 +280,7 @@ each_engine! {
     fn a_worker_that_waits_for_a_task_ends_at_term(db) {
         std::fs::create_dir(db.home().join("place")).unwrap();
         for name in ["worker.sh", "worker.py"] {
-            // It waits, because it has not ended; and the first claim of each has rejected the task.
+            // It waits because the task has not finished, and the first claim of each has rejected the task.
             let task = queue_elsewhere(db);
             let worker = worker(db, name).spawn(&[db.home().join("place").to_str().unwrap(), "600s"]);
             let rejected = format!("\"TaskQueueRejections\" WHERE \"TaskId\" = {task}");
@@ -335,13 +335,13 @@ each_engine! {
         assert!(a < b && b < c);
         step("what was claimed", "a", a);
         assert_eq!(worker.is_to_end("a", a), Some(None));
-        assert_eq!(worker.is_to_end("b", a), None, "it is another one's");
-        // The program and the worker understand each other.
+        assert_eq!(worker.is_to_end("b", a), None, "another claimant has it");
+        // The program and the worker work on the same run.
         step("heartbeat", "a", a);
         let heard = db.cli().run(&["heartbeat", &a.to_string(), "--token", "token-of-a"]);
         assert_eq!(heard.ok(), "");
         assert!(db.cli().run(&["status", "1"]).ok().contains("claimant a: nearly half"));
-        // Twice, as after a lost answer; and by somebody who does not have it.
+        // Twice, as after a lost answer, and by a claimant that does not have it.
         for _ in 0..2 {
             step("success", "a", a);
             step("error", "b", b);
@@ -378,7 +378,7 @@ each_engine! {
             for _ in 0..2 {
                 worker.step(step, "a", run);
             }
-            assert_eq!(worker.is_to_end("a", run), None, "it is over");
+            assert_eq!(worker.is_to_end("a", run), None, "it has ended");
             let found = worker.task(&task);
             assert_eq!((&found["status"], &found["failed_retries"], &found["attempts"]), (&status.into(), &0.into(), &1.into()), "{step}");
             assert_eq!(found["current_run_id"], serde_json::Value::Null);
@@ -386,8 +386,8 @@ each_engine! {
         }
         assert_eq!(count(db, "\"TaskQueueRejections\""), 1);
         db.cli().run(&["create-runs"]).ok();
-        assert_eq!(count(db, "\"TaskQueueRuns\""), 3, "none of them is tried again");
-        assert_eq!(count(db, "\"TaskQueueNotices\""), 0, "what somebody has cancelled is no news");
+        assert_eq!(count(db, "\"TaskQueueRuns\""), 3, "one of them was retried");
+        assert_eq!(count(db, "\"TaskQueueNotices\""), 0, "a cancel left a notice");
     }
 
     fn who_is_to_be_told_hears_of_a_task_that_a_worker_exhausts_by_sql(db) {
@@ -397,7 +397,7 @@ each_engine! {
         for (step, code) in [("error", "smtp"), ("rejection", "rejected")] {
             let (task, run) = worker.queue_and_claim(&["--max-retries", "2"], "a");
             worker.step(step, "a", run);
-            assert_eq!(count(db, "\"TaskQueueNotices\""), 0, "it is tried again");
+            assert_eq!(count(db, "\"TaskQueueNotices\""), 0, "a retried task left a notice");
             db.execute(&format!("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {task}"));
             db.cli().run(&["create-runs"]).ok();
             let run = worker.claim("b");
@@ -438,7 +438,7 @@ each_engine! {
         db.cli().run(&["create-runs"]).ok();
         assert_eq!((waiting(&both), open(&both)), (0, 1));
         assert_eq!(count(db, "\"TaskQueueDependencies\" WHERE NOT \"IsSatisfied\""), 0);
-        // It runs again: a late word of its first run lets nobody go on who waits for the new one.
+        // After the requeue, a late result of its first run must not start tasks that wait for the new one.
         db.cli().run(&["requeue", &first]).ok();
         let again = queue(&["--after", &first]);
         worker.step("success", "a", run);

@@ -1,4 +1,4 @@
-//! Workers in plain SQL beside which nothing else runs: no `create-runs`, no runner, no claim of the program.
+//! Workers in plain SQL without any other process: no `create-runs`, no runner, no claim of the program.
 
 use serde_json::Value;
 use taskqueue_domain::run::transition::RunEvent;
@@ -14,7 +14,7 @@ use crate::{each_engine, each_server};
 const INSERT: &str = "INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('work')";
 const RUNS: &str = "\"TaskQueueRuns\"";
 
-/// The task and its first run without what differs from task to task, and the notices of the task.
+/// Returns the task and its first run, without values that differ between tasks, and the notices of the task.
 fn left_of(db: &TestDb, task: &str) -> (Value, Value, Vec<Option<String>>) {
     let mut detail = db.cli().run(&["status", "--json", task]).json();
     let is_of_all = |name: &str| !name.ends_with("_on") && !name.ends_with("id");
@@ -45,7 +45,7 @@ fn left_of(db: &TestDb, task: &str) -> (Value, Value, Vec<Option<String>>) {
     (left, run.unwrap(), notices.chain(rejections.into_iter().flat_map(of_rejections)).collect())
 }
 
-/// The claim with the condition that the page of workers names for this option, with this value.
+/// Returns the claim with the condition for this option in the page about workers, with this value.
 fn with_condition(claim: &str, option: &str, value: &str) -> String {
     let page = include_str!("../../docs/workers.md");
     let row = page.lines().find(|line| line.starts_with(&format!("| `{option} "))).unwrap();
@@ -64,13 +64,13 @@ each_engine! {
         db.execute(INSERT);
         let first = worker.claim("a");
         worker.step("claim", "b", 0);
-        assert_eq!(worker.held("b"), 0, "the time of the first is not over");
+        assert_eq!(worker.held("b"), 0, "the lease of the first has not expired");
         end_lease(db);
         let second = worker.claim("b");
         let task = worker.task("1");
         assert_eq!((&task["status"], &task["failed_retries"], &task["attempts"]), (&"processing".into(), &1.into(), &1.into()));
         assert_eq!(task["current_run_id"], second);
-        // The first one was only late. By SQL it changes nothing, and the program refuses it.
+        // The first claimant was only late. Its statements change nothing, and the program refuses it.
         for step in ["heartbeat", "success", "error", "rejection"] {
             worker.step(step, "a", first);
         }
@@ -84,9 +84,9 @@ each_engine! {
 
     fn what_sql_takes_back_ends_as_the_program_ends_it(db) {
         let worker = SqlWorker::new(db);
-        // `create-runs` would report the failures otherwise, and remove the notices.
+        // Otherwise `create-runs` would report the failures, and remove the notices.
         db.configure("[notify]\nstderr = false\n");
-        // Without a number of its own, the setting counts.
+        // Without its own number, the setting applies.
         db.cli().run(&["settings", "set", "TaskQueueMaxRetries", "1"]).ok();
         let stated = |retries: &'static str| vec!["--max-retries", retries];
         for (retries, is_cancelled) in [(stated("3"), false), (stated("1"), false), (vec![], false), (stated("3"), true)] {
@@ -141,13 +141,13 @@ each_engine! {
         assert_eq!(count(db, &format!("{RUNS} WHERE \"TaskQueueId\" = 6 AND \"Attempt\" = 3")), 1);
         worker.step("success", "a", worker.held("a"));
         worker.step("claim", "c", 0);
-        assert_eq!(worker.held("c"), 0, "what has succeeded is not due again");
+        assert_eq!(worker.held("c"), 0, "a successful task became due again");
     }
 
     fn a_task_that_a_worker_has_started_is_left_alone_by_sql_workers(db) {
         let (worker, mut store) = (SqlWorker::new(db), db.store());
         db.execute(INSERT);
-        // As `work` does, which writes no row of the task.
+        // Like `work`, which writes no row of the task.
         let started = store.claim_runs(&claim_by_nobody(&|_| true), &["the-token-of-a-worker".to_owned()]).unwrap().runs;
         worker.step("claim", "b", 0);
         assert_eq!((worker.held("b"), count(db, RUNS)), (0, 1));
@@ -156,7 +156,7 @@ each_engine! {
         store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
         assert_eq!(worker.task("1")["status"], "success");
         worker.step("claim", "b", 0);
-        assert_eq!(count(db, RUNS), 1, "it is not due again");
+        assert_eq!(count(db, RUNS), 1, "it became due again");
     }
 
     fn a_sql_worker_takes_only_the_tasks_that_it_chooses(db) {

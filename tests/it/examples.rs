@@ -1,4 +1,4 @@
-//! The example programs: the whole command line with its own Rust classes, and one that queues by the library and waits.
+//! The example programs: the whole command line with Rust classes, and a program that queues with the library and waits.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::each_engine;
 use crate::support::cli::configure;
 use crate::support::{Cli, TestDb, wait_until};
 
-/// Built by `cargo test` beside the program.
+/// Returns an example, which `cargo test` builds beside the program.
 fn built(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_taskqueue")).with_file_name("examples").join(name);
     assert!(path.exists(), "{} is not built; run: cargo build --example {name}", path.display());
@@ -63,7 +63,7 @@ each_engine! {
         db.configure("stop_wait_secs = 0\n");
         cli(db).run(&["queue", "file.await", &format!("{:?}", file.display().to_string())]).ok();
         let mut runner = cli(db).spawn(&["tick"]);
-        wait_until("the handler works", || db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'") == 1);
+        wait_until("the handler runs", || db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'") == 1);
         signal(&runner, Signal::TERM);
         // It is left behind, and ends with the process.
         assert_eq!(runner.wait().unwrap().code(), Some(130));

@@ -1,4 +1,5 @@
-//! The house rules that neither the compiler nor a lint can hold. Which crate may know which, their manifests say.
+//! Rules of the project that neither the compiler nor a lint can enforce. Dependencies between crates are set in their
+//! manifests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +17,7 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The sources of all crates, each with its name: the crate, and the file below its `src`.
+/// Returns the sources of all crates, each with its name: the crate, and the path below its `src`.
 fn sources() -> Vec<(String, PathBuf)> {
     let root = Path::new(env!("REPOSITORY_DIR"));
     let mut found = Vec::new();
@@ -34,11 +35,11 @@ fn named_files(src: &Path, krate: &str) -> Vec<(String, PathBuf)> {
     files_below(src).into_iter().map(|file| (name(&file), file)).collect()
 }
 
-/// Every line of the program that contains one of `words`, as `crate/file: line`, but for the places in `allowed`.
+/// Returns every line of the program that contains one of `words`, as `crate/file: line`, except in the files in `allowed`.
 fn lines_with(words: &[&str], allowed: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for (name, file) in sources() {
-        // What checks the parsers is in no program.
+        // Checks of the parsers are in no program.
         let is_test = name.ends_with("tests.rs") || name.ends_with("testing.rs") || name.starts_with("cli/fuzzing/");
         if is_test || allowed.iter().any(|place| name.starts_with(place)) {
             continue;
@@ -56,7 +57,7 @@ fn lines_with(words: &[&str], allowed: &[&str]) -> Vec<String> {
 #[track_caller]
 fn only_in(words: &[&str], allowed: &[&str]) {
     assert!(!lines_with(words, &[]).is_empty(), "nothing in src has {words:?}: the rule checks nothing");
-    assert_eq!(lines_with(words, allowed), Vec::<String>::new(), "{words:?} stand outside {allowed:?}");
+    assert_eq!(lines_with(words, allowed), Vec::<String>::new(), "{words:?} are outside {allowed:?}");
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn only_the_command_line_prints() {
     assert_eq!(found, Vec::<String>::new());
     only_in(&["ProgressStyle"], &["cli/output/", "cli/commands/work_narrator.rs"]);
     only_in(&["comfy_table"], &["cli/output/table.rs"]);
-    // The one takes the terminal over and gives it back, the other draws and knows no terminal.
+    // The first one controls the terminal, the second one only draws.
     only_in(&["ratatui"], &["cli/output/screen.rs", "cli/top/draw.rs"]);
     only_in(&["crossterm"], &["cli/output/screen.rs"]);
     only_in(&["prometheus_client"], &["engine/inspect/metrics_text.rs"]);
@@ -145,7 +146,7 @@ fn no_default_build_can_be_broken_by_a_variable() {
     only_in(&["TASKQUEUE_FAULT"], &["host/fault.rs"]);
 }
 
-/// The fault suite is called with all of them only now and then.
+/// The fault suite rarely runs with all of them.
 #[test]
 fn every_seeded_bug_of_the_fault_suite_can_still_be_planted() {
     let root = Path::new(env!("REPOSITORY_DIR"));

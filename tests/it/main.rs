@@ -1,4 +1,4 @@
-//! The one test binary. Every test that touches a store runs on every engine: `each_engine!` makes four of it.
+//! The only test binary. Every test that uses a store runs on every engine: `each_engine!` makes four tests of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 #![allow(clippy::disallowed_methods, reason = "tests start programs and read the addresses of their servers")]
 

@@ -1,4 +1,4 @@
-//! What a verb reports when it fails: one line that says what is wrong, one hint that can be pasted, an exit status.
+//! The error of a verb: one line with the problem, a hint that can be pasted, and an exit status.
 
 use std::fmt;
 use std::path::Path;
@@ -21,11 +21,11 @@ pub(crate) const USAGE: u8 = 2;
 pub(crate) const NOT_FOUND: u8 = 3;
 /// Exit status: the database cannot be reached.
 pub(crate) const UNAVAILABLE: u8 = 69;
-/// Exit status: busy, try again.
+/// Exit status: busy; a retry may succeed.
 pub(crate) const BUSY: u8 = 75;
 /// Exit status: the configuration or the schema is wrong.
 pub(crate) const CONFIG: u8 = 78;
-/// Exit status: waited too long.
+/// Exit status: the time limit has passed.
 pub(crate) const WAITED_TOO_LONG: u8 = 124;
 /// Exit status: interrupted.
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -37,7 +37,7 @@ pub(crate) struct CliError {
     kind: &'static str,
     message: String,
     hint: Option<String>,
-    /// The row that was found instead of what was expected.
+    /// The current row, if it differs from what the caller expected.
     details: Option<Box<serde_json::Value>>,
 }
 
@@ -62,12 +62,12 @@ impl CliError {
         Self { code: INTERRUPTED, kind: "interrupted", message: message.into(), hint: None, details: None }
     }
 
-    /// A claim of one task that got nothing, with the exit status of a claim that gets nothing.
+    /// Returns the error for a claim of one task that claimed nothing, with the exit status of an empty claim.
     pub(crate) fn not_claimable(message: impl Into<String>, code: u8) -> Self {
         Self { code, kind: "not_claimable", ..Self::failed(message) }
     }
 
-    /// A run that was named, and not processed because all slots are in use.
+    /// Returns the error for a named run that was not processed because all slots are in use.
     pub(crate) fn runner_limit_reached(message: impl Into<String>) -> Self {
         Self { code: BUSY, kind: "runner_limit_reached", ..Self::failed(message) }
     }
@@ -110,7 +110,7 @@ impl fmt::Display for CliError {
 
 impl std::error::Error for CliError {}
 
-/// Whatever a verb failed with. What is none of our own errors is the system's, and says in its contexts what it was about.
+/// Converts any error of a verb. An error that is not our own is the system's, and its contexts describe the operation.
 impl From<anyhow::Error> for CliError {
     fn from(error: anyhow::Error) -> Self {
         error
@@ -122,7 +122,7 @@ impl From<anyhow::Error> for CliError {
     }
 }
 
-/// Returns the error of a verb that a signal has ended: as interrupted, where it was the database that did not answer.
+/// Returns the error of a verb that a signal has ended: `interrupted` if it was waiting for the database.
 pub(crate) fn interrupted_in_database(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref() {
         Some(EngineError::Store(StoreError::Unreachable { .. } | StoreError::Busy(_))) => {
@@ -136,7 +136,7 @@ impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
         let message = format!("the configuration cannot be used: {error}");
         let hint = if error.is_unreadable {
-            "is the path right, and may this user read it? --config or TASKQUEUE_CONFIG names another file"
+            "check the path and its permissions; --config or TASKQUEUE_CONFIG sets another file"
         } else {
             "docs/configuration.md lists every key"
         };
@@ -146,8 +146,7 @@ impl From<ConfigError> for CliError {
 
 impl From<BadVariable> for CliError {
     fn from(error: BadVariable) -> Self {
-        Self::configuration(error.to_string())
-            .with_hint(format!("`unset {}`, or set it to what can be written as text", error.name))
+        Self::configuration(error.to_string()).with_hint(format!("`unset {}`, or set it to UTF-8 text", error.name))
     }
 }
 
@@ -157,19 +156,19 @@ impl From<EngineError> for CliError {
         match error {
             EngineError::Input(_) => Self::usage(message),
             EngineError::ImportsExec { .. } => Self::usage(message)
-                .with_hint("--allow-exec imports such tasks; look first at what they would run: grep '\"exec\"' FILE"),
+                .with_hint("--allow-exec imports such tasks; first check what they would run: grep '\"exec\"' FILE"),
             EngineError::Refused(_) => Self { kind: "refused", ..Self::failed(message) },
             EngineError::UnknownClass { nearest, .. } => {
                 Self { kind: "class_unknown", ..Self::usage(message) }.with_hint(unknown_class_hint(&nearest))
             }
             EngineError::ExecIsOff => Self { kind: "exec_off", ..Self::usage(message) }.with_hint(
-                "`enabled = true` under [exec] in the configuration switches it on; better, configure a class for the program",
+                "`enabled = true` under [exec] in the configuration enables it; it is safer to configure a class for the program",
             ),
             EngineError::KeyTaken(_) => Self { kind: "key_taken", ..Self::failed(message) },
             EngineError::NotWaiting { .. } => Self { kind: "not_waiting", ..Self::failed(message) },
             EngineError::NotRunnable { class, .. } => Self { kind: "not_runnable", ..Self::failed(message) }
                 .with_hint(format!(
-                    "`taskqueue classes` says why; `taskqueue classes release {}` tries a held class again",
+                    "`taskqueue classes` shows why; `taskqueue classes release {}` releases a held class",
                     shell_word(&class)
                 )),
             EngineError::NotInProgress { task_id, is_settled, .. } => {
@@ -184,7 +183,7 @@ impl From<EngineError> for CliError {
                 details: serde_json::to_value(&run).ok().map(Box::new),
                 ..Self::failed(message)
             }
-            .with_hint(format!("stop working for it; `taskqueue status {}` shows what became of the task", run.task_id)),
+            .with_hint(format!("stop working on it; `taskqueue status {}` shows the task", run.task_id)),
             EngineError::NotTakenBack { run, .. } => Self {
                 kind: "not_taken_back",
                 hint: Some(not_taken_back_hint(&run)),
@@ -197,7 +196,7 @@ impl From<EngineError> for CliError {
             EngineError::LeaseOver { task_id, found, .. } => Self { kind: "lease_over", ..Self::unreachable(message) }
                 .with_hint(lease_over_hint(task_id, found.as_deref())),
             EngineError::TooManyLeftBehind { .. } => Self { kind: "left_behind", ..Self::failed(message) }.with_hint(
-                "start it again; a handler should return soon once ActiveRun::stop_reason gives a reason",
+                "restart it; a handler must return soon after ActiveRun::stop_reason returns a reason",
             ),
             EngineError::RunnerOver => Self { kind: "lease_over", ..Self::unreachable(message) },
             EngineError::NotRecorded(ended) => from_store(&ended.source, message).with_hint(not_recorded_hint(&ended)),
@@ -207,19 +206,19 @@ impl From<EngineError> for CliError {
     }
 }
 
-/// What helps where a run cannot be taken from a claimant.
+/// Returns the hint for a run that cannot be taken from a claimant.
 fn not_taken_back_hint(run: &Run) -> String {
     let task = run.task_id;
     match &run.status {
         Stored::Known(RunStatus::Processing) => format!(
-            "`taskqueue cancel {task}` asks its runner to end it; if the runner is dead, `taskqueue create-runs` takes the run back"
+            "`taskqueue cancel {task}` asks its runner to end it; if the runner is dead, `taskqueue create-runs` rescues the run"
         ),
         Stored::Known(RunStatus::Scheduled) => format!("`taskqueue explain {task}` shows what it waits for"),
         _ => format!("`taskqueue status {task}` shows the task"),
     }
 }
 
-/// What the row of the run says, and what follows from it. It is the next process on this host that releases the run.
+/// Returns what the row of the run shows, and what follows. The next process on this host releases the run.
 fn lease_over_hint(task_id: i64, found: Option<&str>) -> String {
     let show = format!("`taskqueue status {task_id}` shows the task");
     let rescued = |status: &str| format!("another process has ended the run since then, with the status {status}");
@@ -236,7 +235,7 @@ fn lease_over_hint(task_id: i64, found: Option<&str>) -> String {
     }
 }
 
-/// `; did you mean "a" or "b"?`, or nothing.
+/// Returns `; did you mean "a" or "b"?`, or nothing.
 pub(crate) fn did_you_mean(nearest: &[impl AsRef<str>]) -> String {
     if nearest.is_empty() {
         return String::new();
@@ -247,7 +246,7 @@ pub(crate) fn did_you_mean(nearest: &[impl AsRef<str>]) -> String {
 
 fn unknown_class_hint(nearest: &[String]) -> String {
     let known_elsewhere =
-        "`taskqueue classes` lists all and names the file to configure them in; --any-class queues for another host";
+        "`taskqueue classes` lists all and shows the file that configures them; --any-class queues for another host";
     match nearest {
         [] => known_elsewhere.to_owned(),
         names => {
@@ -257,7 +256,7 @@ fn unknown_class_hint(nearest: &[String]) -> String {
     }
 }
 
-/// What shows that obstacle. Of keys `taskqueue limits` lists only those that were given a limit.
+/// Returns the command that shows what blocks a run. `taskqueue limits` lists only keys that were given a limit.
 fn obstructed_hint(obstacle: &Obstacle, holders: &[TaskId]) -> String {
     match (obstacle, holders) {
         (Obstacle::Paused(_), _) => "`taskqueue pause` lists what is paused, by whom and until when".to_owned(),
@@ -282,7 +281,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::Unreachable { failure: ConnectFailure::NotReady, .. } => (
             BUSY,
             "not_ready",
-            Some("the server is starting, ending or joining its cluster: try again; `connect_wait_secs` in the configuration waits longer".to_owned()),
+            Some("the server is starting, stopping or joining its cluster: try again, or raise `connect_wait_secs` in the configuration".to_owned()),
         ),
         StoreError::Unreachable { url, message: cause, .. } => {
             (UNAVAILABLE, "unreachable", Some(unreachable_hint(url, cause)))
@@ -299,14 +298,14 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::OlderSchema { .. } => (
             CONFIG,
             "older_schema",
-            Some("`export` of that taskqueue writes what `taskqueue import` reads into a new database".to_owned()),
+            Some("run `taskqueue export` of that older version, then `taskqueue import` into a new database".to_owned()),
         ),
         StoreError::Moved { .. } => (
             UNAVAILABLE,
             "store_moved",
             Some(
-                "what was recorded since then is lost with the old file; stop every process that uses it before a store is \
-                 removed or restored, and remove the -wal and -shm beside it too"
+                "everything recorded since then is lost with the old file; before you remove or restore a store, stop every \
+                 process that uses it, and remove its -wal and -shm files too"
                     .to_owned(),
             ),
         ),
@@ -333,23 +332,23 @@ fn from_store(error: &StoreError, message: String) -> CliError {
     CliError { code, kind, message, hint, details: None }
 }
 
-/// What becomes of the end of a run that the database was not told of.
+/// Returns what happens to the end of a run that could not be recorded.
 fn not_recorded_hint(ended: &NotRecorded) -> String {
     match &ended.kept {
-        // A refusal that the store did not explain is met again, most likely.
+        // A refusal that the store cannot explain will probably repeat.
         Ok(directory) if matches!(ended.source, StoreError::Database(_)) => format!(
-            "it is kept in {}, and the next `taskqueue create-runs` or `tick` on this host sends it once more; if it is refused \
-             again its runner is taken for dead and the task is tried again; `taskqueue cancel {}` prevents that",
+            "the outcome is saved in {}, and the next `taskqueue create-runs` or `tick` on this host records it; if that fails \
+             again, its runner counts as dead and the task is retried; `taskqueue cancel {}` prevents that",
             directory.display(),
             ended.task_id
         ),
         Ok(directory) => format!(
-            "nothing is lost: it is kept in {}, and the next `taskqueue create-runs` or `tick` on this host sends it",
+            "nothing is lost: the outcome is saved in {}, and the next `taskqueue create-runs` or `tick` on this host records it",
             directory.display()
         ),
         Err(why) => format!(
-            "it could not be kept on the local disk either ({why}), so that the next create-runs takes its runner for dead \
-             and the task is tried again; `taskqueue cancel {}` prevents that",
+            "the outcome could not be saved on the local disk either ({why}), so the next create-runs treats its runner as dead \
+             and the task is retried; `taskqueue cancel {}` prevents that",
             ended.task_id
         ),
     }
@@ -362,20 +361,20 @@ fn too_many_hint(url: &str) -> String {
         ("max_connections", "PgBouncer")
     };
     format!(
-        "every connection of the server is in use: raise {setting}, put {pooler} before it, or try again; `connect_wait_secs` in \
-         the configuration waits longer"
+        "every connection of the server is in use: raise {setting}, put {pooler} in front of it, try again, or raise \
+         `connect_wait_secs` in the configuration"
     )
 }
 
-/// The section of the documents for a disk on which nothing can be written, not even by `prune`.
+/// The section of the documentation about a disk without space, on which even `prune` fails.
 const WAY_OUT: &str =
-    "`prune` needs room too: docs/operators.md, \"A disk that is full\", prunes a copy on another disk";
+    "`prune` needs space too: docs/operators.md, \"A disk that is full\", prunes a copy on another disk";
 
 fn full_hint(url: &str, message: &str) -> String {
-    let rest = "what was done before stays done, the same command does the rest once there is room";
+    let rest = "completed work is kept; run the same command again when there is space";
     let Some(path) = url.strip_prefix("sqlite://") else { return format!("is the disk of the server full? {rest}") };
     let failing = if message.contains("disk I/O error") { ", or failing" } else { "" };
-    format!("is the disk full{failing}? `{}` tells; {rest}; {WAY_OUT}", df_of(path))
+    format!("is the disk full{failing}? `{}` shows it; {rest}; {WAY_OUT}", df_of(path))
 }
 
 fn df_of(path: &str) -> String {
@@ -391,34 +390,34 @@ fn read_only_hint(message: &str) -> String {
     hint.to_owned()
 }
 
-/// `cause` is what the client library or the kernel says; the name of the file does not count.
+/// Returns the hint; `cause` is the message of the client library or the kernel, without the name of the file.
 fn unreachable_hint(url: &str, cause: &str) -> String {
     let says = |words: &str| cause.contains(words);
     let Some(path) = url.strip_prefix("sqlite://") else {
-        return "is the server running, and are address, user and password right? (--database, TASKQUEUE_DATABASE_URL or `database` in the configuration)"
+        return "check that the server is running, and check the address, user and password (--database, TASKQUEUE_DATABASE_URL or `database` in the configuration)"
             .to_owned();
     };
     let hint = if says("disk I/O error") {
         let df = df_of(path);
         return format!(
-            "is the disk full, or failing? `{df}` and the kernel's log tell; the same command works once it can be read and \
+            "is the disk full, or failing? check `{df}` and the kernel's log; run the same command again when it can be read and \
              written; {WAY_OUT}"
         );
     } else if says("which belongs to it") {
-        "stop every process that uses the old store; then restore its file, or remove that file and the others with its name too"
+        "stop every process that uses the old store; then restore its file, or remove that file and the others with its name"
     } else if says("disk is full") {
         let df = df_of(path);
         return format!(
-            "is the disk full? `{df}` tells; nothing was lost, the same command works once there is room; {WAY_OUT}"
+            "is the disk full? `{df}` shows it; nothing was lost, run the same command again when there is space; {WAY_OUT}"
         );
-    } else if says("not a database") || says("no regular file") {
+    } else if says("not a database") || says("not a regular file") {
         "name another file with --database, TASKQUEUE_DATABASE_URL or `database` in the configuration"
     } else if says("disk image is malformed") {
-        "the file is damaged: take a backup of it, or save what `sqlite3 FILE .recover` still reads"
+        "the file is damaged: restore a backup, or save what `sqlite3 FILE .recover` can still read"
     } else if says("leads to a file that does not exist") {
-        "make the file that the link names, or name another file with --database"
+        "create the file that the link points to, or name another file with --database"
     } else if says("No such file or directory") {
-        return format!("`{}` makes its directory", mkdir_of(path));
+        return format!("`{}` creates its directory", mkdir_of(path));
     } else {
         "check the permissions of the file and its directory"
     };

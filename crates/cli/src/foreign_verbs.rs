@@ -1,4 +1,4 @@
-//! What other queues call our verbs, for whoever types it out of habit: an error that names ours. None of these words works.
+//! Names of our verbs in other queues: the error for such a name mentions our verb. The names themselves do not work.
 
 use clap::Error;
 use clap::builder::StyledStr;
@@ -28,7 +28,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("workers", "runners"),
 ];
 
-/// The same error, with our word where it is about such a verb.
+/// Adds our verb to the error, if it is about such a name.
 pub(super) fn with_our_word(mut error: Error) -> Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
     let Some((_, ours)) = FOREIGN.iter().find(|(foreign, _)| foreign == word) else { return error };

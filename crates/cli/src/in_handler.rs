@@ -1,5 +1,5 @@
-//! Commands inside a handler. Its runner executes those that concern the queue, with the store of the run and without a password
-//! for the handler; here the command line is sent, and there it is checked.
+//! Commands inside a handler. Its runner executes those that use the queue, with the store of the run, so that the handler
+//! needs no password. This module sends such a command, and the runner checks it.
 
 use std::ffi::OsString;
 
@@ -12,8 +12,8 @@ use super::session::names_store;
 use taskqueue_engine::config::{Environment, HandlerEnvironment};
 use taskqueue_engine::queueing::own_queue::{CommandAnswer, request_command};
 
-/// The commands that a runner executes for a handler, with the arguments that they may have: all others are refused. None of them
-/// opens a file, a network connection or another store.
+/// The commands that a runner executes for a handler, with their allowed arguments; all others are refused. None of them opens
+/// a file, a network connection or another store.
 const SERVED: [(&str, &[&[&str]]); 7] = [
     (
         "queue",
@@ -37,15 +37,15 @@ const ATTEMPT: [&str; 9] =
     ["at", "delay", "max_retries", "timeout", "priority", "backoff", "keep", "keep_results", "meta"];
 const UNIQUE: [&str; 3] = ["unique", "on_conflict", "unique_for"];
 const SCHEDULE: [&str; 3] = ["every", "tz", "catch_up"];
-/// Of a command that changes the tasks of a selection.
+/// The arguments of a command that changes selected tasks.
 const CHANGE: [&str; 4] = ["selection", "yes", "dry_run", "reason"];
-/// What a command must be given, so that it is about a task.
+/// Arguments that a command needs so that it applies to a task.
 const NEEDED: [(&str, &str); 3] = [("status", "selection"), ("events", "task"), ("message", "task")];
-/// The arguments of every command that may be given.
+/// Arguments that every command allows.
 const GLOBAL: [&str; 3] = ["json", "verbose", "color"];
 
-/// Executes this command by the runner of the handler that called it, and returns its exit status. `None` where it is to be
-/// executed here: outside a handler, with a database that is named, or if it does not concern the queue.
+/// Sends this command to the runner of the calling handler, and returns its exit status. Returns `None` if it must be executed
+/// here: outside a handler, with an explicit database, or if it does not use the queue.
 pub(super) fn execute_by_runner(
     global: &GlobalArgs,
     matches: &ArgMatches,
@@ -57,7 +57,7 @@ pub(super) fn execute_by_runner(
         return Ok(None);
     };
     let is_served = matches.subcommand().is_some_and(|(verb, of_command)| {
-        // A message to no task is a report, which the runner gets in another way.
+        // A message without a task is a report, which reaches the runner in another way.
         let is_report = verb == "message" && !of_command.contains_id("task");
         !is_report && SERVED.iter().any(|(served, _)| *served == verb)
     });
@@ -82,7 +82,7 @@ pub(super) fn execute_by_runner(
 
 const NAME_IT: &str = "name the store: --database URL, or TASKQUEUE_DATABASE_URL in env of the class";
 
-/// The arguments that were written, of the command and of all commands. Groups of arguments, which clap calls as their types, are
+/// Returns the arguments that were given, global ones included. Groups of arguments, which clap names after their types, are
 /// left out.
 fn given(matches: &ArgMatches) -> impl Iterator<Item = &str> {
     let of_command = matches.subcommand().map(|(_, matches)| matches);
@@ -94,7 +94,7 @@ fn given(matches: &ArgMatches) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Checks a command line that a handler asked this process to execute: its command and arguments, and that it reads no file.
+/// Checks a command line that a handler requested: its command and arguments, and that it reads no file.
 pub(super) fn check(matches: &ArgMatches) -> Result<(), CliError> {
     let Some((verb, of_command)) = matches.subcommand() else { return Ok(()) };
     let Some((_, allowed)) = SERVED.iter().find(|(served, _)| *served == verb) else {
@@ -107,7 +107,7 @@ pub(super) fn check(matches: &ArgMatches) -> Result<(), CliError> {
     if let Some((_, needed)) = NEEDED.iter().find(|(of, _)| *of == verb)
         && !given(matches).any(|name| name == *needed)
     {
-        return Err(CliError::usage(format!("a handler names the task of `{verb}`")).with_hint(format!(
+        return Err(CliError::usage(format!("inside a handler, `{verb}` needs a task")).with_hint(format!(
             "taskqueue {verb} {}\"$TASKQUEUE_TASK_ID\"",
             if verb == "status" { "" } else { "--task " }
         )));
@@ -115,7 +115,7 @@ pub(super) fn check(matches: &ArgMatches) -> Result<(), CliError> {
     let value = |name| of_command.try_get_raw(name).ok().flatten().and_then(|mut values| values.next());
     let reads_file = value("data").is_some_and(|data| data.to_string_lossy().starts_with('@'));
     if reads_file || value("batch").is_some_and(|path| path != "-") {
-        return Err(CliError::usage("the runner of a handler reads no files for it")
+        return Err(CliError::usage("inside a handler, @FILE and --batch FILE are not available")
             .with_hint("`-` is standard input: taskqueue queue CLASS - < FILE"));
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! The command line: options in, reports out, an exit status. One file per verb in `commands`; only `output` prints. Uses the engine,
-//! never the store.
+//! The command line: parses options, prints reports, returns an exit status. One file per verb in `commands`; only `output`
+//! prints. It uses the engine, never the store.
 
 #[macro_use]
 extern crate taskqueue_host;
@@ -45,13 +45,13 @@ use taskqueue_engine::handler::registry::HandlerRegistry;
 use taskqueue_engine::output_was_closed;
 use taskqueue_engine::queueing::own_queue::end_with_parent;
 
-/// Of this program in help and messages.
+/// The name of this program in help and messages.
 const NAME: &str = "taskqueue";
 
 /// A durable task queue for the command line, cron and any language
 ///
-/// A task (what others call a job) is a row in a database; a task class says which program handles it; cron, a systemd
-/// timer or a worker runs it; every attempt leaves a row behind.
+/// A task (what others call a job) is a row in a database. A task class names the program that handles it. Cron, a systemd
+/// timer or a worker runs it. Every attempt is recorded as a row.
 #[derive(Debug, Parser)]
 #[command(
     name = NAME,
@@ -72,16 +72,17 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
-    /// Where the tasks are: sqlite:///path, a path, postgres://user@host/db or mysql://user@host/db [env: TASKQUEUE_DATABASE_URL]
+    /// Database with the tasks: sqlite:///path, a path, postgres://user@host/db or mysql://user@host/db [env:
+    /// TASKQUEUE_DATABASE_URL]
     #[arg(long, global = true, value_name = "URL", value_hint = clap::ValueHint::AnyPath)]
     database: Option<String>,
-    /// The configuration file [env: TASKQUEUE_CONFIG] [default: ~/.config/taskqueue/config.toml, /etc/taskqueue/config.toml]
+    /// Configuration file [env: TASKQUEUE_CONFIG] [default: ~/.config/taskqueue/config.toml, else /etc/taskqueue/config.toml]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print JSON on standard output
     #[arg(long, global = true)]
     json: bool,
-    /// Say more on standard error
+    /// Print more messages on standard error
     #[arg(short, long, global = true)]
     verbose: bool,
     /// When to use colour
@@ -89,7 +90,7 @@ pub(crate) struct GlobalArgs {
     color: output::ColorChoice,
 }
 
-/// The command line of this program, or of another one that adds task classes of its own.
+/// The command line of this program, or of one that adds its own task classes.
 #[derive(Default)]
 pub struct App {
     registry: HandlerRegistry,
@@ -97,13 +98,13 @@ pub struct App {
 }
 
 impl App {
-    /// The plain command line.
+    /// Creates the plain command line.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Under another name in help and messages.
+    /// Sets the name in help and messages.
     #[must_use]
     pub fn named(mut self, name: &'static str) -> Self {
         self.name = Some(name);
@@ -121,32 +122,32 @@ impl App {
         self
     }
 
-    /// What happens when a handler does not end although it must: after its timeout, when the lease of its run is over, or when the
-    /// time to stop has passed. By default its thread is left behind.
+    /// Sets what happens when a handler does not end although it must: after its timeout, when the lease of its run has
+    /// expired, or when the time to stop has passed. By default its thread is left behind.
     #[must_use]
     pub fn on_overrun(mut self, action: OverrunAction) -> Self {
         self.registry.overrun.action = action;
         self
     }
 
-    /// How long a handler may go on after it is asked to end; 10 seconds by default. `kill_grace_secs` of the class in the
-    /// configuration counts before it.
+    /// Sets how long a handler may continue after it was asked to end; 10 seconds by default. `kill_grace_secs` of the class in
+    /// the configuration takes precedence.
     #[must_use]
     pub fn overrun_grace(mut self, time: Duration) -> Self {
         self.registry.overrun.grace = time;
         self
     }
 
-    /// How many threads may be left behind before nothing more is claimed, 1 or more; by default as many as there are slots. `work` ends then with exit status 1, so that a
-    /// service manager starts it again; `process-run` and `tick` have one slot and end.
+    /// Sets how many threads may be left behind before nothing more is claimed, 1 or more; by default one for each slot. `work`
+    /// then ends with exit status 1, so that a service manager restarts it; `process-run` and `tick` have one slot and end.
     #[must_use]
     pub fn max_left_behind(mut self, threads: usize) -> Self {
         self.registry.overrun.most = Some(threads);
         self
     }
 
-    /// Reads the arguments of this process, carries the verb out and gives the exit status. Call it from `main`, on the
-    /// main thread: handlers die with the thread that started them.
+    /// Runs the verb in the arguments of this process, and returns the exit status. Call it from `main`, on the main thread:
+    /// handlers are killed when the thread that started them ends.
     #[must_use]
     pub fn run(self) -> ExitCode {
         self.run_with(std::env::args_os())
@@ -166,7 +167,7 @@ impl App {
         if let Some(question) = Question::of(&arguments) {
             return print_answer(&question.answer(self.command(), self.registry.names().map(str::to_owned).collect()));
         }
-        // `help VERB` is what many try first; as a verb of its own it would stand among those that do something.
+        // Users try `help VERB` first. It is no verb, so that it is not listed among them.
         if arguments.get(1).is_some_and(|verb| verb == "help") {
             arguments.remove(1);
             let command = self.command();
@@ -190,7 +191,7 @@ impl App {
                 Out::new(true, false, output::ColorChoice::Never).error(&error);
                 return ExitCode::from(error.exit_code());
             }
-            // clap knows what belongs on standard output (help) and what on standard error (usage), and its own status.
+            // clap chooses standard output (help) or standard error (usage), and the exit status.
             Err(error) => {
                 let code = u8::try_from(error.exit_code()).unwrap_or(2);
                 return ExitCode::from(
@@ -200,7 +201,7 @@ impl App {
         };
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
         hide_from_handlers();
-        // Before there are threads: it sees to it that the ends of handlers can be learnt.
+        // Before other threads exist, because it changes how the process receives the ends of handlers.
         let _ = taskqueue_engine::prepare_process();
         taskqueue_engine::keep_sqlite_logs();
         match execute(cli, &matches, &arguments, self, &mut out) {
@@ -220,21 +221,21 @@ impl App {
     }
 }
 
-/// How long a command that a person waits for retries a connection that the server refuses for now.
+/// How long an interactive command retries a connection that the server refuses for now.
 const CONNECT_WAIT_OF_PEOPLE: Duration = Duration::from_secs(10);
-/// How long the commands that cron starts do so.
+/// How long a command that cron starts retries such a connection.
 const CONNECT_WAIT_OF_CRON: Duration = Duration::from_secs(60);
 
-/// Handlers of our own user could read the password of the database in our environment. Inside a handler nothing is hidden:
-/// the environment is that of the handler, and its processes are found by the token in it.
+/// Hides the environment of this process: handlers of the same user could read the password of the database in it. Inside a
+/// handler nothing is hidden, because its processes are found by the token in the environment.
 fn hide_from_handlers() {
     if HandlerEnvironment::own().is_ok_and(|ours| ours.token.is_none()) {
-        // Where the kernel refuses, there is nobody else to hide it for us, and the work is worth more.
+        // If the kernel refuses, there is no other way, and the command is more important.
         let _ = taskqueue_engine::hide_process();
     }
 }
 
-/// Inside a handler, by its runner, if the command concerns the queue; otherwise here.
+/// Sends a command inside a handler to its runner if it uses the queue; otherwise executes it here.
 fn execute(cli: Cli, matches: &ArgMatches, arguments: &[OsString], app: App, out: &mut Out) -> anyhow::Result<u8> {
     if let Some(code) = in_handler::execute_by_runner(&cli.global, matches, arguments)? {
         return Ok(code);
@@ -250,7 +251,8 @@ fn execute(cli: Cli, matches: &ArgMatches, arguments: &[OsString], app: App, out
 }
 
 fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> anyhow::Result<u8> {
-    // Three run inside a handler and need neither configuration nor database, and two tell of the program itself; one makes them.
+    // Three of these run inside a handler, two print information about the program, and one creates the configuration: they
+    // need no session.
     let command = match command {
         Command::Progress(args) if !args.is_of_claimant() => return report::progress(&args),
         Command::Result(args) => return report::result(&args),
@@ -264,7 +266,7 @@ fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> a
     };
     let session = Session::prepare(global, app.registry, out)?.waiting(usual_connect_wait(&command), out);
     let patience = session.url.patience().clone();
-    // A service manager must see that a worker could not end in good order.
+    // A service manager must see that a worker could not end cleanly.
     let is_worker = matches!(command, Command::Work(_));
     carry_out(command, session, out)
         .map_err(|error| if patience.is_over() && !is_worker { error::interrupted_in_database(error) } else { error })
@@ -316,7 +318,7 @@ fn carry_out(command: Command, session: Session, out: &mut Out) -> anyhow::Resul
     }
 }
 
-/// How long this command retries a connection that the server refuses for now; `None`: until there is one.
+/// Returns how long this command retries a connection that the server refuses for now; `None`: without a limit.
 const fn usual_connect_wait(command: &Command) -> Option<Duration> {
     match command {
         Command::Work(_) => None,
@@ -325,7 +327,7 @@ const fn usual_connect_wait(command: &Command) -> Option<Duration> {
     }
 }
 
-/// A shell that does not want it any more is no failure, and none is told of.
+/// Prints a completion. A shell that has closed the pipe is not an error.
 fn print_answer(text: &str) -> ExitCode {
     if !text.is_empty() {
         let _ = Out::new(false, false, output::ColorChoice::Never).data(text);
@@ -333,7 +335,7 @@ fn print_answer(text: &str) -> ExitCode {
     ExitCode::from(DONE)
 }
 
-/// Before the options have been read.
+/// Returns whether `--json` was given, before the options are parsed.
 fn wants_json(arguments: &[OsString]) -> bool {
     arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
 }
@@ -343,16 +345,15 @@ fn print_error(error: &CliError, arguments: &[OsString]) -> ExitCode {
     ExitCode::from(error.exit_code())
 }
 
-/// What is said of a word of which there is neither help nor a manual page.
+/// Returns the error for a word without help or a manual page.
 fn no_page(word: &str, command: &clap::Command) -> CliError {
     let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
     let known = verbs.map(|verb| verb.get_name().to_owned()).chain(topics::list().map(str::to_owned));
     let meant = error::did_you_mean(&nearest_names(word, known));
-    CliError::usage(format!("there is no verb and no topic \"{word}\"{meant}"))
-        .with_hint("`taskqueue --help` lists both")
+    CliError::usage(format!("there is no verb or topic \"{word}\"{meant}")).with_hint("`taskqueue --help` lists both")
 }
 
-/// Columns of a text that somebody reads, where nobody knows how many there are, and at most.
+/// The width of help text if it is unknown, and the largest width.
 const COLUMNS: u16 = 80;
 const WIDEST: u16 = 100;
 
@@ -368,7 +369,7 @@ fn print_topic(page: &str) -> ExitCode {
     }
 }
 
-/// Prints what clap has to say. Somebody who reads only the first lines (`| head`) is no failure.
+/// Prints the output of clap. A reader that closes the pipe early (`| head`) is not an error.
 fn print_help(text: &clap::Error) -> io::Result<()> {
     if !text.use_stderr() && output_was_closed() {
         return Err(io::Error::other("it is closed"));
@@ -379,24 +380,24 @@ fn print_help(text: &clap::Error) -> io::Result<()> {
     }
 }
 
-/// Says why the help could not be printed, and returns the exit status. Usage that cannot be printed cannot be mourned either.
+/// Reports why the help could not be printed, and returns the exit status. For usage on standard error nothing can be reported.
 fn tell_problem(problem: &io::Error, code: u8) -> u8 {
     if code != DONE {
         return code;
     }
-    let error = CliError::failed(format!("standard output cannot be written: {problem}"));
+    let error = CliError::failed(format!("cannot write to standard output: {problem}"));
     Out::new(false, false, output::ColorChoice::Never).error(&error);
     error.exit_code()
 }
 
-/// What clap says is wrong, without the usage that follows.
+/// Returns the message of a clap error without the usage.
 fn usage_words(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
     first.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What clap thinks was meant.
+/// Returns the suggestion of a clap error.
 fn usage_tip(error: &clap::Error) -> Option<String> {
     let text = error.render().to_string();
     text.lines().find_map(|line| line.trim_start().strip_prefix("tip: ")).map(|tip| tip.trim().to_owned())

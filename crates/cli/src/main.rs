@@ -1,4 +1,4 @@
-//! The program `taskqueue`: the command line with the configured classes and nothing added.
+//! The program `taskqueue`: the plain command line.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! What a verb starts from: configuration, address of the database, known classes. In this order for the address: the
-//! option, the variable, the configuration file, the default.
+//! The start of every verb: reads the configuration, finds the address of the database and the known classes. The address comes
+//! from the option, the variable, the configuration file, or the default, in this order.
 
 use std::ffi::OsString;
 use std::io;
@@ -24,25 +24,25 @@ use taskqueue_engine::{
     create_private_dir, end_statements_on, others_can_queue,
 };
 
-/// A verb's start.
+/// What a verb starts with.
 pub(crate) struct Session {
-    /// Where the tasks are.
+    /// The address of the store.
     pub(crate) url: DatabaseUrl,
     /// The configuration, with the classes.
     pub(crate) config: Config,
     source: ConfigSource,
-    /// The directory of a store that nobody named, which is made with it. One that somebody named must be there: a typing error
-    /// must not become a new, empty store.
+    /// The directory of the default store, which is created with it. The directory of an explicit store must exist: a typing
+    /// error must not create a new, empty store.
     place: Option<PathBuf>,
     spool: Option<PathBuf>,
     registry: HandlerRegistry,
-    /// The variables of a handler, where this process is inside one.
+    /// The variables of a handler, if this process runs inside one.
     handler: HandlerEnvironment,
-    /// The address of the database, as it was written.
+    /// The address of the database as written.
     address: Option<String>,
-    /// Whether the caller named the store, by an option or a variable.
+    /// Whether the caller named the store, with an option or a variable.
     is_named: bool,
-    /// How long a server that refuses a connection for now is waited for.
+    /// How long to wait for a server that refuses a connection for now.
     wait: ConnectWait,
 }
 
@@ -54,7 +54,7 @@ struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// Once, at the start of a verb.
+    /// Reads it once, at the start of a verb.
     fn read_first(&self) -> Result<Config, ConfigError> {
         match &self.option {
             Some(path) => load_file_or_pipe(path),
@@ -67,7 +67,7 @@ impl ConfigSource {
     }
 }
 
-/// Reads the configuration again for who stays.
+/// Reads the configuration again, for a long-running verb.
 pub(crate) struct Reloader {
     source: ConfigSource,
     url: DatabaseUrl,
@@ -76,12 +76,12 @@ pub(crate) struct Reloader {
     work_slots: Option<usize>,
 }
 
-/// A configuration that was read again.
+/// A reloaded configuration.
 pub(crate) struct Reloaded {
     pub(crate) taken: Reconfiguration,
-    /// Where a worker tells how it stands.
+    /// The address where a worker serves metrics.
     pub(crate) metrics: Option<ListenAddress>,
-    /// The keys that have changed and count from the next start on.
+    /// The changed keys that take effect at the next start.
     pub(crate) for_next_start: Vec<&'static str>,
 }
 
@@ -109,7 +109,7 @@ fn is_exec_enabled(config: &Config, url: &DatabaseUrl) -> bool {
     config.exec_enabled.unwrap_or_else(|| !others_can_queue(url))
 }
 
-/// The file of the configuration that was named, or else this user's own: also where the system has one.
+/// Returns the path of the named configuration, or of the user's own, even if the system has one.
 pub(crate) fn configuration_path(global: &GlobalArgs, environment: &Environment) -> PathBuf {
     global.config.clone().or_else(|| environment.config.clone()).unwrap_or_else(|| environment.own_config_path())
 }
@@ -132,7 +132,7 @@ impl Session {
             let mode =
                 if url.engine() == Engine::Postgres { "sslmode=verify-full" } else { "ssl_mode=verify_identity" };
             out.warn(&format!(
-                "what goes to {host} may go unencrypted, or to somebody else; add {mode} to the address of the database"
+                "the connection to {host} may be unencrypted, or go to another server; add {mode} to the address of the database"
             ));
         }
         let spool = config.spool.clone().or_else(|| default_spool_path(environment));
@@ -140,15 +140,15 @@ impl Session {
         Ok(Self { url, config, source, place, spool, registry, handler, address, is_named, wait })
     }
 
-    /// Retries a connection that the server refuses for now for as long as the configuration says, else as long as is usual for
-    /// the command; `None` retries until there is one.
+    /// Sets how long to retry a connection that the server refuses for now: the configured time, or the usual one of the
+    /// command; `None` retries without a limit.
     pub(crate) fn waiting(mut self, usual: Option<Duration>, out: &Out) -> Self {
         let limit = usual.map(|usual| self.config.connect_wait.unwrap_or(usual));
         self.wait = limit.map_or_else(ConnectWait::forever, ConnectWait::up_to).announced_by(out.warning_printer());
         self
     }
 
-    /// Prints that it waits as a line of the log, and stops waiting once one of these signals has come.
+    /// Prints a log line while it waits, and stops waiting after one of these signals.
     pub(crate) fn stopped_by(mut self, stop: &StopSignals, out: &Out) -> Self {
         announce_locked_stores(out.warning_printer());
         self.wait = self.wait.announced_by(out.warning_printer());
@@ -159,22 +159,22 @@ impl Session {
         self
     }
 
-    /// How long a server that refuses a connection for now is waited for.
+    /// Returns how long to wait for a server that refuses a connection for now.
     pub(crate) const fn connect_wait(&self) -> &ConnectWait {
         &self.wait
     }
 
-    /// Once these signals have come and so long has passed, or after the second one at once, no statement is waited for.
+    /// Stops waiting for statements when this time has passed after the first signal, or at once after the second one.
     pub(crate) fn end_statements_on(&self, stop: &StopSignals, wait: Duration) {
         end_statements_on(&self.url, stop, wait);
     }
 
-    /// Whether a service manager waits for news.
+    /// Returns true if a service manager expects notifications.
     pub(crate) const fn is_supervised(&self) -> bool {
         self.source.environment.is_supervised
     }
 
-    /// What reads the configuration again while the verb works.
+    /// Returns a reader that reloads the configuration while the verb runs.
     pub(crate) fn reloader(&self) -> Reloader {
         Reloader {
             source: self.source.clone(),
@@ -185,14 +185,14 @@ impl Session {
         }
     }
 
-    /// Opens the database of a verb that changes or deletes what is there: where there is none yet it has nothing to do.
+    /// Opens the database for a verb that changes or deletes existing tasks: without a store it has nothing to do.
     pub(crate) fn open(self) -> anyhow::Result<Context> {
         self.refuse_missing_file()?;
         self.open_or_make()
     }
 
-    /// Opens the database of a verb that only reads: also on a disk that is full or cannot be written, with a warning. Where the
-    /// default store does not exist yet, it is read as an empty one; no file is created.
+    /// Opens the database for a verb that only reads, also on a disk that is full or read-only, with a warning. A default store
+    /// that does not exist yet is read as empty; no file is created.
     pub(crate) fn open_to_read(self, out: &mut Out) -> anyhow::Result<Context> {
         self.refuse_missing_file()?;
         if self.place.is_some() && self.is_file_missing() {
@@ -207,7 +207,7 @@ impl Session {
         })
     }
 
-    /// The same for a verb that reads again and again: a store that does not exist yet is an error.
+    /// Like [`Session::open_to_read`], for a verb that reads repeatedly: a store that does not exist yet is an error.
     pub(crate) fn open_to_follow(self, out: &mut Out) -> anyhow::Result<Context> {
         if self.place.is_some() && self.is_file_missing() {
             return Err(self.no_store().into());
@@ -215,7 +215,7 @@ impl Session {
         self.open_to_read(out)
     }
 
-    /// Opens the database of a verb that waits for tasks; creates no file.
+    /// Opens the database for a verb that waits for tasks; creates no file.
     pub(crate) fn open_to_wait(self) -> anyhow::Result<Context> {
         if self.place.is_some() && self.is_file_missing() {
             return self.open_empty();
@@ -223,12 +223,12 @@ impl Session {
         self.open()
     }
 
-    /// Whether the store is a file that does not exist yet.
+    /// Returns true if the store is a file that does not exist yet.
     pub(crate) fn is_file_missing(&self) -> bool {
         is_missing(&self.url)
     }
 
-    /// What executes the commands of handlers: this program, with this configuration and this database. `None` where the
+    /// Returns what executes the commands of handlers: this program, with this configuration and this database. `None` if the
     /// configuration cannot be read again.
     fn command_requests(&self) -> Option<CommandRequests> {
         let database = self.address.clone().map(OsString::from).or_else(|| Some(self.url.path()?.into_os_string()))?;
@@ -249,16 +249,16 @@ impl Session {
 
     fn no_store(&self) -> CliError {
         CliError::no_store(format!("there is no store {}", self.url))
-            .with_hint("`taskqueue migrate` or `taskqueue queue` makes one there; is the name right?")
+            .with_hint("check the name; `taskqueue migrate` or `taskqueue queue` creates a store there")
     }
 
     fn refuse_missing_file(&self) -> Result<(), CliError> {
         let Some(path) = self.url.path().filter(|_| self.place.is_none()) else { return Ok(()) };
         if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
             return Err(CliError::no_store(format!("the file of the store {} is empty", self.url))
-                .with_hint("`taskqueue migrate` or `taskqueue queue` makes a store there; is the name right?"));
+                .with_hint("check the name; `taskqueue migrate` or `taskqueue queue` creates a store there"));
         }
-        // Without its directory nothing could make it: that is said when it is opened.
+        // Without its directory it cannot be created; opening it reports that.
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
         if self.is_file_missing() && directory.is_none_or(Path::is_dir) {
             return Err(self.no_store());
@@ -266,30 +266,30 @@ impl Session {
         Ok(())
     }
 
-    /// Where the outcomes of runs wait for the database.
+    /// Returns the directory where outcomes are kept until the database has them.
     pub(crate) fn spool(&self) -> Option<PathBuf> {
         self.spool.clone()
     }
 
-    /// Whether there is the directory that the store needs, or it is not for us to make it.
+    /// Returns true if the directory of the store exists, or if this program must not create it.
     pub(crate) fn has_place(&self) -> bool {
         self.place.as_deref().is_none_or(|directory| directory.try_exists().unwrap_or(true))
     }
 
-    /// Makes it where there is none.
+    /// Creates the directory if it does not exist.
     pub(crate) fn make_place(&self) -> Result<(), CliError> {
         let Some(directory) = &self.place else { return Ok(()) };
         create_private_dir(directory).map_err(|error| {
             CliError::unreachable(format!(
-                "cannot make the directory {} of the default store: {error}",
+                "cannot create the directory {} of the default store: {error}",
                 directory.display()
             ))
             .with_hint("--database sqlite:///path/to/file")
         })
     }
 
-    /// Opens the database of a verb that adds something, or is asked before a first start; a SQLite store is made where there
-    /// is none.
+    /// Opens the database for a verb that adds tasks, or that may run before the first start; creates a SQLite store that does
+    /// not exist.
     pub(crate) fn open_or_make(self) -> anyhow::Result<Context> {
         self.open_by(Context::open_waiting)
     }
@@ -325,14 +325,14 @@ impl Session {
     }
 }
 
-/// Where somebody who only looks finds tasks and classes.
+/// The store and the configuration that a completion reads.
 pub(crate) struct StoreLocation {
     pub(crate) url: DatabaseUrl,
     pub(crate) classes: Classes,
     pub(crate) exec_enabled: bool,
 }
 
-/// Where a verb with these options would find them. Makes nothing and warns nobody; whatever is wrong leaves nothing to look at.
+/// Returns where a verb with these options would find them. Creates nothing and prints nothing; returns `None` after any error.
 pub(crate) fn look(database: Option<&str>, config: Option<&Path>) -> Option<StoreLocation> {
     let environment = Environment::own().ok()?;
     let config = load(config.or(environment.config.as_deref()), &environment).ok()?;
@@ -344,7 +344,7 @@ pub(crate) fn look(database: Option<&str>, config: Option<&Path>) -> Option<Stor
     Some(StoreLocation { url, classes: config.classes, exec_enabled })
 }
 
-/// Whether the caller names the store, or the configuration that names it, by an option or a variable.
+/// Returns true if the caller names the store, or its configuration, with an option or a variable.
 pub(crate) const fn names_store(global: &GlobalArgs, environment: &Environment) -> bool {
     let is_database_named = global.database.is_some() || environment.database.is_some();
     is_database_named || global.config.is_some() || environment.config.is_some()
@@ -356,18 +356,18 @@ fn is_missing(url: &DatabaseUrl) -> bool {
     url.path().is_some_and(is_missing)
 }
 
-/// A command inside a run never works on another store by mistake.
+/// Returns the error for a command inside a run that would use another store by mistake.
 fn no_store_of_run(url: &DatabaseUrl) -> CliError {
     CliError::no_store(format!("{url} is not the store of the run in which this command was called"))
         .with_hint("name the store: --database URL; a handler's runner executes queue, status, wait, events, cancel, edit and message for it")
 }
 
-/// The address of the database, as somebody wrote it.
+/// Returns the address of the database as written.
 fn written_address<'a>(option: Option<&'a str>, config: &'a Config, environment: &'a Environment) -> Option<&'a str> {
     option.or(environment.database.as_deref()).or(config.database.as_deref())
 }
 
-/// Where the database is, and where that was written nowhere, the directory that it needs. Makes nothing.
+/// Returns the address of the database and, for the default store, the directory that it needs. Creates nothing.
 fn find_database(
     option: Option<&str>,
     config: &Config,
@@ -383,7 +383,7 @@ fn find_database(
         return Ok((url, None));
     }
     let path = default_store_path(environment).ok_or_else(|| {
-        CliError::usage("no home directory to keep a store in").with_hint("--database sqlite:///path/to/file")
+        CliError::usage("no home directory for the default store").with_hint("--database sqlite:///path/to/file")
     })?;
     Ok((DatabaseUrl::sqlite(&path), path.parent().map(Path::to_owned)))
 }

@@ -1,43 +1,43 @@
-//! `taskqueue help TOPIC`: pages of the documents, for whoever has only the program. No topic has the name of a verb.
+//! `taskqueue help TOPIC`: pages of the documentation, for users who only have the program. No topic has the name of a verb.
 
 /// A page, or a section of one.
 struct Topic {
     name: &'static str,
-    /// What it is about, in a few words.
+    /// A short description.
     purpose: &'static str,
     page: &'static str,
-    /// The heading of the section; none takes the whole page.
+    /// The heading of the section; `None` for the whole page.
     heading: Option<&'static str>,
 }
 
 const TOPICS: &[Topic] = &[
     Topic {
         name: "exit-status",
-        purpose: "what the exit status of a command says",
+        purpose: "what the exit status of a command means",
         page: include_str!("../../../docs/commands.md"),
         heading: Some("## Exit status\n"),
     },
     Topic {
         name: "handlers",
-        purpose: "what a program that handles tasks gets, and what it may say",
+        purpose: "what a handler program receives, and what it can report",
         page: include_str!("../../../docs/handlers.md"),
         heading: None,
     },
     Topic {
         name: "selections",
-        purpose: "how tasks are chosen: by ids, ranges and filters",
+        purpose: "how to select tasks: by ids, ranges and filters",
         page: include_str!("../../../docs/selections.md"),
         heading: None,
     },
     Topic {
         name: "times",
-        purpose: "how times and durations are written",
+        purpose: "how to write times and durations",
         page: include_str!("../../../docs/times.md"),
         heading: None,
     },
 ];
 
-/// The text of a topic; `None` where there is none of this name.
+/// Returns the text of a topic; `None` if there is no such topic.
 pub(super) fn topic(name: &str) -> Option<&'static str> {
     let topic = TOPICS.iter().find(|topic| topic.name == name)?;
     let Some(heading) = topic.heading else { return Some(topic.page.trim_end()) };
@@ -46,17 +46,17 @@ pub(super) fn topic(name: &str) -> Option<&'static str> {
     section.get(..end).map(str::trim_end)
 }
 
-/// Their names.
+/// Returns the names of all topics.
 pub(super) fn list() -> impl Iterator<Item = &'static str> {
     TOPICS.iter().map(|topic| topic.name)
 }
 
-/// The same, for the end of the help.
+/// Returns the names as text, for the end of the help.
 pub(super) fn names() -> String {
     list().collect::<Vec<_>>().join(", ")
 }
 
-/// What a topic is about, in a few words; empty where there is none of this name.
+/// Returns a short description of a topic; empty if there is no such topic.
 pub(super) fn purpose(name: &str) -> &'static str {
     TOPICS.iter().find(|topic| topic.name == name).map_or("", |topic| topic.purpose)
 }

@@ -1,22 +1,22 @@
-//! The verbs under headings, as `--help` lists them: clap has headings for options alone.
+//! The verbs under headings, as `--help` lists them, because clap supports headings only for options.
 
 use clap::Command;
 
 use super::output::human::hanging;
 
-/// Each heading with its verbs, in the order in which they are shown.
+/// Each heading with its verbs, in the order shown.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Set up", &["init", "migrate", "classes", "settings"]),
     ("Queue", &["queue", "exec", "schedule"]),
     ("Run", &["create-runs", "process-run", "tick", "work"]),
-    ("Look", &["status", "top", "show", "explain", "failures", "logs", "wait", "events", "runners"]),
+    ("Inspect", &["status", "top", "show", "explain", "failures", "logs", "wait", "events", "runners"]),
     ("Change", &["retry", "requeue", "edit", "cancel", "prune", "export", "import"]),
     ("Operate", &["pause", "drain", "stop", "resume", "limits", "check", "metrics", "doctor"]),
-    ("Handlers and outside workers", &["claim", "heartbeat", "resolve", "release", "progress", "result", "message"]),
+    ("Handlers and your own workers", &["claim", "heartbeat", "resolve", "release", "progress", "result", "message"]),
     ("Shell", &["completions", "man"]),
 ];
 
-/// The same command, with its verbs in groups in a help of so many columns. Name and words of a verb are its own.
+/// Returns the command with its verbs in groups, for a help of this width. Names and descriptions of the verbs are unchanged.
 pub(super) fn grouped(command: Command, columns: u16) -> Command {
     let names = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter());
     let room = names.map(|name| name.len()).max().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! The verbs: their names and arguments. A command line is read by the verb that it names: to describe all of them takes longer
-//! than anything else that happens before a statement.
+//! The verbs: their names and arguments. Only the verb on the command line is described to clap: describing all of them takes
+//! longer than anything else before the first statement.
 
 use std::ffi::OsString;
 
@@ -21,7 +21,7 @@ macro_rules! verbs {
             $(#[command(name = $name)] $verb($arguments),)+
         }
 
-        /// The name of each verb, and what adds its arguments.
+        /// The name of each verb, and the function that adds its arguments.
         const VERBS: &[(&str, fn(clap::Command) -> clap::Command)] =
             &[$(($name, <$arguments as Args>::augment_args)),+];
     };
@@ -74,17 +74,17 @@ verbs! {
     "man" => Man(man::ManArgs),
 }
 
-/// A command line that was read, also as clap has it.
+/// A parsed command line, also as clap represents it.
 pub(super) type Parsed = (Cli, ArgMatches);
 
-/// Reads a command line. What is wrong with it, and every help, comes from `whole`, the description of all verbs.
+/// Parses a command line. Errors and help come from `whole`, the description of all verbs.
 pub(super) fn parse(
     arguments: &[OsString],
     name: &'static str,
     whole: impl FnOnce() -> clap::Command,
 ) -> Result<Parsed, clap::Error> {
     match parse_by(called(arguments, name), arguments) {
-        // It is the same of all verbs.
+        // The version is the same for all verbs.
         Err(error) if error.kind() != ErrorKind::DisplayVersion => parse_by(whole(), arguments),
         parsed => parsed,
     }
@@ -95,8 +95,8 @@ fn parse_by(command: clap::Command, arguments: &[OsString]) -> Result<Parsed, cl
     Ok((Cli::from_arg_matches(&matches)?, matches))
 }
 
-/// The description of the first verb among these words alone. If that word is the value of an option, the description fits no
-/// command line: the verb is missing then, or another one is unknown.
+/// Describes only the first verb among these words. If that word was the value of an option, parsing fails: the verb is
+/// missing, or another one is unknown.
 fn called(arguments: &[OsString], name: &'static str) -> clap::Command {
     let root = GlobalArgs::augment_args(clap::Command::new(name)).version(env!("CARGO_PKG_VERSION"));
     let named = |word: &OsString| VERBS.iter().find(|(verb, _)| word == verb);
@@ -116,7 +116,7 @@ mod tests {
         line.split_whitespace().map(OsString::from).collect()
     }
 
-    /// Parses a line, and says whether all verbs had to be described for it.
+    /// Parses a line. Returns also whether all verbs had to be described.
     fn parsed(line: &str) -> (Result<Parsed, clap::Error>, bool) {
         let mut was_asked = false;
         let whole = || {

@@ -1,6 +1,6 @@
-//! What a task, a run and a runner are, and every rule about them that needs nothing from outside.
+//! Types of tasks, runs and runners, and every rule about them that needs no input or output.
 //!
-//! Pure: no Diesel, no clock, no process, no environment, no printing. Every crate may use it; it uses none of them.
+//! Pure: no Diesel, no clock, no process, no environment, no printing. Every crate may depend on it; it depends on none of them.
 
 pub mod listen_address;
 pub mod pause;

@@ -1,14 +1,14 @@
-//! Where somebody listens: an address with its port, or a socket in the file system.
+//! Listen addresses: an IP address with a port, or a Unix socket.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The longest path that the kernel takes for a socket, in bytes.
+/// The longest path of a Unix socket that the kernel accepts, in bytes.
 const LONGEST_PATH_BYTES: usize = 107;
 
-/// Where somebody listens.
+/// A listen address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     /// `127.0.0.1:9790`, `[::1]:9790`
@@ -18,7 +18,7 @@ pub enum ListenAddress {
 }
 
 impl ListenAddress {
-    /// Whether somebody on another host may reach it.
+    /// Returns true if clients on other hosts may reach it.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         match self {
@@ -27,12 +27,12 @@ impl ListenAddress {
         }
     }
 
-    /// Whether nobody can listen at both at the same time: one port, at one address or at every address of this host.
+    /// Returns true if both cannot be bound at the same time: same port, and the same address or all addresses of this host.
     #[must_use]
     pub fn excludes(&self, other: &Self) -> bool {
         let (Self::Internet(one), Self::Internet(other)) = (self, other) else { return false };
         let (ip, other_ip) = (one.ip().to_canonical(), other.ip().to_canonical());
-        // Every address of IPv6 has those of IPv4 among them, but not the other way round.
+        // The unspecified address of IPv6 includes all addresses of IPv4, but not the other way round.
         let covers = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
         one.port() == other.port() && (ip == other_ip || covers(ip, other_ip) || covers(other_ip, ip))
     }
@@ -54,7 +54,7 @@ impl FromStr for ListenAddress {
         let Some(path) = text.strip_prefix("unix:") else {
             let known = text.replacen("localhost:", "127.0.0.1:", 1);
             return known.parse().map(Self::Internet).map_err(|_| {
-                format!("{text:?} is no address to listen at: 127.0.0.1:9790, [::1]:9790 or unix:/run/taskqueue.sock")
+                format!("{text:?} is not an address to listen at; write 127.0.0.1:9790, [::1]:9790 or unix:/run/taskqueue.sock")
             });
         };
         if path.len() > LONGEST_PATH_BYTES {
@@ -66,7 +66,7 @@ impl FromStr for ListenAddress {
             || path.ends_with('/')
             || path.contains('\0')
         {
-            return Err(format!("{text:?} has no absolute path of a file behind unix:"));
+            return Err(format!("{text:?} needs the absolute path of a file after unix:"));
         }
         Ok(Self::File(path_of_file))
     }

@@ -1,4 +1,4 @@
-//! Pauses: what an operator keeps from being claimed for a while, and what happens meanwhile to those at work.
+//! Pauses: what may not be claimed for a while, and what happens meanwhile to runs in progress.
 
 use std::fmt;
 
@@ -16,14 +16,14 @@ pub const MAX_RUNNER_NAME_CHARS: usize = 190;
 pub enum PauseScope {
     /// Every class, on every host.
     All,
-    /// The classes with this name, in which `*` stands for anything.
+    /// The classes that match this name, in which `*` matches any text.
     Class(String),
     /// The runners with this name.
     Runner(String),
 }
 
 impl PauseScope {
-    /// The spelling in the column Scope.
+    /// Returns the spelling in the column Scope.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl PauseScope {
         }
     }
 
-    /// The column Name; empty for all.
+    /// Returns the column Name; empty for all.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -42,7 +42,7 @@ impl PauseScope {
         }
     }
 
-    /// From the two columns; `None` for a kind that this version does not know (rule R9: it covers nothing here).
+    /// Reads the two columns. Returns `None` for a kind that this version does not know (rule R9: it covers nothing here).
     #[must_use]
     pub fn parse(kind: &str, name: String) -> Option<Self> {
         match kind {
@@ -53,7 +53,7 @@ impl PauseScope {
         }
     }
 
-    /// Whether runs of this class are not to be claimed by a runner of this name.
+    /// Returns true if a runner of this name may not claim runs of this class.
     #[must_use]
     pub fn covers(&self, class: &str, runner: &str) -> bool {
         match self {
@@ -63,14 +63,14 @@ impl PauseScope {
         }
     }
 
-    /// The text with which a class is covered as soon as its name begins with it; `None` where more must match.
+    /// Returns the prefix that is enough for a class to be covered; `None` if the pattern requires more.
     #[must_use]
     pub fn class_prefix(&self) -> Option<&str> {
         let Self::Class(pattern) = self else { return None };
         pattern.strip_suffix('*').filter(|prefix| !prefix.contains(['*', '?']))
     }
 
-    /// Whether a runner of this name, as such, is covered: whatever it works on.
+    /// Returns true if every run of a runner of this name is covered, whatever its class.
     #[must_use]
     pub fn covers_runner(&self, runner: &str) -> bool {
         match self {
@@ -91,14 +91,14 @@ impl fmt::Display for PauseScope {
     }
 }
 
-/// What happens to those at work. In none of these modes is anything new claimed.
+/// What happens to runners and runs in progress. No mode allows new claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseMode {
-    /// They go on.
+    /// Runs in progress continue.
     Pause,
-    /// Runners end when their run has ended.
+    /// Runners exit when their run has ended.
     Drain,
-    /// Runners end as after a signal: the run in progress may go on for a while, and is given back then.
+    /// Runners stop as after a signal: they may finish the run in progress within a grace period, then release it.
     Stop,
 }
 
@@ -106,7 +106,7 @@ impl PauseMode {
     /// Every mode.
     pub const ALL: [Self; 3] = [Self::Pause, Self::Drain, Self::Stop];
 
-    /// The spelling in the column Mode.
+    /// Returns the spelling in the column Mode.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -116,13 +116,13 @@ impl PauseMode {
         }
     }
 
-    /// The mode with this spelling.
+    /// Returns the mode with this spelling.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == text)
     }
 
-    /// Of something that is in this mode: `paused`, `drained`, `stopped`.
+    /// Returns the participle: `paused`, `drained`, `stopped`.
     #[must_use]
     pub const fn participle(self) -> &'static str {
         match self {
@@ -141,22 +141,22 @@ pub struct Pause {
     /// What is paused.
     #[serde(flatten, serialize_with = "scope_fields")]
     pub scope: PauseScope,
-    /// What happens to those at work; one that this version does not know keeps from claims and nothing else.
+    /// What happens to runs in progress. A mode that this version does not know blocks claims and does nothing else.
     pub mode: Stored<PauseMode>,
-    /// Why.
+    /// Why it was paused.
     pub reason: String,
     /// Who paused it.
     pub author: String,
-    /// Where.
+    /// The host from which it was paused.
     pub host: String,
-    /// Since when.
+    /// When it was paused.
     pub created_on: DateTime<Utc>,
-    /// When it ends by itself.
+    /// When it expires.
     pub until: Option<DateTime<Utc>>,
 }
 
 impl Pause {
-    /// Whether it is in this mode.
+    /// Returns true if it has this mode.
     #[must_use]
     pub fn is(&self, mode: PauseMode) -> bool {
         self.mode == Stored::Known(mode)
@@ -171,10 +171,10 @@ fn scope_fields<S: Serializer>(scope: &PauseScope, serializer: S) -> Result<S::O
     map.end()
 }
 
-/// Checks the name that somebody gives a runner.
+/// Checks the name that an operator gives a runner.
 ///
 /// # Errors
-/// Empty, too long, or with characters that cannot be seen.
+/// The name is empty, too long, or has invisible characters.
 pub fn check_runner_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.chars().count() > MAX_RUNNER_NAME_CHARS {
         return Err(format!("the name of a runner has 1 to {MAX_RUNNER_NAME_CHARS} characters"));

@@ -1,4 +1,4 @@
-//! Which classes a runner executes, as its row says: for whoever asks why a run waits. No claim is decided by it.
+//! Which classes a runner executes, as stored in its row. It explains why a run waits; claims do not use it.
 
 use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
@@ -8,13 +8,13 @@ use wildmatch::WildMatch;
 pub struct ServedClasses {
     /// Names, or patterns with `*`, that have a handler there.
     pub known: Vec<String>,
-    /// The only ones that it takes, names or patterns with `*` and `?`; empty takes all of them.
+    /// The only names, or patterns with `*` and `?`, that it claims; empty claims all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
 }
 
 impl ServedClasses {
-    /// Whether runs of this class are executed there.
+    /// Returns true if the runner executes runs of this class.
     #[must_use]
     pub fn includes(&self, class: &str) -> bool {
         let matches = |patterns: &[String]| patterns.iter().any(|pattern| WildMatch::new(pattern).matches(class));

@@ -1,4 +1,4 @@
-//! The settings that every host must agree on: rows of TaskQueueSettings, each with its range.
+//! The settings on which all hosts must agree: rows of TaskQueueSettings, each with its range.
 
 use std::fmt;
 
@@ -11,36 +11,36 @@ use crate::time::retention::{Keep, Retention};
 /// A setting of the whole queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Setting {
-    /// How many runners may live at once, all hosts together.
+    /// The highest number of live runners, on all hosts together.
     RunnerLimit,
-    /// Seconds without an end or a report after which a run times out, where neither task nor class says otherwise.
+    /// Seconds without an end or a report after which a run times out, unless its task or class states a timeout.
     RunTimeout,
-    /// Failed attempts of a task that states no MaxRetries, before it is exhausted.
+    /// Failed attempts after which a task without MaxRetries is exhausted.
     MaxRetries,
-    /// The most failed attempts of any task, whatever it states.
+    /// The highest allowed number of failed attempts of any task.
     MaxRetriesCap,
-    /// Seconds before the first retry of a failed task; doubled for each further one.
+    /// Seconds before the first retry of a failed task; doubled for each further retry.
     RetryDelay,
     /// The longest wait before a retry, in seconds.
     RetryDelayMax,
     /// Crashes of a task, without a success between them, after which it is quarantined.
     CrashLimit,
-    /// Attempts at a task by one claimant whose time ran out, after which the claimant counts as having rejected the task.
+    /// Expired claims of a task by one claimant after which the claimant counts as having rejected the task.
     ClaimTimeoutLimit,
-    /// Seconds for which a class is held on a host after its handler could not be started, and a task held back
-    /// from a claimant whose time ran out.
+    /// Seconds for which a class is held on a host after its handler could not be started. Also the seconds for which a task is
+    /// held back from a claimant whose claim expired.
     HoldTime,
-    /// Seconds after which the lease of a runner that does not renew it is over.
+    /// Seconds after which a lease that is not renewed expires.
     LeaseTime,
     /// Seconds between two renewals.
     LeaseRenewal,
-    /// Seconds before the end of its lease at which a runner gives up.
+    /// Seconds before the end of its lease at which a runner stops its work.
     LeaseMargin,
     /// The largest task data, in bytes.
     MaxDataBytes,
-    /// Seconds by which a planned time of a schedule that does not catch up may be late.
+    /// Seconds by which a planned time may be late if its schedule does not catch up.
     ScheduleGrace,
-    /// Whether every change of a status keeps an event.
+    /// Whether every change of a status records an event.
     AuditTransitions,
     /// Days for which tasks that succeeded are kept.
     KeepSuccess,
@@ -48,11 +48,11 @@ pub enum Setting {
     KeepCancelled,
     /// Days for which exhausted and quarantined tasks are kept.
     KeepFailed,
-    /// Days for which what handlers wrote is kept.
+    /// Days for which captured output is kept.
     KeepOutputs,
-    /// Days for which the results of runs that ended are kept.
+    /// Days for which the results of ended runs are kept.
     KeepResults,
-    /// Days for which ended runners, and events that belong to no task, are kept.
+    /// Days for which ended runners, and events without a task, are kept.
     KeepRunners,
     /// How many tasks that succeeded are kept.
     MaxSuccess,
@@ -62,17 +62,17 @@ pub enum Setting {
     MaxFailed,
 }
 
-/// Settings that cannot be used.
+/// Invalid settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadSetting {
     /// A value outside its range.
     OutOfRange {
         /// The setting.
         setting: Setting,
-        /// What was given.
+        /// The value given.
         given: String,
     },
-    /// Values that do not go together, in words.
+    /// Values that contradict each other, in words.
     Contradiction(String),
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for BadSetting {
         match self {
             Self::OutOfRange { setting, given } => {
                 let (low, high) = setting.range();
-                write!(f, "\"{given}\" is no value for {setting}: a whole number from {low} to {high}")
+                write!(f, "\"{given}\" is not a value for {setting}: write a whole number from {low} to {high}")
             }
             Self::Contradiction(why) => f.write_str(why),
         }
@@ -91,7 +91,7 @@ impl fmt::Display for BadSetting {
 impl std::error::Error for BadSetting {}
 
 impl Setting {
-    /// Every setting, in the order in which they are listed.
+    /// Every setting, in listing order.
     pub const ALL: [Self; 24] = [
         Self::RunnerLimit,
         Self::RunTimeout,
@@ -119,7 +119,7 @@ impl Setting {
         Self::MaxFailed,
     ];
 
-    /// The value of the column Name.
+    /// Returns the value of the column Name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -150,40 +150,42 @@ impl Setting {
         }
     }
 
-    /// What it is for, in a line.
+    /// Returns its purpose, in one line.
     #[must_use]
     pub const fn purpose(self) -> &'static str {
         match self {
-            Self::RunnerLimit => "runners that may live at once, all hosts together",
+            Self::RunnerLimit => "runners that may be registered at once, on all hosts together",
             Self::RunTimeout => "seconds without end or report after which a run times out",
-            Self::MaxRetries => "failed attempts of a task before it is exhausted, where it states none",
-            Self::MaxRetriesCap => "most failed attempts of any task before it is exhausted, whatever it states",
+            Self::MaxRetries => "failed attempts before a task is exhausted, unless the task sets a number",
+            Self::MaxRetriesCap => "most failed attempts before a task is exhausted, even if the task sets more",
             Self::RetryDelay => "seconds before the first retry, doubled for each further one",
             Self::RetryDelayMax => "longest wait before a retry, in seconds",
-            Self::CrashLimit => "crashes of a task, without a success between them, before it is quarantined",
-            Self::ClaimTimeoutLimit => "timeouts of a claimant with a task before it counts as having rejected it",
-            Self::HoldTime => {
-                "seconds for which a class is held where its handler cannot start, and a task from a late claimant"
+            Self::CrashLimit => "crashes of a task without a success in between before it is quarantined",
+            Self::ClaimTimeoutLimit => {
+                "timeouts of a claimant with a task before the claimant counts as having rejected it"
             }
-            Self::LeaseTime => "seconds after which a runner that nobody hears of has lost its runs",
+            Self::HoldTime => {
+                "seconds for which a class is held on a host where its handler cannot start, and a task is held back from a late claimant"
+            }
+            Self::LeaseTime => "seconds without a renewal after which a runner has lost its runs",
             Self::LeaseRenewal => "seconds between two renewals of a runner's lease",
-            Self::LeaseMargin => "seconds before the end of its lease at which a runner gives up",
+            Self::LeaseMargin => "seconds before the end of its lease at which a runner gives up its runs",
             Self::MaxDataBytes => "largest task data, in bytes",
-            Self::KeepSuccess => "days for which tasks that succeeded are kept, 0 for ever",
-            Self::KeepCancelled => "days for which cancelled tasks are kept, 0 for ever",
-            Self::KeepFailed => "days for which exhausted and quarantined tasks are kept, 0 for ever",
+            Self::KeepSuccess => "days for which tasks that succeeded are kept, 0 forever",
+            Self::KeepCancelled => "days for which cancelled tasks are kept, 0 forever",
+            Self::KeepFailed => "days for which exhausted and quarantined tasks are kept, 0 forever",
             Self::KeepOutputs => "days for which outputs are kept, 0 as long as their task",
             Self::KeepResults => "days for which results are kept, 0 as long as their task",
-            Self::KeepRunners => "days for which ended runners and events of no task are kept, 0 for ever",
+            Self::KeepRunners => "days for which ended runners and events of no task are kept, 0 forever",
             Self::MaxSuccess => "tasks that succeeded that are kept, 0 any number",
             Self::MaxCancelled => "cancelled tasks that are kept, 0 any number",
             Self::MaxFailed => "exhausted and quarantined tasks that are kept, 0 any number",
             Self::ScheduleGrace => "seconds by which a schedule that does not catch up may be late",
-            Self::AuditTransitions => "1 keeps an event of every change of a status, 0 does not",
+            Self::AuditTransitions => "1 records an event for every change of a status, 0 does not",
         }
     }
 
-    /// The value of a new store.
+    /// Returns its value in a new store.
     #[must_use]
     pub const fn default_value(self) -> i64 {
         match self {
@@ -208,7 +210,7 @@ impl Setting {
         }
     }
 
-    /// The lowest and the highest value.
+    /// Returns the lowest and the highest value.
     #[must_use]
     pub const fn range(self) -> (i64, i64) {
         match self {
@@ -235,16 +237,16 @@ impl Setting {
         }
     }
 
-    /// The setting with this name.
+    /// Returns the setting with this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|setting| setting.name() == name)
     }
 
-    /// The value that `text` stands for.
+    /// Parses a value.
     ///
     /// # Errors
-    /// Anything but a whole number in the range; an empty value too: none of them can be empty.
+    /// The text is not a whole number in the range; no setting can be empty.
     pub fn value(self, text: &str) -> Result<i64, BadSetting> {
         let (low, high) = self.range();
         match text.trim().parse::<i64>() {
@@ -260,7 +262,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// All settings as they stand.
+/// The current settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
     /// [`Setting::RunnerLimit`]
@@ -287,7 +289,7 @@ pub struct Settings {
     pub max_data_bytes: usize,
     /// [`Setting::ScheduleGrace`]
     pub schedule_grace_secs: i64,
-    /// The settings of what is kept.
+    /// Retention settings.
     pub retention: Retention,
     /// [`Setting::AuditTransitions`]
     #[serde(skip)]
@@ -295,23 +297,22 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// How many attempts of this task may fail, or might when it was exhausted.
+    /// Returns how many attempts of this task may fail, or might when it was exhausted.
     #[must_use]
     pub fn retries_of(&self, task: &Task) -> i32 {
         task.retry_limit.unwrap_or_else(|| self.allowed_retries(task.max_retries))
     }
 
-    /// How many attempts of a task that states this MaxRetries may fail.
+    /// Returns how many attempts of a task with this MaxRetries may fail.
     #[must_use]
     pub fn allowed_retries(&self, max_retries: Option<i32>) -> i32 {
         max_retries.unwrap_or(self.max_retries).min(self.max_retries_cap)
     }
 
-    /// From the rows of the store; a row that is missing counts as its default.
+    /// Reads the rows of the store; a missing row counts as its default.
     ///
     /// # Errors
-    /// A row whose value is outside its range, or values that do not go together: somebody wrote them by other means than
-    /// `taskqueue settings`.
+    /// A value is outside its range, or values contradict each other: they were not written by `taskqueue settings`.
     pub fn from_rows(rows: &[(String, String)]) -> Result<Self, BadSetting> {
         let get = |setting: Setting| {
             let row = rows.iter().find(|(name, _)| name == setting.name());
@@ -330,7 +331,7 @@ impl Settings {
             max_retries: narrow(get(Setting::MaxRetries)?),
             max_retries_cap: narrow(get(Setting::MaxRetriesCap)?),
             backoff: {
-                // A first wait that is longer than the longest is as long as that one.
+                // A first wait above the longest wait is cut to the longest wait.
                 let max_secs = get(Setting::RetryDelayMax)?;
                 crate::run::backoff::Backoff::Exponential {
                     base_secs: get(Setting::RetryDelay)?.min(max_secs),
@@ -365,7 +366,7 @@ mod tests {
         let row = |setting: Setting, value: &str| (setting.name().to_owned(), value.to_owned());
         let settings = Settings::from_rows(&[row(Setting::RetryDelay, "7200"), row(Setting::RetryDelayMax, "60")]);
         let backoff = settings.unwrap().backoff;
-        // What is written into an outcome can be read from it.
+        // Outcomes store the text of a backoff, so it must parse.
         assert_eq!(backoff.to_string().parse(), Ok(backoff));
     }
 

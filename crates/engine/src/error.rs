@@ -1,4 +1,4 @@
-//! Why a use case could not be carried out.
+//! The errors of use cases.
 
 use std::path::PathBuf;
 
@@ -7,19 +7,19 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Run;
 use taskqueue_store::StoreError;
 
-/// Result of a use case.
+/// The result of a use case.
 pub type EngineResult<T> = Result<T, EngineError>;
 
-/// A use case could not be carried out.
+/// Why a use case failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The input is wrong; nothing was changed.
     #[error("{0}")]
     Input(String),
-    /// What was asked for is not possible as things stand; nothing was changed.
+    /// The current state does not allow it; nothing was changed.
     #[error("{0}")]
     Refused(String),
-    /// No class of this name is known here.
+    /// This host has no class of this name.
     #[error("the task class \"{class}\" is not known here")]
     UnknownClass {
         /// The name.
@@ -28,9 +28,9 @@ pub enum EngineError {
         nearest: Vec<String>,
     },
     /// The class `exec` is off for this store.
-    #[error("the class \"exec\" is off for this database, because whoever can insert a row could run any program")]
+    #[error("the class \"exec\" is off for this database, because anyone who can insert a row could run any program")]
     ExecIsOff,
-    /// An export has a task of the class `exec`, and nobody allowed that.
+    /// An export contains a task of the class `exec`, and the caller did not allow that.
     #[error("line {line}: task {id} is of the class exec, whose data names the program to run")]
     ImportsExec {
         /// The line.
@@ -41,15 +41,15 @@ pub enum EngineError {
     /// The key of a unique task is taken; nothing was queued.
     #[error("{0}")]
     KeyTaken(String),
-    /// A run that was asked for is not waiting: somebody else was first.
+    /// A requested run is not waiting: another process was faster.
     #[error("run {run_id} cannot be processed: it is {status}")]
     NotWaiting {
         /// The run.
         run_id: i64,
-        /// The status that it has.
+        /// Its status.
         status: String,
     },
-    /// A run that was asked for is of a class that is not executed here now.
+    /// A requested run has a class that this host does not execute now.
     #[error("run {run_id} cannot be processed: its class \"{class}\" has no handler here, or is held")]
     NotRunnable {
         /// The run.
@@ -57,43 +57,43 @@ pub enum EngineError {
         /// Its class.
         class: String,
     },
-    /// A message was sent to a task of which no attempt is in progress, and was not to be kept.
-    #[error("task {task_id} is {status}: no attempt is in progress that could get the message")]
+    /// A message without `keep` was sent to a task that has no attempt in progress.
+    #[error("task {task_id} is {status}: no attempt is in progress that could receive the message")]
     NotInProgress {
         /// The task.
         task_id: TaskId,
         /// Its status.
         status: String,
-        /// Whether no further attempt will come.
+        /// Whether there will be no further attempt.
         is_settled: bool,
     },
-    /// A claimant spoke of a run that is not its own, or not any more.
+    /// A claimant named a run that it does not hold, or no longer holds.
     #[error("run {} is not yours: {why}", run.id)]
     NotHeld {
-        /// The run as it is.
+        /// The current row of the run.
         run: Box<Run>,
-        /// Why, in words.
+        /// Why, as text.
         why: String,
     },
-    /// An operator wanted to take a run that is not in progress, or that a runner has.
+    /// An operator tried to release or fail a run that is not in progress, or that a runner holds.
     #[error("run {} cannot be released with --force: {why}", run.id)]
     NotTakenBack {
-        /// The run as it is.
+        /// The current row of the run.
         run: Box<Run>,
-        /// Why, in words.
+        /// Why, as text.
         why: String,
     },
-    /// A run that was asked for may not be claimed now: paused, or over a limit.
+    /// A requested run may not be claimed now: its class is paused, or a limit is reached.
     #[error("run {run_id} cannot be processed now: {obstacle}")]
     Obstructed {
         /// The run.
         run_id: i64,
-        /// What stands in its way.
+        /// What blocks it.
         obstacle: Obstacle,
-        /// Where that is a limit key: the first tasks that have its slots.
+        /// For a limit key: the first tasks that hold its slots.
         holders: Vec<TaskId>,
     },
-    /// The lease of a run could not be renewed in time, and nothing was written for it. Its program was killed; a handler in Rust
+    /// The lease of a run could not be renewed in time, and nothing was recorded for it. Its program was killed; a Rust handler
     /// that did not return was left behind.
     #[error("run {run_id} was given up: its lease could not be renewed in time")]
     LeaseOver {
@@ -101,36 +101,38 @@ pub enum EngineError {
         run_id: i64,
         /// Its task.
         task_id: i64,
-        /// The status in its row afterwards; `None` where the database could not be asked.
+        /// The status of its row afterwards; `None` if the database could not be read.
         found: Option<String>,
     },
-    /// The lease of this runner could not be renewed in time, or somebody has taken its slots.
+    /// The lease of this runner could not be renewed in time, or another process has taken its slots.
     #[error("this runner has lost its slots: its lease could not be renewed in time")]
     RunnerOver,
-    /// Handlers in Rust did not end, and so many threads were left behind that this worker may claim nothing more.
-    #[error("this worker has ended: {threads} handlers did not end when they were asked to, and hold its threads")]
+    /// Rust handlers did not return, and so many threads were left behind that this worker may claim nothing more.
+    #[error(
+        "this worker has ended: {threads} handlers did not return when they were asked to stop, and occupy its threads"
+    )]
     TooManyLeftBehind {
         /// Threads that were left behind and have not ended.
         threads: usize,
     },
-    /// A run has ended, and the database could not be told.
+    /// A run has ended, but the end could not be recorded in the database.
     #[error("{0}")]
     NotRecorded(Box<NotRecorded>),
-    /// The kernel refused something.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Os {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
-        /// What the kernel says.
+        /// The error of the system call.
         source: std::io::Error,
     },
-    /// The database refused something.
+    /// The database returned an error.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl EngineError {
-    /// Whether the database could not be reached for so long that another process may have taken what this one held.
+    /// Returns true if the database was unreachable for so long that another process may have taken what this one held.
     pub(super) fn is_loss_of_database(&self) -> bool {
         match self {
             Self::LeaseOver { .. } | Self::RunnerOver | Self::Store(StoreError::Unreachable { .. }) => true,
@@ -140,7 +142,7 @@ impl EngineError {
     }
 }
 
-/// The end of a run of which the database could not be told.
+/// The end of a run that could not be recorded.
 #[derive(Debug, thiserror::Error)]
 #[error("run {run_id} of task {task_id} has ended ({ended}), but that could not be recorded: {source}")]
 pub struct NotRecorded {
@@ -148,10 +150,10 @@ pub struct NotRecorded {
     pub run_id: i64,
     /// Its task.
     pub task_id: i64,
-    /// How it ended, in words.
+    /// How it ended, as text.
     pub ended: String,
-    /// The directory of the local disk in which it waits for the database, or why it does not.
+    /// The spool directory in which it is kept, or why it could not be kept.
     pub kept: Result<PathBuf, String>,
-    /// What the database refused.
+    /// The error of the database.
     pub source: StoreError,
 }

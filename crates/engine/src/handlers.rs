@@ -1,4 +1,4 @@
-//! Who handles a class: a Rust type of this program, a configured program, or the built-in `exec`.
+//! Finds the handler of a class: a Rust type of this program, a configured program, or the built-in `exec`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,15 +25,15 @@ pub struct Handlers {
     registry: Arc<HandlerRegistry>,
     classes: Classes,
     exec_enabled: bool,
-    /// What handlers of `exec` may do.
+    /// User, privileges and limits of `exec` handlers.
     exec: Confinement,
-    /// Whether a class must say as whom its handlers run.
+    /// Whether a class must set the user of its handlers.
     must_name_user: bool,
-    /// The programs that are kept running; shared by all who work with these handlers.
+    /// The running coprocesses; shared by all copies of these handlers.
     coprocesses: Arc<Coprocesses>,
 }
 
-/// Who handles one class.
+/// The handler of one class.
 pub enum Handler<'a> {
     /// A Rust type.
     Rust(&'a Arc<dyn TaskHandler>),
@@ -44,19 +44,19 @@ pub enum Handler<'a> {
 }
 
 impl Handlers {
-    /// A Rust type goes before a configured class of the same name.
+    /// Creates the handlers. A Rust type takes precedence over a configured class of the same name.
     #[must_use]
     pub fn new(registry: HandlerRegistry, classes: Classes, exec_enabled: bool) -> Self {
         Self { registry: Arc::new(registry), classes, exec_enabled, ..Self::default() }
     }
 
-    /// The user that handlers of `exec` run as.
+    /// Sets the user that `exec` handlers run as.
     #[must_use]
     pub fn with_exec_user(self, user: Option<String>) -> Self {
         Self { exec: Confinement { user, ..self.exec }, ..self }
     }
 
-    /// The same Rust types and the same coprocesses with other classes, for runs that begin from now on.
+    /// Returns handlers with the same Rust types and coprocesses but other classes, for runs that begin later.
     #[must_use]
     pub(super) fn configured_anew(&self, classes: Classes, exec_enabled: bool) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Handlers {
         }
     }
 
-    /// Lets those coprocesses end, once they have no run any more, that none of these classes would start as they are.
+    /// Ends, as soon as they have no run, the coprocesses that none of these classes would start in the same way.
     pub(super) fn retire_coprocesses(&self) {
         let kept: Vec<CoprocessHandler> = self
             .classes
@@ -83,38 +83,37 @@ impl Handlers {
         self.coprocesses.retire(&|handler| !kept.contains(handler));
     }
 
-    /// From now on nothing runs as the runner's own user unless the configuration names it: others can queue here, and
-    /// the runner is root.
+    /// Requires that the configuration sets the user of every handler: others can queue here, and the runner is root.
     #[must_use]
     pub(super) fn naming_users(self) -> Self {
         Self { must_name_user: true, ..self }
     }
 
-    /// Whether a program may be started as this user, or as ours.
+    /// Checks that a program may be started as `user`, or as the runner's own user for `None`.
     ///
     /// # Errors
-    /// The configuration does not say whom it runs as, and has to.
+    /// Returns an error if the configuration must set a user and does not.
     pub(super) fn check_user(&self, place: &str, user: Option<&str>) -> Result<(), String> {
         if user.is_some() || !self.must_name_user {
             return Ok(());
         }
         Err(format!(
-            "could not start: this runner is root and others can queue in this database, so the configuration must say whom \
-             handlers run as: user = \"NAME\" {place}"
+            "could not start: this runner is root and others can queue in this database, so the configuration must set the \
+             user of handlers: user = \"NAME\" {place}"
         ))
     }
 
-    /// The program of a configured class, ready to be run.
+    /// Returns the program of a configured class.
     ///
     /// # Errors
-    /// The configuration does not say whom it runs as, and has to.
+    /// Returns an error if the configuration must set a user and does not.
     pub fn command_of(&self, class: &ClassConfig) -> Result<CommandHandler, String> {
         let place = format!("in [class.\"{}\"] or at the top of the file", class.name);
         self.check_user(&place, class.confinement.user.as_deref())?;
         Ok(CommandHandler {
             argv: class.argv.clone(),
             source: CommandSource::Configuration,
-            // The directory in which cron or a person happened to start us must not matter.
+            // The result must not depend on the directory in which cron or a user started this program.
             cwd: Some(class.cwd.clone().unwrap_or_else(|| "/".into())),
             env: class.env.clone(),
             pass_env: class.pass_env.clone(),
@@ -124,10 +123,10 @@ impl Handlers {
         })
     }
 
-    /// The program of a configured class that is kept running.
+    /// Returns the program of a configured class as a coprocess.
     ///
     /// # Errors
-    /// As for [`Handlers::command_of`].
+    /// Returns the same errors as [`Handlers::command_of`].
     pub fn coprocess_of(&self, class: &ClassConfig, config: CoprocessConfig) -> Result<CoprocessHandler, String> {
         Ok(CoprocessHandler {
             name: class.name.clone(),
@@ -141,16 +140,16 @@ impl Handlers {
         })
     }
 
-    /// The programs that are kept running. Whoever has processed runs drains them before it says that it has finished.
+    /// Returns the coprocesses. A runner must drain them before it marks itself as finished.
     #[must_use]
     pub const fn coprocesses(&self) -> &Arc<Coprocesses> {
         &self.coprocesses
     }
 
-    /// The limits of `exec`, to be filled from the task's data.
+    /// Returns a command with the limits of `exec`, without a program.
     ///
     /// # Errors
-    /// As for [`Handlers::command_of`].
+    /// Returns the same errors as [`Handlers::command_of`].
     pub fn exec_template(&self) -> Result<CommandHandler, String> {
         self.check_user("at the top of the file", self.exec.user.as_deref())?;
         Ok(CommandHandler {
@@ -165,19 +164,19 @@ impl Handlers {
         })
     }
 
-    /// Why handlers of a class cannot be run, if so.
+    /// Returns why handlers of a class cannot be run, if so.
     #[must_use]
     pub fn problem_of(&self, class: &ClassConfig) -> Option<String> {
         self.command_of(class).map_or_else(Some, |command| command.problem())
     }
 
-    /// Why nothing can be run by `exec`, if so.
+    /// Returns why `exec` can run nothing, if so.
     #[must_use]
     pub fn problem_of_exec(&self) -> Option<String> {
         self.exec_template().map_or_else(Some, |command| command.problem())
     }
 
-    /// Who handles the class; `None` when nobody here does.
+    /// Returns the handler of a class; `None` if this host has none.
     #[must_use]
     pub fn find(&self, class: &TaskClass) -> Option<Handler<'_>> {
         if class.as_str() == EXEC_CLASS {
@@ -189,48 +188,48 @@ impl Handlers {
         self.classes.find(class).map(Handler::Command)
     }
 
-    /// The same for text that may be the name of no class.
+    /// Like `find`, for text that may not be a valid class name.
     #[must_use]
     pub fn find_named(&self, name: &str) -> Option<Handler<'_>> {
         self.find(&name.parse().ok()?)
     }
 
-    /// The classes that a runner executes that takes only these, or all where none are named.
+    /// Returns the classes that a runner executes if it is limited to `only`; an empty `only` means all.
     #[must_use]
     pub(super) fn served(&self, only: &[String]) -> ServedClasses {
         ServedClasses { known: self.known().map(str::to_owned).collect(), only: only.to_vec() }
     }
 
-    /// Those of the classes with a handler that the predicate accepts.
+    /// Returns the classes with a handler that the predicate accepts.
     pub(super) fn class_set<'a>(&self, is_accepted: &'a dyn Fn(&TaskClass) -> bool) -> ClassSet<'a> {
         ClassSet::of(self.known(), is_accepted)
     }
 
-    /// The names and patterns that have a handler.
+    /// Returns the names and patterns that have a handler.
     fn known(&self) -> impl Iterator<Item = &str> {
         let configured = self.classes.by_name().into_iter().map(|class| class.name.as_str());
         let built_in = self.exec_enabled.then_some(EXEC_CLASS);
         configured.chain(self.rust_names()).chain(built_in)
     }
 
-    /// The configured classes.
+    /// Returns the configured classes.
     #[must_use]
     pub const fn configured(&self) -> &Classes {
         &self.classes
     }
 
-    /// The names of the classes that Rust types handle.
+    /// Returns the names of the classes that Rust types handle.
     pub fn rust_names(&self) -> impl Iterator<Item = &str> {
         self.registry.names()
     }
 
-    /// Whether `exec` may be used.
+    /// Returns true if `exec` may be used.
     #[must_use]
     pub const fn is_exec_enabled(&self) -> bool {
         self.exec_enabled
     }
 
-    /// The known names that are nearest to an unknown one, best first.
+    /// Returns the known names most similar to an unknown one, best first.
     #[must_use]
     pub fn nearest_names(&self, class: &str) -> Vec<String> {
         let known =
@@ -238,7 +237,7 @@ impl Handlers {
         nearest_names(class, known).into_iter().map(str::to_owned).collect()
     }
 
-    /// Seconds without end or report after which a run of this class times out.
+    /// Returns the timeout of a run of this class, in seconds without an end or a report.
     #[must_use]
     pub fn timeout_secs(&self, class: Option<&TaskClass>, task_timeout_secs: Option<i32>, settings: &Settings) -> i64 {
         if let Some(secs) = task_timeout_secs {
@@ -248,7 +247,7 @@ impl Handlers {
         configured.map_or(settings.run_timeout_secs, |timeout| i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX))
     }
 
-    /// From TERM to KILL; for a Rust type, from the moment at which it is asked to end until its runner gives up on it.
+    /// Returns the time from TERM to KILL; for a Rust type, from the request to end until its runner gives up on it.
     #[must_use]
     pub fn kill_grace(&self, class: Option<&TaskClass>) -> Duration {
         let Some(class) = class else { return DEFAULT_KILL_GRACE };
@@ -256,31 +255,31 @@ impl Handlers {
         self.classes.find(class).map_or(usual, |configured| configured.kill_grace)
     }
 
-    /// What happens to Rust types that do not end in time.
+    /// Returns what happens to Rust handlers that do not end in time.
     #[must_use]
     pub(crate) fn overrun(&self) -> &Overrun {
         &self.registry.overrun
     }
 
-    /// The backoff that the configuration of this class states.
+    /// Returns the backoff in the configuration of this class.
     #[must_use]
     pub fn stated_backoff(&self, class: Option<&TaskClass>) -> Option<Backoff> {
         class.and_then(|class| self.classes.find(class)?.backoff.clone())
     }
 
-    /// How long failed tasks of this class wait, where the task itself does not say.
+    /// Returns the backoff for tasks of this class that set none themselves.
     #[must_use]
     pub fn backoff(&self, class: Option<&TaskClass>, settings: &Settings) -> Backoff {
         self.stated_backoff(class).unwrap_or_else(|| settings.backoff.clone())
     }
 
-    /// After how many crashes a task of this class is quarantined.
+    /// Returns after how many crashes a task of this class is quarantined.
     #[must_use]
     pub fn crash_limit(&self, class: Option<&TaskClass>, settings: &Settings) -> i32 {
         class.and_then(|class| self.classes.find(class)?.crash_limit).unwrap_or(settings.crash_limit)
     }
 
-    /// What the configured classes state about how long their tasks are kept; `None` where none states anything.
+    /// Returns the retention periods in the configured classes; `None` if no class sets any.
     #[must_use]
     pub fn keep_of_class(&self) -> Option<KeepOfClass> {
         let states_any = self.classes.by_name().iter().any(|class| class.keeping != Keeping::default());
@@ -291,7 +290,7 @@ impl Handlers {
         }))
     }
 
-    /// What exit codes of this class mean.
+    /// Returns what exit codes of this class mean.
     #[must_use]
     pub fn exit_rules(&self, class: &TaskClass) -> ExitRules {
         if let Some(Handler::Exec) = self.find(class) {

@@ -1,5 +1,5 @@
-//! The use cases, one file each. Decides, and lets the store guard; runs handlers through `handler`. Knows no command line and prints
-//! nothing.
+//! The use cases, one file each. They decide, and the store guards the transitions; handlers run through `handler`. This crate
+//! does not know a command line, and prints nothing.
 
 #[macro_use]
 extern crate taskqueue_host;
@@ -60,16 +60,16 @@ pub use taskqueue_store::{
     keep_sqlite_logs,
 };
 
-/// This process, as it appears in the tables.
+/// This process, as recorded in the tables.
 #[derive(Clone, Debug)]
 pub struct Me {
-    /// PID
+    /// PID.
     pub process_id: i64,
-    /// Host name
+    /// Host name.
     pub host: String,
     /// Login name of the effective user.
     pub user: String,
-    /// By which operators know this process where it is a runner.
+    /// The name by which operators address this process if it is a runner.
     pub runner_name: String,
 }
 
@@ -80,47 +80,48 @@ impl Me {
         Self { process_id, runner_name, host, user: host::user_name() }
     }
 
-    /// Boot, PID namespace, PID and start ticks: what a runner is recognised by. Four files of /proc are read for it.
+    /// Returns boot id, PID namespace, PID and start ticks, which identify a runner. Reads four files of /proc.
     fn identity(&self) -> EngineResult<&'static str> {
         static IDENTITY: OnceLock<String> = OnceLock::new();
         if let Some(known) = IDENTITY.get() {
             return Ok(known);
         }
         let own = ProcessIdentity::own()
-            .map_err(|source| EngineError::Os { what: "cannot tell which process this is", source })?;
+            .map_err(|source| EngineError::Os { what: "cannot identify this process", source })?;
         Ok(IDENTITY.get_or_init(|| own.to_string()))
     }
 }
 
-/// What every use case works with.
+/// What every use case needs.
 pub struct Context {
     /// The database.
     pub store: Store,
-    /// Who handles which class.
+    /// The handlers of all classes.
     pub handlers: Arc<Handlers>,
     /// This process.
     pub me: Me,
-    /// Where the outcomes of runs are kept until the database has them; `None` sends them at once and hopes.
+    /// Where the outcomes of runs are kept until the database has them; `None` sends them directly, and they are lost if that
+    /// fails.
     pub spool: Option<Spool>,
-    /// Who is told of what happens.
+    /// Notices and hooks.
     pub announcements: Announcements,
-    /// Prints final failures where no program or file is notified.
+    /// Prints final failures if no program or file is notified.
     failure_printer: Option<FailurePrinter>,
-    /// Why an operator does what is being done.
+    /// The reason that the operator gave for the current change.
     reason: Option<String>,
-    /// Why an outcome could not be kept there.
+    /// Why an outcome could not be written to the spool.
     pub spool_problem: Option<String>,
-    /// Why the program of a hook did not do its work.
+    /// Why the program of a hook failed.
     pub hook_problem: Option<String>,
-    /// A registration of this process that it has lost: its slots count until it is finished.
+    /// A registration that this process has lost: its slots count until it is finished.
     lost_runner: Option<RunnerId>,
-    /// What asks a work of many parts to stop before its end.
+    /// The signals that stop work of many parts early.
     stop: Option<Arc<StopSignals>>,
-    /// What executes the commands that handlers ask for.
+    /// Executes the commands that handlers request.
     requests: Option<Arc<CommandRequests>>,
-    /// For whom this process acts, if a handler asked for it.
+    /// The task for which this process acts, if a handler requested it.
     parent: Option<Parent>,
-    /// What has listened for the ends of tasks, and will again.
+    /// The listener for finished tasks, kept for the next wait.
     end_listener: Option<ChangeListener>,
 }
 
@@ -128,24 +129,24 @@ impl Context {
     /// Opens the database.
     ///
     /// # Errors
-    /// The database cannot be reached or has the wrong tables; the kernel hides who we are.
+    /// Returns an error if the database cannot be reached or has the wrong tables, or if the user of this process is unknown.
     pub fn open(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
         Self::open_waiting(url, handlers, &ConnectWait::none())
     }
 
-    /// The same, and retries a connection that the server refuses for now.
+    /// Like [`Context::open`], and retries a connection that the server refuses for now.
     ///
     /// # Errors
-    /// Those of [`Context::open`].
+    /// Returns the same errors as [`Context::open`].
     pub fn open_waiting(url: &DatabaseUrl, handlers: Handlers, wait: &ConnectWait) -> EngineResult<Self> {
         Ok(Self::over(Store::open_waiting(url, wait)?, Arc::new(for_store(url, handlers)), Me::new()))
     }
 
-    /// Opens the database of a verb that only reads. A SQLite store on a disk that is full or cannot be written is opened
-    /// without a log and without locks; what is printed about that comes with it.
+    /// Opens the database for a verb that only reads. A SQLite store on a disk that is full or read-only is opened without a
+    /// log and without locks. The result then contains a warning to print.
     ///
     /// # Errors
-    /// As for [`Context::open`].
+    /// Returns the same errors as [`Context::open`].
     pub fn open_to_read(
         url: &DatabaseUrl,
         handlers: Handlers,
@@ -164,12 +165,12 @@ impl Context {
     /// Opens an empty SQLite store in memory, to read in place of a file that does not exist yet.
     ///
     /// # Errors
-    /// [`StoreError::Migration`]
+    /// Returns [`StoreError::Migration`].
     pub fn open_empty(url: &DatabaseUrl, handlers: Handlers) -> EngineResult<Self> {
         Ok(Self::over(Store::open_empty(url)?, Arc::new(for_store(url, handlers)), Me::new()))
     }
 
-    /// Over this connection, on which all is done in the name of this process.
+    /// Creates a context with this connection; `me` is recorded with all changes.
     fn over(mut store: Store, handlers: Arc<Handlers>, me: Me) -> Self {
         store.keep_by_class(handlers.keep_of_class());
         store.set_origin(Origin { actor: me.user.clone(), host: me.host.clone() });
@@ -198,36 +199,36 @@ impl Context {
         self
     }
 
-    /// The same from now on; without a directory they are not kept.
+    /// Changes the spool directory; without one, outcomes are not kept.
     pub fn set_spool(&mut self, directory: Option<&Path>) {
         self.spool = directory.map(|directory| Spool::new(directory, &self.store.url().to_string()));
     }
 
-    /// Executes the commands of the handlers that this process starts.
+    /// Executes the commands that handlers of this process request.
     #[must_use]
     pub fn with_command_requests(self, requests: Option<CommandRequests>) -> Self {
         Self { requests: requests.map(Arc::new), ..self }
     }
 
-    /// Tells these of what happens.
+    /// Sets the notices and hooks.
     #[must_use]
     pub fn with_announcements(self, announcements: Announcements) -> Self {
         Self { announcements, ..self }
     }
 
-    /// Prints each task that will not be retried with this, where no host has `[notify]`: once, by `create-runs`, `tick` or a
+    /// Sets what prints each task that will not be retried, if no host has `[notify]`: once, by `create-runs`, `tick` or a
     /// worker.
     pub fn print_failures_with(&mut self, printer: FailurePrinter) {
         self.failure_printer = Some(printer);
     }
 
-    /// Lets a work of many parts, like `cancel` or `prune`, end between two of them once one of these signals has come.
+    /// Stops work of many parts, like `cancel` or `prune`, between two parts once one of these signals has come.
     pub fn stop_on(&mut self, signals: Arc<StopSignals>) {
         end_statements_on(self.store.url(), &signals, Duration::ZERO);
         self.stop = Some(signals);
     }
 
-    /// What opens the same again, for another thread: a connection of its own to the same database.
+    /// Returns a function that opens the same context in another thread, with its own connection.
     fn reopener(&self) -> impl Fn() -> EngineResult<Self> + Send + use<> {
         let (url, handlers, me, spool) =
             (self.store.url().clone(), Arc::clone(&self.handlers), self.me.clone(), self.spool.clone());
@@ -239,13 +240,13 @@ impl Context {
         }
     }
 
-    /// Whether one of those signals has come.
+    /// Returns true if one of those signals has come.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stop_question()()
     }
 
-    /// The same, for somebody without a borrow.
+    /// Like `is_stopping`, as a function that borrows nothing.
     fn stop_question(&self) -> impl Fn() -> bool + use<> {
         let stop = self.stop.clone();
         move || stop.as_ref().is_some_and(|signals| signals.is_stopping())
@@ -254,17 +255,18 @@ impl Context {
     /// Gives this process a name as a runner, by which operators can pause, drain and stop it.
     ///
     /// # Errors
-    /// [`EngineError::Input`] for a name that cannot be used.
+    /// Returns [`EngineError::Input`] if the name is invalid.
     pub fn name_runner(&mut self, name: &str) -> EngineResult<()> {
         check_runner_name(name).map_err(EngineError::Input)?;
         name.clone_into(&mut self.me.runner_name);
         Ok(())
     }
 
-    /// Does something for this reason, which is kept as `reason` in the details of every event of it.
+    /// Runs `act` with a reason, which is stored as `reason` in the details of its events.
     ///
     /// # Errors
-    /// [`EngineError::Input`] for a reason that is too long or has a NUL, and then nothing is done; those of `act`.
+    /// Returns [`EngineError::Input`] if the reason is too long or has a NUL, and then `act` is not run; otherwise the errors
+    /// of `act`.
     pub fn because<T, E: From<EngineError>>(
         &mut self,
         reason: Option<&str>,
@@ -277,8 +279,7 @@ impl Context {
         result
     }
 
-    /// Something that an operator did here, to be kept, about a task yet to be named or about none, with the reason where there
-    /// is one.
+    /// Returns an event for an operator's action, with the reason if there is one. The caller may add a task.
     fn operator_event(&self, kind: &'static str, mut details: serde_json::Value) -> NewEvent {
         if let (Some(reason), Some(details)) = (&self.reason, details.as_object_mut()) {
             details.entry("reason").or_insert_with(|| reason.as_str().into());
@@ -287,43 +288,42 @@ impl Context {
         NewEvent { kind, task_id: None, run_id: None, actor, host, details }
     }
 
-    /// A crash of a run of this class, noted by this process.
+    /// Describes a crash of a run of this class, recorded by this process.
     fn crash(&self, class: Option<&TaskClass>, settings: &Settings) -> Crash {
         crash_noted_by(&self.me, &self.handlers, class, settings)
     }
 
-    /// Tells those who wait for the end of a task that one may have ended. Whoever could not be told finds it by asking, later.
+    /// Notifies waiters that a task may have finished. A waiter that is not notified finds out later, because it also polls.
     fn notify_finished(&mut self) {
         let _ = self.store.notify_finished();
     }
 
-    /// The database's clock (rule R8).
+    /// Returns the time of the database's clock (rule R8).
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// Returns an error if the database fails.
     pub fn now(&mut self) -> EngineResult<DateTime<Utc>> {
         Ok(self.store.now()?)
     }
 }
 
-/// Who can insert a row there chooses what is done with root's rights.
+/// Requires explicit users if root executes tasks that others can queue, because these would run with root's rights.
 fn for_store(url: &DatabaseUrl, handlers: Handlers) -> Handlers {
     if is_root() && others_can_queue(url) { handlers.naming_users() } else { handlers }
 }
 
-/// Whether people other than this process's user can insert rows: on a server, or into a file that they can change or
-/// replace.
+/// Returns true if other users can insert rows: on a server, or into a file that they can write or replace.
 #[must_use]
 pub fn others_can_queue(url: &DatabaseUrl) -> bool {
     url.path().is_none_or(|path| check_store(&path).is_err())
 }
 
-/// The fence of a run: new for each claim.
+/// Returns a new fencing token for a claim.
 fn new_token() -> EngineResult<String> {
     Ok(new_tokens(1)?.concat())
 }
 
-/// The same for so many runs.
+/// Returns `count` new tokens.
 fn new_tokens(count: usize) -> EngineResult<Vec<String>> {
-    tokens(count).map_err(|source| EngineError::Os { what: "no random numbers", source })
+    tokens(count).map_err(|source| EngineError::Os { what: "cannot get random numbers", source })
 }

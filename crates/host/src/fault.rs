@@ -1,9 +1,9 @@
-//! Steps at which a test may kill, stop or delay this very process. Compiled with the feature `fault-points` alone, for
+//! Fault points: steps at which a test may kill, stop or delay this process. Compiled only with the feature `fault-points`, for
 //! the fault suite; never in a release.
 //!
-//! TASKQUEUE_FAULT says what happens: `label=ACTION@HIT`, several separated by commas, where an action is `kill`, `stop`,
-//! `sleep:MILLISECONDS` or `exit:CODE`, and without `@HIT` it is the first time that the step is reached.
-//! TASKQUEUE_FAULT_LOG names a file to which the label of every step that is reached is appended.
+//! TASKQUEUE_FAULT has the form `label=ACTION@HIT`, with several entries separated by commas. ACTION is `kill`, `stop`,
+//! `sleep:MILLISECONDS` or `exit:CODE`; without `@HIT`, it happens at the first hit of the step. TASKQUEUE_FAULT_LOG names a
+//! file; the label of every step that is reached is appended to it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -33,15 +33,15 @@ struct Plan {
     log: Option<File>,
 }
 
-/// The step `label` is reached.
+/// Reaches the step `label`: performs its faults.
 pub fn reach(label: &str) {
     for action in due_at(label) {
         action.happen();
     }
 }
 
-/// The signal that this process is to get at the step `label`, which is reached next, from a child that can neither
-/// allocate nor lock.
+/// Returns the signal to send to this process at the step `label`. Called before that step, for a child that can neither allocate
+/// nor lock.
 pub fn planned(label: &str) -> Option<Signal> {
     due_at(label).find_map(|action| match action {
         Action::Kill => Some(Signal::KILL),
@@ -90,7 +90,7 @@ impl Action {
         match self {
             Self::Kill => {
                 let _ = kill_process(getpid(), Signal::KILL);
-                // The signal may reach another thread first; this one must not take one more step.
+                // The signal may reach another thread first; this thread must not continue.
                 loop {
                     std::thread::park();
                 }

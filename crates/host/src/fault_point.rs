@@ -1,6 +1,7 @@
-//! A step of the program at which the fault suite may break it. Nothing at all without the feature `fault-points`.
+//! Fault points: steps at which the fault suite may break the program. They compile to nothing without the feature
+//! `fault-points`.
 
-/// Names a step: `fault_point!("claim.before_commit")`. Each name stands in one place.
+/// Names a step: `fault_point!("claim.before_commit")`. Each name is used in one place.
 #[cfg(feature = "fault-points")]
 #[macro_export]
 macro_rules! fault_point {
@@ -9,7 +10,7 @@ macro_rules! fault_point {
     };
 }
 
-/// Names a step, at which nothing happens.
+/// Names a step; does nothing.
 #[cfg(not(feature = "fault-points"))]
 #[macro_export]
 macro_rules! fault_point {

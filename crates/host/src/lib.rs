@@ -1,4 +1,4 @@
-//! What the machine answers: clocks, files, locks, sockets, random numbers. Starts no process and knows no task.
+//! Services of the machine: clocks, files, locks, sockets, random numbers. Starts no process and does not depend on tasks.
 
 #[macro_use]
 mod fault_point;

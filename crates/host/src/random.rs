@@ -1,31 +1,31 @@
-//! The kernel's random numbers.
+//! Random numbers from the kernel.
 
 use std::io;
 use std::time::SystemTime;
 
-/// 32 hexadecimal digits, 128 bits: nobody guesses them, and no two are ever the same.
+/// Returns 32 hexadecimal digits (128 bits), which cannot be guessed and do not repeat.
 ///
 /// # Errors
-/// The kernel has no random numbers, early at boot.
+/// The kernel has no random numbers yet, early at boot.
 pub fn token() -> io::Result<String> {
     Ok(tokens(1)?.concat())
 }
 
-/// So many of them, with one question to the kernel.
+/// Returns several tokens, with one call to the kernel.
 ///
 /// # Errors
-/// As of [`token`].
+/// As for [`token`].
 pub fn tokens(count: usize) -> io::Result<Vec<String>> {
     let mut numbers = vec![[0_u8; 16]; count];
     getrandom::fill(numbers.as_flattened_mut()).map_err(io::Error::other)?;
     Ok(numbers.into_iter().map(|bytes| format!("{:032x}", u128::from_be_bytes(bytes))).collect())
 }
 
-/// Like [`token`], but later ones mostly sort behind earlier ones, so that an index of them is written at its end. It begins with
-/// `once:`, and says so what it is for.
+/// Returns a token that mostly sorts after earlier ones, so that an index on them grows at its end. The prefix `once:` marks its
+/// purpose.
 ///
 /// # Errors
-/// As of [`token`].
+/// As for [`token`].
 #[expect(
     clippy::disallowed_methods,
     reason = "an order that is mostly right is all that is wanted, and compared with nothing"
@@ -37,8 +37,7 @@ pub fn ordered_token() -> io::Result<String> {
     Ok(format!("once:{:013x}:{:016x}", since_1970.as_micros(), u64::from_be_bytes(bytes)))
 }
 
-/// A number that spreads what would otherwise happen at once. 0 where there is no randomness: then it merely is not
-/// spread.
+/// Returns a random number to spread simultaneous events; 0 if there is no randomness, which merely does not spread them.
 #[must_use]
 pub fn spread() -> u16 {
     let mut bytes = [0_u8; 2];

@@ -1,46 +1,46 @@
-//! Answers of a moment ago, for questions that are asked at every start of a handler and cost as much as a part of it.
+//! A short cache for checks that run at every start of a handler and would take a noticeable part of its time.
 //!
-//! Only for what may be a second old, as it would be if the handler had been started a second earlier; whoever keeps
-//! something here says why it may. A refusal is never kept: what was mended counts at once.
+//! Only for answers that may be a second old, as if the handler had been started a second earlier; each user of the cache states
+//! why. Errors are not cached: a repair takes effect at once.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// How old an answer may be.
+/// The maximum age of an answer.
 const VALID: Duration = Duration::from_secs(1);
-/// More answers are not kept: there are not so many classes.
+/// The maximum number of cached answers: more than there are classes.
 const MOST: usize = 64;
 
-/// Answers by their questions.
+/// Answers by question.
 pub struct Recent<Q, A> {
     valid: Duration,
     kept: Mutex<Vec<(Q, A, Moment)>>,
 }
 
 impl<Q: PartialEq, A: Clone> Recent<Q, A> {
-    /// Keeps answers for the usual time.
+    /// Returns a cache with the default age.
     #[expect(clippy::new_without_default, reason = "made in a static, where Default cannot be called")]
     #[must_use]
     pub const fn new() -> Self {
         Self::within(VALID)
     }
 
-    /// With answers that may be as old as this.
+    /// Returns a cache with this maximum age.
     pub const fn within(valid: Duration) -> Self {
         Self { valid, kept: Mutex::new(Vec::new()) }
     }
 
-    /// The answer to this question, which is asked if it was not of late.
+    /// Returns the cached answer to this question, or calls `ask`.
     ///
     /// # Errors
-    /// The one of the question.
+    /// The error of `ask`.
     pub fn answer<E>(&self, question: Q, ask: impl FnOnce(&Q) -> Result<A, E>) -> Result<A, E> {
         if let Some(answer) = self.known(&question) {
             return Ok(answer);
         }
-        // From before the question: the answer may take its time.
+        // Counted from before the call, which may take time.
         let until = Moment::after(self.valid);
         let answer = ask(&question)?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What the tests of this folder share. Never waits a fixed time: it polls with a limit.
+//! Helpers shared by the tests of this crate. They never wait a fixed time: they poll with a limit.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,8 +14,8 @@ pub fn eventually(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Runs the named test once more as a process of its own below `launcher`. True inside that process; false outside,
-/// after it passed there, or when the launcher is not permitted here.
+/// Runs the named test again in its own process below `launcher`. Returns true inside that process; false outside, after the test
+/// passed there or if the launcher is not permitted.
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 pub fn run_again_inside(launcher: &[&str], test: &str) -> bool {
     const INSIDE: &str = "TASKQUEUE_TEST_INSIDE";

@@ -1,4 +1,4 @@
-//! Everything about processes: spawn, capture, identity, signals, limits, and what survives. Knows no store.
+//! Processes: spawning, capture, identity, signals, limits, and survivors. Does not depend on the store.
 
 #[macro_use]
 extern crate taskqueue_host;

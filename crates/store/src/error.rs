@@ -1,4 +1,4 @@
-//! What can go wrong between this program and its database.
+//! Errors of the store.
 
 use diesel::result::DatabaseErrorKind;
 pub use diesel::result::Error as DatabaseError;
@@ -10,31 +10,31 @@ use taskqueue_domain::task::new_task::QueueRefusal;
 /// Result of the store.
 pub type StoreResult<T> = Result<T, StoreError>;
 
-/// An error of the store. No message of it carries a password.
+/// An error of the store. No message contains a password.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The address is none that this program can use.
+    /// This program cannot use the address.
     #[error("{0}")]
     BadAddress(String),
-    /// The database cannot be reached, or not any more.
+    /// The database cannot be reached, or no longer.
     #[error("cannot reach the database {url}: {message}")]
     Unreachable {
         /// The address, without its password.
         url: String,
-        /// What the client library says, without the password.
+        /// The message of the client library, without the password.
         message: String,
-        /// Why, as far as it is known.
+        /// The reason, as far as known.
         failure: ConnectFailure,
     },
-    /// The database has no tables of ours, or older ones than this program needs.
+    /// The database has no tables of this program, or older ones than it needs.
     #[error("the database {url} has {pending} {} of taskqueue pending", if *pending == 1 { "migration" } else { "migrations" })]
     NotMigrated {
         /// The address, without its password.
         url: String,
-        /// How many.
+        /// How many migrations are pending.
         pending: usize,
     },
-    /// The file is a database of something else.
+    /// The file is a database of another program.
     #[error("the database {url} has tables, but none of taskqueue")]
     Foreign {
         /// The address.
@@ -45,17 +45,17 @@ pub enum StoreError {
     NewerSchema {
         /// The address, without its password.
         url: String,
-        /// The newest migration that this program does not know.
+        /// The newest migration, which this program does not know.
         version: String,
     },
-    /// The tables are those of a program before the first release, which no migration changes.
+    /// The tables belong to a program before the first release, which no migration can change.
     #[error(
         "the database {url} has the tables of an older, unreleased taskqueue ({version}); this one cannot use them"
     )]
     OlderSchema {
         /// The address, without its password.
         url: String,
-        /// The migration that this program does not have any more.
+        /// The migration that this program no longer has.
         version: String,
     },
     /// The file or the server does not accept writes.
@@ -63,23 +63,23 @@ pub enum StoreError {
     ReadOnly {
         /// The address, without its password.
         url: String,
-        /// What the client library says.
+        /// The message of the client library.
         message: String,
     },
-    /// There is no room on its disk.
+    /// The disk of the database is full.
     #[error("the database {url} cannot be written: {message}")]
     Full {
         /// The address, without its password.
         url: String,
-        /// What the client library says.
+        /// The message of the client library.
         message: String,
     },
-    /// The user of the database may not do what this program has to do.
+    /// The user of the database lacks rights that this program needs.
     #[error("the database {url} does not let its user do this: {message}")]
     Forbidden {
         /// The address, without its password.
         url: String,
-        /// What the server says.
+        /// The message of the server.
         message: String,
     },
     /// The file of a SQLite store was removed or replaced while this process had it open.
@@ -90,30 +90,30 @@ pub enum StoreError {
         /// What happened to the file.
         happened: &'static str,
     },
-    /// Others held the locks for too long.
+    /// Other processes held the locks for too long.
     #[error("the database is busy: {0}")]
     Busy(String),
-    /// There is no such row.
+    /// The row does not exist.
     #[error("there is no {0}")]
     NotFound(String),
-    /// A task was not queued, and with it none of its batch.
+    /// A task was not queued, so none of its batch was.
     #[error("{refusal}")]
     NotQueued {
-        /// Its place in the batch, from 0.
+        /// Its index in the batch, from 0.
         index: usize,
-        /// Why.
+        /// The reason.
         refusal: QueueRefusal,
     },
-    /// A task was not imported, and none with it.
+    /// A task was not imported, so none was.
     #[error("{problem}")]
     NotImported {
-        /// Its place among those that were to be, from 0.
+        /// Its index in the import, from 0.
         index: usize,
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// What was to be inserted could not be read a second time.
-    #[error("what is to be inserted cannot be read again: {0}")]
+    /// The input could not be read a second time.
+    #[error("cannot read the input again: {0}")]
     NotReadAgain(String),
     /// A setting in the store has a value outside its range.
     #[error(transparent)]
@@ -121,20 +121,20 @@ pub enum StoreError {
     /// A migration failed.
     #[error("the migration failed: {0}")]
     Migration(String),
-    /// Without random numbers nothing can be told apart from what others write.
-    #[error("no random numbers: {0}")]
+    /// Random numbers are required to distinguish own writes from others.
+    #[error("cannot get random numbers: {0}")]
     NoRandomness(String),
-    /// Anything else that the database refused.
-    #[error("the database says: {0}")]
+    /// Any other error of the database.
+    #[error("database error: {0}")]
     Database(#[from] DieselError),
 }
 
 /// Why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectFailure {
-    /// The server has no connection left, for anybody or for this user.
+    /// The server has no connection left, for any user or for this user.
     TooMany,
-    /// The server is starting or ending, or it is a node of a cluster that is not ready.
+    /// The server is starting or stopping, or it is a cluster node that is not ready.
     NotReady,
     /// The server refused or reset the connection: it is not running, or it is restarting.
     Refused,
@@ -142,24 +142,24 @@ pub enum ConnectFailure {
     Other,
 }
 
-/// How an error of a statement is to be met.
+/// How to handle an error of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeat {
     /// It would fail again: a constraint, a value that cannot be read.
     Never,
-    /// Deadlock, lock wait, busy: the whole closure may be run again.
+    /// Deadlock, lock wait, busy: the whole closure may be repeated.
     Yes,
-    /// The engine does not tell: perhaps a lock wait, perhaps something that will fail again.
+    /// The engine does not report the cause: perhaps a lock wait, perhaps a permanent error.
     FewTimes,
-    /// The connection is gone: connect again, then run the closure again.
+    /// The connection is lost: connect again, then repeat the closure.
     AfterReconnect,
-    /// The server cannot be written: the same, once another one has taken its place.
+    /// The server is read-only: connect again once another server has taken over, then repeat.
     AfterFailover,
-    /// Its disk is full: it can be run again once there is room, for whoever waits for that.
+    /// Its disk is full: callers that wait for space may repeat once there is some.
     WhenRoom,
 }
 
-/// What holds on every engine, by the kinds that Diesel maps; engines refine it for what Diesel calls unknown.
+/// Classifies the errors that Diesel maps on every engine; engines refine this for errors that Diesel calls unknown.
 pub(super) fn classify_portably(error: &DieselError) -> Option<Repeat> {
     use DatabaseErrorKind as Kind;
     match error {

@@ -1,5 +1,5 @@
-//! The database: tables, migrations and every statement. It guards (every change of a status is a compare-and-set), it does not
-//! decide. What it returns are types of the domain.
+//! The database: tables, migrations and every statement. It guards changes (every change of a status is a compare-and-set), but
+//! makes no decisions. It returns domain types.
 
 #[macro_use]
 extern crate taskqueue_host;
@@ -71,55 +71,55 @@ use taskqueue_host::net::patience::{LAST_ANSWER, Patience};
 use taskqueue_host::net::sockets::LibrarySocket;
 use taskqueue_host::random::spread;
 
-/// How long a closure is repeated while the database is busy, or while it cannot be reached any more: long enough for a
-/// restart of the server, because what is to be recorded may be the end of a long run.
+/// How long a closure is repeated while the database is busy or unreachable. Long enough for a restart of the server, because the
+/// closure may record the end of a long run.
 const BUSY_LIMIT: Duration = Duration::from_secs(60);
-/// How often a closure is repeated after an error that the engine does not explain, or with a new connection.
+/// How often a closure is repeated after an error without a known cause, or with a new connection.
 const FEW_TIMES: u32 = 6;
 
-/// So often a command uses its connection that is over soon.
+/// The number of uses below which a connection counts as one of a short command.
 const USES_OF_A_COMMAND: u32 = 16;
 
-/// What is said in place of the client library's message, which takes the end of the connection for the server's deed.
+/// Replaces the client library's message, which blames the server for the end of the connection.
 const NO_ANSWER: &str = "timeout: the server did not answer a statement in time, so the connection was closed";
 
-/// A store that is ready to be used: connected, and with the tables that this program needs.
+/// A store that is ready for use: connected, and with the tables that this program needs.
 pub struct Store {
     conn: AnyConnection,
     url: DatabaseUrl,
-    /// The file of a SQLite store; a new connection is still to this one.
+    /// The file of a SQLite store; new connections must use the same file.
     file: Option<OpenFile>,
     /// Whether a SQLite store is read without its log: its disk cannot be written, or there is no file yet.
     is_frozen: bool,
-    /// Whether the server took a write: one that does not any more is being replaced, one that never did is a standby.
+    /// Whether the server has accepted a write: one that no longer does is being replaced, one that never did is a standby.
     has_written: bool,
-    /// Set where it listens for cancelled runs: what to wait at, if there is such a thing.
+    /// Set if it listens for cancelled runs: the socket to poll, if there is one.
     listening: Option<Option<LibrarySocket>>,
-    /// Whether whoever waits for an answer has no time any more.
+    /// Returns true if the caller can no longer wait for an answer.
     is_hurried: Option<Box<dyn Fn() -> bool + Send>>,
-    /// Whether what is done now is worth the wait for room on a full disk.
+    /// Whether current work should wait for space on a full disk.
     waits_for_room: bool,
-    /// Whether a wait for a locked store is not printed.
+    /// Whether waits for a locked store are not printed.
     waits_silently: bool,
-    /// What it sets in each transaction where it may set nothing in its session.
+    /// The settings of each transaction, if the session must not be changed.
     local_settings: LocalSettings,
-    /// Who this process is.
+    /// The identity of this process for events.
     origin: Origin,
     audit: AuditSwitch,
-    /// With when they were read.
+    /// The settings, and when they were read.
     recent_settings: Option<(Settings, Instant)>,
-    /// The database's clock, and when it was asked.
+    /// The database's clock, and when it was queried.
     recent_clock: Option<(DateTime<Utc>, Instant)>,
-    /// Closures that were run on this connection, as far as they are counted.
+    /// How many closures were run on this connection, counted up to a limit.
     uses: u32,
-    /// How far this connection has come in the due tasks.
+    /// How far this connection has advanced in the due tasks.
     low_water: LowWater,
-    /// What the classes of this host state about how long their tasks are kept; `None` where none states anything.
+    /// The retention stated by the classes of this host; `None` if none states any.
     keep_of: Option<KeepOfClass>,
 }
 
 impl Store {
-    /// Connects. A SQLite store is made and migrated by itself; a server's tables must have been migrated.
+    /// Connects. A SQLite store is created and migrated automatically; a server's tables must have been migrated.
     ///
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::NotMigrated`], [`StoreError::NewerSchema`], [`StoreError::BadAddress`],
@@ -128,21 +128,21 @@ impl Store {
         Self::open_waiting(url, &ConnectWait::none())
     }
 
-    /// The same, and retries a connection that is refused for now.
+    /// Same as [`Store::open`], with retries of a connection that is temporarily refused.
     ///
     /// # Errors
-    /// Those of [`Store::open`].
+    /// As for [`Store::open`].
     pub fn open_waiting(url: &DatabaseUrl, wait: &ConnectWait) -> StoreResult<Self> {
         let mut store = Self::connect_waiting(url, wait)?;
         connection::migrate::ensure_current(&mut store)?;
         Ok(store)
     }
 
-    /// Connects to what is there only to read it, for somebody who waits for about so long and no longer: nothing is made,
-    /// migrated, changed or repeated.
+    /// Connects to an existing store only to read it, for a caller that waits at most about `limit`: creates, migrates, changes
+    /// and repeats nothing.
     ///
     /// # Errors
-    /// Those of [`Store::open`]; a SQLite store that is not there, or not migrated yet, is one of them.
+    /// As for [`Store::open`]; also if a SQLite store does not exist or is not migrated.
     pub fn open_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<Self> {
         let mut store = Self::with_connection(backend::connect_to_look(url, limit)?, url, None);
         store.local_settings.look_millis = Some(limit.as_millis());
@@ -151,11 +151,11 @@ impl Store {
         Ok(store)
     }
 
-    /// Connects to a SQLite store that could not be opened with this error because its disk is full or cannot be written, only
-    /// to read it as its file is, with a warning to print; `None` where that is not the reason, and on a server.
+    /// Connects to a SQLite store only to read its file, if its disk is full or read-only and it could not be opened with this
+    /// error for that reason. Also returns a warning to print. Returns `None` if that is not the reason, and for servers.
     ///
     /// # Errors
-    /// The file cannot be read, or has not the tables that this program needs.
+    /// The file cannot be read, or lacks the tables that this program needs.
     pub fn open_frozen(url: &DatabaseUrl, error: &StoreError) -> StoreResult<Option<(Self, String)>> {
         let Some((conn, warning)) = backend::connect_frozen(url, error)? else { return Ok(None) };
         let mut store = Self::with_connection(conn, url, None);
@@ -164,7 +164,7 @@ impl Store {
         Ok(Some((store, warning)))
     }
 
-    /// Makes an empty SQLite store in memory, to read in place of the file at this address, which does not exist yet.
+    /// Creates an empty SQLite store in memory, to read in place of the file at this address, which does not exist yet.
     ///
     /// # Errors
     /// [`StoreError::Migration`]
@@ -175,7 +175,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Connects without a look at the tables: for `migrate`.
+    /// Connects without checking the tables: for `migrate`.
     ///
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
@@ -183,15 +183,15 @@ impl Store {
         Self::connect_waiting(url, &ConnectWait::none())
     }
 
-    /// The same, and retries a connection that is refused for now.
+    /// Same as [`Store::connect`], with retries of a connection that is temporarily refused.
     ///
     /// # Errors
-    /// Those of [`Store::connect`].
+    /// As for [`Store::connect`].
     pub fn connect_waiting(url: &DatabaseUrl, wait: &ConnectWait) -> StoreResult<Self> {
         Ok(Self::with_connection(wait.retry(|| backend::connect(url))?, url, None))
     }
 
-    /// The same, and listens for runs that are cancelled and for messages to tasks, where the engine can notify.
+    /// Same as [`Store::connect`]; also listens for cancelled runs and messages to tasks, if the engine has notifications.
     ///
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`].
@@ -222,99 +222,99 @@ impl Store {
         }
     }
 
-    /// From now on tasks that end are kept for as long as their classes state.
+    /// Makes tasks that end use the retention stated by their classes.
     pub fn keep_by_class(&mut self, keep_of: Option<KeepOfClass>) {
         self.keep_of = keep_of;
     }
 
-    /// Where something arrives when a run is cancelled or a message sent, if the engine can notify.
+    /// Returns the socket that becomes readable when a run is cancelled or a message is sent, if the engine has notifications.
     #[must_use]
     pub fn listening_socket(&self) -> Option<&LibrarySocket> {
         self.listening.as_ref().and_then(Option::as_ref)
     }
 
-    /// Returns whether it was notified since the last call of a run that is cancelled or of a message. Sends no statement.
+    /// Returns true if it was notified of a cancelled run or a message since the last call. Sends no statement.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection is lost.
     pub fn was_notified_of_cancel(&mut self) -> StoreResult<bool> {
         Ok(backend::was_notified(&mut self.conn)?)
     }
 
-    /// Where it is.
+    /// Returns its address.
     #[must_use]
     pub const fn url(&self) -> &DatabaseUrl {
         &self.url
     }
 
-    /// How long its answers are waited for, on this connection and on all others that are made with its address.
+    /// Returns the limit on waits for its answers, on this connection and all others made with its address.
     #[must_use]
     pub const fn patience(&self) -> &Patience {
         self.url.patience()
     }
 
-    /// The version of the database, for people.
+    /// Returns the version of the database, for people.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn server_version(&mut self) -> StoreResult<String> {
         self.read(|conn| Ok(backend::server_version(conn)?))
     }
 
-    /// Runs a closure that only reads; repeated like every other.
+    /// Runs a read-only closure; it may run more than once.
     fn read<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         self.repeat(&mut work)
     }
 
-    /// Runs a closure in one transaction that writes. It may run more than once and must then do the same again.
+    /// Runs a closure in one write transaction. It may run more than once and must have the same effect each time.
     fn write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         let written = self.repeat(&mut |conn| backend::write_transaction(conn, &mut work))?;
         self.has_written = true;
         Ok(written)
     }
 
-    /// The same under the WRITE lock on TaskQueueRuns. Who asks says whether it keeps events.
+    /// Same as [`Store::write`], under the exclusive lock on TaskQueueRuns. `keeps_events` is true if the closure writes events.
     fn claim_write<T>(
         &mut self,
         keeps_events: bool,
         mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        // Of a task that somebody cancels in the tables at this very moment, another one may take the key before the claim
-        // makes it live again: the next look sees that it is cancelled.
+        // A manual change of the tables may cancel a task at this moment. Another task may then take its key before the claim
+        // makes it live again. The repetition finds it cancelled.
         let written =
             look_again(|| self.repeat(&mut |conn| backend::claim_transaction(conn, keeps_events, &mut work)))?;
         self.has_written = true;
         Ok(written)
     }
 
-    /// The same beside others who claim so, for what needs no count.
+    /// Same as [`Store::claim_write`], concurrently with other claims of this kind, for work that needs no exact counts.
     fn shared_claim_write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         let written = look_again(|| self.repeat(&mut |conn| backend::shared_claim_transaction(conn, &mut work)))?;
         self.has_written = true;
         Ok(written)
     }
 
-    /// From now on everything is done to few rows of large tables, again and again: by a worker.
+    /// Optimizes later statements for workers, which repeatedly access few rows of large tables.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn prefer_lookups(&mut self) -> StoreResult<()> {
         self.local_settings.prefers_lookups = true;
         self.set_lookups()
     }
 
-    /// From now on nothing is repeated once `is_hurried` says so: somebody wants this process to end.
+    /// Stops repeating once `is_hurried` returns true, because this process was asked to end.
     pub fn give_up_when(&mut self, is_hurried: impl Fn() -> bool + Send + 'static) {
         self.is_hurried = Some(Box::new(is_hurried));
     }
 
-    /// Whether what is done from now on is repeated on a full disk as it is for a server that is away. A command that can be
-    /// given again has its answer at once; the end of a run comes but once.
+    /// Sets whether later work is repeated on a full disk as for an unreachable server. A command that can be repeated by the
+    /// user should get its error at once; the end of a run happens only once.
     pub fn wait_for_room(&mut self, waits: bool) {
         self.waits_for_room = waits;
     }
 
-    /// From now on nothing is printed where a locked store is waited for.
+    /// Disables messages about waits for a locked store.
     pub fn wait_silently(&mut self) {
         self.waits_silently = true;
     }
@@ -324,7 +324,7 @@ impl Store {
         let (mut repeats, mut reconnections, mut few) = (0, 0, 0);
         let (mut unreachable, mut notice) = (None, LockNotice::default());
         loop {
-            // Before each claim and each end, and before a poll that finds nothing to claim.
+            // Before each claim and each end, and before a poll without results.
             if let Some(file) = &self.file {
                 file.check(&self.url)?;
             }
@@ -348,7 +348,7 @@ impl Store {
             };
             let has_to_end = self.url.patience().is_over() && started.elapsed() >= LAST_ANSWER;
             if !may_repeat || has_to_end || self.is_hurried.as_ref().is_some_and(|is_hurried| is_hurried()) {
-                // Where the disk is full that is why no connection could be made either.
+                // If the disk is full, that is also why no connection could be made.
                 let unreachable = unreachable.filter(|_| repeat != Repeat::WhenRoom);
                 return Err(unreachable.unwrap_or_else(|| self.explain(error, repeat)));
             }
@@ -358,17 +358,18 @@ impl Store {
             std::thread::sleep(pause(repeats));
             repeats += 1;
             few += u32::from(repeat == Repeat::FewTimes);
-            // Without room a rollback may have failed too, and its connection is of no use any more.
+            // Without space, a rollback may have failed too, which makes its connection unusable.
             if matches!(repeat, Repeat::AfterReconnect | Repeat::AfterFailover | Repeat::WhenRoom) {
-                // A connection that cannot be made is met like a statement that failed: by the next repeat. Every host is
-                // tried each time: another one may have become the primary.
+                // A failed connection is handled like a failed statement: by the next repetition. Every host is tried each time,
+                // because another one may have become the primary.
                 unreachable = self.reconnect().err();
                 reconnections += u32::from(unreachable.is_none() && repeat != Repeat::WhenRoom);
             }
         }
     }
 
-    /// A command that is over soon asks each of its questions once: to prepare them first would double its round trips.
+    /// Counts a use of the connection, and keeps prepared statements after the first uses. A short command runs each of its
+    /// queries once: preparing them first would double its round trips.
     fn count_use(&mut self) {
         if self.uses < USES_OF_A_COMMAND {
             self.uses += 1;
@@ -396,13 +397,13 @@ impl Store {
         Ok(())
     }
 
-    /// What is known of a pooler between this connection and the server.
+    /// Returns what is known about a pooler between this connection and the server.
     #[must_use]
     pub fn pooler(&self) -> Pooler {
         self.url.pooler().pooler()
     }
 
-    /// The error for a person, once repeating has not helped.
+    /// Returns the error for a person, when repeating has not helped.
     fn explain(&self, error: diesel::result::Error, repeat: Repeat) -> StoreError {
         let message = self.url.without_secrets(&error.to_string());
         let url = self.url.to_string();
@@ -427,7 +428,7 @@ impl Store {
     }
 }
 
-/// Grows from about 5 ms to half a second, and differs between processes that wait for each other.
+/// Grows from about 5 ms to half a second, and is random so that processes waiting for each other differ.
 fn pause(repeats: u32) -> Duration {
     let ceiling_millis = 5_u64 << repeats.min(7);
     Duration::from_millis(ceiling_millis / 2 + u64::from(spread()) % ceiling_millis)

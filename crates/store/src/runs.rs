@@ -1,4 +1,4 @@
-//! TaskQueueRuns: finding runs, and what may be saved while one is processed. Changes of a status are in `transitions`.
+//! TaskQueueRuns: queries, and data saved while a run is processed. Changes of a status are in `transitions`.
 
 use diesel::prelude::*;
 
@@ -16,7 +16,7 @@ use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::Run;
 
-/// A run that somebody holds: every write for it must show the token (rule R3).
+/// A claimed run: every write for it must present the token (rule R3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRef {
     /// The run.
@@ -26,7 +26,7 @@ pub struct RunRef {
 }
 
 impl Store {
-    /// The run with this id.
+    /// Returns the run with this id.
     ///
     /// # Errors
     /// [`StoreError::NotFound`]
@@ -37,10 +37,10 @@ impl Store {
         found.map(Run::from).ok_or_else(|| StoreError::NotFound(format!("run {run_id}")))
     }
 
-    /// The newest `limit` runs of a task, newest first.
+    /// Returns the newest `limit` runs of a task, newest first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_runs_of_task(&mut self, task_id: TaskId, limit: i64) -> StoreResult<Vec<Run>> {
         let rows: Vec<RunRow> = self.read(|conn| {
             let of_task = task_queue_runs.filter(task_queue_id.eq(task_id.0));
@@ -49,18 +49,18 @@ impl Store {
         Ok(rows.into_iter().map(Run::from).collect())
     }
 
-    /// The newest run of this task that has begun, whatever became of it.
+    /// Returns the newest run of this task that has started, whatever its status.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn newest_begun_run(&mut self, task_id: TaskId) -> StoreResult<Option<Run>> {
         Ok(self.list_begun_runs(task_id, RunId(0), 1)?.pop())
     }
 
-    /// The newest runs of this task that have begun, from this one on, up to `limit`, newest first.
+    /// Returns the newest started runs of this task, from this one on, up to `limit`, newest first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_begun_runs(&mut self, task_id: TaskId, from: RunId, limit: i64) -> StoreResult<Vec<Run>> {
         let rows: Vec<RunRow> = self.read(|conn| {
             let of_task = task_queue_runs.filter(task_queue_id.eq(task_id.0)).filter(id.ge(from.0));
@@ -70,10 +70,10 @@ impl Store {
         Ok(rows.into_iter().map(Run::from).collect())
     }
 
-    /// Up to `limit` runs that are processing. `after` continues after the last run of an earlier page.
+    /// Returns up to `limit` runs in progress. `after` continues after the last run of an earlier page.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_processing_runs(&mut self, after: Option<&Run>, limit: i64) -> StoreResult<Vec<Run>> {
         let rows: Vec<RunRow> = self.read(|conn| {
             let mut query = task_queue_runs
@@ -92,10 +92,10 @@ impl Store {
         Ok(rows.into_iter().map(Run::from).collect())
     }
 
-    /// The runs that these runners are processing.
+    /// Returns the runs that these runners are processing.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_runs_of_runners(&mut self, runners: &[RunnerId]) -> StoreResult<Vec<Run>> {
         let ids: Vec<i64> = runners.iter().map(|runner| runner.0).collect();
         let rows: Vec<RunRow> = self.read(|conn| {
@@ -109,10 +109,10 @@ impl Store {
         Ok(rows.into_iter().map(Run::from).collect())
     }
 
-    /// The decision about the last run of the task before this one that was not released; `None` where there was none.
+    /// Returns the decision about the last run of the task before this one that was not released; `None` if there is none.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn decision_before(&mut self, task: TaskId, run: RunId) -> StoreResult<Option<String>> {
         self.read(|conn| {
             let earlier = task_queue_runs.filter(task_queue_id.eq(task.0)).filter(id.lt(run.0));
@@ -121,17 +121,18 @@ impl Store {
         })
     }
 
-    /// The newest `limit` runs of all tasks, newest first.
+    /// Returns the newest `limit` runs of all tasks, newest first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_newest_runs(&mut self, limit: i64) -> StoreResult<Vec<Run>> {
         let rows: Vec<RunRow> = self
             .read(|conn| Ok(task_queue_runs.order(id.desc()).limit(limit).select(RunRow::as_select()).load(conn)?))?;
         Ok(rows.into_iter().map(Run::from).collect())
     }
 
-    /// Notes which process handles the run, so that it can be found when its runner dies. Whether the run is still ours.
+    /// Records which process handles the run, so that it can be found if its runner dies. Returns true if the run still belongs
+    /// to the caller.
     ///
     /// # Errors
     /// The database could not be written.
@@ -148,10 +149,11 @@ impl Store {
         })
     }
 
-    /// Keeps messages of the handler of a run, or of its claimant, as events, and how many were dropped before them. Whether the run is still ours.
+    /// Records messages of the handler or claimant of a run as events, and how many were dropped before them. Returns true if the
+    /// run still belongs to the caller.
     ///
     /// # Errors
-    /// The database could not be written; none is kept then.
+    /// The database could not be written; none is recorded then.
     pub fn record_messages(&mut self, run: &RunRef, messages: &Messages) -> StoreResult<bool> {
         self.write_once(|conn| {
             backend::enter_both_tables(conn)?;
@@ -182,7 +184,7 @@ impl Store {
         })
     }
 
-    /// Saves progress and results so far. Whether the run is still ours.
+    /// Saves progress and results so far. Returns true if the run still belongs to the caller.
     ///
     /// # Errors
     /// The database could not be written.
@@ -205,7 +207,7 @@ impl Store {
     }
 }
 
-/// What a handler reported while it works.
+/// The report of a running handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunReport<'a> {
     /// 0 to 100

@@ -1,5 +1,5 @@
-//! Messages to tasks: events of the kind [`MESSAGE_TO_TASK`]. One that names a run is for that attempt alone; one that names
-//! no run is for every attempt of its task.
+//! Messages to tasks: events of the kind [`MESSAGE_TO_TASK`]. A message with a run is only for that attempt; a message without a
+//! run is for every attempt of its task.
 
 use diesel::prelude::*;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::selection::ClassFilter;
 
-/// The kind of the event that is a message to a task.
+/// The kind of events that are messages to a task.
 pub const MESSAGE_TO_TASK: &str = "message-to-task";
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 500;
@@ -26,20 +26,20 @@ pub struct Recipient {
     pub task_id: TaskId,
     /// The run.
     pub run_id: RunId,
-    /// The host of its runner or claimant; empty if it is not known.
+    /// The host of its runner or claimant; empty if unknown.
     pub host: String,
     /// The claimant that processes it; `None` for a runner.
     pub claimant: Option<String>,
 }
 
-/// To whom a message is, without its content.
+/// The recipient of a message, without its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// Id of the event.
     pub id: i64,
     /// The task.
     pub task_id: TaskId,
-    /// The one attempt that it is for; `None` for every attempt.
+    /// The only attempt that receives it; `None` for every attempt.
     pub run_id: Option<RunId>,
 }
 
@@ -50,8 +50,8 @@ fn recipient((run, task, host, claimant): RecipientRow) -> Recipient {
 }
 
 impl Store {
-    /// Stores a message to a task. Returns the run in progress, if there is one. Without one only a message that `is_kept` is
-    /// stored.
+    /// Stores a message to a task. Returns the run in progress, if there is one. If there is none, the message is stored only if
+    /// `is_kept`.
     ///
     /// # Errors
     /// The database could not be written.
@@ -101,10 +101,10 @@ impl Store {
         })
     }
 
-    /// The messages to these tasks whose ids are above `after`, in the order of their ids.
+    /// Returns the messages to these tasks whose ids are above `after`, in the order of their ids.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_envelopes(&mut self, tasks: &[TaskId], after: i64) -> StoreResult<Vec<Envelope>> {
         use task_queue_events::dsl;
         let mut found: Vec<Envelope> = Vec::new();
@@ -128,10 +128,10 @@ impl Store {
         Ok(found)
     }
 
-    /// The content of these messages by their ids, in the order of the ids. What is no message is left out.
+    /// Returns the content of these messages with their ids, in the order of the ids. Events that are not messages are skipped.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn load_messages(&mut self, ids: &[i64]) -> StoreResult<Vec<(i64, Message)>> {
         use task_queue_events::dsl;
         let mut found: Vec<(i64, Message)> = Vec::new();

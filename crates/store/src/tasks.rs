@@ -1,4 +1,4 @@
-//! TaskQueue: finding tasks, and the runs of those that are due. Changes of a status are in `transitions`.
+//! TaskQueue: queries, and the creation of runs for due tasks. Changes of a status are in `transitions`.
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
@@ -12,11 +12,11 @@ use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 
-/// Due tasks that get their runs in one transaction: bounds the time for which others wait.
+/// Due tasks that get their runs in one transaction: limits how long others wait.
 const RUNS_PER_TRANSACTION: i64 = 20_000;
 
 impl Store {
-    /// The task with this id.
+    /// Returns the task with this id.
     ///
     /// # Errors
     /// [`StoreError::NotFound`]
@@ -27,11 +27,11 @@ impl Store {
         found.map(Task::from).ok_or_else(|| StoreError::NotFound(format!("task {task_id}")))
     }
 
-    /// Creates the missing runs: one for every due task. Returns how many. Safe to overlap: one process at a time
-    /// creates, the others wait and find nothing left.
+    /// Creates the missing runs: one for every due task. Returns how many. Safe to call concurrently: one process creates at a
+    /// time; the others wait and then find nothing to do.
     ///
     /// # Errors
-    /// The database could not be written; what earlier transactions created stays.
+    /// The database could not be written; runs created by earlier transactions remain.
     pub fn create_missing_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
         self.remove_old_receipts()?;
         fault_point!("receipts.removed");
@@ -42,7 +42,7 @@ impl Store {
 
     fn create_due_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
         let mut from = DueFrom::beginning();
-        // Most calls find nothing to do: they need neither the gate nor a transaction.
+        // Most calls find nothing to do; they need neither the lock nor a transaction.
         if self.read(|conn| Ok(backend::find_due(conn, from)?))?.is_none() {
             return Ok(0);
         }
@@ -74,10 +74,10 @@ impl Store {
         Ok(total)
     }
 
-    /// The database's clock (rule R8).
+    /// Returns the database's clock (rule R8).
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn now(&mut self) -> StoreResult<DateTime<Utc>> {
         self.read(|conn| Ok(diesel::select(db_now()).get_result::<Moment>(conn)?.into()))
     }

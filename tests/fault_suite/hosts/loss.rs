@@ -9,7 +9,7 @@ use crate::campaign::Job;
 use crate::database::EngineUnderTest;
 use crate::stage::Stage;
 
-/// A tick of cron.
+/// The interval of cron.
 const TICK_SECS: u32 = 60;
 
 /// How a host was lost.
@@ -27,17 +27,17 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Just now.
+    /// Records a loss now.
     pub fn new(host: String, kind: Kind) -> Self {
         Self { kind, host, at: Utc::now() }
     }
 
-    /// PIDs of the runners that were lost with the host.
+    /// Returns the PIDs of the runners that were lost with the host.
     pub fn runners(&self, stage: &Stage) -> Vec<i64> {
         self.of_runs(stage, "\"ProcessId\"")
     }
 
-    /// Milliseconds from the loss until each run that was lost with the host was rescued.
+    /// Returns the milliseconds from the loss until each run of the host was rescued.
     fn rescued_after_millis(&self, stage: &Stage) -> Vec<i64> {
         let at = self.literal(stage);
         self.of_runs(
@@ -51,7 +51,7 @@ impl Loss {
         )
     }
 
-    /// The clock of the server is ours.
+    /// The server uses the same clock.
     fn literal(&self, stage: &Stage) -> String {
         let zone = if stage.engine == EngineUnderTest::Postgres { "+00" } else { "" };
         format!("'{}{zone}'", self.at.format("%Y-%m-%d %H:%M:%S%.6f"))
@@ -60,7 +60,7 @@ impl Loss {
     fn of_runs(&self, stage: &Stage, expression: &str) -> Vec<i64> {
         let at = self.literal(stage);
         let cast = if stage.engine == EngineUnderTest::Postgres { "TEXT" } else { "CHAR" };
-        // Who is cut off may still say how some of its runs ended.
+        // A host that is cut off may still report how some of its runs ended.
         let taken = if self.kind == Kind::CutOff { "AND \"ErrorCode\" = 'lease-expired'" } else { "" };
         let sql = format!(
             "SELECT CAST({expression} AS {cast}) AS value FROM \"TaskQueueRuns\" WHERE \"Host\" = '{}' \
@@ -71,7 +71,7 @@ impl Loss {
     }
 }
 
-/// Says how long the runs of lost hosts waited for their rescue, which is never longer than their leases and a tick.
+/// Reports how long the runs of lost hosts waited for their rescue, which is never longer than their leases plus a tick.
 pub fn report_recovery(job: &Job<'_>, stage: &Stage, losses: &[Loss]) {
     for (kind, name) in [(Kind::Died, "lost"), (Kind::CutOff, "cut off")] {
         let losses: Vec<&Loss> = losses.iter().filter(|loss| loss.kind == kind).collect();

@@ -1,4 +1,4 @@
-//! Claimants: what they say is struck by the fault, and then their process dies, so that nothing waits for their deadline.
+//! Claimants: the fault hits a report, and then the process of the claimant dies, so that nothing waits for its deadline.
 
 use std::process::{Child, Stdio};
 
@@ -6,20 +6,20 @@ use crate::command::Command;
 use crate::records::Call;
 use crate::stage::Stage;
 
-/// What a claimant says.
+/// A report of a claimant.
 #[derive(Clone, Copy, Debug)]
 pub enum Word {
     Claim,
     Heartbeat,
     Message,
     Resolve,
-    /// And asks for more afterwards: what it has rejected must not come back.
+    /// It claims again afterwards: a rejected task must not come back.
     Release,
     /// An operator takes its run from it.
     TakeBack,
 }
 
-/// Says it, with a fault or a log, once the claimant has what it speaks of.
+/// Makes the report, with a fault or a log, after the claimant has claimed its run.
 pub fn speak<'a>(stage: &'a Stage, word: Word, strike: impl Fn(Command<'a>) -> Command<'a>) -> Call {
     let process = Process::start();
     let (name, pid) = (format!("claimant-{}", stage.marker()), process.0.id().to_string());
@@ -29,7 +29,7 @@ pub fn speak<'a>(stage: &'a Stage, word: Word, strike: impl Fn(Command<'a>) -> C
             .env("TASKQUEUE_CLAIMANT", &name)
     };
     if matches!(word, Word::Claim) {
-        // The first of the runs is created by the claim itself.
+        // The claim itself creates the first of the runs.
         return strike(claim("2")).run();
     }
     clean(stage);
@@ -37,7 +37,7 @@ pub fn speak<'a>(stage: &'a Stage, word: Word, strike: impl Fn(Command<'a>) -> C
     assert!(claimed.is_ok(), "{claimed:?}");
     let line: serde_json::Value = serde_json::from_str(&claimed.stdout).unwrap();
     let (run, token) = (line["run_id"].to_string(), line["token"].as_str().unwrap().to_owned());
-    // What fails by design must not succeed here.
+    // A task that fails by design must not succeed here.
     let is_doomed = line["class"] == "fail";
     let words: &[&str] = match word {
         Word::Heartbeat => &["progress", &run, "50", "--token", &token],
@@ -49,7 +49,7 @@ pub fn speak<'a>(stage: &'a Stage, word: Word, strike: impl Fn(Command<'a>) -> C
     };
     let call = strike(stage.command(words)).run();
     if matches!(word, Word::Release) {
-        // Something else for it to take, whatever was left before.
+        // Another task for it to claim, whatever was left before.
         stage.queue("brief");
         clean(stage);
         let more = claim("9").run();

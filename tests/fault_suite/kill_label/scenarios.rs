@@ -1,4 +1,4 @@
-//! The commands that are killed, each with what must be there so that it has something to do.
+//! The commands that are killed, each with the rows that it needs to have work.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::stage::Stage;
 
 pub struct Scenario {
     pub name: &'static str,
-    /// What must be there before.
+    /// The rows that must exist before.
     needs: &'static [Need],
     args: Args,
 }
@@ -23,17 +23,17 @@ enum Need {
     Awaited(&'static str),
     /// Its run.
     Runs,
-    /// A runner that was killed at this step, while it worked for a task of this class.
+    /// A runner that was killed at this step while it executed a task of this class.
     Killed(&'static str, &'static str),
-    /// A task that has failed for good, of which nobody was told.
+    /// A task that failed without a retry and was not reported.
     Exhausted,
     /// A held class.
     Hold,
-    /// A schedule that nobody has planned.
+    /// A schedule without a planned time.
     Schedule,
-    /// A schedule whose first task is overdue and has its run. Its next planned time lies years ahead.
+    /// A schedule whose first task is overdue and has its run. Its next planned time is years ahead.
     OverdueSchedule,
-    /// A pause of a class without tasks, that is over or is not.
+    /// A pause of a class without tasks, expired or not.
     Pause { is_over: bool },
     /// A limit of a class without tasks.
     Limit,
@@ -43,11 +43,11 @@ enum Need {
     Keyed,
     /// A task that succeeded long ago.
     Old,
-    /// A receipt that nobody will ask for any more.
+    /// A receipt that is no longer needed.
     OldReceipt,
     /// A renewal every second.
     QuickLease,
-    /// Events of all transitions, in this scenario alone.
+    /// Stored transitions, in this scenario only.
     Transitions,
 }
 
@@ -55,28 +55,28 @@ enum Args {
     Plain(&'static [&'static str]),
     Queue,
     QueueBatch,
-    /// Behind another task.
+    /// After another task.
     QueueAfter,
-    /// With a key that a waiting task with a run has; what is to be done then.
+    /// With a key that a waiting task with a run has; the value is what to do then.
     Unique(&'static str),
     /// Lines that wait for each other and for another task.
     QueueNames,
     Exec,
-    /// A task that has just failed for good gets a new start.
+    /// Retries a task that has just failed.
     Retry,
-    /// The newest schedule is paused.
+    /// Pauses the newest schedule.
     Pause,
-    /// A task that has just succeeded runs again.
+    /// Requeues a task that has just succeeded.
     Requeue,
-    /// With the id of a task that has just been queued.
+    /// With the id of a new task.
     ToNewTask(&'static [&'static str]),
-    /// An export with one task that waits.
+    /// An export with one waiting task.
     Import,
-    /// Inside a handler: the fault strikes the command that the handler calls.
+    /// Inside a handler: the fault hits the command that the handler calls.
     InHandler,
     /// By a claimant, whose process dies afterwards.
     Claimant(Word),
-    /// In an empty database of its own.
+    /// In another, empty database.
     Migrate,
 }
 
@@ -97,7 +97,7 @@ const DRAIN: Args = Args::Plain(&["process-run", "--drain"]);
 
 const WORK: Args = Args::Plain(&["work", "--slots", "2", "--idle-exit", "0s"]);
 
-/// What has ended is written without a claim: it was enough.
+/// Outcomes are written without a claim, because the worker has done enough.
 const WORK_ENOUGH: Args = Args::Plain(&["work", "--slots", "2", "--max-runs", "2", "--idle-exit", "0s"]);
 
 const fn scenario(name: &'static str, needs: &'static [Need], args: Args) -> Scenario {
@@ -181,7 +181,7 @@ pub const SCENARIOS: &[Scenario] = &[
 ];
 
 impl Scenario {
-    /// Makes what it needs and runs its command, with a fault or with a log of the steps that it reaches.
+    /// Creates the needed rows and runs its command, with a fault or with a log of the steps that it reaches.
     pub fn run(&self, stage: &Stage, fault: Option<&str>, log: Option<&Path>) -> Call {
         match self.args {
             Args::InHandler => {
@@ -197,7 +197,7 @@ impl Scenario {
         }
     }
 
-    /// Makes what it needs and returns its command, which is not one inside a handler.
+    /// Creates the needed rows and returns its command, which must not run inside a handler.
     pub fn command<'a>(&self, stage: &'a Stage) -> Command<'a> {
         self.make_needs(stage);
         match self.args {
@@ -218,7 +218,7 @@ impl Scenario {
             }
             Args::Unique(on_conflict) => {
                 let marker = stage.marker();
-                // Whichever of the two is there in the end has the marker.
+                // Either task that exists in the end has the marker.
                 let queue = |more: &str| {
                     let data = format!("{{\"m\":\"{marker}\"{more}}}");
                     stage.command(&["queue", "brief", &data, "--unique", &marker, "--on-conflict", on_conflict])
@@ -304,11 +304,11 @@ impl Need {
             Self::Killed(class, label) => {
                 stage.queue(class);
                 clean(stage, &["create-runs"]);
-                // Not every run before it: the step is that of the first run of the drain.
+                // Not every earlier run: the step is that of the first run of the drain.
                 stage.command(&["process-run", "--drain"]).fault(&format!("{label}=kill")).run();
             }
             Self::Exhausted => {
-                // Whoever was killed while it told somebody keeps others from it for two minutes.
+                // A process that was killed while it sent notices blocks others from sending for two minutes.
                 stage.execute("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = '2020-01-01 00:00:00.000000'");
                 stage.queue("fail");
                 for _ in 0..2 {
@@ -349,7 +349,7 @@ fn clean(stage: &Stage, args: &[&str]) {
     assert!(call.is_ok(), "{call:?}");
 }
 
-/// As an application does it, for the 29ths of February from the one that is given on.
+/// Inserts a schedule like an application, for the 29ths of February from the given one on.
 fn begin_schedule(stage: &Stage, planned_on: &str) {
     stage.execute(&format!(
         "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"Recurrence\", \"CatchUp\", \"PlannedOn\") \
@@ -371,7 +371,7 @@ fn pause(stage: &Stage, is_over: bool) {
     ));
 }
 
-/// The handler reads the fault from a file and says how its commands ended: 137 after a kill.
+/// Runs a handler that reads the fault from a file and reports how its commands ended: 137 after a kill.
 fn run_in_handler(stage: &Stage, fault: Option<&str>, log: Option<&Path>) -> Call {
     let file = handlers::fault_file(stage.home());
     let (told, reached) = (file.with_extension("told"), file.with_extension("log"));
@@ -390,7 +390,7 @@ fn run_in_handler(stage: &Stage, fault: Option<&str>, log: Option<&Path>) -> Cal
     call
 }
 
-/// Whatever a killed migration leaves, the next one completes it, and the store works.
+/// Kills a migration: the next one completes it, whatever state it has left, and the store works.
 fn migrate(outer: &Stage, fault: Option<&str>, log: Option<&Path>) -> Call {
     let mut stage = Stage::without_tables(outer.engine, &outer.program).unwrap();
     let call = finish(stage.command(&["migrate"]), fault, log).run();

@@ -1,10 +1,10 @@
-//! What the handlers themselves left behind, against what the database says (I2b, I3).
+//! The log of the handlers, compared with the database (I2b, I3).
 
 use std::collections::HashMap;
 
 use crate::records::{Effect, Records};
 
-/// I2b: a handler that shows a sign of life after another one of its task has begun lived beside it.
+/// I2b: a handler that logs something after another one of its task has begun was alive at the same time.
 pub fn one_live_handler_of_a_task(records: &Records, found: &mut Vec<String>) {
     let mut newest: HashMap<i64, &Effect> = HashMap::new();
     let is_expired =
@@ -36,7 +36,7 @@ pub fn one_live_handler_of_a_task(records: &Records, found: &mut Vec<String>) {
     }
 }
 
-/// Steps after which the outcome is on the disk: whatever happens to the runner then, the outcome must arrive.
+/// Steps after which the outcome is in the spool: it must arrive, whatever happens to the runner then.
 const AFTER_THE_OUTCOME_IS_KEPT: [&str; 8] = [
     "spool.synced",
     "outcome.on_disk",
@@ -48,7 +48,7 @@ const AFTER_THE_OUTCOME_IS_KEPT: [&str; 8] = [
     "process.run_ended",
 ];
 
-/// I3: a handler that came to its end has its outcome recorded, unless its runner was killed before it could keep it.
+/// I3: a handler that ended has its outcome recorded, unless its runner was killed before it could keep it.
 pub fn what_a_handler_finished_is_recorded(records: &Records, found: &mut Vec<String>) {
     let runs: HashMap<i64, _> = records.runs.iter().map(|run| (run.id, run)).collect();
     for effect in &records.effects {
@@ -63,18 +63,18 @@ pub fn what_a_handler_finished_is_recorded(records: &Records, found: &mut Vec<St
             _ => "error",
         };
         let killed_at = records.killed_at(run.process_id);
-        // A sender that hangs is waited for only as long as the lease lasts.
+        // A sender that hangs is waited for only until the lease expires.
         let is_expired = records.expired.contains(&run.process_id);
-        // What its other slots were doing at that moment no label tells.
+        // The label does not show what its other slots were doing at that moment.
         let is_kept = !is_expired
             && !records.is_worker(run.process_id)
             && killed_at.is_some_and(|label| AFTER_THE_OUTCOME_IS_KEPT.contains(&label));
-        // Or the runner noticed that its lease was over, between the last word of the handler and its end.
+        // Or the runner noticed that its lease had expired, between the last log line of the handler and its end.
         let is_told = records.late_runs.contains(&run.id) || run.error_code == "lease-over";
         if records.outcomes_are_kept && is_told {
             continue;
         }
-        // A coprocess may end between its last word about a run and its answer.
+        // A coprocess may end between its last log line about a run and its answer.
         let has_no_answer = run.status == "error" || run.error_code == "handler-killed";
         if has_no_answer && records.is_of_coprocess(run) {
             continue;
@@ -86,7 +86,7 @@ pub fn what_a_handler_finished_is_recorded(records: &Records, found: &mut Vec<St
             ));
         }
     }
-    // What a claimant does leaves nothing behind.
+    // A claimant writes no log.
     for run in records.runs.iter().filter(|run| run.status == "success" && run.claimant.is_empty()) {
         let has_ended = |effect: &Effect| effect.run_id == run.id && effect.exit_code == Some(0);
         if !records.effects.iter().any(has_ended) {

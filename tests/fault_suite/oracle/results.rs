@@ -1,11 +1,11 @@
-//! What is recorded as the results of a run, against what its handler was asked (I21).
+//! The recorded results of a run, compared with the input of its handler (I21).
 
 use serde_json::Value;
 
 use crate::records::Records;
 
-/// I21: a handler that says for which run it was asked is recorded for that run: with its id, its token and the data of its
-/// task. A coprocess says so of every run that it has done.
+/// I21: a handler that writes which run it received is recorded for that run, with its id, its token and the data of its task.
+/// A coprocess writes that for every run.
 pub fn results_are_those_of_their_own_run(records: &Records, found: &mut Vec<String>) {
     for run in &records.runs {
         let results = serde_json::from_str::<Value>(&run.results).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What people may rely on when they say when a task is to run, and whether (I14 to I18).
+//! What users may rely on about when and whether a task runs (I14 to I18).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,18 +6,18 @@ use crate::records::{Change, Records, Table};
 
 const MICROS: i64 = 1_000_000;
 
-/// A run comes to be.
+/// Returns true if a run is created.
 fn is_new_run(change: &Change) -> bool {
     change.table == Table::Run && change.old.is_empty()
 }
 
-/// A run is taken.
+/// Returns true if a run is started.
 fn is_start(change: &Change) -> bool {
-    // A worker takes a due task without a run that waits in between.
+    // A worker starts a due task without a waiting run in between.
     change.table == Table::Run && matches!(change.old.as_str(), "" | "scheduled") && change.new == "processing"
 }
 
-/// I14: what was cancelled is not tried again, unless somebody wants it to, and what was to end has ended or succeeded.
+/// I14: a cancelled task is not retried unless a user requests it, and a run whose end was requested has ended or succeeded.
 pub fn what_is_cancelled_is_not_tried_again(records: &Records, found: &mut Vec<String>) {
     let mut cancelled: BTreeSet<i64> = BTreeSet::new();
     for change in records.audit.iter().filter(|change| !records.requeued.contains(&change.task_id)) {
@@ -41,7 +41,7 @@ pub fn what_is_cancelled_is_not_tried_again(records: &Records, found: &mut Vec<S
     }
 }
 
-/// I15: no task gets a run before it is to be processed.
+/// I15: no task gets a run before its planned time.
 pub fn nothing_runs_before_its_time(records: &Records, found: &mut Vec<String>) {
     let mut due: HashMap<i64, i64> = HashMap::new();
     for change in &records.audit {
@@ -58,7 +58,7 @@ pub fn nothing_runs_before_its_time(records: &Records, found: &mut Vec<String>) 
     }
 }
 
-/// I16: in no stretch of the length of a rate more runs of its class start than it allows.
+/// I16: in no period of the length of a rate do more runs of its class start than it allows.
 pub fn starts_stay_within_their_rate(records: &Records, found: &mut Vec<String>) {
     let class_of: HashMap<i64, &str> = records.tasks.iter().map(|task| (task.id, task.class.as_str())).collect();
     let mut starts: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
@@ -79,7 +79,7 @@ pub fn starts_stay_within_their_rate(records: &Records, found: &mut Vec<String>)
     }
 }
 
-/// I17: of a schedule each planned time happens once, and one task after the other.
+/// I17: each planned time of a schedule is used once, and one task follows the other.
 pub fn each_planned_time_happens_once(records: &Records, found: &mut Vec<String>) {
     let of_schedule: HashMap<i64, i64> =
         records.tasks.iter().filter(|task| task.schedule != 0).map(|task| (task.id, task.schedule)).collect();
@@ -91,7 +91,7 @@ pub fn each_planned_time_happens_once(records: &Records, found: &mut Vec<String>
     }
     let mut live: HashMap<i64, BTreeSet<i64>> = HashMap::new();
     for change in records.audit.iter().filter(|change| change.table == Table::Task) {
-        // Whoever starts an earlier one anew wants it beside the newest.
+        // A user who restarts an earlier task wants it to run beside the newest.
         let Some(schedule) = of_schedule.get(&change.id).filter(|_| !records.retried.contains(&change.id)) else {
             continue;
         };
@@ -107,13 +107,13 @@ pub fn each_planned_time_happens_once(records: &Records, found: &mut Vec<String>
     }
 }
 
-/// I18: whoever begins after something was paused, and ends before it is resumed, claims nothing of it.
+/// I18: a command that begins after a pause and ends before the resume claims nothing that was paused.
 pub fn nothing_is_claimed_while_it_is_paused(records: &Records, found: &mut Vec<String>) {
     let class_of: HashMap<i64, &str> = records.tasks.iter().map(|task| (task.id, task.class.as_str())).collect();
     let starts: HashMap<i64, i64> =
         records.audit.iter().filter(|change| is_start(change)).map(|change| (change.id, change.time)).collect();
     for pause in &records.pauses {
-        // A PID is given out again: the run must have been claimed meanwhile, too.
+        // PIDs are reused: the run must have been claimed meanwhile, too.
         let is_claimed_then = |run: i64| starts.get(&run).is_some_and(|at| pause.micros.contains(at));
         let is_within = |pid: i64| {
             records.calls.iter().any(|call| call.pid == pid && call.began >= pause.from && call.ended <= pause.until)

@@ -1,4 +1,4 @@
-//! Runs and runners, as the database's own triggers saw them (I2 to I5, I7).
+//! Runs and runners, as recorded by the database's own triggers (I2 to I5, I7).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ fn changes_of(records: &Records, table: Table) -> impl Iterator<Item = &Change> 
     records.audit.iter().filter(move |change| change.table == table)
 }
 
-/// I2: never two open runs of one task.
+/// I2: a task never has two open runs.
 pub fn one_open_run_of_a_task(records: &Records, found: &mut Vec<String>) {
     let mut open: HashMap<i64, BTreeSet<i64>> = HashMap::new();
     for change in changes_of(records, Table::Run) {
@@ -28,7 +28,7 @@ pub fn one_open_run_of_a_task(records: &Records, found: &mut Vec<String>) {
     }
 }
 
-/// I3: one change into an ended status, none after it; a claim once, and with a token that stays.
+/// I3: a run gets an ended status once, and none after it; it is claimed once, and its token does not change.
 pub fn a_run_ends_exactly_once(records: &Records, found: &mut Vec<String>) {
     let mut token: HashMap<i64, &str> = HashMap::new();
     for change in changes_of(records, Table::Run) {
@@ -51,7 +51,7 @@ pub fn a_run_ends_exactly_once(records: &Records, found: &mut Vec<String>) {
     }
 }
 
-/// I4: the slots of the runners that are open never exceed the limit.
+/// I4: the slots of open runners never exceed the limit.
 pub fn runners_stay_within_the_limit(records: &Records, found: &mut Vec<String>) {
     let mut open: i64 = records.slots_before;
     for change in changes_of(records, Table::Runner) {
@@ -68,7 +68,7 @@ pub fn runners_stay_within_the_limit(records: &Records, found: &mut Vec<String>)
     }
 }
 
-/// How many runs of each class are being processed, from change to change.
+/// How many runs of each class are in progress, from change to change.
 struct Running<'a> {
     class_of_task: HashMap<i64, &'a str>,
     limits: &'a HashMap<String, i64>,
@@ -85,7 +85,7 @@ impl<'a> Running<'a> {
         self.class_of_task.get(&task_id).copied().unwrap_or_default()
     }
 
-    /// How many are more than the limit of its class allows.
+    /// Returns by how much it exceeds the limit of its class.
     fn excess(&self, class: &str) -> Option<i64> {
         Some(self.count.get(class).copied().unwrap_or(0) - self.limits.get(class)?)
     }
@@ -101,12 +101,12 @@ impl<'a> Running<'a> {
     }
 }
 
-/// For how long a run may have waited that began to wait while a due task was started.
+/// How long a run may have waited that began to wait while a due task was started.
 const A_MOMENT_MICROS: i64 = 1_000_000;
 
-/// I5: no run is claimed while one waits that stands before it, by priority and then by age, and that nothing keeps from
-/// being claimed. Whether a rate or a pause does cannot be told from here; within one class it does not matter. A due
-/// task that is started locks nobody out: a run may begin to wait between the look and the start.
+/// I5: no run is claimed while an earlier one waits, by priority and then by age, unless that one is blocked. The records do
+/// not show whether a rate or a pause blocks it; within one class it does not matter. Starting a due task locks nothing, so a
+/// run may begin to wait between the check and the start.
 pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>) {
     if records.is_order_free {
         return;
@@ -114,7 +114,7 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
     let mut places: HashMap<i64, i64> = HashMap::new();
     let mut waiting: BTreeMap<(i64, i64), &str> = BTreeMap::new();
     let mut running = Running::new(records);
-    // The clock as the rows tell it, and what it said when a run began to wait.
+    // The clock according to the rows, and its value when a run began to wait.
     let (mut clock, mut since) = (i64::MIN, HashMap::new());
     let may_be_closed = |class: &str| {
         records.class_rates.contains_key(class)
@@ -127,7 +127,7 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
         if let Some(rank) = place {
             waiting.remove(&(rank, change.id));
         }
-        // A due task that is started comes after every run that waits.
+        // A due task that is started comes after every waiting run.
         let place = place.or((change.old.is_empty() && change.new == "processing").then_some(i64::MAX));
         if let Some(rank) = place.filter(|_| change.new == "processing") {
             let class = running.class(change.task_id);
@@ -157,8 +157,8 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
     }
 }
 
-/// The changes of runs. What a worker claims at once has one time, and one statement writes it in any order: here it has the
-/// order in which it was claimed.
+/// Returns the changes of runs. Runs that a worker claims together have one time, and one statement writes them in any order;
+/// here they are in the order of the claim.
 fn in_order_of_claims(records: &Records) -> Vec<&Change> {
     let mut changes: Vec<&Change> = changes_of(records, Table::Run).collect();
     let ranks: HashMap<i64, i64> = changes.iter().filter_map(|change| Some((change.id, change.rank?))).collect();
@@ -169,7 +169,7 @@ fn in_order_of_claims(records: &Records) -> Vec<&Change> {
     changes
 }
 
-/// Whether whoever claimed the one run has rejected the task of the other before.
+/// Returns true if the claimant of the first run has rejected the task of the other before.
 fn is_rejected(records: &Records, claimed: i64, other: i64) -> bool {
     let run = |id: i64| records.runs.iter().find(|run| run.id == id);
     run(claimed)
@@ -177,7 +177,7 @@ fn is_rejected(records: &Records, claimed: i64, other: i64) -> bool {
         .is_some_and(|(claimed, other)| !claimed.claimant.is_empty() && records.had_rejected(other.task_id, claimed))
 }
 
-/// I10: no claimant is given a task that it has rejected.
+/// I10: a claimant never gets a task that it has rejected.
 pub fn what_is_rejected_never_comes_back(records: &Records, found: &mut Vec<String>) {
     for run in records.runs.iter().filter(|run| !run.claimant.is_empty()) {
         if records.had_rejected(run.task_id, run) {
@@ -189,7 +189,7 @@ pub fn what_is_rejected_never_comes_back(records: &Records, found: &mut Vec<Stri
     }
 }
 
-/// I11: never more runs of a class are processed than its limit.
+/// I11: the runs of a class in progress never exceed its limit.
 pub fn classes_stay_within_their_limits(records: &Records, found: &mut Vec<String>) {
     let mut running = Running::new(records);
     for change in changes_of(records, Table::Run) {
@@ -204,7 +204,7 @@ pub fn classes_stay_within_their_limits(records: &Records, found: &mut Vec<Strin
     }
 }
 
-/// I13: never two runs with one limit key are processed.
+/// I13: two runs with one limit key are never in progress.
 pub fn keys_are_one_at_a_time(records: &Records, found: &mut Vec<String>) {
     let mut running: HashMap<&str, BTreeSet<i64>> = HashMap::new();
     for change in changes_of(records, Table::Run) {
@@ -224,7 +224,8 @@ pub fn keys_are_one_at_a_time(records: &Records, found: &mut Vec<String>) {
     }
 }
 
-/// I20: what a worker had claimed ahead of its slots costs no attempt when it dies, and what it may have begun does.
+/// I20: a run that a worker had claimed ahead of its slots costs no attempt when the worker dies, and a run that it may have
+/// begun does.
 pub fn only_what_was_begun_counts(records: &Records, found: &mut Vec<String>) {
     let most_slots = records.most_slots();
     let mut lost: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
@@ -255,13 +256,13 @@ pub fn times_are_in_order(records: &Records, found: &mut Vec<String>) {
     }
 }
 
-/// I9: a task gets no run before every task for which it waits has succeeded.
+/// I9: a task gets no run before all its prerequisites have succeeded.
 pub fn none_before_its_prerequisites(records: &Records, found: &mut Vec<String>) {
     let mut prerequisites: HashMap<i64, Vec<i64>> = HashMap::new();
     for (task, prerequisite) in &records.dependencies {
         prerequisites.entry(*task).or_default().push(*prerequisite);
     }
-    // What was there before the trial had come to its end.
+    // Tasks from before the trial had finished.
     let mut open: BTreeSet<i64> = records.tasks.iter().map(|task| task.id).collect();
     for change in &records.audit {
         if change.table == Table::Task && change.new == "success" {

@@ -1,14 +1,14 @@
-//! Tasks: none lost, none twice, each at its end, and in agreement with its runs (I1, I7).
+//! Tasks: none is lost or duplicated, each has finished, and each agrees with its runs (I1, I7).
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::records::{Fate, Records, Table, TaskRow};
 
-/// I1: what a caller was told is true, and what a caller was not told happened once or not at all.
+/// I1: a caller's answer is true, and what has no answer happened once or not at all.
 pub fn nothing_acknowledged_is_lost(records: &Records, found: &mut Vec<String>) {
     for call in &records.calls {
         let Some((marker, count)) = &call.queues else {
-            // Of a task with a key, whoever queued it first.
+            // For a task with a key, whichever caller queued it first.
             let missing = |id: &&i64| !records.tasks.iter().any(|task| task.id == **id);
             let is_queue = call.args.first().is_some_and(|verb| verb == "queue") && call.fate == Fate::Exited(0);
             if let Some(id) = call.ids.iter().find(missing).filter(|_| is_queue) {
@@ -22,7 +22,7 @@ pub fn nothing_acknowledged_is_lost(records: &Records, found: &mut Vec<String>) 
         let is_right = match &call.fate {
             Fate::Exited(0) => queued == call.ids && queued.len() == *count,
             Fate::Exited(_) if !records.may_fail => queued.is_empty(),
-            // Nobody was told: all or nothing, and never twice.
+            // Without an answer: all or nothing, and never twice.
             _ => queued.is_empty() || queued.len() == *count,
         };
         if !is_right {
@@ -34,7 +34,7 @@ pub fn nothing_acknowledged_is_lost(records: &Records, found: &mut Vec<String>) 
     }
 }
 
-/// I1: at rest every task has succeeded, or is exhausted where its handler fails by design, or was cancelled by somebody.
+/// I1: in the end every task has succeeded, is exhausted if its handler fails by design, or was cancelled.
 pub fn every_task_came_to_its_end(records: &Records, found: &mut Vec<String>) {
     for task in records.tasks.iter().filter(|task| !task.is_planned() || task.current_run.is_some()) {
         let fails = records.failing_classes.contains(&task.class);
@@ -48,7 +48,7 @@ pub fn every_task_came_to_its_end(records: &Records, found: &mut Vec<String>) {
     }
 }
 
-/// I1: nobody is left to find out alone that a task was given up.
+/// I1: every final failure is reported.
 pub fn somebody_is_told_of_what_is_given_up(records: &Records, found: &mut Vec<String>) {
     for task in &records.tasks {
         let is_exhausted =
@@ -59,7 +59,7 @@ pub fn somebody_is_told_of_what_is_given_up(records: &Records, found: &mut Vec<S
     }
 }
 
-/// I1: a schedule goes on, by one task at a time.
+/// I1: a schedule continues, with one task at a time.
 pub fn every_schedule_has_one_head(records: &Records, found: &mut Vec<String>) {
     let schedules: BTreeSet<i64> = records.tasks.iter().map(|task| task.schedule).filter(|id| *id != 0).collect();
     for schedule in schedules {
@@ -70,7 +70,7 @@ pub fn every_schedule_has_one_head(records: &Records, found: &mut Vec<String>) {
     }
 }
 
-/// I7: Attempts and FailedRetries are what the runs say.
+/// I7: Attempts and FailedRetries agree with the runs.
 pub fn tasks_agree_with_their_runs(records: &Records, found: &mut Vec<String>) {
     let by_task = records.runs_by_task();
     for task in &records.tasks {
@@ -83,16 +83,16 @@ pub fn tasks_agree_with_their_runs(records: &Records, found: &mut Vec<String>) {
         let failures = counted.iter().rev().take_while(|status| **status != "success");
         let failed = failures.filter(|status| **status != "cancelled").count();
         let last = match counted.last().copied() {
-            // No cancel takes a success back; whoever queued it again might have cancelled it then.
+            // A cancel does not revoke a success; a requeued task may have been cancelled later.
             Some("success") if !records.requeued.contains(&task.id) => "success",
-            // One that waited, without a run or between two: its last run may have ended in any other way.
+            // A waiting task, without a run or between two: its last run may have ended in any other way.
             _ if task.status == "cancelled" && records.cancelled.contains(&task.id) => "cancelled",
             Some("error") => "failed",
             None => "scheduled",
             Some(same) => same,
         };
         let counted = i64::try_from(counted.len()).unwrap();
-        // After a retry only the failures since then count, and no run says when that was.
+        // After a retry only later failures count, and no run shows when that was.
         let is_retried = records.retried.contains(&task.id);
         let failed = if is_retried { task.failed_retries } else { i64::try_from(failed).unwrap() };
         if (task.attempts, task.failed_retries, task.status.as_str()) != (counted, failed, last) {
@@ -101,7 +101,7 @@ pub fn tasks_agree_with_their_runs(records: &Records, found: &mut Vec<String>) {
                 task.id, task.attempts, task.failed_retries, task.status
             ));
         }
-        // A run that was given back is tried again under the number of the attempt that it was.
+        // A released run is retried under the same attempt number.
         let mut expected = 1;
         for run in runs {
             if run.attempt != expected {
@@ -116,7 +116,7 @@ pub fn tasks_agree_with_their_runs(records: &Records, found: &mut Vec<String>) {
     }
 }
 
-/// I8: no caller is told of an error that nobody made.
+/// I8: no caller gets an error without a cause.
 pub fn no_caller_sees_an_error(records: &Records, found: &mut Vec<String>) {
     let is_expired = |pid: i64| records.expired.contains(&pid) || records.broken.contains(&pid);
     for call in &records.calls {
@@ -127,7 +127,7 @@ pub fn no_caller_sees_an_error(records: &Records, found: &mut Vec<String>) {
     }
 }
 
-/// I12: never two live tasks with one key. Where a key is used, handlers fail too seldom to exhaust a task.
+/// I12: there are never two live tasks with one key. In classes with keys, handlers fail too rarely to exhaust a task.
 pub fn one_live_task_with_a_key(records: &Records, found: &mut Vec<String>) {
     let keys: HashMap<i64, &str> = records.keys.iter().map(|(task, key)| (*task, key.as_str())).collect();
     let mut live: HashMap<&str, BTreeSet<i64>> = HashMap::new();

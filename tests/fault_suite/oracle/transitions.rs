@@ -1,10 +1,10 @@
-//! What the program itself keeps of transitions, against the rows (I19).
+//! The transitions that the program itself stores, compared with the rows (I19).
 
 use std::collections::HashMap;
 
 use crate::records::{Fate, Records};
 
-/// I19: where transitions are kept, each one is, once: that a run was created, started and ended, and a task queued.
+/// I19: if transitions are stored, each one is stored once: a run created, started and ended, and a task queued.
 pub fn every_transition_is_kept_once(records: &Records, found: &mut Vec<String>) {
     let Some(transitions) = &records.transitions else { return };
     let mut of_runs: HashMap<(&str, i64), usize> = HashMap::new();
@@ -27,7 +27,7 @@ pub fn every_transition_is_kept_once(records: &Records, found: &mut Vec<String>)
             }
         }
     }
-    // An application that inserts a row keeps no event.
+    // An application that inserts a row stores no event.
     let told = records.calls.iter().filter(|call| call.queues.is_some() && call.fate == Fate::Exited(0));
     for id in told.flat_map(|call| &call.ids).chain(queued.keys()) {
         let count = queued.get(id).copied().unwrap_or(0);

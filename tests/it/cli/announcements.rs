@@ -1,4 +1,4 @@
-//! Who is told of what: notices of what needs somebody, and programs that are started when a run has ended.
+//! Notices for operators, and hooks that are started when a run has ended.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
 
-/// Appends what it is given to the file `told`, and fails while there is a file `deaf`.
+/// A program that appends its input to the file `told`, and fails while the file `deaf` exists.
 fn program(db: &TestDb) -> String {
     let (told, deaf) = (db.home().join("told"), db.home().join("deaf"));
     let script = format!(
@@ -24,7 +24,7 @@ fn program(db: &TestDb) -> String {
     format!("[\"/bin/sh\", \"{}\"]", path.display())
 }
 
-/// What the program was told, one message after the other.
+/// Returns the messages that the program received, in order.
 fn told(db: &TestDb) -> Vec<Value> {
     lines(&db.home().join("told"))
 }
@@ -38,7 +38,7 @@ fn notify(db: &TestDb, every_secs: u32) -> String {
     format!("[notify]\nargv = {}\nevery_secs = {every_secs}\n", program(db))
 }
 
-/// A task that fails once and for all.
+/// Queues a task and lets it fail without a retry.
 fn exhaust(db: &TestDb) -> String {
     let id = db.cli().run(&["queue", "work", "--max-retries", "1"]).ok();
     db.cli().run(&["create-runs"]).ok();
@@ -50,7 +50,7 @@ fn waiting(db: &TestDb) -> i64 {
     db.number("SELECT COUNT(*) AS value FROM \"TaskQueueNotices\"")
 }
 
-/// What looking after the store removes.
+/// Inserts an expired pause, which housekeeping removes.
 fn leave_ended_pause(db: &TestDb) {
     let row = "('class', 'x', '2020-01-01 00:00:00.000000')";
     db.execute(&format!("INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\", \"Until\") VALUES {row}"));
@@ -66,20 +66,20 @@ each_engine! {
         db.configure(&class);
         leave_ended_pause(db);
         let first = db.cli().spawn(&["work"]);
-        wait_until("the first worker has looked after the store", || pauses(db) == 0);
+        wait_until("the first worker has done its housekeeping", || pauses(db) == 0);
         db.cli().run(&["queue", "work", "--max-retries", "1"]).ok();
-        wait_until("the task has failed for good", || waiting(db) == 1);
+        wait_until("the task has failed without a retry", || waiting(db) == 1);
         leave_ended_pause(db);
         db.configure(&format!("{}{class}", notify(db, 0)));
         let second = db.cli().spawn(&["work"]);
-        wait_until("the second one has told what it could", || told(db).len() == 1);
-        assert_eq!(pauses(db), 1, "it was not its turn");
+        wait_until("the second one has sent its notices", || told(db).len() == 1);
+        assert_eq!(pauses(db), 1, "the other worker does the housekeeping");
         for worker in [first, second] {
             signal(&worker, Signal::KILL);
             assert_eq!(finish(worker).code, None);
         }
         let third = db.cli().spawn(&["work"]);
-        wait_until("whose turn it was is dead", || pauses(db) == 0);
+        wait_until("the worker that did the housekeeping is dead", || pauses(db) == 0);
         signal(&third, Signal::TERM);
         assert_eq!(finish(third).code, Some(0));
     }
@@ -87,7 +87,7 @@ each_engine! {
     fn somebody_is_told_once_of_a_task_that_is_exhausted(db) {
         db.configure(&format!("{}{}", notify(db, 0), shell_class(db, "work", "echo 'no such mailbox' >&2; exit 1")));
         let id = exhaust(db);
-        assert_eq!(told(db), [] as [Value; 0], "it is told by whoever creates runs");
+        assert_eq!(told(db), [] as [Value; 0], "only a process that creates runs sends it");
         db.cli().run(&["create-runs"]).ok();
         db.cli().run(&["create-runs"]).ok();
         let messages = told(db);
@@ -98,7 +98,7 @@ each_engine! {
         assert_eq!(notice["task_id"].to_string(), id);
         assert!(notice["error_message"].as_str().unwrap().contains("no such mailbox"), "{notice}");
         assert_eq!(messages[0]["groups"][0]["count"], 1);
-        assert!(!messages[0]["database"].as_str().unwrap().contains("taskqueue:taskqueue@"), "a password is told");
+        assert!(!messages[0]["database"].as_str().unwrap().contains("taskqueue:taskqueue@"), "it has a password");
     }
 
     fn a_task_that_is_tried_again_is_no_notice(db) {
@@ -115,7 +115,7 @@ each_engine! {
         exhaust(db);
         exhaust(db);
         db.cli().run(&["create-runs"]).ok();
-        assert_eq!((told(db).len(), waiting(db)), (1, 2), "it is too early for another message");
+        assert_eq!((told(db).len(), waiting(db)), (1, 2), "another message came too early");
         db.execute("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = '2020-01-01 00:00:00.000000'");
         db.cli().run(&["create-runs"]).ok();
         let messages = told(db);
@@ -127,7 +127,7 @@ each_engine! {
         let deaf = write(db, "deaf", "");
         exhaust(db);
         let ended = db.cli().run(&["create-runs"]);
-        assert!(ended.stderr.contains("nobody was told of 1 notices") && ended.stderr.contains("exited with 7: nobody home"), "{ended:?}");
+        assert!(ended.stderr.contains("1 notices were not delivered") && ended.stderr.contains("exited with 7: nobody home"), "{ended:?}");
         assert_eq!((ended.code, waiting(db)), (Some(0), 1));
         std::fs::remove_file(deaf).unwrap();
         db.cli().run(&["create-runs"]).ok();
@@ -166,7 +166,7 @@ each_engine! {
         assert_eq!(waiting(db), 1);
         db.execute("UPDATE \"TaskQueueNotices\" SET \"OccurredOn\" = '2020-01-01 00:00:00.000000'");
         let ended = db.cli().run(&["create-runs"]);
-        assert!(ended.stderr.contains("nobody was told of 1 notices"), "{ended:?}");
+        assert!(ended.stderr.contains("1 notices were not delivered"), "{ended:?}");
         assert_eq!(waiting(db), 0);
     }
 
@@ -292,11 +292,11 @@ each_engine! {
 
     fn an_announcement_that_cannot_be_made_is_refused_with_the_reason(db) {
         let cases = [
-            ("[notify]\nevery_secs = 60\n", "argv or log must say who is told"),
+            ("[notify]\nevery_secs = 60\n", "argv or log is required"),
             ("[notify]\nlog = \"notices.log\"\n", "log must be an absolute path"),
             ("[notify]\nlog = \"/x\"\nstderr = true\n", "stderr cannot be combined with other keys"),
             ("[notify]\nargv = [\"mail\"]\n", "has no absolute path"),
-            ("[notify]\nlog = \"/x\"\nevery_secs = -1\n", "every_secs is -1; it must lie in 0 to 86400"),
+            ("[notify]\nlog = \"/x\"\nevery_secs = -1\n", "every_secs is -1; it must be 0 to 86400"),
             ("[hooks]\nsuccess = []\n", "hooks: success: argv is empty"),
             ("[hooks]\ncancel = [\"/bin/true\"]\n", "unknown field `cancel`"),
         ];

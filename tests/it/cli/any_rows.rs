@@ -1,5 +1,6 @@
-//! Random rows of TaskQueue, from all that the tables accept: after them every verb works, every other task runs, and a row that
-//! cannot be read is named. `TASKQUEUE_TEST_ROWS` says how many rows are tried on each engine, `TASKQUEUE_TEST_SEED` repeats a run.
+//! Random rows of TaskQueue with all kinds of values that the tables accept: afterwards every verb works, every other task
+//! runs, and an unreadable row is reported. `TASKQUEUE_TEST_ROWS` sets the number of rows on each engine, and
+//! `TASKQUEUE_TEST_SEED` repeats a run.
 
 use serde_json::Value;
 
@@ -8,10 +9,10 @@ use crate::support::{EngineUnderTest, TestDb};
 
 use super::{ECHO, task};
 
-/// Rows that are tried, unless the environment says otherwise.
+/// The number of rows, unless the environment sets it.
 const ROWS: u64 = 120;
 
-/// Numbers that a seed repeats (xorshift).
+/// A random number generator with a seed (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -93,7 +94,7 @@ const JSON: &[&str] = &[
     "'[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]'",
     "'\"\u{1f600}\"'",
 ];
-/// Bytes that are no UTF-8, as SQLite takes them; among them what its own functions read as a character.
+/// Bytes that are not UTF-8, as SQLite accepts them; among them bytes that its own functions read as a character.
 const BYTES: &[&str] = &[
     "ff",
     "224dfc6c6c657222",
@@ -106,7 +107,7 @@ const BYTES: &[&str] = &[
     "227f1b5b333122",
 ];
 
-/// A column, and a value for it: a literal of SQL.
+/// Returns a value for a column, as an SQL literal.
 fn value(db: &TestDb, random: &mut Random, column: &str) -> String {
     if db.engine == EngineUnderTest::Sqlite && random.below(3) == 0 {
         return format!("CAST(X'{}' AS TEXT)", random.one(BYTES));
@@ -117,7 +118,7 @@ fn value(db: &TestDb, random: &mut Random, column: &str) -> String {
             TIMES
         }
         "TaskClass" | "QueuedById" | "UniqueKey" | "LimitKey" | "Tag" | "TimeZone" => TEXTS,
-        // Seldom, so that one that catches up with all since long ago comes to its end.
+        // Rare times, so that a schedule that catches up from long ago ends.
         "Recurrence" => &["'0 0 1 1 *'", "'0 0 29 2 *'", "'nonsense'", "NULL", "''"],
         "Backoff" => &["'fixed:30s'", "'nonsense'", "''", "NULL"],
         "CatchUp" => &["'all'", "'latest'", "'none'", "'x'"],
@@ -162,7 +163,7 @@ const COLUMNS: &[&str] = &[
     "UpdatedOn",
 ];
 
-/// Tries to insert a row with some columns of this kind.
+/// Tries to insert a row with random columns.
 fn insert_any(db: &TestDb, random: &mut Random) -> String {
     let mut columns: Vec<&str> = vec!["TaskClass"];
     for _ in 0..=random.below(3) {
@@ -216,11 +217,11 @@ each_engine! {
     }
 }
 
-/// Every row can be shown and cancelled; one that was set aside names its column.
+/// Checks that every row can be shown and cancelled, and that a row that was set aside names its column.
 fn check_each(db: &TestDb, tried: &[String]) {
     let count = db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"ErrorCode\" = 'unreadable'");
     let listed = db.cli().run(&["status", "--json", "status=quarantined", "-n", "100000"]);
-    // 3: there is none.
+    // 3: there is no task.
     assert!(matches!(listed.code, Some(0 | 3)), "{listed:?}");
     let page: Value = serde_json::from_str(&listed.stdout).unwrap();
     let lines: Vec<&Value> = page["tasks"].as_array().unwrap().iter().collect();
@@ -236,7 +237,7 @@ fn check_each(db: &TestDb, tried: &[String]) {
         }
         let ended = db.cli().run(&args);
         assert!(
-            matches!(ended.code, Some(0 | 1 | 3)) && !ended.stderr.contains("the database says"),
+            matches!(ended.code, Some(0 | 1 | 3)) && !ended.stderr.contains("database error"),
             "{args:?}: {ended:?}"
         );
     }

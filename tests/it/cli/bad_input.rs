@@ -1,11 +1,11 @@
-//! Input that is refused: a clear error, a hint where there is a next step, the right exit status, nothing half done.
+//! Refused input: a clear error, a hint if there is a next step, the right exit status, and no partial change.
 
 use super::output::redirected;
 use super::{ECHO, count_tasks, error_and_hint, printed, process, write};
 use crate::each_engine;
 use crate::support::TestDb;
 
-/// Refused as input: exit status 2, nothing on standard output, no task. Returns error and hint.
+/// Checks that input is refused: exit status 2, nothing on standard output, no task. Returns error and hint.
 #[track_caller]
 fn refused(db: &TestDb, args: &[&str]) -> (String, String) {
     let before = count_tasks(db);
@@ -71,7 +71,7 @@ each_engine! {
         db.cli().run(&["settings", "set", "TaskQueueMaxDataBytes", "8388608"]).ok();
         assert_eq!(queue(8 << 20).ok(), "2");
         assert!(queue((8 << 20) + 1).fails(2).contains("at most 8388608 are allowed"));
-        // As a file, too; how much too large it is does not matter.
+        // Also from a file; how much too large it is does not matter.
         let file = write(db, "huge.json", json(10 << 20));
         let (error, _) = refused(db, &["queue", "echo", &format!("@{}", file.display())]);
         assert!(error.contains("at most 8388608"), "{error}");
@@ -83,14 +83,14 @@ each_engine! {
         db.configure(ECHO);
         for (text, word) in [("Ann", "'\"Ann\"'"), ("", "'\"\"'"), ("it's", "'\"it'\\''s\"'"), ("-5x", "'\"-5x\"'")] {
             let (_, hint) = refused(db, &["queue", "echo", "--", text]);
-            assert_eq!(hint, format!("hint: a text has double quotes: taskqueue queue echo {word}"));
+            assert_eq!(hint, format!("hint: a JSON string needs double quotes: taskqueue queue echo {word}"));
         }
         let class = r"App\Tasks\Resize";
         let (_, hint) = refused(db, &["queue", "--any-class", class, "Ann"]);
-        assert_eq!(hint, format!("hint: a text has double quotes: taskqueue queue '{class}' '\"Ann\"'"));
+        assert_eq!(hint, format!("hint: a JSON string needs double quotes: taskqueue queue '{class}' '\"Ann\"'"));
         assert!(refused(db, &["queue", "echo", "{'a':1}"]).1.contains("double quotes"));
         let (_, hint) = refused(db, &["queue", "echo", "@no file"]);
-        assert_eq!(hint, "hint: @ names a file; a text that begins with it is written '\"@no file\"'");
+        assert_eq!(hint, "hint: @FILE reads the data from a file; write a JSON string that begins with @ as '\"@no file\"'");
         let unreadable = redirected(&db.cli(), "</", &["queue", "echo", "-"]).fails(2);
         assert_eq!(unreadable.trim_end(), "error: standard input: Is a directory (os error 21)");
     }
@@ -115,7 +115,7 @@ each_engine! {
         for verb in [&["queue", "--batch"][..], &["import"]] {
             let (error, hint) = refused(db, &[verb, &["/no/such/file"]].concat());
             assert!(error.contains("/no/such/file: No such file"), "{verb:?}: {error}");
-            assert!(hint.contains("is the path right"), "{verb:?}: {hint}");
+            assert!(hint.contains("check the path and its permissions"), "{verb:?}: {hint}");
         }
     }
 
@@ -123,8 +123,8 @@ each_engine! {
         db.configure(ECHO);
         for (bad, why) in [
             ("4/1", "day/month"), ("04/05/2026", "2026-11-21"), ("30", "no unit"), ("1700000000", "no unit"), ("", "empty"),
-            ("soonish", "no time"), ("2026-13-01 10:00", "no time"), ("2027-02-30 10:00", "no time"), ("25:99", "no time"),
-            ("1999-12-31T23:59:59Z", "2000 to 9999"), ("+99999999d", "ten years"), ("+-5m", "no duration"), ("+5", "no duration"),
+            ("soonish", "not a time"), ("2026-13-01 10:00", "not a time"), ("2027-02-30 10:00", "not a time"), ("25:99", "not a time"),
+            ("1999-12-31T23:59:59Z", "2000 to 9999"), ("+99999999d", "ten years"), ("+-5m", "not a duration"), ("+5", "not a duration"),
         ] {
             let (error, _) = refused(db, &["queue", "echo", "--at", bad]);
             assert!(error.contains(why), "{bad}: {error}");
@@ -142,7 +142,7 @@ each_engine! {
         let (error, _) = error_and_hint(&berlin.run(&["queue", "echo", "--at", "2027-10-31 02:30"]).fails(2));
         assert!(error.contains("happens twice") && error.contains("2027-10-31T00:30:00") && error.contains("2027-10-31T01:30:00"), "{error}");
         let (error, _) = error_and_hint(&berlin.run(&["queue", "echo", "--at", "2027-03-28 02:30"]).fails(2));
-        assert!(error.contains("does not happen"), "{error}");
+        assert!(error.contains("does not exist"), "{error}");
         assert_eq!(count_tasks(db), 0);
     }
 
@@ -152,7 +152,7 @@ each_engine! {
             ("--max-retries", "0", "1 to 1000000"), ("--max-retries", "-1", "1 to 1000000"), ("--max-retries", "1000001", "1 to 1000000"),
             ("--priority", "1001", "-1000 to 1000"), ("--priority", "-1001", "-1000 to 1000"),
             ("--timeout", "0s", "1 to 31536000"), ("--timeout", "400d", "1 to 31536000"), ("--timeout", "1500ms", "whole seconds"),
-            ("--timeout", "90", "no duration"),
+            ("--timeout", "90", "not a duration"),
         ] {
             let (error, _) = refused(db, &["queue", "echo", option, value]);
             assert!(error.contains(range), "{option} {value}: {error}");
@@ -169,7 +169,7 @@ each_engine! {
 
     fn options_of_tasks_are_refused_beside_a_batch(db) {
         let (error, hint) = refused(db, &["queue", "--batch", "-", "--priority", "5"]);
-        assert!(error.contains("every line says for itself") && hint.contains("\"priority\":5"), "{error} {hint}");
+        assert!(error.contains("cannot be combined with --batch") && hint.contains("\"priority\":5"), "{error} {hint}");
         assert!(db.cli().run(&["queue", "echo", "--batch", "-"]).fails(2).contains("cannot be used with"));
         let _ = db.cli().run(&["queue"]).fails(2);
     }

@@ -9,7 +9,7 @@ use crate::support::EngineUnderTest;
 use crate::support::cli::{configure, finish};
 use crate::support::db::on;
 
-/// A port on which nobody listens.
+/// Returns a port without a listener.
 fn closed_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -43,7 +43,7 @@ fn a_server_that_is_down_or_hangs_up_is_named_with_69_and_no_password() {
                     )),
                     "{error}"
                 );
-                assert!(hint.contains("is the server running"), "{hint}");
+                assert!(hint.contains("check that the server is running"), "{hint}");
                 assert!(!error.contains("  "), "no indents of the client library: {error}");
                 assert!(!stderr.contains(SECRET), "{stderr}");
             }
@@ -61,7 +61,7 @@ fn a_server_that_is_down_or_hangs_up_is_named_with_69_and_no_password() {
 #[test]
 fn a_server_that_never_answers_is_given_up() {
     let (_home, cli) = alone();
-    // The kernel accepts the connection; nobody ever reads it.
+    // The kernel accepts the connection, but no program reads it.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     for scheme in ["postgres", "mysql"] {
         let address = format!("{scheme}://ann@{}/tasks?connect_timeout=2", silent.local_addr().unwrap());
@@ -95,14 +95,14 @@ fn when_no_host_can_be_reached_all_are_named_with_69_and_no_password() {
             let stderr = by_variable.run(args).fails(69);
             assert!(stderr.contains(&format!("ann:***@{hosts}/tasks")), "{stderr}");
             let refused = stderr.matches("refused").count() + stderr.matches("(111)").count();
-            assert!(refused >= 2, "each says why: {stderr}");
+            assert!(refused >= 2, "an error is missing: {stderr}");
             assert!(!stderr.contains(SECRET), "{stderr}");
         }
         let on_command_line = cli.run(&["status", "--database", &address]).fails(69);
         assert!(on_command_line.starts_with("warning: a password on the command line"), "{on_command_line}");
         assert!(!on_command_line.contains(SECRET), "{on_command_line}");
         let bad = cli.run(&["status", "--database", &address.replace(",127.0.0.1:", ",127.0.0.1:x")]).fails(78);
-        assert!(bad.contains("look at number 2") && !bad.contains(SECRET), "{bad}");
+        assert!(bad.contains("check number 2") && !bad.contains(SECRET), "{bad}");
         configure(home.path(), &format!("connect_wait_secs = 0\ndatabase = \"{address}\"\n{ECHO}"));
         assert!(!cli.run(&["status"]).fails(69).contains(SECRET));
         configure(home.path(), &format!("connect_wait_secs = 0\n{ECHO}"));
@@ -113,7 +113,7 @@ fn when_no_host_can_be_reached_all_are_named_with_69_and_no_password() {
 fn a_remote_host_that_need_not_speak_tls_is_warned_of_once() {
     let (home, cli) = alone();
     configure(home.path(), "connect_wait_secs = 0\n");
-    // An address of documentation, where nobody is.
+    // An address for documentation, which is never used.
     for (address, mode) in [
         ("postgres://ann@192.0.2.1/tasks?connect_timeout=2", "sslmode=verify-full"),
         ("mysql://ann@127.0.0.1:1,192.0.2.1/tasks?connect_timeout=1", "ssl_mode=verify_identity"),
@@ -136,7 +136,7 @@ fn a_remote_host_that_need_not_speak_tls_is_warned_of_once() {
 
 #[test]
 fn tls_that_is_demanded_of_a_server_without_it_is_an_error() {
-    // MySQL cannot be had without it; its client is MariaDB's here.
+    // The MySQL client library, which is MariaDB's here, always supports TLS.
     for engine in [EngineUnderTest::Postgres, EngineUnderTest::Mariadb] {
         on(engine, |db| {
             let demands = match engine {
@@ -186,7 +186,7 @@ fn a_server_that_takes_no_writes_is_named_with_69_and_status_still_works() {
     });
 }
 
-/// A PostgreSQL that refuses each connection with this code, in another language.
+/// Starts a PostgreSQL that refuses each connection with this code, in another language.
 fn refusing_postgres(code: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -196,7 +196,7 @@ fn refusing_postgres(code: &'static str) -> u16 {
         loop {
             stream.read_exact(&mut head)?;
             let request = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
-            // Whether it speaks TLS, or GSSAPI.
+            // The client asks for TLS or GSSAPI.
             if request != 80_877_103 && request != 80_877_104 {
                 break;
             }
@@ -212,7 +212,7 @@ fn refusing_postgres(code: &'static str) -> u16 {
     port
 }
 
-/// A MySQL that refuses each connection with this code, in another language.
+/// Starts a MySQL that refuses each connection with this code, in another language.
 fn refusing_mysql(code: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -232,7 +232,12 @@ fn a_server_without_free_connections_is_named_with_75_in_any_language() {
     let (home, cli) = alone();
     configure(home.path(), &format!("connect_wait_secs = 2\n{ECHO}"));
     for (scheme, port, code, hint) in [
-        ("postgres", refusing_postgres("53300"), "too_many_connections", "max_connections, put PgBouncer before it"),
+        (
+            "postgres",
+            refusing_postgres("53300"),
+            "too_many_connections",
+            "max_connections, put PgBouncer in front of it",
+        ),
         ("mysql", refusing_mysql(1040), "too_many_connections", "max_user_connections of this user, put ProxySQL"),
         ("postgres", refusing_postgres("57P03"), "not_ready", "the server is starting"),
         ("mysql", refusing_mysql(1053), "not_ready", "the server is starting"),
@@ -246,7 +251,7 @@ fn a_server_without_free_connections_is_named_with_75_in_any_language() {
         let error: serde_json::Value = serde_json::from_str(json.lines().last().unwrap()).unwrap();
         assert_eq!(error["error"]["code"], code);
     }
-    // What lasts is not waited for.
+    // A permanent refusal is not retried.
     let refused = format!("postgres://ann@127.0.0.1:{}/tasks", refusing_postgres("28P01"));
     let stderr = cli.env("TASKQUEUE_DATABASE_URL", &refused).run(&["status"]).fails(69);
     assert!(!stderr.contains("retrying"), "{stderr}");

@@ -1,4 +1,4 @@
-//! Configurations and databases that cannot be used, and a standard output that cannot be written.
+//! Configurations and databases that are invalid, and a standard output that cannot be written.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,7 +15,7 @@ use crate::support::{Cli, EngineUnderTest};
 
 pub(super) const SECRET: &str = "s3cr3t-w0rd";
 
-/// A command line on SQLite in a home of its own.
+/// Returns a command line on SQLite with its own home.
 pub(super) fn alone() -> (tempfile::TempDir, Cli) {
     let home = tempfile::tempdir().unwrap();
     let cli = Cli::new(home.path());
@@ -74,7 +74,7 @@ fn a_configuration_that_cannot_be_used_is_named_with_its_line_and_78() {
             assert!(hint.contains("docs/configuration.md"), "{hint}");
         }
     }
-    assert!(!home.path().join(".local").exists(), "nothing was made");
+    assert!(!home.path().join(".local").exists(), "a file was created");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_configuration_without_permission_is_an_error() {
     assert_eq!(output.status.code(), Some(78), "{output:?}");
     let (error, hint) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
     assert!(error.contains("secret.toml: Permission denied"), "{error}");
-    assert!(hint.contains("may this user read it"), "{hint}");
+    assert!(hint.contains("check the path and its permissions"), "{hint}");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_configuration_directory_without_access_is_an_error_not_the_default() {
     configure(home.path(), ECHO);
     let directory = home.path().join(".config/taskqueue");
     std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).unwrap();
-    // To nobody else than its owner; where the tests are not root, to nobody at all.
+    // Its owner may write it; if the tests do not run as root, no user may.
     if !rustix::process::geteuid().is_root() {
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o000)).unwrap();
     }
@@ -128,7 +128,7 @@ fn a_configuration_directory_without_access_is_an_error_not_the_default() {
         assert_eq!(output.status.code(), Some(78), "{output:?}");
         let (error, hint) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
         assert!(error.contains("taskqueue/config.toml: Permission denied"), "{error}");
-        assert!(hint.contains("may this user read it"), "{hint}");
+        assert!(hint.contains("check the path and its permissions"), "{hint}");
     }
     std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).unwrap();
 }
@@ -162,7 +162,7 @@ fn a_variable_that_is_not_utf8_is_refused_with_78_and_not_taken_as_unset() {
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
 
-/// The program as a user without rights; the tests themselves may be root, to whom modes mean nothing.
+/// Runs the program as a user without rights, because the tests themselves may run as root, to which file modes do not apply.
 fn as_nobody(home: &Path, args: &[&str]) -> std::process::Output {
     let program = env!("CARGO_BIN_EXE_taskqueue");
     Command::new("setpriv")
@@ -207,7 +207,7 @@ fn a_store_that_may_not_be_written_is_named_with_69() {
                 assert_eq!(ended, (Some(69), &b""[..]), "{whose} may be written, {args:?}: {stderr}");
                 let (error, hint) = error_and_hint(&stderr);
                 assert!(error.contains("tasks.db cannot be written: this user may not write"), "{args:?}: {error}");
-                assert!(error.contains("even reading needs both"), "{error}");
+                assert!(error.contains("even reading needs"), "{error}");
                 assert!(hint.contains("permissions of the file and its directory"), "{hint}");
             }
         }
@@ -267,7 +267,7 @@ fn a_store_in_a_missing_or_unwritable_directory_is_named_with_69() {
     let (error, hint) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(69));
     assert!(error.contains("Permission denied") && hint.contains("permissions"), "{error} {hint}");
-    // The default store, for somebody whose home may not be written.
+    // The default store of a user whose home is not writable.
     let output = as_nobody(home.path(), &["create-runs"]);
     assert_eq!(output.status.code(), Some(69), "{output:?}");
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
@@ -286,14 +286,14 @@ fn a_file_that_is_no_database_is_left_as_it_is() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), notes);
     for path in ["/usr", "/dev/null"] {
         let (error, hint) = error_and_hint(&cli.run(&["status", "--database", path]).fails(69));
-        assert!(error.contains(path) && error.contains("no regular file"), "{error}");
+        assert!(error.contains(path) && error.contains("not a regular file"), "{error}");
         assert!(hint.contains("name another file"), "{hint}");
     }
     let link = home.path().join("link.db");
     std::os::unix::fs::symlink("/no/such/tasks.db", &link).unwrap();
     let (error, hint) = error_and_hint(&cli.run(&["status", "--database", "link.db"]).fails(69));
     assert!(error.contains("a link that leads to a file that does not exist"), "{error}");
-    assert!(hint.contains("the file that the link names"), "{hint}");
+    assert!(hint.contains("the file that the link points to"), "{hint}");
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn a_dry_run_of_migrate_makes_no_files_and_lists_what_is_pending() {
         assert!(lines.lines().count() > 0 && lines.lines().all(|line| line.contains("\"applied\":false")), "{lines}");
         assert_eq!(names(), Vec::<String>::new());
     }
-    // As `migrate` itself would say.
+    // With the same message as `migrate` itself.
     for args in [&["migrate"][..], &["migrate", "--dry-run"]] {
         let (error, hint) = error_and_hint(&cli.run(&[args, &["--database", "no/such/new.db"]].concat()).fails(69));
         assert!(error.contains("no/such/new.db") && hint.contains("`mkdir -p no/such`"), "{args:?}: {error} {hint}");
@@ -450,7 +450,7 @@ fn an_address_that_is_none_is_refused_and_makes_no_file() {
 each_engine! {
     fn a_database_without_tables_says_that_it_has_to_be_migrated(db) {
         if db.engine == EngineUnderTest::Sqlite {
-            // It migrates itself.
+            // SQLite migrates the store automatically.
             db.configure(ECHO);
             let fresh = db.cli().env("TASKQUEUE_DATABASE_URL", &db.home().join("fresh.db").display().to_string());
             assert_eq!(fresh.run(&["queue", "echo"]).ok(), "1");
@@ -477,13 +477,13 @@ each_engine! {
 
     fn a_user_without_privileges_is_told_so_and_not_to_migrate(db) {
         if db.engine == EngineUnderTest::Sqlite {
-            // It has no users.
+            // SQLite has no users.
             return;
         }
         db.configure(ECHO);
         let name = db.url_text().rsplit_once('/').unwrap().1;
         let user = format!("{name}_guest");
-        // One privilege, on a table of another application, lets it into the database at all.
+        // Without a privilege on some table, the user could not connect at all.
         db.execute("CREATE TABLE \"Other\" (\"Id\" bigint)");
         match db.engine {
             EngineUnderTest::Postgres => db.execute(&format!("CREATE ROLE \"{user}\" LOGIN PASSWORD 'guest'")),
@@ -555,8 +555,8 @@ each_engine! {
             let output = to(args, full.into());
             let error = String::from_utf8(output.stderr).unwrap();
             assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{args}: {error}");
-            assert!(error.contains("standard output cannot be written: No space left"), "{args}: {error}");
-            assert_eq!(error.contains("task 4 is queued, but its id cannot be told"), args == "queue echo", "{error}");
+            assert!(error.contains("cannot write to standard output: No space left"), "{args}: {error}");
+            assert_eq!(error.contains("task 4 is queued, but its id cannot be printed"), args == "queue echo", "{error}");
             let (reader, writer) = std::io::pipe().unwrap();
             drop(reader);
             let output = to(args, writer.into());

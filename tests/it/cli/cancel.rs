@@ -1,4 +1,4 @@
-//! `cancel`: what waits never runs, what runs is ended by its runner, and what is over stays as it is.
+//! `cancel`: a waiting task never runs, a run in progress is ended by its runner, and a finished task is unchanged.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::each_engine;
 use crate::support::TestDb;
 use crate::support::cli::finish;
 
-/// A class whose handler writes its PID and works on; TERM is answered by `on_term`.
+/// A class whose handler writes its PID and continues to work; `on_term` runs on TERM.
 fn configure(db: &TestDb, grace_secs: u32, on_term: &str) {
     let script = format!(
         "cd {}; trap '{on_term}' TERM; echo begun; echo $$ > pid.new; mv pid.new pid; while :; do sleep 0.02; done",
@@ -65,7 +65,7 @@ each_engine! {
         let said: Vec<&str> = ended.stderr.lines().collect();
         assert_eq!(said, [
             "warning: task 1 is success; there is nothing to cancel",
-            // What failed for good is put aside.
+            // A task that failed without a retry can be cancelled.
             "task 2 is cancelled",
             "warning: task 3 is cancelled; there is nothing to cancel",
             "warning: there is no task 4",
@@ -117,20 +117,20 @@ each_engine! {
         }
         let cancel = |args: &[&str]| db.cli().run(&[&["cancel"], args].concat()).stderr;
         db.cli().run(&["claim", "--claimant", "bot-1", "--count", "2"]).ok();
-        // As one that speaks SQL and does not say where it is.
+        // As a claimant that uses SQL and does not give its host.
         db.execute("UPDATE \"TaskQueueRuns\" SET \"Host\" = '' WHERE \"TaskQueueId\" = 2");
-        assert_eq!(cancel(&["1-4", "--dry-run"]).lines().last(), Some("2 tasks would be cancelled, 2 would be ended by whoever processes them"));
-        assert_eq!(cancel(&["1-2", "--dry-run"]).lines().last(), Some("2 tasks would be ended by whoever processes them"));
-        assert_eq!(cancel(&["2-3", "--dry-run"]).lines().last(), Some("1 task would be cancelled, 1 would be ended by whoever processes it"));
-        assert_eq!(cancel(&["2-3", "--yes"]), "1 task cancelled, 1 to be ended by whoever processes it\n");
-        assert_eq!(cancel(&["1-2", "--yes"]), "2 tasks to be ended by whoever processes them\n");
+        assert_eq!(cancel(&["1-4", "--dry-run"]).lines().last(), Some("2 tasks would be cancelled, 2 would be ended by their runners or claimants"));
+        assert_eq!(cancel(&["1-2", "--dry-run"]).lines().last(), Some("2 tasks would be ended by their runners or claimants"));
+        assert_eq!(cancel(&["2-3", "--dry-run"]).lines().last(), Some("1 task would be cancelled, 1 would be ended by its runner or claimant"));
+        assert_eq!(cancel(&["2-3", "--yes"]), "1 task cancelled, 1 to be ended by its runner or claimant\n");
+        assert_eq!(cancel(&["1-2", "--yes"]), "2 tasks to be ended by their runners or claimants\n");
         assert_eq!(cancel(&["4-4", "--yes"]), "1 task cancelled\n");
         let said = cancel(&["1", "2"]);
         let said: Vec<&str> = said.lines().collect();
-        let (start, end) = ("task 1 is to be ended by claimant bot-1 on ", ", whose next heartbeat says so");
+        let (start, end) = ("task 1 will be ended by claimant bot-1 on ", ", which is notified at its next heartbeat");
         assert!(said[0].starts_with(start) && said[0].ends_with(end) && said[0].len() > start.len() + end.len(), "{said:?}");
         assert_eq!(said[1], "hint: if claimant bot-1 is gone, take its run back: `taskqueue release 1 --force`");
-        assert_eq!(said[2], "task 2 is to be ended by claimant bot-1, whose next heartbeat says so");
+        assert_eq!(said[2], "task 2 will be ended by claimant bot-1, which is notified at its next heartbeat");
         let lines = db.cli().run(&["cancel", "--json", "1", "2"]).ok();
         assert_eq!(lines.matches("\"result\":\"cancel-requested\"").count(), 2, "{lines}");
         assert_eq!(task(db, "1")["status"], "processing");
@@ -141,7 +141,7 @@ each_engine! {
         db.cli().run(&["queue", "work"]).ok();
         let runner = db.cli().spawn(&["tick"]);
         let handler = wait_for_file(db, "pid");
-        assert_eq!(db.cli().run(&["cancel", "--dry-run", "1"]).stderr, "task 1 would be ended by whoever processes it\n");
+        assert_eq!(db.cli().run(&["cancel", "--dry-run", "1"]).stderr, "task 1 would be ended by its runner or claimant\n");
         let asked = db.cli().run(&["cancel", "--json", "1"]).json();
         assert_eq!((&asked["id"], &asked["result"]), (&1.into(), &"cancel-requested".into()));
         let ended = finish(runner);
@@ -164,7 +164,7 @@ each_engine! {
         let waiting = db.cli().spawn(&["queue", "work", "--run"]);
         let handler = wait_for_file(db, "pid");
         db.cli().run(&["cancel", "last"]).ok();
-        // Once more changes nothing, and the first reason stays.
+        // A second cancel changes nothing, and the first reason stays.
         db.cli().run(&["cancel", "last", "--reason", "again"]).ok();
         assert_eq!(finish(waiting).code, Some(130));
         assert_eq!(wait_for_file(db, "got"), "term");
@@ -188,7 +188,7 @@ each_engine! {
         create(&mut ctx);
         process_one(&mut ctx);
         process_one(&mut ctx);
-        // What it says is kept, and not tried again; a success stays one.
+        // Its error is kept and not retried; a success still counts.
         let (task, run) = (ctx.store.get_task(first).unwrap(), last_run(db, first));
         assert_eq!((task.status.to_string(), task.failed_retries, run.status.to_string()), ("cancelled".to_owned(), 0, "cancelled".to_owned()));
         assert_eq!((run.error_code.as_str(), run.decision.as_str()), ("E1", "cancelled; the handler reported an error: retry"));
@@ -236,8 +236,8 @@ each_engine! {
         }
         let statuses = || db.raw().texts("SELECT \"LastStatus\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"").into_iter().flatten().collect::<Vec<_>>();
         let (error, _) = error_and_hint(&db.cli().run(&["cancel", "1", "--dependants"]).fails(2));
-        assert_eq!(error, "error: that selects 4 tasks, and nobody can be asked");
-        // Whatever it was asked to take along, there is nothing.
+        assert_eq!(error, "error: the selection matches 4 tasks; pass --yes to confirm");
+        // With or without dependents, no task matches.
         assert_eq!(db.cli().run(&["cancel", "6", "--dependants"]).stderr, "task 6 is cancelled\n");
         assert_eq!(db.cli().run(&["cancel", "1", "--dependants", "--yes"]).stderr, "4 tasks cancelled\n");
         assert_eq!(statuses(), ["cancelled", "cancelled", "cancelled", "scheduled", "cancelled", "cancelled"]);

@@ -6,7 +6,7 @@ use super::{ECHO, shell_class, signal, wait_for_file};
 use crate::each_engine;
 use crate::support::Ended;
 
-/// The exit status, and the line.
+/// Checks the exit status and the line.
 #[track_caller]
 fn expect(ended: &Ended, code: i32, words: &str) {
     assert_eq!(ended.code, Some(code), "{ended:?}");

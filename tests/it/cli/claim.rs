@@ -1,4 +1,4 @@
-//! `claim`: what a claimant gets, in which order, and how it waits.
+//! `claim`: which runs a claimant gets, in which order, and how it waits.
 
 use std::net::TcpListener;
 use std::process::Child;
@@ -17,7 +17,7 @@ fn queue(db: &TestDb, class: &str, data: &str) -> String {
     db.cli().run(&["queue", "--any-class", class, data]).ok()
 }
 
-/// What `claim` prints, line by line.
+/// Returns the lines that `claim` prints.
 fn claim(db: &TestDb, args: &[&str]) -> Vec<Value> {
     let ended = db.cli().env("TASKQUEUE_CLAIMANT", "bot").run(&[&["claim"], args].concat());
     assert!(matches!(ended.code, Some(0 | 3)), "{ended:?}");
@@ -29,13 +29,13 @@ fn statuses(db: &TestDb) -> String {
     all.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// It listens once it has taken over the signals, which the kernel shows.
+/// Waits until the process has handlers for the signals, as the kernel shows.
 pub(super) fn wait_until_it_listens(claiming: &Child) {
     let status = format!("/proc/{}/status", claiming.id());
-    wait_until("it listens", || {
+    wait_until("the signal handlers are installed", || {
         let text = std::fs::read_to_string(&status).unwrap();
         let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap().to_owned();
-        // It may be over before the signal comes.
+        // The command may have ended before the signal.
         let term_and_int = (1 << 14) | (1 << 1);
         text.contains("State:\tZ") || u64::from_str_radix(&caught, 16).unwrap() & term_and_int == term_and_int
     });
@@ -118,7 +118,7 @@ each_engine! {
     fn claimants_alone_take_back_what_a_silent_one_had(db) {
         queue(db, "a", "1");
         assert_eq!(claim(db, &[])[0]["run_id"], json!(1));
-        assert_eq!(claim(db, &[]), [Value::Null; 0], "its deadline is not over");
+        assert_eq!(claim(db, &[]), [Value::Null; 0], "its deadline has not passed");
         end_lease(db);
         let taken = &claim(db, &["--claimant", "other"])[0];
         assert_eq!((&taken["task_id"], &taken["attempt"]), (&json!(1), &json!(2)));
@@ -199,7 +199,7 @@ each_engine! {
             let all = statuses(db);
             assert_eq!(all.matches("processing").count(), printed, "{ended:?}: {all}");
         }
-        // Each was taken once, and none is lost.
+        // Each task was claimed once, and none was lost.
         assert_eq!(claim(db, &["--count", "10"]).len() + printed, ROUNDS);
     }
 
@@ -218,7 +218,7 @@ each_engine! {
 
 each_server! {
     fn a_claim_whose_server_never_answers_ends_with_a_signal(db) {
-        // It is connected to, and never says a word.
+        // It accepts connections, and never sends anything.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let (login, place) = db.url_text().rsplit_once('@').unwrap();
         let (_, database) = place.split_once('/').unwrap();

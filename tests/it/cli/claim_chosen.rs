@@ -15,14 +15,14 @@ pub(super) fn claim(db: &TestDb, options: &[&str]) -> Ended {
     db.cli().env("TASKQUEUE_CLAIMANT", "bot").run(&[&["claim"], options].concat())
 }
 
-/// The tasks that a claim gets.
+/// Returns the tasks that a claim gets.
 pub(super) fn claimed(db: &TestDb, options: &[&str]) -> Vec<String> {
     let ended = claim(db, options);
     assert!(matches!(ended.code, Some(0 | 3)), "{ended:?}");
     ended.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["task_id"].to_string()).collect()
 }
 
-/// Why a task cannot be claimed.
+/// Returns why a task cannot be claimed.
 pub(super) fn why(db: &TestDb, options: &[&str]) -> String {
     let error = claim(db, &[&["--json"], options].concat()).fails(3);
     let error: Value = serde_json::from_str(&error).unwrap();
@@ -36,7 +36,7 @@ each_engine! {
         let _ = queue(db, &["--priority", "9"]);
         let wanted = queue(db, &[]);
         assert_eq!(claimed(db, &["--task", &wanted, "--count", "5"]), [wanted.as_str()]);
-        // A task that does not exist is not waited for.
+        // The claim does not wait for a task that does not exist.
         assert!(claim(db, &["--task", "3", "--wait", "60s"]).fails(3).contains("there is no task 3"));
         assert_eq!(claimed(db, &[]), ["1"]);
     }
@@ -44,9 +44,9 @@ each_engine! {
     fn a_claim_of_a_task_that_cannot_be_claimed_says_why(db) {
         let held = queue(db, &[]);
         assert_eq!(claimed(db, &["--task", &held]), [held.as_str()]);
-        assert!(why(db, &["--task", &held]).starts_with("it runs: claimant bot on "));
+        assert!(why(db, &["--task", &held]).starts_with("it is running: claimant bot on "));
         let later = queue(db, &["--in", "1h"]);
-        assert!(why(db, &["--task", &later]).starts_with("its time comes in "));
+        assert!(why(db, &["--task", &later]).starts_with("it becomes due in "));
         let after = queue(db, &["--after", &held]);
         assert!(why(db, &["--task", &after]).contains(&held));
         let cancelled = queue(db, &[]);
@@ -80,7 +80,7 @@ each_engine! {
         assert!(waits_for(&cancelled, &[]).fails(3).contains("it was cancelled"));
         let other = queue(db, &["--unique", "a"]);
         assert!(waits_for(&other, &["--class", "mail"]).fails(3).contains("its class is work"));
-        // It ends while somebody waits for it.
+        // It ends while a claim waits for it.
         let run = db.cli().run(&["claim", "--claimant", "other", "--task", &other]).json();
         let waiting = db.cli().spawn(&["claim", "--claimant", "bot", "--task", &other, "--wait", "1h"]);
         wait_until_it_listens(&waiting);
@@ -92,7 +92,7 @@ each_engine! {
         let task = queue(db, &["--limit-key", "account-17"]);
         let run = claim(db, &["--task", &task]).json();
         let second = queue(db, &["--limit-key", "account-17"]);
-        assert!(why(db, &["--task", &second]).contains("with the key account-17 at once"));
+        assert!(why(db, &["--task", &second]).contains("the key account-17 allows 1 at once"));
         let _ = db.cli().run(&["release", &run["run_id"].to_string(), "--token", run["token"].as_str().unwrap()]).ok();
         assert_eq!(why(db, &["--task", &task]), "bot has rejected it");
         let _ = db.cli().run(&["pause", "--class", "work", "--reason", "sale"]).ok();
@@ -113,7 +113,7 @@ each_engine! {
         assert_eq!(claimed(db, &["--limit-key", "account-17", "--class", "x"]), [""; 0]);
         assert_eq!(claimed(db, &["--limit-key", "account-17", "--unique", "x"]), [""; 0]);
         assert_eq!(claimed(db, &["--limit-key", "account-17", "--count", "5"]), [high, low]);
-        assert_eq!(claimed(db, &["--unique", "y"]), [""; 0], "it is taken");
+        assert_eq!(claimed(db, &["--unique", "y"]), [""; 0], "it is claimed already");
         assert_eq!(claimed(db, &["--unique", "x", "--class", "w*"]), [other]);
     }
 

@@ -1,5 +1,5 @@
-//! `heartbeat`, `progress`, `resolve` and `release`: what a claimant says of its runs, and what it is told when it has
-//! lost them.
+//! `heartbeat`, `progress`, `resolve` and `release`: what claimants report about their runs, and the errors when they have lost
+//! them.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::conformance::fixture::sql_now;
 use crate::each_engine;
 use crate::support::{Ended, TestDb};
 
-/// A run in the hands of a claimant.
+/// A run that a claimant holds.
 pub(super) struct Held {
     pub(super) run: String,
     pub(super) task: String,
@@ -82,7 +82,7 @@ each_engine! {
         db.cli().run(&["cancel", &held.task, "--reason", "order withdrawn"]).ok();
         assert_eq!(held.say(db, "message", &["done"]).ok(), "cancel: order withdrawn");
         let stranger = db.cli().run(&["message", &held.run, "page", "--token", "another"]);
-        assert!(stranger.fails(1).contains("this is not the token of its claim"));
+        assert!(stranger.fails(1).contains("the token is not that of its claim"));
         held.say(db, "resolve", &[]).ok();
         assert_eq!(held.say(db, "message", &["too-late"]).code, Some(1));
         let lines = db.cli().run(&["events", "--kind", "message", "--json"]).ok();
@@ -132,7 +132,7 @@ each_engine! {
         assert_eq!((&rejected["runs"][0]["status"], &rejected["runs"][0]["error_code"]), (&json!("error"), &json!("rejected")));
         assert_eq!((&rejected["events"][0]["kind"], &rejected["events"][0]["actor"]), (&json!("rejected"), &json!("bot")));
         assert!(claim_as(db, "bot").is_none());
-        // Not even behind others, or beside tasks that it may have.
+        // Not even after other tasks, or among tasks that it may claim.
         let other = queue_and_claim(db, &[]);
         assert_ne!(other.task, first.task);
         let second = claim_as(db, "bot2").unwrap();
@@ -144,7 +144,7 @@ each_engine! {
         assert_eq!(exhausted["rejected_by"], json!(["bot", "bot2"]));
         assert!(db.cli().run(&["status", &first.task]).ok().contains("rejected by  bot, bot2"));
         assert!(claim_as(db, "bot3").is_none());
-        // A new start forgets the failures, not who has rejected it.
+        // A retry resets the failures, but not the rejections.
         assert_eq!(db.cli().run(&["retry", &first.task]).code, Some(0));
         assert!(claim_as(db, "bot").is_none());
         assert_eq!(claim_as(db, "bot3").unwrap().task, first.task);
@@ -154,14 +154,14 @@ each_engine! {
         let first = queue_and_claim(db, &["--max-retries", "9"]);
         let other = db.cli().run(&["queue", "--any-class", "work"]).ok();
         end_lease(db);
-        // The first task comes before the other one, for everybody else.
+        // For other claimants, the first task comes before the other one.
         assert_eq!(claim_as(db, "bot").unwrap().task, other);
         assert!(claim_as(db, "bot").is_none());
         let held = detail(db, &first.task);
         assert_eq!((&held["held_back"][0]["claimant"], &held["rejected_by"]), (&json!("bot"), &json!([])));
         assert!(db.cli().run(&["status", &first.task]).ok().contains("held back    from bot until "));
         let refused = db.cli().run(&["claim", "--claimant", "bot", "--task", &first.task]);
-        assert!(refused.stderr.contains("the time of bot with it ran out; it is offered to others until "), "{refused:?}");
+        assert!(refused.stderr.contains("bot timed out with it; only other claimants can claim it until "), "{refused:?}");
         let second = claim_as(db, "bot2").unwrap();
         assert_eq!(second.task, first.task);
         second.say(db, "release", &["--no-reject"]).ok();
@@ -216,7 +216,7 @@ each_engine! {
         let text = db.cli().run(&["explain", &held.task]).ok();
         assert!(text.contains("waits for another claimant; rejected by bot, bot2"), "{text}");
         assert!(text.contains(&format!("taskqueue claim --claimant NAME --task {}", held.task)), "{text}");
-        // The class alone: a claimant started its newest run.
+        // Only the class: a claimant started its newest run.
         let other = db.cli().run(&["queue", "--any-class", "work"]).ok();
         db.cli().run(&["create-runs"]).ok();
         let why = detail(db, &other)["why"].clone();
@@ -260,12 +260,12 @@ each_engine! {
         let held = queue_and_claim(db, &[]);
         for verb in ["heartbeat", "resolve", "release"] {
             let (error, _) = error_and_hint(&db.cli().run(&[verb, &held.run, "--token", "1-0000"]).fails(1));
-            assert!(error.contains("not the token of its claim, and it is processing"), "{error}");
+            assert!(error.contains("the token is not that of its claim, and the run is processing"), "{error}");
             assert_eq!(db.cli().run(&[verb, "4711", "--token", "x"]).code, Some(3));
             assert_eq!(db.cli().run(&[verb, &held.run]).code, Some(2));
         }
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result'"), 0);
-        // A runner's handler knows its token, too.
+        // The handler of a runner has a token, too.
         db.execute("UPDATE \"TaskQueueRuns\" SET \"Claimant\" = NULL");
         let (error, _) = error_and_hint(&held.say(db, "heartbeat", &[]).fails(1));
         assert!(error.contains("taskqueue progress"), "{error}");
@@ -331,7 +331,7 @@ each_engine! {
         let again = held.say(db, "resolve", &["--error", "stopped", "--json"]).json();
         assert_eq!((&again["status"], &again["was_recorded_before"]), (&json!("cancelled"), &json!(true)));
         assert_eq!(task(db, &held.task)["status"], "cancelled");
-        // What was done before it could be told is done.
+        // A report that was stored before the answer was lost is kept.
         let done = queue_and_claim(db, &[]);
         assert_eq!(db.cli().run(&["cancel", &done.task]).code, Some(0));
         assert_eq!(done.say(db, "resolve", &[]).ok(), "");

@@ -18,7 +18,7 @@ each_engine! {
         db.cli().run(&["queue", "App\\Tasks\\Import"]).ok();
         let text = db.cli().run(&["classes"]).ok();
         assert_eq!(text, db.cli().run(&["classes", "list"]).ok());
-        for words in ["echo", "App\\Tasks\\*", "60s", "/bin/cat {class}", "exec", "built-in", "it has tasks, and no handler is configured here"] {
+        for words in ["echo", "App\\Tasks\\*", "60s", "/bin/cat {class}", "exec", "built-in", "it has tasks, but no handler is configured on this host"] {
             assert!(text.contains(words), "{words}: {text}");
         }
         let rows = rows(&db.cli().run(&["classes", "--json"]).ok());
@@ -28,7 +28,7 @@ each_engine! {
 
     fn somebody_without_a_configuration_is_told_which_file_to_write(db) {
         let error = db.cli().run(&["queue", "mail.send"]).fails(2);
-        assert!(error.contains("`taskqueue classes` lists all and names the file"), "{error}");
+        assert!(error.contains("`taskqueue classes` lists all and shows the file"), "{error}");
         let ended = db.cli().run(&["classes"]);
         let path = db.home().join(".config/taskqueue/config.toml");
         let expected = format!("no class is configured; `taskqueue init CLASS -- PROGRAM` writes {}\n", path.display());
@@ -52,10 +52,10 @@ each_engine! {
         assert_eq!((held["runs"].as_array().unwrap().len(), &held["why"]["reason"]), (2, &"class_held".into()));
         db.configure("[class.work]\nargv = [\"/bin/cat\"]\n");
         db.cli().run(&["tick"]).ok();
-        assert_eq!(detail(db, "1")["task"]["status"], "scheduled", "it is still held");
+        assert_eq!(detail(db, "1")["task"]["status"], "scheduled", "the class is not held");
         assert!(db.cli().run(&["classes"]).ok().contains("held on "));
         let ended = db.cli().run(&["classes", "release", "work"]);
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "class \"work\" is tried again\n"));
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "class \"work\" is released\n"));
         db.cli().run(&["tick"]).ok();
         assert_eq!(detail(db, "1")["task"]["status"], "success");
         let again = db.cli().run(&["classes", "release", "work"]).fails(3);
@@ -77,12 +77,12 @@ each_engine! {
         }
         db.cli().run(&["queue", "echo", "--priority", "-1000"]).ok();
         db.cli().run(&["tick"]).ok();
-        assert_eq!(detail(db, "4")["task"]["status"], "success", "in the very tick that began the hold");
+        assert_eq!(detail(db, "4")["task"]["status"], "success", "not processed by the tick that began the hold");
         db.cli().run(&["queue", "echo"]).ok();
         db.cli().run(&["tick"]).ok();
         assert_eq!(detail(db, "5")["task"]["status"], "success");
         let released = "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'released'";
-        assert_eq!(db.number(released), 1, "one run has shown that the program is broken");
+        assert_eq!(db.number(released), 1, "one run is enough to detect a broken program");
         db.configure(&format!("{ECHO}[class.work]\nargv = [\"/bin/cat\"]\n"));
         db.cli().run(&["queue", "echo"]).ok();
         db.cli().run(&["classes", "release", "work"]).ok();

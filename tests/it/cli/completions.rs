@@ -1,4 +1,4 @@
-//! What shells offer: real ones, with the scripts that the program prints, and the program itself, asked as fish asks it.
+//! Completions: real shells with the scripts that the program prints, and the program itself, called like fish does.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -18,7 +18,7 @@ use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_taskqueue");
 
-/// A shell that finds the program under test, and has time.
+/// A shell that finds the tested program, with a long time limit for completions.
 fn shell(cli: &Cli, name: &str) -> Cli {
     let directory = Path::new(PROGRAM).parent().unwrap().display();
     cli.clone()
@@ -27,7 +27,7 @@ fn shell(cli: &Cli, name: &str) -> Cli {
         .env("TASKQUEUE_COMPLETE_TIMEOUT", "60s")
 }
 
-/// What is offered for the last of these words, each with its note.
+/// Returns what is offered for the last of these words, each with its note.
 fn offered_by(cli: &Cli, words: &[&str]) -> Vec<(String, String)> {
     let ended = cli.clone().env("TASKQUEUE_COMPLETE", "fish").run(&[&["--", "taskqueue"][..], words].concat());
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{words:?}: {ended:?}");
@@ -46,12 +46,12 @@ fn words(offered: &[(String, String)]) -> Vec<&str> {
     offered.iter().map(|(word, _)| word.as_str()).collect()
 }
 
-/// The ids among them.
+/// Returns the ids among them.
 fn ids(offered: &[(String, String)]) -> Vec<&str> {
     words(offered).into_iter().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).collect()
 }
 
-/// Task 1 has failed for good, 2 is for tomorrow, 3 is of a class that is known nowhere here, 4 is a schedule.
+/// Task 1 has failed without a retry, task 2 is for tomorrow, task 3 has an unknown class, and task 4 is a schedule.
 fn fill(db: &TestDb) {
     db.configure(&format!("{ECHO}{}", shell_class(db, "mail.send", "exit 65")));
     db.cli().run(&["queue", "mail.send"]).ok();
@@ -145,9 +145,9 @@ fn words_of_the_program_itself_need_no_store() {
     assert_eq!(only(&["help", "sel"]), "selections");
     std::fs::create_dir(home.path().join("pages")).unwrap();
     assert_eq!(only(&["man", "--directory", "pa"]), "pages/");
-    // Where nothing else can stand, the options.
+    // Options are offered if nothing else is possible.
     assert!(only(&["tick", ""]).contains("--max-time"), "{}", only(&["tick", ""]));
-    assert!(!home.path().join(".local").exists(), "nothing is made");
+    assert!(!home.path().join(".local").exists(), "a file was created");
 }
 
 #[test]
@@ -174,8 +174,8 @@ fn a_store_that_cannot_be_asked_offers_nothing_and_says_nothing() {
         let ended = shell(&cli, "/bin/bash").run(&["--norc", "-c", script]);
         assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("0\n", ""), "{address}");
     }
-    assert!(!Path::new(&place("missing.db")).exists(), "nothing is made");
-    assert_eq!(std::fs::metadata(place("empty.db")).unwrap().len(), 0, "nothing is migrated");
+    assert!(!Path::new(&place("missing.db")).exists(), "a file was created");
+    assert_eq!(std::fs::metadata(place("empty.db")).unwrap().len(), 0, "the store was migrated");
     crate::support::cli::configure_exactly(home.path(), "no_such_key = 1\n");
     assert!(offered_by(&Cli::new(home.path()), &["queue", "e"]).is_empty());
 }
@@ -245,7 +245,7 @@ fn fish_offers_verbs_ids_and_classes_with_what_they_are() {
     });
 }
 
-/// A shell on a terminal of its own, and somebody who types.
+/// A shell on its own terminal, with keys typed into it.
 struct Terminal {
     child: Child,
     keys: ChildStdin,
@@ -307,7 +307,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Types a verb, an id and a class no further than they are unique, with a TAB behind each, and looks what comes of it.
+/// Types the unique beginnings of a verb, an id and a class, each followed by TAB, and checks the result.
 fn complete_by_tab(db: &TestDb, shell: &str, load: &str) {
     db.configure(&format!("{ECHO}{}", shell_class(db, "mail.send", "exit 65")));
     db.execute("INSERT INTO \"TaskQueue\" (\"Id\", \"TaskClass\") VALUES (4711, 'mail.send')");
@@ -342,7 +342,7 @@ fn a_tab_in_zsh_completes_a_verb_an_id_and_a_class() {
     });
 }
 
-/// Has a key completed that a shell would run as a command, and uses it.
+/// Completes a key that a shell would execute as a command, and uses it.
 fn complete_a_command_by_tab(db: &TestDb, shell: &str, load: &str) {
     let key = "k$(touch pwned)`touch pwned`;touch pwned";
     db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LimitKey\") VALUES ('echo', '{key}')"));

@@ -1,4 +1,4 @@
-//! Pipes and devices in the place of a configuration: read where somebody means one, and nowhere waited for by accident.
+//! Pipes and devices instead of a configuration file: read if a command line names them, and never waited for by accident.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn make_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// 124 if it has not ended in a minute.
+/// Runs a command; returns 124 if it does not end within a minute.
 fn ended(cli: &Cli, args: &[&str]) -> Ended {
     cli.clone().program(Path::new("/usr/bin/timeout")).run(&[&["60", PROGRAM][..], args].concat())
 }
@@ -23,7 +23,7 @@ fn ended(cli: &Cli, args: &[&str]) -> Ended {
 #[track_caller]
 fn refused(cli: &Cli, args: &[&str], path: &str) {
     let (error, hint) = error_and_hint(&ended(cli, args).fails(78));
-    assert!(error.contains(path) && error.contains("it is no regular file"), "{args:?}: {error}");
+    assert!(error.contains(path) && error.contains("it is not a regular file"), "{args:?}: {error}");
     assert!(hint.contains("--config or TASKQUEUE_CONFIG"), "{hint}");
 }
 
@@ -41,7 +41,7 @@ fn a_pipe_in_the_place_of_a_configuration_is_an_error_without_a_wait() {
     configure_exactly(home.path(), ECHO);
     make_pipe(&home.path().join(".config/taskqueue/conf.d/10-mail.toml"));
     refused(&cli, &["status"], "conf.d/10-mail.toml");
-    assert!(!home.path().join(".local").exists(), "nothing was made");
+    assert!(!home.path().join(".local").exists(), "a file was created");
 }
 
 #[test]

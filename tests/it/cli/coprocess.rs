@@ -1,4 +1,4 @@
-//! Classes whose program is kept running: what their runs are like in the tables, and what is left when somebody dies.
+//! Classes with coprocesses: the rows of their runs, and what is left after a crash.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -16,13 +16,13 @@ const PRELUDE: &str = "import json, os, subprocess, sys, time\n\
     def done(run, result=None): say(type='done', id=run['id'], result=result)\n";
 const HELLO: &str = "say(type='hello', version=1)\n";
 
-/// The table of a class whose program is this script.
+/// Returns the table of a class whose program is this script.
 pub(super) fn kept(db: &TestDb, class: &str, script: &str) -> String {
     let path = write(db, &format!("{}.py", class.trim_matches('"')), format!("{PRELUDE}{script}"));
     format!("[class.{class}]\nargv = [\"/usr/bin/env\", \"python3\", {path:?}]\nprotocol = \"coprocess\"\n")
 }
 
-/// It says its PID and that of another process that left its session, in a file, and then works without end.
+/// Writes its PID and that of another process that left its session to a file, and then works forever.
 fn endless(db: &TestDb) -> String {
     let pids = db.home().join("pids");
     let script = format!(
@@ -36,7 +36,7 @@ fn identity(pid: &str) -> ProcessIdentity {
     ProcessIdentity::of_pid(pid.parse().unwrap()).unwrap().unwrap()
 }
 
-/// A runner in the middle of a run, and the two processes of its coprocess.
+/// Starts a run; returns its runner and the two processes of its coprocess.
 fn start(db: &TestDb) -> (std::process::Child, [ProcessIdentity; 2]) {
     db.configure(&format!("{}kill_grace_secs = 0\nbackoff = \"fixed:0s\"\n", endless(db)));
     db.cli().run(&["queue", "kept"]).ok();
@@ -165,7 +165,7 @@ each_engine! {
         assert_eq!((&cancelled["task"]["status"], &cancelled["runs"][0]["error_message"]), (&"cancelled".into(), &"not needed".into()));
         assert_eq!((&late["task"]["status"], &late["runs"][0]["results"][1]), (&"timeout".into(), &"timeout".into()), "{late}");
         assert_eq!(cancelled["runs"][0]["results"][1], "cancel");
-        assert_eq!(cancelled["runs"][0]["results"][0], late["runs"][0]["results"][0], "the same process went on");
+        assert_eq!(cancelled["runs"][0]["results"][0], late["runs"][0]["results"][0], "another process took the run");
     }
 
     fn what_a_coprocess_of_a_dead_runner_leaves_is_ended_before_its_run_is(db) {
@@ -173,7 +173,7 @@ each_engine! {
         runner.kill().unwrap();
         runner.wait().unwrap();
         wait_until("the coprocess is dead, by its parent's death", || coprocess.liveness() == Liveness::Dead);
-        assert_eq!(child.liveness(), Liveness::Alive, "nobody has looked for it yet");
+        assert_eq!(child.liveness(), Liveness::Alive, "it ended before the rescue");
         let ended = db.cli().run(&["create-runs", "--json"]).json();
         assert_eq!((&ended["rescued"][0]["reason"], &ended["rescued"][0]["ended_processes"]), (&"runner-died".into(), &1.into()));
         assert_eq!(child.liveness(), Liveness::Dead);

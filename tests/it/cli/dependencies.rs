@@ -1,4 +1,4 @@
-//! Tasks that wait for others: queued one by one, in a batch by name, and what is said of them while they wait.
+//! Tasks that wait for others: queued one by one, in a batch by name, and what is shown while they wait.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{ECHO, count_tasks, detail, error_and_hint, shell_class, task, write}
 use crate::each_engine;
 use crate::support::TestDb;
 
-/// A class that notes its data in the order of execution, and fails while a file of that name exists.
+/// A class that records its data in the order of execution, and fails while a file of that name exists.
 fn configure(db: &TestDb) {
     let home = db.home().display();
     let script = format!("read data; echo $data >> {home}/order; test ! -e {home}/$data");
@@ -51,7 +51,7 @@ each_engine! {
         assert!(shown.contains("after        1 (scheduled), 2 (success)\n"), "{shown}");
         assert!(db.cli().run(&["status", "1"]).ok().contains("before       3 (scheduled)\n"));
         db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 1");
-        // In one tick: what has become due by a success gets its run at once.
+        // In one tick: a task that became due by a success gets its run at once.
         tick(db);
         assert_eq!(order(db), ["2", "1", "3"]);
         assert_eq!(task(db, "3")["waiting_for"], 0);
@@ -62,7 +62,7 @@ each_engine! {
         for data in ["1", "2", "3", "4"] {
             note(db, data, &[]);
         }
-        // 1 after 3 after 2 after 1; 4 waits for one of them and stands in no circle.
+        // 1 after 3 after 2 after 1; 4 waits for one of them and is not part of the circle.
         for (dependant, prerequisite) in [(1, 3), (3, 2), (2, 1), (4, 1)] {
             db.execute(&format!("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 1 WHERE \"Id\" = {dependant}"));
             db.execute(&format!(
@@ -74,13 +74,13 @@ each_engine! {
         assert_eq!(detail(db, "2")["circle"], json!([2, 1, 3, 2]));
         assert_eq!(detail(db, "4")["circle"], Value::Null);
         let shown = db.cli().run(&["status", "1"]).ok();
-        assert!(shown.contains("circle       1 after 3 after 2 after 1: they wait for each other for ever\n"), "{shown}");
+        assert!(shown.contains("circle       1 after 3 after 2 after 1: they wait for each other forever\n"), "{shown}");
         let exported = db.cli().run(&["export"]).ok();
         let refused = db.cli().stdin(exported).run(&["import"]);
-        let error = "error: these tasks would wait for each other for ever: 1 after 3 after 2 after 1";
+        let error = "error: these tasks would wait for each other forever: 1 after 3 after 2 after 1";
         assert_eq!((refused.code, error_and_hint(&refused.stderr).0.as_str()), (Some(2), error));
         assert_eq!(count_tasks(db), 4);
-        // As docs/tasks.md says.
+        // As documented in docs/tasks.md.
         db.execute("DELETE FROM \"TaskQueueDependencies\" WHERE \"TaskId\" = 2");
         db.execute("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 0 WHERE \"Id\" = 2");
         assert_eq!(detail(db, "1")["circle"], Value::Null);
@@ -107,7 +107,7 @@ each_engine! {
         note(db, "3", &["--after", "2"]);
         tick(db);
         let list = db.cli().run(&["status"]).ok();
-        assert!(list.contains("waits for 1 (failed, not tried again)"), "{list}");
+        assert!(list.contains("waits for 1 (failed, not retried)"), "{list}");
         assert!(list.contains("waits for 2 (scheduled)"), "{list}");
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 1");
         assert!(db.cli().run(&["status", "2"]).ok().contains("waits for 1 (cancelled)"));
@@ -152,13 +152,13 @@ each_engine! {
         db.configure(ECHO);
         let good = json!({ "class": "echo", "name": "good" });
         for (bad, why) in [
-            (json!({ "class": "echo", "name": "bad", "after": ["bad"] }), "for ever: \"bad\" after \"bad\""),
+            (json!({ "class": "echo", "name": "bad", "after": ["bad"] }), "forever: \"bad\" after \"bad\""),
             (json!({ "class": "echo", "after": ["no"] }), "no line has the name \"no\""),
             (json!({ "class": "echo", "name": "good" }), "the name \"good\" was given to an earlier line"),
             (json!({ "class": "echo", "after": [4711] }), "there is no task 4711"),
             (json!({ "class": "echo", "after": [0] }), "0 is not an id"),
             (json!({ "class": "echo", "after": "good" }), "expected a list"),
-            (json!({ "class": "echo", "after": [1.5] }), "\"after\" is a list of ids"),
+            (json!({ "class": "echo", "after": [1.5] }), "\"after\" must be a list of ids"),
             (json!({ "class": "echo", "name": "" }), "1 to 190 characters"),
         ] {
             let (error, _) = error_and_hint(&db.cli().stdin(format!("{good}\n\n{bad}")).run(&["queue", "--batch", "-"]).fails(2));
@@ -170,7 +170,7 @@ each_engine! {
         assert!(ended.stderr.contains("\\\"a\\\" after \\\"b\\\" after \\\"c\\\" after \\\"a\\\""), "{ended:?}");
         assert_eq!(ended.code, Some(2));
         let (error, _) = error_and_hint(&db.cli().run(&["queue", "echo", "--after", "7"]).fails(2));
-        assert_eq!(error, "error: there is no task 7 for which it could wait");
+        assert_eq!(error, "error: there is no task 7 to wait for");
         for bad in ["0", "x", ""] {
             assert_eq!(db.cli().run(&["queue", "echo", "--after", bad]).code, Some(2), "{bad}");
         }
@@ -185,6 +185,6 @@ each_engine! {
         note(db, "2", &["--after", "1"]);
         db.execute("DELETE FROM \"TaskQueue\" WHERE \"Id\" = 1");
         tick(db);
-        assert!(db.cli().run(&["status", "2"]).ok().contains("waits for 1 (gone)"));
+        assert!(db.cli().run(&["status", "2"]).ok().contains("waits for 1 (deleted)"));
     }
 }

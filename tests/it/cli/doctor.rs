@@ -1,4 +1,4 @@
-//! `taskqueue doctor`: troubles made for real, and what is said of each.
+//! `taskqueue doctor`: real problems, and the finding about each.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +14,7 @@ use crate::support::cli::finish;
 use crate::support::db::{Raw, on};
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
-/// What was found, without what the servers of the tests are set to for all.
+/// Returns the findings, without those about the settings of the test servers.
 fn findings(db: &TestDb) -> Vec<Value> {
     let ended = db.cli().run(&["doctor", "--json"]);
     let found: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{ended:?}: {error}"));
@@ -30,7 +30,7 @@ fn troubles(db: &TestDb) -> Vec<String> {
     findings(db).iter().map(|finding| finding["trouble"].as_str().unwrap().to_owned()).collect()
 }
 
-/// This trouble is found, and nothing else, with these words and this remedy.
+/// Checks that this problem is the only finding, with these words and this remedy.
 #[track_caller]
 fn expect(db: &TestDb, trouble: &str, message: &str, remedy: &str) {
     let found = findings(db);
@@ -58,7 +58,7 @@ fn doctor_names_a_store_that_cannot_be_opened_and_examines_its_files() {
         assert_eq!(found, ["store_closed", "open_file"]);
         let ended = db.cli().run(&["doctor"]);
         assert!(
-            ended.stdout.starts_with("WRONG  the store ") && ended.stdout.contains("cannot be opened"),
+            ended.stdout.starts_with("ERROR  the store ") && ended.stdout.contains("cannot be opened"),
             "{ended:?}"
         );
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(2), ""), "{ended:?}");
@@ -73,7 +73,7 @@ fn doctor_names_a_locked_store_with_the_process_that_holds_the_lock() {
         let holder = format!("process {} ({})", std::process::id(), program.trim_end());
         let mut other = db.raw();
         other.execute("BEGIN IMMEDIATE");
-        expect(db, "store", &format!("{holder} has had the store locked for a second"), "fuser -v ");
+        expect(db, "store", &format!("{holder} has locked the store for a second"), "fuser -v ");
         other.execute("ROLLBACK");
         assert_eq!(troubles(db), [""; 0]);
     });
@@ -121,7 +121,7 @@ each_engine! {
         db.configure(ECHO);
         queue(db, "echo", &[]);
         db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
-        expect(db, "nothing_creates_runs", "1 task is due without a run, the first for ", "taskqueue create-runs");
+        expect(db, "nothing_creates_runs", "1 task is due without a run, the oldest for ", "taskqueue create-runs");
         assert_eq!((&findings(db)[0]["level"], db.cli().run(&["doctor"]).code), (&"critical".into(), Some(2)));
         db.cli().run(&["tick"]).ok();
         assert_eq!(troubles(db), [""; 0]);
@@ -132,7 +132,7 @@ each_engine! {
         queue(db, "echo", &[]);
         db.cli().run(&["create-runs"]).ok();
         db.execute("UPDATE \"TaskQueueRuns\" SET \"CreatedOn\" = '2020-01-01 00:00:00'");
-        expect(db, "nothing_runs", "runs of class echo wait, first that of task 1: waits for a runner; none lives", "taskqueue explain 1");
+        expect(db, "nothing_runs", "runs of class echo are waiting, first that of task 1: waits for a runner; no runner is alive", "taskqueue explain 1");
         db.cli().run(&["process-run"]).ok();
         assert_eq!(troubles(db), [""; 0]);
     }
@@ -158,7 +158,7 @@ each_engine! {
         assert_eq!(troubles(db), ["class_problem", "class_held"]);
         db.configure(ECHO);
         db.cli().run(&["classes", "release", "gone"]).ok();
-        expect(db, "no_handler", "class gone has tasks, and no handler here", "config.toml");
+        expect(db, "no_handler", "class gone has tasks, but no handler on this host", "config.toml");
         assert_eq!(findings(db)[0]["level"], "warning");
         db.configure("[class.gone]\nargv = [\"/bin/true\"]\n");
         assert_eq!(troubles(db), [""; 0]);
@@ -195,7 +195,7 @@ each_engine! {
         db.cli().run(&["tick"]).ok();
         assert_eq!(troubles(db), [""; 0]);
         db.execute("UPDATE \"TaskQueue\" SET \"UpdatedOn\" = '2100-01-01 00:00:00', \"ScheduledOn\" = '2100-01-01 00:01:00'");
-        expect(db, "future_tasks", "tasks failed under a clock that was ahead", "taskqueue retry 1");
+        expect(db, "future_tasks", "tasks failed while the clock of the database was ahead", "taskqueue retry 1");
         db.cli().run(&["retry", "1"]).ok();
         assert_eq!(troubles(db), [""; 0]);
     }
@@ -223,7 +223,7 @@ each_engine! {
         let on = if db.is_mysql_like() { " ON \"TaskQueueEvents\"" } else { "" };
         db.execute(&format!("DROP INDEX \"TaskQueueEventsByTask\"{on}"));
         let remedy = if db.is_mysql_like() { "ALTER TABLE `TaskQueueEvents` ADD KEY `TaskQueueEventsByTask`" } else { "CREATE INDEX \"TaskQueueEventsByTask\" ON \"TaskQueueEvents\"" };
-        expect(db, "store", "the index TaskQueueEventsByTask is not there", remedy);
+        expect(db, "store", "the index TaskQueueEventsByTask is missing", remedy);
         let found = findings(db);
         db.execute(found[0]["remedy"].as_str().unwrap().trim_end_matches(';'));
         assert_eq!(troubles(db), [""; 0]);
@@ -233,9 +233,9 @@ each_engine! {
         db.configure(ECHO);
         let runner = db.cli().spawn(&["work", "--slots", "1", "--name", "old"]);
         let live = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
-        wait_until("a runner lives", || db.number(live) == 1);
+        wait_until("a runner is registered", || db.number(live) == 1);
         db.execute("UPDATE \"TaskQueueRunners\" SET \"Version\" = '0.0.1'");
-        expect(db, "other_version", "runner old is of version 0.0.1", "taskqueue runners");
+        expect(db, "other_version", "runner old has version 0.0.1", "taskqueue runners");
         signal(&runner, Signal::TERM);
         finish(runner).ok();
         assert_eq!(troubles(db), [""; 0]);
@@ -244,7 +244,7 @@ each_engine! {
     fn doctor_and_check_find_a_runner_that_lives_and_does_not_renew(db) {
         db.configure(ECHO);
         shorten_leases(db);
-        // This process is no runner, and lives.
+        // This process is no runner, but it is alive.
         let own = ProcessIdentity::own().unwrap();
         let row = format!("({}, 'here', '{own}', 'frozen', 2, '{}', '2020-01-01 00:00:00.000000')", own.pid, env!("CARGO_PKG_VERSION"));
         db.execute(&format!("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Host\", \"ProcessIdentity\", \"Name\", \"Slots\", \"Version\", \"HeartbeatOn\") VALUES {row}"));
@@ -272,7 +272,7 @@ each_engine! {
     }
 }
 
-// The users of the other servers may not see the transactions of others, and such a setting would be one of the whole server.
+// The users of the other servers may not read other users' transactions, and such a setting would apply to the whole server.
 
 #[test]
 fn doctor_finds_a_transaction_that_has_been_open_for_long() {
@@ -295,7 +295,7 @@ fn doctor_finds_a_setting_by_which_commits_can_be_lost() {
         db.configure(ECHO);
         let name = db.name_and_host().0;
         db.execute(&format!("ALTER DATABASE \"{name}\" SET synchronous_commit = off"));
-        let message = "the database has synchronous_commit = off, which should be on";
+        let message = "the database has synchronous_commit = off; it should be on";
         expect(db, "store", message, "synchronous_commit = on");
     });
 }
@@ -309,7 +309,7 @@ fn doctor_finds_dead_rows_that_nobody_has_cleaned_up() {
         db.execute("DELETE FROM \"TaskQueueEvents\"");
         // The server counts them a moment later.
         wait_until("dead rows are found", || !findings(db).is_empty());
-        expect(db, "store", "TaskQueueEvents has 60000 dead rows and 0 live ones", "VACUUM \"TaskQueueEvents\"");
+        expect(db, "store", "TaskQueueEvents has 60000 dead rows and 0 live rows", "VACUUM \"TaskQueueEvents\"");
         db.execute("VACUUM \"TaskQueueEvents\"");
         wait_until("they are gone", || findings(db).is_empty());
     });
@@ -331,7 +331,8 @@ fn doctor_finds_a_log_of_sqlite_that_is_not_taken_in() {
     });
 }
 
-/// Runs this where $disk is a small file system, $program the program, and the spool of the configuration is on the disk.
+/// Runs `script` with `$disk` as a small file system, `$program` as the program, and the spool of the configuration on that
+/// disk.
 fn on_small_disk(db: &TestDb, options: &str, script: &str) -> crate::support::cli::Ended {
     let disk = db.home().join("disk");
     fs::create_dir(&disk).unwrap();
@@ -344,7 +345,7 @@ fn on_small_disk(db: &TestDb, options: &str, script: &str) -> crate::support::cl
     shell.run(&[namespaces, "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_taskqueue"), disk])
 }
 
-/// The findings of a report about the disk of [`on_small_disk`].
+/// Returns the findings of a report about the disk of [`on_small_disk`].
 fn of_disk(ended: &crate::support::cli::Ended) -> Vec<(String, String, String)> {
     let report: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{ended:?}: {error}"));
     let text = |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! `edit` and `requeue`: other data and numbers for tasks that are there, and another run for those that are over.
+//! `edit` and `requeue`: changes existing tasks, and runs finished ones again.
 
 use super::{ECHO, detail, error_and_hint, printed, shell_class, task, wait_for_file, write};
 use crate::each_engine;
@@ -45,7 +45,7 @@ each_engine! {
         db.cli().run(&["create-runs"]).ok();
         db.cli().run(&["edit", "3", "--priority", "1"]).ok();
         db.cli().run(&["edit", "1", "--in", "1h"]).ok();
-        // The first in the order of priorities.
+        // It has the highest priority.
         db.cli().run(&["process-run"]).ok();
         assert_eq!([task(db, "2")["status"].as_str(), task(db, "3")["status"].as_str()], [Some("scheduled"), Some("success")]);
         assert_eq!(runs(db, "1"), ["released"]);
@@ -69,7 +69,7 @@ each_engine! {
         db.cli().run(&["edit", "1", "--data", "2", "--if-updated-on", &version]).ok();
         let ended = db.cli().run(&["edit", "1", "--data", "3", "--if-updated-on", &version]);
         assert_eq!(ended.code, Some(1), "{ended:?}");
-        assert_eq!(ended.stderr, "warning: task 1 has been changed since; nothing of it was edited\n");
+        assert_eq!(ended.stderr, "warning: task 1 has been changed since; it was not edited\n");
         let newer = task(db, "1")["updated_on"].as_str().unwrap().to_owned();
         assert!(ended.stdout.contains("data         2\n") && ended.stdout.contains("updated on"), "{ended:?}");
         let ended = db.cli().run(&["edit", "--json", "1", "--data", "3", "--if-updated-on", &version]);
@@ -77,7 +77,7 @@ each_engine! {
         assert_eq!((&answer["task"]["data"], answer["task"]["updated_on"].as_str()), (&2.into(), Some(newer.as_str())));
         assert_eq!(db.cli().run(&["edit", "1", "--dry-run", "--data", "3", "--if-updated-on", &version]).code, Some(1));
         db.cli().run(&["edit", "1", "--data", "3", "--if-updated-on", &newer]).ok();
-        // However soon one edit comes after the other, each makes a new version.
+        // Two edits shortly after each other make two versions.
         let mut versions = std::collections::BTreeSet::new();
         let mut ctx = crate::conformance::fixture::willing(db);
         for priority in 0..20 {
@@ -96,11 +96,11 @@ each_engine! {
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('exec')");
         let before = task(db, "1");
         for (args, part) in [
-            (["edit", "1"].as_slice(), "nothing is to be changed: give --data, --at"),
+            (["edit", "1"].as_slice(), "nothing to change: give --data, --at"),
             (&["edit", "1", "--data", "{"], "the data"),
             (&["edit", "1", "--priority", "1001"], "-1000 to 1000"),
             (&["edit", "1", "--timeout", "1.5s"], "fraction"),
-            (&["edit", "1", "--backoff", "2h"], "no backoff"),
+            (&["edit", "1", "--backoff", "2h"], "not a backoff"),
             (&["edit", "1", "2", "--data", "{}"], "task 2"),
         ] {
             let (error, _) = error_and_hint(&db.cli().run(args).fails(2));
@@ -117,7 +117,7 @@ each_engine! {
         let runner = db.cli().spawn(&["tick"]);
         wait_for_file(db, "data");
         let ended = db.cli().run(&["edit", "1", "--data", "2"]);
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "task 1 is edited; the attempt that runs does not see it\n"));
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "task 1 is edited; the attempt in progress does not see it\n"));
         write(db, "go", "");
         assert_eq!(finish(runner).code, Some(0));
         db.cli().run(&["tick"]).ok();
@@ -134,14 +134,14 @@ each_engine! {
         let ended = db.cli().run(&["requeue", "1", "2", "3", "4"]);
         assert_eq!(ended.code, Some(1), "{ended:?}");
         let said: Vec<&str> = ended.stderr.lines().collect();
-        assert_eq!(said, ["task 1 is queued again", "task 2 is queued again", "task 3 is queued again", "warning: there is no task 4"]);
+        assert_eq!(said, ["task 1 is requeued", "task 2 is requeued", "task 3 is requeued", "warning: there is no task 4"]);
         for id in ["1", "2", "3"] {
             let after = detail(db, id);
             assert_eq!((&after["task"]["status"], &after["task"]["failed_retries"]), (&"scheduled".into(), &0.into()));
             assert_eq!(after["why"]["reason"], "waits_for_create_runs");
         }
         let again = db.cli().run(&["requeue", "1"]);
-        assert_eq!((again.code, again.stderr.as_str()), (Some(1), "warning: task 1 is scheduled; it is not over\n"));
+        assert_eq!((again.code, again.stderr.as_str()), (Some(1), "warning: task 1 is scheduled; it has not finished\n"));
         db.cli().run(&["tick"]).ok();
         assert_eq!(runs(db, "1"), ["success", "success"]);
         assert_eq!(runs(db, "3"), ["success"]);

@@ -1,4 +1,4 @@
-//! `taskqueue events`: what was kept, what comes, messages of handlers, the audit of transitions.
+//! `taskqueue events`: stored and new events, messages of handlers, the audit of transitions.
 
 use std::io::{BufRead as _, BufReader};
 use std::ops::ControlFlow;
@@ -54,7 +54,7 @@ each_engine! {
         assert_eq!(kinds(db, &["--task", "7"]), ["a"]);
         assert_eq!(kinds(db, &["--since", "1h"]), ["c"]);
         assert_eq!(kinds(db, &["--since", "2020-01-02T00:00:00Z"]), ["b", "c"]);
-        // Of a task that was pruned something is left, if nothing of this kind or time.
+        // A pruned task has other events left, but none of this kind or time.
         assert_eq!(kinds(db, &["--task", "7", "--kind", "paused"]), Vec::<String>::new());
         assert_eq!(kinds(db, &["--task", "7", "--since", "1h"]), Vec::<String>::new());
         assert!(db.cli().run(&["events", "--task", "9"]).fails(3).contains("there is no task 9"));
@@ -93,7 +93,7 @@ each_engine! {
         assert_eq!(kinds(db, &["--run", &third, "--task", "2"]), Vec::<String>::new());
         assert_eq!(kinds(db, &["--run", &third, "--kind", "paused"]), Vec::<String>::new());
         assert!(db.cli().run(&["events", "--run", "9999"]).fails(3).contains("there is no run 9999"));
-        // What is left of a run that was pruned.
+        // The remaining event of a pruned run.
         db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\") VALUES ('a', 2, 9998)");
         assert_eq!(kinds(db, &["--run", "9998", "--task", "2"]), ["a"]);
         assert_eq!(kinds(db, &["--run", "9998", "--task", "2", "--kind", "paused"]), Vec::<String>::new());
@@ -121,7 +121,7 @@ each_engine! {
         let mut seen = |ctx: &mut taskqueue_engine::Context| -> Vec<String> {
             follower.next(ctx).unwrap().into_iter().map(|event| event.kind).collect()
         };
-        // SQLite lets nobody write beside a transaction that does.
+        // SQLite allows only one writing transaction.
         let mut slow = (db.engine != EngineUnderTest::Sqlite).then(|| db.raw());
         if let Some(slow) = &mut slow {
             begin_write(slow);
@@ -149,7 +149,7 @@ each_engine! {
         let mut seen = |ctx: &mut taskqueue_engine::Context| -> Vec<i64> {
             follower.next(ctx).unwrap().into_iter().map(|event| event.id).collect()
         };
-        // Every second one of the first thousands is missing, and then two wide ranges.
+        // Every second id of the first thousands is missing, and then two wide ranges.
         let early: Vec<i64> = (1..=700).map(|number| 2 * number + 1).chain([5_000, 9_000]).collect();
         with_ids(&early);
         assert_eq!(seen(&mut ctx), early);
@@ -190,7 +190,7 @@ each_engine! {
         let said: Vec<&Value> = all.iter().map(|event| &event["details"]).collect();
         assert_eq!(said, [&json!({"name":"page","data":{"n":1.5}}), &json!({"name":"page","data":{"n":2}}), &json!({"name":"done","data":null})]);
         assert_eq!((&all[0]["task_id"], &all[0]["run_id"]), (&json!(1), &json!(1)));
-        assert!(db.cli().run(&["message", "x"]).fails(2).contains("inside a handler only"));
+        assert!(db.cli().run(&["message", "x"]).fails(2).contains("only inside a handler"));
     }
 
     fn messages_that_come_faster_than_they_are_kept_are_counted(db) {
@@ -201,7 +201,7 @@ each_engine! {
         let dropped: i64 = events(db, &["--kind", "messages-dropped", "-n", "100000"]).iter().map(|event| event["details"]["count"].as_i64().unwrap()).sum();
         assert_eq!(kept + dropped, 20_000, "{kept} kept, {dropped} dropped");
         let last = events(db, &["--kind", "message", "-n", "1"]);
-        assert_eq!(last[0]["details"]["data"], 20_000, "the last ones are kept");
+        assert_eq!(last[0]["details"]["data"], 20_000, "the last messages were dropped");
     }
 
     fn events_tell_retry_and_failed_apart_and_keep_no_success(db) {
@@ -247,7 +247,7 @@ each_engine! {
         assert_eq!((&ended[0]["status"], &ended[1]["status"], &ended[1]["error_code"]), (&json!("success"), &json!("error"), &json!("exit:1")));
         assert_eq!((&ended[0]["outcome"], &ended[1]["outcome"]), (&json!("success"), &json!("retry")));
         assert!(all.iter().all(|event| event["actor"].as_str().is_some_and(|actor| !actor.is_empty())), "{all:?}");
-        // As `queue --run` creates and claims it.
+        // `queue --run` creates and claims it.
         db.cli().run(&["queue", "echo", "--run"]).ok();
         assert_eq!(kinds(db, &["--task", "4"]), ["task-queued", "run-created", "run-started", "run-ended"]);
     }
@@ -267,14 +267,14 @@ each_engine! {
         db.cli().run(&["tick"]).ok();
         import_again("1");
         assert_eq!(kinds(db, &["--task", "2"]), ["task-queued", "run-created", "run-started", "run-ended"]);
-        // Where nothing was kept nothing is made up.
+        // Without stored transitions, the audit reports none.
         audit("0");
         db.cli().run(&["queue", "echo"]).ok();
         db.cli().run(&["tick"]).ok();
         audit("1");
         import_again("3");
         assert_eq!(kinds(db, &["--task", "4"]), Vec::<String>::new());
-        // What waits gets a new run, which is created here.
+        // A waiting task gets a new run, which is created here.
         db.cli().run(&["queue", "echo"]).ok();
         db.cli().run(&["create-runs"]).ok();
         import_again("5");
@@ -297,7 +297,7 @@ each_engine! {
         db.cli().run(&["create-runs"]).ok();
         plan(1, 2016);
         db.cli().run(&["tick"]).ok();
-        // The one that waits for its time, after one for each that has passed.
+        // The next task of the schedule, after one task for each time that has passed.
         let last = db.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueue\"");
         assert!(last >= 4);
         for id in 1..last {
@@ -305,7 +305,7 @@ each_engine! {
         }
         assert_eq!(of(last), ["task-queued"]);
         assert_eq!(actor_of(last), "");
-        // What follows a task that did not end by a run.
+        // The transitions of a task that ended without a run.
         db.cli().run(&["cancel", &last.to_string()]).ok();
         db.cli().run(&["create-runs"]).ok();
         assert_eq!(of(last + 1), ["task-queued"]);
@@ -328,7 +328,7 @@ each_server! {
         begin_write(&mut slow);
         slow.execute(&format!("INSERT INTO \"TaskQueueEvents\" (\"Kind\") VALUES {}", vec!["('slow')"; HELD].join(", ")));
         db.execute(&insert("before"));
-        // One that begins while they are held back sees them, too.
+        // A follower that starts during the open transactions sees these events too.
         let mut follower = Follower::from_now(&mut ctx, EventFilter::default()).unwrap();
         db.execute(&insert("quick"));
         let mut seen = |ctx: &mut taskqueue_engine::Context| -> Vec<(i64, String)> {

@@ -87,7 +87,7 @@ each_engine! {
             assert!(error.contains("\"exec\" is off") && hint.contains("enabled = true"), "{error} {hint}");
             assert_eq!(count_tasks(db), 0);
         }
-        // Whoever can insert a row must not get it executed either.
+        // A row that was inserted by SQL is not executed either.
         let id = db.cli().run(&["queue", "exec", "{\"argv\":[\"true\"]}", "--any-class"]).ok();
         db.cli().run(&["tick"]).ok();
         assert_eq!(task(db, &id)["status"], "scheduled");

@@ -1,4 +1,4 @@
-//! `taskqueue explain`: ways in which a task does not run, each made for real, and what is said of each.
+//! `taskqueue explain`: real cases in which a task does not run, and the explanation of each.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::support::{TestDb, wait_until};
 use crate::{each_engine, each_server};
 use taskqueue_process::identities::identity::ProcessIdentity;
 
-/// Classes `echo`, `bad`, and `slow`, whose handler says that it began and works until `go` is there.
+/// Classes `echo`, `bad`, and `slow`, whose handler writes that it has begun and works until the file `go` exists.
 fn configure(db: &TestDb) {
     let slow = format!("cd {}; echo on > began; until test -e go; do sleep 0.02; done", db.home().display());
     let (slow, bad) = (shell_class(db, "slow", &slow), shell_class(db, "bad", "echo no such box >&2; exit 65"));
@@ -21,7 +21,7 @@ fn queue(db: &TestDb, class: &str, more: &[&str]) -> String {
     db.cli().run(&[&["queue", class], more].concat()).ok()
 }
 
-/// Queues a task that gets its run.
+/// Queues a task and creates its run.
 fn waiting(db: &TestDb, class: &str, more: &[&str]) -> String {
     let id = queue(db, class, more);
     db.cli().run(&["create-runs"]).ok();
@@ -32,7 +32,7 @@ fn explain(db: &TestDb, id: &str) -> Value {
     db.cli().run(&["explain", "--json", id]).json()
 }
 
-/// The cause is named first, in JSON and for people, with these words; returns the JSON.
+/// Checks that the cause comes first, in JSON and as text, with these words; returns the JSON.
 #[track_caller]
 fn expect(db: &TestDb, id: &str, cause: &str, words: &str) -> Value {
     let explained = explain(db, id);
@@ -45,7 +45,7 @@ fn expect(db: &TestDb, id: &str, cause: &str, words: &str) -> Value {
     explained
 }
 
-/// Whether a moment is named at which that condition changes by itself.
+/// Checks whether the next change of that condition is given.
 #[track_caller]
 fn expect_next(explained: &Value, condition: &str) {
     assert_eq!(explained["next"]["condition"], condition, "{explained}");
@@ -57,11 +57,11 @@ fn expect_no_next(explained: &Value) {
     assert_eq!(explained["next"], Value::Null, "{explained}");
 }
 
-/// Starts a runner, and waits until it is one.
+/// Starts a runner, and waits until it is registered.
 fn start_runner(db: &TestDb, args: &[&str]) -> std::process::Child {
     let child = db.cli().spawn(args);
     let live = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
-    wait_until("a runner lives", || db.number(live) == 1);
+    wait_until("a runner is registered", || db.number(live) == 1);
     child
 }
 
@@ -74,7 +74,7 @@ each_engine! {
     fn a_task_whose_time_has_not_come_is_explained_with_that_time(db) {
         configure(db);
         let later = queue(db, "echo", &["--in", "1h"]);
-        let explained = expect(db, &later, "not_yet", "its time comes in 59m");
+        let explained = expect(db, &later, "not_yet", "it becomes due in 59m");
         expect_next(&explained, "time_has_come");
         assert_eq!(explained["next"]["on"], task(db, &later)["scheduled_on"]);
         assert_eq!(explained["remedy"], format!("taskqueue edit {later} --in 0s"));
@@ -86,7 +86,7 @@ each_engine! {
         db.configure(&shell_class(db, "again", "echo greylisted >&2; exit 75"));
         let id = queue(db, "again", &[]);
         db.cli().run(&["tick"]).ok();
-        let explained = expect(db, &id, "not_yet", "it is tried again in ");
+        let explained = expect(db, &id, "not_yet", "it will be retried in ");
         expect_next(&explained, "time_has_come");
         let attempt = &explained["attempts"][0];
         assert_eq!((&attempt["attempt"], &attempt["status"], &attempt["error_code"]), (&json!(1), &json!("error"), &json!("exit:75")));
@@ -108,7 +108,7 @@ each_engine! {
         let explained = expect(db, &id, "paused", "everything paused");
         expect_next(&explained, "not_paused");
         assert_eq!(explained["remedy"], "taskqueue resume --all");
-        // Everything that is not met is named, not only the cause.
+        // Every unmet condition is listed, not only the cause.
         let unmet = |condition: &Value| condition["is_met"] == false;
         let conditions = explained["conditions"].as_array().unwrap();
         let unmet: Vec<&Value> = conditions.iter().filter(|condition| unmet(condition)).map(|condition| &condition["condition"]).collect();
@@ -122,7 +122,7 @@ each_engine! {
         let runner = db.cli().spawn(&["process-run"]);
         wait_for_file(db, "began");
         let second = waiting(db, "slow", &[]);
-        let explained = expect(db, &second, "class_is_full", "its class has 1 running, its limit");
+        let explained = expect(db, &second, "class_is_full", "its class has reached its limit of 1 running");
         assert_eq!(explained["remedy"], "taskqueue status class=slow status=processing");
         write(db, "go", "");
         finish(runner).ok();
@@ -140,7 +140,7 @@ each_engine! {
         let runner = db.cli().spawn(&["process-run"]);
         wait_for_file(db, "began");
         let second = waiting(db, "echo", &["--limit-key", "server-7"]);
-        expect(db, &second, "key_is_full", "1 with the key server-7 at once, 1 running");
+        expect(db, &second, "key_is_full", "the key server-7 allows 1 at once, 1 running");
         write(db, "go", "");
         finish(runner).ok();
     }
@@ -166,10 +166,10 @@ each_engine! {
     fn a_run_without_a_runner_is_explained(db) {
         configure(db);
         let id = waiting(db, "echo", &[]);
-        let explained = expect(db, &id, "no_runner", "waits for a runner; none lives");
+        let explained = expect(db, &id, "no_runner", "waits for a runner; no runner is alive");
         expect_no_next(&explained);
         let runner = start_runner(db, &["work", "--slots", "1", "--class", "slow"]);
-        expect(db, &id, "no_runner_for_class", "waits for a runner; 1 lives, and none for its class");
+        expect(db, &id, "no_runner_for_class", "waits for a runner; 1 is alive, but none for its class");
         db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
         expect(db, &id, "runner_limit_reached", "1 runner slots are in use, the limit is 1");
         stop(runner);
@@ -193,15 +193,15 @@ each_engine! {
         wait_for_file(db, "began");
         waiting(db, "slow", &[]);
         let third = waiting(db, "slow", &[]);
-        let explained = expect(db, &third, "runners_busy", "1 runner slot for its class, at work on others, and 1 run is before it");
+        let explained = expect(db, &third, "runners_busy", "1 runner slot for its class, busy with other runs, and 1 run is ahead of it");
         assert_eq!(explained["cause"]["why"]["before"], json!({ "count": 1, "or_more": false }));
-        // A runner that has room, and has not looked yet.
+        // A runner with a free slot that has not polled yet.
         insert_runner(db, &ProcessIdentity::own().unwrap(), 1);
-        expect(db, &third, "waits_its_turn", "waits its turn: 1 run is before it");
+        expect(db, &third, "waits_its_turn", "waits for a runner; 1 run is ahead of it");
         let second = (third.parse::<i64>().unwrap() - 1).to_string();
         let explained = explain(db, &second);
         assert_eq!(explained["cause"], Value::Null, "{explained}");
-        assert!(db.cli().run(&["explain", &second]).ok().contains("cause  nothing keeps it: a runner can take it now"));
+        assert!(db.cli().run(&["explain", &second]).ok().contains("cause  nothing holds it back: a runner can take it now"));
         write(db, "go", "");
         finish(runner).ok();
     }
@@ -215,7 +215,7 @@ each_engine! {
         let blockers = explained["blockers"].as_array().unwrap();
         let named: Vec<String> = blockers.iter().map(|blocker| format!("{} {}", blocker["task_id"], blocker["why"]["reason"])).collect();
         assert_eq!(named, [format!("{second} \"waits_for_dependencies\""), format!("{first} \"not_yet\"")]);
-        // Its moment is the moment of all of them.
+        // Its next change is the next change of all of them.
         assert_eq!((&explained["next"]["task_id"], &explained["next"]["on"]), (&json!(first.parse::<i64>().unwrap()), &task(db, &first)["scheduled_on"]));
         assert_eq!(explained["remedy"], format!("taskqueue explain {second}"));
     }
@@ -253,7 +253,7 @@ each_engine! {
         assert_eq!(explained["attempts"][0]["decision"], "exit 65: no_retry (default rule)");
         assert_eq!(explained["remedy"], format!("taskqueue retry {bad}"));
         let text = db.cli().run(&["explain", &bad]).ok();
-        assert!(text.contains("next   nothing happens to it any more by itself"), "{text}");
+        assert!(text.contains("next   finished; it will not run again unless you requeue it"), "{text}");
         expect(db, &good, "done", "it has succeeded");
         let cancelled = queue(db, "echo", &[]);
         db.cli().run(&["cancel", &cancelled]).ok();
@@ -269,7 +269,7 @@ each_engine! {
         let explained = expect(db, &first, "exhausted", "not retried");
         assert_eq!(explained["key_holder"], second.parse::<i64>().unwrap());
         let text = db.cli().run(&["explain", &first]).ok();
-        assert!(text.contains(&format!("key    order-17 is taken by task {second}: this one cannot be live again")), "{text}");
+        assert!(text.contains(&format!("key    task {second} has the key order-17: this task cannot run again")), "{text}");
         assert_eq!(explain(db, &second)["key_holder"], Value::Null);
     }
 
@@ -283,19 +283,19 @@ each_engine! {
     fn what_keeps_a_schedule_is_explained(db) {
         configure(db);
         let id = queue(db, "echo", &["--every", "0 3 * * *"]);
-        expect_next(&expect(db, &id, "not_yet", "its time comes in "), "time_has_come");
+        expect_next(&expect(db, &id, "not_yet", "it becomes due in "), "time_has_come");
         db.cli().run(&["schedule", "pause", &id]).ok();
         let explained = expect(db, &id, "schedule_paused", "its schedule is paused");
         assert_eq!(explained["remedy"], format!("taskqueue schedule resume {id}"));
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\", \"Recurrence\") VALUES ('echo', '{}', 'nonsense')");
-        expect(db, "2", "not_planned", "never planned: ");
+        expect(db, "2", "not_planned", "not planned: ");
     }
 
     fn a_status_of_a_newer_version_is_explained_and_left_alone(db) {
         configure(db);
         let id = queue(db, "echo", &[]);
         allow_unknown_statuses(db).execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'hibernating'");
-        let explained = expect(db, &id, "unknown_status", "left alone: a newer version wrote this status");
+        let explained = expect(db, &id, "unknown_status", "ignored: a newer version wrote this status");
         assert_eq!(explained["remedy"], Value::Null);
     }
 
@@ -304,26 +304,26 @@ each_engine! {
         let id = waiting(db, "slow", &[]);
         let mut runner = db.cli().spawn(&["process-run"]);
         wait_for_file(db, "began");
-        expect(db, &id, "running", "it runs: process ");
+        expect(db, &id, "running", "it is running: process ");
         signal(&runner, Signal::KILL);
         runner.wait().unwrap();
-        let explained = expect(db, &id, "lost", "is dead; the next create-runs takes its run back");
+        let explained = expect(db, &id, "lost", "is dead; the next create-runs rescues the run");
         assert_eq!(explained["remedy"], "taskqueue create-runs");
         assert!(db.cli().run(&["explain", "--queue"]).ok().contains(&format!("task {id}: the runner (process ")));
-        assert!(db.cli().run(&["status"]).ok().contains("is dead; the next create-runs takes its run back"));
-        // The same create-runs has made the next run.
+        assert!(db.cli().run(&["status"]).ok().contains("is dead; the next create-runs rescues the run"));
+        // The same create-runs has created the next run.
         db.cli().run(&["create-runs"]).ok();
-        expect(db, &id, "no_runner", "waits for a runner; none lives");
+        expect(db, &id, "no_runner", "waits for a runner; no runner is alive");
     }
 
     fn explain_says_why_nothing_moves_at_all(db) {
         configure(db);
         let text = db.cli().run(&["explain", "--queue"]).ok();
         assert!(text.starts_with("running 0   runners 0/8   waiting runs 0   due 0\n"), "{text}");
-        assert!(text.contains("Nothing waits: no task is due, and no run waits."), "{text}");
+        assert!(text.contains("Nothing is waiting: no task is due, and no run is waiting."), "{text}");
         let later = queue(db, "echo", &["--in", "1h"]);
         let text = db.cli().run(&["explain", "--queue"]).ok();
-        assert!(text.contains("Nothing waits: ") && text.contains(&format!(": task {later}")), "{text}");
+        assert!(text.contains("Nothing is waiting: ") && text.contains(&format!(": task {later}")), "{text}");
         let due = waiting(db, "slow", &[]);
         let bad = queue(db, "bad", &[]);
         db.cli().run(&["pause", "--class", "slow"]).ok();
@@ -342,7 +342,7 @@ each_engine! {
         let ended = db.cli().run(&["explain", "1-3", "-n", "2"]);
         assert_eq!(ended.stderr, "1 task more; -n N explains more\n");
         let text = ended.ok();
-        assert_eq!(text.matches("cause  its time comes").count(), 2, "{text}");
+        assert_eq!(text.matches("cause  it becomes due").count(), 2, "{text}");
         let lines = db.cli().run(&["explain", "class=echo", "--json"]).ok();
         assert_eq!(lines.lines().count(), 3);
         assert_eq!(db.cli().run(&["explain", "class=nope"]).code, Some(3));
@@ -359,13 +359,13 @@ each_server! {
             let cli = db.cli().program(std::path::Path::new("faketime")).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
             cli.run(&[&["-f", "+1h", env!("CARGO_BIN_EXE_taskqueue")], args].concat())
         };
-        // It has come here, and not there.
+        // It was imported here, and not there.
         let explained = host(&["explain", "--json", &id]).json();
         assert_eq!(explained["cause"]["why"]["reason"], "not_yet");
         let ahead = explained["clock_ahead_secs"].as_i64().unwrap();
         assert!((3_590..=3_610).contains(&ahead), "{ahead}");
         let text = host(&["explain", &id]).ok();
-        assert!(text.contains("clock  this host's clock is ") && text.contains(" ahead of the database's, which decides"), "{text}");
+        assert!(text.contains("clock  this host's clock is ") && text.contains(" ahead of the database's; taskqueue uses"), "{text}");
         let ended = host(&["doctor"]);
         assert!(ended.stdout.contains("this host's clock is ") && ended.stdout.contains("timedatectl"), "{ended:?}");
         assert_eq!(explain(db, &id)["clock_ahead_secs"], Value::Null);

@@ -6,7 +6,7 @@ use super::{ECHO, shell_class, task};
 use crate::each_engine;
 use crate::support::TestDb;
 
-/// Two classes that fail for good: one with two errors, one with one.
+/// Two classes whose tasks fail without a retry: one with two errors, one with one.
 fn fail(db: &TestDb) {
     let mail = shell_class(
         db,
@@ -38,8 +38,8 @@ each_engine! {
         let samples = found["groups"][0]["samples"].as_array().unwrap();
         assert_eq!((samples.len(), &samples[0]["error_message"]), (2, &json!("no such box")));
         let text = db.cli().run(&["failures"]).ok();
-        assert!(text.starts_with("4 failed tasks in 3 groups; 3 of them are not tried again by themselves\n"), "{text}");
-        assert!(text.ends_with("Try a few of the largest group: taskqueue retry class=mail error=exit:65 --sample 5"), "{text}");
+        assert!(text.starts_with("4 failed tasks in 3 groups; 3 of them will not be retried\n"), "{text}");
+        assert!(text.ends_with("Retry a few of the largest group: taskqueue retry class=mail error=exit:65 --sample 5"), "{text}");
         let text = db.cli().run(&["failures", "--class", "mail", "--samples", "-n", "1"]).ok();
         assert!(text.contains("no such box") && !text.contains("refused") && text.contains("1 group more"), "{text}");
     }
@@ -60,7 +60,7 @@ each_engine! {
             let text = db.cli().run(&[verb, "1"]).ok();
             assert!(text.contains("1 of 5 retries, 1 attempt in all") && text.contains("not retried"), "{text}");
         }
-        // A new start counts from zero.
+        // A retry counts from zero.
         db.cli().run(&["retry", "1"]).ok();
         db.cli().run(&["tick"]).ok();
         assert_eq!((&task(db, "1")["attempts"], &why("1")["failed_attempts"]), (&json!(2), &json!(1)));
@@ -87,16 +87,16 @@ each_engine! {
 
     fn nothing_that_failed_is_said_so(db) {
         db.configure(ECHO);
-        assert_eq!(db.cli().run(&["failures"]).ok(), "Nothing failed, or what failed has succeeded since.");
+        assert_eq!(db.cli().run(&["failures"]).ok(), "No failed tasks: nothing failed, or it has succeeded since.");
     }
 
     fn a_sample_of_a_group_is_tried_again_and_then_the_rest_at_a_rate(db) {
         fail(db);
         let statuses = || db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"FailedRetries\" = 0 AND \"TaskClass\" = 'mail'");
         let said = db.cli().run(&["retry", "class=mail", "--sample", "1", "--yes"]).stderr;
-        assert_eq!((said.as_str(), statuses()), ("1 task tried again\n", 1));
+        assert_eq!((said.as_str(), statuses()), ("1 task retried\n", 1));
         let said = db.cli().run(&["retry", "class=mail", "status=exhausted", "--rate", "2/1h", "--yes"]).stderr;
-        assert_eq!((said.as_str(), statuses()), ("2 tasks tried again\n", 3));
+        assert_eq!((said.as_str(), statuses()), ("2 tasks retried\n", 3));
         let first = chrono::DateTime::parse_from_rfc3339(task(db, "2")["next_attempt_on"].as_str().unwrap()).unwrap();
         let second = chrono::DateTime::parse_from_rfc3339(task(db, "3")["next_attempt_on"].as_str().unwrap()).unwrap();
         let between = (second - first).num_seconds();

@@ -1,4 +1,5 @@
-//! Without `[notify]`, each task that will not be retried is printed once on standard error; `status` and `doctor` count the rest.
+//! Without `[notify]`, each task that will not be retried is printed once on standard error; `status` and `doctor` count the
+//! unreported ones.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -10,7 +11,7 @@ use crate::support::{TestDb, wait_until};
 
 const WORK: &str = "echo 'no such mailbox' >&2; exit 1";
 
-/// Queues a task that fails for the last time and processes it by a verb that reports nothing.
+/// Queues a task that fails without a retry, and processes it with a verb that reports nothing.
 fn exhaust(db: &TestDb, class: &str) -> String {
     let id = db.cli().run(&["queue", class, "--max-retries", "1"]).ok();
     db.cli().run(&["create-runs"]).ok();
@@ -33,7 +34,7 @@ fn unreported(db: &TestDb) -> Value {
     db.cli().run(&["status", "--json"]).json()["counts"]["unreported_failures"]["count"].clone()
 }
 
-/// The finding of `doctor`, if there is one.
+/// Returns the finding of `doctor`, if there is one.
 fn finding(db: &TestDb) -> Option<Value> {
     let ended = db.cli().run(&["doctor", "--json"]);
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
@@ -134,7 +135,7 @@ each_engine! {
         assert_eq!(unreported(db), 0);
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "1 run created\n");
         assert_eq!(notices(db), 0);
-        // It fails for the last time once more, and has one line.
+        // It fails for the last time again, and is printed once.
         db.cli().run(&["process-run", "--drain"]).ok();
         assert_eq!(db.cli().run(&["create-runs"]).stderr, warning(&id));
     }
@@ -142,7 +143,7 @@ each_engine! {
     fn a_failure_that_a_killed_process_had_taken_is_printed_later(db) {
         db.configure(&shell_class(db, "work", WORK));
         let id = exhaust(db, "work");
-        // As a process leaves it that was killed between taking the notice and printing it.
+        // The state after a process was killed between taking the notice and printing it.
         db.execute("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = '2100-01-01 00:00:00.000000' WHERE \"Name\" = 'notify'");
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "");
         assert_eq!(unreported(db), 1);
@@ -160,12 +161,12 @@ each_engine! {
         exhaust(db, "work");
         db.configure(&class);
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "");
-        assert_eq!(unreported(db), 1, "the host with [notify] was there within the hour");
+        assert_eq!(unreported(db), 1, "a host with [notify] was active within the hour");
         db.configure(&format!("[notify]\nlog = {log:?}\nevery_secs = 0\n{class}"));
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "");
         assert!(std::fs::read_to_string(&log).unwrap().contains("no such mailbox"));
         assert_eq!(unreported(db), 0);
-        // The host with [notify] has been away for an hour.
+        // The host with [notify] has been inactive for an hour.
         db.configure(&class);
         let id = exhaust(db, "work");
         db.execute("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = '2020-01-01 00:00:00.000000'");

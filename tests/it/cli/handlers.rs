@@ -1,4 +1,4 @@
-//! What a handler may rely on: its input, its environment, its events, and what its end means.
+//! What a handler may rely on: its input, its environment, its events, and the meaning of its end.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,8 @@ fn instant(value: &Value) -> DateTime<chrono::FixedOffset> {
     DateTime::parse_from_rfc3339(value.as_str().unwrap()).unwrap()
 }
 
-/// What the exit code of a handler did: status of the run, status of the task, whether it is exhausted, held.
+/// Returns the effect of an exit code: status of the run, status of the task, whether it is exhausted, whether its class is
+/// held.
 fn outcome(detail: &Value) -> (&str, &str, bool, bool) {
     let text = |value: &'_ Value| -> &'static str {
         match value.as_str().unwrap() {
@@ -48,12 +49,12 @@ fn expected(code: u8) -> (&'static str, &'static str, bool, bool) {
     }
 }
 
-/// One class for each code, because some codes hold their class.
+/// Uses one class for each code, because some codes hold their class.
 fn check_exit_codes(db: &TestDb, codes: &[u8]) {
     db.configure("[class.\"code.*\"]\nargv = [\"/bin/sh\", \"-c\", \"exit ${1#code.}\", \"sh\", \"{class}\"]\n");
     let batch: String = codes.iter().map(|code| format!("{{\"class\":\"code.{code}\"}}\n")).collect();
     let ids = db.cli().stdin(batch).run(&["queue", "--batch", "-"]).ok();
-    // Not a tick, which would create the next run of what was given back.
+    // Not a tick, which would create the next run of a released task.
     db.cli().run(&["create-runs"]).ok();
     db.cli().run(&["process-run", "--drain"]).ok();
     let ids: Vec<&str> = ids.lines().collect();
@@ -178,7 +179,7 @@ each_engine! {
         assert_eq!(detail(db, &id)["runs"][0]["progress_message"], "pass 2");
         write(db, "go", "");
         finish(runner).ok();
-        // An ended run keeps how far it came.
+        // An ended run keeps its progress.
         assert_eq!(detail(db, &id)["runs"][0]["percents_completed"], 40);
     }
 
@@ -262,7 +263,7 @@ each_engine! {
         let after = process(db, "work", "{}");
         let run = &after["runs"][0];
         assert_eq!((&run["status"], &run["error_code"]), (&json!("timeout"), &json!("timeout")));
-        assert_eq!(run["error_message"], "no end and no report within 1 seconds");
+        assert_eq!(run["error_message"], "the handler neither ended nor reported within 1 seconds");
         assert_eq!((&after["task"]["status"], &after["task"]["failed_retries"]), (&json!("timeout"), &json!(1)));
         assert_eq!(wait_for_file(db, "got"), "term");
         assert!(!is_alive(&wait_for_file(db, "child")));
@@ -291,7 +292,7 @@ each_engine! {
             let ended = db.cli().run(&["tick"]);
             assert!(ended.stderr.starts_with("warning: the class is held on this host: "), "{ended:?}");
             let word = if name.contains('\\') { format!("'{name}'") } else { name.to_owned() };
-            assert!(ended.stderr.contains(&format!("mend it, then `taskqueue classes release {word}`")), "{ended:?}");
+            assert!(ended.stderr.contains(&format!("fix it, then run `taskqueue classes release {word}`")), "{ended:?}");
             let after = detail(db, &id);
             assert_eq!(outcome(&after), ("released", "scheduled", false, true), "{name}");
             assert_eq!((&after["task"]["attempts"], &after["runs"][0]["error_code"]), (&json!(0), &json!("could-not-start")));
@@ -312,8 +313,8 @@ fn outside_a_handler_progress_and_result_say_where_they_belong() {
         (&["message", "page"], "taskqueue message RUN NAME --token TOKEN"),
     ] {
         let (error, hint) = error_and_hint(&cli.run(args).fails(2));
-        assert!(error.contains("inside a handler only"), "{error}");
-        assert!(hint.starts_with(&format!("hint: of a run that you claimed: `{command}`")), "{hint}");
+        assert!(error.contains("only inside a handler"), "{error}");
+        assert!(hint.starts_with(&format!("hint: for a run that you claimed: `{command}`")), "{hint}");
     }
     for args in [
         &["progress", "101"][..],

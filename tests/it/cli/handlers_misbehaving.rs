@@ -1,4 +1,4 @@
-//! Handlers that do what they should not: too much output, none, rubbish, closed descriptors, processes left behind.
+//! Misbehaving handlers: too much output, none, invalid output, closed descriptors, processes left behind.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Whose rights a handler has and what it may use, as the configuration says it.
+//! The user and the limits of a handler, as configured.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -10,7 +10,7 @@ use super::{ECHO, detail, is_alive, printed, process, shell_class, wait_for_file
 use crate::each_engine;
 use crate::support::{EngineUnderTest, TestDb};
 
-/// Lets another user into the home of the test.
+/// Allows another user to read the home of the test.
 fn open_home(db: &TestDb) {
     std::fs::set_permissions(db.home(), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
@@ -46,7 +46,7 @@ each_engine! {
         let after = process(db, "work", "{}");
         let text = printed(&after, "stdout");
         let lines: Vec<&str> = text.lines().collect();
-        // 32 and 33 are the C library's own.
+        // Signals 32 and 33 are the C library's own.
         for line in &lines[..2] {
             let mask = u64::from_str_radix(line.split(' ').nth(1).unwrap(), 16).unwrap();
             assert_eq!(mask & !(3 << 31), 0, "{line}");
@@ -186,7 +186,7 @@ fn a_runner_that_is_not_root_runs_as_itself_and_as_nobody_else() {
         assert_eq!(held(&other), (&json!("released"), &json!(0)));
         assert_eq!(
             other["runs"][0]["error_message"],
-            "could not start: it is to run as \"daemon\", and this runner is not root but \"nobody\""
+            "could not start: it must run as \"daemon\", but this runner is \"nobody\", not root"
         );
     });
 }

@@ -1,4 +1,4 @@
-//! A runner is hidden from its handlers, and still found by other runners of its user.
+//! A runner is hidden from its handlers, and can still be found by other runners of its user.
 
 use std::fs;
 use std::path::Path;

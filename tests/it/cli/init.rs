@@ -12,9 +12,9 @@ fn init_writes_a_configuration_that_works_and_says_what_to_do_next() {
     let (home, cli) = alone();
     let ended = cli.run(&["init"]);
     let path = home.path().join(".config/taskqueue/config.toml");
-    assert!(ended.stderr.contains(&format!("{} is written\n", path.display())), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("wrote {}\n", path.display())), "{ended:?}");
     assert!(
-        ended.stderr.contains("the store is sqlite://") && ended.stderr.contains("class hello can be executed; now:\n"),
+        ended.stderr.contains("the store is sqlite://") && ended.stderr.contains("class hello can be executed; try:\n"),
         "{ended:?}"
     );
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
@@ -35,7 +35,7 @@ fn init_leaves_a_configuration_alone_that_is_there() {
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("[class.\"mail\"]\nargv = [\"/bin/cat\", \"-u\"]\n"), "{text}");
     let (error, hint) = error_and_hint(&cli.run(&["init", "other"]).fails(1));
-    assert!(error.contains("there is a configuration already") && hint.contains("taskqueue classes"), "{error} {hint}");
+    assert!(error.contains("exists already") && hint.contains("taskqueue classes"), "{error} {hint}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 
@@ -58,7 +58,7 @@ fn with_the_right_program_init_works_after_it_was_called_with_a_bad_one() {
     let call = ["init", "mail", "--", program.to_str().unwrap()];
     for why in ["does not exist", "is not executable"] {
         let (error, hint) = error_and_hint(&cli.run(&call).fails(78));
-        assert!(error.starts_with("error: class mail could not be executed: ") && error.contains(why), "{error}");
+        assert!(error.starts_with("error: class mail cannot be executed: ") && error.contains(why), "{error}");
         assert!(hint.contains("nothing was written"), "{hint}");
         assert!(!home.path().join(".config").exists() && !home.path().join(".local").exists(), "{why}");
         std::fs::write(&program, "#!/bin/sh\n").unwrap();
@@ -81,12 +81,12 @@ fn init_removes_an_unusable_configuration_and_keeps_one_without_tables() {
     assert!(!path.exists());
     error_and_hint(&cli.run(&["init", "--database", "postgres://127.0.0.1:1/none"]).fails(69));
     assert!(!path.exists());
-    // What is missing there is made by `migrate`, which reads where that is in this very configuration.
+    // The missing tables are created by `migrate`, which reads their address from this configuration.
     let shop = home.path().join("shop.db");
     Raw::connect(EngineUnderTest::Sqlite, shop.to_str().unwrap())
         .execute("CREATE TABLE Orders (Id INTEGER PRIMARY KEY)");
     let ended = cli.run(&["init", "--database", "shop.db"]);
-    assert!(ended.code == Some(78) && ended.stderr.contains(" is written\n"), "{ended:?}");
+    assert!(ended.code == Some(78) && ended.stderr.contains("wrote "), "{ended:?}");
     assert!(std::fs::read_to_string(&path).unwrap().contains("shop.db"));
     cli.run(&["migrate"]).ok();
     assert_eq!(cli.run(&["queue", "hello"]).ok(), "1");

@@ -1,4 +1,4 @@
-//! Verbs for many tasks that are told to stop: they end between two parts and say how far they came.
+//! Verbs for several tasks that get a signal: they end between two parts and report how far they came.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -12,7 +12,7 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
-/// More than a pipe holds answers of: who prints them waits for the reader before it is done.
+/// The answers for this many tasks exceed the buffer of a pipe, so the verb waits for the reader before it is done.
 const MANY: i64 = 2_000;
 
 fn fill(db: &TestDb, status: &str) {
@@ -25,14 +25,14 @@ fn fill(db: &TestDb, status: &str) {
     ));
 }
 
-/// What the events say was pruned, part by part.
+/// Returns the numbers of pruned tasks in the events, part by part.
 fn pruned_by_events(db: &TestDb) -> Vec<i64> {
     let events = db.cli().run(&["events", "--kind", "pruned", "--json", "-n", "1000"]).ok();
     let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     events.map(|event| event["details"]["tasks"].as_i64().unwrap()).collect()
 }
 
-/// Lets nobody write tasks until it is dropped.
+/// Locks the tasks against writes until it is dropped.
 fn lock_out(db: &TestDb) -> crate::support::database::Raw {
     let mut others = db.raw();
     others.execute(match db.engine {
@@ -48,8 +48,8 @@ each_engine! {
         for (number, before, args, done, kind) in [
             (Signal::INT, "scheduled", &["cancel", "class=work"][..], "cancelled", "cancelled"),
             (Signal::TERM, "scheduled", &["edit", "--priority", "7", "class=work"], "edited", "edited"),
-            (Signal::INT, "failed", &["retry", "class=work"], "tried again", "retried"),
-            (Signal::TERM, "success", &["requeue", "class=work"], "queued again", "requeued"),
+            (Signal::INT, "failed", &["retry", "class=work"], "retried", "retried"),
+            (Signal::TERM, "success", &["requeue", "class=work"], "requeued", "requeued"),
             (Signal::INT, "cancelled", &["prune", "class=work"], "deleted", "pruned"),
         ] {
             fill(db, before);
@@ -64,7 +64,7 @@ each_engine! {
             let events = format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = '{kind}'");
             let count = if kind == "pruned" { MANY - count_tasks(db) } else { db.number(&events) };
             assert!(count > 0 && count < MANY && count % 100 == 0, "{count}: {ended:?}");
-            assert_eq!(text.lines().count(), usize::try_from(count).unwrap(), "each that was done is told of");
+            assert_eq!(text.lines().count(), usize::try_from(count).unwrap(), "not every changed task was reported");
             let error: Value = serde_json::from_str(&ended.stderr).unwrap();
             assert_eq!(error["error"]["code"], "interrupted");
             assert_eq!(error["error"]["message"], format!("stopped by a signal: {count} of {MANY} tasks {done}"));
@@ -92,7 +92,7 @@ each_engine! {
         drop(others);
         let ended = finish(pruning);
         let deleted = MANY - count_tasks(db);
-        assert!(deleted <= 500, "no other part was begun: {deleted}");
+        assert!(deleted <= 500, "another part was started: {deleted}");
         let so_far = if deleted == 0 { "nothing pruned".to_owned() } else { format!("{deleted} finished tasks pruned") };
         let (error, _) = error_and_hint(&ended.fails(130));
         assert_eq!(error, format!("error: stopped by a signal: {so_far} so far"));
@@ -105,12 +105,12 @@ each_engine! {
         let mut cancelling = db.cli().spawn(&["cancel", "--yes", "class=work"]);
         wait_until_it_listens(&cancelling);
         let mut end = None;
-        wait_until("a signal ends it", || {
+        wait_until("the signal ends it", || {
             signal(&cancelling, Signal::TERM);
             end = cancelling.try_wait().unwrap();
             end.is_some()
         });
-        // Where the first one came before the first part was begun, nothing was waited for.
+        // If the first signal came before the first part, there was nothing to wait for.
         let end = end.unwrap();
         assert!(end.signal() == Some(15) || end.code() == Some(130), "{end:?}");
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'cancelled'"), 0);

@@ -1,5 +1,6 @@
-//! What `--json` prints fits the schemas of docs/json, on every engine, and whatever these describe is printed. They are open for
-//! later versions; here they are closed: a key or a value that no schema has fails, so that a new one is documented.
+//! The output of `--json` fits the schemas of docs/json, on every engine, and everything that they describe is printed. The
+//! schemas are open for later versions; here they are closed: a key or a value without a schema fails, so that it is
+//! documented.
 
 mod schemas;
 
@@ -12,11 +13,11 @@ use crate::each_engine;
 use crate::support::db::on;
 use crate::support::{Ended, EngineUnderTest, TestDb};
 
-/// Runs verbs and holds what they print against the schemas.
+/// Runs verbs and checks their output against the schemas.
 struct Stage<'a> {
     db: &'a TestDb,
     forms: Forms,
-    /// The verb, and what it printed.
+    /// The verb and its output.
     documents: Vec<(String, Value)>,
 }
 
@@ -47,7 +48,7 @@ impl<'a> Stage<'a> {
         stage
     }
 
-    /// What the verb prints with `--json`, one value a line, at least one. Its exit status may be what the facts make of it.
+    /// Returns the output of a verb with `--json`, one value per line, at least one. Its exit status may depend on the data.
     #[track_caller]
     fn run(&mut self, args: &[&str]) -> Vec<Value> {
         self.run_with_input(args, "")
@@ -72,7 +73,7 @@ impl<'a> Stage<'a> {
         self.documents.push((name.to_owned(), document.clone()));
     }
 
-    /// What is said of the error in which the verb ends.
+    /// Returns the error of a verb that fails.
     #[track_caller]
     fn fails(&mut self, args: &[&str]) -> Value {
         let ended = self.db.cli().run(&[args, &["--json"]].concat());
@@ -94,7 +95,7 @@ fn parse(line: &str, ended: &Ended) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}: {ended:?}"))
 }
 
-/// Tasks that have ended in each way, and tasks that wait for each thing.
+/// Creates tasks with every end, and tasks with every reason to wait.
 fn fill(stage: &mut Stage<'_>) {
     stage.queue("talk", &[]);
     stage.queue("bad", &["{\"to\":\"x\"}"]);
@@ -104,7 +105,7 @@ fn fill(stage: &mut Stage<'_>) {
     stage.queue("slow", &["--timeout", "1s", "--max-retries", "1"]);
     let crashed = stage.queue("crash", &["--backoff", "fixed:0s", "--max-retries", "9"]);
     stage.run(&["exec", "--", "true"]);
-    // As many times as it may crash.
+    // As often as it may crash.
     for _ in 0..3 {
         stage.run(&["tick", "--max-runs", "20"]);
     }
@@ -121,7 +122,7 @@ fn fill(stage: &mut Stage<'_>) {
     }
     stage.queue("nobody", &["--any-class"]);
     stage.run(&["create-runs"]);
-    // What applications write.
+    // Rows as applications write them.
     stage
         .db
         .execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"ScheduledOn\") VALUES ('echo', '2020-01-01 00:00:00')");
@@ -155,7 +156,7 @@ fn look(stage: &mut Stage<'_>) {
     }
 }
 
-/// A runner that works, then one that is dead.
+/// Starts a runner that works, then leaves one that is dead.
 fn have_a_runner(stage: &mut Stage<'_>) {
     let id = stage.queue("wait", &[]);
     stage.run(&["create-runs"]);
@@ -198,7 +199,7 @@ fn order(stage: &mut Stage<'_>) {
     stage.run(&["classes", "release", "gone"]);
 }
 
-/// Workers that are no runners.
+/// Claims runs for workers that are no runners.
 fn claim(stage: &mut Stage<'_>) {
     for _ in 0..2 {
         stage.queue("nobody", &["--any-class"]);
@@ -290,7 +291,7 @@ fn fail(stage: &mut Stage<'_>) {
     stage.run(&["man", "--directory", "pages"]);
 }
 
-/// The document without the key; with it under another name; and with something else in its place.
+/// Returns the document without the key, with the key renamed, and with another value.
 fn spoiled(document: &Value, key: &str) -> Vec<Value> {
     let mut spoiled = Vec::new();
     let mut renamed = document.clone();

@@ -1,4 +1,4 @@
-//! How long a task and its results are kept, where it or its class states that: before what the settings say.
+//! Retention of a task and its results, if the task or its class sets it: it takes precedence over the settings.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn run(db: &TestDb, args: &[&str]) -> String {
     db.cli().run(args).ok()
 }
 
-/// As if the tasks had been over for so many days.
+/// Makes the tasks as old as if they had finished this many days ago.
 fn make_old(db: &TestDb, days: i64) {
     db.execute(&format!("UPDATE \"TaskQueue\" SET \"UpdatedOn\" = {}", sql_now(db.engine, -days * DAY)));
 }
@@ -34,7 +34,7 @@ fn with_results(db: &TestDb, class: &str, more: &str) -> String {
     format!("{}{more}", shell_class(db, class, "echo '{\"result\":7}' >&3"))
 }
 
-/// As if all runs had ended so many seconds ago.
+/// Makes the runs as old as if they had ended this many seconds ago.
 fn make_runs_old(db: &TestDb, secs: i64) {
     db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"FinishedOn\" = {}", sql_now(db.engine, -secs)));
 }
@@ -60,7 +60,7 @@ each_engine! {
         assert_eq!(ids_after_create_runs(db), [3, 4]);
         make_old(db, 101);
         assert_eq!(ids_after_create_runs(db), [3]);
-        // Neither by their number, nor by an age that somebody names, but by name.
+        // It is not pruned by number or by a given age, but by a selection.
         run(db, &["settings", "set", "TaskQueueMaxSuccess", "1"]);
         run(db, &["queue", "echo"]);
         run(db, &["tick"]);
@@ -77,7 +77,7 @@ each_engine! {
         run(db, &["cancel", "2"]);
         run(db, &["tick"]);
         assert_eq!(task(db, "1")["status"], "failed");
-        // Which may be retried, and is old only in its row.
+        // A failed task may be retried; only its row is old.
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = 1 WHERE \"Id\" = 3");
         make_old(db, 2);
         assert_eq!(ids_after_create_runs(db), [3]);
@@ -92,7 +92,7 @@ each_engine! {
         run(db, &["cancel", "4"]);
         let first = task(db, "1");
         assert_eq!((&first["keep_secs"], first["expires_on"].is_string()), (&Value::Null, true), "{first}");
-        // Whatever the class states afterwards.
+        // The settings of its class changed later.
         db.configure(&format!("{ECHO}{}", shell_class(db, "long.*", "true")));
         make_old(db, 2);
         assert_eq!(ids_after_create_runs(db), [2, 3]);
@@ -208,7 +208,7 @@ each_engine! {
         db.configure(ECHO);
         run(db, &["queue", "echo", "--keep", "2d", "--keep-results", "1h"]);
         let before = run(db, &["status", "1"]);
-        assert!(before.contains("  kept         172800s after it is over\n"), "{before}");
+        assert!(before.contains("  kept         172800s after it finishes\n"), "{before}");
         assert!(before.contains("  results      kept 3600s after the end of each run\n"), "{before}");
         run(db, &["tick"]);
         let after = run(db, &["status", "1"]);
@@ -272,7 +272,7 @@ each_engine! {
 
     fn what_keeps_nothing_is_refused(db) {
         db.configure(ECHO);
-        for (value, why) in [("0s", "--keep: \"0s\" keeps nothing; write 1s or more, or forever"), ("7", "--keep: \"7\" is no duration")] {
+        for (value, why) in [("0s", "--keep: \"0s\" keeps nothing; write 1s or more, or forever"), ("7", "--keep: \"7\" is not a duration")] {
             let refused = db.cli().run(&["queue", "echo", "--keep", value]);
             let said = refused.fails(2);
             assert!(said.contains(why), "{said}");

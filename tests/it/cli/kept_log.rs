@@ -1,4 +1,4 @@
-//! The write-ahead log of a SQLite store, which commands leave where it is: what they sync, and that nothing is lost.
+//! The write-ahead log of a SQLite store, which commands keep: what they sync, and that nothing is lost.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
@@ -12,10 +12,10 @@ use crate::support::{EngineUnderTest, TestDb, wait_until};
 const LONG_LOG_BYTES: u64 = 1 << 20;
 const COUNT: &str = r#"SELECT COUNT(*) AS value FROM "TaskQueue""#;
 
-/// The length of a file, and when it was written.
+/// The length and the modification time of a file.
 type Written = (u64, i64, i64);
 
-/// A store in a directory of its own, which the test itself does not have open.
+/// A store in its own directory, which the test process does not have open.
 struct Alone<'a> {
     db: &'a TestDb,
     directory: PathBuf,
@@ -29,7 +29,7 @@ impl<'a> Alone<'a> {
         Self { db, directory }
     }
 
-    /// With a task that is not due.
+    /// Creates it with a task that is not due.
     fn with_task(db: &'a TestDb) -> Self {
         let alone = Self::new(db);
         let _ = alone.run(&["queue", "echo", "--in", "1h"]).ok();
@@ -48,7 +48,7 @@ impl<'a> Alone<'a> {
         self.db.cli().run(&[&["--database", self.file("").to_str().unwrap()], args].concat())
     }
 
-    /// How often a command syncs a file or a directory.
+    /// Returns how often a command syncs a file or a directory.
     fn syncs(&self, args: &[&str]) -> usize {
         let (trace, store) = (self.db.home().join("trace"), self.file(""));
         let strace = ["-f", "-qq", "-o", trace.to_str().unwrap(), "-e", "trace=fsync,fdatasync", "-e", "signal=none"];
@@ -57,7 +57,7 @@ impl<'a> Alone<'a> {
         fs::read_to_string(trace).unwrap().lines().count()
     }
 
-    /// A connection as any other program has one.
+    /// Opens a connection like any other program.
     fn another_program(&self) -> Raw {
         Raw::connect(EngineUnderTest::Sqlite, self.file("").to_str().unwrap())
     }
@@ -73,7 +73,8 @@ impl<'a> Alone<'a> {
         assert!(self.log_bytes() > LONG_LOG_BYTES);
     }
 
-    /// The directory and what is in it. Whoever opens the index writes to it: it is memory that processes share.
+    /// Returns the directory and its files. The time of the index is left out: opening it writes to it, because it is shared
+    /// memory.
     fn listing(&self) -> Vec<(PathBuf, u64, Option<Written>)> {
         let written = |found: &Metadata| (found.len(), found.mtime(), found.mtime_nsec());
         let entry = |path: PathBuf| {
@@ -105,7 +106,7 @@ fn queue_that_makes_the_log_syncs_three_times_at_most() {
     on(EngineUnderTest::Sqlite, |db| {
         let alone = Alone::with_task(db);
         assert_eq!(alone.another_program().numbers(COUNT), [Some(1)]);
-        assert!(!alone.file("-wal").exists(), "removed by the last one");
+        assert!(!alone.file("-wal").exists(), "the log was not removed by the last process");
         let syncs = alone.syncs(&["queue", "echo"]);
         assert!((1..=3).contains(&syncs), "{syncs}");
         assert_eq!(alone.syncs(&["queue", "echo"]), 1);
@@ -137,7 +138,7 @@ fn a_long_log_is_emptied_by_the_first_command_that_is_alone() {
         let mut somebody = alone.another_program();
         assert_eq!(somebody.numbers(COUNT), [Some(6001)]);
         let _ = alone.run(&["show", "1"]).ok();
-        assert!(alone.log_bytes() > LONG_LOG_BYTES, "another process has the store open");
+        assert!(alone.log_bytes() > LONG_LOG_BYTES, "the log was removed although another process has the store open");
     });
 }
 

@@ -1,4 +1,4 @@
-//! `taskqueue limits`, and what claims make of them.
+//! `taskqueue limits`, and their effect on claims.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::each_engine;
 use crate::support::TestDb;
 use crate::support::cli::finish;
 
-/// Two classes; the handler of `slow` writes its PID and waits for `go`.
+/// Two classes; the handler of `slow` writes its PID and waits for the file `go`.
 fn configure(db: &TestDb) {
     let script = format!("cd {}; echo $$ > pid; until test -e go; do sleep 0.02; done", db.home().display());
     let class = shell_class(db, "slow", &script);
@@ -17,7 +17,7 @@ fn configure(db: &TestDb) {
 each_engine! {
     fn limits_are_set_listed_and_removed_and_each_change_is_kept(db) {
         db.configure(ECHO);
-        assert_eq!(db.cli().run(&["limits"]).ok(), "No class and no key has a limit.");
+        assert_eq!(db.cli().run(&["limits"]).ok(), "No limits are set for classes or keys.");
         let ended = db.cli().run(&["limits", "set", "echo", "--running", "2", "--rate", "100/1m"]);
         assert_eq!(ended.stderr, "class echo: at most 2 at once, at most 100 starts in 60 seconds\n");
         db.cli().run(&["limits", "set", "mail", "--rate", "5/s"]).ok();
@@ -26,7 +26,7 @@ each_engine! {
         let lines = db.cli().run(&["limits", "--json"]).ok();
         let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
         assert_eq!(first, json!({ "class": "echo", "max_running": 2, "rate": { "count": 100, "secs": 60 }, "running": 0 }));
-        // What is not given has no limit from now on.
+        // A limit that is not given is removed.
         db.cli().run(&["limits", "set", "echo", "--running", "3"]).ok();
         let lines = db.cli().run(&["limits", "--json"]).ok();
         assert!(lines.lines().next().unwrap().contains("\"max_running\":3,\"rate\":null"), "{lines}");
@@ -39,8 +39,8 @@ each_engine! {
 
     fn what_a_limit_can_be_is_named_where_none_is_given(db) {
         let refused = |args: &[&str]| error_and_hint(&db.cli().run(args).fails(2)).0;
-        assert_eq!(refused(&["limits", "set", "import"]), "error: no limit is given: --running N, --rate N/TIME or both");
-        assert_eq!(refused(&["limits", "set", "--key", "k"]), "error: no limit is given: --running N");
+        assert_eq!(refused(&["limits", "set", "import"]), "error: no limit given: pass --running N, --rate N/TIME or both");
+        assert_eq!(refused(&["limits", "set", "--key", "k"]), "error: no limit given: pass --running N");
         db.cli().run(&["limits", "set", "import", "--rate", "1/1m"]).ok();
     }
 
@@ -78,15 +78,15 @@ each_engine! {
         db.cli().run(&["create-runs"]).ok();
         let runner = db.cli().spawn(&["process-run"]);
         wait_for_file(db, "pid");
-        // The second of `slow` stands before it, and is passed over.
+        // The second task of `slow` comes before it, and is skipped.
         db.cli().run(&["process-run", "--drain"]).ok();
         assert_eq!((task(db, "2")["status"].clone(), task(db, "3")["status"].clone()), (json!("scheduled"), json!("success")));
         let waiting = detail(db, "2");
         assert_eq!(waiting["why"], json!({ "reason": "class_is_full", "max_running": 1 }));
-        assert!(db.cli().run(&["status", "2"]).ok().contains("its class has 1 running, its limit"));
+        assert!(db.cli().run(&["status", "2"]).ok().contains("its class has reached its limit of 1 running"));
         let run_id = waiting["runs"][0]["id"].to_string();
         let (error, hint) = error_and_hint(&db.cli().run(&["process-run", &run_id]).fails(1));
-        assert!(error.contains("1 running, which is its limit"), "{error}");
+        assert!(error.contains("reached its limit of 1 running"), "{error}");
         assert!(hint.contains("`taskqueue limits`"), "{hint}");
         assert!(db.cli().run(&["limits"]).ok().contains("slow"));
         write(db, "go", "");
@@ -138,7 +138,7 @@ each_engine! {
         db.cli().run(&["create-runs"]).ok();
         let runner = db.cli().spawn(&["process-run"]);
         wait_for_file(db, "pid");
-        // What has no key goes on.
+        // Tasks without a key are not affected.
         db.cli().run(&["process-run", "--drain"]).ok();
         assert_eq!((task(db, "2")["status"].clone(), task(db, "3")["status"].clone()), (json!("scheduled"), json!("success")));
         let waiting = detail(db, "2");
@@ -152,7 +152,7 @@ each_engine! {
         assert!(holder.contains("limit key    disk") && holder.contains("processing"), "{holder}");
         write(db, "go", "");
         assert_eq!(finish(runner).code, Some(0));
-        // The end has passed the slot on: no create-runs in between.
+        // The end of a run passes the slot on, without create-runs.
         db.cli().run(&["process-run", "--drain"]).ok();
         assert_eq!(task(db, "2")["status"], "success");
     }
@@ -162,7 +162,7 @@ each_engine! {
         db.cli().run(&["limits", "set", "--key", "disk", "--running", "2"]).ok();
         db.cli().stdin("{\"class\":\"echo\",\"limit_key\":\"disk\"}\n".repeat(3)).run(&["queue", "--batch", "-"]).ok();
         db.cli().run(&["create-runs"]).ok();
-        // Those that wait with a slot keep it, whoever names another run.
+        // Waiting runs with a slot keep it, even if another run is named.
         let run_id = detail(db, "3")["runs"][0]["id"].to_string();
         let (_, hint) = error_and_hint(&db.cli().run(&["process-run", &run_id]).fails(1));
         assert_eq!(hint, "hint: `taskqueue status 1 2` shows tasks that have a slot");

@@ -1,4 +1,4 @@
-//! What `work`, `tick` and `process-run` say for machines: as JSON, and to the journal.
+//! The messages of `work`, `tick` and `process-run` for machines: as JSON, and in the journal.
 
 use std::os::unix::net::UnixDatagram;
 use std::sync::mpsc::{Receiver, channel};
@@ -11,7 +11,7 @@ use crate::each_engine;
 use crate::support::db::on;
 use crate::support::{Ended, EngineUnderTest, TestDb};
 
-/// Has the program write to what JOURNAL_STREAM names, as a service of systemd does.
+/// Makes the program log to the journal, as for a systemd service.
 const AS_A_SERVICE: &str = "JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); export JOURNAL_STREAM; exec \"$@\"";
 
 fn as_a_service(db: &TestDb, socket: &str, arguments: &[&str]) -> Ended {
@@ -21,7 +21,7 @@ fn as_a_service(db: &TestDb, socket: &str, arguments: &[&str]) -> Ended {
 
 const END: &[u8] = b"end of the test";
 
-/// A socket where TASKQUEUE_JOURNAL_SOCKET says, read by a thread of its own.
+/// Creates the socket for TASKQUEUE_JOURNAL_SOCKET, and reads it in a thread.
 fn listen(db: &TestDb) -> (String, Receiver<String>) {
     let path = db.home().join("journal").to_str().unwrap().to_owned();
     let socket = UnixDatagram::bind(&path).unwrap();

@@ -9,7 +9,7 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
 
-/// A task whose handler writes, waits until it may go on, and writes again; and the runner that works on it.
+/// Starts a task whose handler writes, waits for permission to continue, and writes again; returns it with its runner.
 fn start(db: &TestDb) -> (String, Child) {
     let go = db.home().join("go");
     let script = format!("echo first; echo oops >&2; until [ -e {go:?} ]; do sleep 0.05; done; echo second");
@@ -20,7 +20,7 @@ fn start(db: &TestDb) -> (String, Child) {
     (id, runner)
 }
 
-/// Until others can read what the handler has written so far.
+/// Waits until other processes can read the first output of the handler.
 fn wait_for_first(db: &TestDb, id: &str) {
     wait_until("what the handler has written can be read", || {
         let said = db.cli().run(&["logs", id]);
@@ -34,7 +34,7 @@ fn go_on(db: &TestDb) {
 
 fn wait_for_handler_of_int(child: &Child) {
     let status = format!("/proc/{}/status", child.id());
-    wait_until("it hears signals", || {
+    wait_until("the signal handlers are installed", || {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
         let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         mask.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0)
@@ -166,7 +166,7 @@ each_engine! {
         db.configure(&format!("[class.slow]\nargv = [\"/usr/bin/env\", \"python3\", {path:?}]\nprotocol = \"coprocess\"\n"));
         let id = db.cli().run(&["queue", "slow"]).ok();
         let runner = db.cli().spawn(&["tick"]);
-        wait_until("what it said can be read", || db.cli().run(&["logs", &id]).stderr == "on the way\n");
+        wait_until("its output can be read", || db.cli().run(&["logs", &id]).stderr == "on the way\n");
         go_on(db);
         finish(runner).ok();
         assert_eq!(db.cli().run(&["logs", &id]).stderr, "on the way\n");

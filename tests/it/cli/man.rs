@@ -1,4 +1,4 @@
-//! Manual pages: of every verb and topic, set without a complaint, and the same wherever they are made.
+//! Manual pages of every verb and topic: formatted without warnings, and reproducible on every host.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use super::error_and_hint;
 use crate::support::Cli;
 use crate::support::cli::listed_verbs;
 
-/// All pages by their names.
+/// Returns all pages by name.
 fn pages(cli: &Cli, directory: &Path) -> BTreeMap<String, String> {
     let ended = cli.run(&["man", "--directory", directory.to_str().unwrap()]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
@@ -20,7 +20,7 @@ fn pages(cli: &Cli, directory: &Path) -> BTreeMap<String, String> {
     std::fs::read_dir(directory).unwrap().map(page).collect()
 }
 
-/// What a program that sets pages makes of one.
+/// Formats a page with a typesetting program.
 fn set(program: &str, args: &[&str], page: &str) -> Output {
     let mut child = Command::new(program)
         .args(args)
@@ -80,10 +80,10 @@ fn a_topic_has_a_page_with_what_the_help_says() {
     let home = tempfile::tempdir().unwrap();
     let cli = Cli::new(home.path());
     for (topic, words) in [
-        ("exit-status", "timed out: nothing came"),
+        ("exit-status", "found nothing to claim"),
         ("handlers", "TASKQUEUE_TASK_ID"),
         ("selections", "Filters of different keys must all hold"),
-        ("times", "what date -d of GNU understands"),
+        ("times", "forms that GNU date -d accepts"),
     ] {
         let set = set("man", &["--local-file", "-"], &cli.run(&["man", topic]).ok());
         let flat = String::from_utf8_lossy(&set.stdout).split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! How often a task may fail: as it states, else as the setting says when it fails, and never more often than the cap.
+//! How often a task may fail: as the task sets it, else as the setting is when it fails, and never more often than the cap.
 
 use super::{error_and_hint, printed, process, shell_class, task};
 use crate::each_engine;
@@ -8,14 +8,14 @@ fn set(db: &TestDb, name: &str, value: &str) {
     db.cli().run(&["settings", "set", name, value]).ok();
 }
 
-/// One more attempt of every task that is not exhausted.
+/// Makes one more attempt of every task that is not exhausted.
 fn attempt(db: &TestDb) {
     db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
     let _ = db.cli().run(&["tick"]);
     let _ = db.cli().run(&["tick"]);
 }
 
-/// FailedRetries, whether it is exhausted, and RetryLimit.
+/// Returns FailedRetries, whether it is exhausted, and RetryLimit.
 fn state(db: &TestDb, id: &str) -> (i64, bool, Option<i64>) {
     let task = task(db, id);
     (task["failed_retries"].as_i64().unwrap(), task["is_exhausted"].as_bool().unwrap(), task["retry_limit"].as_i64())
@@ -32,7 +32,7 @@ each_engine! {
         attempt(db);
         assert_eq!((state(db, &id), state(db, "2")), ((2, true, Some(2)), (2, true, Some(2))));
         assert!(db.cli().run(&["status", &id]).ok().contains("failed       2 of 2 retries"));
-        // What is exhausted stays so until somebody wants it to be tried again.
+        // An exhausted task stays exhausted until it is retried by an operator.
         set(db, "TaskQueueMaxRetries", "9");
         attempt(db);
         assert_eq!(state(db, &id), (2, true, Some(2)));

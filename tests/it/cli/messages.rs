@@ -1,4 +1,4 @@
-//! `taskqueue message --task` and `--class`: messages from outside to what runs.
+//! `taskqueue message --task` and `--class`: messages to running tasks.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::support::{TestDb, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_taskqueue");
 
-/// A coprocess that takes messages to its run until one is called `finish`; the result is what it has taken.
+/// A coprocess that takes messages to its run until it receives `finish`; its result contains the messages.
 const TAKES_MESSAGES: &str = "say(type='hello', version=1)\n\
     for run in runs():\n say(type='listen', id=run['id'])\n taken = []\n \
     while True:\n  m = json.loads(sys.stdin.readline())\n  \
@@ -21,7 +21,7 @@ const TAKES_MESSAGES: &str = "say(type='hello', version=1)\n\
     if run['data'] == {'fails': run['attempt']}: say(type='fail', id=run['id'], result=taken)\n \
     else: done(run, taken)\n";
 
-/// Sends it as soon as a run of task 1 is in progress.
+/// Sends a message as soon as a run of task 1 is in progress.
 fn send_once_in_progress(db: &TestDb, args: &[&str]) -> Value {
     let mut sent = Value::Null;
     wait_until("a run is in progress", || {
@@ -46,7 +46,7 @@ each_engine! {
             assert!(finish(runner).code.is_some_and(|code| code < 2));
             let after = detail(db, "1");
             assert_eq!(after["runs"][0]["id"], sent["run_id"]);
-            // A message that is kept was sent before the runner asked for any.
+            // A kept message was sent before the runner queried for any.
             assert_eq!(after["runs"][0]["results"], json!([["skip", [17]], ["page", {"n": 1.5}]]), "{attempt}: {after}");
             db.cli().run(&["create-runs"]).ok();
         }
@@ -110,7 +110,7 @@ each_engine! {
         let text = printed(&after, "stdout");
         let codes: Vec<&str> = text.lines().filter(|line| line.len() == 1).collect();
         assert_eq!(codes, ["0", "0", "2", "2", "0"], "{text}");
-        assert!(text.contains("task 1 is neither task 2, whose handler calls, nor a child of it"), "{text}");
+        assert!(text.contains("task 1 is neither task 2 of this handler nor its child"), "{text}");
         let of = |task: &str| -> Vec<String> {
             let text = db.cli().run(&["events", "--json", "--task", task]).ok();
             let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -129,7 +129,7 @@ each_engine! {
         assert!(said.stderr.contains(&format!("sent to run {} of claimant bot", held.run)), "{said:?}");
         let events = db.cli().run(&["events", "--json", "--run", &held.run, "--kind", "message-to-task"]).ok();
         assert_eq!(events.lines().count(), 2, "{events}");
-        // What is kept is for this attempt, too.
+        // The kept message is for this attempt too.
         db.cli().run(&["message", "--task", &held.task, "--keep", "skip"]).ok();
         db.cli().run(&["queue", "--any-class", "work"]).ok();
         db.cli().run(&["message", "--task", "2", "--keep", "stray"]).ok();
@@ -143,11 +143,11 @@ each_engine! {
         let mut following = db.cli().spawn(&["events", "--follow", "-n", "0", "--json", "--kind", "paused", "--kind", "resumed"]);
         let lines = std::io::BufRead::lines(std::io::BufReader::new(following.stdout.take().unwrap()));
         let (sender, receiver) = std::sync::mpsc::channel();
-        // To the end: without a reader it ends by itself.
+        // Reads to the end: without a reader the command would end on its own.
         let reading = std::thread::spawn(move || lines.for_each(|line| drop(sender.send(line.unwrap()))));
-        // It may not follow yet when the first of these is written.
+        // It may not have started to follow when the first of these is sent.
         let mut first = None;
-        wait_until("something is seen", || {
+        wait_until("a message is received", || {
             db.cli().run(&["pause", "--class", "after"]).ok();
             first = receiver.try_recv().ok();
             first.is_some()

@@ -1,4 +1,4 @@
-//! Metadata of tasks: stated when they are queued, extended by their attempts, selected and changed by people.
+//! Metadata of tasks: set when they are queued, extended by their attempts, selected and changed by users.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn meta(db: &TestDb, id: &str) -> Value {
     task(db, id)["meta"].clone()
 }
 
-/// The ids that these words select.
+/// Returns the ids that these words select.
 fn selected(db: &TestDb, words: &[&str]) -> Vec<i64> {
     let status = db.cli().run(&[&["status", "--json"], words].concat()).json();
     let mut ids: Vec<i64> =
@@ -98,7 +98,7 @@ each_engine! {
         let held = queue_and_claim(db, &["--meta", "a=1", "--meta", "b=2"]);
         held.say(db, "resolve", &["--meta", "b=", "--meta", "c=3"]).ok();
         assert_eq!(meta(db, &held.task), json!({"a": "1", "c": "3"}));
-        // Once more is the same.
+        // A repeated call changes nothing.
         held.say(db, "resolve", &["--meta", "b=", "--meta", "c=3"]).ok();
         let held = queue_and_claim(db, &[]);
         held.say(db, "resolve", &["--error", "e1", "--no-retry", "--meta", "why=later"]).ok();
@@ -156,7 +156,7 @@ each_engine! {
         db.configure(ECHO);
         for (word, why) in [("order", "--meta: \"order\" is not KEY=VALUE"), ("=17", "--meta: the metadata has an empty name")] {
             let (error, hint) = error_and_hint(&db.cli().run(&["queue", "echo", "--meta", word]).stderr);
-            assert_eq!((error, hint.as_str()), (format!("error: {why}"), "hint: write a name and a text: --meta order=17"));
+            assert_eq!((error, hint.as_str()), (format!("error: {why}"), "hint: write --meta NAME=VALUE, for example --meta order=17"));
         }
         assert!(db.cli().run(&["queue", "echo", "--meta", "order="]).fails(2).contains("the metadata \"order\" has no value"));
         assert!(db.cli().run(&["status", "meta.=1"]).fails(2).contains("names no metadata; write meta.order=17"));

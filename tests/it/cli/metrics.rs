@@ -1,4 +1,4 @@
-//! `taskqueue metrics`: the numbers of the store, printed and put into a file.
+//! `taskqueue metrics`: the numbers of the store, printed or written to a file.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -110,7 +110,7 @@ each_engine! {
         db.configure(ECHO);
         let path = db.home().join("tq.prom");
         let textfile = path.to_str().unwrap();
-        // What was being written when the power failed.
+        // The state after a power failure during a write.
         write(db, ".tq.prom.0123456789abcdef0123456789abcdef.new", "# HELP");
         for due in [0.0, 1.0] {
             let ended = db.cli().run(&["metrics", "--textfile", textfile]);

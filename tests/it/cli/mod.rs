@@ -1,5 +1,5 @@
-//! The command line as a user sees it: what is printed where, exit statuses, what becomes of tasks. One file a verb, then
-//! what handlers may rely on, then what is refused.
+//! The command line as a user sees it: output, exit statuses, and the effect on tasks. One file per verb, then what handlers
+//! may rely on, then refused input.
 
 mod announcements;
 mod any_rows;
@@ -87,8 +87,8 @@ use serde_json::Value;
 
 use crate::support::{TestDb, wait_until};
 
-/// The table of a class whose handler is this shell script. Run by `sh`, not executed itself: a file that another thread's
-/// fork still holds open for writing could not be.
+/// Returns the table of a class whose handler is this shell script. `sh` reads the script: executing the file could fail,
+/// because a fork of another test thread may still have it open for writing.
 pub(crate) fn shell_class(db: &TestDb, class: &str, script: &str) -> String {
     let path = write(db, &format!("{class}.sh"), script);
     format!("[class.\"{class}\"]\nargv = [\"/bin/sh\", \"{}\"]\n", path.display())
@@ -104,35 +104,35 @@ pub(crate) fn write(db: &TestDb, name: &str, content: impl AsRef<[u8]>) -> PathB
 /// A class `echo` that prints its data.
 pub(crate) const ECHO: &str = "[class.echo]\nargv = [\"/bin/cat\"]\n";
 
-/// `status --json ID`.
+/// Returns the output of `status --json ID`.
 pub(crate) fn detail(db: &TestDb, id: &str) -> Value {
     db.cli().run(&["status", "--json", id]).json()
 }
 
-/// `status --json ID`, of which only the task.
+/// Returns the task in the output of `status --json ID`.
 pub(crate) fn task(db: &TestDb, id: &str) -> Value {
     detail(db, id)["task"].clone()
 }
 
-/// When the next attempt of this task comes.
+/// Returns when the next attempt of this task is due.
 pub(crate) fn due_from(task: &Value) -> chrono::DateTime<chrono::FixedOffset> {
     let on = task["next_attempt_on"].as_str().or(task["scheduled_on"].as_str());
     chrono::DateTime::parse_from_rfc3339(on.unwrap()).unwrap()
 }
 
-/// Queues a task and has it processed.
+/// Queues a task and processes it.
 pub(crate) fn process(db: &TestDb, class: &str, data: &str) -> Value {
     let id = db.cli().run(&["queue", class, data]).ok();
     assert_eq!(db.cli().run(&["tick"]).ok(), "");
     detail(db, &id)
 }
 
-/// The number of tasks in the store.
+/// Returns the number of tasks in the store.
 pub(crate) fn count_tasks(db: &TestDb) -> i64 {
     db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\"")
 }
 
-/// What a handler printed in the newest run of a detail.
+/// Returns the output of a handler in the newest run.
 pub(crate) fn printed<'a>(detail: &'a Value, stream: &str) -> &'a str {
     let outputs = detail["runs"][0]["outputs"].as_array().unwrap();
     outputs.iter().find(|output| output["stream"] == stream).map_or("", |output| output["content"].as_str().unwrap())
@@ -143,13 +143,13 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// Whether this process lives (a zombie does not).
+/// Returns true if this process is alive (and not a zombie).
 pub(crate) fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Waits until a handler has written this file, and returns what it wrote. It must write a newline at the end.
+/// Waits until a handler has written this file, with a newline at the end, and returns its content.
 pub(crate) fn wait_for_file(db: &TestDb, name: &str) -> String {
     let path = db.home().join(name);
     let mut content = String::new();
@@ -160,7 +160,7 @@ pub(crate) fn wait_for_file(db: &TestDb, name: &str) -> String {
     content.trim_end().to_owned()
 }
 
-/// An error as the design wants it: one `error:` line, perhaps one `hint:` line, nothing else. Returns both.
+/// Checks that an error has one `error:` line, at most one `hint:` line, and nothing else. Returns both.
 #[track_caller]
 pub(crate) fn error_and_hint(stderr: &str) -> (String, String) {
     let mut lines = stderr.lines().filter(|line| !line.starts_with("warning: "));

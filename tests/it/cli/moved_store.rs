@@ -1,4 +1,4 @@
-//! The file of a SQLite store that is removed, replaced or emptied, or whose disk cannot be written.
+//! The file of a SQLite store that is removed, replaced or emptied, or whose disk is read-only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::support::cli::{Ended, finish};
 use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
-/// A store beside that of the test, which the test itself does not have open.
+/// Another store, which the test process does not have open.
 struct Other<'a> {
     db: &'a TestDb,
     path: PathBuf,
@@ -31,10 +31,10 @@ impl<'a> Other<'a> {
         format!("{}{suffix}", self.path.display()).into()
     }
 
-    /// A worker that has begun.
+    /// Starts a worker, and waits until it is registered.
     fn worker(&self) -> std::process::Child {
         let worker = self.db.cli().spawn(&["--database", &self.address, "work"]);
-        wait_until("the worker is there", || !self.run(&["runners", "--json"]).stdout.is_empty());
+        wait_until("the worker is registered", || !self.run(&["runners", "--json"]).stdout.is_empty());
         worker
     }
 }
@@ -81,7 +81,7 @@ fn the_end_of_a_run_is_not_recorded_in_a_store_that_was_removed() {
         fs::rename(&other.path, db.home().join("away.db")).unwrap();
         fs::write(db.home().join("go"), "").unwrap();
         says(&finish(runner), "was removed or moved away");
-        assert!(!other.path.exists(), "nothing was made in its place");
+        assert!(!other.path.exists(), "a new file was created");
     });
 }
 
@@ -124,7 +124,7 @@ fn a_verb_that_only_reads_makes_no_store_of_an_empty_file() {
             assert!(ended.stderr.contains("is empty"), "{ended:?}");
             assert_eq!(fs::metadata(&path).unwrap().len(), 0, "{verb:?}");
         }
-        // It examines what it can, and names the rest.
+        // It examines what it can, and lists the rest.
         assert!(db.cli().run(&["--database", &address, "doctor"]).stdout.contains("is empty"));
         assert_eq!(fs::metadata(&path).unwrap().len(), 0);
         let _ = db.cli().run(&["--database", &address, "queue", "echo"]).ok();
@@ -132,7 +132,7 @@ fn a_verb_that_only_reads_makes_no_store_of_an_empty_file() {
     });
 }
 
-/// Verbs that only read, each of which ends with 0 where two tasks have succeeded.
+/// Verbs that only read; each exits with 0 after two tasks have succeeded.
 const READ: &str = r#"
     for verb in status "status 1" "show 1" "explain 1" "logs 1" export failures events runners settings limits schedule \
         pause metrics "top --once" doctor; do
@@ -162,7 +162,7 @@ fn reads_on_small_disk(db: &TestDb, then: &str) -> Vec<String> {
     ended.stdout.lines().map(str::to_owned).collect()
 }
 
-/// Another program that is the last to close the store, and so removes the log and its index.
+/// Another program that closes the store last, and so removes the log and its index.
 const CLOSED_BY_ANOTHER_PROGRAM: &str = r#"
     python3 -c 'import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute("SELECT * FROM TaskQueue").fetchall()' "$disk/tasks.db"
     [ ! -e "$disk/tasks.db-wal" ] || exit 93

@@ -1,4 +1,4 @@
-//! What cannot be printed: standard output that is closed, full, or read by nobody.
+//! Output that cannot be printed: standard output is closed, full, or has no reader.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::support::{Ended, TestDb};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_taskqueue");
 
-/// Runs it with this at the end of the line of a shell.
+/// Runs a command with this redirection in a shell.
 pub(super) fn redirected(cli: &Cli, to: &str, args: &[&str]) -> Ended {
     let script = format!("exec \"$0\" \"$@\" {to}");
     cli.clone().program(Path::new("/bin/sh")).run(&[&["-c", &script, PROGRAM][..], args].concat())
@@ -26,7 +26,7 @@ each_engine! {
     fn what_has_something_to_print_fails_where_standard_output_is_closed(db) {
         class(db);
         let (error, hint) = error_and_hint(&redirected(&db.cli(), ">&-", &["queue", "work"]).fails(1));
-        assert_eq!(error, "error: task 1 is queued, but its id cannot be told: standard output is closed");
+        assert_eq!(error, "error: task 1 is queued, but its id cannot be printed: standard output is closed");
         assert!(hint.contains(">/dev/null"), "{hint}");
         for args in [&["export"][..], &["status"], &["--json", "settings"], &["classes"]] {
             let ended = redirected(&db.cli(), ">&-", args);
@@ -40,7 +40,7 @@ each_engine! {
 
     fn what_a_handler_writes_and_nobody_can_have_is_told_of(db) {
         class(db);
-        for (to, why) in [(">&-", "standard output is closed"), (">/dev/full", "standard output cannot be written: ")] {
+        for (to, why) in [(">&-", "standard output is closed"), (">/dev/full", "cannot write to standard output: ")] {
             let ended = redirected(&db.cli(), to, &["queue", "work", "--run"]);
             assert!(ended.code == Some(1) && ended.stderr.contains(why), "{to}: {ended:?}");
             assert!(ended.stderr.contains("what the handler wrote there is lost"), "{to}: {ended:?}");
@@ -88,7 +88,7 @@ fn a_foreign_verb_leads_to_ours_and_an_unknown_page_to_the_nearest() {
     assert_eq!(error["error"]["hint"], "the verb for it is 'queue'");
     for args in [["help", "selction"], ["man", "selction"]] {
         let (error, _) = error_and_hint(&cli.run(&args).fails(2));
-        let expected = "error: there is no verb and no topic \"selction\"; did you mean \"selections\"";
+        let expected = "error: there is no verb or topic \"selction\"; did you mean \"selections\"";
         assert!(error.starts_with(expected), "{error}");
     }
     let (error, _) = error_and_hint(&cli.run(&["help", "scheduel"]).fails(2));
@@ -102,7 +102,7 @@ fn help_that_cannot_be_printed_fails_and_a_reader_that_stops_is_no_error() {
     for option in ["--help", "--version"] {
         for to in [">/dev/full", ">&-"] {
             let (error, _) = error_and_hint(&redirected(&cli, to, &[option]).fails(1));
-            assert!(error.starts_with("error: standard output cannot be written: "), "{option} {to}: {error}");
+            assert!(error.starts_with("error: cannot write to standard output: "), "{option} {to}: {error}");
         }
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

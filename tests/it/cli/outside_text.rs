@@ -1,4 +1,4 @@
-//! Text that somebody wrote into the tables by SQL, through every verb that prints it.
+//! Text that was written into the tables by SQL, in every verb that prints it.
 
 use super::status_terminal::on_terminal;
 use super::work_metrics::{Worker, get};
@@ -9,12 +9,12 @@ use super::{ECHO, shell_class, task, write};
 use crate::each_engine;
 use crate::support::TestDb;
 
-/// What drives a terminal or turns the direction of writing: CSI, OSC with BEL, CR, C1, bidi, a line end beyond ASCII.
+/// Control sequences and changes of direction: CSI, OSC with BEL, CR, C1, bidi, a line break beyond ASCII.
 pub(crate) const NASTY: &str = "n\u{1b}[31m\u{1b}]0;t\u{7}\rC\u{9b}2J\u{202e}\u{2066}\u{2028}z";
-/// The same in JSON, which takes no C0.
+/// The same for JSON, which allows no C0 characters.
 const NASTY_JSON: &str = "{\"n\":\"C\u{9b}2J\u{202e}\u{2066}\u{2028}\u{7f}z\"}";
 
-/// The columns of text, with a condition where only some rows are changed.
+/// The columns with text, and a condition for the rows to change.
 const COLUMNS: &[(&str, &str, &str)] = &[
     ("TaskQueue", "TaskClass", "\"Id\" IN (3, 4)"),
     ("TaskQueue", "QueuedById", ""),
@@ -59,7 +59,7 @@ const COLUMNS: &[(&str, &str, &str)] = &[
     ("TaskQueueNotices", "ErrorMessage", ""),
 ];
 
-/// A task that failed, one that succeeded, two that wait, and a row in each table.
+/// Creates a task that failed, one that succeeded, two that wait, and a row in each table.
 fn fill(db: &TestDb) {
     db.configure(&format!("{ECHO}{}", shell_class(db, "bad", "echo oh >&2; exit 65")));
     for class in ["bad", "echo"] {
@@ -83,7 +83,7 @@ fn fill(db: &TestDb) {
     );
 }
 
-/// Writes such text into each column. What the tables refuse is no harm.
+/// Writes such text into each column. The tables may refuse it.
 fn forge(db: &TestDb) -> Vec<String> {
     let mut taken = Vec::new();
     let json = [("TaskQueue", "TaskData"), ("TaskQueueRuns", "Results"), ("TaskQueueEvents", "Details")];
@@ -98,7 +98,7 @@ fn forge(db: &TestDb) -> Vec<String> {
     taken
 }
 
-/// The characters of a text that must not be there; the colours of a table are none of them.
+/// Returns the first harmful character of a text; the colours of a table do not count.
 pub(crate) fn harmful(text: &str) -> Option<char> {
     let is_bidi =
         |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -146,13 +146,13 @@ pub(crate) const PRINTING: &[&str] = &[
     "tick -v",
 ];
 
-/// A text of JSON with [`NASTY`], all of it escaped, so that it gets through every shell and parser.
+/// Returns a JSON string with [`NASTY`], fully escaped, so that every shell and parser accepts it.
 fn nasty_json() -> String {
     let escaped = |c: char| if c.is_ascii_graphic() { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) };
     format!("\"{}\"", NASTY.chars().map(escaped).collect::<String>())
 }
 
-/// A handler that sends such text by descriptor 3, by the program and on its streams, and fails.
+/// A handler that sends such text on descriptor 3, with the program and in its output, and fails.
 fn nasty_handler(db: &TestDb, class: &str, exit: &str) -> String {
     let raw = write(db, "nasty", NASTY);
     let (raw, program, text) = (raw.display(), env!("CARGO_BIN_EXE_taskqueue"), nasty_json());
@@ -170,7 +170,7 @@ fn nasty_handler(db: &TestDb, class: &str, exit: &str) -> String {
     shell_class(db, class, &script)
 }
 
-/// Coprocesses that send such text: one about its run, one in place of a message, one in its hello.
+/// Coprocesses that send such text: one about its run, one instead of a message, one in its hello.
 fn nasty_coprocesses(db: &TestDb) -> String {
     let text = nasty_json();
     let hello = "say(type='hello', version=1)\n";
@@ -184,7 +184,7 @@ fn nasty_coprocesses(db: &TestDb) -> String {
     scripts.map(|(name, script)| kept(db, name, &script)).concat()
 }
 
-/// Fails with such text, after it has sent some.
+/// Sends such text and fails with it.
 struct Nasty;
 
 impl TaskHandler for Nasty {
@@ -261,8 +261,8 @@ each_engine! {
         fill(db);
         db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"ErrorCode\" = '{NASTY}' WHERE \"FinishedOn\" IS NOT NULL AND \"ErrorCode\" <> ''"));
         let text = db.cli().run(&["failures"]).ok();
-        assert!(text.ends_with("Try a few of the largest group: taskqueue retry 1"), "{text:?}");
-        assert_eq!(db.cli().run(&["failures", "--json"]).json()["groups"][0]["error_code"], NASTY, "JSON has what is stored");
+        assert!(text.ends_with("Retry a few of the largest group: taskqueue retry 1"), "{text:?}");
+        assert_eq!(db.cli().run(&["failures", "--json"]).json()["groups"][0]["error_code"], NASTY, "JSON is not as stored");
     }
 
     fn metrics_by_http_have_no_control_characters_of_a_host(db) {

@@ -21,7 +21,7 @@ fn configure(db: &TestDb, script: &str) {
     ));
 }
 
-/// What the handler printed, line by line. It must have succeeded.
+/// Returns the lines that the handler printed. It must have succeeded.
 fn lines_of(db: &TestDb, script: &str) -> Vec<String> {
     configure(db, script);
     let after = process(db, "order", "{}");
@@ -57,7 +57,7 @@ each_engine! {
     }
 
     fn a_command_line_of_exec_queues_a_task_of_every_class(db) {
-        // Not what a pattern that matches the name says.
+        // A pattern that matches the name does not count.
         db.configure("[exec]\nenabled = true\n[class.\"*\"]\nargv = [\"/bin/true\"]\n");
         let ended = db.cli().run(&["exec", "--run", "--", PROGRAM, "queue", "other"]);
         assert_eq!((ended.code, ended.stdout.contains('2')), (Some(0), true), "{ended:?}");
@@ -81,7 +81,7 @@ each_engine! {
         assert_eq!(after["task"]["status"], "success", "{after}");
         let seen = printed(&after, "stdout");
         assert!(seen.starts_with("2\n") && seen.contains("TASKQUEUE_RUN_TOKEN="), "{seen}");
-        // The variable alone may be another test's, whose processes it sees as well.
+        // The handler may see processes of other tests with this variable, so the address is checked too.
         assert!(!seen.contains(db.url_text()) && seen.contains("told by name: 0"), "{seen}");
         assert_eq!(task(db, "2")["parent_id"], 1);
     }
@@ -110,7 +110,7 @@ each_engine! {
         assert_eq!((&task(db, "2")["status"], &task(db, "2")["priority"]), (&json!("scheduled"), &json!(0)));
         assert_eq!((&task(db, "3")["tag"], &task(db, "4")["tag"]), (&json!("account-17"), &Value::Null));
         let events = db.cli().run(&["events", "--task", "3"]).ok();
-        assert!(events.contains("task 1"), "the event says for whom it was done: {events}");
+        assert!(events.contains("task 1"), "the event does not name the task: {events}");
     }
 
     fn a_handler_waits_for_its_child_and_reads_its_results(db) {
@@ -134,12 +134,12 @@ each_engine! {
             taskqueue status --runners; echo $?; taskqueue cancel 1 --dependants; echo $?");
         let printed = lines_of(db, &script);
         assert_eq!(printed.iter().filter(|line| *line == "2").count(), 8, "{printed:?}");
-        assert_eq!(printed.iter().filter(|line| line.starts_with("error: the runner of a handler reads no files")).count(), 3, "{printed:?}");
+        assert_eq!(printed.iter().filter(|line| line.starts_with("error: inside a handler, @FILE and --batch FILE")).count(), 3, "{printed:?}");
         assert_eq!(count_tasks(db), 1);
     }
 
     fn a_command_ends_with_the_process_inside_the_handler_that_called_it(db) {
-        // The process of the runner is known by its arguments; other tests run beside this one.
+        // The command is found by its arguments, because other tests run at the same time.
         let timeout = format!("{}{}s", std::process::id(), db.engine as u8);
         let listed = format!("ps -eo args | grep '^/proc/self/exe wait 1 --timeout {timeout}'");
         let script = format!("{PROGRAM} wait 1 --timeout {timeout} & caller=$!\n\
@@ -178,17 +178,17 @@ each_engine! {
         let refused = inside().run(&["queue", "--any-class", "child"]).fails(69);
         assert!(refused.contains("is not the store of the run in which this command was called"), "{refused}");
         assert!(!db.home().join(".local").exists());
-        // There is a default store, but not with this run.
+        // The default store exists, but does not have this run.
         db.cli().without_env("TASKQUEUE_DATABASE_URL").run(&["queue", "--any-class", "work"]).ok();
         for verb in [&["queue", "--any-class", "child"][..], &["status"], &["cancel", "1"]] {
             let refused = inside().run(verb).fails(69);
             assert!(refused.contains("is not the store of the run"), "{refused}");
         }
-        // A claimant may call the program inside its work.
+        // A claimant may call the program while it works.
         let claim = db.cli().without_env("TASKQUEUE_DATABASE_URL").run(&["claim", "--claimant", "bot"]).json();
         let token = claim["token"].as_str().unwrap();
         assert_eq!(inside().env("TASKQUEUE_RUN_TOKEN", token).run(&["queue", "--any-class", "child"]).ok().trim(), "2");
-        // A store that is named is used.
+        // A store that is named explicitly is used.
         assert_eq!(db.cli().env("TASKQUEUE_RUN_TOKEN", "1-2").run(&["queue", "--any-class", "child"]).ok().trim(), "1");
     }
 
@@ -210,13 +210,13 @@ each_engine! {
         assert_eq!(task(db, "5")["parent_id"], 4);
         let child = db.cli().run(&["export", "3"]).ok();
         db.cli().stdin(child).run(&["import", "-"]).ok();
-        assert_eq!(task(db, "6")["parent_id"], Value::Null, "its parent stayed behind");
+        assert_eq!(task(db, "6")["parent_id"], Value::Null, "its parent was not imported");
         let selected = db.cli().run(&["status", "--json", "parent=1"]).ok();
         assert!(selected.contains("\"id\":2") && selected.contains("\"id\":3") && !selected.contains("\"id\":5"), "{selected}");
     }
 }
 
-/// A handler in a language with a helper, started for each run and kept running, queues a child and waits for it.
+/// A handler that uses a helper, started for each run and as a coprocess, queues a child and waits for it.
 fn queues_by_helper(interpreter: &str, name: &str, script: &str) {
     db::on(EngineUnderTest::Sqlite, |db| {
         let helpers = Path::new(env!("REPOSITORY_DIR")).join("contrib/handlers");
@@ -273,7 +273,7 @@ fn a_handler_in_node_queues_a_child_by_the_helper() {
     );
 }
 
-/// What a coprocess starts for one of its runs reports for that run.
+/// A program that a coprocess starts for a run reports for that run.
 #[test]
 fn a_program_that_a_coprocess_starts_reports_for_its_run() {
     db::on(EngineUnderTest::Sqlite, |db| {

@@ -1,4 +1,4 @@
-//! `pause`, `drain`, `stop` and `resume`: what is not claimed, who is sent away, and who says why.
+//! `pause`, `drain`, `stop` and `resume`: which claims they prevent, which runners exit, and what is shown.
 
 use std::io::Read as _;
 
@@ -9,7 +9,7 @@ use crate::each_engine;
 use crate::support::TestDb;
 use crate::support::cli::finish;
 
-/// Classes `echo`, and `work` whose handler writes its PID and works until `go` is there; TERM ends it.
+/// Classes `echo`, and `work` whose handler writes its PID and works until the file `go` exists; TERM ends it.
 fn configure(db: &TestDb, stop_wait_secs: i64) {
     let script = format!(
         "cd {}; trap 'echo term > got; exit 1' TERM; echo $$ > pid.new; mv pid.new pid; until test -e go; do sleep 0.02; done",
@@ -137,7 +137,7 @@ each_engine! {
         configure(db, 0);
         queue(db, &["echo"]);
         let said = db.cli().run(&["pause", "--runner", "one"]);
-        assert!(said.stderr.contains("no runner of this name lives now"), "{said:?}");
+        assert!(said.stderr.contains("no runner with this name is alive"), "{said:?}");
         db.cli().run(&["process-run", "--name", "one"]).ok();
         assert_eq!(statuses(db, &["1"]), ["scheduled"]);
         assert_eq!(detail(db, "1")["why"]["reason"], "waits_for_runner");
@@ -150,7 +150,7 @@ each_engine! {
         db.cli().run(&["claim", "--claimant", "bot"]).ok();
         let said = db.cli().run(&["pause", "--runner", "bot"]);
         assert!(said.stderr.contains("warning: bot is a claimant") && said.stderr.contains("\nhint: `--all` and"), "{said:?}");
-        assert_eq!(said.code, Some(0), "a runner of this name may come");
+        assert_eq!(said.code, Some(0), "the name of a later runner was refused");
         let other = db.cli().run(&["stop", "--runner", "nobody"]);
         assert!(!other.stderr.contains("warning"), "{other:?}");
     }
@@ -165,7 +165,7 @@ each_engine! {
         write(db, "go", "");
         assert_eq!(finish(runner).code, Some(0));
         assert_eq!(statuses(db, &["1", "2"]), ["success", "scheduled"]);
-        assert!(!db.home().join("got").exists(), "nobody asked the handler to end");
+        assert!(!db.home().join("got").exists(), "the handler was asked to end");
     }
 
     fn a_stopped_runner_gives_its_run_back_after_its_wait(db) {
@@ -199,13 +199,13 @@ each_engine! {
         let mut runner = db.cli().spawn(&["process-run", "--drain", "--name", "one"]);
         wait_for_file(db, "pid");
         db.cli().run(&["stop", "--all"]).ok();
-        // It says so, which is how we know that it has looked.
+        // Its message shows that it has read the order.
         let mut said = vec![0; 1_000];
         let count = runner.stderr.as_mut().unwrap().read(&mut said).unwrap();
         assert!(String::from_utf8_lossy(&said[..count]).starts_with("stopping: run "));
         write(db, "go", "");
         assert_eq!(finish(runner).code, Some(0));
         assert_eq!(statuses(db, &["1", "2"]), ["success", "scheduled"]);
-        assert!(!db.home().join("got").exists(), "nobody asked the handler to end");
+        assert!(!db.home().join("got").exists(), "the handler was asked to end");
     }
 }

@@ -1,11 +1,11 @@
-//! What programs read: every table through a pipe is plain, as wide as it needs to be, and the same each time.
+//! Output for programs: every table in a pipe is plain, as wide as needed, and reproducible.
 
 use super::status_terminal::on_terminal;
 use super::{ECHO, shell_class};
 use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
-/// Every verb that prints a table, or lines that fit a terminal.
+/// Every verb that prints a table, or lines that are fitted to a terminal.
 const TABLES: &[&str] = &[
     "status",
     "status --runs",
@@ -54,13 +54,13 @@ fn through_a_pipe_no_table_has_control_characters_or_depends_on_a_width() {
         for args in TABLES {
             let words: Vec<&str> = args.split(' ').collect();
             let printed = |columns: &str| db.cli().env("COLUMNS", columns).env("TERM", "xterm").run(&words).stdout;
-            // How long ago something was changes from second to second; what depends on more than the clock never becomes the same.
+            // Relative times change every second; other differences would never disappear.
             wait_until(&format!("{args} prints the same again"), || {
                 let texts = ["20", "300", "20"].map(printed);
                 texts[0] == texts[1] && texts[1] == texts[2]
             });
             let text = printed("20");
-            // Where nothing is wrong there is nothing to print.
+            // Without problems there is nothing to print.
             assert!(!text.is_empty() || *args == "doctor", "{args}");
             assert!(!text.contains(['\u{1b}', '\r', '\u{7}']), "{args}: {text:?}");
         }

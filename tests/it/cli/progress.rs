@@ -1,11 +1,11 @@
-//! How far long work has come: on a terminal alone, and gone before anything else is printed.
+//! The progress of long work: only on a terminal, and removed before anything else is printed.
 
 use super::status_terminal::on_terminal;
 use super::write;
 use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb};
 
-/// What a terminal shows in the end after it was sent this.
+/// Returns what a terminal shows after this output.
 fn screen(text: &str) -> String {
     let size = |number: u16| std::num::NonZero::new(number).unwrap();
     let mut parser = vt100::Parser::new(size(50), size(80), 0);

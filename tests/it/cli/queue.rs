@@ -128,14 +128,14 @@ each_engine! {
         assert!(bad.starts_with("error: line 10504: the task class \"ecko\""), "{bad}");
         let bad = db.cli().stdin(batch(&keyed(",\"on_conflict\":\"fail\""))).run(&["queue", "--batch", "-"]).fails(2);
         assert_eq!(bad, "error: line 10504: an earlier line has the key \"k\" already\n");
-        assert_eq!(count_tasks(db), 0, "nothing of the parts before is left");
+        assert_eq!(count_tasks(db), 0, "tasks of earlier parts are left");
         let ended = db.cli().stdin(batch(&keyed(",\"on_conflict\":\"replace\",\"data\":2"))).run(&["queue", "--batch", "-"]);
-        assert_eq!(ended.stderr, "queued 10501 tasks; 1 there already, 1 replaced\n");
+        assert_eq!(ended.stderr, "queued 10501 tasks; 1 existed already, 1 replaced\n");
         let printed = ended.ok();
         let ids: Vec<&str> = printed.lines().collect();
         assert_eq!((ids.len(), ids[10_501], ids[10_502], count_tasks(db)), (10_503, ids[0], ids[0], 10_501));
         assert_eq!(task(db, ids[0])["data"], 2);
-        // A name that comes late may be that for which an early line waits.
+        // A name in a late line may be a prerequisite of an early line.
         let named = format!("{plain}{}{}", "{\"class\":\"echo\",\"after\":[\"n\"]}\n", "{\"class\":\"echo\",\"name\":\"n\"}\n");
         let printed = db.cli().stdin(named).run(&["queue", "--batch", "-"]).ok();
         let ids: Vec<&str> = printed.lines().collect();

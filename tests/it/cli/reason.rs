@@ -1,4 +1,4 @@
-//! Why an operator did something: `--reason` is kept with the event, whatever the verb.
+//! `--reason` is stored with the event, for every verb.
 
 use serde_json::Value;
 use taskqueue_domain::task::ids::TaskId;
@@ -9,8 +9,8 @@ use crate::conformance::fixture::willing;
 use crate::each_engine;
 use crate::support::TestDb;
 
-/// Every verb that keeps an event of what an operator does, in an order in which each has something to do, and the kind of
-/// that event.
+/// Every verb that stores an event about an operator's action, with the kind of the event. In this order, each has something to
+/// do.
 const VERBS: [(&[&str], &str); 24] = [
     (&["retry", "1"], "retried"),
     (&["cancel", "1"], "cancelled"),
@@ -38,7 +38,7 @@ const VERBS: [(&[&str], &str); 24] = [
     (&["cancel", "last"], "cancelled"),
 ];
 
-/// A task that has failed, a schedule, a task that has succeeded and one that did so years ago, a class that is held.
+/// Creates a failed task, a schedule, a task that has just succeeded and one that did years ago, and a held class.
 fn fill(db: &TestDb) {
     let classes =
         [shell_class(db, "fail", "exit 65"), shell_class(db, "work", ":"), shell_class(db, "broken", "exit 78")];

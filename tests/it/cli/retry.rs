@@ -1,16 +1,15 @@
-//! What becomes of tasks that fail and of tasks that crash: how long they wait, when they are quarantined, and who lets
-//! them out.
+//! Tasks that fail and tasks that crash: how long they wait, when they are quarantined, and how they are released.
 
 use super::{ECHO, detail, due_from, error_and_hint, process, shell_class, task};
 use crate::each_engine;
 use crate::support::TestDb;
 
-/// Seconds from the end of a task's last attempt to its next.
+/// Returns the seconds from the end of a task's last attempt to its next attempt.
 fn wait_secs(db: &TestDb, id: &str) -> i64 {
     let after = detail(db, id);
     let instant = |value: &serde_json::Value| chrono::DateTime::parse_from_rfc3339(value.as_str().unwrap()).unwrap();
     let ended = instant(&after["runs"][0]["finished_on"]);
-    // The two were read one after the other from the database's clock.
+    // The two times were read one after the other from the database's clock.
     let wait = due_from(&after["task"]) - ended;
     (wait + chrono::TimeDelta::milliseconds(500)).num_seconds()
 }
@@ -83,11 +82,11 @@ each_engine! {
     fn a_backoff_that_nobody_can_read_is_refused_or_left_alone_and_named(db) {
         db.configure(&format!("{}backoff = \"fixed:2h\"\n", shell_class(db, "work", "exit 1")));
         let (error, _) = error_and_hint(&db.cli().run(&["queue", "work", "--backoff", "2h"]).fails(2));
-        assert!(error.contains("\"2h\" is no backoff") && error.contains("fixed:30s"), "{error}");
+        assert!(error.contains("\"2h\" is not a backoff") && error.contains("fixed:30s"), "{error}");
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Backoff\") VALUES ('work', 'fibonacci:1s')");
         db.cli().run(&["tick"]).ok();
         waited(db, "1", 7_200);
-        assert!(db.cli().run(&["status", "1"]).ok().contains("fibonacci:1s (cannot be read: the class's counts)"));
+        assert!(db.cli().run(&["status", "1"]).ok().contains("fibonacci:1s (cannot be read: that of the class applies)"));
     }
 
     fn a_task_that_crashes_repeatedly_is_quarantined_with_retries_left(db) {
@@ -104,7 +103,7 @@ each_engine! {
         assert_eq!((&after["why"]["reason"], &after["why"]["crashes"]), (&"quarantined".into(), &3.into()));
         let kinds: Vec<&str> = after["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["failed", "quarantined", "retry", "retry"]);
-        // Nobody tries it again, whatever the time.
+        // It is not retried, however much time passes.
         crash(db, 2);
         assert_eq!(task(db, "1")["attempts"], 3);
         let shown = db.cli().run(&["status"]).ok();
@@ -119,7 +118,7 @@ each_engine! {
         let mended = shell_class(db, "work", "exit 0");
         db.configure(&mended);
         let ended = db.cli().run(&["retry", "1"]);
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "task 1 is tried again\n"));
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "task 1 is retried\n"));
         let after = task(db, "1");
         assert_eq!((&after["failed_retries"], &after["crashes"], &after["status"]), (&0.into(), &0.into(), &"failed".into()));
         assert!(after["quarantined_on"].is_null());
@@ -140,9 +139,9 @@ each_engine! {
         assert_eq!(ended.code, Some(1));
         let said: Vec<&str> = ended.stderr.lines().collect();
         assert_eq!(said, [
-            "task 1 is tried again",
-            "task 2 is tried again",
-            "warning: task 3 is success; only what failed or timed out is tried again; `requeue` runs it again",
+            "task 1 is retried",
+            "task 2 is retried",
+            "warning: task 3 is success; only failed and timed-out tasks can be retried; `requeue` runs it again",
             "warning: there is no task 4",
         ]);
         for id in ["1", "2"] {
@@ -162,14 +161,14 @@ each_engine! {
         assert_eq!(db.cli().run(&["retry", "1", "--data", "{"]).code, Some(2));
         assert_eq!((data().as_str(), &task(db, "1")["status"]), ("\"bad\"", &"failed".into()));
         let ended = db.cli().stdin("\"good\"").run(&["retry", "1", "--data", "-"]);
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "task 1 is tried again\n"));
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "task 1 is retried\n"));
         db.cli().run(&["tick"]).ok();
         let after = detail(db, "1");
         assert_eq!((&after["task"]["status"], after["runs"].as_array().unwrap().len()), (&"success".into(), 2));
         let kept = db.text("SELECT \"Details\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'edited'").unwrap();
         let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
         assert_eq!(kept["before"]["TaskData"], "\"bad\"");
-        // What is not tried again is not changed either.
+        // The data of tasks that are not retried is not changed.
         assert_eq!(db.cli().run(&["retry", "1", "--data", "3"]).code, Some(1));
         assert_eq!(data(), "\"good\"");
     }

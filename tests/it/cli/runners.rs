@@ -1,4 +1,4 @@
-//! `taskqueue runners`: names, what they work on, who paused them.
+//! `taskqueue runners`: names, runs in progress, pauses.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::support::wait_until;
 
 each_engine! {
     fn runners_are_shown_with_their_names_and_what_they_work_on(db) {
-        assert_eq!(db.cli().run(&["runners"]).ok(), "No runners: `taskqueue tick` in cron, or `taskqueue work`, makes them.");
+        assert_eq!(db.cli().run(&["runners"]).ok(), "No runners. Start one: `taskqueue work`, or `taskqueue tick` from cron.");
         let script = format!(
             "cd {}; echo '{{\"progress\":40}}' >&3; echo $$ > pid; until test -e go; do sleep 0.02; done",
             db.home().display()
@@ -33,7 +33,7 @@ each_engine! {
         }
         write(db, "go", "");
         assert_eq!(finish(runner).code, Some(0));
-        assert_eq!(db.cli().run(&["runners"]).ok(), "No runners: `taskqueue tick` in cron, or `taskqueue work`, makes them.");
+        assert_eq!(db.cli().run(&["runners"]).ok(), "No runners. Start one: `taskqueue work`, or `taskqueue tick` from cron.");
         let ended: Value = db.cli().run(&["status", "--runners", "--json"]).json();
         assert_eq!((&ended["name"], &ended["state"], &ended["works_on"]), (&"import 1".into(), &"ended".into(), &Value::Array(vec![])));
     }
@@ -54,11 +54,11 @@ each_engine! {
         assert!(found.contains("silent_runner"), "{found}");
         let metrics = db.cli().run(&["metrics"]).ok();
         assert!(metrics.contains("state=\"silent\"} 1"), "{metrics}");
-        // Nobody rescues it: its process lives.
+        // It is not rescued, because its process is alive.
         db.cli().run(&["create-runs"]).ok();
         assert_eq!(line()["slots"], 3);
         signal(&runner, Signal::CONT);
-        wait_until("it is heard of again", || line()["state"] == "alive");
+        wait_until("it has renewed its lease", || line()["state"] == "alive");
         signal(&runner, Signal::TERM);
         assert_eq!(finish(runner).code, Some(0));
     }
@@ -67,7 +67,7 @@ each_engine! {
         shorten_leases(db);
         db.configure(ECHO);
         let line = || -> Value { db.cli().run(&["runners", "--json"]).json() };
-        // The clock that counts from boot is that of its host, which was started a moment ago.
+        // Its boot clock is that of a host that booted recently.
         let columns = "\"ProcessId\", \"Host\", \"ProcessIdentity\", \"Name\", \"Version\", \"HeartbeatBootMs\"";
         let version = env!("CARGO_PKG_VERSION");
         db.execute(&format!("INSERT INTO \"TaskQueueRunners\" ({columns}) VALUES (7, 'elsewhere', 'elsewhere:7', 'other', '{version}', 1)"));

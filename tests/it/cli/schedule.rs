@@ -17,7 +17,7 @@ each_engine! {
         let schedule = &task(db, "1")["schedule"];
         assert_eq!((&schedule["id"], &schedule["every"], &schedule["catch_up"]), (&1.into(), &"30 2 29 2 *".into(), &"latest".into()));
         assert_eq!(schedule["planned_on"], task(db, "1")["scheduled_on"]);
-        // From a time on.
+        // Starts at a given time.
         db.cli().run(&["queue", "echo", "--every", "@yearly", "--at", "2097-03-01T00:00:00Z", "--catch-up", "all"]).ok();
         assert_eq!(planned_on(db, "2"), "2098-01-01T00:00:00Z");
         let line = "{\"class\":\"echo\",\"every\":\"0 0 29 2 *\",\"tz\":\"Asia/Tokyo\",\"catch_up\":\"none\"}\n{\"class\":\"echo\"}\n";
@@ -30,9 +30,9 @@ each_engine! {
     fn what_is_no_schedule_is_refused_and_nothing_is_queued(db) {
         db.configure(ECHO);
         for (options, why) in [
-            (&["--every", "nonsense"][..], "no cron expression"),
-            (&["--every", "0 0 31 2 *"], "never happens"),
-            (&["--every", "0 3 * * *", "--tz", "Berlin"], "no time zone"),
+            (&["--every", "nonsense"][..], "not a cron expression"),
+            (&["--every", "0 0 31 2 *"], "matches no time"),
+            (&["--every", "0 3 * * *", "--tz", "Berlin"], "not a time zone"),
             (&["--every", "0 3 * * *", "--catch-up", "some"], "none, latest or all"),
         ] {
             let args = [&["queue", "echo"][..], options].concat();
@@ -44,7 +44,7 @@ each_engine! {
         }
         let line = "{\"class\":\"echo\",\"tz\":\"UTC\"}";
         let (error, _) = error_and_hint(&db.cli().stdin(line).run(&["queue", "--batch", "-"]).fails(2));
-        assert!(error.contains("line 1") && error.contains("belong to a schedule"), "{error}");
+        assert!(error.contains("line 1") && error.contains("need a schedule"), "{error}");
         assert_eq!(count_tasks(db), 0);
     }
 
@@ -57,11 +57,11 @@ each_engine! {
         assert_eq!(said, kept);
         db.cli().run(&["tick"]).ok();
         assert_eq!((&task(db, "1")["status"], planned_on(db, "2")), (&"success".into(), planned.clone()));
-        // The same of a time that is moved in the table.
+        // The same for a time that is changed in the table.
         db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 2");
         db.cli().run(&["tick"]).ok();
         assert_eq!((&task(db, "2")["status"], planned_on(db, "3")), (&"success".into(), planned));
-        // A task that is cancelled takes its time along.
+        // A task that is cancelled skips its time.
         db.cli().run(&["cancel", "3"]).ok();
         db.cli().run(&["create-runs"]).ok();
         assert!(planned_on(db, "4") > planned_on(db, "3"), "{}", planned_on(db, "4"));
@@ -75,15 +75,15 @@ each_engine! {
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 2");
         let place = "; it is an earlier task of schedule 1 and may run beside the newest one\n";
         for (args, said) in [
-            (&["retry", "--dry-run", "1"][..], "task 1 would be tried again"),
-            (&["retry", "1"], "task 1 is tried again"),
-            (&["requeue", "--dry-run", "1"], "task 1 would be queued again"),
-            (&["requeue", "1"], "task 1 is queued again"),
+            (&["retry", "--dry-run", "1"][..], "task 1 would be retried"),
+            (&["retry", "1"], "task 1 is retried"),
+            (&["requeue", "--dry-run", "1"], "task 1 would be requeued"),
+            (&["requeue", "1"], "task 1 is requeued"),
         ] {
             let ended = db.cli().run(args);
             assert_eq!((ended.code, ended.stderr), (Some(0), format!("{said}{place}")));
         }
-        assert_eq!(db.cli().run(&["requeue", "2"]).stderr, "task 2 is queued again\n");
+        assert_eq!(db.cli().run(&["requeue", "2"]).stderr, "task 2 is requeued\n");
     }
 
     fn schedules_are_named_by_last_and_by_several_ids(db) {
@@ -95,7 +95,7 @@ each_engine! {
         assert_eq!(schedule(&["pause", "last"]).stderr, "schedule 2 is paused\n");
         assert!(schedule(&["show", "last"]).ok().starts_with("schedule 2   echo   paused\n"));
         assert_eq!(schedule(&["show", "1", "2", "--json"]).ok().lines().count(), 2);
-        // What comes after the one that refuses is left alone.
+        // Schedules after a refused one are not changed.
         assert_eq!(schedule(&["pause", "2", "1"]).code, Some(1));
         assert_eq!(task(db, "1")["schedule"]["status"], "active");
         assert_eq!(schedule(&["remove", "1", "2"]).stderr, "schedule 1 is removed\nschedule 2 is removed\n");
@@ -125,7 +125,7 @@ each_engine! {
         }
         let (error, _) = error_and_hint(&db.cli().run(&["schedule", "pause", "1"]).fails(1));
         assert!(error.contains("schedule 1 is paused"), "{error}");
-        assert!(db.cli().run(&["schedule", "resume", "1"]).stderr.starts_with("schedule 1 goes on, next 20"));
+        assert!(db.cli().run(&["schedule", "resume", "1"]).stderr.starts_with("schedule 1 is resumed, next 20"));
         let edited = db.cli().run(&["schedule", "edit", "1", "--every", "0 12 29 2 *", "--tz", "Asia/Tokyo", "--json"]).json();
         assert!(edited["planned_on"].as_str().unwrap().contains("-02-29T03:00:00Z"), "{edited}");
         assert_eq!(db.cli().run(&["schedule", "edit", "1"]).code, Some(2));

@@ -1,4 +1,4 @@
-//! Attacks on promises of docs/security.md that belong to no verb: passwords, modes of files, `/tmp`, pasted commands.
+//! Attacks on guarantees of docs/security.md that concern no single verb: passwords, file modes, `/tmp`, pasted commands.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -22,7 +22,7 @@ fn assert_has_no_password(what: &str, ended: &Ended) {
     }
 }
 
-/// Every file and directory below this one, links not followed.
+/// Collects every file and directory below this one, without following links.
 fn all_below(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).into_iter().flatten() {
         let path = entry.unwrap().path();
@@ -35,13 +35,13 @@ fn all_below(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The program in a shell that first does this.
+/// Runs the program in a shell that first executes `first`.
 fn after(cli: &Cli, first: &str, args: &[&str]) -> std::process::Child {
     let script = format!("{first}; exec \"$0\" \"$@\"");
     cli.clone().program(Path::new("/bin/sh")).spawn(&[&["-c", &script, PROGRAM], args].concat())
 }
 
-/// Checks that everything the program has made below these directories is for its user alone. Returns how many files it found.
+/// Checks that everything the program has created below these directories is private to its user. Returns the number of files.
 fn check_modes(directories: &[PathBuf]) -> usize {
     let mut found = Vec::new();
     directories.iter().for_each(|directory| all_below(directory, &mut found));
@@ -73,7 +73,7 @@ each_engine! {
         // The store with its log and index, and the file of the run.
         assert!(during >= if db.engine == EngineUnderTest::Sqlite { 4 } else { 1 }, "{during} files");
         let made = finish(after(&cli, "umask 0; rm -r .config", &["init", "work", "--", "/bin/cat"]));
-        // On a server it says that the configuration needs a user.
+        // On a server, the configuration must set a user.
         assert!(matches!(made.code, Some(0 | 78)), "{made:?}");
         assert_eq!(check_modes(&[db.home().join(".config/taskqueue")]), 1);
     }
@@ -102,7 +102,7 @@ each_engine! {
 
     fn no_command_that_is_printed_runs_what_a_row_names(db) {
         let pwned = db.home().join("pwned");
-        // What is one word in single quotes, in double quotes and without quotes: no text is harmless in all of them.
+        // One word in single quotes, in double quotes and without quotes: no text is harmless in all of them.
         let texts = ["$(touch pwned)", "'$(touch pwned)'", "\";touch pwned;\"", "x;touch pwned", "a&touch pwned", "|touch pwned"];
         for text in texts {
             let sql = text.replace('\'', "''");
@@ -122,7 +122,8 @@ each_engine! {
                         let end = if line[..at].ends_with('`') { line[at..].find('`') } else { None };
                         &line[at..end.map_or(line.len(), |end| at + end)]
                     });
-                    // What a person pastes where the program does nothing: all that runs is what the text makes a shell run.
+                    // The pasted command runs with a program that does nothing, so that only the text itself could execute
+                    // something.
                     for command in commands {
                         pasted += 1;
                         let script = format!("taskqueue() {{ :; }}; set -f; {command}");

@@ -1,4 +1,4 @@
-//! Which tasks a verb is meant for: what each filter selects, when somebody is asked, and what `--dry-run` says.
+//! Which tasks a verb applies to: what each filter selects, when a confirmation is needed, and what `--dry-run` prints.
 
 use super::{error_and_hint, shell_class};
 use crate::each_engine;
@@ -7,7 +7,7 @@ use crate::support::TestDb;
 use crate::support::db::on;
 use taskqueue_domain::task::selection::Selection;
 
-/// 1 and 2 failed for good, 3 failed and is tried again, 4 and 5 are due, 6 has a run that waits, 7 is for later.
+/// 1 and 2 failed without a retry, 3 failed and will be retried, 4 and 5 are due, 6 has a waiting run, 7 is for later.
 fn fill(db: &TestDb) {
     db.configure(&format!("{}{}", shell_class(db, "mail.send", "exit 65"), shell_class(db, "mail.sort", "exit 1")));
     for class in ["mail.send", "mail.send", "mail.sort"] {
@@ -90,7 +90,7 @@ each_engine! {
             ("schedule=8 schedule=9", &[8, 9, 11]),
             ("schedule=8 status=success", &[11]),
             ("1-9 schedule=8", &[8]),
-            // Tasks, but of no schedule, or not the first one.
+            // Tasks without a schedule, or that are not the first of one.
             ("schedule=1", &[]),
             ("schedule=11", &[]),
         ] {
@@ -136,19 +136,19 @@ each_engine! {
     fn what_may_be_more_than_somebody_thinks_wants_a_yes(db) {
         fill(db);
         let (error, hint) = error_and_hint(&db.cli().run(&["retry", "status=exhausted"]).fails(2));
-        assert_eq!(error, "error: that selects 2 tasks, and nobody can be asked");
-        assert!(hint.contains("--yes"), "{hint}");
+        assert_eq!(error, "error: the selection matches 2 tasks; pass --yes to confirm");
+        assert!(hint.contains("--dry-run"), "{hint}");
         selects(db, "status=exhausted", &[1, 2]);
 
         let said = db.cli().run(&["retry", "--dry-run", "1-4"]);
         assert_eq!(said.code, Some(0), "{said:?}");
         let lines: Vec<&str> = said.stderr.lines().collect();
         assert_eq!(lines, [
-            "task 1 would be tried again",
-            "task 2 would be tried again",
-            "task 3 would be tried again",
-            "task 4 is scheduled; only what failed or timed out is tried again",
-            "3 tasks would be tried again",
+            "task 1 would be retried",
+            "task 2 would be retried",
+            "task 3 would be retried",
+            "task 4 is scheduled; only failed and timed-out tasks can be retried",
+            "3 tasks would be retried",
         ]);
         selects(db, "status=exhausted", &[1, 2]);
 
@@ -156,8 +156,8 @@ each_engine! {
         assert_eq!(said.code, Some(0), "{said:?}");
         let lines: Vec<&str> = said.stderr.lines().collect();
         assert_eq!(lines, [
-            "3 tasks tried again",
-            "1 task left alone: it is scheduled; only what failed or timed out is tried again",
+            "3 tasks retried",
+            "1 task skipped: it is scheduled; only failed and timed-out tasks can be retried",
         ]);
         selects(db, "status=exhausted", &[]);
     }
@@ -168,16 +168,16 @@ each_engine! {
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success', \"QueuedById\" = 'bob' WHERE \"Id\" = 7");
         for (args, stderr) in [
             (&["cancel", "--yes", "by=bob"][..], "1 task cancelled\n"),
-            (&["requeue", "--yes", "by=bob"], "2 tasks queued again\n"),
+            (&["requeue", "--yes", "by=bob"], "2 tasks requeued\n"),
             (&["edit", "--yes", "newer=1h", "class=print", "--priority", "3"], "2 tasks edited\n"),
-            (&["retry", "--yes", "newer=1h"], "3 tasks tried again\n"),
+            (&["retry", "--yes", "newer=1h"], "3 tasks retried\n"),
         ] {
             let said = db.cli().run(args);
             assert_eq!((said.code, said.stderr.as_str()), (Some(0), stderr), "{args:?}");
         }
-        // Whoever says which status or which tasks hears why not.
+        // If the selection names a status or tasks, the reason for a refusal is printed.
         let said = db.cli().run(&["cancel", "--yes", "by=ann", "status=cancelled"]);
-        assert_eq!((said.code, said.stderr.contains("1 task left alone: it is cancelled")), (Some(3), true), "{said:?}");
+        assert_eq!((said.code, said.stderr.contains("1 task skipped: it is cancelled")), (Some(3), true), "{said:?}");
         let said = db.cli().run(&["cancel", "4"]);
         assert_eq!((said.code, said.stderr.as_str()), (Some(1), "warning: task 4 is cancelled; there is nothing to cancel\n"));
         assert_eq!(db.cli().run(&["retry", "5"]).code, Some(1));
@@ -201,7 +201,7 @@ each_engine! {
             assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), ""), "{ended:?}");
         }
         let (error, _) = error_and_hint(&db.cli().run(&["retry", "status=done"]).fails(2));
-        assert!(error.contains("\"done\" is no status"), "{error}");
+        assert!(error.contains("\"done\" is not a status"), "{error}");
     }
 
     fn status_lists_what_is_selected_and_shows_what_is_named(db) {
@@ -224,7 +224,7 @@ each_engine! {
         assert!(two.starts_with("task 1 ") && two.contains("\n\ntask 2 "), "{two}");
         assert_eq!(db.cli().run(&["status", "1", "last", "--json"]).ok().matches("taskqueue.task/1").count(), 2);
         let none = db.cli().run(&["status", "class=none"]);
-        assert_eq!((none.code, none.stdout.lines().last()), (Some(3), Some("No task is selected by that.")));
+        assert_eq!((none.code, none.stdout.lines().last()), (Some(3), Some("No task matches the selection.")));
         assert_eq!(db.cli().run(&["status", "99"]).code, Some(3));
         assert_eq!(db.cli().run(&["status", "whatever"]).code, Some(2));
         assert_eq!(db.cli().run(&["status", "1-2", "--class", "print"]).code, Some(2));
@@ -233,7 +233,7 @@ each_engine! {
     fn last_means_nothing_in_a_store_without_tasks(db) {
         for verb in [&["status"][..], &["retry"], &["schedule", "show"], &["schedule", "pause"]] {
             let ended = db.cli().run(&[verb, &["last"]].concat());
-            assert_eq!((ended.code, ended.stderr.as_str()), (Some(3), "no task is selected by that\n"), "{verb:?}");
+            assert_eq!((ended.code, ended.stderr.as_str()), (Some(3), "no task matches the selection\n"), "{verb:?}");
         }
     }
 

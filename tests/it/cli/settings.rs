@@ -60,7 +60,7 @@ each_engine! {
     fn an_unknown_setting_is_refused_with_the_one_that_may_be_meant(db) {
         for args in [&["settings", "get", "RunnerLimit"][..], &["settings", "set", "RunnerLimit", "3"]] {
             let (error, hint) = error_and_hint(&db.cli().run(args).fails(2));
-            assert_eq!(error, "error: \"RunnerLimit\" is no setting; did you mean TaskQueueRunnerLimit?");
+            assert_eq!(error, "error: \"RunnerLimit\" is not a setting; did you mean TaskQueueRunnerLimit?");
             assert_eq!(hint, "hint: `taskqueue settings` lists all");
         }
         for (near, meant) in [("taskqueuekeepsucess", "TaskQueueKeepSuccess"), ("TaskQueueLeasTime", "TaskQueueLeaseTime")] {
@@ -68,13 +68,13 @@ each_engine! {
             assert!(error.ends_with(&format!("did you mean {meant}?")), "{error}");
         }
         let (error, _) = error_and_hint(&db.cli().run(&["settings", "get", "xyz"]).fails(2));
-        assert_eq!(error, "error: \"xyz\" is no setting");
+        assert_eq!(error, "error: \"xyz\" is not a setting");
     }
 
     fn a_bad_value_in_the_table_is_named_and_can_be_mended(db) {
         db.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = 'many' WHERE \"Name\" = 'TaskQueueRunnerLimit'");
         let (error, hint) = error_and_hint(&db.cli().run(&["tick"]).fails(78));
-        assert!(error.contains("\"many\" is no value for TaskQueueRunnerLimit"), "{error}");
+        assert!(error.contains("\"many\" is not a value for TaskQueueRunnerLimit"), "{error}");
         assert!(hint.contains("taskqueue settings set"), "{hint}");
         db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "2"]).ok();
         db.cli().run(&["tick"]).ok();

@@ -1,4 +1,4 @@
-//! A runner that lacks descriptors: whose fault that is, and what it does then.
+//! A runner without free descriptors: it is not the task's fault, and what the runner does then.
 
 use std::path::PathBuf;
 use std::process::Child;
@@ -10,15 +10,14 @@ use crate::each_engine;
 use crate::support::cli::{Ended, finish};
 use crate::support::{TestDb, wait_until};
 
-/// Runs `work` under limits that a shell sets. Not by a script in a file: while another test starts a program, that program
-/// has the file open for writing, and it cannot be executed.
+/// Runs `work` under limits that a shell sets. The script is not a file: another test that starts a program at that moment
+/// would have it open for writing, and it could not be executed.
 fn work_under_limits(db: &TestDb, limits: &str) -> Ended {
     let line = format!("{limits}; exec \"$0\" work --slots 50 --idle-exit 0s");
     db.cli().program("/bin/sh".as_ref()).run(&["-c", &line, env!("CARGO_BIN_EXE_taskqueue")])
 }
 
-/// Gives it no number for another descriptor: none but those that it has open now, or had at an earlier call. Returns the
-/// limits that it had.
+/// Allows the process no more descriptors than it has open now, or had at an earlier call. Returns its previous limits.
 fn take_descriptors(child: &Child) -> Rlimit {
     let free = (0..).find(|number| !PathBuf::from(format!("/proc/{}/fd/{number}", child.id())).exists());
     let before = set_limit(child, Rlimit { current: free, ..getrlimit(Resource::Nofile) });
@@ -40,12 +39,12 @@ each_engine! {
     fn a_worker_without_descriptors_releases_its_runs_and_holds_no_class(db) {
         db.configure(ECHO);
         let worker = db.cli().spawn(&["work", "--slots", "2"]);
-        wait_until("it works", || count(db, "TaskQueueRunners", "\"FinishedOn\" IS NULL") == 1);
+        wait_until("it is registered", || count(db, "TaskQueueRunners", "\"FinishedOn\" IS NULL") == 1);
         let first = db.cli().run(&["queue", "echo"]).ok();
         wait_until("the first has ended", || task(db, &first)["status"] == "success");
         let before = take_descriptors(&worker);
         wait_until("a run was released", || {
-            // While it executes nothing, what it has open stays open.
+            // While it executes nothing, its open descriptors stay open.
             if count(db, "TaskQueue", "\"LastStatus\" <> 'success'") == 0 {
                 take_descriptors(&worker);
                 db.cli().run(&["queue", "echo"]).ok();
@@ -53,7 +52,7 @@ each_engine! {
             count(db, "TaskQueueRuns", "\"ErrorCode\" = 'no-room'") > 0
         });
         assert_eq!(count(db, "TaskQueueClassHolds", "1 = 1"), 0);
-        // A healthy runner has it as soon as the other one does not try it.
+        // A healthy runner gets the run while the other one pauses.
         wait_until("another runner has done all", || {
             db.cli().run(&["tick"]).ok();
             count(db, "TaskQueue", "\"LastStatus\" <> 'success'") == 0
@@ -65,21 +64,21 @@ each_engine! {
         signal(&worker, Signal::TERM);
         let ended = finish(worker);
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        assert!(ended.stderr.contains("Too many open files (os error 24): the run was released at no cost"), "{ended:?}");
+        assert!(ended.stderr.contains("Too many open files (os error 24): the run was released, which counts no attempt"), "{ended:?}");
     }
 
     fn a_tick_without_descriptors_releases_its_run_and_ends(db) {
         db.configure(&shell_class(db, "work", "sleep 0.1"));
         db.cli().stdin("{\"class\":\"work\"}\n".repeat(100)).run(&["queue", "--batch", "-"]).ok();
         let tick = db.cli().spawn(&["tick"]);
-        wait_until("it works", || count(db, "TaskQueueRuns", "\"Status\" = 'success'") > 0);
+        wait_until("it executes runs", || count(db, "TaskQueueRuns", "\"Status\" = 'success'") > 0);
         wait_until("a run was released", || {
             take_descriptors(&tick);
             count(db, "TaskQueueRuns", "\"ErrorCode\" = 'no-room'") == 1
         });
         let ended = finish(tick);
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        assert!(ended.stderr.contains("this runner starts no other one for now"), "{ended:?}");
+        assert!(ended.stderr.contains("this runner starts no more runs for now"), "{ended:?}");
         assert_eq!(count(db, "TaskQueueRuns", "\"ErrorCode\" = 'no-room'"), 1);
         assert_eq!(count(db, "TaskQueueClassHolds", "1 = 1"), 0);
         assert_eq!(count(db, "TaskQueue", "\"FailedRetries\" > 0 OR \"Attempts\" > 1"), 0);
@@ -90,7 +89,7 @@ each_engine! {
         db.cli().run(&["queue", "echo"]).ok();
         let ended = work_under_limits(db, "ulimit -n 100");
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        let expected = "warning: working with 5 of 50 slots: it may have 100 files open (`ulimit -n`, LimitNOFILE=), and 50 slots need 548\n";
+        let expected = "warning: working with 5 of 50 slots: the limit of open files is 100 (`ulimit -n`, LimitNOFILE=), and 50 slots need 548\n";
         assert_eq!(ended.stderr, expected);
         assert_eq!(task(db, "1")["status"], "success");
     }

@@ -32,7 +32,7 @@ each_engine! {
         let line = shown["time_line"].as_array().unwrap();
         assert_eq!(line.len(), 1, "{line:?}");
         assert_eq!((&line[0]["what"], &line[0]["to"]), (&json!("without_run"), &shown["task"]["scheduled_on"]));
-        assert!(db.cli().run(&["show", "last"]).ok().ends_with("waits for its time"));
+        assert!(db.cli().run(&["show", "last"]).ok().ends_with("not due yet"));
     }
 
     fn show_shows_the_newest_of_what_is_selected(db) {
@@ -41,7 +41,7 @@ each_engine! {
             db.cli().run(&["queue", "echo"]).ok();
         }
         let ended = db.cli().run(&["show", "class=echo", "-n", "2"]);
-        assert_eq!(ended.stderr, "1 task more before them; -n N shows more\n");
+        assert_eq!(ended.stderr, "1 task before these not shown; -n N shows more\n");
         let text = ended.ok();
         assert!(!text.contains("task 1   echo") && text.contains("task 2   echo") && text.contains("task 3   echo"), "{text}");
         assert_eq!(db.cli().run(&["show", "1-3", "--json"]).ok().lines().count(), 3);

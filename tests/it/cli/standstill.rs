@@ -1,4 +1,4 @@
-//! Due tasks that nothing processes: what `tick`, `status`, `doctor` and `check` print of it, and of a store that is locked.
+//! Due tasks that nothing processes: what `tick`, `status`, `doctor` and `check` print about them, and about a locked store.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Child;
@@ -17,7 +17,7 @@ fn standstills(db: &TestDb) -> Vec<Value> {
     db.cli().run(&["status", "--json"]).json()["standstills"].as_array().unwrap().clone()
 }
 
-/// Every verb that an operator asks names this cause and this remedy.
+/// Checks that every verb for operators reports this cause and this remedy.
 #[track_caller]
 fn expect(db: &TestDb, what: &str, words: &str, remedy: &str) {
     let found = standstills(db);
@@ -79,7 +79,7 @@ each_engine! {
         let found = standstills(db);
         assert_eq!((&found[0]["cause"]["what"], &found[0]["cause"]["usual_secs"]), (&json!("no_runner"), &Value::Null));
         let text = db.cli().run(&["status"]).ok();
-        assert!(text.contains("1 due task is not processed: no runner has come for "), "{text}");
+        assert!(text.contains("1 due task is not processed: no runner has run for "), "{text}");
         db.cli().run(&["tick"]).ok();
         assert_eq!(standstills(db), Vec::<Value>::new());
     }
@@ -120,7 +120,7 @@ fn a_locked_store_is_named_with_the_process_that_holds_it() {
     });
 }
 
-/// Spawns the command, reads the first line of its standard error, and returns both.
+/// Starts the command, and returns it with the first line of its standard error.
 fn first_words(db: &TestDb, args: &[&str]) -> (Child, String) {
     let mut child = db.cli().spawn(args);
     let mut line = String::new();

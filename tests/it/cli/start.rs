@@ -1,4 +1,4 @@
-//! What a start costs: which files of the machine are read for a command, beside those of the configuration and of the store.
+//! The cost of a start: which system files a command reads, besides the configuration and the store.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,10 +7,10 @@ use super::shell_class;
 use crate::each_engine;
 use crate::support::{EngineUnderTest, TestDb};
 
-/// What names a process among others: a runner needs it, and no other.
+/// The files that identify a process: only a runner needs them.
 const IDENTITY: [&str; 4] = ["/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid", "/proc/PID/stat", "/proc/self"];
 
-/// The files below /proc and /etc that a command opens or asks for, without those of the dynamic linker.
+/// Returns the files below /proc and /etc that a command opens or checks, without those of the dynamic linker.
 fn files_of_machine(db: &TestDb, args: &[&str]) -> BTreeSet<String> {
     let trace = db.home().join("trace");
     let options = ["-f", "-qq", "-e", "trace=%file", "-o", trace.to_str().unwrap(), env!("CARGO_BIN_EXE_taskqueue")];
@@ -21,7 +21,7 @@ fn files_of_machine(db: &TestDb, args: &[&str]) -> BTreeSet<String> {
     paths.filter(|path| !path.starts_with("/etc/ld.so")).map(without_numbers).collect()
 }
 
-/// `/proc/PID/stat` of any process, and `/proc/self/fd` of any descriptor.
+/// Replaces the number in `/proc/PID/stat` and in `/proc/self/fd`.
 fn without_numbers(path: &str) -> String {
     let parts = path.split('/').map(|part| if part.parse::<u32>().is_ok() { "PID" } else { part });
     parts.collect::<Vec<_>>().join("/").replace("/fd/PID", "/fd")
@@ -36,7 +36,7 @@ each_engine! {
             assert!(IDENTITY.iter().all(|file| !files.contains(*file)), "{args:?}: {files:?}");
             assert!(!files.contains("/proc/self/status"), "{args:?}: {files:?}");
             if db.engine == EngineUnderTest::Sqlite {
-                // The first is read by Rust, the second by way of the descriptor that was checked, the third has our name.
+                // The first is read by Rust, the second to open a checked descriptor, the third contains the user name.
                 let expected = ["/proc/self/maps", "/proc/self/fd", "/etc/passwd"].map(str::to_owned);
                 assert_eq!(files, BTreeSet::from(expected), "{args:?}");
             }

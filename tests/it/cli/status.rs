@@ -1,4 +1,4 @@
-//! `taskqueue status`, into a pipe.
+//! `taskqueue status` into a pipe.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -8,13 +8,13 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
 
-/// The line of a task in a list.
+/// Returns the line of a task in a list.
 fn line_of(list: &str, id: &str) -> String {
     let mut lines = list.lines().filter(|line| line.split_whitespace().next() == Some(id));
     lines.next().unwrap_or_else(|| panic!("no task {id} in {list}")).to_owned()
 }
 
-/// One character of every kind that must never reach a terminal, around letters.
+/// A character of every kind that must never reach a terminal, between letters.
 const NASTY: &str = "a\u{1b}[31mb\u{9b}c\u{202e}d\u{2066}e\u{7}f\u{7f}g";
 
 fn assert_clean(text: &str) {
@@ -48,7 +48,7 @@ each_engine! {
         ));
         let page: Value = serde_json::from_str(&db.cli().run(&["status", "--status", "failed", "-n", "4", "--json"]).ok()).unwrap();
         let ids: Vec<i64> = page["tasks"].as_array().unwrap().iter().map(|task| task["task"]["id"].as_i64().unwrap()).collect();
-        // The others by their end: what was planned of a task that is over means nothing any more.
+        // Finished tasks are sorted by their end, because their planned time no longer matters.
         assert_eq!(ids, [5, 4, 3, 2], "{page}");
         assert_eq!((&page["counts"]["failed"]["count"], &page["has_more"]), (&json!(5), &json!(true)));
     }
@@ -59,16 +59,16 @@ each_engine! {
         assert!(text.contains("No tasks. Queue one: taskqueue queue CLASS"), "{text}");
         db.configure(ECHO);
         for (class, meant) in [("nope", ""), ("ecko", "; did you mean \"echo\"?")] {
-            for (verb, words) in [("status", "No task is of this class and status."), ("failures", "Nothing failed, or ")] {
+            for (verb, words) in [("status", "No task has this class and status."), ("failures", "No failed tasks: ")] {
                 let ended = db.cli().run(&[verb, "--class", class]);
-                let warning = format!("warning: no class \"{class}\" is known here, and no task is of it{meant}\n");
+                let warning = format!("warning: no class \"{class}\" is known here, and no task has it{meant}\n");
                 assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), warning.as_str()), "{verb}: {ended:?}");
                 assert!(ended.stdout.contains(words), "{verb}: {ended:?}");
             }
         }
         assert_eq!(db.cli().run(&["status", "--class", "echo"]).stderr, "");
         assert!(db.cli().run(&["status", "--runs"]).ok().contains("No runs yet"));
-        assert!(db.cli().run(&["status", "--runners"]).ok().contains("No runners: "));
+        assert!(db.cli().run(&["status", "--runners"]).ok().contains("No runners. "));
     }
 
     fn the_counters_come_first_and_then_a_bounded_page(db) {
@@ -85,8 +85,8 @@ each_engine! {
         assert_eq!(text.lines().count(), 3 + 5, "{text}");
         let page = db.cli().run(&["status", "-n", "2"]).ok();
         assert_eq!(page.lines().filter(|line| line.contains(" echo ") || line.contains(" bad ")).count(), 2);
-        assert!(page.ends_with("There are more: -n N shows more lines; a selection, --status or --class shows others."), "{page}");
-        // Troubles first, what is done last.
+        assert!(page.ends_with("There are more: -n N shows more lines; a selection, --status or --class filters them."), "{page}");
+        // Problems first, finished tasks last.
         assert_eq!(page.lines().nth(3).unwrap().split_whitespace().next(), Some("1"), "{page}");
     }
 
@@ -98,7 +98,7 @@ each_engine! {
         let again = shell_class(db, "again", "echo greylisted >&2; exit 75");
         db.configure(&format!("{ECHO}{held}{work}{bad}{again}"));
         for class in ["held", "bad", "again", "echo"] {
-            // However long this takes, no retry is due before the list is read.
+            // No retry may become due before the list is read.
             db.cli().run(&["queue", class, "--backoff", "fixed:1h"]).ok();
         }
         db.cli().run(&["tick"]).ok();
@@ -127,7 +127,7 @@ each_engine! {
             let line = line_of(&text, id);
             assert!(line.contains(words), "{id} {words}: {line}");
         }
-        assert!(!line_of(&text, "1").contains("ended "), "when it is tried next, not when it was given back: {text}");
+        assert!(!line_of(&text, "1").contains("ended "), "the end of the released run, not the next retry: {text}");
         assert!(line_of(&text, "5").contains("processing 40%") && line_of(&text, "5").contains("process "), "{text}");
         write(db, "go", "");
         finish(runner).ok();
@@ -166,7 +166,7 @@ each_engine! {
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
-        // As with every verb: who is named twice is one task.
+        // A task that is named twice counts once, as in every verb.
         let twice = db.cli().run(&["status", &id, &id]).ok();
         assert_eq!(twice.matches("task 1   work").count(), 1);
     }
@@ -223,9 +223,9 @@ each_engine! {
     }
 
     fn a_pattern_is_no_class_to_show_the_tasks_of(db) {
-        assert!(db.cli().run(&["status", "--class", "ec*"]).fails(2).contains("no pattern"));
+        assert!(db.cli().run(&["status", "--class", "ec*"]).fails(2).contains("not a pattern"));
         let (_, hint) = error_and_hint(&db.cli().run(&["status", "--class", "ec*"]).fails(2));
-        assert!(hint.starts_with("hint: `taskqueue status 'class=ec*'` lists those of several"), "{hint}");
+        assert!(hint.starts_with("hint: `taskqueue status 'class=ec*'` accepts a pattern"), "{hint}");
     }
 
     fn an_interval_that_leaves_the_database_no_rest_is_refused(db) {

@@ -1,10 +1,10 @@
-//! `taskqueue status` on a real terminal: `script` gives it one, `stty` its width.
+//! `taskqueue status` on a real terminal, which `script` creates and `stty` resizes.
 
 use super::{ECHO, shell_class};
 use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb};
 
-/// What the program prints on a terminal of this width.
+/// Returns what the program prints on a terminal of this width.
 pub(super) fn on_terminal(db: &TestDb, columns: u16, environment: &str, args: &str) -> String {
     let program = env!("CARGO_BIN_EXE_taskqueue");
     let line = format!("stty cols {columns} rows 50; env {environment} {program} {args}");
@@ -70,7 +70,7 @@ fn what_is_said_of_a_task_fits_the_terminal_too() {
         for columns in [40, 80, 200] {
             for args in ["status 1", "show 1"] {
                 let text = on_terminal(db, columns, "", &format!("--color never {args}"));
-                // What the handler wrote stays as it was.
+                // The output of the handler is unchanged.
                 for line in text.lines().filter(|line| !line.starts_with("    the file was neither")) {
                     assert!(line.chars().count() <= columns.into(), "{columns} {args}: {line:?}");
                 }
@@ -83,7 +83,7 @@ fn what_is_said_of_a_task_fits_the_terminal_too() {
             "{text}"
         );
         assert!(flat.contains("attempt 1: error, exit:65"), "{text}");
-        // It is not tried again, whatever its time says.
+        // It is not retried, whatever its time is.
         assert!(!flat.contains("Z (in "), "{text}");
     });
 }
@@ -101,7 +101,7 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
             ("runners", "`taskqueue work`"),
             ("schedule show 3", "@yearly in Europe/Berlin"),
             ("explain 1", "due; waits for create-runs or tick"),
-            ("explain 2", "nothing happens to it any more by itself"),
+            ("explain 2", "finished; it will not run again unless you requeue it"),
             ("check", "oldest_due="),
         ] {
             let text = on_terminal(db, 40, "", &format!("--color never {args}"));
@@ -151,7 +151,7 @@ fn stored_handler_output_does_not_drive_the_terminal_that_waits_for_it() {
         let queue = ["queue", "nasty", "--unique", "k", "--unique-for", "1h", "--wait"];
         db.cli().run(&queue[..6]).ok();
         db.cli().run(&["tick"]).ok();
-        // To a program as it was written, to a terminal without what drives it.
+        // A program gets the stored text, a terminal gets it without control sequences.
         let piped = db.cli().run(&queue);
         assert_eq!((piped.code, piped.stdout.as_str()), (Some(0), "a\u{1b}[31mb\u{7}\n"), "{piped:?}");
         assert!(piped.stderr.contains("c\u{1b}]0;d\n"), "{piped:?}");

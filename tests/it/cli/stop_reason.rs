@@ -1,4 +1,4 @@
-//! Handlers learn why they are to end: one word on descriptor 4 before TERM, or the reason of the run in Rust.
+//! Handlers learn why they should end: one word on descriptor 4 before TERM, or the reason of the run in Rust.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,12 +11,12 @@ use crate::each_engine;
 use crate::support::TestDb;
 use crate::support::cli::finish;
 
-/// Where the handlers write, whatever their user is.
+/// Returns the directory in which the handlers write, whatever their user is.
 fn directory(db: &TestDb) -> PathBuf {
     db.home().join("open")
 }
 
-/// A class whose handler writes the reason into the file `reason` once it gets TERM.
+/// A class whose handler writes the reason to the file `reason` on TERM.
 fn configure(db: &TestDb, more: &str) {
     std::fs::create_dir(directory(db)).unwrap();
     std::fs::set_permissions(directory(db), Permissions::from_mode(0o777)).unwrap();
@@ -39,7 +39,7 @@ fn start(db: &TestDb, options: &[&str]) -> (String, std::process::Child) {
 
 #[track_caller]
 fn reason(db: &TestDb) -> String {
-    assert_eq!(std::fs::read_to_string(directory(db).join("early")).unwrap(), "none\n", "a reason before it is to end");
+    assert_eq!(std::fs::read_to_string(directory(db).join("early")).unwrap(), "none\n", "a reason before the stop");
     std::fs::read_to_string(directory(db).join("reason")).unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! What a runner does when it is told to stop: drain, hurry, give back, and which exit status tells of it.
+//! A runner that is asked to stop: it drains, ends handlers early, releases runs, and returns an exit status.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::support::cli::finish;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_taskqueue");
 
-/// A class whose handler writes its PID and works until `go` is there; TERM is answered by `on_term`.
+/// A class whose handler writes its PID and works until the file `go` exists; `on_term` runs on TERM.
 fn configure(db: &TestDb, stop_wait_secs: i64, on_term: &str) {
     let script = format!(
         "cd {}; trap '{on_term}' TERM; echo $$ > pid.new; mv pid.new pid; until test -e go; do sleep 0.02; done; echo done",
@@ -27,7 +27,7 @@ fn queue_two_and_create(db: &TestDb) {
     db.cli().run(&["create-runs"]).ok();
 }
 
-/// The run was given back: the task is what it was before, no attempt is counted, and nobody is registered any more.
+/// Checks that the run was released: the task is unchanged, no attempt is counted, and no runner is registered.
 #[track_caller]
 fn was_given_back(db: &TestDb) {
     let after = detail(db, "1");
@@ -46,7 +46,7 @@ each_engine! {
             let mut runner = cli.spawn(&["--default-signal", PROGRAM, "process-run", "--drain"]);
             wait_for_file(db, "pid");
             signal(&runner, number);
-            // It says so before the handler is allowed to end.
+            // The message comes before the handler may end.
             let mut said = vec![0; 1_000];
             let count = runner.stderr.as_mut().unwrap().read(&mut said).unwrap();
             let said = String::from_utf8_lossy(&said[..count]).into_owned();
@@ -54,7 +54,7 @@ each_engine! {
             write(db, "go", "");
             assert_eq!(finish(runner).code, Some(130));
             assert_eq!(task(db, id)["status"], "success");
-            assert!(!db.home().join("got").exists(), "nobody asked the handler to end");
+            assert!(!db.home().join("got").exists(), "the handler was asked to end");
             for file in ["go", "pid"] {
                 std::fs::remove_file(db.home().join(file)).unwrap();
             }
@@ -89,7 +89,7 @@ each_engine! {
         signal(&runner, Signal::TERM);
         assert_eq!(finish(runner).code, Some(130));
         assert_eq!(wait_for_file(db, "got"), "term");
-        assert!(!is_alive(&handler), "its grace of 60 seconds was not waited for");
+        assert!(!is_alive(&handler), "the runner waited for the grace of 60 seconds");
         was_given_back(db);
     }
 

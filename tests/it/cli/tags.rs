@@ -1,4 +1,4 @@
-//! Tags: what has one, who takes the tasks of one, and what selects them.
+//! Tags: which tasks have one, claims by tag, and selections by tag.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::{shell_class, task};
 use crate::each_engine;
 use crate::support::TestDb;
 
-/// A tag that is as long as one may be, with each kind of character.
+/// Returns a tag of the maximum length, with each kind of character.
 fn longest() -> String {
     format!("~ '\"`$%_\\{}!", "x".repeat(180))
 }
@@ -30,8 +30,8 @@ each_engine! {
         assert_eq!(claimed(db, &["--tag", "account-17", "--class", "x*"]), [""; 0]);
         assert_eq!(claimed(db, &["--tag", "account-17"]), [mail.trim()]);
         assert_eq!(claimed(db, &["--tag", "account-17", "--class", "work", "--count", "9"]), [high, low, last]);
-        assert_eq!(claimed(db, &["--tag", "account-17", "--count", "9"]), [""; 0], "they are taken");
-        assert_eq!(claimed(db, &["--count", "9"]).len(), 3, "without a tag all are offered");
+        assert_eq!(claimed(db, &["--tag", "account-17", "--count", "9"]), [""; 0], "they are claimed already");
+        assert_eq!(claimed(db, &["--count", "9"]).len(), 3, "without a tag, all are claimable");
     }
 
     fn many_tasks_of_one_tag_run_at_once(db) {
@@ -104,8 +104,8 @@ each_engine! {
         let too_long = "x".repeat(191);
         for (bad, why) in [
             ("", "0 characters"),
-            (" a", "has a space at one of its ends"),
-            ("a ", "has a space at one of its ends"),
+            (" a", "begins or ends with a space"),
+            ("a ", "begins or ends with a space"),
             ("a\tb", "has the character '\\t'"),
             ("caf\u{e9}", "has the character '\u{e9}'"),
             (&too_long, "191 characters; 1 to 190 are allowed"),

@@ -1,5 +1,5 @@
 //! `release --force` and `requeue --force` take runs from claimants; `release --no-reject` releases one at no cost; `heartbeat
-//! --check` only asks.
+//! --check` only reads.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn force(db: &TestDb, held: &Held) -> Value {
     db.cli().run(&["release", &held.run, "--force", "--reason", "bot was removed", "--json"]).json()
 }
 
-/// Status, failed retries and attempts of a task.
+/// Returns status, failed retries and attempts of a task.
 fn counted(db: &TestDb, id: &str) -> (String, i64, i64) {
     let task = task(db, id);
     (
@@ -34,7 +34,7 @@ fn counted(db: &TestDb, id: &str) -> (String, i64, i64) {
     )
 }
 
-/// What stands between backquotes, as arguments of the program.
+/// Returns the text between backquotes, as arguments of the program.
 fn pasted(text: &str) -> Vec<String> {
     let command = text.split('`').nth(1).unwrap_or_else(|| panic!("no command: {text}"));
     command.split(' ').skip(1).map(str::to_owned).collect()
@@ -53,7 +53,7 @@ each_engine! {
         assert_eq!((&event["kind"], &event["details"]["claimant"], &event["details"]["reason"]), (&json!("taken-back"), &json!("bot"), &json!("bot was removed")));
         assert_ne!(event["actor"], "bot");
         assert_eq!(detail["rejected_by"], json!([]));
-        // Once more it is no error, and is kept once.
+        // A repeated call succeeds, and is stored once.
         assert_eq!(force(db, &held)["was_recorded_before"], true);
         assert_eq!(count_of_kind(db, &held.task, "taken-back"), 1);
         // The task is due at once, for the same claimant too.
@@ -94,7 +94,7 @@ each_engine! {
         let held = claim_as(db, "bot").unwrap();
         db.execute("UPDATE \"TaskQueueRuns\" SET \"Claimant\" = NULL");
         let (error, hint) = error_and_hint(&db.cli().run(&["release", &held.run, "--force"]).fails(1));
-        assert!(error.contains("a runner has it"), "{error}");
+        assert!(error.contains("a runner holds it"), "{error}");
         assert!(hint.contains("`taskqueue cancel 1`") && hint.contains("`taskqueue create-runs`"), "{hint}");
         assert_eq!(db.cli().run(&["requeue", "1", "--force"]).code, Some(1));
         assert_eq!(task(db, "1")["status"], "processing");
@@ -132,7 +132,7 @@ each_engine! {
         let held = claim_as(db, "bot").unwrap();
         assert_eq!(db.cli().run(&["requeue", &held.task]).code, Some(1));
         let preview = db.cli().run(&["requeue", &held.task, "--force", "--dry-run"]);
-        assert!(preview.stderr.contains("would be taken from claimant bot and queued again"), "{preview:?}");
+        assert!(preview.stderr.contains("would be taken from claimant bot and requeued"), "{preview:?}");
         assert_eq!(task(db, &held.task)["status"], "processing");
         let answer = db.cli().run(&["requeue", &held.task, "--force", "--reason", "gone", "--json"]).json();
         assert_eq!((&answer["result"], &answer["dry_run"]), (&json!("requeued"), &json!(false)));
@@ -159,7 +159,7 @@ each_engine! {
         let (taken, done) = (queue_and_claim(db, &[]), queue_and_claim(db, &[]));
         done.say(db, "resolve", &[]).ok();
         let ended = db.cli().run(&["requeue", "class=work", "--force", "--yes"]);
-        assert!(ended.stderr.contains("2 tasks queued again"), "{ended:?}");
+        assert!(ended.stderr.contains("2 tasks requeued"), "{ended:?}");
         assert_eq!([&taken, &done].map(|held| counted(db, &held.task).0), ["scheduled", "scheduled"]);
         assert_eq!((count_of_kind(db, &done.task, "taken-back"), count_of_kind(db, &done.task, "requeued")), (0, 1));
     }
@@ -174,7 +174,7 @@ each_engine! {
         assert_eq!((&run["status"], &run["error_code"], &run["error_message"]), (&json!("released"), &json!("claimant-released"), &json!("shutting down")));
         assert_eq!((&event["kind"], &event["actor"]), (&json!("released"), &json!("bot")));
         assert_eq!(held.say(db, "release", &["--no-reject", "--json"]).json()["was_recorded_before"], true);
-        // What it said first counts.
+        // The first resolution counts.
         assert_eq!(held.say(db, "release", &[]).code, Some(1));
         let again = claim_as(db, "bot").unwrap();
         assert_eq!(again.task, held.task);
@@ -246,7 +246,7 @@ each_engine! {
             let pasted = pasted(line);
             assert_eq!(pasted, ["release", &held.run, "--force"], "{verb}");
             assert_eq!(db.cli().run(&pasted.iter().map(String::as_str).collect::<Vec<_>>()).code, Some(0), "{verb}");
-            // Out of the way of the next one.
+            // Removes it, so that it does not disturb the next case.
             db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
         }
         let held = queue_and_claim(db, &[]);

@@ -31,12 +31,12 @@ each_engine! {
 
     fn tick_warns_of_a_schedule_that_cannot_go_on_however_little_it_says(db) {
         db.configure(ECHO);
-        let warning = "warning: 1 schedule cannot be read; `taskqueue schedule list` names what is broken\n";
+        let warning = "warning: 1 schedule cannot be read; `taskqueue schedule list` shows the problem\n";
         for options in [&["tick"][..], &["tick", "--json"]] {
             db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\") VALUES ('echo', 'every day')");
             let ended = db.cli().run(options);
             assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), warning));
-            // Once.
+            // Only once.
             assert_eq!(db.cli().run(options).stderr, "");
         }
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\") VALUES ('echo', 'every day')");

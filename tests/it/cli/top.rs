@@ -1,4 +1,4 @@
-//! `taskqueue top` in a real terminal: `script` gives it one, vt100 says what it shows.
+//! `taskqueue top` in a real terminal, which `script` creates; vt100 interprets its output.
 
 use std::io::{Read as _, Write as _};
 use std::num::NonZeroU16;
@@ -13,16 +13,16 @@ use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, each_server};
 
-/// Columns and rows at first.
+/// The initial columns and rows.
 const SIZE: (u16, u16) = (100, 40);
 
-/// A terminal, and all that was written to it.
+/// A terminal, and everything that was written to it.
 struct Seen {
     parser: vt100::Parser,
     bytes: Vec<u8>,
 }
 
-/// `top` in a terminal of its own. Its shell leaves in the home how the terminal was before and after.
+/// `top` in its own terminal. Its shell saves the state of the terminal before and after in the home.
 struct Screen<'a> {
     db: &'a TestDb,
     script: Child,
@@ -39,7 +39,8 @@ impl<'a> Screen<'a> {
         Self::open_below(db, url, "", environment, "")
     }
 
-    /// As a job of a shell that does this when it has stopped, notes it, and lets it go on when it is told to.
+    /// Starts it as a job of a shell, which executes `meanwhile` when the job has stopped, records that, and resumes the job on
+    /// request.
     fn open_as_job(db: &'a TestDb, meanwhile: &str) -> Self {
         let after = format!(
             "code=$?
@@ -114,7 +115,7 @@ impl<'a> Screen<'a> {
         self.keys.flush().unwrap();
     }
 
-    /// What a file in the home says.
+    /// Returns the content of a file in the home.
     fn left(&self, name: &str) -> String {
         std::fs::read_to_string(self.db.home().join(name)).unwrap_or_default().trim().to_owned()
     }
@@ -131,7 +132,7 @@ impl<'a> Screen<'a> {
         });
     }
 
-    /// Whether all of it is drawn, and nothing else is there.
+    /// Checks that the whole screen is drawn, and nothing else is visible.
     #[track_caller]
     fn is_drawn_anew(&self) {
         self.becomes("it is drawn anew", |text| {
@@ -140,7 +141,7 @@ impl<'a> Screen<'a> {
         });
     }
 
-    /// Its exit status, once the terminal is as it was.
+    /// Returns its exit status, after the terminal is restored.
     fn ended(mut self) -> i32 {
         let script = &mut self.script;
         wait_until("top has ended", || script.try_wait().unwrap().is_some());
@@ -185,9 +186,9 @@ each_engine! {
         runner.wait().unwrap();
         screen.shows("nothing is running");
         screen.press("\t\tr");
-        screen.shows("try task 1 again? y/n");
+        screen.shows("retry task 1? y/n");
         screen.press("y");
-        screen.shows("task 1 is tried again");
+        screen.shows("task 1 is retried");
         assert_eq!(task(db, "1")["failed_retries"], 0);
         screen.press("p");
         screen.shows("pause class bad? y/n");
@@ -199,7 +200,7 @@ each_engine! {
         screen.press("y");
         screen.becomes("nothing is paused", |text| !text.contains("paused:"));
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueuePauses\""), 0);
-        // The run that failed, and what it wrote.
+        // The failed run and its output.
         screen.press("f");
         screen.shows("task 1, followed");
         screen.shows("no such box");
@@ -226,7 +227,7 @@ each_engine! {
         let echo = facts["tally"]["classes"].as_array().unwrap().iter().find(|class| class["class"] == "echo").unwrap();
         assert_eq!((&echo["due"]["count"], &echo["waiting"]["count"], &echo["running"]), (&1.into(), &0.into(), &0.into()));
         assert_eq!(facts["tally"]["counts"]["failed"]["count"], 1);
-        // One that is over, within the last minute.
+        // A task that finished within the last minute.
         assert!(facts["tally"]["throughput"]["last_minute"].as_f64().unwrap() > 0.0, "{facts}");
     }
 }
@@ -238,7 +239,7 @@ each_server! {
         let screen = Screen::open(db, &server.url, "");
         screen.shows("due 0");
         server.stop();
-        screen.shows("no answer for");
+        screen.shows("no answer from the database for");
         db.cli().run(&["queue", "echo"]).ok();
         server.start();
         screen.shows("due 1");
@@ -309,9 +310,9 @@ fn another_size_is_drawn_anew() {
     on(EngineUnderTest::Sqlite, |db| {
         let mut screen = Screen::open(db, db.url_text(), "");
         screen.shows("P pause all");
-        // In a terminal without a shell that could let it go on, Ctrl-Z does nothing.
+        // In a terminal without a shell that could resume it, Ctrl-Z does nothing.
         screen.press("\u{1a}?");
-        screen.shows("try the failed task again");
+        screen.shows("retry the failed task");
         screen.press(" ");
         screen.shows("P pause all");
         screen.seen.lock().unwrap().parser.screen_mut().set_size(size(30), size(40));
@@ -349,7 +350,7 @@ fn colours_are_left_out_where_nobody_wants_them() {
 fn without_a_terminal_it_says_what_to_do_instead() {
     on(EngineUnderTest::Sqlite, |db| {
         let (error, hint) = error_and_hint(&db.cli().run(&["top"]).fails(2));
-        assert!(error.contains("standard input is no terminal"), "{error}");
+        assert!(error.contains("standard input is not a terminal"), "{error}");
         assert!(hint.contains("taskqueue top --once") && hint.contains("taskqueue status"), "{hint}");
         for bad in [&["top", "--interval", "1ms"][..], &["top", "--once", "--size", "big"], &["top", "--size", "80x24"]]
         {

@@ -6,7 +6,7 @@ use crate::support::{Cli, EngineUnderTest, TestDb};
 
 const TABLES: [&str; 4] = ["TaskQueueRunOutputs", "TaskQueueEvents", "TaskQueueRuns", "TaskQueue"];
 
-/// Tasks of every kind: succeeded with output and result, failed and retried, planned, cancelled, waiting until 2098.
+/// Creates tasks of every kind: succeeded with output and result, failed and retried, planned, cancelled, waiting until 2098.
 fn fill(db: &TestDb) {
     db.configure(&format!(
         "{}{}",
@@ -30,7 +30,7 @@ fn fill(db: &TestDb) {
     db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 6");
 }
 
-/// A table of the application, in which triggers keep what was inserted, with ids of its own.
+/// A table of an application with triggers that record inserted rows, with its own ids.
 fn log_inserts(db: &TestDb) {
     let id = match db.engine {
         EngineUnderTest::Sqlite => "INTEGER PRIMARY KEY AUTOINCREMENT",
@@ -57,7 +57,7 @@ fn log_inserts(db: &TestDb) {
     }
 }
 
-/// The program with a store of its own, of the embedded engine.
+/// The program with another store, of the embedded engine.
 fn elsewhere(db: &TestDb) -> Cli {
     db.cli().env("TASKQUEUE_DATABASE_URL", db.home().join("elsewhere.db").to_str().unwrap())
 }
@@ -75,14 +75,14 @@ each_engine! {
         assert_eq!(exported.lines().count(), 6 + 2);
         let other = elsewhere(db);
         let ended = other.clone().stdin(exported.clone()).run(&["import"]);
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "imported 6 tasks with the ids that they had\n"));
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "imported 6 tasks with the original ids\n"));
         assert_eq!(other.run(&["export"]).ok(), exported);
         clear(db);
         std::fs::write(db.home().join("tasks.ndjson"), other.run(&["export"]).ok()).unwrap();
         let imported = db.cli().run(&["import", "tasks.ndjson", "--json"]).json();
         assert_eq!((&imported["tasks"], &imported["keeps_ids"]), (&6.into(), &true.into()));
         assert_eq!(db.cli().run(&["export"]).ok(), exported);
-        // Whoever queues next gets an id of which nobody has heard.
+        // The next task gets an unused id.
         assert_eq!(db.cli().run(&["queue", "work"]).ok(), "7");
         let shown = db.cli().run(&["status", "1"]).ok();
         assert!(shown.contains("out \"é\"") && shown.contains("{\"b\":1,\"a\":[2]}"), "{shown}");
@@ -113,7 +113,7 @@ each_engine! {
         let ended = db.cli().stdin(exported.clone()).run(&["import", "-"]);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "imported 6 tasks with new ids\n"));
         assert_eq!(count_tasks(db), 12);
-        // Ids of the same order, and the same contents but for the ids.
+        // Ids in the same order, and the same contents except for the ids.
         let new = db.cli().run(&["export", "7", "8", "9", "10", "11", "12"]).ok();
         assert_eq!(new.lines().count(), 8);
         let schedules = db.raw().numbers("SELECT \"ScheduleId\" AS value FROM \"TaskQueue\" WHERE \"Recurrence\" IS NOT NULL ORDER BY \"Id\"");
@@ -143,7 +143,7 @@ each_engine! {
 
         let nothing = db.cli().run(&["export", "class=none"]);
         assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(3), ""));
-        assert_eq!(nothing.stderr, "no task is selected by that\n");
+        assert_eq!(nothing.stderr, "no task matches the selection\n");
         let one = db.cli().run(&["export", "1", "99"]);
         assert_eq!((one.code, one.stderr.as_str()), (Some(1), "warning: there is no task 99\nexported 1 task\n"));
         assert_eq!(one.stdout.lines().count(), 1 + 2);
@@ -210,7 +210,7 @@ each_engine! {
             assert_eq!(export_selected(&mut ctx, &ids, &mut hear).unwrap(), Exported::default());
             assert_eq!(lines, wanted);
         }
-        // More than any pipe holds, so that it cannot be done before its reader goes.
+        // More than the buffer of any pipe, so that it cannot finish before its reader exits.
         let data = format!("\"{}\"", "x".repeat(300_000));
         db.cli().stdin(data).run(&["queue", "--any-class", "work", "-"]).ok();
         for args in [&["export"][..], &["export", "class=work"]] {
@@ -231,7 +231,7 @@ each_engine! {
         db.cli().run(&["queue", "work", "--after", "1", "--after", "2"]).ok();
         let exported = db.cli().run(&["export"]).ok();
         let alone = db.cli().run(&["export", "3"]);
-        assert!(alone.stderr.contains("warning: task 3 waits for task 2, which is not exported: "), "{alone:?}");
+        assert!(alone.stderr.contains("warning: task 3 waits for task 2, which is not exported; "), "{alone:?}");
         let (error, _) = error_and_hint(&db.cli().stdin(alone.stdout).run(&["import"]).fails(2));
         assert!(error.contains("task 3 waits for task 2, which is not in the export"), "{error}");
         db.cli().stdin(exported).run(&["import"]).ok();
@@ -293,12 +293,12 @@ each_engine! {
             let numbers = "SELECT 0 * \"Id\" + \"WaitingFor\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"";
             db.raw().numbers(numbers).into_iter().flatten().collect()
         };
-        // Between the rows and their dependencies, as the page of task 1 was read before it.
+        // Between the rows and their dependencies, because the page of task 1 was read before.
         let mut torn = lines.clone();
         for line in [2, 4] {
             torn[line]["after"][0]["is_satisfied"] = true.into();
         }
-        // On a later page than those that wait for it.
+        // On a later page than the tasks that wait for it.
         let mut late = lines;
         late[1]["task"]["last_status"] = "success".into();
         for (tasks, what) in [(torn, "torn"), (late, "late")] {
@@ -383,10 +383,10 @@ each_engine! {
         let exported = db.cli().run(&["export"]).ok();
         clear(db);
         for (text, why) in [
-            (exported.replacen("{\"id\":1,", "{\"id\":9223372036854775807,", 1), "9223372036854775807 is no id of a task or a run"),
-            (exported.replacen("{\"id\":1,", "{\"id\":0,", 1), "line 2: 0 is no id"),
-            (exported.replacen("\"run\":{\"id\":1,", "\"run\":{\"id\":9223372036854775806,", 1), "9223372036854775806 is no id"),
-            (format!("{exported}\n\n{exported}"), "line 10: there is more behind the end"),
+            (exported.replacen("{\"id\":1,", "{\"id\":9223372036854775807,", 1), "9223372036854775807 is not an id of a task or a run"),
+            (exported.replacen("{\"id\":1,", "{\"id\":0,", 1), "line 2: 0 is not an id"),
+            (exported.replacen("\"run\":{\"id\":1,", "\"run\":{\"id\":9223372036854775806,", 1), "9223372036854775806 is not an id"),
+            (format!("{exported}\n\n{exported}"), "line 10: the file continues after the end"),
         ] {
             assert_ne!(text, exported);
             let (error, _) = error_and_hint(&db.cli().stdin(text).run(&["import"]).fails(2));
@@ -407,11 +407,11 @@ each_engine! {
         let lines: Vec<&str> = exported.lines().collect();
         let missing = [&lines[..3], &lines[4..]].concat().join("\n");
         for (text, why) in [
-            ("", "no export"),
-            ("{\"class\":\"work\"}", "no export"),
+            ("", "not an export"),
+            ("{\"class\":\"work\"}", "not an export"),
             ("{\"taskqueue_export\":2}", "version 2"),
             (cut, "cut off"),
-            (missing.as_str(), "6 tasks were exported, and here are 5"),
+            (missing.as_str(), "6 tasks were exported, but the file contains 5"),
             (exported.replacen("\"attempts\"", "\"tries\"", 1).as_str(), "line 2: "),
             (exported.replacen("\"task_class\":\"work\"", "\"task_class\":\"wo/rk\"", 1).as_str(), "line 2: the task class has the character '/'"),
             (exported.replacen("\"max_retries\":1,", "\"max_retries\":\"x\",", 1).as_str(), "expected a whole number at column "),

@@ -1,4 +1,4 @@
-//! Unique tasks: one live task of a class has a key, whoever asks for another one, and for how long.
+//! Unique tasks: at most one live task per class has a key, whatever queues another one, and for how long.
 
 use serde_json::{Value, json};
 
@@ -27,12 +27,12 @@ each_engine! {
         assert_eq!(again.stderr, "task 1 has the key \"daily\" already; nothing was queued\n");
         assert_eq!(again.ok(), "1");
         assert_eq!(unique(db, "daily", &["--json"]).json()["arrival"], "existing");
-        // Another key, and the same one of another class.
+        // Another key, and the same key of another class.
         assert_eq!(unique(db, "Daily", &["--json"]).json()["arrival"], "queued");
         assert_eq!(db.cli().run(&["queue", "other", "--unique", "daily"]).ok(), "3");
         assert_eq!(count_tasks(db), 3);
         assert!(db.cli().run(&["status", "1"]).ok().contains("unique       daily\n"));
-        // Once it has ended its key is free.
+        // After the end of the task its key is free.
         tick(db);
         assert_eq!(unique(db, "daily", &[]).ok(), "4");
     }
@@ -48,7 +48,7 @@ each_engine! {
             assert_eq!((first.code, first.stdout.as_str()), (Some(code), "said\n"), "{first:?}");
             for follow in ["--run", "--wait"] {
                 let again = queue(follow);
-                let words = format!("task {id} has the key \"{key}\" already; nothing was queued\ntask {id} is over: {why}\n");
+                let words = format!("task {id} has the key \"{key}\" already; nothing was queued\ntask {id} has finished: {why}\n");
                 assert_eq!((again.code, again.stdout.as_str(), again.stderr.as_str()), (Some(code), "said\n", words.as_str()));
             }
         }
@@ -61,7 +61,7 @@ each_engine! {
         unique(db, "k", &["--in", "1h"]).ok();
         let stays = unique(db, "k", &["--run"]);
         assert!(stays.stderr.contains("task 1 has the key \"k\" already; nothing was queued"), "{stays:?}");
-        assert!(stays.fails(1).contains("task 1 is queued, but not run now: its time has not come"));
+        assert!(stays.fails(1).contains("task 1 is queued, but cannot run now: it is not due yet"));
         let replaced = db.cli().run(&["queue", "echo", "7", "--unique", "k", "--on-conflict", "replace", "--run"]);
         assert_eq!((replaced.code, replaced.stdout.as_str()), (Some(0), "7"), "{replaced:?}");
         assert!(replaced.stderr.contains("task 1 had the key \"k\" and was replaced"), "{replaced:?}");
@@ -76,7 +76,7 @@ each_engine! {
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"LastStatus\" IN ('scheduled', 'failed', 'timeout')");
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'scheduled'"), 2);
         assert_eq!(unique(db, "k", &[]).ok(), "3");
-        assert_eq!(unique(db, "window", &[]).ok(), "2", "its time is not over");
+        assert_eq!(unique(db, "window", &[]).ok(), "2", "its time has not passed");
         tick(db);
         assert_eq!(["1", "2", "3"].map(|id| task(db, id)["status"].clone()), ["cancelled", "cancelled", "success"].map(Value::from));
     }
@@ -90,10 +90,10 @@ each_engine! {
         tick(db);
         assert_eq!(detail(db, "1")["why"]["reason"], "exhausted");
         assert_eq!(unique(db, "k", &[]).ok(), "2");
-        // Who wins when an old task is wanted again: the newer one that has its key now.
+        // A retry of an old task is refused if a newer task has its key.
         let refused = db.cli().run(&["retry", "1"]);
         assert_eq!(refused.code, Some(1));
-        assert_eq!(refused.stderr, "warning: task 1 is not tried again: task 2, queued since, has its key \"k\" and is scheduled\n");
+        assert_eq!(refused.stderr, "warning: task 1 is not retried: task 2, queued since, has its key \"k\" and is scheduled\n");
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 2");
         assert_eq!(db.cli().run(&["retry", "1"]).ok(), "");
         assert_eq!(unique(db, "k", &[]).ok(), "1");
@@ -144,7 +144,7 @@ each_engine! {
         let of_task = |name: &str| after["task"][name].clone();
         assert_eq!(["data", "priority", "max_retries", "timeout_secs"].map(of_task), [json!(2), json!(7), json!(9), json!(60)]);
         assert_eq!((of_task("queued_by"), of_task("scheduled_on")), (json!("shop"), json!("2099-01-02T03:04:05.678901Z")));
-        // The run that waited for the old time is given back.
+        // The run that waited for the old time is released.
         assert_eq!((&after["runs"][0]["status"], &after["why"]["reason"]), (&json!("released"), &json!("not_yet")));
         assert_eq!((&after["events"][0]["kind"], &after["events"][0]["actor"]), (&json!("replaced"), &json!("shop")));
         db.cli().run(&["queue", "echo", "3", "--unique", "k", "--on-conflict", "replace"]).ok();
@@ -174,7 +174,7 @@ each_engine! {
         db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00.000000'");
         assert_eq!(unique(db, "k", &[]).ok(), "2");
         assert_eq!(task(db, "1")["unique_until"], Value::Null);
-        // A window that is over frees no key of a live task.
+        // An expired window does not free the key of a live task.
         db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = 2");
         assert_eq!(unique(db, "k", &[]).ok(), "2");
     }
@@ -209,9 +209,9 @@ each_engine! {
         tick(db);
         let line = |name: &str, key: &str, after: &[&str]| json!({ "class": "echo", "name": name, "unique": key, "after": after });
         let ended = queue_lines(db, &[line("a", "1", &["b"]), line("b", "2", &["c"]), line("c", "1", &[])]);
-        assert!(ended.stderr.contains("would wait for itself for ever"), "{ended:?}");
+        assert!(ended.stderr.contains("would wait for itself forever"), "{ended:?}");
         assert_eq!((ended.code, count_tasks(db)), (Some(2), 1));
-        // Of two lines with one key the first one says what it waits for.
+        // Of two lines with one key, the first one sets the dependencies.
         let _ = queue_lines(db, &[line("a", "there", &[]), line("b", "2", &["a"]), line("c", "3", &["b"]), line("d", "2", &["c"])]).ok();
         assert_eq!(["2", "3"].map(|id| task(db, id)["waiting_for"].as_i64().unwrap()), [0, 1]);
         tick(db);
@@ -229,7 +229,7 @@ each_engine! {
         db.cli().run(&["cancel", "1"]).ok();
         db.cli().run(&["create-runs"]).ok();
         assert_eq!(unique(db, "k", &begin).ok(), "2");
-        // A task that happens once is none of its tasks, and does not change them.
+        // A single task is not part of the schedule, and does not change it.
         assert_eq!(unique(db, "k", &[]).ok(), "2");
         let (error, _) = error_and_hint(&unique(db, "k", &["--on-conflict", "replace"]).fails(1));
         assert_eq!(error, "error: task 2 has the key \"k\" already and is scheduled");
@@ -242,7 +242,7 @@ each_engine! {
         for lines in [[once, every.clone()], [every, replacing]] {
             assert!(queue_lines(db, &lines).fails(2).contains("line 2: an earlier line has the key"));
         }
-        // It has its key as long as it goes on, and the last of its tasks is none to which others could follow.
+        // The schedule has its key until it ends; nothing follows its last task.
         db.cli().run(&["schedule", "remove", "1"]).ok();
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'processing' WHERE \"Id\" = 2");
         assert!(unique(db, "k", &begin).fails(1).contains("task 2 has the key \"k\" already and is processing"));
@@ -256,14 +256,14 @@ each_engine! {
             assert!(unique(db, key, &[]).fails(2).contains("unique key"), "{key:?}");
         }
         for (more, why) in [
-            (["--on-conflict", "ignore"], "none of return, replace, fail"),
+            (["--on-conflict", "ignore"], "not one of return, replace, fail"),
             (["--unique-for", "0s"], "1 to 31536000"),
             (["--unique-for", "1500ms"], "whole seconds"),
         ] {
             assert!(unique(db, "k", &more).fails(2).contains(why), "{more:?}");
         }
         assert!(unique(db, "k", &["--on-conflict", "replace", "--after", "1"]).fails(2).contains("cannot wait for others"));
-        for (more, why) in [(["--unique-for", "1h"], "as long as it goes on"), (["--on-conflict", "replace"], "replaces nothing")] {
+        for (more, why) in [(["--unique-for", "1h"], "keeps its key until it ends"), (["--on-conflict", "replace"], "cannot replace a task")] {
             assert!(unique(db, "k", &[&["--every", "@daily"][..], &more].concat()).fails(2).contains(why), "{more:?}");
         }
         for option in ["--on-conflict=fail", "--unique-for=1h"] {

@@ -1,11 +1,11 @@
-//! Rows that other programs write by SQL: what the tables refuse, what reaches a handler, and a row that cannot be read.
+//! Rows that other programs write by SQL: what the tables refuse, what reaches a handler, and unreadable rows.
 
 use crate::each_engine;
 use crate::support::{EngineUnderTest, TestDb};
 
 use super::{ECHO, count_tasks, shell_class, task};
 
-/// What must not be part of a class name: options, paths, shell syntax, control characters, escapes, other scripts.
+/// Text that must not be part of a class name: options, paths, shell syntax, control characters, escapes, other scripts.
 pub(crate) const FORBIDDEN: &[&str] = &[
     "",
     "-rf",
@@ -48,7 +48,7 @@ pub(crate) const FORBIDDEN: &[&str] = &[
     "a ",
 ];
 
-/// A literal of SQL with exactly these bytes.
+/// Returns an SQL literal with exactly these bytes.
 pub(crate) fn literal(db: &TestDb, text: &str) -> String {
     let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
     match db.engine {
@@ -58,7 +58,7 @@ pub(crate) fn literal(db: &TestDb, text: &str) -> String {
     }
 }
 
-/// Takes away what the tables check of a column of TaskQueue, as a restored or damaged store would.
+/// Removes the checks of a column of TaskQueue, as in a restored or damaged store.
 pub(crate) fn without_check(db: &TestDb, column: &str) {
     let name = match column {
         "TaskClass" => "TaskClass has 1 to 190 letters, digits and _ . : - or backslash".to_owned(),
@@ -100,7 +100,7 @@ pub(crate) fn insert_unreadable(db: &TestDb) -> &'static str {
     }
 }
 
-/// A handler of every class that writes each of its arguments into a file of its own.
+/// A handler for every class that writes each of its arguments to a separate file.
 fn configure_recorder(db: &TestDb) {
     let record = db.home().join("record.sh");
     std::fs::write(&record, format!("printf '%s' \"$1\" > {}/got.$TASKQUEUE_TASK_ID\n", db.home().display())).unwrap();
@@ -140,7 +140,7 @@ each_engine! {
         if db.engine == EngineUnderTest::Sqlite {
             raw.execute("PRAGMA ignore_check_constraints = ON");
         }
-        // On MySQL and MariaDB too a run takes its class from the task.
+        // On MySQL and MariaDB, a run also takes its class from the task.
         let bad: Vec<&&str> = FORBIDDEN.iter().filter(|class| !class.is_empty()).collect();
         for class in &bad {
             raw.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ({})", literal(db, class)));
@@ -188,7 +188,7 @@ each_engine! {
         assert!(exported.contains(&format!("\"unreadable\":{{\"id\":2,\"columns\":[{{\"column\":\"{column}\"")), "{exported}");
         let raw = if db.engine == EngineUnderTest::Sqlite { "\"224dfc6c6c657222\"" } else { "null" };
         assert!(exported.contains(&format!("\"raw_hex\":{raw}}}")), "{exported}");
-        // Nothing more happens to it: a second tick finds nothing to do.
+        // It is finished: a second tick finds nothing to do.
         db.cli().run(&["tick"]).ok();
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = 2"), 1);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'quarantined'"), 1);
@@ -251,7 +251,7 @@ each_engine! {
         let all_times = times.iter().flat_map(|column| bad_times.iter().map(move |value| (*column, *value)));
         for (column, value) in refused.into_iter().chain(all_times) {
             let insert = format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"{column}\") VALUES ('echo', {value})");
-            assert!(raw.try_execute(&insert).is_err(), "{column} takes {value}");
+            assert!(raw.try_execute(&insert).is_err(), "{column} accepts {value}");
         }
         if is_sqlite {
             raw.try_execute("INSERT INTO \"TaskQueue\" (\"Id\", \"TaskClass\") VALUES (9223372036854775807, 'echo')").unwrap_err();

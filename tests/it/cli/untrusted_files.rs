@@ -21,7 +21,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Runs the program as the user `nobody`, who owns the home of the test from now on.
+/// Runs the program as the user `nobody`, who then owns the home of the test.
 pub(super) fn as_nobody(db: &TestDb, args: &[&str]) -> Ended {
     let home = db.home().display().to_string();
     assert!(std::process::Command::new("chown").args(["-R", "nobody", &home]).status().unwrap().success());
@@ -29,7 +29,7 @@ pub(super) fn as_nobody(db: &TestDb, args: &[&str]) -> Ended {
     db.cli().program(Path::new("/usr/bin/setpriv")).run(&[&user, args].concat())
 }
 
-/// A store of its own in the directory `there` of the home.
+/// Creates another store in the directory `there` of the home.
 fn store_in_directory(db: &TestDb) -> (PathBuf, String) {
     let directory = db.home().join("there");
     fs::create_dir(&directory).unwrap();
@@ -144,7 +144,7 @@ fn a_user_takes_the_configuration_of_another_but_none_that_was_planted() {
         fs::write(&file, ECHO).unwrap();
         set_mode(&file, 0o644);
         let classes = |owner: u32| {
-            // The helper gives all to nobody.
+            // The helper gives all files to `nobody`.
             let user = ["--reuid=nobody", "--regid=nogroup", "--clear-groups", env!("CARGO_BIN_EXE_taskqueue")];
             chown(&file, Some(owner), None).unwrap();
             let path = file.display().to_string();

@@ -23,7 +23,7 @@ each_engine! {
         db.cli().run(&["tick"]).ok();
         let ended = finish(waiting);
         assert_eq!(ended.clone().ok(), format!("{{\"id\":{first},\"status\":\"success\",\"class\":\"echo\"}}\n{{\"id\":{second},\"status\":\"success\",\"class\":\"echo\"}}"));
-        // What is over already is not waited for.
+        // A finished task is not waited for.
         assert_eq!(db.cli().run(&["wait", "class=echo"]).ok(), "");
     }
 
@@ -32,7 +32,7 @@ each_engine! {
         let (good, bad) = (queue(db, "echo", &[]), queue(db, "bad", &[]));
         db.cli().run(&["tick"]).ok();
         let said = db.cli().run(&["wait", &good, &bad]).fails(1);
-        assert_eq!(said, format!("task {bad}: failed; `taskqueue explain {bad}` says why\n"));
+        assert_eq!(said, format!("task {bad}: failed; `taskqueue explain {bad}` shows why\n"));
         let cancelled = queue(db, "echo", &[]);
         db.cli().run(&["cancel", &cancelled]).ok();
         assert!(db.cli().run(&["wait", &cancelled]).fails(1).contains("cancelled"));
@@ -52,15 +52,15 @@ each_engine! {
         configure(db);
         let later = queue(db, "echo", &["--in", "1h"]);
         let said = db.cli().run(&["wait", &later, "--timeout", "200ms"]).fails(124);
-        assert_eq!(said, format!("task {later} is not over; `taskqueue explain {later}` says why\n"));
+        assert_eq!(said, format!("task {later} is not finished; `taskqueue explain {later}` shows why\n"));
         let (over, last) = (queue(db, "echo", &[]), queue(db, "echo", &["--in", "1h"]));
         db.cli().run(&["tick"]).ok();
         let said = db.cli().run(&["wait", &later, &over, &last, "--timeout", "200ms"]).fails(124);
-        assert_eq!(said, format!("task {later} and others are not over; `taskqueue explain {later}` says why\n"));
+        assert_eq!(said, format!("task {later} and others are not finished; `taskqueue explain {later}` shows why\n"));
         let waiting = db.cli().spawn(&["wait", &later]);
         let status = format!("/proc/{}/status", waiting.id());
-        // The mask of caught signals has INT in it.
-        wait_until("it hears signals", || {
+        // The mask of caught signals contains INT.
+        wait_until("the signal handlers are installed", || {
             let text = std::fs::read_to_string(&status).unwrap_or_default();
             let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).map(|mask| u64::from_str_radix(mask.trim(), 16).unwrap());
             mask.is_some_and(|mask| mask & 2 != 0)

@@ -11,7 +11,7 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
 
-/// How many runs there are of each status.
+/// Returns the number of runs with this status.
 fn runs(db: &TestDb, status: &str) -> i64 {
     db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = '{status}'"))
 }
@@ -21,7 +21,7 @@ fn queue_many(db: &TestDb, class: &str, count: usize) {
     db.cli().stdin(lines).run(&["queue", "--batch", "-"]).ok();
 }
 
-/// How many runners with so many slots live.
+/// Returns the number of live runners with this many slots.
 fn live_runners(db: &TestDb, slots: usize) -> i64 {
     let live = "\"FinishedOn\" IS NULL";
     db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE {live} AND \"Slots\" = {slots}"))
@@ -70,12 +70,12 @@ each_engine! {
     }
 
     fn slots_work_at_the_same_time_and_count_under_the_limit(db) {
-        // Each of the two waits for the other.
+        // Each of the two handlers waits for the other.
         let script = "mkdir -p seen; touch seen/$TASKQUEUE_RUN_ID; until [ \"$(ls seen | wc -l)\" = 2 ]; do sleep 0.01; done";
         db.configure(&shell_class(db, "meet", &format!("cd {}; {script}", db.home().display())));
         queue_many(db, "meet", 2);
         let child = db.cli().spawn(&["work", "--slots", "2", "--name", "two"]);
-        wait_until("both have met", || runs(db, "success") == 2);
+        wait_until("both have succeeded", || runs(db, "success") == 2);
         assert_eq!(live_runners(db, 2), 1);
         assert!(db.cli().run(&["runners"]).ok().contains("two"));
         signal(&child, Signal::TERM);
@@ -89,7 +89,7 @@ each_engine! {
         insert_runner(db, &ProcessIdentity::own().unwrap(), 2);
         db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "3"]).ok();
         let ended = db.cli().run(&["work", "--slots", "2", "--idle-exit", "0s"]);
-        assert_eq!(ended.stderr, "runner limit reached (2 of 3 slots in use); waiting for room\n");
+        assert_eq!(ended.stderr, "runner limit reached (2 of 3 slots in use); waiting for free slots\n");
         let child = db.cli().spawn(&["work", "--slots", "2", "--max-runs", "1"]);
         db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "4"]).ok();
         assert_eq!((finish(child).code, runs(db, "success")), (Some(0), 1));
@@ -124,14 +124,14 @@ each_engine! {
         std::fs::remove_file(db.home().join("go")).unwrap();
         queue_many(db, "slow", 2);
         db.cli().run(&["queue", "echo", "--priority", "1"]).ok();
-        // No worker is as small as this; before its first run it does not look.
+        // Every worker is larger than this; it checks only after its first run.
         let mut child = db.cli().spawn(&["work", "--slots", "1", "--max-rss", "1M"]);
         let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
         let first = said.next().unwrap();
         assert!(first.starts_with("this worker uses ") && first.contains("more than --max-rss 976.56 KiB"), "{first}");
         write(db, "go", "");
         assert_eq!((finish(child).code, said.next()), (Some(0), None));
-        assert!(runs(db, "success") <= 4, "the run before it looked, and the one in progress");
+        assert!(runs(db, "success") <= 4, "more than the run before the check and the one in progress");
         assert_eq!((runs(db, "processing"), db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"FailedRetries\" > 0")), (0, 0));
     }
 
@@ -142,7 +142,7 @@ each_engine! {
         db.cli().run(&["work", "--class", "ec*", "--idle-exit", "0s"]).ok();
         assert_eq!((&task(db, "1")["status"], &task(db, "2")["status"]), (&"scheduled".into(), &"success".into()));
         let ended = db.cli().run(&["work", "--class", "ecko", "--idle-exit", "0s"]);
-        let warning = "warning: no class \"ecko\" is known here, and no task is of it; did you mean \"echo\"";
+        let warning = "warning: no class \"ecko\" is known here, and no task has it; did you mean \"echo\"";
         assert!(ended.code == Some(0) && ended.stderr.starts_with(warning), "{ended:?}");
     }
 
@@ -166,7 +166,7 @@ each_engine! {
         let child = db.cli().spawn(&["work", "--slots", "2"]);
         wait_for_file(db, "started");
         signal(&child, Signal::TERM);
-        // Not TERM again: the kernel makes one of two that nobody has taken yet.
+        // Not TERM again: the kernel merges two pending signals of one kind.
         signal(&child, Signal::INT);
         assert_eq!(finish(child).code, Some(0));
         assert_eq!((runs(db, "released"), &task(db, "1")["attempts"]), (1, &0.into()));
@@ -202,7 +202,7 @@ each_engine! {
     }
 
     fn a_rescue_of_a_killed_worker_counts_begun_runs_and_not_those_ahead(db) {
-        // Short runs first, so that it claims ahead; one kills its worker: it is begun, those behind it are not.
+        // Short runs first, so that it claims ahead. One run kills its worker: it was begun, and the runs behind it were not.
         db.configure(&shell_class(db, "work", "read -r data; [ \"$data\" = '{}' ] || kill -KILL $PPID"));
         queue_many(db, "work", 30);
         db.cli().run(&["queue", "work", "{\"deadly\":1}"]).ok();
@@ -211,12 +211,12 @@ each_engine! {
         let over = || runs(db, "released") + runs(db, "success");
         let (held, were_over) = (runs(db, "processing"), over());
         db.cli().run(&["create-runs"]).ok();
-        // What had finished before has its outcome, though nobody could write it any more.
+        // Runs that had finished before have their outcome, although no runner was left to record it.
         assert_eq!((runs(db, "timeout"), over(), runs(db, "processing")), (1, were_over + held - 1, 0));
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" < 31 AND \"LastStatus\" <> 'success'"), 0);
         assert_eq!(task(db, "31")["failed_retries"], 1);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" <> 31 AND \"FailedRetries\" > 0"), 0);
-        // What the slots have left goes with the next look.
+        // The next create-runs uses the marks of the slots.
         db.cli().run(&["create-runs"]).ok();
         let left = std::fs::read_dir(db.home().join(".local/state/taskqueue/spool")).unwrap();
         let names: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! What a `taskqueue work` answers by HTTP to whoever watches it.
+//! The HTTP server of `taskqueue work` for monitoring.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read, Write};
@@ -22,8 +22,8 @@ use crate::support::own_server::OwnServer;
 use crate::support::{Cli, EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, each_server};
 
-/// Free at every address, and below those that the kernel lends to clients: a client of another test would be in the way of
-/// who listens at all addresses.
+/// Returns a port that is free at every address and below those that the kernel gives to clients. A client of another test
+/// could otherwise occupy it for a server that listens at all addresses.
 fn port_that_no_client_gets() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(12_000);
     loop {
@@ -34,7 +34,7 @@ fn port_that_no_client_gets() -> u16 {
     }
 }
 
-/// A worker that is watched, and what it says.
+/// A worker with a metrics address, and its messages.
 pub(super) struct Worker {
     child: Child,
     said: Receiver<String>,
@@ -52,14 +52,14 @@ impl Worker {
         let mut child = cli.spawn(&[&["work", "-v", "--slots", "2"], arguments].concat());
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (sender, said) = channel();
-        // Read to its end: who is not heard waits.
+        // Reads to the end, because a full pipe would block the worker.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(sender.send(line))));
         let mut worker = Self { child, said, address: String::new() };
         worker.address = worker.next_address();
         worker
     }
 
-    /// The next address that it says.
+    /// Returns the next address in its messages.
     #[track_caller]
     fn next_address(&self) -> String {
         loop {
@@ -97,7 +97,7 @@ trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
 
-/// The status and the body.
+/// Returns the status and the body.
 fn ask(address: &str, request: &str) -> std::io::Result<(u16, String)> {
     let mut stream = connect(address)?;
     stream.write_all(request.as_bytes())?;
@@ -117,7 +117,7 @@ each_engine! {
     fn a_worker_counts_what_it_does_and_tells_it_while_it_works(db) {
         db.configure(&format!("{ECHO}{}", shell_class(db, "bad", "exit 65")));
         let worker = Worker::start(db, &["--metrics", "127.0.0.1:0"]);
-        // One that asks for nothing keeps nobody waiting.
+        // A client that sends no request blocks no other client.
         let _silent = connect(&worker.address).unwrap();
         let lines = ["{\"class\":\"echo\"}\n".repeat(20), "{\"class\":\"bad\"}\n".repeat(3)].concat();
         db.cli().stdin(lines).run(&["queue", "--batch", "-"]).ok();
@@ -143,8 +143,8 @@ each_engine! {
         assert!(found.value("taskqueue_worker_start_time_seconds") > 1_700_000_000.0);
         assert_eq!(found.value("taskqueue_up"), 1.0);
         assert_eq!(worker.health(), (200, "ok\n".to_owned()));
-        // What is told of the store is a few seconds old.
-        wait_until("the store tells of them", || worker.metrics().values.get("taskqueue_recently_over_tasks{status=\"success\"}") == Some(&20.0));
+        // The numbers of the store are cached for a few seconds.
+        wait_until("the store shows them", || worker.metrics().values.get("taskqueue_recently_over_tasks{status=\"success\"}") == Some(&20.0));
         assert_eq!(worker.metrics().value("taskqueue_runner_slots"), 2.0);
         for (request, status) in [
             ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
@@ -173,8 +173,8 @@ each_engine! {
         let _others = UnixListener::bind(db.home().join("three.sock")).unwrap();
         configure(&place("three.sock"));
         signal(&worker.child, Signal::HUP);
-        let warning = format!("warning: cannot listen at {} for metrics, it goes on as before: ", place("three.sock"));
-        wait_until("it says so", || worker.said.try_recv().is_ok_and(|line| line.starts_with(&warning)));
+        let warning = format!("warning: cannot listen at {} for metrics, nothing changes: ", place("three.sock"));
+        wait_until("it prints the warning", || worker.said.try_recv().is_ok_and(|line| line.starts_with(&warning)));
         assert_eq!(get(&place("two.sock"), "/healthz").unwrap().0, 200);
         worker.end();
         assert!(!db.home().join("two.sock").exists() && db.home().join("three.sock").exists());
@@ -190,14 +190,14 @@ each_engine! {
         let handler = stage.actor("handler");
         wait_until("the handler is recorded", || column(db, "HandlerIdentity") == Some(handler.to_string()));
         outage.begin(db);
-        // For its lease, which cannot be renewed.
+        // Because its lease could not be renewed.
         wait_dead("the handler", &handler);
         outage.end();
         let ended = |outcome: &str| {
             let key = format!("taskqueue_worker_runs_ended_total{{class=\"stage\",outcome=\"{outcome}\"}}");
             worker.metrics().values.get(&key).copied()
         };
-        wait_until("what it has given back is counted", || ended("released") == Some(1.0));
+        wait_until("the released run is counted", || ended("released") == Some(1.0));
         let _go = stage.go();
         wait_until("the next run is counted", || ended("success") == Some(1.0));
         assert_eq!(ended("released"), Some(1.0));
@@ -225,12 +225,12 @@ each_engine! {
                 }
             }
         }
-        // For every host it has to leave its own address, and comes back to that.
+        // For every other host it must close its own address, and returns to it.
         let _others = TcpListener::bind(at("127.0.7.2")).unwrap();
         configure(&at("0.0.0.0"));
         signal(&worker.child, Signal::HUP);
-        let warning = format!("warning: cannot listen at {} for metrics, it goes on as before: ", at("0.0.0.0"));
-        wait_until("it says so", || worker.said.try_recv().is_ok_and(|line| line.starts_with(&warning)));
+        let warning = format!("warning: cannot listen at {} for metrics, nothing changes: ", at("0.0.0.0"));
+        wait_until("it prints the warning", || worker.said.try_recv().is_ok_and(|line| line.starts_with(&warning)));
         assert!(answers("127.0.7.1"));
         worker.end();
     }
@@ -242,16 +242,16 @@ each_server! {
         let db = &TestDb::on_server(db.engine, &own.url, "watched");
         db.configure(ECHO);
         let worker = Worker::start(db, &["--metrics", "127.0.0.1:0"]);
-        wait_until("it is well", || worker.health().0 == 200);
+        wait_until("it is healthy", || worker.health().0 == 200);
         own.halt();
-        wait_until("it says so", || worker.health() == (503, "the database is away\n".to_owned()));
+        wait_until("it says so", || worker.health() == (503, "the database is unavailable\n".to_owned()));
         wait_until("so do its numbers", || {
             let found = worker.metrics();
             found.value("taskqueue_up") == 0.0 && found.value("taskqueue_worker_database_up") == 0.0
         });
         assert_eq!(worker.metrics().value("taskqueue_worker_slots"), 2.0);
         own.again();
-        wait_until("it is well again", || worker.health().0 == 200);
+        wait_until("it is healthy again", || worker.health().0 == 200);
         assert_eq!(worker.metrics().value("taskqueue_worker_database_up"), 1.0);
         worker.end();
     }
@@ -275,8 +275,8 @@ fn a_taken_address_ends_a_worker_at_its_start_and_an_open_one_warns() {
         assert_eq!((std::fs::read_to_string(&file).unwrap().as_str(), socket.exists()), ("mine", true));
         assert_eq!(db.cli().run(&["work", "--metrics", "somewhere"]).code, Some(2));
         let ended = db.cli().run(&["work", "--idle-exit", "0s", "--metrics", "0.0.0.0:0"]);
-        assert!(ended.stderr.starts_with("warning: whoever reaches 0.0.0.0:"), "{ended:?}");
-        // The socket of a process that is gone.
+        assert!(ended.stderr.starts_with("warning: anyone who can reach 0.0.0.0:"), "{ended:?}");
+        // The socket of a process that has exited.
         drop(UnixListener::bind(db.home().join("stale")).unwrap());
         let stale = format!("unix:{}", db.home().join("stale").display());
         assert_eq!(db.cli().run(&["work", "--idle-exit", "0s", "--metrics", &stale]).ok(), "");
@@ -287,7 +287,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("REPOSITORY_DIR")).join(name)).unwrap()
 }
 
-/// Every name of a metric in a text.
+/// Returns every name of a metric in a text.
 fn names(text: &str) -> Vec<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("taskqueue_")).map(str::to_owned).collect()
@@ -298,7 +298,7 @@ fn the_metrics_of_dashboard_alerts_and_page_exist_and_the_page_has_all() {
     on(EngineUnderTest::Sqlite, |db| {
         db.configure(ECHO);
         let worker = Worker::start(db, &["--metrics", "127.0.0.1:0"]);
-        wait_until("the store tells, too", || worker.metrics().types.len() > 20);
+        wait_until("the numbers of the store are served", || worker.metrics().types.len() > 20);
         let types = worker.metrics().types;
         worker.end();
         let dashboard: serde_json::Value = serde_json::from_str(&read("contrib/grafana/taskqueue.json")).unwrap();

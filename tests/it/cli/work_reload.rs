@@ -1,4 +1,4 @@
-//! What a `taskqueue work` takes that is changed while it works: its configuration at HUP, the settings of the store.
+//! What a running `taskqueue work` reloads: its configuration at HUP, and the settings of the store.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Child;
@@ -10,9 +10,9 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{Cli, TestDb, wait_until};
 
-const TAKEN: &str = "the configuration was read again";
+const TAKEN: &str = "the configuration was reloaded";
 
-/// A worker, and what it says.
+/// A worker and its messages.
 struct Worker {
     child: Child,
     said: Box<dyn Iterator<Item = String>>,
@@ -23,7 +23,7 @@ impl Worker {
         Self::start_by(db, &db.cli(), arguments)
     }
 
-    /// Returns once the worker is one of the runners: from then on it takes signals.
+    /// Starts a worker and waits until it is registered: then it handles signals.
     fn start_by(db: &TestDb, cli: &Cli, arguments: &[&str]) -> Self {
         let mut child = cli.spawn(&[&["work"], arguments].concat());
         let live = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
@@ -32,14 +32,14 @@ impl Worker {
         Self { child, said: Box::new(lines.map(Result::unwrap)) }
     }
 
-    /// Has it read its configuration again, and waits for what it says of it.
+    /// Reloads its configuration, and returns its message about that.
     #[track_caller]
     fn reload(&mut self) -> String {
         signal(&self.child, Signal::HUP);
         self.said.next().unwrap()
     }
 
-    /// Ends it, and returns what else it has said.
+    /// Ends it, and returns its other messages.
     #[track_caller]
     fn end(self) -> Vec<String> {
         signal(&self.child, Signal::TERM);
@@ -49,14 +49,14 @@ impl Worker {
     }
 }
 
-/// The worker prints no task that will not be retried.
+/// The worker prints no final failures.
 const SILENT: &str = "[notify]\nstderr = false\n";
 
 fn done(db: &TestDb, id: &str, status: &str) {
     wait_until(&format!("task {id} is {status}"), || task(db, id)["status"] == status);
 }
 
-/// Queues as applications do, which need no configuration.
+/// Inserts a task as applications do, which needs no configuration.
 fn insert(db: &TestDb, class: &str) {
     db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('{class}')"));
 }
@@ -72,7 +72,7 @@ each_engine! {
         wait_for_file(db, "started-old");
         db.configure(&format!("{SILENT}[hooks]\nsuccess = [\"/bin/sh\", {hook:?}]\n{ECHO}{slow}env = {{ V = \"new\" }}\n"));
         assert_eq!(worker.reload(), TAKEN);
-        // A class and a hook that were not there before.
+        // A new class and a new hook.
         db.cli().run(&["queue", "echo"]).ok();
         done(db, "2", "success");
         assert_eq!(wait_for_file(db, "hooked"), "told");
@@ -80,7 +80,7 @@ each_engine! {
         wait_for_file(db, "started-new");
         assert_eq!(task(db, "1")["status"], "processing");
         write(db, "go", "");
-        // What this exit code means is different now.
+        // The meaning of this exit code has changed.
         done(db, "1", "success");
         done(db, "3", "failed");
         assert_eq!(printed(&detail(db, "1"), "stdout"), "old\n");
@@ -97,12 +97,12 @@ each_engine! {
         done(db, "1", "success");
         db.configure("[class.other]\nargv = [\"/bin/cat\"]\nnonsense = 1\n");
         let said = worker.reload();
-        let told = "warning: the configuration was not taken, the old one stays: ";
+        let told = "warning: the new configuration was not applied, the old one remains: ";
         assert!(said.starts_with(told) && said.contains("unknown field `nonsense`"), "{said}");
         insert(db, "echo");
         wait_until("the old one stays", || db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'") == 2);
         db.configure(&format!("spool = \"/tmp/elsewhere\"\nwork_slots = 5\n{ECHO}"));
-        assert_eq!(worker.reload(), "warning: what has changed of spool and work_slots counts from the next start on");
+        assert_eq!(worker.reload(), "warning: changes of spool and work_slots take effect at the next start");
         assert_eq!(worker.said.next().as_deref(), Some(TAKEN));
         assert_eq!(worker.end(), Vec::<String>::new());
     }
@@ -116,8 +116,8 @@ each_engine! {
         insert(db, "echo");
         done(db, "1", "success");
         let said = worker.reload();
-        let told = "warning: the configuration was not taken, the old one stays: ";
-        assert!(said.starts_with(told) && said.contains("/dev/stdin: it is no regular file"), "{said}");
+        let told = "warning: the new configuration was not applied, the old one remains: ";
+        assert!(said.starts_with(told) && said.contains("/dev/stdin: it is not a regular file"), "{said}");
         insert(db, "echo");
         done(db, "2", "success");
         assert_eq!(worker.end(), Vec::<String>::new());
@@ -159,7 +159,7 @@ each_engine! {
         wait_for_file(db, "started");
         db.configure(&format!("stop_wait_secs = 0\n{slow}"));
         assert_eq!(worker.reload(), TAKEN);
-        assert_eq!(worker.end(), Vec::<String>::new(), "nobody is told that it may go on");
+        assert_eq!(worker.end(), Vec::<String>::new(), "there were other messages");
         assert_eq!(db.text("SELECT \"Status\" AS value FROM \"TaskQueueRuns\"").as_deref(), Some("released"));
     }
 
@@ -176,7 +176,7 @@ each_engine! {
         set("soon");
         assert_eq!(worker.reload(), TAKEN);
         let said = worker.said.next().unwrap();
-        assert!(said.starts_with("warning: the settings were not taken, the old ones stay: \"soon\" is no value for TaskQueueRunTimeout"), "{said}");
+        assert!(said.starts_with("warning: the new settings were not applied, the old ones remain: \"soon\" is not a value for TaskQueueRunTimeout"), "{said}");
         insert(db, "echo");
         wait_until("it goes on", || db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'") == 1);
         set("60");

@@ -1,4 +1,4 @@
-//! `taskqueue work` under a service manager that wants to hear of it, as systemd does with `Type=notify`.
+//! `taskqueue work` under a service manager that expects notifications, like systemd with `Type=notify`.
 
 use std::io::Read as _;
 use std::os::unix::net::UnixDatagram;
@@ -20,17 +20,17 @@ use crate::support::own_server::OwnServer;
 use crate::support::{Cli, TestDb, wait_until};
 use crate::{each_engine, each_server};
 
-/// What a service manager hears.
+/// Collects the notifications of a worker.
 struct Manager {
     socket: PathBuf,
     messages: Receiver<String>,
 }
 
-/// Nothing that a worker says.
+/// A text that no worker sends.
 const END: &[u8] = b"end of the test";
 
 impl Manager {
-    /// Read by a thread of its own: a worker whose service manager does not listen waits for it.
+    /// Listens in a thread, because a worker waits until its notifications are read.
     fn listen(db: &TestDb) -> Self {
         let socket = db.home().join("notify");
         let listening = UnixDatagram::bind(&socket).unwrap();
@@ -48,7 +48,7 @@ impl Manager {
         Self { socket, messages }
     }
 
-    /// The command line as it is started by this service manager.
+    /// Returns the command line as this service manager starts it.
     fn cli(&self, cli: Cli) -> Cli {
         cli.env("NOTIFY_SOCKET", self.socket.to_str().unwrap())
     }
@@ -58,7 +58,7 @@ impl Manager {
         self.messages.recv_timeout(Duration::from_secs(60)).unwrap()
     }
 
-    /// All up to the first that is as wanted.
+    /// Returns all notifications up to the first that matches.
     #[track_caller]
     fn until(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let mut heard = Vec::new();
@@ -71,7 +71,7 @@ impl Manager {
         }
     }
 
-    /// What was said until its end by a worker that has ended.
+    /// Returns the remaining notifications of a worker that has ended.
     fn rest(&self) -> Vec<String> {
         UnixDatagram::unbound().unwrap().send_to(END, &self.socket).unwrap();
         self.messages.iter().collect()
@@ -84,7 +84,7 @@ impl Drop for Manager {
     }
 }
 
-/// Whether HUP, INT and TERM each have a handler in this process.
+/// Returns true if HUP, INT and TERM each have a handler in this process.
 fn caught_signals(child: &Child) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
@@ -92,7 +92,7 @@ fn caught_signals(child: &Child) -> bool {
     [Signal::HUP, Signal::INT, Signal::TERM].iter().all(|signal| caught & (1 << (signal.as_raw() - 1)) != 0)
 }
 
-/// Microseconds of the clock that the service manager goes by.
+/// Returns the microseconds of the clock that the service manager uses.
 fn monotonic_usec() -> i64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
@@ -153,7 +153,7 @@ each_engine! {
         let child = manager.cli(db.cli()).spawn(&["work"]);
         manager.until(|message| message.starts_with("STATUS=0 executed"));
         for (configuration, status) in [
-            ("nonsense = 1\n", "0 executed, 0 failed, 0 in progress; the configuration was not taken: "),
+            ("nonsense = 1\n", "0 executed, 0 failed, 0 in progress; the new configuration was not applied: "),
             (ECHO, "0 executed, 0 failed, 0 in progress\n"),
         ] {
             db.configure(configuration);
@@ -175,7 +175,7 @@ each_engine! {
         db.cli().stdin("{\"class\":\"echo\"}\n".repeat(200)).run(&["queue", "--batch", "-"]).ok();
         let cli = manager.cli(db.cli()).env("WATCHDOG_USEC", "200000");
         let is_beat = |message: &str| message == "WATCHDOG=1\n";
-        // It says what it does to somebody who does not read it: in the end it hangs, with all of its slots free.
+        // Its output is not read, so that it hangs in the end, with all of its slots free.
         let mut child = cli.spawn(&["work", "-v", "--slots", "1"]);
         let mut said = child.stderr.take().unwrap();
         let room = fcntl_setpipe_size(&said, 4096).unwrap();
@@ -183,7 +183,7 @@ each_engine! {
         manager.until(|message| message.starts_with("READY=1"));
         let (started, silence) = (Instant::now(), Duration::from_secs(5));
         while !matches!(manager.messages.recv_timeout(silence), Err(RecvTimeoutError::Timeout)) {
-            assert!(started.elapsed() < Duration::from_secs(120), "the watchdog hears of a worker that hangs");
+            assert!(started.elapsed() < Duration::from_secs(120), "the worker hangs and still resets the watchdog");
         }
         let reading = spawn(move || said.read_to_end(&mut Vec::new()));
         for _ in 0..3 {
@@ -204,7 +204,7 @@ each_server! {
         let child = manager.cli(db.cli()).env("WATCHDOG_USEC", "200000").spawn(&["work"]);
         manager.until(|message| message.starts_with("READY=1"));
         own.halt();
-        // Long enough that it has noticed: it looks once a second.
+        // Long enough that it has noticed: it checks once a second.
         for _ in 0..30 {
             manager.until(|message| message == "WATCHDOG=1\n");
         }

@@ -1,4 +1,4 @@
-//! Many runs claimed and ended at once: the same as one by one, on every engine.
+//! Many runs claimed and ended at once: the results are the same as one by one, on every engine.
 
 use chrono::DateTime;
 use taskqueue_domain::run::limits::ClassLimit;
@@ -20,7 +20,7 @@ fn tokens(round: &str, count: usize) -> Vec<String> {
     (0..count).map(|n| format!("{:07}{round}{n:05}token", std::process::id())).collect()
 }
 
-/// The answers to the ends, and what was claimed.
+/// Ends runs and claims; returns the answers to the ends, and the claimed runs.
 fn end_and_claim(
     store: &mut Store,
     ends: &[(RunRef, &RunEnd)],
@@ -42,7 +42,7 @@ fn success(decision: &str) -> RunEnd {
     RunEnd::of(RunEvent::Succeed, "", "", decision)
 }
 
-/// What may differ between two runs that went the same way.
+/// Removes what may differ between two runs with the same history.
 fn without_ids(mut run: Run) -> Run {
     let at = DateTime::UNIX_EPOCH;
     (run.id, run.task_id, run.created_on, run.updated_on) = (RunId(0), TaskId(0), at, at);
@@ -93,7 +93,7 @@ each_engine! {
         let claimed = claim_many(&mut ctx.store, "a", 3, &|_| true);
         assert!(!claimed.needs_runs);
         let tasks: Vec<TaskId> = claimed.runs.iter().map(|run| run.task_id).collect();
-        assert_eq!(tasks, [waiting.0, due[0], due[1]], "what waits goes before what is merely due");
+        assert_eq!(tasks, [waiting.0, due[0], due[1]], "waiting runs come before due tasks");
         for id in [waiting.0, due[0], due[1]] {
             let (task, run) = (task(db, id), last_run(db, id));
             assert_eq!((task.status.to_string(), run.status.to_string()), ("processing".into(), "processing".into()));
@@ -110,7 +110,7 @@ each_engine! {
         assert_eq!(tasks(claim_many(&mut ctx.store, "a", 2, &|_| true)), due[..2]);
         let earlier = queue(&mut ctx, "work");
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-02-02 02:02:02' WHERE \"Id\" = {earlier}"));
-        // Of a worker that has enough to do it may be passed over for a moment, of one that runs dry it may not.
+        // A worker with enough work may skip it for a moment; an idle worker may not.
         let next = tasks(claim_many(&mut ctx.store, "b", 1, &|_| true));
         assert!(next == due[2..3] || next == [earlier], "{next:?}");
         let mut rest = tasks(claim_many(&mut ctx.store, "c", 5, &|_| true));
@@ -126,7 +126,7 @@ each_engine! {
             db.execute(&format!("UPDATE \"TaskQueue\" SET {special} WHERE \"Id\" = {second}"));
             let claimed = claim_many(&mut ctx.store, "a", 1, &|class| class == "work");
             if special.starts_with("\"Priority") {
-                assert!(claimed.needs_runs && claimed.runs.is_empty(), "{special}: it goes before the first");
+                assert!(claimed.needs_runs && claimed.runs.is_empty(), "{special}: it comes first");
             } else {
                 assert_eq!(claimed.runs[0].task_id, first, "{special}");
                 let claimed = claim_many(&mut ctx.store, "b", 1, &|class| class == "work");
@@ -241,7 +241,7 @@ each_engine! {
         let (won, foreign) = (success("test"), RunRef { id: claimed[1].run_id, token: "another".to_owned() });
         let (answers, next) = end_and_claim(&mut ctx.store, &[(reference(&claimed[0]), &won), (foreign, &won)], "b", 5);
         assert_eq!(answers[0], Some(Ended::Recorded));
-        assert_eq!(answers[1], Some(Ended::Lost { found: "processing".to_owned() }), "and the others are claimed nevertheless");
+        assert_eq!(answers[1], Some(Ended::Lost { found: "processing".to_owned() }), "the others are not claimed");
         assert_eq!(next.runs.iter().map(|run| run.task_id).collect::<Vec<_>>(), tasks[2..]);
         assert_eq!(task_facts(&task(db, tasks[0])), ("success".to_owned(), 0, 1, 0, false));
         let (answers, none) = end_and_claim(&mut ctx.store, &[(reference(&claimed[1]), &won)], "c", 5);
@@ -257,7 +257,7 @@ each_engine! {
         let failed = RunEnd { may_retry: false, ..RunEnd::of(RunEvent::Fail, "E1", "no luck", "test") };
         let (answers, next) = end_and_claim(&mut ctx.store, &[(reference(&claimed[0]), &won)], "b", 2);
         assert_eq!((answers, ids(&next.runs)), (vec![Some(Ended::Recorded)], runs[1..3].to_vec()));
-        // What is no success has a transaction of its own, and the claim another.
+        // An outcome that is no success has a separate transaction, and the claim another one.
         let ends = [(reference(&next.runs[0]), &won), (reference(&next.runs[1]), &failed)];
         let (answers, last) = end_and_claim(&mut ctx.store, &ends, "c", 2);
         assert_eq!(answers, [Some(Ended::Recorded), Some(Ended::GivenUp)]);
@@ -281,7 +281,7 @@ each_engine! {
         queue_with_run(&mut ctx, "work");
         let due = queue(&mut ctx, "work");
         let claimed = claim_many(&mut ctx.store, "a", 5, &|_| true);
-        assert!(claimed.needs_runs, "what is due gets a run whose making is kept");
+        assert!(claimed.needs_runs, "the due task gets no run with a stored creation");
         let ends = [(reference(&claimed.runs[0]), &success("test"))];
         ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
         let kept = |kind: &str| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = '{kind}'"));

@@ -1,4 +1,4 @@
-//! Claims where much waits that may not be claimed, on every engine: in the order of rule R6, whatever is before.
+//! Claims when many waiting runs may not be claimed, on every engine: in the order of rule R6, whatever comes before.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,10 +15,10 @@ use super::fixture::{claim_by_nobody, queue_with_run, willing};
 use crate::each_engine;
 use crate::support::TestDb;
 
-/// Ids of tasks that there are not: no test queues so many.
+/// Ids without tasks: no test queues that many.
 const NO_TASKS: u32 = 1_000_000;
 
-/// Runs that wait, each of a class of its own that begins so.
+/// Inserts waiting runs, each of a separate class whose name begins with `beginning`.
 fn insert_runs_of_other_classes(db: &TestDb, beginning: &str, count: u32) {
     static NEXT: AtomicU32 = AtomicU32::new(NO_TASKS);
     let row = |number: u32| format!("({}, '{beginning}{number}', 9)", NEXT.fetch_add(1, Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! `create-runs` asks once what there is to clean up. A kind of rows that the question forgets would stay for ever.
+//! `create-runs` queries once what it must clean up. A kind of rows missing in this query would stay forever.
 
 use taskqueue_domain::time::retention::Retention;
 use taskqueue_store::CleanupNeeds;
@@ -19,7 +19,7 @@ fn needs(db: &TestDb) -> CleanupNeeds {
     db.store().cleanup_needs(&retention).unwrap()
 }
 
-/// A finished run with this id, and when it ended.
+/// Inserts a finished run with this id and end.
 fn run(id: i64, ended_on: &str, more: &str, values: &str) -> String {
     format!(
         "INSERT INTO \"TaskQueueRuns\" (\"Id\", \"TaskQueueId\", \"TaskClass\", \"Status\", \"FinishedOn\"{more})
@@ -86,7 +86,7 @@ each_engine! {
             db.execute(&row);
         }
         assert_eq!(needs(db), CleanupNeeds::default(), "ids and times grow together");
-        // One that is processed for long does not hide those behind it.
+        // A run that is in progress for long must not hide later ones.
         db.execute(
             "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'processing', \"FinishedOn\" = NULL, \"StartedOn\" = CURRENT_TIMESTAMP,
                 \"Token\" = 'a-token-of-sixteen', \"LeaseExpiresOn\" = '2100-01-01 00:00:00' WHERE \"Id\" = 1",

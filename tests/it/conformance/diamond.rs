@@ -1,7 +1,7 @@
-//! A diamond of tasks: one, then two that wait for it, then three, and so on to the widest row and back to one. Whoever
-//! stands in a row waits for its neighbours in the row before.
+//! A diamond of dependencies: one task, then two that wait for it, then three, and so on to the widest row and back to one.
+//! Each task waits for its neighbours in the previous row.
 //!
-//! `TASKQUEUE_TEST_DIAMOND` is the width of the widest row: 100 makes 10,000 tasks.
+//! `TASKQUEUE_TEST_DIAMOND` is the width of the widest row: 100 creates 10,000 tasks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use taskqueue_process::signals::stop_signals::StopSignals;
 use super::fixture::*;
 use crate::each_engine;
 
-/// Place in the diamond: row and number in the row.
+/// A position in the diamond: row and number in the row.
 type Place = (usize, usize);
 
 fn places(width: usize) -> Vec<Place> {
@@ -32,12 +32,12 @@ fn places(width: usize) -> Vec<Place> {
     (0..rows).flat_map(|row| (0..row.min(rows - 1 - row) + 1).map(move |number| (row, number))).collect()
 }
 
-/// For whom it waits.
+/// Returns the positions that it waits for.
 fn before((row, number): Place, width: usize) -> Vec<Place> {
     if row == 0 {
         return Vec::new();
     }
-    // A row that is wider than the one before has a neighbour more on each side.
+    // While the rows grow, the neighbours are `number - 1` and `number`, if they exist; afterwards `number` and `number + 1`.
     let (first, length) = if row < width { (number.wrapping_sub(1), row) } else { (number, 2 * width - row) };
     [first, first.wrapping_add(1)].into_iter().filter(|other| *other < length).map(|other| (row - 1, other)).collect()
 }
@@ -46,7 +46,7 @@ fn name((row, number): Place) -> String {
     format!("{row}.{number}")
 }
 
-/// In any order: a line may name later ones.
+/// Returns the lines of the batch; a line may name later ones.
 fn lines(width: usize) -> String {
     let line = |place: &Place| {
         let after: Vec<String> = before(*place, width).into_iter().map(name).collect();
@@ -80,7 +80,7 @@ each_engine! {
         let queued = queue_batch(&mut ctx, &mut lines(width).as_bytes(), &Utc, "tester", ClassCheck::KnownHere, &mut |_, _| {}).unwrap();
         let queueing = started.elapsed();
         let ids: HashMap<String, TaskId> = queued.into_iter().map(|line| (line.name.unwrap(), line.task.id)).collect();
-        // Whoever waits for the middle, however indirectly.
+        // The tasks that wait for the middle, directly or indirectly.
         let mut blocked: Vec<Place> = vec![middle];
         for place in places(width) {
             if before(place, width).iter().any(|other| blocked.contains(other)) {

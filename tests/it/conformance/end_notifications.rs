@@ -1,4 +1,4 @@
-//! Whoever waits for the end of a task is told of ends, where the engine can tell.
+//! A waiter is notified when a task finishes, if the engine supports notifications.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::fixture::{create, drain, queue, queue_with_run, willing};
 use crate::support::{TestDb, wait_until};
 use crate::{each_engine, test_on};
 
-/// Longer than anything here takes.
+/// Longer than any operation in this file.
 const LONG: Duration = Duration::from_secs(60);
 const LIMIT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-/// Sessions that show that they wait for the end of a task.
+/// Returns the number of sessions that wait for a task to finish.
 fn waiters(db: &TestDb) -> i64 {
     db.number(
         "SELECT COUNT(*) AS value FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND granted
@@ -24,7 +24,7 @@ fn waiters(db: &TestDb) -> i64 {
     )
 }
 
-/// Whoever listens from now on hears of what is done.
+/// Checks that a waiter that starts now is notified of what `act` does.
 #[track_caller]
 fn is_heard(db: &TestDb, what: &str, act: impl FnOnce()) {
     let mut listener = ChangeListener::listen_for_ends(&db.url()).unwrap();
@@ -93,15 +93,15 @@ test_on! {
             let id = program.queue(NewTask::new("work")).unwrap().id;
             let ended = std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| program.wait(id, LONG).unwrap());
-                wait_until("it listens", || waiters(db) == 1);
+                wait_until("it waits for a notification", || waiters(db) == 1);
                 assert!(ctx.store.notify_finished().unwrap());
                 create(&mut ctx);
                 assert_eq!(drain(&mut ctx).succeeded, 1);
                 waiting.join().unwrap()
             });
             assert!(ended.is_some_and(|ended| ended.is_success()));
-            assert!(!ctx.store.notify_finished().unwrap() && waiters(db) == 0, "it goes on for nobody");
-            assert_eq!(db.number(listeners), 1, "wait {times} has the connection of the first");
+            assert!(!ctx.store.notify_finished().unwrap() && waiters(db) == 0, "it notifies without a waiter");
+            assert_eq!(db.number(listeners), 1, "wait {times} does not use the first connection");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Plans of statements, as each engine tells them, and how many rows a statement read.
+//! Query plans of each engine, and the number of rows that a statement read.
 
 use crate::support::db::Raw;
 use crate::support::{EngineUnderTest, TestDb};
@@ -23,7 +23,7 @@ struct MysqlLine {
     extra: Option<String>,
 }
 
-/// A session like the store's (connect in store::backend), as far as planners look at it.
+/// A session with the settings of the store (connect in store::backend) that affect the planner.
 fn session(db: &TestDb) -> Raw {
     let mut raw = db.raw();
     if db.is_mysql_like() {
@@ -35,7 +35,7 @@ fn session(db: &TestDb) -> Raw {
     raw
 }
 
-/// The plan in words of a statement that is executed on PostgreSQL: it begins with SELECT and changes nothing.
+/// Returns the plan of a statement as text. PostgreSQL executes it: it must begin with SELECT and change nothing.
 fn plan(db: &TestDb, sql: &str) -> String {
     plan_in(&mut session(db), db, "ANALYZE, TIMING OFF, SUMMARY OFF, COSTS OFF", sql)
 }
@@ -63,7 +63,7 @@ fn plan_in(session: &mut Raw, db: &TestDb, options: &str, sql: &str) -> String {
             let lines: Vec<PostgresLine> = diesel::sql_query(explain).load(conn).unwrap();
             lines.into_iter().map(|line| line.line).collect()
         }
-        // MySQL gives a prepared EXPLAIN no columns, which is what Diesel asks for; MariaDB has no INTO.
+        // MySQL returns no columns for a prepared EXPLAIN, which Diesel would use; MariaDB has no INTO.
         raw @ Raw::Mysql(_) if db.engine == EngineUnderTest::Mysql => {
             raw.execute("SET explain_json_format_version = 1");
             raw.execute(&format!("EXPLAIN FORMAT=JSON INTO @plan {sql}"));
@@ -80,7 +80,7 @@ fn plan_in(session: &mut Raw, db: &TestDb, options: &str, sql: &str) -> String {
     lines.join("\n")
 }
 
-/// Rows that a statement read, as the server counts them; `None` where nobody counts.
+/// Returns how many rows a statement read, as counted by the server; `None` if the engine does not count.
 fn rows_read(db: &TestDb, sql: &str) -> Option<i64> {
     use diesel::RunQueryDsl as _;
     let Raw::Mysql(conn) = &mut session(db) else { return None };
@@ -93,14 +93,15 @@ fn rows_read(db: &TestDb, sql: &str) -> Option<i64> {
         let counters: Vec<Counter> = diesel::sql_query("SHOW SESSION STATUS LIKE 'Handler_read%'").load(conn).unwrap();
         counters.iter().map(|counter| counter.value.parse::<i64>().unwrap()).sum()
     };
-    // Counting reads rows of its own.
+    // Counting itself reads rows.
     let (first, second) = (counted(conn), counted(conn));
     let before = second + (second - first);
     diesel::sql_query(sql.replace('"', "`")).execute(conn).unwrap();
     Some(counted(conn) - before)
 }
 
-/// The statement of a worker, which is not executed here, finds its rows by this index, or one of several with `|` between them.
+/// Checks that a statement of a worker finds its rows with this index, or with one of several separated by `|`. The statement
+/// is not executed.
 #[track_caller]
 pub fn is_looked_up_by(db: &TestDb, index: &str, sql: &str) {
     let plan = plan_in(&mut worker_session(db), db, "COSTS OFF", sql);
@@ -112,7 +113,7 @@ pub fn is_looked_up_by(db: &TestDb, index: &str, sql: &str) {
     }
 }
 
-/// The statement uses this index and reads about as many rows as it returns, whatever it does with them then.
+/// Checks that the statement uses this index and reads about as many rows as it returns, whatever it does with them afterwards.
 #[track_caller]
 pub fn is_buffered_from(db: &TestDb, index: &str, most_rows: i64, sql: &str) {
     let plan = plan(db, sql);
@@ -121,7 +122,7 @@ pub fn is_buffered_from(db: &TestDb, index: &str, most_rows: i64, sql: &str) {
     assert!(rows <= most_rows + 3, "{rows} rows read:\n{sql}\n{plan}");
 }
 
-/// The statement uses this index, sorts nothing and reads about as many rows as it returns.
+/// Checks that the statement uses this index, sorts nothing, and reads about as many rows as it returns.
 #[track_caller]
 pub fn is_read_from(db: &TestDb, index: &str, most_rows: i64, sql: &str) {
     let sorts = ["Sort ", "Using filesort", "filesort\": true", "TEMP B-TREE"];
@@ -131,7 +132,8 @@ pub fn is_read_from(db: &TestDb, index: &str, most_rows: i64, sql: &str) {
     }
 }
 
-/// The same, and may sort what it has found. Its plan. Of several indexes with `|` between them any will do.
+/// Like `is_read_from`, but the statement may sort the rows. Returns its plan. Of several indexes separated by `|`, any one is
+/// accepted.
 #[track_caller]
 pub fn is_found_by(db: &TestDb, index: &str, most_rows: i64, sql: &str) -> String {
     let plan = plan(db, sql);

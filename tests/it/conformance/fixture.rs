@@ -1,4 +1,4 @@
-//! What the tests of this folder share: task classes written as closures, runs taken step by step, time moved by SQL.
+//! Shared by the tests of this folder: task classes as closures, runs executed step by step, time moved by SQL.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +30,7 @@ use crate::support::{EngineUnderTest, TestDb};
 /// The lease of a new store.
 pub const LEASE: LeaseTimes = LeaseTimes { lease_secs: 90, renewal_secs: 20, margin_secs: 15 };
 
-/// What a handler returns.
+/// The result of a handler.
 pub type Handled = Result<(), HandlerError>;
 
 struct Act<F>(F);
@@ -41,7 +41,7 @@ impl<F: Fn(&mut ActiveRun<'_>) -> Handled + Send + Sync> TaskHandler for Act<F> 
     }
 }
 
-/// One more class, handled by a closure.
+/// Adds a class that is handled by a closure.
 pub fn add(
     registry: &mut HandlerRegistry,
     name: &str,
@@ -50,7 +50,7 @@ pub fn add(
     registry.register(name, Act(act));
 }
 
-/// A context with one class.
+/// Returns a context with one class.
 pub fn context(
     db: &TestDb,
     name: &str,
@@ -61,23 +61,23 @@ pub fn context(
     db.context(registry)
 }
 
-/// A context whose class `work` does nothing and succeeds.
+/// Returns a context whose class `work` does nothing and succeeds.
 pub fn willing(db: &TestDb) -> Context {
     context(db, "work", |_| Ok(()))
 }
 
-/// A context whose class `work` fails with code `E1` and message `no luck`.
+/// Returns a context whose class `work` fails with code `E1` and message `no luck`.
 pub fn failing(db: &TestDb) -> Context {
     context(db, "work", |_| Err(HandlerError::new("E1", "no luck")))
 }
 
-/// Opens connections of the test's own inside a handler, which outlives the borrow of the database.
+/// Returns a function that opens connections inside a handler, which outlives the borrow of the database.
 pub fn connector(db: &TestDb) -> impl Fn() -> Raw + Send + Sync + 'static {
     let (engine, url) = (db.engine, db.url_text().to_owned());
     move || Raw::connect(engine, &url)
 }
 
-/// A request for a task without data.
+/// Returns a request for a task without data.
 pub fn request(class: &str) -> TaskRequest {
     TaskRequest { class: class.to_owned(), queued_by: "tester".to_owned(), ..TaskRequest::default() }
 }
@@ -97,7 +97,7 @@ pub fn create(ctx: &mut Context) -> CreateRunsReport {
     create_runs(ctx, &mut |_| {}).unwrap()
 }
 
-/// Hears nothing.
+/// Ignores all notifications.
 pub struct Deaf;
 
 impl RunListener for Deaf {
@@ -111,7 +111,7 @@ pub fn process(ctx: &mut Context, options: &ProcessOptions) -> ProcessReport {
     process_runs(ctx, options, &StopSignals::install().unwrap(), &mut Deaf).unwrap()
 }
 
-/// The scheme's event OnProcessTaskRun: one run at the most.
+/// The scheme's event OnProcessTaskRun: processes at most one run.
 pub fn process_one(ctx: &mut Context) -> ProcessReport {
     process(ctx, &ProcessOptions::default())
 }
@@ -124,12 +124,12 @@ pub fn task(db: &TestDb, id: TaskId) -> Task {
     db.store().get_task(id).unwrap()
 }
 
-/// The newest run of a task.
+/// Returns the newest run of a task.
 pub fn last_run(db: &TestDb, id: TaskId) -> Run {
     db.store().list_runs_of_task(id, 1).unwrap().remove(0)
 }
 
-/// Queues a task of class `work`, processes it, returns it with its run.
+/// Queues a task of class `work` and processes it; returns it with its run.
 pub fn work_once(db: &TestDb, ctx: &mut Context) -> (Task, Run) {
     let id = queue(ctx, "work");
     create(ctx);
@@ -137,14 +137,14 @@ pub fn work_once(db: &TestDb, ctx: &mut Context) -> (Task, Run) {
     (task(db, id), last_run(db, id))
 }
 
-/// Moves a task's time into the past, as if its backoff were over.
+/// Moves a task's time into the past, as if its backoff had passed.
 pub fn make_due(db: &TestDb, id: TaskId) {
     db.execute(&format!(
         "UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = {id}"
     ));
 }
 
-/// The engine's clock in so many seconds, as SQL.
+/// Returns the time of the engine's clock plus this many seconds, as SQL.
 pub fn sql_now(engine: EngineUnderTest, plus_secs: i64) -> String {
     match engine {
         EngineUnderTest::Sqlite => format!("strftime('%Y-%m-%d %H:%M:%f000', 'now', '{plus_secs} seconds')"),
@@ -155,20 +155,20 @@ pub fn sql_now(engine: EngineUnderTest, plus_secs: i64) -> String {
     }
 }
 
-/// Claims the first run of any class for a process of this identity.
+/// Claims the first run of any class for a process with this identity.
 pub fn claim_as(store: &mut Store, identity: &ProcessIdentity) -> Option<ClaimedRun> {
     claim_of(store, identity, &|_| true)
 }
 
-/// Claims the first run of these classes for a process of this identity.
+/// Claims the first run of these classes for a process with this identity.
 pub fn claim_of(
     store: &mut Store,
     identity: &ProcessIdentity,
     is_runnable: &dyn Fn(&TaskClass) -> bool,
 ) -> Option<ClaimedRun> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Of this process alone: processes are ended by their token, and other tests may run beside these.
-    // Its first twelve characters are the name of a thread.
+    // Unique for this process: processes are ended by their token, and other tests may run at the same time. The first twelve
+    // characters are the name of a thread.
     let token = format!("{:07}{:05}token", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let claim = Claim {
         runner_id: RunnerId(1),
@@ -182,7 +182,7 @@ pub fn claim_of(
     store.claim_next_run(&claim, &token).unwrap()
 }
 
-/// Claims the first run of any class for this very process.
+/// Claims the first run of any class for this process.
 pub fn claim(store: &mut Store) -> Option<ClaimedRun> {
     claim_as(store, &ProcessIdentity::own().unwrap())
 }
@@ -191,7 +191,7 @@ pub fn reference(run: &ClaimedRun) -> RunRef {
     RunRef { id: run.run_id, token: run.token.clone() }
 }
 
-/// An end that asks for nothing special.
+/// Returns an end without options.
 pub fn ending(event: RunEvent) -> RunEnd {
     let has_failed = matches!(event, RunEvent::Fail | RunEvent::TimeOut);
     RunEnd {
@@ -218,7 +218,7 @@ pub fn ending(event: RunEvent) -> RunEnd {
     }
 }
 
-/// A process that was, and is no more.
+/// Returns the identity of a process that has ended.
 pub fn dead_process() -> ProcessIdentity {
     let mut child = Command::new("/bin/true").stdin(Stdio::null()).spawn().unwrap();
     let identity = ProcessIdentity::of_pid(i32::try_from(child.id()).unwrap()).unwrap().unwrap();
@@ -227,7 +227,7 @@ pub fn dead_process() -> ProcessIdentity {
     identity
 }
 
-/// Registers a runner by SQL, as a process of this identity would have.
+/// Inserts a runner by SQL, as a process with this identity would register.
 pub fn insert_runner(db: &TestDb, identity: &ProcessIdentity, slots: i32) {
     db.execute(&format!(
         "INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"ProcessIdentity\", \"Slots\") VALUES ({}, '{identity}', {slots})",
@@ -235,13 +235,13 @@ pub fn insert_runner(db: &TestDb, identity: &ProcessIdentity, slots: i32) {
     ));
 }
 
-/// The first part of the tasks that the rule reaches by their age.
+/// Returns the first part of the tasks that the rule covers by their age.
 pub fn old_tasks(ctx: &mut Context, rule: &PruneRule) -> PruneWindow {
     let until = ctx.store.last_old_task(rule).unwrap().unwrap();
     ctx.store.find_prunable_tasks(rule, None, until).unwrap()
 }
 
-/// What a runner claims that no process stands behind.
+/// Returns a claim by a runner without a process.
 pub fn claim_by_nobody(is_runnable: &dyn Fn(&TaskClass) -> bool) -> Claim<'_> {
     Claim {
         runner_id: RunnerId(1),
@@ -254,7 +254,7 @@ pub fn claim_by_nobody(is_runnable: &dyn Fn(&TaskClass) -> bool) -> Claim<'_> {
     }
 }
 
-/// Lets the session write statuses that only a newer version knows.
+/// Allows the session to write statuses that only a newer version knows.
 pub fn allow_unknown_statuses(db: &TestDb) -> Raw {
     let mut raw = db.raw();
     match db.engine {

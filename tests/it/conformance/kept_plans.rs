@@ -1,4 +1,4 @@
-//! PostgreSQL keeps the plan of a prepared statement. A plan made while the tables are empty must serve full ones.
+//! PostgreSQL caches the plan of a prepared statement. A plan made while the tables are empty must also work for full ones.
 
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_store::{RunEnd, Store};
@@ -8,10 +8,10 @@ use crate::support::{TestDb, wait_until};
 use crate::test_on;
 
 const RUNS: usize = 20;
-/// Rows that a plan reads which walks a table or an index whole.
+/// The number of rows, which a plan that scans a whole table or index would read.
 const ROWS: i64 = 5_000;
 
-/// Starts due tasks and ends their runs, by the statements of a worker.
+/// Starts due tasks and ends their runs with the statements of a worker.
 fn work(store: &mut Store, round: usize) {
     let tokens: Vec<String> = (0..RUNS).map(|number| format!("{round:02}-{number:04}-token-of-a-plan")).collect();
     let claimed = store.claim_runs(&claim_by_nobody(&|_| true), &tokens).unwrap().runs;
@@ -29,7 +29,7 @@ fn queue_many(db: &TestDb) {
     }
 }
 
-/// Finished tasks, tasks of the future, and tasks that others process, each with its run.
+/// Inserts finished tasks, future tasks, and tasks in progress elsewhere, each with its run.
 fn fill(db: &TestDb) {
     for (status, due, run) in [
         ("success", "now()", Some("'success', now(), 'gone', NULL")),
@@ -49,7 +49,7 @@ fn fill(db: &TestDb) {
     db.execute("ANALYZE \"TaskQueue\"; ANALYZE \"TaskQueueRuns\"");
 }
 
-/// Rows and index entries of both tables that were read so far, by sessions that have ended.
+/// Returns how many rows and index entries of both tables were read so far by sessions that have ended.
 fn reads(db: &TestDb) -> i64 {
     db.number(
         "SELECT CAST((SELECT SUM(seq_tup_read) FROM pg_stat_user_tables WHERE relname IN ('TaskQueue', 'TaskQueueRuns'))
@@ -57,7 +57,7 @@ fn reads(db: &TestDb) -> i64 {
     )
 }
 
-/// Rows of TaskQueue that were inserted and updated so far, by sessions that have ended.
+/// Returns how many rows of TaskQueue were inserted and updated so far by sessions that have ended.
 fn writes(db: &TestDb) -> (i64, i64) {
     let count = |column: &str| {
         db.number(&format!(
@@ -69,7 +69,7 @@ fn writes(db: &TestDb) -> (i64, i64) {
 
 test_on! { [postgres Postgres] a_plan_made_for_an_empty_store_reads_no_full_one_whole db {
     let mut store = db.store();
-    // A connection that was used seldom keeps no plan.
+    // A connection that was used rarely has no cached plan.
     for _ in 0..100 {
         store.now().unwrap();
     }
@@ -78,7 +78,7 @@ test_on! { [postgres Postgres] a_plan_made_for_an_empty_store_reads_no_full_one_
     fill(db);
     queue_many(db);
     let runs = i64::try_from(RUNS).unwrap();
-    // A session counts what it did when it ends.
+    // A session reports its counters when it ends.
     wait_until("the others have ended", || writes(db).0 == 3 * ROWS + 2 * runs);
     let before = reads(db);
     work(&mut store, 1);

@@ -1,4 +1,4 @@
-//! The queue inside a program: queueing, also in transactions of its own, looking tasks up, and waiting for their ends.
+//! The queue inside a program: queueing, also in the program's own transactions, reading tasks, and waiting for them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::cli::unreadable::FORBIDDEN;
 use crate::support::{EngineUnderTest, TestDb};
 use crate::{each_engine, each_server};
 
-/// Longer than anything here takes.
+/// Longer than any operation in this file.
 const LONG: Duration = Duration::from_secs(60);
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -36,12 +36,12 @@ fn connect(db: &TestDb) -> TaskQueue {
     TaskQueue::connect(db.url_text()).unwrap()
 }
 
-/// What a program does in a transaction of its own, on whatever connection it has.
+/// What a program does in its own transaction, on any kind of connection.
 trait InTransaction {
     fn call<C: CallersConnection + Connection>(self, conn: &mut C);
 }
 
-/// A connection as a program makes it: nothing is set in its session.
+/// Opens a connection as a program does: without settings in its session.
 fn with_connection(db: &TestDb, work: impl InTransaction) {
     match db.engine {
         EngineUnderTest::Sqlite => {
@@ -63,7 +63,7 @@ fn count(db: &TestDb) -> i64 {
     db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\"")
 }
 
-/// Something of the program's own, in the spelling of every engine.
+/// Another statement of the program, in the syntax of every engine.
 fn other_work(conn: &mut impl SimpleConnection) {
     conn.batch_execute("INSERT INTO orders (customer) VALUES ('ann')").unwrap();
 }
@@ -94,7 +94,7 @@ impl InTransaction for CommitsOneAndRollsOneBack {
     }
 }
 
-/// In summer, where a zone that is off would be off by more.
+/// A time in summer, when a wrong time zone would differ by another hour.
 fn later() -> DateTime<Utc> {
     "2031-07-01T10:00:00.123456Z".parse().unwrap()
 }
@@ -114,7 +114,7 @@ impl InTransaction for MeetsKeys {
             assert!(matches!(error, Error::Input(_)), "{error}");
             let error = queue_in(conn, NewTask::new("mail").after([TaskId(4_711)])).unwrap_err();
             assert!(matches!(&error, Error::Input(what) if what.contains("no task 4711")), "{error}");
-            // The transaction goes on after each of them.
+            // The transaction continues after each of them.
             let waiting = queue_on(conn, NewTask::new("mail").after([first.id, first.id]));
             Ok::<_, Error>((first.id, second.id, waiting.id))
         });
@@ -129,7 +129,7 @@ struct IsSecondInsideItsTransaction<'a>(&'a TaskQueue);
 impl InTransaction for IsSecondInsideItsTransaction<'_> {
     fn call<C: CallersConnection + Connection>(self, conn: &mut C) {
         let queued = conn.transaction(|conn| {
-            // MySQL and MariaDB read from here on what was there now.
+            // From here on, MySQL and MariaDB read the state of this moment.
             queue_on(conn, NewTask::new("mail"));
             let first = self.0.queue(NewTask::new("mail").unique("k"))?;
             Ok::<_, Error>((first, queue_on(conn, NewTask::new("mail").unique("k"))))
@@ -139,7 +139,7 @@ impl InTransaction for IsSecondInsideItsTransaction<'_> {
     }
 }
 
-/// The strictest session of a caller: on MariaDB a row that is newer than what was read before cannot be locked.
+/// The strictest session of a caller: on MariaDB a row that is newer than an earlier read cannot be locked.
 struct HasReadBefore<'a>(&'a TaskQueue, EngineUnderTest);
 
 impl InTransaction for HasReadBefore<'_> {
@@ -267,8 +267,8 @@ each_engine! {
         create(&mut ctx);
         assert_eq!(drain(&mut ctx).succeeded, 1);
         create(&mut ctx);
-        assert_eq!(drain(&mut ctx).succeeded, 1, "the one that waited for it");
-        // Its key is taken for a while yet.
+        assert_eq!(drain(&mut ctx).succeeded, 1, "the dependent task did not succeed");
+        // Its key stays taken for a while.
         let again = connect(db).queue(NewTask::new("mail").unique("k")).unwrap();
         assert_eq!(again.arrival, Arrival::Existing);
         db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00' WHERE \"UniqueUntil\" IS NOT NULL");

@@ -1,4 +1,4 @@
-//! The library claims runs as `claim` does, and reports and ends them as the verbs of claimants do.
+//! The library claims runs like `claim`, and reports on them and ends them like the verbs of claimants.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::each_engine;
 use crate::races::stage::end_lease;
 use crate::support::TestDb;
 
-/// Longer than anything here takes.
+/// Longer than any operation in this file.
 const LONG: Duration = Duration::from_secs(60);
 
 fn connect(db: &TestDb) -> TaskQueue {
@@ -21,7 +21,7 @@ fn claim(queue: &TaskQueue, claimant: &str) -> Option<ClaimedRun> {
     queue.claim(&Claim::new(claimant)).unwrap().pop()
 }
 
-/// A queued task and its claimed run.
+/// Queues a task and claims its run.
 fn claimed(queue: &TaskQueue) -> (TaskId, ClaimedRun) {
     let id = queue.queue(NewTask::new("mail").data(&"ann").unwrap()).unwrap().id;
     (id, claim(queue, "bot-1").expect("there is a run"))
@@ -77,7 +77,7 @@ each_engine! {
         assert_eq!(status(&queue, id), "scheduled");
         let taken = EventFilter { kinds: vec!["taken-back".to_owned()], ..EventFilter::default() };
         assert!(queue.events(&taken, 10).unwrap()[0].details.contains("bot-1 was removed"));
-        // The result that came too late is kept.
+        // The late result is kept.
         let late = EventFilter { kinds: vec!["late-result".to_owned()], ..EventFilter::default() };
         assert!(queue.events(&late, 10).unwrap()[0].details.contains('7'));
         let row = queue.run(run.run_id()).unwrap();
@@ -88,7 +88,7 @@ each_engine! {
         let queue = connect(db);
         let (id, run) = claimed(&queue);
         end_lease(db);
-        // The claim rescues it. Its claimant was silent, which is no reason to wait.
+        // The claim rescues it. Its claimant was silent, so the claim need not wait.
         let next = claim(&queue, "bot-2").unwrap();
         assert_eq!((next.task_id, next.attempt), (id, 2));
         assert!(matches!(run.resolve(&7), Err(Error::NotHeld { .. })));
@@ -105,7 +105,7 @@ each_engine! {
         let elsewhere = connect(db).held_run(run.run_id(), run.token());
         assert_eq!(elsewhere.resolve(&()).unwrap().status, "success");
         assert_eq!((status(&queue, id).as_str(), queue.run(run.run_id()).unwrap().results), ("success", None));
-        assert!(!format!("{run:?}").contains(run.token()), "a token is in no log");
+        assert!(!format!("{run:?}").contains(run.token()), "the token is in the debug output");
     }
 
     fn a_failed_run_is_retried_as_its_claimant_wants(db) {
@@ -151,10 +151,10 @@ each_engine! {
         assert_eq!(claimed(bot()), ids[..1]);
         assert!(matches!(queue.claim(&bot().task(TaskId(4_711))), Err(Error::NotFound(_))));
         for (wrong, what) in [
-            (Claim::new("bot 1"), "cannot be seen"),
+            (Claim::new("bot 1"), "not visible"),
             (bot().classes(["a b"]), "no class has"),
             (bot().unique(""), "1 to 190"),
-            (bot().tag(" t"), "the tag has a space"),
+            (bot().tag(" t"), "the tag begins or ends with a space"),
             (bot().count(0), "1 to 1000"),
             (bot().process(1), "no process 1"),
         ] {
@@ -190,7 +190,7 @@ each_engine! {
         let queue = connect(db);
         let (id, run) = claimed(&queue);
         run.resolve(&()).unwrap();
-        // It would never end.
+        // Otherwise the wait would never end.
         assert_eq!(queue.claim(&Claim::new("bot-1").task(id).wait(Duration::MAX)).unwrap().len(), 0);
     }
 

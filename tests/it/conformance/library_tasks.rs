@@ -1,4 +1,4 @@
-//! The library changes tasks as the verbs do: cancel, retry, requeue, edit, pauses and events.
+//! The library changes tasks like the verbs: cancel, retry, requeue, edit, pauses and events.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn claim_one(queue: &TaskQueue) -> taskqueue::ClaimedRun {
     queue.claim(&Claim::new("bot-1")).unwrap().pop().expect("there is a run")
 }
 
-/// A task that failed for good.
+/// Queues a task that fails without a retry.
 fn exhaust(queue: &TaskQueue, class: &str) -> TaskId {
     let id = queue_one(queue, class);
     let runs = queue.claim(&Claim::new("bot-1").task(id)).unwrap();
@@ -35,7 +35,7 @@ fn exhaust(queue: &TaskQueue, class: &str) -> TaskId {
     id
 }
 
-/// The error of the only task that was meant.
+/// Returns the error of the only selected task.
 fn refusal(changes: Result<Changes, Error>) -> Error {
     let changes = changes.unwrap();
     assert!(changes.changed.is_empty() && changes.requested.is_empty(), "{changes:?}");
@@ -162,7 +162,7 @@ each_engine! {
         assert_eq!(queue.select(select("last")).unwrap(), [by]);
         assert_eq!(queue.select(Selection::words(["by=Ann Smith"]).unwrap()).unwrap(), [by]);
         assert_eq!(queue.select(select(&format!("{}-{}", ids[0], ids[2]))).unwrap(), ids);
-        // Tasks that are over are left out of a filter, as a verb leaves them out.
+        // A filter skips finished tasks, as in the verbs.
         queue.cancel(ids[0]).unwrap().all().unwrap();
         let changes = queue.cancel(select("class=mail.*")).unwrap();
         assert_eq!((changes.changed.as_slice(), changes.refused.len()), (&ids[1..2], 0));

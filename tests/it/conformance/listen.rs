@@ -1,4 +1,4 @@
-//! A program on the library listens: to all events, to those of a task, to those of a run.
+//! Listeners of a program: for all events, for those of a task, for those of a run.
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -21,7 +21,7 @@ fn keep_event(db: &TestDb, kind: &str) {
     ));
 }
 
-/// Whoever listens hears the end, however the test ends.
+/// Sends the event that ends the listeners, even if the test fails.
 struct Ending<'a>(&'a TestDb);
 
 impl Drop for Ending<'_> {
@@ -30,7 +30,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Listens until the end.
+/// Listens until the last event.
 fn listen_to(db: &TestDb, filter: EventFilter, heard: &Mutex<Vec<Heard>>) {
     let stop = StopSignals::install().unwrap();
     listen(&mut willing(db), filter, &stop, &mut |event| {

@@ -1,4 +1,4 @@
-//! Messages from outside to handlers in Rust, and listeners of a program.
+//! Messages to Rust handlers, and listeners of a program.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -15,14 +15,14 @@ use crate::races::tools::begin_write;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, each_server};
 
-/// Longer than anything here takes.
+/// Longer than any operation in this file.
 const LONG: Duration = Duration::from_secs(60);
 
 fn connect(db: &TestDb) -> TaskQueue {
     TaskQueue::connect(db.url_text()).unwrap()
 }
 
-/// Takes messages until one is called `finish`; the results are the names and data of the others.
+/// Takes messages until `finish`; the results are the names and data of the others.
 fn take_until_finish(run: &mut ActiveRun<'_>) -> Handled {
     let inbox = run.messages();
     let mut taken = Vec::new();
@@ -41,7 +41,7 @@ fn results(db: &TestDb, id: TaskId) -> Vec<String> {
     run.results_as().unwrap().unwrap()
 }
 
-/// Sends it as soon as an attempt is in progress.
+/// Sends a message as soon as an attempt is in progress.
 fn send_once_in_progress(queue: &TaskQueue, id: TaskId, name: &str) -> SentMessage {
     let mut sent = None;
     wait_until("a run is in progress", || {
@@ -51,7 +51,7 @@ fn send_once_in_progress(queue: &TaskQueue, id: TaskId, name: &str) -> SentMessa
     sent.unwrap()
 }
 
-/// A message in SQL. It has no quotation marks, which MySQL reads in another way.
+/// Returns SQL for a message, without quotation marks, which MySQL reads differently.
 fn insert(db: &TestDb, task: TaskId, run: RunId, name: &str) -> String {
     let object = if db.engine == EngineUnderTest::Postgres { "json_build_object" } else { "json_object" };
     format!(
@@ -70,7 +70,7 @@ each_engine! {
             scope.spawn(|| process_one(&mut ctx));
             let sent = send_once_in_progress(&queue, id, "first");
             assert_eq!((sent.run_id, sent.is_kept), (Some(run_id), false));
-            // What any client can write, and what is for another task or attempt.
+            // Rows that any client can write, and messages for another task or attempt.
             db.execute(&format!("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\") VALUES ('message-to-task', {id})"));
             db.execute(&insert(db, id, RunId(9_999), "stray"));
             db.execute(&insert(db, other, run_id, "stray"));

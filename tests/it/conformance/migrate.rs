@@ -1,4 +1,4 @@
-//! Migrations: what is pending, who applies it, and what is refused.
+//! Migrations: pending ones, applying them, and refused ones.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb};
 
-/// The migrations of an engine, oldest first.
+/// Returns the migrations of an engine, oldest first.
 fn folders(db: &TestDb) -> Vec<PathBuf> {
     let engine = match db.engine {
         EngineUnderTest::Sqlite => "sqlite",
@@ -24,7 +24,7 @@ fn folders(db: &TestDb) -> Vec<PathBuf> {
     folders
 }
 
-/// Takes every migration back by its down.sql.
+/// Reverts every migration with its down.sql.
 fn revert(db: &TestDb) {
     for folder in folders(db).into_iter().rev() {
         db.execute(&std::fs::read_to_string(folder.join("down.sql")).unwrap());
@@ -151,7 +151,7 @@ each_engine! {
 /// The date of the tables and a checksum of each engine's statements. Before the first release they are changed in place.
 const TABLES: (&str, u64) = ("2026-11-26-010000_create_task_queue", 0x491a_7215_1d50_3fe9);
 
-/// FNV-1a
+/// FNV-1a.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,4 +1,4 @@
-//! What a store is, on every engine.
+//! The behaviour of a store, on every engine.
 
 mod batch;
 mod claims_behind;

@@ -1,8 +1,8 @@
-//! What the statements that must stay fast cost, on 50,000 waiting and 50,000 finished rows: which index they use, that
-//! nothing is sorted, and on the servers how many rows were read.
+//! The cost of the statements that must stay fast, with 50,000 waiting and 50,000 finished rows: which index they use, that
+//! they do not sort, and on servers how many rows they read.
 //!
-//! The store offers no way to its statements, so they are restated here, each beside the function that it mirrors. A
-//! statement that changes there has to be changed here.
+//! The store does not expose its statements, so they are repeated here, each with the name of its function. Change both
+//! together.
 
 mod life;
 mod rare;
@@ -13,7 +13,7 @@ use super::explain::{is_buffered_from, is_found_by, is_read_from};
 use crate::each_engine;
 use crate::support::{EngineUnderTest, TestDb};
 
-/// The clock as the statements of the store name it.
+/// The clock as in the statements of the store.
 fn now(engine: EngineUnderTest) -> &'static str {
     match engine {
         EngineUnderTest::Sqlite => "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
@@ -22,12 +22,12 @@ fn now(engine: EngineUnderTest) -> &'static str {
     }
 }
 
-/// How the plan of a statement that finds rows by `Id` names the index.
+/// Returns the name of the index in the plan of a statement that finds rows by `Id`.
 fn by_id(db: &TestDb, table: &str) -> String {
     if db.engine == EngineUnderTest::Sqlite { "INTEGER PRIMARY KEY".to_owned() } else { primary_key(db, table) }
 }
 
-/// The same of a primary key of several columns.
+/// Returns the name of a primary key with several columns.
 fn primary_key(db: &TestDb, table: &str) -> String {
     match db.engine {
         EngineUnderTest::Sqlite => "PRIMARY KEY".to_owned(),
@@ -45,13 +45,13 @@ each_engine! {
         // store::transitions::heads::read_in_order: the first runs of all.
         is_read_from(db, "TaskQueueRunsWaiting", 32, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
              WHERE \"WaitingOrder\" IS NOT NULL ORDER BY \"WaitingOrder\", \"Id\" LIMIT 32");
-        // store::transitions::heads::next_head: once for each class that is taken and waits, from a name on or after one.
+        // store::transitions::heads::next_head: once for each accepted class with waiting runs, from a name on or after one.
         for place in ["> ''", "> 'class2'", ">= 'class2'"] {
             is_read_from(db, "TaskQueueRunsClaim", 1, &format!(
                 "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" {place}
                  ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
         }
-        // Both for a claimant: pass over what the claimant has rejected.
+        // Both for a claimant: skip the runs that it has rejected.
         db.execute(
             "INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\")
              SELECT \"TaskQueueId\", CASE WHEN \"Priority\" = 2 AND \"Id\" < 50100 THEN 'bot' ELSE 'other' END FROM \"TaskQueueRuns\"",
@@ -65,7 +65,7 @@ each_engine! {
              WHERE \"ClaimClass\" > 'class2' AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
                  WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL
              ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1");
-        // The same of a claimant that asks for the tasks with a tag, and of a SQL worker: few have it, or nearly all do.
+        // The same for a claimant that requests a tag, and for a SQL worker: few runs have the tag, or nearly all.
         db.execute("UPDATE \"TaskQueueRuns\" SET \"Tag\" = CASE WHEN \"Id\" % 997 = 1 THEN 'few' ELSE 'nearly-all' END WHERE \"Status\" = 'scheduled'");
         analyze(db, "TaskQueueRuns");
         for tag in ["few", "nearly-all", "none"] {
@@ -79,8 +79,8 @@ each_engine! {
                  WHERE \"ClaimClass\" = 'class3' AND \"WaitingTag\" = '{tag}' AND {not_rejected}
                  ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
         }
-        // store::rules::claimants::list_silent_runs: by their leases, which no index knows, because they change all the time.
-        // A thousand are in progress, and MySQL and MariaDB count those that they return once more as they sort.
+        // store::rules::claimants::list_silent_runs: leases have no index, because they change all the time.
+        // A thousand runs are in progress, and MySQL and MariaDB count the returned rows twice because they sort.
         let _ = is_found_by(db, "TaskQueueRunsRunning", 1_000 + 2 * 20, &format!(
             "SELECT * FROM \"TaskQueueRuns\" WHERE \"RunningClass\" IS NOT NULL AND \"UpdatedOn\" < {now}
              ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 20"));
@@ -91,14 +91,14 @@ each_engine! {
             1_000,
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"RunningClass\" IS NOT NULL AND \"Token\" = 'none' LIMIT 1",
         );
-        // store::rules::limits::count_running: those that are counted, not those that wait.
+        // store::rules::limits::count_running: reads the counted runs, not the waiting ones.
         is_read_from(
             db,
             "TaskQueueRunsRunning",
             201,
             "SELECT COUNT(*) FROM \"TaskQueueRuns\" WHERE \"RunningClass\" = 'class3'",
         );
-        // store::rules::key_slots: the next key for which runs wait, the first of them, and those that have a slot.
+        // store::rules::key_slots: the next key with waiting runs, the first of them, and the runs with a slot.
         db.execute("UPDATE \"TaskQueueRuns\" SET \"LimitKey\" = CASE WHEN \"Id\" % 2 = 0 THEN 'one' ELSE 'two' END, \"HasKeySlot\" = (\"Id\" % 5000 = 2)
              WHERE \"Status\" = 'scheduled'");
         analyze(db, "TaskQueueRuns");
@@ -137,7 +137,7 @@ each_engine! {
             "SELECT \"TaskQueueId\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one'
              ORDER BY \"HeldKey\", \"ClaimOrder\", \"Id\" LIMIT 5",
         );
-        // store::transitions::choose::list_chosen: of one task, of a unique key, of a limit key, each perhaps with a tag.
+        // store::transitions::choose::list_chosen: of one task, of a unique key, of a limit key, each optionally with a tag.
         db.execute(
             "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"LimitKey\", \"HasKeySlot\", \"Tag\") VALUES (90001, 'class1', 'three', TRUE, 'few')",
         );
@@ -153,7 +153,7 @@ each_engine! {
                  WHERE \"ClaimClass\" IS NOT NULL AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
                      WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL AND {condition}"));
         }
-        // store::rules::starts::next_start: as many as the rate has. Then starts_left and keep_starts.
+        // store::rules::starts::next_start: as many as the rate allows. Then starts_left and keep_starts.
         let starts = primary_key(db, "TaskQueueStarts");
         is_read_from(
             db,
@@ -168,7 +168,8 @@ each_engine! {
             2,
             "SELECT COUNT(*) FROM \"TaskQueueStarts\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" > '2020-01-01 00:00:00.000000'",
         );
-        // store::reading::event_log::newest_events, of a kind that is rare and old: for one that is frequent, either index is as good.
+        // store::reading::event_log::newest_events, for a kind that is rare and old: for a frequent one, either index is as
+        // good.
         is_read_from(
             db,
             "TaskQueueEventsByKind",
@@ -176,7 +177,7 @@ each_engine! {
             "SELECT * FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'message'
              ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
         );
-        // store::reading::event_log::events_within: narrow ranges by their ids, and each wide one by itself.
+        // store::reading::event_log::events_within: narrow ranges by their ids, and each wide range separately.
         let events = by_id(db, "TaskQueueEvents");
         let ids: Vec<String> = (0..50).map(|number| (1 + 1_500 * number).to_string()).collect();
         let among_them = match db.engine {
@@ -195,7 +196,7 @@ each_engine! {
             201,
             "SELECT * FROM \"TaskQueueEvents\" WHERE \"Id\" BETWEEN 40001 AND 40200 ORDER BY \"Id\"",
         );
-        // store::backend::*::find_due and create_due_runs: the due tasks from a place in their order.
+        // store::backend::*::find_due and create_due_runs: the due tasks from a position in their order.
         let due = match db.engine {
             EngineUnderTest::Sqlite => format!("t.\"DueOn\" <= {now}"),
             EngineUnderTest::Postgres => {
@@ -236,7 +237,7 @@ each_engine! {
                      FROM \"TaskQueue\" AS t WHERE {due} ORDER BY t.\"DueOn\", t.\"Id\" LIMIT 100"
                 ),
             ),
-            // The part of the backlog is buffered, and read once more for its open runs.
+            // The part of the backlog is buffered, and read again for its open runs.
             EngineUnderTest::Mariadb | EngineUnderTest::Mysql => is_buffered_from(
                 db,
                 "TaskQueueRunsOpen",
@@ -267,7 +268,7 @@ each_engine! {
                 key.unwrap()
             ),
         );
-        // store::insert::dependencies::satisfy_dependants: once at the end of each run that succeeds.
+        // store::insert::dependencies::satisfy_dependants: once at the end of each successful run.
         is_read_from(
             db,
             "TaskQueueDependants",
@@ -289,7 +290,7 @@ each_engine! {
                 );
             }
         }
-        // store::reading::status::list_passed_tasks, where nothing has passed
+        // store::reading::status::list_passed_tasks, if none has passed
         is_read_from(
             db,
             "TaskQueueByStatus",
@@ -300,7 +301,7 @@ each_engine! {
                  ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 5"
             ),
         );
-        // Where there are none in this status, either index is as good.
+        // Without tasks in this status, either index is as good.
         for status in ["success", "scheduled"] {
             is_read_from(
                 db,
@@ -333,7 +334,8 @@ each_engine! {
             1,
             &format!("SELECT \"DueOn\" FROM \"TaskQueue\" WHERE \"DueOn\" <= {now} ORDER BY \"DueOn\", \"Id\" LIMIT 1"),
         );
-        // store::upkeep::prune::load_candidates, where nothing is old but what keeps its key, then from a place on, and of a class.
+        // store::upkeep::prune::load_candidates: if only tasks with a kept key are old, then from a position on, and of a
+        // class.
         let long_ago = "'2020-01-01 00:00:00.000000'";
         is_read_from(
             db,
@@ -418,7 +420,7 @@ each_engine! {
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LastStatus\" = 'success'
              ORDER BY \"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 1001",
         );
-        // store::reading::metrics: what is counted only so far, beside the place behind which it is not.
+        // store::reading::metrics: capped counts, and the position at the cap.
         is_read_from(
             db,
             "TaskQueueByStatus",
@@ -442,7 +444,8 @@ each_engine! {
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" = 'class3'
              ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1 OFFSET 1000",
         );
-        // store::upkeep::prune::prune_results, where nothing is old, and where everything is: never those whose results are gone.
+        // store::upkeep::prune::prune_results, if nothing is old, and if everything is: never reads runs whose results were
+        // removed.
         for (until, most_rows) in [(long_ago, 1), (now, 500)] {
             is_read_from(
                 db,
@@ -453,7 +456,7 @@ each_engine! {
                 ),
             );
         }
-        // store::upkeep::prune::prune_expired_results and load_expired: most tasks and runs state nothing.
+        // store::upkeep::prune::prune_expired_results and load_expired: most tasks and runs have no retention period.
         is_read_from(
             db,
             "TaskQueueRunsResultsExpire",
@@ -472,7 +475,7 @@ each_engine! {
                  ORDER BY \"ExpiresOn\", \"Id\" LIMIT 500"
             ),
         );
-        // store::transitions::recur::heads_to_advance, where there is no schedule, and among the planned of one.
+        // store::transitions::recur::heads_to_advance, without a schedule, and among the planned tasks of one.
         is_read_from(
             db,
             "TaskQueueScheduleHead",
@@ -485,7 +488,7 @@ each_engine! {
             1,
             &format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" = 'waiting' AND \"ScheduledOn\" <= {now}"),
         );
-        // store::reading::selections: tasks by status, by class and status, and what failed with a code.
+        // store::reading::selections: tasks by status, by class and status, and failed tasks with an error code.
         is_read_from(
             db,
             "TaskQueueByStatus",
@@ -498,7 +501,7 @@ each_engine! {
             0,
             "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" IN ('class7') AND \"LastStatus\" = 'success'",
         );
-        // The same: who queued them and when, asked of those that a verb can act on.
+        // The same: who queued them and when, for the tasks that a verb can change.
         is_read_from(
             db,
             "TaskQueueByStatus",
@@ -571,7 +574,7 @@ each_engine! {
                 EngineUnderTest::Postgres => {
                     format!("SELECT indexdef AS value FROM pg_indexes WHERE indexname = '{index}'")
                 }
-                // There are no partial indexes: the first column of the index is one that is NULL for all other rows.
+                // These engines have no partial indexes: the first column of the index is NULL for all other rows.
                 EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!(
                     "SELECT CONVERT(CONCAT(COLUMN_NAME, IF(NULLABLE = 'YES', ' WHERE IS NOT NULL', '')) USING utf8mb4) AS value
                      FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND INDEX_NAME = '{index}'

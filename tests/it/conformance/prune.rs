@@ -1,4 +1,4 @@
-//! What is finished is deleted once it was kept long enough, and nothing else ever is.
+//! Finished tasks are deleted after their retention period, and nothing else ever is.
 
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::settings::Setting;
@@ -15,7 +15,7 @@ use super::fixture::*;
 use crate::each_engine;
 use crate::support::TestDb;
 
-/// As if everything about these tasks had happened long ago.
+/// Moves everything about these tasks into the past.
 fn make_old(db: &TestDb, which: &str) {
     db.execute(&format!(
         "UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00.000000', \"UpdatedOn\" = '2020-01-01 00:00:00.000000' WHERE {which}"
@@ -26,7 +26,7 @@ fn count(db: &TestDb, table: &str) -> i64 {
     db.number(&format!("SELECT COUNT(*) AS value FROM \"{table}\""))
 }
 
-/// Tasks that succeeded, each with a run, an output and an event.
+/// Inserts successful tasks, each with a run, an output and an event.
 fn finished(db: &TestDb, ctx: &mut Context, number: usize) {
     for _ in 0..number {
         queue(ctx, "work");
@@ -73,14 +73,14 @@ each_engine! {
                 db.execute(&format!("UPDATE \"TaskQueue\" SET {change} WHERE \"Id\" = {id}"));
             }
         }
-        // An open run of which its task does not know.
+        // An open run that its task does not refer to.
         db.execute("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\") VALUES (7, 'work')");
         make_old(db, "\"Id\" <> 5");
         let request = PruneRequest { older_than_secs: Some(0), ..PruneRequest::default() };
         assert_eq!(prune(&mut ctx, &request, &mut |_| {}).unwrap().tasks, 0);
         assert_eq!(create(&mut ctx).pruned.tasks, 0);
         assert_eq!(count(db, "TaskQueue"), 7);
-        // Exhausted, quarantined and cancelled ones are finished.
+        // Exhausted, quarantined and cancelled tasks are finished.
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'timeout', \"MaxRetries\" = 5, \"FailedRetries\" = 5 WHERE \"Id\" = 1");
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = 1, \"QuarantinedOn\" = \"UpdatedOn\" WHERE \"Id\" = 2");
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled', \"CurrentRunId\" = NULL WHERE \"Id\" = 3");
@@ -125,7 +125,7 @@ each_engine! {
         let mut expected = before;
         (expected.results, expected.updated_on) = (None, after.updated_on);
         assert_eq!(after, expected);
-        // A young one, and one of a run that has not ended.
+        // The results of a recent run, and of one that has not ended.
         let left = "SELECT \"Id\" AS value FROM \"TaskQueueRuns\" WHERE \"Results\" IS NOT NULL ORDER BY \"Id\"";
         assert_eq!(db.raw().numbers(left), [Some(4), Some(processing)]);
         assert_eq!(create(&mut ctx).pruned, Pruned::default());
@@ -202,7 +202,7 @@ each_engine! {
         assert_eq!(create(&mut ctx).pruned.tasks, 1);
         assert_eq!((task(db, failed).id, task(db, dependant).waiting_for), (failed, 1));
         assert_eq!(count(db, "TaskQueueDependencies"), 1);
-        // Nobody waits for it any more once the other one is gone.
+        // No task waits for it when the other one is deleted.
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 3");
         make_old(db, "\"Id\" = 3");
         assert_eq!(create(&mut ctx).pruned.tasks, 2);
@@ -216,7 +216,7 @@ each_engine! {
         let third = queue_task(&mut ctx, TaskRequest { after: vec![second], ..request("work") }, ClassCheck::AnyName).unwrap();
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
         make_old(db, &format!("\"Id\" < {third}"));
-        // The newest stays, and with it that for which it waits, and that for which that waits.
+        // The newest task stays, together with its prerequisites, direct and indirect.
         assert_eq!(create(&mut ctx).pruned.tasks, 0);
         make_old(db, "1 = 1");
         assert_eq!(create(&mut ctx).pruned.tasks, 3);
@@ -233,7 +233,7 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"TaskQueueId\" IS NOT NULL"), 2);
         let asked = db.cli().run(&["prune", "status=success"]);
         assert_eq!(asked.code, Some(2), "{asked:?}");
-        assert!(asked.stderr.contains("that selects 2 tasks, and nobody can be asked"), "{asked:?}");
+        assert!(asked.stderr.contains("the selection matches 2 tasks; pass --yes to confirm"), "{asked:?}");
         let said = db.cli().run(&["prune", "--dry-run", "1-3"]);
         assert_eq!(said.stderr, "task 1 would be deleted\ntask 3 would be deleted\n2 tasks would be deleted\n");
         assert_eq!(count(db, "TaskQueue"), 2);
@@ -241,7 +241,7 @@ each_engine! {
         assert!(answers.lines().all(|line| line.contains("\"result\":\"pruned\"")), "{answers}");
         assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueRuns")), (0, 0));
         assert_eq!(db.cli().run(&["prune", "--yes", "1-3"]).code, Some(3));
-        // What a selection says is not said twice.
+        // A selection cannot be combined with these options.
         assert_eq!(db.cli().run(&["prune", "1-3", "--older-than", "1h"]).code, Some(2));
     }
 
@@ -261,19 +261,19 @@ each_engine! {
         for (id, change) in rows {
             db.execute(&format!("UPDATE \"TaskQueue\" SET {change} WHERE \"Id\" = {id}"));
         }
-        // An open run of which its task does not know, and a task for which another one waits.
+        // An open run that its task does not refer to, and a task that another one waits for.
         db.execute("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\") VALUES (7, 'work')");
         db.execute("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 1 WHERE \"Id\" = 8");
         db.execute("INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\") VALUES (8, 5)");
         let reasons = [
-            "task 1 is scheduled; it is not over",
-            "task 2 is failed; it is to be tried again",
+            "task 1 is scheduled; it has not finished",
+            "task 2 is failed; it will be retried",
             "task 3 is processing; it has an open run",
             "task 4 is success; it is the newest task of its schedule",
-            "task 5 is cancelled; others wait for it",
+            "task 5 is cancelled; other tasks wait for it",
             "task 6 would be deleted",
             "task 7 is success; it has an open run",
-            "task 8 is scheduled; it is not over",
+            "task 8 is scheduled; it has not finished",
             "1 task would be deleted",
         ];
         let said = db.cli().run(&["prune", "--dry-run", "class=work"]);
@@ -281,13 +281,13 @@ each_engine! {
         let said = db.cli().run(&["prune", "--yes", "class=work"]);
         assert_eq!(said.code, Some(0), "{said:?}");
         assert!(said.stderr.starts_with("1 task deleted\n"), "{said:?}");
-        assert!(said.stderr.contains("2 tasks left alone: each is scheduled; it is not over"), "{said:?}");
-        assert!(said.stderr.contains("1 task left alone: it is cancelled; others wait for it"), "{said:?}");
+        assert!(said.stderr.contains("2 tasks skipped: each is scheduled; it has not finished"), "{said:?}");
+        assert!(said.stderr.contains("1 task skipped: it is cancelled; other tasks wait for it"), "{said:?}");
         assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueRuns")), (7, 1));
         let said = db.cli().run(&["prune", "5", "99"]);
         assert_eq!(said.code, Some(1), "{said:?}");
-        assert_eq!(said.stderr, "warning: there is no task 99\nwarning: task 5 is cancelled; others wait for it\n");
-        // With what waits for it, it goes.
+        assert_eq!(said.stderr, "warning: there is no task 99\nwarning: task 5 is cancelled; other tasks wait for it\n");
+        // It is deleted together with the task that waits for it.
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 8");
         assert_eq!(db.cli().run(&["prune", "5", "8"]).stderr, "task 5 is deleted\ntask 8 is deleted\n");
     }
@@ -296,7 +296,7 @@ each_engine! {
         let mut ctx = willing(db);
         let tasks = ["('work', 'cancelled')"; 250];
         db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\") VALUES {}", tasks.join(", ")));
-        // Each waits for the one before, and the last of all for nobody any more.
+        // Each waits for the previous one, and no task waits for the last one.
         db.execute(
             "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\")
              SELECT \"Id\", \"Id\" - 1 FROM \"TaskQueue\" WHERE \"Id\" > (SELECT MIN(\"Id\") FROM \"TaskQueue\")",
@@ -316,10 +316,10 @@ each_engine! {
         create(&mut ctx);
         drain(&mut ctx);
         make_old(db, "1 = 1");
-        // The window of one is over.
+        // The key of one is no longer kept.
         db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = 2");
         let said = db.cli().run(&["prune", "--dry-run", "1-4"]);
-        let first = "task 1 is success; it keeps its unique key for a while yet\n";
+        let first = "task 1 is success; it still holds its unique key\n";
         assert!(said.stderr.starts_with(first) && said.stderr.ends_with("2 tasks would be deleted\n"), "{said:?}");
         assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 2);
         assert_eq!(create(&mut ctx).pruned.tasks, 2);
@@ -329,7 +329,7 @@ each_engine! {
         assert_eq!((said.code, said.stderr.as_str()), (Some(1), &*format!("warning: {first}")));
         let again = db.cli().run(&["queue", "--any-class", "work", "--unique", "a"]);
         assert_eq!(again.stderr, "task 1 has the key \"a\" already; nothing was queued\n");
-        // Once the windows are over they go.
+        // When their keys are no longer kept, they are deleted.
         db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00.000000'");
         assert_eq!(create(&mut ctx).pruned.tasks, 2);
     }
@@ -386,7 +386,7 @@ each_engine! {
     fn a_rate_stays_exact_whatever_is_pruned(db) {
         let mut ctx = willing(db);
         let starts = |class: &str| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueStarts\" WHERE \"TaskClass\" = '{class}'"));
-        // Without a rate nothing is kept. A rate that is new counts what started before it.
+        // Without a rate nothing is stored. A new rate counts earlier starts.
         finished(db, &mut ctx, 1);
         assert_eq!(starts("work"), 0);
         db.cli().run(&["limits", "set", "work", "--rate", "2/1h"]).ok();
@@ -401,11 +401,11 @@ each_engine! {
         assert_eq!(db.cli().run(&["prune", "1-2", "--yes"]).stderr, "2 tasks deleted\n");
         assert_eq!((starts("work"), starts("other"), count(db, "TaskQueue")), (2, 0, 1));
         assert!(claim(&mut ctx.store).is_none());
-        // What has left the window is removed with the next start.
+        // An expired start is removed with the next start.
         db.execute(&format!("UPDATE \"TaskQueueStarts\" SET \"StartedOn\" = {} WHERE \"RunId\" = 1", sql_now(db.engine, -4_000)));
         assert!(claim(&mut ctx.store).is_some());
         assert_eq!(db.raw().numbers("SELECT \"RunId\" AS value FROM \"TaskQueueStarts\""), [Some(2), Some(3)]);
-        // Those that are kept and those that a new rate finds are the same.
+        // Stored starts and the starts found for a new rate are the same.
         db.cli().run(&["limits", "set", "work", "--rate", "3/1h"]).ok();
         assert_eq!(starts("work"), 2);
         db.cli().run(&["limits", "set", "work", "--running", "3"]).ok();
@@ -478,20 +478,20 @@ each_engine! {
             assert_eq!((told.code, told.stderr.as_str()), (Some(0), "nothing to prune\n"), "{args:?}");
         }
         assert_eq!(db.cli().run(&["prune", "--older-than", "7d", "--json"]).json(), db.cli().run(&["prune", "--json"]).json());
-        // A dry run has nothing else to say.
+        // A dry run prints only the total.
         for args in [&["--older-than", "7d"][..], &["class=none"], &[]] {
             let asked = [&["prune", "--dry-run"][..], args].concat();
             assert_eq!(db.cli().run(&asked).stderr, "0 tasks would be deleted\n", "{asked:?}");
         }
-        // What was named and is not there is a mistake, and so is what would be deleted without a yes.
+        // A named task that does not exist is an error, and so is a missing confirmation.
         for missing in ["4711", "4711-4712"] {
             assert_eq!(db.cli().run(&["prune", missing]).code, Some(3), "{missing}");
         }
         assert_eq!(db.cli().run(&["prune", "status=success"]).code, Some(2));
-        // What is never deleted is said, and does not fail either.
+        // A task that is never deleted is reported, without an error.
         queue(&mut ctx, "work");
         let kept = db.cli().run(&["prune", "status=scheduled", "--yes"]);
-        assert_eq!((kept.code, kept.stderr.as_str()), (Some(0), "0 tasks deleted\n1 task left alone: it is scheduled; it is not over\n"));
+        assert_eq!((kept.code, kept.stderr.as_str()), (Some(0), "0 tasks deleted\n1 task skipped: it is scheduled; it has not finished\n"));
         assert_eq!(count(db, "TaskQueue"), 2);
     }
 

@@ -20,7 +20,7 @@ use crate::each_engine;
 use crate::support::db::Raw;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
-/// All that a run's row and its task's row hold, to see that nothing changed.
+/// Returns all values of the row of a run and of its task, to check that nothing changed.
 fn snapshot(db: &TestDb) -> String {
     let mut store = db.store();
     let runs = store.list_newest_runs(100).unwrap();
@@ -28,7 +28,7 @@ fn snapshot(db: &TestDb) -> String {
     format!("{runs:?}\n{tasks:?}")
 }
 
-/// Ends the only processing run as somebody else would who does not know its token.
+/// Ends the only run in progress like a client without its token.
 fn cancel_by_sql(raw: &mut Raw, engine: EngineUnderTest) {
     let now = sql_now(engine, 0);
     raw.execute(&format!(
@@ -52,7 +52,7 @@ each_engine! {
         let runs = db.store().list_runs_of_task(id, 10).unwrap();
         assert!(runs[1].status.is(RunStatus::Timeout) && runs[0].status.is(RunStatus::Scheduled), "{runs:?}");
         assert_eq!(task(db, id).failed_retries, 1);
-        // Rule R7: nothing works for the task any more when its run is given to somebody else.
+        // Rule R7: when another runner gets the run, no process works for the task any more.
         assert_eq!(handler.liveness(), Liveness::Dead);
         let _ = db.cli().run(&["tick"]).ok();
         assert!(task(db, id).status.is(TaskStatus::Success));
@@ -183,7 +183,7 @@ each_engine! {
     }
 
     fn r4_each_end_of_a_run_means_what_it_should_for_its_task(db) {
-        // The event, LastStatus, FailedRetries and Attempts of a task with two failures and two attempts behind it.
+        // The event, LastStatus, FailedRetries and Attempts, for a task with two failures and two attempts before.
         for (event, status, failed, attempts) in [
             (RunEvent::Succeed, "success", 0, 3),
             (RunEvent::Fail, "failed", 3, 3),
@@ -241,7 +241,7 @@ each_engine! {
         let before = snapshot(db);
         let output =
             RunOutput { stream: "stdout".to_owned(), content: "x".to_owned(), total_bytes: 1, is_lossy: false };
-        // No such stream is allowed by the schema; it comes after run and task were written, and after the good one.
+        // The schema does not allow such a stream; it is written after run and task, and after the valid one.
         let mut end = ending(RunEvent::Succeed);
         end.outputs = vec![output.clone(), RunOutput { stream: "third".to_owned(), ..output }];
         ctx.store.end_run(&reference(&run), &end).unwrap_err();
@@ -309,7 +309,7 @@ each_engine! {
         put("b.unknown", 1_000);
         let (z0, a0_later) = (put("z", 0), put("a", 0));
         put("zz.unknown", 7);
-        // Run ids shall follow the order of queueing, whatever the order of ScheduledOn.
+        // Run ids follow the order of queueing, whatever the order of ScheduledOn.
         db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
         create(&mut ctx);
         let own = ProcessIdentity::own().unwrap();
@@ -431,7 +431,7 @@ each_engine! {
     }
 }
 
-/// What `process-run` says when it fails.
+/// Returns the error of `process-run`.
 fn process_error(ctx: &mut Context) -> String {
     let stop = StopSignals::install().unwrap();
     let options = ProcessOptions::default();

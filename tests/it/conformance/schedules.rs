@@ -1,4 +1,4 @@
-//! Schedules: a chain of tasks, one for each planned time. Planned times are 29ths of February, so that none comes while a
+//! Schedules: a chain of tasks, one for each planned time. Planned times are 29ths of February, so that none is reached while a
 //! test runs.
 
 use chrono::{DateTime, Utc};
@@ -31,7 +31,7 @@ fn queue_schedule_with_key(ctx: &mut Context, catch_up: &str) -> TaskId {
     queue_task(ctx, every, ClassCheck::AnyName).unwrap()
 }
 
-/// A task of no schedule.
+/// Queues a task without a schedule.
 fn queue_with_key(ctx: &mut Context) -> TaskId {
     queue_task(ctx, TaskRequest { unique: Some("k".into()), ..request("work") }, ClassCheck::AnyName).unwrap()
 }
@@ -52,7 +52,7 @@ fn past_leap_day(year: u32) -> DateTime<Utc> {
     format!("{year}-02-29T00:00:00Z").parse().unwrap()
 }
 
-/// Id, planned time and status within the chain of all tasks.
+/// Returns id, planned time and status in the chain, for all tasks.
 fn chain(db: &TestDb) -> Vec<(i64, DateTime<Utc>, String)> {
     let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"");
     ids.into_iter()
@@ -79,7 +79,7 @@ each_engine! {
         assert_eq!(create(&mut ctx).created, 0);
         plan(db, id, 2016);
         assert_eq!(create(&mut ctx).created, 1);
-        // The next ones are due as soon as they are known, and no create-runs comes between.
+        // The next tasks are due as soon as they are created, without a create-runs in between.
         assert!(drain(&mut ctx).succeeded >= 3);
         let chain = chain(db);
         assert_eq!(chain[0], (1, past_leap_day(2016), "followed".to_owned()));
@@ -114,7 +114,7 @@ each_engine! {
         let planned = chain(db);
         assert_eq!(planned, [(1, next_leap_day(ctx.now().unwrap()), "active".to_owned())]);
         assert!(events(db, "skipped")[0]["skipped"].as_i64().unwrap() >= 2);
-        // One that is late by no more than the grace happens.
+        // A time that is late by no more than the grace is used.
         db.execute("UPDATE \"TaskQueue\" SET \"Recurrence\" = '* * * * *'");
         let just_now = sql_now(db.engine, -60);
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"PlannedOn\" = {just_now}, \"ScheduledOn\" = {just_now}"));
@@ -157,7 +157,7 @@ each_engine! {
             assert_eq!(chain(db).len(), number + 2, "{end}");
             year += 4;
         }
-        // By the end of its last attempt, too: a retry is left, then none is.
+        // Also after its last attempt: first with a retry left, then without.
         let head = TaskId(5);
         db.execute("UPDATE \"TaskQueue\" SET \"MaxRetries\" = 2, \"CatchUp\" = 'all' WHERE \"Id\" = 5");
         plan(db, head, 2024);
@@ -192,10 +192,10 @@ each_engine! {
         assert_eq!((report.schedules.broken, report.created), (0, 0));
         let broken = events(db, "schedule-broken");
         assert_eq!(broken.len(), 2);
-        assert!(broken[0]["why"].as_str().unwrap().contains("no cron expression"), "{broken:?}");
-        assert!(broken[1]["why"].as_str().unwrap().contains("never happens"), "{broken:?}");
+        assert!(broken[0]["why"].as_str().unwrap().contains("not a cron expression"), "{broken:?}");
+        assert!(broken[1]["why"].as_str().unwrap().contains("matches no more times"), "{broken:?}");
         let shown = db.cli().run(&["status", "1"]).ok();
-        assert!(shown.contains("never planned: \"every day\" is no cron expression"), "{shown}");
+        assert!(shown.contains("not planned: \"every day\" is not a cron expression"), "{shown}");
         let edit = ScheduleEdit { every: Some(LEAP_DAYS.to_owned()), ..ScheduleEdit::default() };
         let mended = schedules::edit(&mut ctx, TaskId(1), &edit).unwrap();
         assert!(mended.status.is(ScheduleStatus::Active) && mended.planned_on.is_some());
@@ -237,13 +237,13 @@ each_engine! {
         assert!(schedules::pause(&mut ctx, id).unwrap_err().to_string().contains("is paused"));
         schedules::resume(&mut ctx, id).unwrap();
         assert_eq!(create(&mut ctx).created, 1);
-        // What is processed goes on, and nothing follows it.
+        // A run in progress continues, and nothing follows it.
         let run = claim(&mut ctx.store).unwrap();
         schedules::pause(&mut ctx, id).unwrap();
         ctx.store.end_run(&reference(&run), &ending(taskqueue_domain::run::transition::RunEvent::Succeed)).unwrap();
         assert_eq!(create(&mut ctx).schedules.planned, 0);
         assert_eq!(chain(db).len(), 1);
-        // Whoever resumes it sees when it goes on.
+        // The answer to a resume contains the next time.
         let resumed = schedules::resume(&mut ctx, id).unwrap();
         assert_eq!((resumed.task_id, resumed.planned_on), (TaskId(2), Some(next_leap_day(ctx.now().unwrap()))));
         let kinds = db.raw().texts("SELECT \"Kind\" AS value FROM \"TaskQueueEvents\" ORDER BY \"Id\"");
@@ -279,7 +279,7 @@ each_engine! {
         let id = queue_schedule_with_key(&mut ctx, "all");
         create(&mut ctx);
         plan(db, id, 2016);
-        // A window, which only SQL can give it, keeps the key from nobody of the schedule.
+        // A window, which only SQL can set, does not block the key for tasks of the schedule.
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = {}", sql_now(db.engine, 3_600)));
         create(&mut ctx);
         assert!(drain(&mut ctx).succeeded >= 3);
@@ -288,7 +288,7 @@ each_engine! {
         let live = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"LiveUniqueKey\" = 'k'");
         assert_eq!(live, [Some(last)]);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"UniqueKey\" = 'k'"), last);
-        // Whoever begins it once more finds that it is there.
+        // Creating it again returns the existing schedule.
         assert_eq!(queue_schedule_with_key(&mut ctx, "all"), TaskId(last));
         assert_eq!(chain(db), tasks);
         assert_eq!(events(db, "key-taken"), Vec::<serde_json::Value>::new());
@@ -308,7 +308,7 @@ each_engine! {
         assert_eq!(events(db, "key-taken"), [serde_json::json!({ "key": "k", "holder": 2 })]);
         assert_eq!(schedules::list(&mut ctx).unwrap()[0].key_holder, Some(other));
         let shown = db.cli().run(&["schedule", "show", "1"]).ok();
-        assert!(shown.contains("  problem      waits until task 2 has ended, which has its key"), "{shown}");
+        assert!(shown.contains("  problem      waits for task 2, which has its key, to finish"), "{shown}");
         assert_eq!(drain(&mut ctx).succeeded, 1);
         assert_eq!(create(&mut ctx).schedules.planned, 1);
         let next = task(db, TaskId(3));
@@ -374,9 +374,9 @@ each_engine! {
         assert_eq!(edited.planned_on.unwrap().format("%m-%d %H:%M").to_string(), "02-29 03:00");
         assert_eq!(task(db, id).current_run_id, None);
         let bad = ScheduleEdit { every: Some("nonsense".to_owned()), ..ScheduleEdit::default() };
-        assert!(schedules::edit(&mut ctx, id, &bad).unwrap_err().to_string().contains("no cron expression"));
+        assert!(schedules::edit(&mut ctx, id, &bad).unwrap_err().to_string().contains("not a cron expression"));
         let bad = ScheduleEdit { every: Some("0 0 31 2 *".to_owned()), ..ScheduleEdit::default() };
-        assert!(schedules::edit(&mut ctx, id, &bad).unwrap_err().to_string().contains("never"));
+        assert!(schedules::edit(&mut ctx, id, &bad).unwrap_err().to_string().contains("matches no time"));
         assert_eq!(task(db, id).schedule.unwrap().every, "0 12 29 2 *");
     }
 }

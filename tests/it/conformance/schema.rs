@@ -1,4 +1,4 @@
-//! The schema: equal on every engine, defended by CHECKs, usable by a plain INSERT.
+//! The schema: the same on every engine, protected by CHECKs, usable with a plain INSERT.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use super::fixture::*;
 use crate::support::{EngineUnderTest, TestDb};
 use crate::{each_engine, test_on};
 
-/// Each table with its columns in alphabetical order: `?` after those that may be NULL, `=` after those with a default,
-/// `*` after those that the database computes. Then the columns of the primary key, and of unique indexes.
+/// Each table with its columns in alphabetical order: `?` marks nullable columns, `=` columns with a default, `*` computed
+/// columns. Then the columns of the primary key and of unique indexes.
 pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
@@ -56,10 +56,10 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     ("TaskQueueTimers", "Name NextOn=", "Name", ""),
 ];
 
-/// ClaimOrder is never NULL, but only SQLite and the MySQL family could be told so of a computed column and keep its
-/// definition portable; nobody writes it.
+/// ClaimOrder is never NULL, but only SQLite and the MySQL family could declare a computed column so with a portable
+/// definition. No program writes it.
 const COMPUTED_WITHOUT_NULL: &str = "ClaimOrder";
-/// What MySQL and MariaDB need in place of an index of a part of the rows. The program asks for it in their own statements.
+/// A column that MySQL and MariaDB need instead of a partial index. Only their statements use it.
 const IN_PLACE_OF_PARTIAL_INDEX: &str = "PriorityDueOn?*";
 
 fn tables(db: &TestDb) -> BTreeSet<String> {
@@ -78,7 +78,7 @@ fn tables(db: &TestDb) -> BTreeSet<String> {
     all.filter(|name| name != "__diesel_schema_migrations").collect()
 }
 
-/// The columns as [`SCHEMA`] writes them. Ids count themselves up, which engines tell in different ways: not marked.
+/// Returns the columns in the format of [`SCHEMA`]. Auto-increment is not marked, because engines report it differently.
 fn columns(db: &TestDb, table: &str) -> String {
     let sql = match db.engine {
         EngineUnderTest::Sqlite => format!(
@@ -91,7 +91,7 @@ fn columns(db: &TestDb, table: &str) -> String {
                  || CASE WHEN is_generated = 'ALWAYS' THEN '*' WHEN column_default IS NOT NULL THEN '=' ELSE '' END AS value
              FROM information_schema.columns WHERE table_schema = 'public' AND table_name = '{table}'"
         ),
-        // MariaDB says NULL as a word for a column that may be NULL and has no default.
+        // MariaDB reports the text NULL for a nullable column without a default.
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!(
             "SELECT CONVERT(CONCAT(COLUMN_NAME, IF(IS_NULLABLE = 'YES', '?', ''),
                  CASE WHEN GENERATION_EXPRESSION <> '' THEN '*'
@@ -133,7 +133,7 @@ fn keys(db: &TestDb, table: &str, is_primary: bool) -> String {
     db.raw().texts(&sql).into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// The tables and columns that the program knows, read from its own declaration.
+/// Returns the tables and columns in the program's own declaration.
 fn declared() -> BTreeMap<String, BTreeSet<String>> {
     let source = std::fs::read_to_string(concat!(env!("REPOSITORY_DIR"), "/crates/store/src/base/schema.rs")).unwrap();
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -156,7 +156,7 @@ fn declared() -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
-/// What an INSERT needs besides the columns of the case to be accepted.
+/// Returns an INSERT with the required columns and the columns of the case.
 fn insert(table: &str, columns: &str, values: &str) -> String {
     let (needed, given) = match table {
         "TaskQueue" => ("\"TaskClass\"", "'x'"),
@@ -178,7 +178,7 @@ fn insert(table: &str, columns: &str, values: &str) -> String {
     format!("INSERT INTO \"{table}\" ({needed}, {}) VALUES ({given}, {values})", columns.join(", "))
 }
 
-// The other engines clean up by themselves, all the time.
+// The other engines always clean up automatically.
 test_on! { [postgres Postgres] the_tables_of_claims_are_vacuumed_once_a_twentieth_has_changed db {
     let cleaned = "SELECT COUNT(*) AS value FROM pg_class WHERE relname IN ('TaskQueue', 'TaskQueueRuns')
                    AND relnamespace = current_schema()::regnamespace
@@ -211,7 +211,7 @@ each_engine! {
     fn what_the_code_assumes_is_defended_by_checks(db) {
         let mut raw = db.raw();
         let processing = "'processing', '2026-01-01 00:00:00', '2026-01-01 00:00:00', 't'";
-        // Table, columns, values that are taken, values that are refused.
+        // Table, columns, accepted values, refused values.
         let cases = [
             ("TaskQueue", "TaskClass", "'x'", "''"),
             ("TaskQueue", "TaskData", "'[1]'", "'{'"),
@@ -333,7 +333,7 @@ each_engine! {
         let mut application = db.raw();
         let insert = "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\") VALUES ('work', '{}')";
         application.execute(match db.engine {
-            // SQLite has no sessions with a zone; the other half of the test holds for it all the same.
+            // SQLite has no session time zone; the other half of the test applies anyway.
             EngineUnderTest::Sqlite => "SELECT 1",
             EngineUnderTest::Postgres => "SET TIME ZONE 'Pacific/Kiritimati'",
             EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "SET time_zone = '+13:00'",
@@ -460,7 +460,7 @@ each_engine! {
             assert_eq!(over.contains(&id.0), verdict == PruneVerdict::Goes, "{:?}", task(db, *id));
         }
         assert_eq!(over.len(), 84);
-        // Its age is that of its last change, or that of its key, whichever came last.
+        // Its age counts from its last change or from the expiry of its key, whichever is later.
         let key_was_last = format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Finished\" > 0 AND \"StatusOn\" > {}", sql_now(db.engine, 60));
         assert_eq!(db.number(&key_was_last), 42);
     }

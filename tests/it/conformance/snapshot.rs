@@ -1,10 +1,10 @@
-//! MariaDB's `innodb_snapshot_isolation`, which is on by default from 11.6 on, and the statements that the documentation gives to
+//! MariaDB's `innodb_snapshot_isolation`, which is on by default since 11.6, and the statements that the documentation gives to
 //! applications.
 
 use crate::support::db::{Raw, on};
 use crate::support::{EngineUnderTest, TestDb};
 
-/// What docs/several-hosts-mysql.md tells applications to execute.
+/// The statement that docs/several-hosts-mysql.md requires of applications.
 const LINE: &str = "SET SESSION innodb_snapshot_isolation = OFF;";
 
 /// Each locks a row that another transaction may have written meanwhile.
@@ -14,7 +14,7 @@ const STATEMENTS: [&str; 3] = [
     "UPDATE TaskQueue SET LastStatus = 'cancelled' WHERE Id = 1 AND LastStatus IN ('scheduled', 'failed', 'timeout')",
 ];
 
-/// A transaction that reads, and then executes this while every task has changed.
+/// Reads in a transaction, and then executes the statement while every task has changed.
 fn execute_late(db: &TestDb, prelude: &str, statement: &str) -> Result<Raw, diesel::result::Error> {
     let mut caller = db.raw();
     caller

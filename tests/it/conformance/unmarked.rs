@@ -1,5 +1,5 @@
-//! A start of many runs writes no row of a task: all that looks at a task sees all the same that it is processed, and no second
-//! run of it is made.
+//! A batch start writes no row of a task. Everything that reads a task still sees that it is in progress, and no second run of
+//! it is created.
 
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::run::transition::RunEvent;
@@ -21,7 +21,7 @@ fn start_due(store: &mut Store, round: &str, count: usize) -> Vec<ClaimedRun> {
     store.claim_runs(&claim_by_nobody(&|_| true), &tokens).unwrap().runs
 }
 
-/// A task that has been started and whose row does not say so.
+/// Starts a task whose row does not show it.
 fn started(ctx: &mut Context) -> ClaimedRun {
     let id = queue(ctx, "work");
     let run = start_due(&mut ctx.store, &format!("s{id}"), 1).remove(0);
@@ -122,7 +122,7 @@ each_engine! {
         let run = started(&mut ctx);
         renew(&mut ctx, &run);
         assert_eq!(columns(db, run.task_id), (Some("processing".to_owned()), 1));
-        // What a hand in the tables writes from then on stays (rule R9).
+        // Later writes by SQL are kept (rule R9).
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'scheduled' WHERE \"Id\" = {}", run.task_id));
         renew(&mut ctx, &run);
         assert_eq!(columns(db, run.task_id).0.as_deref(), Some("scheduled"));

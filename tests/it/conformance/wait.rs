@@ -1,4 +1,4 @@
-//! A task that its own queuer wants to run.
+//! A task that the process that queues it runs itself.
 
 use chrono::TimeDelta;
 use taskqueue_domain::task::new_task::TaskRequest;
@@ -17,6 +17,6 @@ each_engine! {
         let id = queue_task(&mut ctx, asked, ClassCheck::AnyName).unwrap();
         let stop = StopSignals::install().unwrap();
         let error = run_here(&mut ctx, id, &stop, &mut Deaf, &mut |_| {}).unwrap_err().to_string();
-        assert!(error.ends_with(&format!("task {id} is queued, but not run now: its time has not come")), "{error}");
+        assert!(error.ends_with(&format!("task {id} is queued, but cannot run now: it is not due yet")), "{error}");
     }
 }

@@ -14,14 +14,14 @@ use crate::cli::unreadable::insert_unreadable;
 use crate::each_engine;
 use crate::support::TestDb;
 
-/// Longer than anything here takes.
+/// Longer than any operation in this file.
 pub const LONG: Duration = Duration::from_secs(60);
 
 pub fn connect(db: &TestDb) -> TaskQueue {
     TaskQueue::connect(db.url_text()).unwrap()
 }
 
-/// A worker that leaves nothing outside the directory of the test.
+/// Returns a worker that writes nothing outside the directory of the test.
 pub fn worker(db: &TestDb, queue: &TaskQueue) -> Worker {
     Worker::new(queue).unwrap().spool(db.home().join("spool")).slots(2)
 }
@@ -44,7 +44,7 @@ fn queue_order(queue: &TaskQueue, class: &str) -> TaskId {
     queue.queue(NewTask::new(class).data(&Order { cents: vec![1, 2] }).unwrap()).unwrap().id
 }
 
-/// The status, ErrorCode and results of the last run.
+/// Returns the status, ErrorCode and results of the last run.
 pub fn end_of(queue: &TaskQueue, id: TaskId) -> (String, String, Option<String>) {
     let run = queue.runs(id, 1).unwrap().remove(0);
     (run.status.to_string(), run.error_code, run.results)

@@ -1,4 +1,4 @@
-//! What a worker counts is what the store has made of its runs.
+//! The counters of a worker agree with the store.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -25,7 +25,7 @@ impl WorkListener for Deaf {
     fn looked(&mut self, _report: &ProcessReport, _working: usize) {}
 }
 
-/// A context whose class `work` fails by itself, just after somebody has cancelled its task.
+/// Returns a context whose class `work` fails on its own, just after its task was cancelled.
 fn cancelled_while_it_fails(db: &TestDb) -> Context {
     let operator = Mutex::new(willing(db));
     context(db, "work", move |run| {

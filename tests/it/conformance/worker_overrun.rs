@@ -1,4 +1,4 @@
-//! A handler in Rust that does not end is left behind: the program, the worker and the other runs go on.
+//! A Rust handler that does not end is left behind: the program, the worker and the other runs continue.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
@@ -23,7 +23,7 @@ use super::worker::{LONG, connect, end_of, worker};
 use crate::each_engine;
 use crate::support::TestDb;
 
-/// Ignores that it is to end until its test lets it go; then it reports, and succeeds.
+/// Ignores stop requests until its test releases it; then it reports, and succeeds.
 struct Stuck {
     may_end: Arc<AtomicBool>,
     has_ended: mpsc::Sender<()>,
@@ -43,7 +43,7 @@ impl TaskHandler for Stuck {
     }
 }
 
-/// A worker with the class `stuck`, and what lets its handlers go and hears of their ends.
+/// Returns a worker with the class `stuck`, the flag that releases its handlers, and a channel for their ends.
 fn stuck_worker(db: &TestDb, queue: &TaskQueue) -> (Worker, Arc<AtomicBool>, mpsc::Receiver<()>) {
     let (may_end, (has_ended, ends)) = (Arc::<AtomicBool>::default(), mpsc::channel());
     let stuck = Stuck { may_end: Arc::clone(&may_end), has_ended };
@@ -68,7 +68,7 @@ fn count(db: &TestDb, query: &str) -> i64 {
     db.number(&format!("SELECT COUNT(*) AS value FROM {query}"))
 }
 
-/// The variables by which a program of its own gets the store and its spool.
+/// The variables that pass the store and its spool to another process of the test.
 const STORE: &str = "TASKQUEUE_TEST_ABORT_STORE";
 const SPOOL: &str = "TASKQUEUE_TEST_ABORT_SPOOL";
 
@@ -83,7 +83,7 @@ fn program_that_aborts() {
     let _ = worker.overrun_grace(Duration::from_millis(10)).on_overrun(OverrunAction::Abort).run();
 }
 
-/// Returns once it is asked to end, as its data says: well or not.
+/// Returns when asked to end, with success or an error as its data requests.
 struct Obeys(Mutex<mpsc::Sender<Option<StopReason>>>);
 
 impl TaskHandler for Obeys {
@@ -165,7 +165,7 @@ each_engine! {
         let report = worker.max_runs(2).run().unwrap();
         assert_eq!((report.succeeded, report.failed, report.left_behind), (1, 1, 0));
         assert_eq!(reasons.iter().collect::<Vec<_>>(), [Some(StopReason::Timeout); 2]);
-        // A success stays one; an error is the end by the timeout.
+        // A success counts; an error counts as the timeout.
         assert_eq!(end_of(&queue, well).0, "success");
         assert_eq!(end_of(&queue, not).1, "timeout");
         assert_eq!(queue.task(not).unwrap().failed_retries, 1);
@@ -185,8 +185,8 @@ each_engine! {
         let report = thread::scope(|scope| {
             let working = scope.spawn(|| worker.run().unwrap());
             has_begun.recv_timeout(LONG).unwrap();
-            // Its slot has begun it once it has reported.
-            crate::support::wait_until("it works", || queue.runs(id, 1).unwrap()[0].percents_completed == 10);
+            // Its report shows that its slot has begun it.
+            crate::support::wait_until("it has reported", || queue.runs(id, 1).unwrap()[0].percents_completed == 10);
             stop.stop();
             working.join().unwrap()
         });
@@ -245,7 +245,7 @@ each_engine! {
         let worker = worker(db, &queue).max_runs(1).class("reports", typed(move |_: serde_json::Value, run| {
             began.lock().unwrap().send(())?;
             while run.stop_reason().is_none() {
-                // A report is refused where the token is another one.
+                // With another token, a report is refused.
                 run.set_percents_completed(50);
                 let _ = run.cancel_token().wait(Duration::from_millis(1));
             }
@@ -270,7 +270,7 @@ each_engine! {
         let ended = program.env(STORE, db.url_text()).env(SPOOL, db.home().join("spool")).output().unwrap();
         assert_eq!(ended.status.signal(), Some(9), "{ended:?}");
         assert_eq!(end_of(&queue, stuck).0, "processing");
-        // The next process of the host finds how the run ended.
+        // The next process on the host finds the end of the run.
         let quick = queue_quick(&queue, 1);
         worker(db, &queue).class("quick", quick_handler()).max_runs(1).run().unwrap();
         assert_eq!(end_of(&queue, quick[0]).0, "success");

@@ -10,7 +10,7 @@ use crate::each_engine;
 use crate::support::db::Raw;
 use crate::support::{EngineUnderTest, TestDb};
 
-/// As it is written: the double quotes of `TestDb::execute` would be turned into backquotes, those of JSON too.
+/// Executes the block unchanged: `TestDb::execute` would replace its double quotes by backquotes, also those of JSON.
 pub(super) fn try_as_written(db: &TestDb, block: &Block) -> Result<(), diesel::result::Error> {
     match db.raw() {
         Raw::Sqlite(mut conn) => conn.batch_execute(&block.text),
@@ -23,13 +23,13 @@ pub(super) fn execute_as_written(db: &TestDb, block: &Block) {
     try_as_written(db, block).unwrap_or_else(|error| panic!("{}: {error}", block.place()));
 }
 
-/// Whether it is SQL for this engine.
+/// Returns true if it is SQL for this engine.
 pub(super) fn is_for(db: &TestDb, block: &Block) -> bool {
     let engine = if db.is_mysql_like() { "mysql" } else { db.engine.name() };
     block.is("sql") && block.words.iter().any(|word| word == engine)
 }
 
-/// The block of a page that writes this table on this engine.
+/// Returns the block of a page that writes this table on this engine.
 fn recipe(db: &TestDb, page: &str, table: &str) -> Block {
     let is_it = |block: &Block| {
         block.page == page
@@ -82,14 +82,14 @@ each_engine! {
             EngineUnderTest::Postgres => "postgres",
             EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "mysql",
         };
-        // What an application has besides.
+        // Another table of an application.
         db.execute("CREATE TABLE orders (id integer, status varchar(20)); INSERT INTO orders VALUES (17, 'new')");
         let mut inserts = 0;
         for block in all_blocks() {
             let is_for_us = block.words.len() == 1 || block.words.iter().any(|word| word == engine);
             if block.is("sql") && is_for_us {
                 execute_as_written(db, &block);
-                // Not the other tables, whose names begin alike.
+                // Not the other tables, whose names begin in the same way.
                 inserts += block.text.replace('"', "").matches("INSERT INTO TaskQueue (").count();
             }
         }

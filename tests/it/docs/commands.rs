@@ -1,4 +1,4 @@
-//! `sh test` and `file:` blocks: commands are run as a reader would type them.
+//! `sh test` and `file:` blocks: runs the commands like a reader.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::support::Cli;
 /// Stands for the home of the reader.
 const HOME: &str = "/home/ann";
 
-/// Whether `actual` is what `expected` says, where `…` stands for anything.
+/// Returns true if `actual` matches `expected`, where `…` stands for anything.
 fn matches(expected: &str, actual: &str) -> bool {
     let parts: Vec<&str> = expected.split('…').collect();
     let [first, middle @ .., last] = parts.as_slice() else { return expected == actual };
@@ -21,7 +21,7 @@ fn matches(expected: &str, actual: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The commands of a block, each with what it should print.
+/// Returns the commands of a block, each with its expected output.
 fn commands(block: &Block) -> Vec<(String, String)> {
     let mut commands: Vec<(String, String)> = Vec::new();
     for line in block.text.lines() {

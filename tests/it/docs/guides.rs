@@ -1,4 +1,4 @@
-//! The pages that only show commands name verbs and options that exist.
+//! Pages that only show commands use existing verbs and options.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ const GUIDES: [&str; 7] = [
     "README.md",
 ];
 
-/// The words of each call of the program in a line, up to what the shell makes of the rest.
+/// Returns the words of each call of the program in a line, up to shell syntax.
 fn calls(line: &str) -> Vec<Vec<&str>> {
     let is_end =
         |word: &str| word.starts_with(['#', '|', '&', ';', '<', '>']) || word.starts_with("2>") || word == "--";
@@ -30,13 +30,13 @@ fn calls(line: &str) -> Vec<Vec<&str>> {
         .collect()
 }
 
-/// The verb, and the options without their values.
+/// Returns the verb, and the options without their values.
 fn verb_and_options<'a>(words: &[&'a str]) -> Option<(&'a str, Vec<&'a str>)> {
     let options = words.iter().filter(|word| word.starts_with("--")).map(|word| word.split('=').next().unwrap());
     let mut rest = words.iter();
     let mut verb = rest.next()?;
     while verb.starts_with("--") {
-        // Those before the verb have a value.
+        // Options before the verb have a value.
         verb = rest.nth(1)?;
     }
     verb.chars().all(|c| c.is_ascii_lowercase() || c == '-').then(|| (*verb, options.collect()))
@@ -56,7 +56,7 @@ fn every_command_of_the_guides_has_a_verb_and_options_that_exist() {
         for words in block.text.lines().flat_map(calls) {
             let Some((verb, options)) = verb_and_options(&words) else { continue };
             let mut help = help_of(&[verb]);
-            // `limits set`, `settings set`, `classes release`
+            // `limits set`, `settings set`, `classes release`.
             if let Some(action) = words.get(1).filter(|_| help.contains("Commands:")) {
                 help = help_of(&[verb, action]);
             }
@@ -79,7 +79,7 @@ fn calls_are_found_among_other_words() {
     );
 }
 
-/// Cron gives a line next to nothing of an environment, and the directories of the system alone.
+/// Cron gives a line a minimal environment, with only the system directories in PATH.
 #[test]
 fn the_cron_lines_of_the_first_pages_process_what_was_queued() {
     const INSTALLED: &str = "/usr/local/bin/taskqueue";
@@ -90,7 +90,7 @@ fn the_cron_lines_of_the_first_pages_process_what_was_queued() {
         cli.run(&["queue", "echo"]).ok();
         let text = read(page);
         let line = text.lines().find_map(|line| line.strip_prefix("* * * * *")).unwrap_or_else(|| panic!("{page}"));
-        assert!(line.contains(INSTALLED), "{page}: cron does not look there by itself: {line}");
+        assert!(line.contains(INSTALLED), "{page}: this path is not in cron's PATH: {line}");
         let command = line.replace(INSTALLED, env!("CARGO_BIN_EXE_taskqueue"));
         let ended = cli.clone().program(Path::new("/bin/sh")).env("PATH", "/usr/bin:/bin").run(&["-c", &command]);
         assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""), "{page}");

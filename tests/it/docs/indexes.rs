@@ -1,11 +1,11 @@
-//! Docs list every index with what it is for, and a plan check names it.
+//! The docs list every index with its purpose, and a plan check names it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tables::migrations;
 use super::{read, table_rows};
 
-/// Index and columns, as the migrations of an engine create them.
+/// Returns the indexes and columns that the migrations of an engine create.
 fn made(engine: &str) -> BTreeMap<String, String> {
     let sql = migrations(engine);
     let statements = sql.lines().map(str::trim);
@@ -36,7 +36,7 @@ fn every_index_is_documented_with_its_columns_and_no_other() {
     let documented = documented();
     for engine in ["sqlite", "postgres", "mysql"] {
         let mut made = made(engine);
-        // In place of an index of a part of the rows.
+        // Instead of a partial index.
         made.values_mut().for_each(|columns| *columns = columns.replace("PriorityDueOn", "DueOn"));
         assert!(made.len() > 20, "{engine}: {made:?}");
         assert_eq!(documented, made, "{engine}");
@@ -50,7 +50,7 @@ fn every_index_is_named_by_a_check_of_plans() {
     for entry in std::fs::read_dir(super::root().join(folder)).unwrap() {
         sources.push_str(&read(&format!("{folder}/{}", entry.unwrap().file_name().display())));
     }
-    // In SQL the names of tables stand between escaped quotes.
+    // In SQL, names of tables are between escaped quotes.
     let sources = sources.replace("\\\"", "");
     let named: BTreeSet<&str> = sources.split('"').flat_map(|text| text.split('|')).collect();
     let missing: Vec<String> = made("sqlite").into_keys().filter(|index| !named.contains(index.as_str())).collect();

@@ -1,4 +1,5 @@
-//! The Library column of docs/sources.md names what is public: each of its names is compiled here, and each name here is in the column.
+//! The Library column of docs/sources.md lists public names: each of them is compiled here, and each name here is in the
+//! column.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,8 +22,8 @@ impl TaskHandler for Handler {
     }
 }
 
-/// Compiles each name as a path into the crate from outside, with these arguments where it is a function, and lists the names.
-/// The library, and the command line for a program with classes of its own.
+/// Compiles each name as a path into the crate, with these arguments if it is a function, and lists the names.
+/// The library, and the command line for a program with its own classes.
 mod library {
     pub use taskqueue::*;
     pub use taskqueue_cli::App;
@@ -126,7 +127,7 @@ names! {
     Worker::stop_handle(any());
 }
 
-/// Between backquotes in the column Library.
+/// Returns the names between backquotes in the column Library.
 fn documented() -> BTreeSet<String> {
     let page = read("docs/sources.md");
     let rows = page.lines().filter(|line| line.starts_with("| "));

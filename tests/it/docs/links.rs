@@ -1,11 +1,11 @@
-//! Links lead somewhere: to files that are there, and to headings that their pages have.
+//! Links lead to existing files, and to headings of their pages.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::root;
 
-/// Every page that somebody reads.
+/// Returns every page of the documentation.
 fn pages() -> Vec<PathBuf> {
     let folders = ["docs", "docs/decisions"].into_iter();
     let documents = folders.flat_map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
@@ -20,7 +20,7 @@ fn read(page: &Path) -> String {
     std::fs::read_to_string(page).unwrap_or_else(|error| panic!("{}: {error}", page.display()))
 }
 
-/// The lines that are no code.
+/// Returns the lines outside code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_code = false;
     text.lines().filter(move |line| {
@@ -30,21 +30,21 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The targets of its links.
+/// Returns the targets of its links.
 fn targets(text: &str) -> Vec<&str> {
     let targets = prose(text).flat_map(|line| line.split("](").skip(1)).filter_map(|rest| rest.split_once(')'));
     targets.map(|(target, _)| target).collect()
 }
 
-/// The words of a heading, without the targets of links among them.
+/// Returns the text of a heading, without the targets of its links.
 fn words_of(heading: &str) -> String {
     let mut parts = heading.split("](");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |words, rest| words + rest.split_once(')').map_or(rest, |(_, behind)| behind))
 }
 
-/// The anchors that GitHub makes of the headings: in small letters, without punctuation, with hyphens for spaces, and with a number
-/// where one stands there already.
+/// Returns the anchors that GitHub makes of the headings: lower case, without punctuation, with hyphens for spaces, and with a
+/// number for a repeated heading.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for line in prose(text) {

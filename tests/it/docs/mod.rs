@@ -1,14 +1,14 @@
-//! The documents tell the truth: their commands are run, their SQL is executed on the engine that it is for, their
-//! configuration is loaded, and their tables equal what the code says.
+//! The documentation is correct: its commands are run, its SQL is executed on the engine that it is for, its configuration is
+//! loaded, and its tables match the code.
 //!
-//! The first word after the fence of a block is its language, the next ones say what is done with it:
-//! - `sh test`: each line that starts with `$ ` is run (`> ` continues it), in one home for the whole document. What
-//!   follows is what it prints, on both streams, where `…` stands for anything; nothing there means nothing is compared.
-//!   `[exit status N]` as its last line is an exit status other than 0.
-//! - `LANGUAGE file:NAME`: the block is put into the home as an executable file.
-//! - `sql ENGINE…`: executed on these engines (sqlite, postgres, mysql), on all of them if none is named.
-//! - `sql steps`: for the administrator of a server, by a test of its own.
-//! - `sh`: not run, but in guides its verbs and options exist.
+//! The first word after the fence of a block is its language, and the next ones control its test:
+//! - `sh test`: each line that starts with `$ ` is run (`> ` continues it), in one home for the whole document. The lines below
+//!   are the expected output on both streams, where `…` stands for anything; without any, nothing is compared. `[exit status
+//!   N]` as the last line is an exit status other than 0.
+//! - `LANGUAGE file:NAME`: the block is written into the home as an executable file.
+//! - `sql ENGINE…`: executed on these engines (sqlite, postgres, mysql), or on all if none is named.
+//! - `sql steps`: for the administrator of a server, with a separate test.
+//! - `sh`: not run, but in guides its verbs and options must exist.
 //! - `toml`: loaded as configuration.
 //!
 //! `/home/ann` stands for the home.
@@ -115,7 +115,7 @@ fn all_blocks() -> Vec<Block> {
     PAGES.iter().copied().flat_map(blocks).collect()
 }
 
-/// The cells of the table rows of a page, backquotes taken off.
+/// Returns the cells of the table rows of a page, without backquotes.
 fn table_rows(text: &str) -> Vec<Vec<String>> {
     let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
     text.lines().filter(|line| line.starts_with('|')).map(cells).collect()
@@ -125,12 +125,12 @@ fn table_rows(text: &str) -> Vec<Vec<String>> {
 fn one_word_for_each_thing() {
     let synonyms = ["enqueue", "worker pool", "reaper", "exactly once execution", "exactly-once processing"];
     for page in PAGES.iter().copied() {
-        // The role of that name is older than the rule.
+        // The role with that name is older than the rule.
         let text = read(page).to_lowercase().replace("taskqueue_enqueue", "");
         for synonym in synonyms {
             assert!(!text.contains(synonym), "{page}: {synonym}");
         }
         let jobs = text.split(|c: char| !c.is_alphanumeric()).filter(|word| matches!(*word, "job" | "jobs")).count();
-        assert_eq!(jobs, usize::from(page == "README.md"), "{page}: a task is called a task");
+        assert_eq!(jobs, usize::from(page == "README.md"), "{page}: a task has another name");
     }
 }

@@ -1,11 +1,11 @@
-//! The rules R1 to R10 are written down in one place, and what the page names is there.
+//! The rules R1 to R10 are documented in one place, and everything that the page names exists.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::{read, root, table_rows};
 
-/// Below these folders the rules are cited.
+/// The folders in which rules are cited.
 const FOLDERS: [&str; 4] = ["src", "crates", "tests", "docs"];
 
 fn texts_below(folder: &Path) -> Vec<(PathBuf, String)> {
@@ -21,7 +21,7 @@ fn texts_below(folder: &Path) -> Vec<(PathBuf, String)> {
     texts
 }
 
-/// The rows of the table of rules: rule, held by, test, fault.
+/// Returns the rows of the table of rules: rule, held by, test, fault.
 fn rules() -> Vec<[String; 4]> {
     let is_rule = |row: &Vec<String>| row.len() == 4 && row[0].starts_with("[R");
     table_rows(&read("docs/architecture.md")).into_iter().filter(is_rule).map(|row| row.try_into().unwrap()).collect()

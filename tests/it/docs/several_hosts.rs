@@ -1,5 +1,5 @@
-//! docs/several-hosts-*.md: its steps lead from an empty server to two hosts that share a store. A host is a home with a
-//! configuration of its own here.
+//! docs/several-hosts-*.md: its steps lead from an empty server to two hosts that share a store. Here, a host is a home with
+//! its own configuration.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::support::{Cli, EngineUnderTest, TestDb, wait_until};
 const POSTGRES: &str = "docs/several-hosts-postgresql.md";
 const MYSQL: &str = "docs/several-hosts-mysql.md";
 
-/// What the steps of the page make: a database and its users, under names of this test alone.
+/// What the steps of the page create: a database and its users, under names unique to this test.
 struct Steps<'a> {
     db: &'a TestDb,
     blocks: Vec<Block>,
@@ -34,11 +34,11 @@ impl<'a> Steps<'a> {
         Self { db, blocks, name: format!("{}_sh", db.name_and_host().0) }
     }
 
-    /// One statement after the other: no database is created among others.
+    /// Executes one statement after the other, because a database cannot be created in a transaction.
     fn execute(&self, block: &Block, raw: &mut Raw) {
         for statement in block.text.replace("tasks", &self.name).split_inclusive(";\n") {
             raw.execute(statement);
-            // The administrator of the tests is no superuser, who may give a database to anybody.
+            // The administrator of the tests is no superuser, and may not give a database to another user.
             if self.db.engine == EngineUnderTest::Postgres
                 && statement.starts_with("CREATE USER")
                 && statement.contains("_owner")
@@ -48,13 +48,13 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// As the administrator, in the new database.
+    /// Connects as the administrator to the new database.
     fn inside(&self) -> Raw {
         let (old, _) = self.db.name_and_host();
         Raw::connect(self.db.engine, &self.db.url_text().replace(&format!("/{old}"), &format!("/{}", self.name)))
     }
 
-    /// The program, as this user of the page, on the host with this home.
+    /// Returns the program as this user of the page, on the host with this home.
     fn cli(&self, home: &Path, user: &str) -> Cli {
         let (scheme, _) = self.db.url_text().split_once("://").unwrap();
         let (_, host) = self.db.name_and_host();
@@ -78,7 +78,7 @@ impl Drop for Steps<'_> {
     }
 }
 
-/// A host with one class, whose handler says the name of the host, and waits where it is told to.
+/// Creates a host with one class, whose handler prints the name of the host, and waits if its data requests it.
 fn host(name: &str, class: &str) -> TempDir {
     let home = tempfile::tempdir().unwrap();
     let script = home.path().join("handler.sh");
@@ -107,7 +107,7 @@ each_server! {
         for (class, id) in [("import", "1"), ("mail", "2"), ("import", "3")] {
             assert_eq!(shop.run(&["queue", class, "--any-class"]).ok(), id);
         }
-        assert_eq!(shop.run(&["status", "1"]).code, Some(78), "who queues reads no data");
+        assert_eq!(shop.run(&["status", "1"]).code, Some(78), "the queueing user can read data");
         let (at_one, at_two) = (steps.cli(one.path(), "host"), steps.cli(two.path(), "host"));
         let ops = steps.cli(two.path(), "ops");
         at_one.run(&["tick"]).ok();
@@ -118,13 +118,13 @@ each_server! {
         assert_eq!(printed(&statuses(["1", "2", "3"])[1]), Some("two\n".to_owned()));
 
         // One limit for both.
-        assert_eq!(at_one.run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).code, Some(78), "hosts change no settings");
+        assert_eq!(at_one.run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).code, Some(78), "a host sets settings");
         ops.run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
         shop.run(&["queue", "import", "\"wait\"", "--any-class"]).ok();
         shop.run(&["queue", "mail", "--any-class"]).ok();
         at_one.run(&["create-runs"]).ok();
         let runner = at_one.spawn(&["process-run"]);
-        wait_until("the handler at work", || one.path().join("started").exists());
+        wait_until("the handler has begun", || one.path().join("started").exists());
         assert_eq!(at_two.run(&["process-run", "--json"]).json()["limit_reached"], serde_json::json!([1, 1]));
         std::fs::write(one.path().join("go"), "").unwrap();
         finish(runner).ok();

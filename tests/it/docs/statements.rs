@@ -1,4 +1,4 @@
-//! docs/sql.md: each statement leaves what the verb leaves, and does nothing where the verb refuses.
+//! docs/sql.md: each statement has the effect of its verb, and does nothing if the verb refuses.
 
 use serde_json::Value;
 use taskqueue::Message;
@@ -21,7 +21,7 @@ use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 const PAGE: &str = "docs/sql.md";
 
-/// The blocks of a section for this engine.
+/// Returns the blocks of a section for this engine.
 fn section(db: &TestDb, heading: &str) -> Vec<Block> {
     let text = read(PAGE);
     let mut is_inside = false;
@@ -39,7 +39,7 @@ fn section(db: &TestDb, heading: &str) -> Vec<Block> {
     found
 }
 
-/// The tasks 17 and 18, alike, with or without a run that waits; nothing else.
+/// Inserts the equal tasks 17 and 18, with or without a waiting run, and nothing else.
 fn twins(db: &TestDb, status: &str, run: Option<&str>) {
     for table in ["TaskQueue", "TaskQueueRuns", "TaskQueueEvents"] {
         db.execute(&format!("DELETE FROM \"{table}\""));
@@ -56,7 +56,7 @@ fn twins(db: &TestDb, status: &str, run: Option<&str>) {
     }
 }
 
-/// An open run with the id of its task.
+/// Inserts an open run with the id of its task.
 fn insert_run(db: &TestDb, id: i64, status: &str) {
     db.execute(&format!(
         "INSERT INTO \"TaskQueueRuns\" (\"Id\", \"TaskQueueId\", \"TaskClass\", \"Status\", \"StartedOn\", \"Token\", \"LeaseExpiresOn\", \"UpdatedOn\")
@@ -65,7 +65,7 @@ fn insert_run(db: &TestDb, id: i64, status: &str) {
     db.execute(&format!("UPDATE \"TaskQueue\" SET \"CurrentRunId\" = {id} WHERE \"Id\" = {id}"));
 }
 
-/// What a statement may have changed: of times whether they are new.
+/// Returns what a statement may have changed; for times only whether they are new.
 fn left(db: &TestDb, id: i64) -> Vec<Option<String>> {
     let number = |column: &str| format!("CAST(\"{column}\" AS char(40))");
     let is_new = |column: &str| format!("CASE WHEN \"{column}\" > '2021-01-01' THEN 'new' ELSE 'old' END");
@@ -104,8 +104,7 @@ fn details(db: &TestDb, kind: &str) -> Vec<Value> {
 
 type Verb = fn(&mut Context);
 
-/// Each status, without a run, with one that waits and with one that is processed: the block does to 17 what the verb does
-/// to 18.
+/// For each status, without a run, with a waiting run and with one in progress: the block does to 17 what the verb does to 18.
 fn does_what(db: &TestDb, block: &Block, verb: Verb) {
     let mut ctx = willing(db);
     for status in ["scheduled", "processing", "success", "failed", "timeout", "cancelled"] {
@@ -120,7 +119,7 @@ fn does_what(db: &TestDb, block: &Block, verb: Verb) {
 
 each_engine! {
     fn retry_and_requeue_in_sql_do_and_refuse_what_the_verbs_do_and_refuse(db) {
-        let [retry, requeue]: [Block; 2] = section(db, "Again").try_into().ok().unwrap();
+        let [retry, requeue]: [Block; 2] = section(db, "Retry and requeue").try_into().ok().unwrap();
         does_what(db, &retry, |ctx| retry_tasks(ctx, &[TaskId(18)], &mut |_| {}).unwrap());
         does_what(db, &requeue, |ctx| requeue_tasks(ctx, &[TaskId(18)], &mut |_| {}).unwrap());
         // Another live task has its key.
@@ -141,7 +140,7 @@ each_engine! {
             (27, 'mail.send', 'failed', 1, 1, NULL)");
         insert_run(db, 27, "scheduled");
         db.execute("UPDATE \"TaskQueue\" SET \"QuarantinedOn\" = '2020-01-01 00:00:00', \"Crashes\" = 3 WHERE \"Id\" = 22");
-        for block in section(db, "All that failed of a class") {
+        for block in section(db, "Retry all failed tasks of a class") {
             execute_as_written(db, &block);
             execute_as_written(db, &block);
         }
@@ -196,11 +195,11 @@ each_engine! {
         twins(db, "processing", Some("processing"));
         let _ = listening.was_notified_of_cancel().unwrap();
         execute_as_written(db, &cancel);
-        assert_eq!(left(db, 17)[0].as_deref(), Some("processing"), "it is for its runner to end it");
+        assert_eq!(left(db, 17)[0].as_deref(), Some("processing"), "it was not left to its runner");
         let asked = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueueRuns\" WHERE \"CancelRequestedOn\" IS NOT NULL AND \"CancelReason\" = 'withdrawn'");
         assert_eq!(asked, [Some(17)]);
         if db.engine == EngineUnderTest::Postgres {
-            wait_until("who listens is told", || listening.was_notified_of_cancel().unwrap());
+            wait_until("the listener is notified", || listening.was_notified_of_cancel().unwrap());
         }
     }
 
@@ -267,7 +266,7 @@ each_engine! {
     }
 
     fn silent_runs_tokens_and_who_works_on_a_task_are_found_in_sql(db) {
-        let [silent, of_token, who]: [Block; 3] = section(db, "Looking").try_into().ok().unwrap();
+        let [silent, of_token, who]: [Block; 3] = section(db, "Finding runs and tasks").try_into().ok().unwrap();
         let table = |block: &Block| format!("({}) AS found", block.text.trim().trim_end_matches(';'));
         twins(db, "processing", None);
         insert_run(db, 17, "processing");

@@ -1,4 +1,4 @@
-//! The tables of the documents equal what the code says: keys, settings, columns, exit codes, variables, states.
+//! The tables of the documentation match the code: keys, settings, columns, exit codes, variables, states.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub(super) fn load_text(text: &str) -> Result<taskqueue_engine::config::Config, 
     load(Some(&path), &Environment::default())
 }
 
-/// Every key that the configuration knows, from its own complaints about one that it does not know.
+/// Returns every key of the configuration, from the error about an unknown one.
 pub(crate) fn configuration_keys() -> BTreeSet<String> {
     let unknown = "no_such_key = 1\n";
     let class = "[class.a]\nargv = [\"/bin/true\"]\n";
@@ -36,7 +36,7 @@ pub(crate) fn configuration_keys() -> BTreeSet<String> {
     let keys = |text: &String| {
         let message = load_text(text).unwrap_err().to_string();
         let (_, known) = message.split_once("no_such_key`").unwrap();
-        // Every second part stands between backquotes.
+        // Every second part is between backquotes.
         known.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()
     };
     let keys: BTreeSet<String> = tables.iter().flat_map(keys).collect();
@@ -73,7 +73,7 @@ fn every_kind_of_event_is_documented_and_no_other() {
     assert_eq!(documented, BTreeSet::from(taskqueue_engine::inspect::events::KINDS));
 }
 
-/// Table and columns, as a migration creates them.
+/// Returns the tables and columns that a migration creates.
 fn columns(sql: &str) -> BTreeSet<(String, String)> {
     let mut table = String::new();
     let mut columns = BTreeSet::new();
@@ -90,7 +90,7 @@ fn columns(sql: &str) -> BTreeSet<(String, String)> {
     columns
 }
 
-/// Every migration of an engine, one after the other.
+/// Returns all migrations of an engine, one after the other.
 pub(super) fn migrations(engine: &str) -> String {
     let directory = root().join("migrations").join(engine);
     let mut paths: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -98,7 +98,7 @@ pub(super) fn migrations(engine: &str) -> String {
     paths.iter().map(|path| std::fs::read_to_string(path.join("up.sql")).unwrap()).collect()
 }
 
-/// In place of an index of a part of the rows.
+/// Instead of a partial index.
 const ONLY_ON_MYSQL: &str = "PriorityDueOn";
 
 #[test]
@@ -179,7 +179,7 @@ fn every_variable_of_a_handler_is_documented() {
 
 type Change = (String, String, String);
 
-/// The first three cells of each row of a section of docs/states.md: from, event, to.
+/// Returns the first three cells of each row of a section of docs/states.md: from, event, to.
 fn documented_changes(section: &str) -> BTreeSet<Change> {
     let page = read("docs/states.md");
     let (_, rest) = page.split_once(&format!("## {section}\n")).unwrap();
@@ -220,7 +220,7 @@ fn the_table_of_tasks_is_the_state_machine() {
     assert_eq!(documented_changes("Tasks"), real);
 }
 
-/// Every file below a directory.
+/// Returns every file below a directory.
 fn files_below(directory: &std::path::Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
@@ -244,10 +244,10 @@ fn every_feature_of_the_sources_names_a_test_that_exists() {
     }
 }
 
-/// The names of tests in the last cell of each row of the table of attacks, as file and function.
+/// Returns the names of tests in the last cell of each row of the table of attacks, as file and function.
 fn attacks() -> Vec<(String, Vec<(String, String)>)> {
     let page = read("docs/security.md");
-    let (_, rest) = page.split_once("## What attacks each promise\n").unwrap();
+    let (_, rest) = page.split_once("## Tests of each promise\n").unwrap();
     let rows = table_rows(rest.split("\n## ").next().unwrap()).into_iter().skip(2);
     let names = |cell: &str| -> Vec<(String, String)> {
         let split = |name: &str| name.trim().split_once("::").map(|(file, test)| (file.to_owned(), test.to_owned()));

@@ -1,4 +1,4 @@
-//! Who cancels a task while somebody else claims it, ends it or creates its run: both sides are right afterwards.
+//! Cancels at the same time as claims, ends or creations of runs: both sides are correct afterwards.
 
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -83,7 +83,7 @@ each_engine! {
         const TASKS: i64 = 20;
         for round in 0..ROUNDS as i64 {
             queue(db, TASKS as usize);
-            // Their times are in the other order than their ids.
+            // The order of their times differs from that of their ids.
             db.execute(&format!("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" % 2 = 1 AND \"Id\" > {}", round * TASKS));
             let ids: Vec<TaskId> = (round * TASKS + 1..=(round + 1) * TASKS).map(TaskId).collect();
             let (_, answers) =
@@ -105,11 +105,11 @@ each_engine! {
             assert!(!is_told(&mut listening));
             assert!(matches!(cancel(&mut store, &[TaskId(id)])[0], CancelAnswer::Requested { .. }));
             if db.engine == EngineUnderTest::Postgres {
-                wait_until("it is told", || is_told(&mut listening));
+                wait_until("it is notified", || is_told(&mut listening));
                 db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()");
             }
             assert!(listening.now().is_ok() && !is_told(&mut listening));
-            // Whoever asks learns it on every engine.
+            // On every engine, a query returns the requests.
             let requests = listening.list_cancel_requests(&[RunId(1), RunId(2), RunId(3)]).unwrap();
             assert_eq!(requests.len(), usize::try_from(id).unwrap(), "{requests:?}");
         }

@@ -21,7 +21,7 @@ use crate::conformance::fixture::{create, make_due, queue, queue_with_run};
 use crate::each_engine;
 use crate::support::{Cli, TestDb, wait_until};
 
-/// Often enough to see both orders.
+/// Enough rounds to see both orders.
 const ROUNDS: usize = 8;
 
 fn idle(db: &TestDb) -> Context {
@@ -48,7 +48,7 @@ fn held(offer: &Offer) -> Held {
     Held { run_id: offer.run.run_id, token: offer.run.token.clone() }
 }
 
-/// Both closures at once, each with a context of its own.
+/// Runs both closures at the same time, each with its own context.
 fn at_once<A: Send, B: Send>(
     db: &TestDb,
     first: impl FnOnce(&mut Context) -> A + Send,
@@ -81,7 +81,7 @@ fn end(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// The run that the claimant `bot` gets, and its token.
+/// Claims a run as `bot`; returns it and its token.
 fn claimed_by(cli: &Cli) -> (String, String) {
     let line: Value = serde_json::from_str(&cli.run(&["claim", "--claimant", "bot"]).ok()).unwrap();
     (line["run_id"].to_string(), line["token"].as_str().unwrap().to_owned())
@@ -135,7 +135,7 @@ each_engine! {
                 Err(error) => panic!("{error}"),
             }
             assert_eq!(task.attempts, 1);
-            // Out of the way of the next round.
+            // Removes the runs, so that they do not disturb the next round.
             db.execute("UPDATE \"TaskQueueRuns\" SET \"Status\" = 'cancelled', \"FinishedOn\" = \"CreatedOn\" WHERE \"Status\" = 'scheduled'");
             db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled', \"CurrentRunId\" = NULL");
         }
@@ -166,7 +166,7 @@ each_engine! {
                 other => panic!("{other:?}"),
             }
             ended += 1;
-            // Out of the way of the next round.
+            // Removes the tasks, so that they do not disturb the next round.
             db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
         }
         assert_eq!(ended, ROUNDS);
@@ -191,19 +191,19 @@ each_engine! {
         let taken = take_back(&mut idle(db), run_id).unwrap();
         assert_eq!((taken.ended_processes, taken.not_ended), (1, None));
         assert_eq!(child.wait().unwrap().signal(), Some(15));
-        // A process that does not show the name is left alone, and named.
+        // A process without the name in its environment is not ended, and is reported.
         let (child, identity) = sleeper(Some("other"));
         let run_id = claim_as(&mut idle(db), "bot", Some(identity.clone())).unwrap().run.run_id;
         let taken = take_back(&mut idle(db), run_id).unwrap();
         assert!(taken.not_ended.unwrap().contains("does not show TASKQUEUE_CLAIMANT"));
         assert_eq!((taken.ended_processes, identity.liveness()), (0, Liveness::Alive));
         end(child);
-        // What it started for the run ends with it.
+        // The process that it started for the run is ended with it.
         let offer = claim_as(&mut idle(db), "bot", None).unwrap();
         let mut work = Command::new("/bin/sleep").arg("600").env("TASKQUEUE_RUN_TOKEN", &offer.run.token).spawn().unwrap();
         let taken = take_back(&mut idle(db), offer.run.run_id).unwrap();
         assert_eq!(taken.ended_processes, 1);
-        assert!(taken.not_ended.unwrap().contains("named no process"));
+        assert!(taken.not_ended.unwrap().contains("recorded no process"));
         assert!(work.wait().unwrap().signal().is_some());
     }
 
@@ -217,7 +217,7 @@ each_engine! {
             let is_kept = report.rescue.rescued.is_empty();
             assert_eq!(run.status.is(RunStatus::Processing), is_kept, "{run:?}");
             match renewed {
-                // Renewed, and then nobody could take it.
+                // The lease was renewed, so no other claimant could get the run.
                 Ok(renewed) => assert!(is_kept && Some(renewed.deadline) == run.lease_expires_on, "{run:?} {report:?}"),
                 Err(EngineError::NotHeld { .. }) => assert!(!is_kept, "{run:?}"),
                 Err(error) => panic!("{error}"),
@@ -238,7 +238,7 @@ each_engine! {
         assert!(rescued[0].message.starts_with("the claimant bot (process "), "{rescued:?}");
         let run = db.store().get_run(offer.run.run_id).unwrap();
         assert_eq!((run.error_code.as_str(), run.status.is(RunStatus::Timeout)), ("claimant-died", true));
-        // Its task may be what kills them.
+        // The task may be what kills the claimants.
         assert_eq!(db.store().get_task(task_id).unwrap().crashes, 1);
     }
 
@@ -247,7 +247,7 @@ each_engine! {
         let (mut child, identity) = sleeper(Some("bot"));
         let offer = claim_as(&mut idle(db), "bot", Some(identity)).unwrap();
         end_lease(db);
-        // The kernel tells of its end once it has been waited for, or as a zombie.
+        // The kernel shows its end when its parent has waited for it, or as a zombie.
         let rescued = create(&mut idle(db)).rescue.rescued;
         assert_eq!((rescued.len(), rescued[0].reason.as_str(), rescued[0].ended_processes), (1, "lease-expired", 1));
         use std::os::unix::process::ExitStatusExt as _;
@@ -268,7 +268,7 @@ each_engine! {
         };
         let claimed = std::thread::scope(|scope| {
             let claiming = scope.spawn(|| claim(&mut idle(db), &request, &StopSignals::install().unwrap()).unwrap());
-            // It has looked: what is due has its run by that.
+            // The run of the due task shows that it has polled.
             wait_until("the claim has created the run of the other class", || statuses(db) == ["scheduled"]);
             let wanted = queue(&mut ctx, "wanted");
             (claiming.join().unwrap(), wanted)
@@ -281,7 +281,7 @@ each_engine! {
     }
 
     fn a_row_alone_ends_no_process(db) {
-        // Of this name is another one; this one says nothing.
+        // One has another name; the other one has none.
         for shown in [None, Some("other")] {
             queue_with_run(&mut idle(db), "work");
             let (child, identity) = sleeper(shown);
@@ -332,7 +332,7 @@ each_engine! {
             let (run, token) = claimed_by(cli);
             cli.run(&["release", &run, "--token", &token, "--no-reject"]).ok();
         };
-        // A claim of what an earlier round released would be of another task.
+        // A claim would otherwise get the task that an earlier round released.
         with_every_commit_lost(db, work, |rounds| {
             assert_eq!(count(db, "\"TaskQueue\" WHERE \"LastStatus\" = 'scheduled' AND \"Attempts\" = 0"), rounds);
             assert_eq!(count(db, "\"TaskQueueRuns\" WHERE \"Status\" = 'released'"), rounds);

@@ -1,4 +1,4 @@
-//! Many who write the same at the same moment: none fails over another, and what was done once is recorded once.
+//! Many equal writes at the same time: none fails because of another, and each is recorded once.
 
 use taskqueue_domain::pause::{PauseMode, PauseScope};
 use taskqueue_domain::run::limits::{ClassLimit, KeyLimit};
@@ -108,7 +108,7 @@ each_engine! {
             id: RunId(db.number("SELECT \"Id\" AS value FROM \"TaskQueueRuns\"")),
             token: column(db, "Token").unwrap(),
         };
-        // As create-runs on another host would, once the lease is over.
+        // Like create-runs on another host after the lease has expired.
         let mut rescue = ending(RunEvent::TimeOut);
         rescue.error_code = "lease-expired".to_owned();
         assert_eq!(db.store().end_run(&run, &rescue).unwrap(), Ended::Recorded);
@@ -148,7 +148,8 @@ each_engine! {
     }
 }
 
-// Where a claim locks tables, one after the other: whoever takes two of them in another order is sacrificed again and again.
+// On these engines a claim locks tables one after the other: a transaction that locks two of them in another order would be a
+// deadlock victim repeatedly.
 test_on! { [mariadb Mariadb, mysql Mysql] a_change_of_claim_tables_waits_for_a_claim_before_it_takes_the_first db {
     type Change = fn(&mut Store);
     let changes: [(&str, Change); 5] = [
@@ -163,7 +164,7 @@ test_on! { [mariadb Mariadb, mysql Mysql] a_change_of_claim_tables_waits_for_a_c
     ];
     let (mut claim, mut store) = (db.raw(), db.store());
     for (what, change) in changes {
-        // As a claim does that has got no further yet.
+        // Like a claim that has not got any further.
         claim.execute("LOCK TABLES \"TaskQueue\" WRITE");
         std::thread::scope(|scope| {
             let store = &mut store;

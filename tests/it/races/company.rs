@@ -1,4 +1,4 @@
-//! Runs that are lost together: which of them counts a crash, and how they are tried again.
+//! Runs that are lost together: which of them counts a crash, and how they are retried.
 
 use std::process::Child;
 
@@ -9,7 +9,7 @@ use crate::cli::{detail, is_alive, shell_class, task, wait_for_file};
 use crate::each_engine;
 use crate::support::{TestDb, wait_until};
 
-/// Its first attempt has no end. Any other one leaves a file `company` where a handler works beside it.
+/// The first attempt never ends. Any other one writes the file `company` if another handler runs at the same time.
 const SCRIPT: &str = "cd \"$(dirname \"$0\")\"; test \"$TASKQUEUE_CLASS $TASKQUEUE_ATTEMPT\" = 'work 1' && exec sleep 600\n\
     mkdir at-work || touch company; sleep 0.3; rmdir at-work || true";
 
@@ -17,7 +17,7 @@ fn configure(db: &TestDb) {
     db.configure(&format!("{}{}", shell_class(db, "work", SCRIPT), shell_class(db, "other", SCRIPT)));
 }
 
-/// A worker in the middle of so many runs that have no end.
+/// Starts a worker with this many runs that never end.
 fn start(db: &TestDb, runs: i64) -> Child {
     configure(db);
     for _ in 0..runs {
@@ -26,7 +26,7 @@ fn start(db: &TestDb, runs: i64) -> Child {
     let worker = db.cli().spawn(&["work", "--slots", "3"]);
     let started =
         "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing' AND \"HandlerIdentity\" <> ''";
-    wait_until("all are at work", || db.number(started) == runs);
+    wait_until("all have begun", || db.number(started) == runs);
     worker
 }
 
@@ -71,7 +71,7 @@ each_engine! {
             assert!(is_alive(&hidden), "{runner:?}");
             let report = db.cli().run(&["create-runs", "--json"]).json();
             assert!(report["rescued"][0]["ended_processes"].as_i64().unwrap() >= 1, "{report}");
-            wait_until("it is gone", || !is_alive(&hidden));
+            wait_until("it has ended", || !is_alive(&hidden));
             db.cli().run(&["cancel", &id]).ok();
             std::fs::remove_file(db.home().join("hidden")).unwrap();
         }

@@ -1,6 +1,6 @@
-//! More clients than a server takes connections, and a server that restarts while they come: each waits, and none fails.
-//! `TASKQUEUE_TEST_CLIENTS` says how many clients of each kind come, and `TASKQUEUE_TEST_TASKS` how many tasks each queues; the
-//! whole campaign is 64 and 10.
+//! More clients than a server accepts connections, and a server that restarts meanwhile: each client waits, and none fails.
+//! `TASKQUEUE_TEST_CLIENTS` sets how many clients of each kind there are, and `TASKQUEUE_TEST_TASKS` how many tasks each of
+//! them queues; the full campaign is 64 and 10.
 
 use std::process::Child;
 use std::thread;
@@ -11,22 +11,22 @@ use crate::support::cli::finish;
 use crate::support::own_server::OwnServer;
 use crate::support::{TestDb, wait_until};
 
-/// More than there are connections.
+/// More than the number of connections.
 const CLIENTS: usize = 28;
 const TASKS_OF_EACH: usize = 4;
-/// The wait is longer than by default: how busy the machine is decides nothing.
+/// The wait is longer than the default, so that the load of the machine does not matter.
 const NOTE: &str = "connect_wait_secs = 600\n[class.note]\nargv = [\"/bin/true\"]\n";
 
 fn from_environment(name: &str, usual: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// Clients of each kind, and tasks of each.
+/// Returns the number of clients of each kind, and of tasks of each client.
 fn size() -> (usize, usize) {
     (from_environment("TASKQUEUE_TEST_CLIENTS", CLIENTS), from_environment("TASKQUEUE_TEST_TASKS", TASKS_OF_EACH))
 }
 
-/// All clients and all ticks at once, and `meanwhile` beside them.
+/// Runs all clients and all ticks at the same time, and `meanwhile` with them.
 fn crowd(db: &TestDb, meanwhile: impl FnOnce()) {
     let (clients, tasks_of_each) = size();
     let ended_well = |child: Child| {
@@ -41,12 +41,12 @@ fn crowd(db: &TestDb, meanwhile: impl FnOnce()) {
         meanwhile();
     });
     db.cli().run(&["tick", "--max-time", "10m"]).ok();
-    // The server may still be closing the connections of those that have ended.
+    // The server may still be closing the connections of clients that have ended.
     wait_until("a connection is free", || tasks(db) > 0);
     assert_eq!(statuses(db), vec!["success"; clients * tasks_of_each], "each task has one run");
 }
 
-/// How many tasks there are, as far as the server takes a connection.
+/// Returns the number of tasks, as far as the server accepts a connection.
 fn tasks(db: &TestDb) -> i64 {
     let count = || db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\"");
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(count)).unwrap_or(0)

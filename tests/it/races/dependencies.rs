@@ -1,5 +1,5 @@
-//! Prerequisites that succeed while somebody queues what waits for them, or at the same moment as others: no dependant is
-//! forgotten, and none is counted twice.
+//! Prerequisites that succeed while a dependent task is queued, or at the same time as others: no dependent task is forgotten,
+//! and no success is counted twice.
 
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::settings::Settings;
@@ -13,7 +13,7 @@ use crate::conformance::fixture::{claim, ending, queue_with_run, reference, requ
 use crate::each_engine;
 use crate::support::TestDb;
 
-/// Often enough to see both orders.
+/// Enough rounds to see both orders.
 const ROUNDS: usize = 10;
 
 fn after(ids: &[TaskId]) -> NewTask {
@@ -25,7 +25,7 @@ fn insert(store: &mut Store, tasks: &[NewTask]) -> Vec<TaskId> {
     store.insert_tasks(tasks, &mut |_| {}).unwrap().into_iter().map(|queued| queued.id).collect()
 }
 
-/// Tasks whose runs are processing.
+/// Returns tasks with runs in progress.
 fn claimed(db: &TestDb, count: usize) -> Vec<(TaskId, RunRef)> {
     let mut ctx = willing(db);
     let ids: Vec<TaskId> = (0..count).map(|_| queue_with_run(&mut ctx, "work").0).collect();
@@ -36,7 +36,7 @@ fn succeed(store: &mut Store, run: &RunRef) {
     assert_eq!(store.end_run(run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded);
 }
 
-/// Tasks that are still kept waiting, by their own count or by a dependency.
+/// Returns how many tasks are still waiting, by their counter or by a dependency.
 fn waiting(db: &TestDb) -> i64 {
     let tasks = db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"WaitingFor\" <> 0");
     tasks + db.number("SELECT COUNT(*) AS value FROM \"TaskQueueDependencies\" WHERE \"IsSatisfied\" = false")

@@ -1,5 +1,5 @@
-//! A server that is one of several, that cannot be written, that is restarted or killed, and one whose standby takes its
-//! place: what was acknowledged is there, what was at work goes on, and no attempt is counted for it.
+//! A server that is one of several, that is read-only, that is restarted or killed, and one that fails over to its standby:
+//! acknowledged data is kept, runs in progress continue, and no attempt is counted for it.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::support::{Ended, EngineUnderTest, TestDb, wait_until};
 
 const NOTE: &str = "[class.note]\nargv = [\"/bin/true\"]\n";
 
-/// The address of this database with another host before its own.
+/// Returns the address of this database with another host before its own.
 fn after(first: &str, db: &TestDb, options: &str) -> String {
     let (name, host) = db.name_and_host();
     db.url_text().replace(&format!("{host}/{name}"), &format!("{first},{host}/{name}{options}"))
@@ -33,7 +33,7 @@ fn ends_well(runner: Child, db: &TestDb) {
     assert_eq!((statuses(db), task(db)), (vec!["success".to_owned()], ("success".to_owned(), 0, 1)));
 }
 
-/// The event of a changed setting.
+/// Returns the event of a changed setting.
 fn changed() -> NewEvent {
     let (actor, host) = (String::new(), String::new());
     NewEvent { kind: "setting-changed", task_id: None, run_id: None, actor, host, details: serde_json::json!({}) }
@@ -68,7 +68,7 @@ each_server! {
         cli.run(&["tick"]).ok();
         assert_eq!(statuses(db), ["success"]);
 
-        // Nobody else is there: it will do for whoever only reads.
+        // Without another server, a read-only one is enough for reading.
         let alone = address.replace(&format!(",{host}"), "");
         assert!(db.cli().env("TASKQUEUE_DATABASE_URL", &alone).run(&["status"]).ok().contains("No tasks"));
         let strict = format!("{alone}?target_session_attrs=read-write");
@@ -79,13 +79,13 @@ each_server! {
 
     fn a_server_that_becomes_read_only_is_left_for_the_next_host(db) {
         if !db.is_mysql_like() {
-            // PostgreSQL's change place with their connections; SQLite has none.
+            // PostgreSQL's roles are switched with their connections; SQLite has none.
             return;
         }
         let own = OwnServer::start(db.engine);
         let name = db.name_and_host().0;
         let first = TestDb::on_server(db.engine, &own.url, name);
-        // Whoever may do everything may write even then.
+        // A superuser may write even then.
         let user = format!("{name}_plain");
         for one in [db, &first] {
             one.execute(&format!("CREATE USER {user}@'%' IDENTIFIED BY 'plain'; GRANT ALL ON \"{name}\".* TO {user}@'%'"));
@@ -105,7 +105,7 @@ each_server! {
 
     fn a_server_that_is_read_only_for_a_moment_keeps_a_run_that_works_waiting(db) {
         if db.engine != EngineUnderTest::Postgres {
-            // The tests' own users may write everywhere; the text of the error is MySQL's above.
+            // The users of the other tests may write everywhere; the text of the error above is MySQL's.
             return;
         }
         let stage = Stage::new(db, false);
@@ -122,7 +122,7 @@ each_server! {
         outage.start();
         let _go = stage.go();
         wait_dead("the handler", &handler);
-        // More often than a connection that is lost is made again.
+        // More often than a lost connection is reopened.
         wait_until("it tries for long enough", || outage.accepted() > 10);
         let mut raw = db.raw();
         raw.execute("SET default_transaction_read_only = off");
@@ -139,7 +139,7 @@ each_server! {
             own_db.cli().run(&["create-runs"]).ok();
             let (runner, handler) = start_runner(&own_db, &stage);
             if is_killed { own.kill() } else { own.halt() }
-            // The end of the handler finds no server.
+            // The handler ends while no server is available.
             let _go = stage.go();
             wait_dead("the handler", &handler);
             own.again();
@@ -148,7 +148,7 @@ each_server! {
     }
 
     fn a_lease_that_ended_while_the_server_was_away_causes_no_rescue_at_once(db) {
-        // Not up for the 90 seconds of a lease yet.
+        // The server has not been up for the 90 seconds of a lease.
         let own = OwnServer::start(db.engine);
         let db = TestDb::on_server(db.engine, &own.url, "leases");
         db.configure(NOTE);
@@ -178,9 +178,9 @@ each_server! {
         // The first COMMIT is that of the registration.
         server.stop_after_commit(2);
         let runner = cli.spawn(&["process-run"]);
-        wait_until("the claim is tried again", || server.refused() > 0);
+        wait_until("the claim is retried", || server.refused() > 0);
         assert_eq!(statuses(db), ["processing"]);
-        // What comes next is an error that is not repeated for a minute.
+        // The next error is not retried for a minute.
         db.execute("ALTER TABLE \"TaskQueueRuns\" RENAME TO \"Away\"");
         server.start();
         assert_eq!(finish(runner).code, Some(1));
@@ -191,9 +191,9 @@ each_server! {
     }
 }
 
-/// A pair of servers, and a database on it that is reached by way of both.
+/// Starts a pair of servers, and creates a database that is reached through both.
 fn pair_with_database(directory: &Path) -> Option<(Pair, TestDb)> {
-    // Where the shared server is, its programs are.
+    // The programs of PostgreSQL are installed if the shared server is.
     std::env::var_os("TASKQUEUE_TEST_POSTGRES_URL").or_else(|| {
         assert!(std::env::var_os("TASKQUEUE_TEST_REQUIRE_ALL").is_none(), "no PostgreSQL to test on");
         None
@@ -253,8 +253,8 @@ fn a_standby_alone_serves_status_and_refuses_writes_with_a_clear_error() {
     let Some((pair, db)) = pair_with_database(directory.path()) else { return };
     let alone = format!("{}/tasks", pair.standby_url().rsplit_once('/').unwrap().0);
     let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &alone);
-    wait_until("the standby has replayed what it was sent", || cli.run(&["status"]).code == Some(0));
-    // With nothing to do it writes nothing.
+    wait_until("the standby has replayed the received changes", || cli.run(&["status"]).code == Some(0));
+    // Without work it writes nothing.
     cli.run(&["create-runs"]).ok();
     db.cli().run(&["queue", "echo", "--any-class"]).ok();
     wait_until("the standby has the task", || cli.run(&["status", "1"]).code == Some(0));

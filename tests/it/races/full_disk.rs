@@ -1,5 +1,5 @@
-//! A handler that fills the disk on which its outcome is to stand: a small file system with the spool on it, and on SQLite
-//! the store too, which only the commands of a test see. And a database that says that it has no room for some of its rows.
+//! A handler that fills the disk for its outcome: a small file system with the spool, and on SQLite also the store, which only
+//! the commands of a test see. And a database that has no space for some of its rows.
 
 use std::fs;
 use std::path::Path;
@@ -14,8 +14,8 @@ use crate::support::db::{Raw, on};
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, test_on};
 
-/// $disk is the small file system. Its task has its run when this is done. Of a SQLite store another program has removed the
-/// log, in which there could be room for what the disk has no room for.
+/// `$disk` is the small file system. Afterwards the task has its run. Another program has removed the log of a SQLite store,
+/// because the log could contain space that the disk does not have.
 const BEGIN: &str = r#"
     program=$1 disk=$2 TASKQUEUE_DATABASE_URL=$3
     export TASKQUEUE_DATABASE_URL
@@ -24,7 +24,7 @@ const BEGIN: &str = r#"
     read='import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute("SELECT * FROM TaskQueue").fetchall()'
     [ ! -e "$disk/tasks.db" ] || python3 -c "$read" "$disk/tasks.db" || exit 91
 "#;
-/// Whoever holds it has written how the run ended.
+/// Waits until the runner has written the outcome.
 const UNTIL_IT_IS_KEPT: &str = r#"
     looks=0
     until [ -s "$disk"/spool/*-0 ]; do
@@ -37,11 +37,11 @@ const SHOW: &str = r#"
     "$program" status --json "$task"
 "#;
 
-/// Much that a handler writes, which is left out where there is no room for it, and a result, which is not.
+/// A large output, which is left out if there is no space, and a result, which is kept.
 const WRITES: &str = "head -c 200000 /dev/zero | tr '\\0' x";
 const HAS_A_RESULT: &str = r#"printf '{"result":"%s"}\n' "$(head -c 40000 /dev/zero | tr '\0' x)" >&3"#;
 
-/// Runs this after the beginning, with a class `fill` whose handler fills the disk, does this and succeeds.
+/// Runs `script` after the beginning, with a class `fill` whose handler fills the disk, runs `does` and succeeds.
 fn on_a_small_disk(db: &TestDb, does: &str, script: &str) -> Ended {
     let disk = db.home().join("disk");
     fs::create_dir(&disk).unwrap();
@@ -58,7 +58,7 @@ fn on_a_small_disk(db: &TestDb, does: &str, script: &str) -> Ended {
     cli.run(&[namespaces, "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_taskqueue"), disk, &url])
 }
 
-/// The handler ran once, and that is what the task says.
+/// Checks that the handler ran once, and that the task shows that.
 #[track_caller]
 fn has_succeeded_once(db: &TestDb, ended: &Ended) {
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -71,7 +71,7 @@ fn has_succeeded_once(db: &TestDb, ended: &Ended) {
 
 each_engine! {
     fn a_success_is_kept_on_the_disk_that_its_handler_has_filled(db) {
-        // A server has its own disk; a SQLite store is waited for until it has room.
+        // A server has its own disk; for a SQLite store, the runner waits until there is space.
         let process = match db.engine {
             EngineUnderTest::Sqlite => {
                 let free = "rm \"$disk/ballast\"; wait $runner || exit 93\n";
@@ -81,13 +81,13 @@ each_engine! {
         };
         let ended = on_a_small_disk(db, WRITES, &format!("{BEGIN}{process}{SHOW}"));
         has_succeeded_once(db, &ended);
-        assert!(!ended.stderr.contains("cannot be kept"), "{ended:?}");
+        assert!(!ended.stderr.contains("cannot be saved"), "{ended:?}");
     }
 }
 
 test_on! {
     [sqlite Sqlite] a_disk_that_stays_full_is_told_with_what_waits_for_it db {
-        // Who says "stop" twice does not want to wait for room either.
+        // After a second signal, the runner does not wait for space either.
         let give_up = r#"
             env --default-signal "$program" process-run & runner=$!
         "#;
@@ -102,12 +102,12 @@ test_on! {
         has_succeeded_once(db, &ended);
         assert_eq!(ended.stdout.matches("ended with 69\n").count(), 2, "{ended:?}");
         assert!(ended.stderr.contains("run 1 of task 1 has ended (success), but that could not be recorded: "), "{ended:?}");
-        assert!(ended.stderr.contains(&format!("it is kept in {}/disk/spool", db.home().display())), "{ended:?}");
+        assert!(ended.stderr.contains(&format!("the outcome is saved in {}/disk/spool", db.home().display())), "{ended:?}");
         assert!(ended.stderr.contains("is the disk full"), "{ended:?}");
     }
 }
 
-/// Prunes a copy on another disk, as docs/operators.md shows it; the test itself runs VACUUM.
+/// Prunes a copy on another disk, as in docs/operators.md; the test itself runs VACUUM.
 const PRUNE_A_COPY: &str = r#"
     program=$1 disk=$2 TASKQUEUE_DATABASE_URL=$3 other=$(dirname "$2")/other
     export TASKQUEUE_DATABASE_URL
@@ -143,14 +143,14 @@ fn a_copy_on_another_disk_is_pruned_where_the_first_one_is_full() {
     });
 }
 
-/// A task whose handler says something and succeeds, with its run.
+/// Queues a task with a run, whose handler writes output and succeeds.
 fn talk(db: &TestDb) {
     db.configure("[class.talk]\nargv = [\"/bin/echo\", \"said\"]\n");
     let _ = db.cli().run(&["queue", "talk"]).ok();
     let _ = db.cli().run(&["create-runs"]).ok();
 }
 
-/// An output that is written, or a run that is to succeed, finds no room from now on, in the words of the engine.
+/// From now on, an output or the success of a run finds no space, with the error of the engine.
 fn fill(db: &TestDb, table: &str) {
     let (when, which) = match table {
         "TaskQueueRunOutputs" => ("INSERT", "1 = 1"),
@@ -176,7 +176,7 @@ fn make_room(db: &TestDb, table: &str) {
     db.execute(&format!("DROP TRIGGER \"full{table}\"{of_table}"));
 }
 
-/// A runner that waits for room is told twice to stop: then it waits no longer.
+/// A runner that waits for space gets two signals: then it no longer waits.
 fn process_in_a_hurry(db: &TestDb) -> Ended {
     let runner = db.cli().spawn(&["process-run"]);
     wait_until("the outcome is on the disk", || !spooled(db).is_empty());
@@ -197,7 +197,7 @@ each_engine! {
         let runner = db.cli().spawn(&["process-run"]);
         wait_until("the outcome is on the disk", || !spooled(db).is_empty());
         let mut leases = vec![column(db, "LeaseExpiresOn")];
-        // Of a second: the lease of the claim would be over.
+        // Renewals of one second each: the lease of the claim would have expired.
         wait_until("six renewals", || {
             let lease = column(db, "LeaseExpiresOn");
             if lease != *leases.last().unwrap() {
@@ -229,7 +229,7 @@ each_engine! {
         let _ = db.cli().run(&["queue", "talk"]).ok();
         let created = db.cli().run(&["create-runs"]);
         assert_eq!(created.code, Some(69), "{created:?}");
-        assert!(created.stderr.contains("what was done before stays done"), "{created:?}");
+        assert!(created.stderr.contains("completed work is kept"), "{created:?}");
         assert_eq!((statuses(db), spooled(db).len()), (vec!["processing".to_owned(), "scheduled".to_owned()], 1));
         make_room(db, "TaskQueueRuns");
         let _ = db.cli().run(&["create-runs"]).ok();

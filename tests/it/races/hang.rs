@@ -1,4 +1,4 @@
-//! A database that does not answer: it keeps no process longer than that may take to stop.
+//! A database that does not answer delays the end of a process by no more than its stop wait.
 
 use std::process::Child;
 
@@ -14,7 +14,7 @@ use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 const RUNNERS: [&[&str]; 3] = [&["work", "--slots", "1"], &["tick"], &["process-run"]];
 
-/// A class whose handler works until it is ended, and a task of it for each runner.
+/// Creates a class whose handler works until it is ended, and a task of it for each runner.
 fn prepare(db: &TestDb) {
     let work = "argv = [\"/bin/sh\", \"-c\", \"exec sleep 3600\"]\nkill_grace_secs = 1\n";
     db.configure(&format!("stop_wait_secs = 1\n[class.long]\n{work}"));
@@ -22,7 +22,7 @@ fn prepare(db: &TestDb) {
     db.cli().run(&["create-runs"]).ok();
 }
 
-/// Nothing comes from the database any more, and no connection ends. For SQLite another process has its only lock.
+/// From now on, the database sends nothing, and no connection ends. For SQLite, another process holds its only lock.
 fn fall_silent(outage: &mut Outage, db: &TestDb) {
     match outage {
         Outage::Server(server) => server.fall_silent(true),
@@ -37,7 +37,7 @@ fn speak_again(outage: &mut Outage) {
     }
 }
 
-/// Waits until it has ended by itself, and returns its exit status.
+/// Waits until it has ended on its own, and returns its exit status.
 fn exit_status(mut child: Child, what: &str) -> i32 {
     wait_until(&format!("{what} ends"), || child.try_wait().unwrap().is_some());
     let ended = finish(child);
@@ -82,7 +82,7 @@ each_engine! {
             assert_eq!(handler.liveness(), Liveness::Dead);
         }
         speak_again(&mut outage);
-        // What they had to say is on the disk, and the next process sends it.
+        // Their outcomes are in the spool, and the next process sends them.
         cli.run(&["create-runs"]).ok();
         let released = "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'released'";
         assert_eq!(db.number(released), 3);

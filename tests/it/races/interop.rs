@@ -1,4 +1,4 @@
-//! Stores that are new, connections that break, servers that restart.
+//! New stores, broken connections, restarted servers.
 
 use super::server::Server;
 use super::stage::{Stage, column, start_runner, statuses, task, wait_dead};
@@ -16,7 +16,7 @@ fn sixty_four_processes_make_one_new_sqlite_store_at_once_and_all_succeed() {
     on(EngineUnderTest::Sqlite, |db| {
         for round in 0..4 {
             let path = db.home().join(format!("new{round}.db"));
-            // An empty file is a new store too; here nobody is the one who made it.
+            // An empty file is a new store too; here no process has created it.
             if round % 2 == 1 {
                 std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
             }
@@ -41,8 +41,8 @@ fn sixty_four_processes_make_one_new_sqlite_store_at_once_and_all_succeed() {
     });
 }
 
-/// Ends every other connection to the database, as an administrator does. SQLite has none: there the store is locked
-/// instead, until the result lives no more.
+/// Ends every other connection to the database, like an administrator. SQLite has none: the store is locked instead, until the
+/// result is dropped.
 fn break_connections(db: &TestDb) {
     let mut raw = db.raw();
     match db.engine {
@@ -59,7 +59,7 @@ fn break_connections(db: &TestDb) {
                 sessions(db.engine)
             );
             for id in raw.numbers(&others).into_iter().flatten() {
-                // It may have gone by itself.
+                // It may have ended on its own.
                 let _ = raw.try_execute(&format!("KILL {id}"));
             }
         }
@@ -102,13 +102,13 @@ each_engine! {
         let _ = db.cli().run(&["create-runs"]).ok();
         let done = || std::fs::read_to_string(&effects).unwrap_or_default().lines().count();
         let runner = db.cli().spawn(&["process-run", "--drain"]);
-        // Wherever it happens to be: claiming, noting the handler, recording the end.
+        // At any point: claiming, recording the handler, recording the end.
         for executed in 1..TASKS {
             wait_until("the next task is executed", || done() >= executed);
             break_connections(db);
         }
         let ended = finish(runner);
-        // A connection that is cut before Diesel has silenced libpq, in the first milliseconds, has a last word.
+        // A connection that is cut in the first milliseconds, before Diesel has silenced libpq, prints this message.
         let stderr = ended.stderr.replace("FATAL:  terminating connection due to administrator command\n", "");
         assert_eq!((ended.code, stderr.as_str()), (Some(0), ""));
         successes_of(db, i64::try_from(TASKS).unwrap());
@@ -120,7 +120,7 @@ each_engine! {
         let _ = db.cli().run(&["queue", "stage"]).ok();
         let _ = db.cli().run(&["create-runs"]).ok();
         if db.engine == EngineUnderTest::Sqlite {
-            // Nothing can restart here; somebody holds the store's only lock meanwhile.
+            // SQLite cannot restart; another process holds its only lock meanwhile.
             let (runner, handler) = start_runner(db, &stage);
             let mut other = db.raw();
             begin_write(&mut other);

@@ -1,5 +1,5 @@
-//! kill -9 in the middle of a handler, PIDs that belong to somebody else by then, and rows that lie (rules R4, R7,
-//! section 6 of the design).
+//! kill -9 during a handler, PIDs that another process has by then, and rows with wrong values (rules R4, R7, section 6 of the
+//! design).
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -18,11 +18,11 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
 
-/// Kills what it holds when the test ends, however it ends.
+/// Kills its process when the test ends, also on failure.
 struct Innocent(Child);
 
 impl Innocent {
-    /// In a group of its own, as handlers are, and with a record of every signal that can be caught.
+    /// Starts it in a separate group, like a handler; it records every signal that can be caught.
     fn start(db: &TestDb) -> Self {
         let heard = db.home().join("heard");
         let (fifo, ready) = (db.home().join("never"), db.home().join("ready"));
@@ -123,8 +123,8 @@ each_engine! {
         runner.kill().unwrap();
         runner.wait().unwrap();
         wait_dead("the handler, by its parent's death,", &handler);
-        assert_eq!(session.liveness(), Liveness::Alive, "nobody has looked for it yet");
-        assert_eq!(daemon.liveness(), Liveness::Alive, "nobody has looked for it yet");
+        assert_eq!(session.liveness(), Liveness::Alive, "it ended before the rescue");
+        assert_eq!(daemon.liveness(), Liveness::Alive, "it ended before the rescue");
 
         let ended = db.cli().run(&["create-runs", "--json"]).json();
         assert_eq!(ended["rescued"][0]["ended_processes"], 2);
@@ -151,7 +151,7 @@ each_engine! {
         let _ = db.cli().run(&["create-runs"]).ok();
         assert_eq!(handler.liveness(), Liveness::Dead);
         assert_eq!(statuses(db), ["timeout", "scheduled"]);
-        assert!(fs::read_to_string(&stat).unwrap().contains(") Z "), "nobody has waited for it");
+        assert!(fs::read_to_string(&stat).unwrap().contains(") Z "), "its parent has waited for it");
         runner.wait().unwrap();
     }
 
@@ -164,7 +164,7 @@ each_engine! {
         runner.wait().unwrap();
         wait_dead("the handler", &handler);
         let mut innocent = Innocent::start(db);
-        // As if its PID had been the runner's, and the handler's.
+        // As if its PID had been the runner's and the handler's before.
         let earlier = ProcessIdentity { start_ticks: innocent.identity().start_ticks - 1, ..innocent.identity() };
         for table in ["TaskQueueRuns", "TaskQueueRunners"] {
             db.execute(&format!("UPDATE \"{table}\" SET \"ProcessId\" = {}, \"ProcessIdentity\" = '{earlier}'", earlier.pid));
@@ -183,9 +183,9 @@ each_engine! {
         let stage = Stage::new(db, false);
         let _ = db.cli().run(&["queue", "stage"]).ok();
         let _ = db.cli().run(&["create-runs"]).ok();
-        // A PID namespace of its own, where the next PID can be chosen. The kernel counts start times in hundredths of a
-        // second: the script waits for the next one, because runner and innocent would be the same process otherwise.
-        // create-runs itself gets a PID that nobody had.
+        // A separate PID namespace, in which the next PID can be chosen. The kernel counts start times in hundredths of a
+        // second. The script waits for the next tick, because otherwise the runner and the other process would be the same
+        // process. create-runs itself gets an unused PID.
         let script = r#"
             "$1" process-run & runner=$!
             until [ -e "$2/handler" ]; do :; done
@@ -249,7 +249,7 @@ each_engine! {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(!ended.stderr.contains("panicked"), "{ended:?}");
         innocent.is_unharmed(db);
-        assert!(!statuses(db).iter().any(|status| status == "processing"), "what lies is no evidence, and holds up nobody");
+        assert!(!statuses(db).iter().any(|status| status == "processing"), "a wrong row is no evidence, and blocks none");
     }
 
     fn a_row_that_names_a_living_process_exactly_has_nobody_signalled(db) {
@@ -261,7 +261,7 @@ each_engine! {
             child.wait().unwrap();
             identity
         };
-        // As a handler it would lead a session; this one does not.
+        // A handler would lead a session; this process does not.
         for identity in [innocent.identity(), ProcessIdentity::of_pid(1).unwrap().unwrap()] {
             insert_processing(db, dead.pid.into(), &dead.to_string());
             db.execute(&format!(
@@ -273,7 +273,7 @@ each_engine! {
         assert_eq!(ended["rescued"].as_array().unwrap().len(), 2);
         assert_eq!(ended["rescued"][0]["ended_processes"], 0);
         innocent.is_unharmed(db);
-        // One that leads a session could be the handler: it is left alone, and so is the run, and a person is told.
+        // A session leader could be the handler: it is not killed, its run stays open, and a notice reports that.
         let (mut leader, identity) = session_leader();
         let pid = identity.pid;
         insert_processing(db, dead.pid.into(), &dead.to_string());
@@ -303,7 +303,7 @@ each_engine! {
             "UPDATE \"TaskQueueRuns\" SET \"HandlerProcessId\" = {}, \"HandlerIdentity\" = '{identity}'",
             identity.pid
         ));
-        // The second and the third try leave one notice, for which it is too early.
+        // The second and the third attempt leave one notice, for which it is too early.
         for _ in 0..3 {
             assert_eq!(db.cli().run(&["create-runs"]).code, Some(0));
             assert_eq!(statuses(db), ["processing"]);
@@ -323,11 +323,11 @@ each_engine! {
         insert_processing(db, own.pid.into(), &own.to_string());
         let mut ctx = db.context(HandlerRegistry::new());
         let report = create_runs(&mut ctx, &mut |_| {}).unwrap();
-        assert_eq!((report.rescue.rescued.len(), report.rescue.stuck.len()), (0, 0), "we are alive");
+        assert_eq!((report.rescue.rescued.len(), report.rescue.stuck.len()), (0, 0), "this process is alive");
         end_lease(db);
         let report = create_runs(&mut ctx, &mut |_| {}).unwrap();
         assert_eq!((report.rescue.rescued.len(), report.rescue.stuck.len()), (1, 0), "a row alone is no evidence");
-        // A thread of ours says that it works for the run: to end that we would have to end ourselves.
+        // A thread of this process has the token of the run in its name: only killing this process could end it.
         let token = "0123456789abcdef0123456789abcdef";
         insert_processing(db, own.pid.into(), &own.to_string());
         db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"Token\" = '{token}' WHERE \"Status\" = 'processing'"));
@@ -351,7 +351,7 @@ each_engine! {
         let elsewhere = [
             ProcessIdentity { boot_id: "00000000-0000-4000-8000-000000000000".to_owned(), ..here.clone() },
             ProcessIdentity { pid_namespace: here.pid_namespace + 1, ..here.clone() },
-            // The PID of nobody at all: still the other host's.
+            // A PID without a process: it still belongs to the other host.
             ProcessIdentity { pid_namespace: here.pid_namespace + 1, pid: i32::MAX, ..here },
         ];
         for identity in &elsewhere {
@@ -382,12 +382,12 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 0);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\""), 9);
         assert_eq!(statuses(db), ["success"]);
-        // Nor do they stay where nothing is to be done.
+        // Nor do they stay if there is no work.
         insert_runner(db, &identity);
         let _ = db.cli().run(&["process-run"]).ok();
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 0);
 
-        // Living ones keep theirs.
+        // Live runners keep their slots.
         let innocent = Innocent::start(db);
         for _ in 0..8 {
             insert_runner(db, &innocent.identity());
@@ -420,7 +420,7 @@ each_engine! {
     }
 }
 
-/// A process that leads a session, as a handler does; and who waits for it.
+/// Starts a process that leads a session, like a handler, and its parent.
 fn session_leader() -> (Child, ProcessIdentity) {
     let mut command = Command::new("setsid");
     let waiting = command.args(["--wait", "sleep", "1000"]).process_group(0).stdin(Stdio::null()).spawn().unwrap();
@@ -439,7 +439,7 @@ fn kill_leader(waiting: &mut Child, leader: &ProcessIdentity) {
     waiting.wait().unwrap();
 }
 
-/// A run that is processing by its own word, with a lease that lasts.
+/// Inserts a run that is in progress according to its row, with a valid lease.
 fn insert_processing(db: &TestDb, pid: i64, identity: &str) {
     db.execute(
         "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\", \"LastStatus\") VALUES ('stage', '{}', 'processing')",

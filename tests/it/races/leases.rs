@@ -1,4 +1,4 @@
-//! Runners that are silent: stopped, cut off from the database, or on another host.
+//! Silent runners: stopped, cut off from the database, or on another host.
 
 use rustix::process::Signal;
 use taskqueue_process::identities::identity::Liveness;
@@ -9,7 +9,7 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
-/// The database's clock, moved back by so many seconds.
+/// Returns the time of the database's clock minus this many seconds, as SQL.
 fn ago(db: &TestDb, secs: u32) -> String {
     match db.engine {
         EngineUnderTest::Sqlite => format!("strftime('%Y-%m-%d %H:%M:%f000', 'now', '-{secs} seconds')"),
@@ -23,7 +23,7 @@ fn is_lease_over(db: &TestDb) -> bool {
     db.number(&over) == 1
 }
 
-/// That of the only runner, by the lease of `shorten_leases`.
+/// Checks the only runner, with the lease of `shorten_leases`.
 fn is_heartbeat_older_than_a_lease(db: &TestDb) -> bool {
     let older = format!("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"HeartbeatOn\" < {}", ago(db, 5));
     db.number(&older) == 1
@@ -42,7 +42,7 @@ each_engine! {
         let (runner, _) = start_runner(db, &stage);
         let heartbeat = "SELECT CAST(\"HeartbeatOn\" AS CHAR(40)) AS value FROM \"TaskQueueRunners\"";
         let mut seen = vec![(column(db, "LeaseExpiresOn"), db.text(heartbeat))];
-        // Six renewals of a second: the lease of the claim would be over.
+        // Six renewals of one second each: the lease of the claim would have expired.
         wait_until("six renewals", || {
             let now = (column(db, "LeaseExpiresOn"), db.text(heartbeat));
             if now != *seen.last().unwrap() {
@@ -65,9 +65,9 @@ each_engine! {
         let (runner, handler) = start_runner(db, &stage);
         let (session, daemon) = (stage.actor("session"), stage.actor("daemon"));
         signal(&runner, Signal::STOP);
-        wait_until("its lease is over", || is_lease_over(db));
+        wait_until("its lease has expired", || is_lease_over(db));
         let _ = db.cli().run(&["create-runs"]).ok();
-        // Rule R7: they are gone before the run is given up.
+        // Rule R7: they have ended before the run is given up.
         for process in [handler, session, daemon] {
             wait_dead("the handler", &process);
         }
@@ -75,10 +75,10 @@ each_engine! {
         signal(&runner, Signal::CONT);
         let ended = finish(runner);
         assert!(matches!(ended.code, Some(0 | 69)), "{ended:?}");
-        // It reports what the row says: the rescue has counted an attempt.
+        // It reports the content of the row: the rescue has counted an attempt.
         let is_true = ended.code == Some(0) || ended.stderr.contains("counts as a failed attempt") || ended.stderr.contains("unless another process has rescued it, which counts one");
         assert!(is_true, "{}", ended.stderr);
-        // The next attempt waits already.
+        // The next attempt is already waiting.
         assert_eq!((statuses(db), task(db)), (vec!["timeout".to_owned(), "scheduled".to_owned()], ("timeout".to_owned(), 1, 1)));
         assert_eq!(stage.done(), "");
     }
@@ -91,7 +91,7 @@ each_engine! {
         let (session, daemon) = (stage.actor("session"), stage.actor("daemon"));
         outage.begin(db);
         wait_dead("the handler", &handler);
-        assert!(!is_lease_over(db), "somebody else may be at work already");
+        assert!(!is_lease_over(db), "another runner may have the task already");
         for process in [session, daemon] {
             wait_dead("what had left its group", &process);
         }
@@ -103,7 +103,7 @@ each_engine! {
         assert_eq!(statuses(db), ["processing"]);
         let _ = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).run(&["create-runs"]).ok();
         assert_eq!(error_of_first_run(db), "lease-over");
-        // The database was at fault: no attempt is counted.
+        // The database was the cause, so no attempt is counted.
         assert_eq!((statuses(db), task(db)), (vec!["released".to_owned(), "scheduled".to_owned()], ("scheduled".to_owned(), 0, 0)));
         assert_eq!(stage.done(), "");
     }
@@ -120,7 +120,7 @@ each_engine! {
         let (runner, handler) = runner_behind(db, &stage, &outage);
         outage.begin(db);
         wait_dead("the handler", &handler);
-        assert!(!is_lease_over(db), "another runner may be at work already");
+        assert!(!is_lease_over(db), "another runner may have the task already");
         assert_eq!(std::fs::read_to_string(db.home().join("reason")).unwrap(), "lease-lost\n");
         outage.end();
         assert_eq!(finish(runner).code, Some(69));
@@ -137,7 +137,7 @@ each_engine! {
         wait_dead("the handler", &handler);
         outage.end();
         assert_eq!(finish(runner).code, Some(69));
-        // As on another host, whose rescuer knows nothing of this spool.
+        // As on another host, whose rescue does not know this spool.
         let elsewhere = format!("spool = \"{}/elsewhere\"\n", db.home().display());
         let config = db.home().join(".config/taskqueue/config.toml");
         let here = std::fs::read_to_string(&config).unwrap();
@@ -160,12 +160,12 @@ each_engine! {
         let stage = Stage { directory: db.home().to_owned() };
         let (runner, handler) = runner_behind(db, &stage, &outage);
         outage.begin(db);
-        // It has reported meanwhile, and could not save that.
+        // It has reported meanwhile, and could not save the report.
         wait_until("a report cannot be saved", || outage.was_felt());
         signal(&runner, Signal::TERM);
         let asked = std::time::Instant::now();
         wait_dead("the handler", &handler);
-        assert!(asked.elapsed().as_secs() < 20, "the limit of the database was waited for");
+        assert!(asked.elapsed().as_secs() < 20, "it waited for the time limit of the database");
         outage.end();
         let ended = finish(runner);
         assert_eq!(ended.code, Some(130), "{ended:?}");
@@ -179,14 +179,14 @@ each_engine! {
         let mut outage = Outage::of(db);
         let _ = db.cli().run(&["queue", "work"]).ok();
         let worker = db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).spawn(&["work", "--slots", "2"]);
-        wait_until("it works", || statuses(db) == ["success"]);
+        wait_until("it has processed the task", || statuses(db) == ["success"]);
         outage.begin(db);
-        wait_until("its lease is over", || is_heartbeat_older_than_a_lease(db));
+        wait_until("its lease has expired", || is_heartbeat_older_than_a_lease(db));
         outage.end();
         let _ = db.cli().run(&["queue", "work"]).ok();
-        // It may have claimed the task before it knew that its lease was over, and given the run back.
+        // It may have claimed the task before it noticed the expired lease, and released the run.
         let ended = "SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"FailedRetries\" = 0";
-        wait_until("it works again", || db.number(ended) == 2);
+        wait_until("it has processed both tasks", || db.number(ended) == 2);
         assert_eq!(db.number("SELECT SUM(\"Slots\") AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 2);
         signal(&worker, Signal::TERM);
         assert_eq!(finish(worker).code, Some(0));
@@ -198,7 +198,7 @@ each_engine! {
         let _ = db.cli().run(&["queue", "stage"]).ok();
         let _ = db.cli().run(&["create-runs"]).ok();
         let (runner, handler) = start_runner(db, &stage);
-        // The others go by a lease that counts soon after the start of a server; the runner keeps its own.
+        // The others use a lease that counts soon after the start of a server; the runner keeps its own.
         shorten_leases(db);
         signal(&runner, Signal::STOP);
         db.execute("UPDATE \"TaskQueueRunners\" SET \"HeartbeatOn\" = '2020-01-01 00:00:00.000000'");

@@ -1,4 +1,4 @@
-//! Limits of keys under many claims, ends and creations at once: never one too many, and no slot is lost.
+//! Limits of keys with many claims, ends and creations at the same time: the limit is never exceeded, and no slot is lost.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -55,14 +55,14 @@ each_engine! {
         create(&mut willing(db));
         let (done, created) = (AtomicUsize::new(0), AtomicUsize::new(0));
         many_at_once(db, AT_ONCE, |store, _| {
-            // One of them queues the rest while the others end what is there.
+            // One of them queues the rest while the others end runs.
             if created.fetch_add(1, Ordering::SeqCst) == 0 {
                 for _ in 0..TASKS / 2 {
                     queue_keyed(db, "work", "two", 1);
                     store.create_missing_runs(&mut |_| ()).unwrap();
                 }
             }
-            // One for all that it asks: to connect again and again would leave no processor to those who end.
+            // One connection for all queries: reconnecting each time would slow down the threads that end runs.
             let mut raw = db.raw();
             loop {
                 let before = done.load(Ordering::SeqCst);
@@ -98,7 +98,7 @@ each_engine! {
             let end = taskqueue_store::RunEnd { delay_secs: Some(3_600), ..ending(event) };
             store.end_run(&reference(&run), &end).unwrap();
         }
-        // The last is cancelled while it waits with a slot; a new one gets that.
+        // The last task is cancelled while it waits with a slot; a new task gets that slot.
         queue_keyed(db, "work", "k", 1);
         create(&mut willing(db));
         assert_eq!(count(db, "\"HeldKey\" = 'k'"), 1);
@@ -126,7 +126,7 @@ each_engine! {
         queue_keyed(db, "work", "k", 1);
         create(&mut willing(db));
         assert_eq!(count(db, "\"HeldKey\" = 'k' AND \"TaskQueueId\" = 1"), 1);
-        // It needs that key no longer, and nobody creates runs.
+        // It no longer needs that key, and no process creates runs.
         assert_eq!(replace(None), first);
         assert_eq!(count(db, "\"HeldKey\" = 'k' AND \"TaskQueueId\" = 2"), 1);
         assert_eq!(claim(&mut db.store()).unwrap().task_id.0, 2);
@@ -183,7 +183,7 @@ each_engine! {
         let run = claim(&mut store).unwrap();
         assert!(claim(&mut store).is_some());
         assert!(claim(&mut store).is_none());
-        // As whoever ends a run and dies before the slot is passed on.
+        // Like a process that ends a run and dies before the slot is passed on.
         db.execute(&format!(
             "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'success', \"FinishedOn\" = '2026-01-01 00:00:00', \"LeaseExpiresOn\" = NULL \
              WHERE \"Id\" = {}",

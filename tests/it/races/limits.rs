@@ -1,4 +1,4 @@
-//! Limits of classes under many claims at once: never one too many, and none is lost.
+//! Limits of classes with many claims at the same time: the limit is never exceeded, and no claim is lost.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -41,7 +41,7 @@ each_engine! {
         set(db, "work", Some(5), None);
         many_at_once(db, AT_ONCE, |store, _| while claim(store).is_some() {});
         assert_eq!(claimed_runs(db), 5);
-        // A limit below what is being processed ends nobody and lets nobody in.
+        // A limit below the number of runs in progress ends no run and prevents new ones.
         set(db, "work", Some(2), None);
         many_at_once(db, AT_ONCE, |store, _| assert!(claim(store).is_none()));
     }
@@ -63,8 +63,8 @@ each_engine! {
                         assert_eq!(ended, Ended::Recorded);
                         done.fetch_add(1, Ordering::SeqCst);
                     }
-                    // Whoever asks again and again without anything having ended keeps others from ending on MySQL,
-                    // where those who want to lock tables go first.
+                    // On MySQL, repeated claims without an end in between would block the ends, because table locks have
+                    // priority.
                     None => {
                         refused.fetch_add(1, Ordering::SeqCst);
                         wait_until("a run ends", || done.load(Ordering::SeqCst) != before);
@@ -72,7 +72,7 @@ each_engine! {
                 }
             }
         });
-        assert!(refused.load(Ordering::SeqCst) > 0, "nobody ever came to a full class");
+        assert!(refused.load(Ordering::SeqCst) > 0, "the class was never full");
         assert!(most_at_once(&intervals(db, "TaskQueueRuns")) <= 2);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'success'"), 60);
     }
@@ -82,7 +82,7 @@ each_engine! {
         set(db, "work", None, Some(Rate { count: 4, secs: 3_600 }));
         many_at_once(db, AT_ONCE, |store, _| while claim(store).is_some() {});
         assert_eq!(claimed_runs(db), 4);
-        // Starts that the window has left behind count no more, whatever became of the runs.
+        // Starts before the window no longer count, whatever the state of their runs.
         for moved in [1, 2] {
             db.execute(
                 "UPDATE \"TaskQueueStarts\" SET \"StartedOn\" = '2020-01-01 00:00:00.000000' WHERE \"RunId\" IN
@@ -109,7 +109,7 @@ each_engine! {
         set(db, "work", None, Some(Rate { count: 1, secs: 1 }));
         let mut store = db.store();
         for _ in 0..3 {
-            wait_until("the rate lets the next run in", || claim(&mut store).is_some());
+            wait_until("the rate allows the next run", || claim(&mut store).is_some());
         }
         let starts: Vec<_> = (1..=3).map(|id| store.get_run(RunId(id)).unwrap().started_on.unwrap()).collect();
         assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= chrono::TimeDelta::seconds(1)), "{starts:?}");
@@ -130,7 +130,7 @@ crate::each_server! {
         queue_many(db, "work", 2);
         let mut blocker = db.raw();
         blocker.execute(if db.is_mysql_like() {
-            // The first of the tables that a claim asks for: it holds nothing while it waits.
+            // The first table that a claim locks: it holds no other lock while it waits.
             "LOCK TABLES \"TaskQueue\" WRITE"
         } else {
             "BEGIN; LOCK TABLE \"TaskQueueRuns\" IN SHARE ROW EXCLUSIVE MODE"
@@ -139,7 +139,7 @@ crate::each_server! {
             let mut store = db.store();
             let waiting = scope.spawn(move || claim(&mut store));
             wait_blocked(db);
-            // By SQL: on MySQL the verb itself waits for the claims before it.
+            // By SQL, because on MySQL the verb itself waits for earlier claims.
             db.execute("INSERT INTO \"TaskQueuePauses\" (\"Scope\") VALUES ('all')");
             blocker.execute(if db.is_mysql_like() { "UNLOCK TABLES" } else { "COMMIT" });
             assert!(waiting.join().unwrap().is_none());

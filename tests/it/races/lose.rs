@@ -1,4 +1,4 @@
-//! Who loses a race: each losing side, made to lose on purpose (rules R2, R3, R5, R6).
+//! The losers of races: each losing side, forced to lose (rules R2, R3, R5, R6).
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -21,7 +21,7 @@ use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
-/// How often a race without a fixed order is run: often enough to see both orders.
+/// How often a race without a fixed order is run: enough to see both orders.
 pub(super) const ROUNDS: usize = 10;
 
 pub(super) fn queue(db: &TestDb, count: usize) {
@@ -80,12 +80,12 @@ pub(super) fn reference(run: &ClaimedRun) -> RunRef {
     RunRef { id: run.run_id, token: run.token.clone() }
 }
 
-/// Everything that is known about a run and its task.
+/// Returns everything that is stored about a run and its task.
 fn picture(store: &mut Store, run: RunId, task: TaskId) -> String {
     format!("{:?}\n{:?}", store.get_run(run).unwrap(), store.get_task(task).unwrap())
 }
 
-/// Both closures at once, each with a connection of its own.
+/// Runs both closures at the same time, each with its own connection.
 pub(super) fn at_once<A: Send, B: Send>(
     db: &TestDb,
     first: impl FnOnce(&mut Store) -> A + Send,
@@ -116,7 +116,7 @@ each_engine! {
             queue(db, 5);
             let (one, other) =
                 at_once(db, |store| store.create_missing_runs(&mut |_| {}).unwrap(), |store| store.create_missing_runs(&mut |_| {}).unwrap());
-            assert_eq!(one + other, 5, "each run is counted by whoever created it");
+            assert_eq!(one + other, 5, "each run is counted by the process that created it");
             assert_eq!(statuses(db).len(), 5 * round);
         }
         assert_eq!(db.number("SELECT COUNT(DISTINCT \"TaskQueueId\") AS value FROM \"TaskQueueRuns\""), 5 * ROUNDS as i64);
@@ -200,7 +200,7 @@ each_engine! {
         let _ = db.cli().run(&["create-runs"]).ok();
         let (runner, handler) = start_runner(db, &stage);
         end_lease(db);
-        // From another PID namespace, as from another host: nobody there can see this handler, let alone end it.
+        // From another PID namespace, as from another host: from there this handler cannot be seen or ended.
         let elsewhere = db.cli().program(Path::new("/usr/bin/unshare"));
         let namespaces = if is_root() { "-pf" } else { "-Urpf" };
         let rescued = elsewhere.run(&[namespaces, "--mount-proc", env!("CARGO_BIN_EXE_taskqueue"), "create-runs", "--json"]).json();
@@ -228,7 +228,7 @@ each_engine! {
         let mut store = db.store();
         store.create_missing_runs(&mut |_| {}).unwrap();
         let run = claim_with(&mut store, "token", &|_| true).unwrap();
-        // The rescuer has looked at the run, as it was then; the runner is faster.
+        // The rescue has read the run in this state, but the runner is faster.
         let seen = reference(&run);
         assert_eq!(store.end_run(&reference(&run), &end(RunEvent::Succeed, "1")).unwrap(), Ended::Recorded);
         let before = picture(&mut store, run.run_id, run.task_id);
@@ -291,11 +291,11 @@ each_engine! {
         let mut go = open_fifo(&stage.directory.join("go"));
         go.write_all(b"\n").unwrap();
         wait_until("the first report is saved", || column(db, "PercentsCompleted").as_deref() == Some("10"));
-        // An operator's cancel.
+        // The cancel of an operator.
         let now = if db.is_mysql_like() { "UTC_TIMESTAMP(6)" } else { "\"StartedOn\"" };
         db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"Status\" = 'cancelled', \"FinishedOn\" = {now}"));
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled', \"CurrentRunId\" = NULL");
-        wait_until("the handler is told to stop", || {
+        wait_until("the handler is asked to stop", || {
             go.write_all(b"\n").unwrap();
             handler.liveness() == Liveness::Dead
         });
@@ -399,7 +399,7 @@ each_engine! {
         let first = db.number("SELECT MIN(\"Id\") AS value FROM \"TaskQueueRuns\"");
         let mut operator = db.raw();
         begin_write(&mut operator);
-        // Not committed: who claimed now without waiting would take a run that is being cancelled.
+        // Not committed: a claim that does not wait would take a run that is being cancelled.
         let now = if db.is_mysql_like() { "UTC_TIMESTAMP(6)" } else { "\"CreatedOn\"" };
         operator.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"Status\" = 'cancelled', \"FinishedOn\" = {now} WHERE \"Id\" = {first}"));
         let run = std::thread::scope(|scope| {
@@ -420,12 +420,12 @@ each_engine! {
         std::thread::scope(|scope| {
             let inserting = Cell::new(None);
             let application = Cell::new(Some(&mut application));
-            // Asked under the lock of the claim.
+            // Called under the lock of the claim.
             let run = claim_with(&mut store, "token", &|_| {
                 if let Some(application) = application.take() {
                     let thread = scope.spawn(|| application.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\") VALUES ('stage', '{}')"));
                     if db.engine == EngineUnderTest::Postgres {
-                        // Its lock is on the runs alone: the insert does not even wait.
+                        // The lock is only on the runs, so the insert does not wait.
                         thread.join().unwrap();
                     } else {
                         wait_blocked(db);

@@ -1,4 +1,4 @@
-//! A COMMIT that is lost, or whose answer is: whatever is done again is done once. SQLite has none to lose.
+//! A lost COMMIT, or a lost answer to it: a repeated operation has one effect. SQLite has none to lose.
 
 use std::process::Child;
 
@@ -12,8 +12,8 @@ use crate::support::cli::finish;
 use crate::support::{Cli, EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, each_server};
 
-/// Lets `work` run with its first COMMIT lost, its second, and so on until it has no more, in both ways; `check` gets the
-/// number of times it ran.
+/// Runs `work` with its first COMMIT lost, then its second, and so on until it has no more, in both ways; `check` gets the
+/// number of repetitions.
 pub(super) fn with_every_commit_lost(db: &TestDb, work: impl Fn(&Cli), check: impl Fn(i64)) {
     if db.engine == EngineUnderTest::Sqlite {
         return;
@@ -36,19 +36,18 @@ pub(super) fn with_every_commit_lost(db: &TestDb, work: impl Fn(&Cli), check: im
     }
 }
 
-/// A claim by a claimant that has taken the only run, and is told to end while it asks a server that is gone what became of
-/// its COMMIT.
+/// Claims the only run, and asks the claimant to end while it checks the result of its COMMIT at an unreachable server.
 fn claim_without_answer(db: &TestDb, server: &Server, cli: &Cli) {
     let _ = cli.run(&["queue", "--any-class", "work"]).ok();
     let _ = cli.run(&["create-runs"]).ok();
     server.stop_after_commit(1);
     let claimant: Child = cli.spawn(&["claim", "--claimant", "bot"]);
-    wait_until("the claim is tried again", || server.refused() > 0);
+    wait_until("the claim is retried", || server.refused() > 0);
     assert_eq!(statuses(db), ["processing"]);
     signal(&claimant, Signal::TERM);
     let ended = finish(claimant);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(130), ""), "{ended:?}");
-    assert_eq!(statuses(db), ["processing"], "nobody has its token");
+    assert_eq!(statuses(db), ["processing"], "no process has its token");
     server.start();
 }
 
@@ -57,7 +56,7 @@ each_engine! {
         let effects = db.home().join("effects");
         let script = format!("echo $TASKQUEUE_TASK_ID >> '{}'", effects.display());
         db.configure(&format!("[class.note]\nargv = [\"/bin/sh\", \"-c\", \"{script}\"]\n"));
-        // A second row of the same runner would not be let in.
+        // The limit would refuse a second row of the same runner.
         let _ = db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
         let work = |cli: &Cli| {
             let _ = cli.run(&["queue", "note"]).ok();
@@ -132,7 +131,7 @@ each_server! {
         let _ = cli.run(&["create-runs"]).ok();
         assert_eq!((statuses(db), task(db)), (vec!["released".to_owned(), "scheduled".to_owned()], ("scheduled".to_owned(), 0, 0)));
         assert_eq!(db.text("SELECT \"ErrorCode\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"").unwrap(), "not-started");
-        // It was taken off the disk: what is claimed from now on stays.
+        // The record was removed from the spool: later claims are kept.
         let _ = cli.run(&["claim", "--claimant", "bot"]).ok();
         let _ = cli.run(&["create-runs"]).ok();
         assert_eq!(statuses(db), ["released", "processing"]);

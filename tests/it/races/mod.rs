@@ -1,4 +1,4 @@
-//! What happens when many processes want the same thing at once, when one dies in the middle, and who loses then.
+//! Many processes with the same goal at the same time, a process that dies in the middle, and the loser of each race.
 
 mod cancel;
 mod claimants;

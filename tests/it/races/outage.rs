@@ -1,4 +1,4 @@
-//! A database that goes away while a runner is in the middle of its handler.
+//! A database that is unreachable while a runner executes a handler.
 
 use std::process::Child;
 
@@ -11,7 +11,7 @@ use super::tools::begin_write;
 use crate::support::db::Raw;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
-/// A database that goes away and comes back: a server behind a proxy; for SQLite somebody who holds its only lock.
+/// A database that becomes unreachable and returns: a server behind a proxy; for SQLite a process that holds its only lock.
 pub enum Outage {
     Locked(Option<Raw>, String),
     Server(Server),
@@ -39,7 +39,7 @@ impl Outage {
         }
     }
 
-    /// Whether somebody has tried meanwhile; nobody can tell with SQLite, whose waiters poll.
+    /// Returns whether a client has tried to connect meanwhile; with SQLite this is unknown, because its clients poll.
     pub fn was_felt(&self) -> bool {
         match self {
             Self::Locked(..) => true,
@@ -55,7 +55,7 @@ impl Outage {
     }
 }
 
-/// A runner in the middle of its handler, which reaches the database by way of the outage.
+/// Starts a runner with a handler in progress; the runner reaches the database through the outage.
 pub fn runner_behind(db: &TestDb, stage: &Stage, outage: &Outage) -> (Child, ProcessIdentity) {
     db.cli().run(&["queue", "stage"]).ok();
     db.cli().run(&["create-runs"]).ok();

@@ -1,4 +1,4 @@
-//! Outcomes that wait on the local disk for the database.
+//! Outcomes in the spool.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,15 @@ use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
 use crate::{each_engine, each_server};
 
-/// The files of the spool that hold something.
+/// Returns the files of the spool that have records.
 pub(super) fn spooled(db: &TestDb) -> Vec<PathBuf> {
     let directory = db.home().join(".local/state/taskqueue/spool");
     let files = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().path());
     files.filter(|path| fs::metadata(path).unwrap().len() > 0).collect()
 }
 
-/// A runner whose handler has ended well while the database was away, killed before it could say so. Returns its spool.
+/// Starts a runner whose handler succeeds while the database is unreachable, and kills it before it can send that. Returns its
+/// spool.
 fn die_with_an_outcome(db: &TestDb, stage: &Stage, outage: &mut Outage) -> PathBuf {
     let (runner, handler) = runner_behind(db, stage, outage);
     outage.begin(db);
@@ -52,9 +53,9 @@ each_engine! {
         let path = die_with_an_outcome(db, &stage, &mut outage);
         let left = fs::read(&path).unwrap();
         let said = create_runs(db, &outage);
-        assert!(said.contains("1 outcome recorded that a dead runner of this host had left on the disk"), "{said}");
+        assert!(said.contains("recorded 1 outcome that a dead runner of this host had saved on the local disk"), "{said}");
         assert_eq!((statuses(db), task(db)), (vec!["success".to_owned()], ("success".to_owned(), 0, 1)));
-        // Died after the database had it, before it was taken off the disk.
+        // It died after the database had the outcome, before it was removed from the spool.
         fs::write(&path, left).unwrap();
         create_runs(db, &outage);
         assert_eq!((spooled(db).len(), late_results(db)), (0, 0));
@@ -66,7 +67,7 @@ each_engine! {
         let mut outage = Outage::of(db);
         die_with_an_outcome(db, &stage, &mut outage);
         let doctor = || db.cli().env("TASKQUEUE_DATABASE_URL", outage.url()).run(&["doctor"]).stdout;
-        let words = "spool has 1 outcome of runs that the database does not have";
+        let words = "spool contains 1 outcome not yet recorded in the database";
         let found = doctor();
         assert!(found.contains(words) && found.contains("taskqueue create-runs"), "{found}");
         create_runs(db, &outage);
@@ -85,7 +86,7 @@ each_engine! {
         create_runs(db, &outage);
         assert_eq!((statuses(db), late_results(db)), (vec!["timeout".to_owned(), "scheduled".to_owned()], 1));
         assert_eq!(spooled(db).len(), 0);
-        // Died after the event was kept, before its record was taken off the disk.
+        // It died after the event was stored, before its record was removed from the spool.
         fs::write(&path, left).unwrap();
         create_runs(db, &outage);
         assert_eq!((spooled(db).len(), late_results(db)), (0, 1));
@@ -97,7 +98,7 @@ each_engine! {
         let path = die_with_an_outcome(db, &stage, &mut outage);
         let sender = FileLock::acquire(&path, Duration::ZERO).unwrap();
         create_runs(db, &outage);
-        assert_eq!(statuses(db), ["processing"], "the runner is dead, and how the run ended is known");
+        assert_eq!(statuses(db), ["processing"], "the runner is dead, but the outcome is known");
         drop(sender);
         create_runs(db, &outage);
         assert_eq!((statuses(db), late_results(db)), (vec!["success".to_owned()], 0));
@@ -118,7 +119,7 @@ each_engine! {
         let mut outage = Outage::of(db);
         let path = die_with_an_outcome(db, &stage, &mut outage);
         let good = fs::read_to_string(&path).unwrap();
-        // No such stream is allowed by the schema.
+        // The schema does not allow such a stream.
         let stream = "\"outputs\":[{\"stream\":\"x\",\"content\":\"\",\"total_bytes\":0,\"is_lossy\":false}]";
         let bad = good.replace("\"outputs\":[]", stream);
         assert_ne!(good, bad);
@@ -134,7 +135,7 @@ each_engine! {
         db.cli().run(&["queue", "work"]).ok();
         let ended = db.cli().run(&["tick"]);
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        assert!(ended.stderr.contains("outcomes cannot be kept on the local disk"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("outcomes cannot be saved on the local disk"), "{}", ended.stderr);
         assert!(ended.stderr.contains("/dev/null/spool: Not a directory"), "{}", ended.stderr);
         assert_eq!(statuses(db), ["success"]);
     }
@@ -142,14 +143,14 @@ each_engine! {
 
 each_server! {
     fn a_spool_without_room_is_told_and_keeps_nobody_from_working(db) {
-        // Every write to it fails as on a full disk; a SQLite store could not be written either.
+        // Every write to it fails like on a full disk; a SQLite store could not be written either.
         let limited = "ulimit -f 0; trap '' XFSZ; exec \"$@\"";
         db.configure("[class.work]\nargv = [\"/bin/true\"]\n");
         db.cli().run(&["queue", "work"]).ok();
         let cli = db.cli().program(Path::new("/bin/sh"));
         let ended = cli.run(&["-c", limited, "sh", env!("CARGO_BIN_EXE_taskqueue"), "tick"]);
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        assert!(ended.stderr.contains("outcomes cannot be kept on the local disk"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("outcomes cannot be saved on the local disk"), "{}", ended.stderr);
         assert_eq!(statuses(db), ["success"]);
     }
 }

@@ -44,12 +44,12 @@ impl PgBouncer {
         db.cli().env("TASKQUEUE_DATABASE_URL", &self.url)
     }
 
-    /// What an application sees in each session of the pool: its settings, and the advisory locks that stay behind.
+    /// Returns what an application sees in each session of the pool: its settings, and remaining advisory locks.
     fn sessions(&self) -> Vec<Vec<Option<String>>> {
         let mut all: Vec<Raw> = (0..POOL_SIZE).map(|_| Raw::connect(EngineUnderTest::Postgres, &self.url)).collect();
-        // A transaction has a session to itself.
+        // A transaction has its own session.
         all.iter_mut().for_each(|raw| raw.execute("BEGIN"));
-        // The pooler itself sets the two names that are left out.
+        // The pooler itself sets the two excluded names.
         let settings = "SELECT name || '=' || setting AS value FROM pg_settings WHERE source NOT IN ('default', 'override') \
             AND name NOT IN ('application_name', 'client_encoding') UNION ALL SELECT 'lock ' || objid FROM pg_locks WHERE locktype = 'advisory' \
             AND pid = pg_backend_pid() UNION ALL SELECT 'prepared ' || name FROM pg_prepared_statements \
@@ -67,7 +67,7 @@ impl Drop for PgBouncer {
     }
 }
 
-/// It refuses to run as root.
+/// PgBouncer refuses to run as root.
 fn command(ini: &Path) -> Command {
     let mut command = if rustix::process::geteuid().is_root() {
         let mut command = Command::new("setpriv");
@@ -172,7 +172,7 @@ fn doctor_says_whether_a_pooler_was_found_or_declared() {
         assert!(words.contains("A pooler was found between this host and the server"), "{words}");
         let unknown = db.cli().env("TASKQUEUE_DATABASE_URL", &format!("{direct}?pooler=statement"));
         let stderr = unknown.run(&["status"]).fails(78);
-        assert!(stderr.contains("a pooler that is none of none, session, transaction"), "{stderr}");
+        assert!(stderr.contains("a pooler that is not one of none, session, transaction"), "{stderr}");
     });
 }
 

@@ -1,4 +1,4 @@
-//! What is pruned while others work: nobody waits behind a prune that waits, and none tells of what another one has deleted.
+//! Pruning during other work: nothing waits behind a waiting prune, and no process reports tasks that another one has deleted.
 
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::time::retention::Kept;
@@ -11,7 +11,7 @@ use crate::support::database::sessions;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, each_server, test_on};
 
-/// Runs that ended long ago, with a result and an output each.
+/// Inserts runs that ended long ago, each with a result and an output.
 fn ended_long_ago(db: &TestDb, count: usize) {
     let mut ctx = willing(db);
     for _ in 0..count {
@@ -40,7 +40,7 @@ each_engine! {
     }
 }
 
-// SQLite lets nobody write beside a transaction that does.
+// SQLite allows only one writing transaction.
 each_server! {
     fn a_prune_passes_over_a_locked_task_and_a_later_one_deletes_it(db) {
         let mut ctx = willing(db);
@@ -51,7 +51,7 @@ each_server! {
             let window = old_tasks(&mut ctx, &rule);
             let mut holder = db.raw();
             begin_write(&mut holder);
-            // As whoever queues a task that waits for it.
+            // Like a client that queues a task that waits for it.
             let share = if db.engine == EngineUnderTest::Postgres { "FOR SHARE" } else { "LOCK IN SHARE MODE" };
             holder.execute(&format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Id\" = {locked} {share}"));
             if is_named {
@@ -66,7 +66,7 @@ each_server! {
     }
 }
 
-// Alone there a claim takes several tables, one after the other.
+// Only on these engines does a claim lock several tables, one after the other.
 test_on! { [mariadb Mariadb, mysql Mysql] a_claim_that_waits_for_a_prune_of_results_holds_no_table_of_the_prune db {
     ended_long_ago(db, 1);
     let mut holder = db.raw();
@@ -76,7 +76,7 @@ test_on! { [mariadb Mariadb, mysql Mysql] a_claim_that_waits_for_a_prune_of_resu
         let pruned = scope.spawn(|| db.store().prune_results(60, None).unwrap());
         wait_blocked(db);
         let claimed = scope.spawn(|| {
-            // What a claim does first where transitions are kept.
+            // The first locks of a claim if transitions are stored.
             db.execute("LOCK TABLES \"TaskQueueRuns\" WRITE, \"TaskQueue\" WRITE, \"TaskQueueEvents\" WRITE");
         });
         wait_until("the claim waits for a table", || {

@@ -1,4 +1,4 @@
-//! A rescue that takes its time, and what it must leave alone meanwhile (rules R3 and R7).
+//! A slow rescue, and what it must not touch meanwhile (rules R3 and R7).
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -19,7 +19,7 @@ use crate::conformance::fixture::{claim_as, dead_process, ending, queue_with_run
 use crate::each_engine;
 use crate::support::{TestDb, wait_until};
 
-/// A shell in a process group of its own that carries the token of a run, if one is given.
+/// Starts a shell in its own process group, with the token of a run if one is given.
 fn shell(script: &str, token: Option<&str>) -> Child {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", script]).process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -36,15 +36,15 @@ fn end(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// A run that a process which is dead now has claimed.
+/// Claims a run for a process that is dead now.
 fn claimed_by_the_dead(db: &TestDb) -> (TaskId, ClaimedRun) {
     let mut ctx = willing(db);
     let (task_id, _) = queue_with_run(&mut ctx, "work");
     (task_id, claim_as(&mut ctx.store, &dead_process()).unwrap())
 }
 
-/// Asked to end, the survivor of a run holds up the rescue until a second run has ended well. What that one left running must
-/// be alive then, unless to end it took as long as is returned.
+/// The survivor of a run delays the rescue until a second run has succeeded. A process that the second run left running must
+/// then be alive, unless ending the run took as long as the returned time.
 fn end_while_a_rescue_waits(db: &TestDb, round: usize) -> Duration {
     let (_, first) = claimed_by_the_dead(db);
     let (second_task, second) = claimed_by_the_dead(db);
@@ -57,11 +57,11 @@ fn end_while_a_rescue_waits(db: &TestDb, round: usize) -> Duration {
     );
     let mut survivor = shell(&script, Some(&first.token));
     let daemon = shell("exec sleep 600", Some(&second.token));
-    wait_until("the survivor listens", || ready.exists());
+    wait_until("the survivor has set its trap", || ready.exists());
     let mut store = db.store();
     let (report, took) = thread::scope(|scope| {
         let rescue = scope.spawn(|| create_runs(&mut willing(db), &mut |_| {}).unwrap());
-        wait_until("the rescue is at the first run", || asked.exists());
+        wait_until("the rescue has begun with the first run", || asked.exists());
         let started = fs::metadata(&asked).unwrap().modified().unwrap();
         store.end_run(&reference(&second), &ending(RunEvent::Succeed)).unwrap();
         let took = started.elapsed().unwrap_or_default();
@@ -84,7 +84,7 @@ fn end_while_a_rescue_waits(db: &TestDb, round: usize) -> Duration {
 
 each_engine! {
     fn processes_left_by_a_success_survive_a_rescue_that_listed_its_run(db) {
-        // The survivor of the first run gets two seconds. Where to end the second took longer, the rescue was perhaps there.
+        // The survivor of the first run has two seconds. If ending the second run took longer, the rescue may have reached it.
         let is_in_time = (0..20).any(|round| end_while_a_rescue_waits(db, round) < Duration::from_secs(1));
         assert!(is_in_time, "no end within a second");
     }
@@ -92,20 +92,20 @@ each_engine! {
     fn a_runner_that_handles_the_run_itself_is_ended_without_its_pipeline(db) {
         let mut ctx = willing(db);
         queue_with_run(&mut ctx, "work");
-        // As an interactive shell starts a pipeline: the first program leads the group of all.
+        // Like an interactive shell starts a pipeline: the first program leads the group of all.
         let pid_file = db.home().join("tee");
         let begin = db.home().join("begin");
         let script = "sleep 600 & echo $! > PIDS; until test -s BEGIN; do sleep 0.02; done; exec \"$(cat BEGIN)\" 600";
         let script = script.replace("PIDS", pid_file.to_str().unwrap()).replace("BEGIN", begin.to_str().unwrap());
         let mut runner = shell(&script, None);
         let pid = || fs::read_to_string(&pid_file).unwrap_or_default().trim().parse().ok();
-        wait_until("both run", || pid().is_some());
+        wait_until("both have started", || pid().is_some());
         let tee = ProcessIdentity::of_pid(pid().unwrap()).unwrap().unwrap();
         let run = claim_as(&mut ctx.store, &identity(&runner)).unwrap();
         let recorded = identity(&runner).to_string();
         assert!(ctx.store.record_handler(&reference(&run), i64::from(runner.id()), &recorded).unwrap());
         end_lease(db);
-        // A row alone ends nobody.
+        // A row alone does not cause a kill.
         let report = create_runs(&mut willing(db), &mut |_| {}).unwrap().rescue;
         assert_eq!((report.rescued.len(), report.rescued[0].ended_processes), (1, 0));
         assert!(runner.try_wait().unwrap().is_none());
@@ -114,7 +114,7 @@ each_engine! {
         let run = claim_as(&mut ctx.store, &identity(&runner)).unwrap();
         assert!(ctx.store.record_handler(&reference(&run), i64::from(runner.id()), &recorded).unwrap());
         end_lease(db);
-        // A thread with the name that only a runner gives it does: here the program itself.
+        // A process with the thread name that only a runner sets is killed: here the program itself.
         let named = db.home().join(thread_name(&run.token));
         std::os::unix::fs::symlink("/bin/sleep", &named).unwrap();
         fs::write(db.home().join("begin.new"), named.to_str().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! Schedules: however many let one go on at once, one task follows, and a change of one is not lost. Prune: what somebody needs
-//! after all is left to them.
+//! Schedules: however many processes advance one at the same time, one task follows, and no change is lost. Prune: tasks that
+//! are needed again are kept.
 
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::run::transition::RunEvent;
@@ -24,7 +24,7 @@ use crate::{each_engine, each_server, test_on};
 const AT_ONCE: usize = 6;
 const NOBODY: Author<'static> = Author { name: "tester", host: "here" };
 
-/// A schedule whose first task is overdue and has its run.
+/// Creates a schedule whose first task is overdue and has its run.
 fn overdue(db: &TestDb, ctx: &mut Context, unique: Option<String>) -> TaskId {
     let every =
         TaskRequest { every: Some("0 0 29 2 *".into()), catch_up: Some("all".into()), unique, ..request("work") };
@@ -37,7 +37,7 @@ fn overdue(db: &TestDb, ctx: &mut Context, unique: Option<String>) -> TaskId {
     id
 }
 
-/// As if somebody had settled the task in the tables.
+/// Finishes the task by SQL.
 fn settle(db: &TestDb, id: TaskId) {
     db.execute("UPDATE \"TaskQueueRuns\" SET \"Status\" = 'success', \"FinishedOn\" = \"CreatedOn\" WHERE \"Status\" = 'scheduled'");
     db.execute(&format!(
@@ -45,7 +45,7 @@ fn settle(db: &TestDb, id: TaskId) {
     ));
 }
 
-/// A task of no schedule.
+/// Returns a task without a schedule.
 fn keyed(key: &str) -> NewTask {
     let asked = TaskRequest { unique: Some(key.to_owned()), ..request("work") };
     asked.validate(&Settings::from_rows(&[]).unwrap()).unwrap()
@@ -55,7 +55,7 @@ fn insert(store: &mut Store, task: &NewTask) -> TaskId {
     store.insert_tasks(std::slice::from_ref(task), &mut |_| {}).unwrap()[0].id
 }
 
-/// A task that failed for good, long ago.
+/// Creates a task that failed without a retry, long ago.
 pub(super) fn exhausted(db: &TestDb, ctx: &mut Context) -> TaskId {
     let (id, run) = queue_with_run(ctx, "work");
     db.execute(&format!(
@@ -80,7 +80,7 @@ fn newest_of(db: &TestDb, id: TaskId) -> Task {
     db.store().list_tasks_of_schedule(id, 1).unwrap().remove(0)
 }
 
-/// Pause, another time, which lies years ahead too, and an end.
+/// Returns a pause, another time, which is years ahead too, and a removal.
 fn changes() -> [ScheduleChange; 3] {
     let edited = Recurrence::parse("0 12 29 2 *", "UTC", "none").unwrap();
     [ScheduleChange::Pause, ScheduleChange::Edit(Box::new(edited)), ScheduleChange::Remove]
@@ -91,7 +91,7 @@ fn event(kind: &'static str) -> NewEvent {
     NewEvent { kind, task_id: None, run_id: None, actor, host, details: serde_json::json!({}) }
 }
 
-/// Asks for a change of a schedule that is there.
+/// Changes an existing schedule.
 fn change(store: &mut Store, id: TaskId, change: &ScheduleChange) -> Task {
     let event = event("schedule-edited");
     match store.change_schedule(id, change, &event).unwrap() {
@@ -100,7 +100,7 @@ fn change(store: &mut Store, id: TaskId, change: &ScheduleChange) -> Task {
     }
 }
 
-/// The newest task of a schedule is as the change wants it, and no other one is a head.
+/// Checks that the newest task of a schedule has the change, and that no other task is its newest.
 #[track_caller]
 fn has_changed(db: &TestDb, id: TaskId, change: &ScheduleChange) {
     let schedule = newest_of(db, id).schedule.unwrap();
@@ -115,7 +115,7 @@ fn has_changed(db: &TestDb, id: TaskId, change: &ScheduleChange) {
     }
 }
 
-/// A schedule that waited for another task, and whose first task was cancelled.
+/// Creates a schedule that waited for another task and whose first task was cancelled.
 fn cancelled_behind(db: &TestDb, ctx: &mut Context, prerequisite: TaskId) -> TaskId {
     let after = vec![prerequisite];
     let every = TaskRequest { every: Some("0 0 29 2 *".into()), after, ..request("work") };
@@ -130,7 +130,7 @@ each_engine! {
         for _ in 0..5 {
             let id = overdue(db, &mut ctx, None);
             settle(db, id);
-            // By create-runs, which others wait for, and alone, where nobody waits for anybody.
+            // By create-runs, which others wait for, and alone, with no waiting.
             let planned = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
                 0 => store.advance_schedules(NOBODY, 900).unwrap().planned,
                 _ => store.advance_schedule(id, NOBODY, 900).unwrap().planned,
@@ -194,7 +194,7 @@ each_engine! {
             assert_eq!(db.number(&live), 1);
             let told = format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'key-taken' AND \"TaskQueueId\" = {id}");
             assert!(db.number(&told) <= 1);
-            // However that was, it goes on once nobody else has its key.
+            // In either case, the schedule continues when no other task has its key.
             db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"UniqueKey\" = '{key}' AND \"ScheduleId\" IS NULL"));
             ctx.store.advance_schedule(id, NOBODY, 900).unwrap();
             assert_eq!((tasks_of(db, id), db.number(&live)), (2, 1));
@@ -226,7 +226,7 @@ each_engine! {
         for wanted in changes() {
             let id = overdue(db, &mut ctx, None);
             settle(db, id);
-            // What the end of its last run writes.
+            // The writes at the end of its last run.
             let mut raw = db.raw();
             begin_write(&mut raw);
             raw.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduleStatus\" = 'followed', \"ScheduleId\" = {id} WHERE \"Id\" = {id}"));
@@ -325,7 +325,7 @@ each_engine! {
                     store.advance_schedule(id, NOBODY, 900).unwrap();
                 }
             });
-            // Whoever saw the head before it was told of the success has left it to the next look.
+            // A process that read the newest task before it was notified of the success leaves it to the next poll.
             ctx.store.advance_schedule(id, NOBODY, 900).unwrap();
             assert_eq!((tasks_of(db, id), newest_of(db, id).waiting_for), (2, 0));
             assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueDependencies\" WHERE \"IsSatisfied\" = false"), 0);
@@ -338,7 +338,7 @@ each_engine! {
         let rule = PruneRule::older_than(TaskStatus::Failed, 60);
         for _ in 0..5 {
             let id = exhausted(db, &mut ctx);
-            // All of them have seen it before anybody does anything.
+            // All of them have read it before any of them changes anything.
             let window = old_tasks(&mut ctx, &rule);
             assert_eq!(window.count(true), 1);
             let done: usize = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
@@ -348,7 +348,7 @@ each_engine! {
             .iter()
             .sum();
             let is_there = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id}"));
-            // A retry may be repeated: it says so each time.
+            // A retry may be repeated, and succeeds each time.
             assert!(if is_there == 1 { done >= 1 } else { done == 1 }, "{is_there} {done}");
             let runs = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = {id}"));
             assert_eq!(runs, is_there);
@@ -367,7 +367,7 @@ each_engine! {
             });
             let (pruned, retried) = done.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
             let is_there = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id}"));
-            // A retry may be repeated: it says so each time.
+            // A retry may be repeated, and succeeds each time.
             assert_eq!((pruned == 1, retried > 0), (is_there == 0, is_there == 1), "{pruned} {retried}");
             db.execute("DELETE FROM \"TaskQueueRuns\"; DELETE FROM \"TaskQueue\"");
         }
@@ -379,7 +379,7 @@ each_engine! {
         for _ in 0..5 {
             let id = exhausted(db, &mut ctx);
             let window = old_tasks(&mut ctx, &rule);
-            // By a hand in the tables.
+            // By SQL.
             db.execute(&format!("INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\") VALUES ({id}, 'work')"));
             let done = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
                 0 => (store.prune_tasks(&rule, &window, None).unwrap(), 0),
@@ -393,7 +393,7 @@ each_engine! {
     }
 }
 
-// SQLite lets nobody write beside a transaction that does.
+// SQLite allows only one writing transaction.
 each_server! {
     fn create_runs_keeps_no_created_event_for_runs_of_others_or_of_an_import(db) {
         let mut ctx = willing(db);
@@ -401,7 +401,7 @@ each_server! {
         let exported = db.cli().run(&["export", &done.id.to_string()]).ok();
         db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).ok();
         let id = overdue(db, &mut ctx, None);
-        // The next one of it is overdue, too.
+        // The next one is overdue, too.
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"PlannedOn\" = '2012-02-29 00:00:00.000000' WHERE \"Id\" = {id}"));
         let run = reference(&claim(&mut ctx.store).unwrap());
         let waiting = queue(&mut ctx, "work");
@@ -411,7 +411,7 @@ each_server! {
         blocker.execute(&format!("UPDATE \"TaskQueue\" SET \"Priority\" = \"Priority\" WHERE \"Id\" = {waiting}"));
         std::thread::scope(|scope| {
             let creating = scope.spawn(|| db.store().create_missing_runs(&mut |_| {}).unwrap());
-            // It knows by now which run is the newest.
+            // It has already read which run is the newest.
             wait_blocked(db);
             assert_eq!(db.store().end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded);
             db.cli().stdin(exported).run(&["import"]).ok();
@@ -430,13 +430,13 @@ each_server! {
     }
 }
 
-// On PostgreSQL alone a claim locks one table and then asks for the rows of another.
+// Only on PostgreSQL does a claim lock one table and then request rows of another.
 test_on! { [postgres Postgres] a_change_that_waits_for_a_claim_holds_no_row_that_the_claim_asks_for db {
     let mut ctx = willing(db);
     let id = overdue(db, &mut ctx, None);
     let mut raw = db.raw();
     begin_write(&mut raw);
-    // What a claim does first, and then.
+    // The first step of a claim, and the next one.
     raw.execute("LOCK TABLE \"TaskQueueRuns\" IN SHARE ROW EXCLUSIVE MODE");
     std::thread::scope(|scope| {
         let changed = scope.spawn(|| change(&mut db.store(), id, &ScheduleChange::Pause));
@@ -448,7 +448,7 @@ test_on! { [postgres Postgres] a_change_that_waits_for_a_claim_holds_no_row_that
     has_changed(db, id, &ScheduleChange::Pause);
 } }
 
-// The same of what deletes tasks, by their age or because somebody names them.
+// The same for deleting tasks, by age or by a selection.
 test_on! { [postgres Postgres] a_prune_that_waits_for_a_claim_holds_no_row_that_the_claim_asks_for db {
     let mut ctx = willing(db);
     let rule = PruneRule::older_than(TaskStatus::Failed, 60);

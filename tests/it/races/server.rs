@@ -1,5 +1,5 @@
-//! The database's server as the program sees it: what stands between can go away and come back, and can lose a COMMIT or
-//! the answer to it.
+//! The database server as the program sees it: a proxy between them can go away and return, and can lose a COMMIT or the answer
+//! to it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use crate::support::TestDb;
 
-/// What gets lost when the connection is cut.
+/// What is lost when the connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// COMMIT never arrives.
+    /// The COMMIT never arrives.
     Commit,
-    /// The server commits, and the client never learns of it.
+    /// The server commits, but the client gets no answer.
     Answer,
 }
 
@@ -24,15 +24,15 @@ struct State {
     is_silent: AtomicBool,
     refused: AtomicUsize,
     accepted: AtomicUsize,
-    /// COMMITs until the one that is met by `lost`; 0 when none is to be.
+    /// How many COMMITs are left until the one that is lost; 0 if none is.
     commits_left: AtomicUsize,
     lost: Mutex<Option<Lost>>,
-    /// Whether the server goes away with what is lost.
+    /// Whether the server becomes unreachable then.
     stops_then: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
 }
 
-/// A proxy before the server.
+/// A proxy in front of the server.
 pub struct Server {
     pub url: String,
     state: Arc<State>,
@@ -43,12 +43,12 @@ impl Server {
         let (login, place) = db.url_text().rsplit_once('@').unwrap();
         let (address, database) = place.split_once('/').unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // What is encrypted cannot be read here.
+        // Encrypted data could not be parsed here.
         let plain = if db.is_mysql_like() { "?ssl_mode=disabled" } else { "?sslmode=disable" };
         let url = format!("{login}@{}/{database}{plain}", listener.local_addr().unwrap());
         let server = Self { url, state: Arc::default() };
         let (state, address) = (server.state.clone(), address.to_owned());
-        // Ends with the test's process.
+        // Ends with the process of the test.
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 serve(&state, client.unwrap(), &address);
@@ -68,34 +68,34 @@ impl Server {
         self.state.is_down.store(false, Ordering::SeqCst);
     }
 
-    /// From now on nothing comes through in either direction, and no connection ends, until it speaks again.
+    /// Stops all data in both directions without ending a connection, or lets it continue.
     pub fn fall_silent(&self, is_silent: bool) {
         self.state.is_silent.store(is_silent, Ordering::SeqCst);
     }
 
-    /// Connections that were refused.
+    /// Returns how many connections were refused.
     pub fn refused(&self) -> usize {
         self.state.refused.load(Ordering::Relaxed)
     }
 
-    /// Connections that were let through.
+    /// Returns how many connections were accepted.
     pub fn accepted(&self) -> usize {
         self.state.accepted.load(Ordering::Relaxed)
     }
 
-    /// Loses the COMMIT with this number from now on, the first being 1, and the connection with it.
+    /// Loses the COMMIT with this number, counted from now and from 1, and cuts the connection.
     pub fn lose(&self, number: usize, lost: Lost) {
         *self.state.lost.lock().unwrap() = Some(lost);
         self.state.commits_left.store(number, Ordering::SeqCst);
     }
 
-    /// Loses the answer to the COMMIT with this number, and is away from then on.
+    /// Loses the answer to the COMMIT with this number, and is unreachable from then on.
     pub fn stop_after_commit(&self, number: usize) {
         self.state.stops_then.store(true, Ordering::SeqCst);
         self.lose(number, Lost::Answer);
     }
 
-    /// Loses no COMMIT any more. Whether one was lost.
+    /// Loses no more COMMITs. Returns whether one was lost.
     pub fn has_lost(&self) -> bool {
         self.state.commits_left.swap(0, Ordering::SeqCst);
         self.state.lost.lock().unwrap().take().is_none()
@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    /// What happens to these bytes of a client, which may be a COMMIT.
+    /// Returns what happens to these bytes of a client, which may be a COMMIT.
     fn fate_of(&self, bytes: &[u8]) -> Option<Lost> {
         let is_commit = bytes.strip_suffix(b"\0").unwrap_or(bytes).ends_with(b"COMMIT") || has_receipt(bytes);
         let count_down = |left: usize| left.checked_sub(1);
@@ -124,7 +124,8 @@ impl State {
     }
 }
 
-/// A single task is queued by one statement, which is a transaction by itself: the receipt among its values begins with this.
+/// Returns true if the bytes contain a receipt: one statement queues a single task and is a transaction, and its receipt begins
+/// with this text.
 fn has_receipt(bytes: &[u8]) -> bool {
     bytes.windows(5).any(|window| window == b"once:")
 }
@@ -157,7 +158,7 @@ fn serve(state: &Arc<State>, client: TcpStream, address: &str) {
     });
 }
 
-/// Copies bytes until one side ends, or these bytes may not pass.
+/// Copies bytes until one side ends, or until bytes may not pass.
 fn forward(mut from: TcpStream, mut to: TcpStream, may_pass: impl Fn(&[u8]) -> bool) {
     from.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
     let mut bytes = [0; 16 << 10];

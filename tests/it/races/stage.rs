@@ -1,4 +1,4 @@
-//! A handler under the test's control, a runner in the middle of it, and what the tables say.
+//! A handler under the control of the test, a runner that executes it, and the content of the tables.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 use super::tools::{make_fifo, open_fifo};
 use crate::support::{TestDb, wait_until};
 
-/// A handler that says who it is, then works until somebody writes to `go`. With `escape` two more processes leave its
-/// group, and none of them obeys TERM.
+/// A handler that writes its PIDs, and then works until a process writes to `go`. With `escape`, two more processes leave its
+/// group, and none of them reacts to TERM.
 pub struct Stage {
     pub directory: PathBuf,
 }
@@ -22,7 +22,7 @@ impl Stage {
         make_fifo(&directory.join("go"));
         let here = directory.display();
         let work = "mv $name.new $name; read x < go; echo $name >> done";
-        // Both left the process group; the second one's parent is gone as well.
+        // Both left the process group; the parent of the second one has ended, too.
         let escape = format!(
             "trap '' TERM\n\
              setsid sh -c 'name=session; echo $$ > $name.new; {work}' </dev/null >/dev/null 2>&1 3>&- &\n\
@@ -39,7 +39,7 @@ impl Stage {
         Self { directory }
     }
 
-    /// The process that wrote its PID under this name.
+    /// Returns the process that wrote its PID under this name.
     pub fn actor(&self, name: &str) -> ProcessIdentity {
         let path = self.directory.join(name);
         wait_until(&format!("{name} has started"), || path.exists());
@@ -47,7 +47,7 @@ impl Stage {
         ProcessIdentity::of_pid(pid).unwrap().unwrap_or_else(|| panic!("{name} has gone"))
     }
 
-    /// Forgets who started, so that the next attempt is waited for.
+    /// Removes the PIDs, so that the next attempt can be waited for.
     pub fn forget(&self) {
         for name in ["handler", "session", "daemon"] {
             let _ = fs::remove_file(self.directory.join(name));
@@ -58,7 +58,7 @@ impl Stage {
         fs::read_to_string(self.directory.join("done")).unwrap_or_default()
     }
 
-    /// Lets everybody who waits, or will wait, go on, for as long as the result lives.
+    /// Releases all handlers, current and later ones, until the result is dropped.
     pub fn go(&self) -> fs::File {
         use std::io::Write as _;
         let mut go = open_fifo(&self.directory.join("go"));
@@ -72,7 +72,7 @@ pub fn column(db: &TestDb, name: &str) -> Option<String> {
     db.text(&format!("SELECT CAST(\"{name}\" AS {cast}) AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\" DESC"))
 }
 
-/// LastStatus, FailedRetries and Attempts of the only task.
+/// Returns LastStatus, FailedRetries and Attempts of the only task.
 pub fn task(db: &TestDb) -> (String, i64, i64) {
     let number = |name: &str| db.number(&format!("SELECT SUM(\"{name}\") AS value FROM \"TaskQueue\""));
     (db.text("SELECT \"LastStatus\" AS value FROM \"TaskQueue\"").unwrap(), number("FailedRetries"), number("Attempts"))
@@ -90,7 +90,7 @@ pub fn wait_dead(who: &str, process: &ProcessIdentity) {
     wait_until(&format!("{who} is dead"), || process.liveness() == Liveness::Dead);
 }
 
-/// A runner in the middle of the handler, with the handler's identity recorded.
+/// Starts a runner with the handler in progress and its identity recorded.
 pub fn start_runner(db: &TestDb, stage: &Stage) -> (Child, ProcessIdentity) {
     let runner = db.cli().spawn(&["process-run"]);
     let handler = stage.actor("handler");
@@ -98,8 +98,8 @@ pub fn start_runner(db: &TestDb, stage: &Stage) -> (Child, ProcessIdentity) {
     (runner, handler)
 }
 
-/// The shortest lease that the settings allow: 5 seconds, of which a runner trusts 4. Returns when the server has been up
-/// for so long.
+/// Sets the shortest lease that the settings allow: 5 seconds, of which a runner trusts 4. Returns when the server has been up
+/// for that time.
 pub fn shorten_leases(db: &TestDb) {
     for (name, value) in [("Renewal", "1"), ("Margin", "1"), ("Time", "5")] {
         db.cli().run(&["settings", "set", &format!("TaskQueueLease{name}"), value]).ok();
@@ -107,7 +107,7 @@ pub fn shorten_leases(db: &TestDb) {
     wait_until("leases count", || db.store().leases_count(5).unwrap());
 }
 
-/// For whoever asks from now on: those who run already renew theirs as they did.
+/// Ends the lease for later readers; current runners renew theirs as before.
 pub fn end_lease(db: &TestDb) {
     shorten_leases(db);
     db.execute("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2020-01-01 00:00:00.000000' WHERE \"Status\" = 'processing'");

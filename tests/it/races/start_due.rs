@@ -1,4 +1,4 @@
-//! Workers that start due tasks at the same moment, beside each other and beside those who claim alone.
+//! Workers that start due tasks at the same time, with each other and with single claims.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use crate::{each_engine, test_on};
 const AT_ONCE: usize = 8;
 const TASKS: usize = 120;
 
-/// All that there is, a few at a time.
+/// Starts everything, a few at a time.
 fn start_all(store: &mut Store, number: usize) -> Vec<ClaimedRun> {
     let mut started = Vec::new();
     for round in 0.. {
@@ -32,7 +32,7 @@ fn start_all(store: &mut Store, number: usize) -> Vec<ClaimedRun> {
     started
 }
 
-/// The same one by one, alone under the lock.
+/// Claims everything one by one, alone under the lock.
 fn claim_all(store: &mut Store, number: usize) -> Vec<ClaimedRun> {
     let claimed = |round| {
         store.claim_next_run(&claim_by_nobody(&|_| true), &format!("{number:03}-{round:05}-token-of-one")).unwrap()
@@ -48,7 +48,7 @@ fn all_different(started: &[ClaimedRun]) -> usize {
     tasks.len()
 }
 
-/// Takes so many of PostgreSQL's four lanes.
+/// Takes this many of PostgreSQL's four lanes.
 fn take_lanes(db: &TestDb, count: i64) -> Raw {
     let mut holder = db.raw();
     for lane in 0..count {
@@ -57,7 +57,7 @@ fn take_lanes(db: &TestDb, count: i64) -> Raw {
     holder
 }
 
-/// Does it while a claim has made the run of this task and has not committed it yet.
+/// Calls `act` while a claim has created the run of this task and has not committed yet.
 fn beside_an_uncommitted_start(db: &TestDb, id: TaskId, act: impl FnOnce(&mut Store) + Send) {
     let mut earlier = db.raw();
     let mut store = db.store();
@@ -74,7 +74,7 @@ fn beside_an_uncommitted_start(db: &TestDb, id: TaskId, act: impl FnOnce(&mut St
     });
 }
 
-// Of PostgreSQL alone: the other engines have no lanes.
+// Only on PostgreSQL: the other engines have no lanes.
 test_on! { [postgres Postgres] a_worker_that_finds_every_lane_taken_claims_once_one_is_free db {
     let mut ctx = willing(db);
     queue(&mut ctx, "work");
@@ -87,7 +87,7 @@ test_on! { [postgres Postgres] a_worker_that_finds_every_lane_taken_claims_once_
     let crowded = ctx.store.claim_runs(&claim_by_nobody(&|_| true), &tokens).unwrap();
     assert!(crowded.is_crowded && crowded.runs.is_empty() && !crowded.needs_runs);
     drop(four);
-    // The server takes a moment to see that a client has gone.
+    // The server takes a moment to notice that a client has disconnected.
     let mut started = Vec::new();
     wait_until("a lane is free", || {
         started = start_all(&mut ctx.store, 2);
@@ -103,7 +103,7 @@ each_engine! {
             queue(&mut ctx, "work");
         }
         let started: Vec<ClaimedRun> = many_at_once(db, AT_ONCE, start_all).into_iter().flatten().collect();
-        // Whoever found what others held had to look again, and everything was held by somebody.
+        // A worker that found only tasks of others had to poll again, and every task belonged to some worker.
         assert_eq!(all_different(&started), TASKS);
         let open = "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'";
         assert_eq!(db.number(open), TASKS as i64);

@@ -1,4 +1,4 @@
-//! Everything at once, as when the cron of many machines strikes (rules R1 to R6).
+//! Everything at the same time, as when cron starts on many machines (rules R1 to R6).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,7 @@ const LIMIT: usize = 8;
 each_engine! {
     fn a_storm_of_runners_executes_every_task_once_in_order_within_the_limit(db) {
         let effects = db.home().join("effects");
-        // One line for each execution; a line this short is appended whole.
+        // One line for each execution; such a short line is appended in one write.
         let script = format!("echo $TASKQUEUE_TASK_ID >> '{}'", effects.display());
         db.configure(&format!("[class.note]\nargv = [\"/bin/sh\", \"-c\", \"{script}\"]\n"));
         let ids = queue_tasks(db);
@@ -24,8 +24,8 @@ each_engine! {
         every_task_succeeded_in_one_run(db);
         let mut executed: Vec<String> = std::fs::read_to_string(&effects).unwrap().lines().map(str::to_owned).collect();
         executed.sort_by_key(|id| id.parse::<i64>().unwrap());
-        assert_eq!(executed, ids, "each task was executed exactly once");
-        // 64 asked, and each that is let in stays for as long as tasks are left: the limit was reached, never exceeded.
+        assert_eq!(executed, ids, "a task was not executed exactly once");
+        // 64 processes ask, and each registered one stays while tasks are left: the limit is reached, and never exceeded.
         assert_eq!(most_at_once(&intervals(db, "TaskQueueRunners")), LIMIT);
         let runs = intervals(db, "TaskQueueRuns");
         assert!(most_at_once(&runs) <= LIMIT);
@@ -33,7 +33,7 @@ each_engine! {
     }
 }
 
-/// Half of them have their runs already: whoever finds nothing to execute asks for no slot.
+/// Half of the tasks have runs already, because a process without a run requests no slot.
 fn queue_tasks(db: &TestDb) -> Vec<String> {
     let batch = "{\"class\":\"note\"}\n".repeat(TASKS / 2);
     let queue_half = || db.cli().stdin(batch.clone()).run(&["queue", "--batch", "-"]).ok();
@@ -42,7 +42,7 @@ fn queue_tasks(db: &TestDb) -> Vec<String> {
     first.lines().chain(queue_half().lines()).map(str::to_owned).collect()
 }
 
-/// Cron would come again: so do we, until every task has ended.
+/// Repeats the storm, like cron, until every task has ended.
 fn storm_until_drained(db: &TestDb) {
     let create: &[&str] = &["create-runs"];
     let process: &[&str] = &["process-run", "--drain"];
@@ -59,7 +59,7 @@ fn storm_until_drained(db: &TestDb) {
 
 #[track_caller]
 fn nothing_went_wrong(command: &[&str], ended: &Ended) {
-    // On a slow machine another one has the lock for longer than a second.
+    // On a slow machine, another process may hold the lock for longer than a second.
     let is_wait = |line: &str| line.starts_with("warning: waiting for the store");
     let is_news = |line: &str| line.ends_with(" created") || line.ends_with(" marked finished") || is_wait(line);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{command:?}: {ended:?}");
@@ -72,7 +72,7 @@ struct MostSeen {
     runs: usize,
 }
 
-/// Looks at the tables as an operator would, over and over, while `work` goes on.
+/// Reads the tables like an operator, repeatedly, during `work`.
 fn while_sampling(db: &TestDb, work: impl FnOnce()) -> MostSeen {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -90,7 +90,7 @@ fn while_sampling(db: &TestDb, work: impl FnOnce()) -> MostSeen {
             }
             most
         });
-        // Also when it fails: the scope would wait for the sampler for ever.
+        // Also if it fails: otherwise the scope would wait for the sampler forever.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         done.store(true, Ordering::Relaxed);
         let most = sampler.join().unwrap();
@@ -115,9 +115,9 @@ fn every_task_succeeded_in_one_run(db: &TestDb) {
     assert_eq!(count("\"TaskQueueEvents\""), 0);
 }
 
-/// All runs were created by one transaction, so every claim saw all of those that were left. StartedOn is read from the
-/// database's clock under the lock: a later claim cannot have an earlier time, though it may have the same (SQLite's
-/// clock counts milliseconds).
+/// Checks the order. One transaction created all runs, so every claim saw all remaining ones. StartedOn is read from the
+/// database's clock under the lock: a later claim cannot have an earlier time, but it may have the same one (SQLite's clock
+/// counts milliseconds).
 fn claims_were_first_in_first_out(db: &TestDb, runs_by_id: &[(String, String)]) {
     let created = db.raw().texts(&format!(
         "SELECT CAST(\"TaskQueueId\" AS {}) AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"",

@@ -1,4 +1,4 @@
-//! What the races share: starting many programs or threads at once, and reading intervals.
+//! Shared by the races: starts many programs or threads at the same time, and reads intervals.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ use crate::support::{Ended, EngineUnderTest, TestDb, wait_until};
 
 const TASKQUEUE: &str = env!("CARGO_BIN_EXE_taskqueue");
 
-/// A named pipe: whoever opens it to read is blocked until somebody opens it to write.
+/// Creates a named pipe: a reader is blocked until a process opens it to write.
 pub fn make_fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Opens a FIFO at both ends, which never blocks: its readers are let in, and wait for bytes as long as it lives.
+/// Opens a FIFO at both ends, which never blocks: its readers continue, and wait for bytes until it is dropped.
 pub fn open_fifo(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 
-/// Starts all commands behind a gate, opens it, and waits for all. They differ by what the scheduler makes of it.
+/// Starts all commands behind a gate, opens it, and waits for all. The scheduler determines their order.
 pub fn run_at_once(db: &TestDb, commands: &[&[&str]]) -> Vec<Ended> {
     let gate = fresh_path(db, "gate");
     make_fifo(&gate);
@@ -32,15 +32,15 @@ pub fn run_at_once(db: &TestDb, commands: &[&[&str]]) -> Vec<Ended> {
     let script = format!(": <'{}'; exec \"$@\"", gate.display());
     let children: Vec<Child> =
         commands.iter().map(|command| cli.spawn(&[&["-c", &script, "sh", TASKQUEUE], *command].concat())).collect();
-    // Stays open until all have ended: who comes late walks through.
+    // Stays open until all have ended, so that late commands are not blocked.
     let _open = open_fifo(&gate);
     children.into_iter().map(finish).collect()
 }
 
-/// The same in so many threads, each with a connection of its own and its number, all let go at once.
+/// Does the same in this many threads, each with its own connection and number, all released at the same time.
 pub fn many_at_once<T: Send>(db: &TestDb, count: usize, work: impl Fn(&mut Store, usize) -> T + Sync) -> Vec<T> {
     let (barrier, work) = (&Barrier::new(count), &work);
-    // All before the first thread: where one cannot connect, no thread may wait for it at the barrier.
+    // All connections before the first thread: otherwise threads would wait at the barrier for one that cannot connect.
     let mut stores = db.lend(count);
     let answers = std::thread::scope(|scope| {
         let threads: Vec<_> = stores
@@ -59,16 +59,16 @@ pub fn many_at_once<T: Send>(db: &TestDb, count: usize, work: impl Fn(&mut Store
     answers
 }
 
-/// A name in the test's home that was not given before.
+/// Returns an unused name in the home of the test.
 fn fresh_path(db: &TestDb, name: &str) -> PathBuf {
     let free = (0..).map(|number| db.home().join(format!("{name}.{number}"))).find(|path| !path.exists());
     free.unwrap()
 }
 
-/// The largest number of intervals that share a moment. Where one ends and another starts at the same tick of the
-/// clock, the end came first: that is what let the other one start.
+/// Returns the largest number of simultaneous intervals. If one ends and another starts at the same time, the end came first,
+/// because it enabled the start.
 pub fn most_at_once(intervals: &[(String, String)]) -> usize {
-    // What began and ended at the same moment of the clock, which has milliseconds on SQLite, was beside nothing that shows.
+    // Intervals that begin and end at the same time, on a clock with milliseconds on SQLite, overlap nothing visible.
     let lasting = intervals.iter().filter(|(start, end)| start != end);
     let mut edges: Vec<(&str, bool)> =
         lasting.flat_map(|(start, end)| [(start.as_str(), true), (end.as_str(), false)]).collect();
@@ -85,7 +85,7 @@ pub fn most_at_once(intervals: &[(String, String)]) -> usize {
     most
 }
 
-/// StartedOn and FinishedOn of all rows of a table, as texts that sort like the times.
+/// Returns StartedOn and FinishedOn of all rows of a table, as strings that sort like the times.
 pub fn intervals(db: &TestDb, table: &str) -> Vec<(String, String)> {
     let mut raw = db.raw();
     let started = raw.texts(&format!("SELECT {} AS value FROM \"{table}\" ORDER BY \"Id\"", sortable(db, "StartedOn")));
@@ -95,7 +95,7 @@ pub fn intervals(db: &TestDb, table: &str) -> Vec<(String, String)> {
     started.into_iter().zip(finished).map(|(start, end)| (start.unwrap(), end.unwrap())).collect()
 }
 
-/// A time column as text of fixed width.
+/// Returns a time column as a string of fixed width.
 fn sortable(db: &TestDb, column: &str) -> String {
     use EngineUnderTest::{Mariadb, Mysql, Postgres, Sqlite};
     match db.engine {
@@ -111,16 +111,16 @@ pub fn begin_write(raw: &mut Raw) {
     raw.execute(if is_sqlite { "BEGIN IMMEDIATE" } else { "BEGIN" });
 }
 
-/// Waits until another connection to this database waits for a lock, or, where that cannot be asked, has been at its
-/// statement for three looks. SQLite's waiters cannot be seen at all: they poll. Who should wait may come too late to
-/// have to, and what the test asserts holds all the same.
+/// Waits until another connection to this database waits for a lock, or, if that cannot be queried, has executed its statement
+/// during three polls. SQLite's waiters are invisible, because they poll. The other connection may also come too late to wait;
+/// the assertions of the test still hold.
 pub fn wait_blocked(db: &TestDb) {
     let sql = match db.engine {
         EngineUnderTest::Sqlite => return,
         EngineUnderTest::Postgres => "SELECT COUNT(*) AS value FROM pg_stat_activity
              WHERE datname = current_database() AND wait_event_type = 'Lock'"
             .to_owned(),
-        // Not innodb_trx: it shows what it showed before to everybody who asks again within 100 ms of anybody.
+        // Not innodb_trx, which returns cached data if any client has read it in the last 100 ms.
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
             format!(
                 "SELECT COUNT(*) AS value FROM {} WHERE db = DATABASE() AND id <> CONNECTION_ID() AND command <> 'Sleep'",
@@ -128,10 +128,10 @@ pub fn wait_blocked(db: &TestDb) {
             )
         }
     };
-    // A connection of its own: one that has locked tables may read no others.
+    // A separate connection, because one that has locked tables may read no others.
     let mut raw = db.raw();
     let mut looks = 0;
-    wait_until("somebody waits for a lock", || {
+    wait_until("a connection waits for a lock", || {
         looks = if raw.numbers(&sql)[0] > Some(0) { looks + 1 } else { 0 };
         looks == 3
     });

@@ -1,6 +1,6 @@
-//! Many who want the same key at the same moment: one gets it, and nobody hears of a violated index.
+//! Many requests for the same key at the same time: one gets it, and none reports a violated index.
 //!
-//! `TASKQUEUE_TEST_UNIQUE` is how many programs ask at once.
+//! `TASKQUEUE_TEST_UNIQUE` sets how many programs run at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -37,7 +37,7 @@ const LIVE: &str = "SELECT COALESCE(MAX(c), 0) AS value FROM (SELECT COUNT(*) AS
 each_engine! {
     fn many_programs_that_queue_one_key_at_once_leave_one_task(db) {
         let count = std::env::var("TASKQUEUE_TEST_UNIQUE").map_or(24, |text| text.parse().unwrap());
-        // However long so many take to connect.
+        // Connecting may take long with this many programs.
         let options = if db.engine == EngineUnderTest::Sqlite { "" } else { "?connect_timeout=300" };
         let url = format!("{}{options}", db.url_text());
         let queue: &[&str] = &["queue", "work", "--any-class", "--unique", "k", "--database", &url];
@@ -93,7 +93,7 @@ each_engine! {
                 },
                 |store| insert(store, &task),
             );
-            // Either the old one is live again and the same, or there is a new one and the old one was refused.
+            // Either the old task is live again and was returned, or there is a new one and the retry was refused.
             assert_eq!(retried, queued == (old, Arrival::Existing), "{queued:?}");
         }
     }

@@ -1,30 +1,30 @@
-//! The program as a user runs it: a home of its own, a clean environment.
+//! The program as a user runs it: with its own home and a clean environment.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// Where the configuration of a test lies.
+/// Returns the path of a test's configuration.
 fn config_path(home: &Path) -> PathBuf {
     home.join(".config/taskqueue/config.toml")
 }
 
-/// Writes the configuration of the user whose home this is. Where that is root, handlers run as root: on a server nothing
-/// would run otherwise.
+/// Writes the configuration of the user with this home. If the user is root, handlers run as root; otherwise nothing would run
+/// on a server.
 pub fn configure(home: &Path, toml: &str) {
     let user = if rustix::process::geteuid().is_root() { "user = \"root\"\n" } else { "" };
     configure_exactly(home, &format!("{user}{toml}"));
 }
 
-/// The same with this text and nothing else.
+/// Writes exactly this text.
 pub fn configure_exactly(home: &Path, toml: &str) {
     let path = config_path(home);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, toml).unwrap();
 }
 
-/// How a command ended.
+/// The result of a command.
 #[must_use = "look at the exit status, the output or both"]
 #[derive(Clone, Debug)]
 pub struct Ended {
@@ -42,14 +42,14 @@ impl Ended {
         }
     }
 
-    /// Exit status 0; returns standard output without its last newline.
+    /// Checks for exit status 0; returns standard output without its last newline.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.stdout.trim_end().to_owned()
     }
 
-    /// This exit status, nothing on standard output; returns standard error.
+    /// Checks for this exit status and an empty standard output; returns standard error.
     #[track_caller]
     pub fn fails(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -57,7 +57,7 @@ impl Ended {
         self.stderr
     }
 
-    /// Standard output as one JSON value.
+    /// Parses standard output as one JSON value.
     #[track_caller]
     pub fn json(self) -> serde_json::Value {
         let text = self.ok();
@@ -65,7 +65,7 @@ impl Ended {
     }
 }
 
-/// A command line in the making.
+/// A command line that is being built.
 #[derive(Clone, Debug)]
 pub struct Cli {
     home: PathBuf,
@@ -84,7 +84,7 @@ impl Cli {
         }
     }
 
-    /// Another program with the same command line.
+    /// Runs another program with the same command line.
     pub fn program(mut self, program: &Path) -> Self {
         self.program = program.to_owned();
         self
@@ -94,7 +94,7 @@ impl Cli {
         self.raw_env(name, value.as_ref())
     }
 
-    /// The same with what need not be text.
+    /// Sets a variable that need not be text.
     pub fn raw_env(mut self, name: &str, value: &OsStr) -> Self {
         self.env.retain(|(other, _)| other != name);
         self.env.push((name.to_owned(), value.to_owned()));
@@ -127,15 +127,15 @@ impl Cli {
         command
     }
 
-    /// Starts it; the caller waits.
+    /// Starts it; the caller must wait for it.
     pub fn spawn(&self, args: &[&str]) -> Child {
         let mut child = self.command(args).spawn().unwrap();
-        // A program that ended before it read its input is no failure of the test.
+        // A program that ends before it has read its input is no failure.
         let _ = child.stdin.take().unwrap().write_all(&self.stdin);
         child
     }
 
-    /// Runs it to its end.
+    /// Runs it until it ends.
     pub fn run(&self, args: &[&str]) -> Ended {
         finish(self.spawn(args))
     }
@@ -146,7 +146,7 @@ pub fn finish(child: Child) -> Ended {
     Ended::new(&child.wait_with_output().unwrap())
 }
 
-/// The verbs that the help of the program lists, under whichever heading.
+/// Returns the verbs that the help of the program lists, under any heading.
 pub fn listed_verbs(help: &str) -> Vec<&str> {
     let listed = help.lines().filter_map(|line| line.strip_prefix("  "));
     let listed = listed.filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));

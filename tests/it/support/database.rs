@@ -1,5 +1,5 @@
-//! An empty database on each engine, dropped at the end, and a connection to it beside the program's. Used by the tests
-//! and by the benchmark.
+//! An empty database on each engine, dropped at the end, and a separate connection to it. Used by the tests and by the
+//! benchmark.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::SqliteConnection;
 use diesel::{QueryableByName, RunQueryDsl};
 
-/// The engines, MariaDB and MySQL apart.
+/// The engines, with MariaDB and MySQL separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineUnderTest {
     Sqlite,
@@ -34,7 +34,7 @@ impl EngineUnderTest {
     }
 }
 
-/// A connection of the test's own, beside the program's.
+/// A separate connection of the test.
 pub enum Raw {
     Sqlite(SqliteConnection),
     Postgres(PgConnection),
@@ -66,7 +66,7 @@ impl Raw {
         }
     }
 
-    /// Statements with names in double quotes; for MySQL they become backticks.
+    /// Executes statements with names in double quotes; for MySQL these become backticks.
     pub fn try_execute(&mut self, sql: &str) -> Result<(), diesel::result::Error> {
         match self {
             Self::Sqlite(conn) => conn.batch_execute(sql),
@@ -79,7 +79,7 @@ impl Raw {
         self.try_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// The column called `value` of every row, as text.
+    /// Returns the column `value` of every row, as text.
     pub fn texts(&mut self, sql: &str) -> Vec<Option<String>> {
         let rows: Result<Vec<TextRow>, _> = match self {
             Self::Sqlite(conn) => diesel::sql_query(sql).load(conn),
@@ -89,7 +89,7 @@ impl Raw {
         rows.unwrap_or_else(|error| panic!("{sql}: {error}")).into_iter().map(|row| row.value).collect()
     }
 
-    /// The column called `value` of every row, as a number.
+    /// Returns the column `value` of every row, as a number.
     pub fn numbers(&mut self, sql: &str) -> Vec<Option<i64>> {
         let rows: Result<Vec<NumberRow>, _> = match self {
             Self::Sqlite(conn) => diesel::sql_query(sql).load(conn),
@@ -100,8 +100,8 @@ impl Raw {
     }
 }
 
-/// The sessions of a server that is MySQL or MariaDB. MySQL's own list shows their statements, too, and fails where one of them,
-/// of whatever test, has a character of four bytes.
+/// Returns the table of sessions of a MySQL or MariaDB server. MySQL's own list also shows their statements, and fails if one
+/// of them, in any test, has a character of four bytes.
 pub fn sessions(engine: EngineUnderTest) -> &'static str {
     match engine {
         EngineUnderTest::Mysql => {
@@ -112,16 +112,16 @@ pub fn sessions(engine: EngineUnderTest) -> &'static str {
     }
 }
 
-/// A new database; a server's is dropped at the end, a file goes with its directory.
+/// A new database; a server's is dropped at the end, a file is deleted with its directory.
 pub struct Database {
     engine: EngineUnderTest,
     url: String,
-    /// The server's own database, from which this one is made and dropped.
+    /// The database of the server from which this one is created and dropped.
     server: Option<(String, String)>,
 }
 
 impl Database {
-    /// `None` if the engine's server is not there.
+    /// Creates a database; `None` if the server of the engine is not available.
     pub fn create(engine: EngineUnderTest, directory: &Path, name: &str) -> Option<Self> {
         if engine == EngineUnderTest::Sqlite {
             return Some(Self { engine, url: format!("sqlite://{}/tasks.db", directory.display()), server: None });
@@ -132,7 +132,7 @@ impl Database {
         Some(Self { engine, url: format!("{base}/{name}"), server: Some((server, name.to_owned())) })
     }
 
-    /// On this server, whose data goes with it. Options of its address are kept.
+    /// Creates a database on this server, whose data is deleted with it. Options of its address are kept.
     #[allow(dead_code, reason = "the benchmark has but the shared servers")]
     pub fn create_on(engine: EngineUnderTest, server: &str, name: &str) -> Self {
         Raw::connect(engine, server).execute(&format!("CREATE DATABASE \"{name}\""));

@@ -1,4 +1,4 @@
-//! A database of its own for each test, made fresh and dropped at the end.
+//! A new database for each test, dropped at the end.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,12 +14,12 @@ use super::database::Database;
 pub use super::database::{EngineUnderTest, Raw};
 use super::spare;
 
-/// A migrated database and a home directory of its own.
+/// A migrated database and a home directory.
 pub struct TestDb {
     pub engine: EngineUnderTest,
     database: Database,
     home: TempDir,
-    /// Connections that wait for the next who need many at once: to connect costs a server more than most of what is asked.
+    /// Idle connections for tests that need many: connecting costs a server more than most queries.
     idle: Mutex<Vec<Store>>,
 }
 
@@ -41,14 +41,14 @@ impl TestDb {
         Self { engine, database, home, idle: Mutex::default() }
     }
 
-    /// A migrated database on another server than the shared one; it is gone with that server.
+    /// Creates a migrated database on another server than the shared one; it is deleted with that server.
     pub fn on_server(engine: EngineUnderTest, server: &str, name: &str) -> Self {
         let database = Database::create_on(engine, server, name);
         migrate(&database);
         Self::of(engine, database, tempfile::tempdir().unwrap())
     }
 
-    /// Its name, and `host:port` of its server.
+    /// Returns its name, and `host:port` of its server.
     pub fn name_and_host(&self) -> (&str, &str) {
         let (_, place) = self.url_text().rsplit_once('@').unwrap();
         let (host, name) = place.split_once('/').unwrap();
@@ -71,7 +71,7 @@ impl TestDb {
         Store::open(&self.url()).unwrap()
     }
 
-    /// So many stores, each with a connection of its own, which may have been lent before.
+    /// Returns this many stores, each with its own connection, which may have been used before.
     pub fn lend(&self, count: usize) -> Vec<Store> {
         let mut idle = self.idle.lock().unwrap();
         let rest = idle.len().saturating_sub(count);
@@ -81,12 +81,12 @@ impl TestDb {
         lent
     }
 
-    /// Takes back what was lent.
+    /// Takes back lent stores.
     pub fn take_back(&self, stores: impl IntoIterator<Item = Store>) {
         self.idle.lock().unwrap().extend(stores);
     }
 
-    /// A context whose classes are these Rust handlers, with `exec` on.
+    /// Returns a context with these Rust handlers as classes, and with `exec` on.
     pub fn context(&self, registry: HandlerRegistry) -> Context {
         Context::open(&self.url(), Handlers::new(registry, Classes::default(), true)).unwrap()
     }
@@ -99,7 +99,7 @@ impl TestDb {
         self.raw().execute(sql);
     }
 
-    /// The first value of a query whose column is called `value`.
+    /// Returns the first value of a query whose column is named `value`.
     pub fn number(&self, sql: &str) -> i64 {
         self.raw().numbers(sql).into_iter().next().flatten().unwrap_or_else(|| panic!("{sql}: no number"))
     }
@@ -108,12 +108,12 @@ impl TestDb {
         self.raw().texts(sql).into_iter().next().flatten()
     }
 
-    /// Whether it is one of the two that share a client.
+    /// Returns true if it is one of the two engines that share a client.
     pub fn is_mysql_like(&self) -> bool {
         matches!(self.engine, EngineUnderTest::Mariadb | EngineUnderTest::Mysql)
     }
 
-    /// The program with this database, this configuration and a clean environment.
+    /// Returns the program with this database, this configuration and a clean environment.
     pub fn cli(&self) -> Cli {
         Cli::new(self.home.path()).env("TASKQUEUE_DATABASE_URL", self.url_text())
     }
@@ -123,18 +123,18 @@ impl TestDb {
         super::cli::configure(self.home.path(), toml);
     }
 
-    /// The same, without a user that handlers run as.
+    /// Writes it without a user for handlers.
     pub fn configure_exactly(&self, toml: &str) {
         super::cli::configure_exactly(self.home.path(), toml);
     }
 }
 
-/// Makes the tables.
+/// Creates the tables.
 fn migrate(database: &Database) {
     Store::connect(&DatabaseUrl::parse(database.url()).unwrap()).unwrap().migrate().unwrap();
 }
 
-/// Runs a test on one engine; says so when its server is not there, and fails then if all are required.
+/// Runs a test on one engine; without its server, prints that, or fails if all engines are required.
 pub fn on(engine: EngineUnderTest, check: impl FnOnce(&TestDb)) {
     match TestDb::new(engine) {
         Some(db) => {

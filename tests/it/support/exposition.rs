@@ -1,20 +1,20 @@
-//! The text format of Prometheus, read strictly: what some reader would only put up with fails.
+//! A strict parser of the text format of Prometheus: what only some readers accept fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a program tells.
+/// A parsed text.
 #[derive(Debug, Default)]
 pub struct Exposition {
     /// The type of each name.
     pub types: BTreeMap<String, String>,
-    /// Values by name and labels, as they are written.
+    /// Values by name and labels, as written.
     pub values: BTreeMap<String, f64>,
 }
 
 impl Exposition {
     #[track_caller]
     pub fn parse(text: &str) -> Self {
-        assert!(text.ends_with('\n'), "no line end at the end: {text}");
+        assert!(text.ends_with('\n'), "no line break at the end: {text}");
         let mut found = Self::default();
         let mut current = String::new();
         let mut lines = text.lines();
@@ -47,13 +47,13 @@ impl Exposition {
         found
     }
 
-    /// The value of this name with these labels.
+    /// Returns the value of this name with these labels.
     #[track_caller]
     pub fn value(&self, key: &str) -> f64 {
         *self.values.get(key).unwrap_or_else(|| panic!("no {key} in {:#?}", self.values))
     }
 
-    /// Buckets grow, and the last one is the count.
+    /// Checks that buckets grow, and that the last one equals the count.
     fn check_histograms(&self, text: &str) {
         let (mut last, mut of) = (0.0, String::new());
         for line in text.lines().filter(|line| line.contains("_bucket{le=")) {
@@ -78,7 +78,7 @@ fn is_name(text: &str) -> bool {
     text.starts_with("taskqueue_") && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// The name, and the names of its labels.
+/// Returns the name, and the names of its labels.
 #[track_caller]
 fn name_and_labels(key: &str) -> (String, BTreeSet<String>) {
     let Some((name, rest)) = key.split_once('{') else {
@@ -102,7 +102,7 @@ fn name_and_labels(key: &str) -> (String, BTreeSet<String>) {
     (name.to_owned(), labels)
 }
 
-/// Where the quotation mark is that ends it.
+/// Returns the position of the closing quotation mark.
 fn end_of_value(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     for (place, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! What tests stand on: a database of their own on each engine, the program as a user runs it, waiting with a limit.
+//! The basis of all tests: a new database on each engine, the program as a user runs it, waiting with a limit.
 
 pub mod cli;
 pub mod database;
@@ -13,7 +13,7 @@ pub use self::cli::{Cli, Ended};
 pub use self::db::{EngineUnderTest, TestDb};
 pub use self::wait::wait_until;
 
-/// Makes a module with one test for each engine out of a function that takes `&TestDb`.
+/// Creates a module with one test for each engine from a function that takes `&TestDb`.
 #[macro_export]
 macro_rules! each_engine {
     ($(fn $name:ident($db:ident) $body:block)+) => { $(
@@ -21,7 +21,7 @@ macro_rules! each_engine {
     )+ };
 }
 
-/// The same for what only a server can do: SQLite is not counted where nothing is checked.
+/// Does the same for server engines only, so that SQLite is not counted without a check.
 #[macro_export]
 macro_rules! each_server {
     ($(fn $name:ident($db:ident) $body:block)+) => { $(
@@ -29,7 +29,7 @@ macro_rules! each_server {
     )+ };
 }
 
-/// The module of one such function.
+/// Creates the module of one such function.
 #[macro_export]
 macro_rules! test_on {
     ([$($engine:ident $variant:ident),+] $name:ident $db:ident $body:block) => {

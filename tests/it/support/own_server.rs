@@ -1,12 +1,11 @@
-//! Servers of whoever starts them, who may break them: the shared ones are left alone. Used by the tests and by the fault
-//! suite.
+//! Private servers that their user may break, unlike the shared ones. Used by the tests and by the fault suite.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::database::EngineUnderTest;
 
-/// Stopped, and its data removed, when it is dropped. `tests/faults` stops what a suite that was killed has left.
+/// Stopped, and its data removed, when it is dropped. `tests/faults` stops servers that a killed suite has left.
 pub struct OwnServer {
     engine: EngineUnderTest,
     directory: tempfile::TempDir,
@@ -19,7 +18,7 @@ impl OwnServer {
         Self::start_with(engine, None)
     }
 
-    /// One that takes so many connections and no more.
+    /// Starts a server that accepts this many connections and no more.
     pub fn with_max_connections(engine: EngineUnderTest, max_connections: u32) -> Self {
         Self::start_with(engine, Some(max_connections))
     }
@@ -33,7 +32,7 @@ impl OwnServer {
         server
     }
 
-    /// Stops it as an administrator would.
+    /// Stops it like an administrator.
     pub fn halt(&self) {
         self.tell("halt");
     }
@@ -73,7 +72,7 @@ impl Drop for OwnServer {
     }
 }
 
-/// A directory through which the servers' own user may pass.
+/// Creates a directory that the user of the servers may pass through.
 pub fn open_directory(prefix: &str) -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt as _;
     tempfile::Builder::new().prefix(prefix).permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap()

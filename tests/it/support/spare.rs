@@ -1,14 +1,14 @@
-//! Databases of MySQL that are used again. To make our tables and to drop them takes it half a second of a processor, which was a
-//! sixth of the whole suite: a database is emptied once its test has passed, if the test has left the tables as they were made.
+//! Databases of MySQL that are reused. Creating and dropping our tables takes it half a second of processor time, which was a
+//! sixth of the whole suite. Therefore a database is emptied after its test has passed, if the test has not changed the tables.
 //!
-//! Only on servers that are thrown away after the tests: `TASKQUEUE_TEST_REUSE` says so. Nobody drops what is spare at the end.
+//! Only on servers that are discarded after the tests, when `TASKQUEUE_TEST_REUSE` is set. Spare databases are never dropped.
 
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use super::database::{Database, EngineUnderTest, Raw, sessions};
 
-/// Everything that the program keeps, and whether its rows are numbered.
+/// All tables of the program, and whether their rows have automatic ids.
 const TABLES: [(&str, bool); 17] = [
     ("TaskQueue", true),
     ("TaskQueueDependencies", false),
@@ -28,10 +28,10 @@ const TABLES: [(&str, bool); 17] = [
     ("TaskQueueTimers", false),
     ("TaskQueueLocks", false),
 ];
-/// Where the rows are that some of them have from the start.
+/// Contains the initial rows of some tables.
 const MIGRATION: &str = include_str!("../../../migrations/mysql/2026-11-26-010000_create_task_queue/up.sql");
 
-/// How the tables are.
+/// Queries the structure of the tables.
 const SHAPE: &str =
     "SELECT CONCAT_WS('|', t.\"table_name\", column_name, column_type, is_nullable, column_default, generation_expression,
          collation_name, engine, create_options) AS value
@@ -50,26 +50,26 @@ const SHAPE: &str =
      ORDER BY 1";
 
 static SPARE: Mutex<Vec<Database>> = Mutex::new(Vec::new());
-/// The shape of a database that no test has seen.
+/// The structure of a new database.
 static MADE: OnceLock<Vec<Option<String>>> = OnceLock::new();
 
 fn is_reused(engine: EngineUnderTest) -> bool {
     engine == EngineUnderTest::Mysql && std::env::var_os("TASKQUEUE_TEST_REUSE").is_some()
 }
 
-/// A migrated and empty database that another test has left.
+/// Returns a migrated and empty database that another test has left.
 pub fn take(engine: EngineUnderTest) -> Option<Database> {
     if is_reused(engine) { SPARE.lock().unwrap().pop() } else { None }
 }
 
-/// After the tables of a database were made.
+/// Stores the structure after the tables of a database were created.
 pub fn remember(engine: EngineUnderTest, database: &Database) {
     if is_reused(engine) {
         MADE.get_or_init(|| database.raw().texts(SHAPE));
     }
 }
 
-/// Takes back the database of a test that has passed. One that cannot be used again is dropped.
+/// Takes back the database of a test that has passed. A database that cannot be reused is dropped.
 pub fn give(engine: EngineUnderTest, database: Database) {
     if !is_reused(engine) {
         return;
@@ -82,11 +82,12 @@ pub fn give(engine: EngineUnderTest, database: Database) {
     }
 }
 
-/// What a test has started and not waited for shall not write into the database of another.
+/// Returns true if no other client is connected: a process that a test has left must not write into the database of another
+/// test.
 fn is_alone(raw: &mut Raw) -> bool {
     let sessions = sessions(EngineUnderTest::Mysql);
     let all = format!("SELECT COUNT(*) AS value FROM {sessions} WHERE db = DATABASE()");
-    // The server takes a moment to see that a client has gone.
+    // The server takes a moment to notice that a client has disconnected.
     (0..100).any(|_| {
         let is_alone = raw.numbers(&all)[0] == Some(1);
         if !is_alone {

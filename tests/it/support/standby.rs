@@ -1,6 +1,5 @@
-//! A PostgreSQL primary with a synchronous standby, both private to whoever starts them, and failing over from one to the
-//! other as often as one likes. Nothing that a client was told is committed is lost by that: each COMMIT waits until the
-//! standby has it, so while there is no standby, writers wait.
+//! A PostgreSQL primary with a synchronous standby, both private to their user, with any number of failovers between them. No
+//! acknowledged commit is lost: each COMMIT waits until the standby has it, so writers wait while there is no standby.
 //!
 //! ```text
 //! let mut pair = Pair::start(&directory);   // an empty directory that others may pass through
@@ -8,7 +7,7 @@
 //! pair.fail_over();                         // a few seconds
 //! ```
 //!
-//! Stands by itself (std and the programs of PostgreSQL alone), so that other programs can include this file.
+//! Uses only std and the programs of PostgreSQL, so that other programs can include this file.
 
 #![allow(dead_code, reason = "each program that includes it uses its own part")]
 
@@ -20,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Of the only user, who may do everything there.
+/// The only user, a superuser.
 const USER: &str = "taskqueue";
-/// How long anything may take.
+/// The time limit for any operation.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The two servers. Both are stopped when it is dropped; the directory is left to the caller.
@@ -35,7 +34,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts both in this directory, with an empty database. The standby is in step when this returns.
+    /// Starts both in this directory, with an empty database. Returns when the standby is in sync.
     pub fn start(directory: &Path) -> Self {
         let [first, second] = free_ports();
         let mut pair = Self {
@@ -59,37 +58,37 @@ impl Pair {
         });
         pair.launch(0);
         pair.wait("the primary answers", 0, "postgres", "SELECT 1");
-        // While there is no standby, nothing is committed without this.
+        // Without a standby, nothing is committed unless this is set.
         pair.ask(0, "postgres", &format!("SET synchronous_commit = local; CREATE DATABASE {USER}")).unwrap();
         pair.add_standby();
         pair
     }
 
-    /// The address of both, in an order that never changes.
+    /// Returns the address of both, in a fixed order.
     pub fn url(&self) -> String {
         let [first, second] = self.ports;
         format!("postgres://{USER}:{USER}@127.0.0.1:{first},127.0.0.1:{second}/{USER}")
     }
 
-    /// The address of the server that is the standby now, alone.
+    /// Returns the address of the current standby only.
     pub fn standby_url(&self) -> String {
         format!("postgres://{USER}:{USER}@127.0.0.1:{}/{USER}", self.ports[1 - self.primary])
     }
 
-    /// Kills the primary outright, makes the standby the primary, and a new standby in the place of the old primary. The
-    /// new standby is in step when this returns, so that the next failover loses nothing either.
+    /// Kills the primary, promotes the standby, and starts a new standby in place of the old primary. Returns when the new
+    /// standby is in sync, so that the next failover loses nothing either.
     pub fn fail_over(&mut self) {
         self.kill_primary();
         self.promote();
         self.add_standby();
     }
 
-    /// The first part of a failover: nobody can write from now on.
+    /// The first part of a failover: from now on, nothing can be written.
     fn kill_primary(&mut self) {
         stop(&mut self.servers[self.primary]);
     }
 
-    /// The second part: the standby can be connected to, and its writers wait for a standby.
+    /// The second part: the standby accepts connections, and writers wait for a new standby.
     fn promote(&mut self) {
         self.primary = 1 - self.primary;
         assert_eq!(self.ask(self.primary, "postgres", "SELECT pg_promote(true, 60)").unwrap(), "t");
@@ -109,7 +108,7 @@ impl Pair {
         let in_step =
             "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state IN ('sync', 'quorum')";
         self.wait("the standby is in step", self.primary, "postgres", in_step);
-        // It would take the place of the primary without having let anybody in yet.
+        // Otherwise it could become the primary before it has accepted any client.
         self.wait("the standby answers", standby, "postgres", "SELECT 1");
     }
 
@@ -125,9 +124,9 @@ impl Pair {
             "listen_addresses=127.0.0.1",
             "max_connections=300",
             "synchronous_standby_names=*",
-            // What a killed process has written is not lost; only a machine could lose it.
+            // The writes of a killed process are kept; only a crash of the machine could lose them.
             "fsync=off",
-            // Its shared memory goes with its data, however it ends.
+            // Its shared memory is deleted with its data, however it ends.
             "dynamic_shared_memory_type=mmap",
             "wal_receiver_timeout=5s",
             "wal_retrieve_retry_interval=100ms",
@@ -138,7 +137,7 @@ impl Pair {
         self.servers[server] = Some(postgres.stdin(Stdio::null()).stdout(output).stderr(log).spawn().unwrap());
     }
 
-    /// A program of PostgreSQL, as the user of the servers.
+    /// Returns a program of PostgreSQL, to be run as the user of the servers.
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let path = self.programs.join(program.as_ref());
         let mut command = match server_user() {
@@ -150,7 +149,7 @@ impl Pair {
                 command
             }
         };
-        // The caller's own settings must not lead to another server.
+        // The caller's own settings must not select another server.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"PG")) {
             command.env_remove(name);
         }
@@ -166,7 +165,7 @@ impl Pair {
         assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The first value of the answer of one of the servers.
+    /// Returns the first value of the answer of one of the servers.
     fn ask(&self, server: usize, database: &str, sql: &str) -> Result<String, String> {
         let port = self.ports[server].to_string();
         let mut psql = self.command("psql");
@@ -187,7 +186,7 @@ impl Pair {
                 return;
             }
             let log = || fs::read_to_string(self.directory.join(format!("log{server}"))).unwrap_or_default();
-            assert!(started.elapsed() < LIMIT, "waited in vain until {what}: {answer:?}\n{}", log());
+            assert!(started.elapsed() < LIMIT, "timed out waiting until {what}: {answer:?}\n{}", log());
             std::thread::sleep(Duration::from_millis(30));
         }
     }
@@ -199,7 +198,7 @@ impl Drop for Pair {
     }
 }
 
-/// KILL: its children end by themselves when they miss it.
+/// Kills it; its children exit when they notice that.
 fn stop(server: &mut Option<Child>) {
     if let Some(mut server) = server.take() {
         let _ = server.kill();
@@ -207,12 +206,12 @@ fn stop(server: &mut Option<Child>) {
     }
 }
 
-/// PostgreSQL refuses to run as root: whoever is root runs it as nobody.
+/// Returns the user for the servers: PostgreSQL refuses to run as root, so root runs it as nobody.
 fn server_user() -> Option<u32> {
     (fs::metadata("/proc/self").unwrap().uid() == 0).then_some(65_534)
 }
 
-/// The newest of Debian's versions, each of which has a folder of its own; else what is in PATH.
+/// Returns the newest of Debian's versions, each in its own folder; otherwise what is in PATH.
 fn programs() -> PathBuf {
     let version = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).and_then(|name| name.parse::<u32>().ok());
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -220,7 +219,7 @@ fn programs() -> PathBuf {
     newest.map(|path| path.join("bin")).unwrap_or_default()
 }
 
-/// Below the ports that the kernel lends to clients, so that no connection takes one while its server is down.
+/// Returns ports below those that the kernel gives to clients, so that no connection takes one while its server is down.
 fn free_ports() -> [u16; 2] {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
     let seed = u64::from(nanos / 1_000) + u64::from(std::process::id()) * 7_919;

@@ -1,4 +1,4 @@
-//! The options that a task has whether it is new or there already: when it is tried, how often, and for how long.
+//! The options for new and existing tasks: when a task is processed, how often it is retried, and its timeout.
 
 use chrono::{DateTime, Local, Utc};
 use clap::Args;
@@ -11,37 +11,37 @@ use taskqueue_engine::Context;
 /// When a task is tried, how often, and for how long.
 #[derive(Debug, Args)]
 pub(crate) struct AttemptOptions {
-    /// Process it at this time: 2026-11-21T10:00:00Z, "2026-11-21 10:00", "tomorrow 03:00", +30m
+    /// Process the task at this time: 2026-11-21T10:00:00Z, "2026-11-21 10:00", "tomorrow 03:00", +30m
     #[arg(long, value_name = "TIME", conflicts_with = "delay")]
     at: Option<String>,
-    /// Process it after this time: 30m, 2h30m, 1d
+    /// Process the task after this delay: 30m, 2h30m, 1d
     #[arg(long = "in", id = "delay", value_name = "DURATION")]
     delay: Option<String>,
-    /// Failed attempts before it is exhausted [default: the setting TaskQueueMaxRetries]
+    /// Failed attempts after which the task is exhausted [default: the setting TaskQueueMaxRetries]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) max_retries: Option<i64>,
-    /// Time without end or report after which an attempt times out: 90s, 2h
+    /// Time an attempt may run without reporting before it times out: 90s, 2h
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
-    /// Higher first, -1000 to 1000
+    /// Priority, -1000 to 1000; higher ones run first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) priority: Option<i64>,
-    /// Waits before retries: exponential:10s..1h, fixed:30s or list:10s,1m,10m [default: those of the class, or the settings]
+    /// Delays before retries: exponential:10s..1h, fixed:30s or list:10s,1m,10m [default: from the class, else the settings]
     #[arg(long, value_name = "BACKOFF")]
     pub(super) backoff: Option<String>,
-    /// Keep it for this time after it is over: 12h, 7d, or forever [default: that of the class, or the settings]
+    /// Keep the task for this time after it finishes: 12h, 7d, or forever [default: from the class, else the settings]
     #[arg(long, value_name = "DURATION")]
     keep: Option<String>,
-    /// Keep the results of its runs for this time after each ended: 1d, or forever [default: that of the class, or the setting]
+    /// Keep the results of each run for this time after its end: 1d, or forever [default: from the class, else the setting]
     #[arg(long, value_name = "DURATION")]
     keep_results: Option<String>,
-    /// Metadata to find it by: `meta.KEY=VALUE` selects it; may be given more than once
+    /// Metadata; the filter `meta.KEY=VALUE` selects tasks by it; may be given more than once
     #[arg(long, value_name = "KEY=VALUE")]
     meta: Vec<String>,
 }
 
 impl AttemptOptions {
-    /// Whether any of them was given.
+    /// Returns true if any of them was given.
     pub(super) fn is_given(&self) -> bool {
         self.at.is_some()
             || self.delay.is_some()
@@ -54,7 +54,7 @@ impl AttemptOptions {
             || !self.meta.is_empty()
     }
 
-    /// What `--at` or `--in` says, from the database's clock in the zone of the person at the keyboard.
+    /// Returns the time of `--at` or `--in`, computed from the database's clock in the user's time zone.
     pub(super) fn scheduled_on(&self, ctx: &mut Context) -> Result<Option<DateTime<Utc>>, CliError> {
         let (option, text) = match (&self.at, &self.delay) {
             (Some(at), _) => ("--at", at.clone()),
@@ -66,7 +66,7 @@ impl AttemptOptions {
         instant.map(Some).map_err(|message| CliError::usage(format!("{option}: {message}")))
     }
 
-    /// What `--keep` and `--keep-results` say, as `read` reads them.
+    /// Returns `--keep` and `--keep-results`, parsed by `read`.
     pub(super) fn keeping<T>(
         &self,
         read: impl Fn(&str) -> Result<T, String>,
@@ -78,21 +78,21 @@ impl AttemptOptions {
         Ok((option("--keep", &self.keep)?, option("--keep-results", &self.keep_results)?))
     }
 
-    /// What `--meta` says.
+    /// Returns the metadata of `--meta`.
     pub(super) fn meta(&self) -> Result<Meta, CliError> {
         meta_option(&self.meta)
     }
 
-    /// What `--timeout` says, as `read` reads it.
+    /// Returns `--timeout`, parsed by `read`.
     pub(super) fn timeout<T>(&self, read: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, CliError> {
         let timeout = self.timeout.as_deref().map(read).transpose();
         timeout.map_err(|message| CliError::usage(format!("--timeout: {message}")))
     }
 }
 
-/// Metadata as options name it.
+/// Parses metadata from the words of an option.
 pub(super) fn meta_option(words: &[String]) -> Result<Meta, CliError> {
     Meta::from_words(words).map_err(|message| {
-        CliError::usage(format!("--meta: {message}")).with_hint("write a name and a text: --meta order=17")
+        CliError::usage(format!("--meta: {message}")).with_hint("write --meta NAME=VALUE, for example --meta order=17")
     })
 }

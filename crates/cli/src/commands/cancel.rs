@@ -8,16 +8,19 @@ use crate::output::Out;
 use crate::session::Session;
 use taskqueue_engine::change::cancel::{cancel_tasks, cancellable, preview_cancel, with_dependants};
 
-/// Cancel tasks, waiting or running
+/// Cancel waiting or running tasks
 ///
-/// What waits is cancelled at once, what runs through its runner. A handler that runs gets TERM, and KILL after the grace
-/// of its class. What it has finished by then stays finished.
+/// Cancels a waiting task at once. The runner or claimant of a running task ends it; a handler gets TERM, and KILL after the
+/// `kill_grace_secs` of its class. A run that still succeeds counts as a success.
 #[derive(Debug, Args)]
-#[command(mut_arg("reason", |arg| arg.help("Why; kept with the task [default: who did it]")))]
+#[command(mut_arg("reason", |arg| arg.help("Reason, stored with the task [default: who cancelled it]")))]
+#[command(
+    after_help = "Examples:\n  taskqueue cancel 17 --reason 'order withdrawn'\n  taskqueue cancel class=newsletter status=waiting --dry-run"
+)]
 pub(crate) struct CancelArgs {
     #[command(flatten)]
     selected: SelectedArgs,
-    /// Also what waits for them, and what waits for that
+    /// Also cancel the tasks that wait for them, directly or through others
     #[arg(long)]
     dependants: bool,
     #[command(flatten)]

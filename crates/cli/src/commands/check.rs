@@ -11,53 +11,55 @@ use crate::session::Session;
 use taskqueue_domain::text::check::{AtMost, Level};
 use taskqueue_engine::inspect::check::{Measures, measure};
 
-/// Exit status of a plugin that could not look.
+/// Exit status of a monitoring plugin that could not check.
 const UNKNOWN: u8 = 3;
 
 /// Check the store for monitoring, as a Nagios plugin
 ///
-/// One line (broken on a narrow terminal), and exit status 0, 1, 2 or 3; 78 where the configuration cannot be read. A limit is a number beyond which it is
-/// critical, or two: WARNING,CRITICAL. Without any, a due task that has had no run for ten minutes, a run whose runner is dead, and
-/// a runner that lives and has not renewed its lease in time, are critical; and it warns, with exit status 1, where tasks are due and
-/// nothing processes them (--stalled), as while everything is paused.
+/// Prints one line (wrapped on a narrow terminal) and exits with status 0, 1, 2 or 3, or with 78 if the configuration cannot be
+/// read. A limit is one number, above which the result is critical, or two: WARNING,CRITICAL. Without options, three things are
+/// critical: a due task without a run for ten minutes, a run whose runner is dead or silent, and a live runner that has not
+/// renewed its lease in time. Due tasks that nothing processes (--stalled), for example while everything is paused, are then a
+/// warning with exit status 1.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue check\n  taskqueue check --due-age 5m,15m --failed 10,100 --min-runners 1"
 )]
 pub(crate) struct CheckArgs {
-    /// How long the first due task may have had no run
+    /// How long a due task may have no run
     #[arg(long, value_name = "DURATION", value_parser = AtMost::parse_secs)]
     due_age: Option<AtMost>,
-    /// Tasks that are due and have no run
+    /// Number of due tasks without a run
     #[arg(long, value_name = "N")]
     due: Option<AtMost>,
-    /// Runs that wait for a runner
+    /// Number of runs that wait for a runner
     #[arg(long, value_name = "N")]
     waiting: Option<AtMost>,
-    /// Tasks whose last attempt failed or timed out
+    /// Number of tasks whose last attempt failed or timed out
     #[arg(long, value_name = "N")]
     failed: Option<AtMost>,
-    /// Tasks that crashed too often
+    /// Number of tasks that crashed too often
     #[arg(long, value_name = "N")]
     quarantined: Option<AtMost>,
-    /// Runs whose runner is dead or silent
+    /// Number of runs whose runner is dead or silent
     #[arg(long, value_name = "N")]
     lost: Option<AtMost>,
-    /// Due tasks and waiting runs that nothing processes: paused, no runner for longer than usual, or every slot taken for long
+    /// Number of due tasks and waiting runs that nothing processes: paused, no runner for longer than usual, or all slots in use
+    /// for long
     #[arg(long, value_name = "N")]
     stalled: Option<AtMost>,
-    /// Runners that live and have not renewed their lease in time
+    /// Number of live runners that have not renewed their lease in time
     #[arg(long, value_name = "N")]
     silent_runners: Option<AtMost>,
-    /// Fewer runners that live are critical
+    /// Minimum number of live runners; fewer are critical
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
     min_runners: Option<i64>,
 }
 
-/// Where nobody said anything.
+/// The limits if the command line sets none.
 const DEFAULT_DUE_AGE: AtMost = AtMost { warning: None, critical: 600 };
 const DEFAULT_LOST: AtMost = AtMost { warning: None, critical: 0 };
-/// A pause may be what an operator wants.
+/// Only a warning, because a pause may be intended.
 const DEFAULT_STALLED: AtMost = AtMost { warning: Some(0), critical: i64::MAX };
 const DEFAULT_SILENT: AtMost = AtMost { warning: None, critical: 0 };
 
@@ -74,13 +76,13 @@ pub(crate) fn run(session: Session, args: &CheckArgs, out: &mut Out) -> anyhow::
     let measured = session.open_to_read(out).and_then(|mut ctx| Ok(measure(&mut ctx)?));
     let measures = match measured {
         Ok(measures) => measures,
-        // Whoever reads it reads standard output.
+        // A monitoring system reads only standard output.
         Err(error) => {
             let error = CliError::from(error);
             if out.is_json() {
                 out.json(&json!({ "schema": "taskqueue.check/1", "level": "unknown", "problem": error.message() }))?;
             } else {
-                // What follows a bar would be numbers.
+                // What follows a bar would be parsed as numbers.
                 let message = clean_line(error.message()).replace('|', "/");
                 out.data(folded(&format!("TASKQUEUE UNKNOWN - {message}"), out.width()))?;
             }
@@ -133,7 +135,7 @@ fn watched(args: &CheckArgs, measures: Measures) -> Vec<Watched> {
     ]
 }
 
-/// `TASKQUEUE CRITICAL - oldest_due 1200s, failed 12 | oldest_due=1200s;300;900 …`
+/// Formats the output: `TASKQUEUE CRITICAL - oldest_due 1200s, failed 12 | oldest_due=1200s;300;900 …`.
 fn line(level: Level, watched: &[Watched]) -> String {
     let words = |watched: &Watched| format!("{} {}{}", watched.name, watched.value, watched.unit);
     let is_bad = |watched: &&Watched| watched.level > Level::Ok;

@@ -31,41 +31,41 @@ use taskqueue_engine::{Context, EngineResult, StopSignals};
 /// How long the database may take to answer after a signal.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Claim runs for a worker of your own, as lines of JSON
+/// Claim runs for your own worker, and print them as lines of JSON
 ///
-/// A line has run_id, task_id, token, class, data, attempt, max_retries, timeout_secs and deadline. The worker does what
-/// the data say, reports with `heartbeat` and `progress` before the deadline, and ends the run with `resolve` or
-/// `release`, showing the token. Nothing is printed when there is nothing to claim: exit status 3, or 124 after --wait.
+/// Each line has run_id, task_id, token, class, data, attempt, max_retries, timeout_secs and deadline. The worker processes the
+/// data, reports with `heartbeat` or `progress` before the deadline, and ends the run with `resolve` or `release`. It passes the
+/// token to each of these commands. If no run can be claimed, `claim` prints nothing and exits with 3, or with 124 after --wait.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue claim --claimant bot-1 --class 'mail.*' --wait 30s\n  taskqueue claim --claimant bot-1 --count 10\n  taskqueue claim --claimant bot-1 --task 4711\n  taskqueue claim --claimant bot-1 --tag account-17"
 )]
 pub(crate) struct ClaimArgs {
-    /// Who claims; by this name a worker that rejects a task is remembered [env: TASKQUEUE_CLAIMANT]
+    /// Name of the claimant, under which rejected tasks are recorded [env: TASKQUEUE_CLAIMANT]
     #[arg(long, value_name = "ID")]
     claimant: Option<ClaimantId>,
-    /// Only runs of these classes: names, or patterns with * and ? [default: all]
+    /// Claim only runs of these classes: names, or patterns with * and ? [default: all]
     #[arg(long, value_name = "PATTERN", num_args = 1.., value_parser = parse_pattern)]
     class: Vec<String>,
-    /// Only the run of this task; where it cannot be claimed now, the error says why
+    /// Claim only the run of this task; if it cannot be claimed now, the error explains why
     #[arg(long, value_name = "TASK")]
     task: Option<TaskId>,
-    /// Only runs of tasks that were queued with this unique key
+    /// Claim only runs of tasks with this unique key
     #[arg(long, value_name = "KEY", value_parser = parse_key)]
     unique: Option<String>,
-    /// Only runs of tasks that were queued with this limit key
+    /// Claim only runs of tasks with this limit key
     #[arg(long, value_name = "KEY", value_parser = parse_key)]
     limit_key: Option<String>,
-    /// Only runs of tasks that were queued with this tag
+    /// Claim only runs of tasks with this tag
     #[arg(long, value_name = "TAG", value_parser = parse_tag)]
     tag: Option<String>,
-    /// Wait for so long until there is something to claim: 30s, 10m; not for a --task that is over or that you rejected
+    /// Wait up to this time for a run to claim: 30s, 10m; does not wait for a --task that has finished or that you rejected
     #[arg(long, value_name = "DURATION")]
     wait: Option<String>,
     /// Claim up to N runs at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_COUNT)))]
     count: u16,
-    /// The worker's process on this host: if it dies its runs are free at once, and it gets TERM when its time is over
+    /// Process of the worker on this host: if it dies, others can claim its runs at once; after the deadline it gets TERM
     #[arg(long, value_name = "PID")]
     process: Option<i32>,
 }
@@ -101,8 +101,8 @@ pub(crate) fn run(session: Session, args: &ClaimArgs, out: &mut Out) -> anyhow::
     let request = request(args, wait.unwrap_or(Duration::ZERO))?;
     if let Some(process) = request.process.as_ref().filter(|process| !can_be_ended(process, &request.claimant)) {
         out.warn(&format!(
-            "process {} does not show TASKQUEUE_CLAIMANT={} in the environment with which it was started; it is not asked to \
-             end when its time is over",
+            "process {} was not started with TASKQUEUE_CLAIMANT={} in its environment; taskqueue will not send it TERM when \
+             its claim times out",
             process.pid, request.claimant
         ));
     }
@@ -136,11 +136,11 @@ pub(crate) fn run(session: Session, args: &ClaimArgs, out: &mut Out) -> anyhow::
     }
 }
 
-/// What has come of it, and the context of that; an error where there is no database.
+/// The result of a claim with its context; an error if the database could not be opened.
 type Answer = anyhow::Result<(Context, EngineResult<Claimed>)>;
 
-/// The answer to the claim; `None` where a signal came first and the database does not answer. In a thread, because whoever
-/// waits there, for a lock or a server that is silent, hears of no signal.
+/// Claims in a thread, and returns `None` if a signal came first and the database does not answer: a thread that waits for a
+/// lock or a silent server does not notice signals.
 fn claim_until_signal(
     session: Session,
     request: ClaimRequest,
@@ -162,21 +162,24 @@ fn claim_until_signal(
     Ok(answer)
 }
 
-/// What the claim met on its way does not matter to whoever has ended it.
+/// Reports an interruption. The error of the claim is printed only with `-v`, because the user has ended it.
 fn interrupted(error: &anyhow::Error, out: &mut Out) -> u8 {
     out.say_verbose(&format!("interrupted: {error:#}"));
     INTERRUPTED
 }
 
 fn warn_of_spool(problem: &str, out: &mut Out) {
-    out.warn(&format!("what this claim may have taken is not free before its deadline: {problem}"));
+    out.warn(&format!("runs that this claim may have taken stay claimed until their deadline: {problem}"));
 }
 
 fn request(args: &ClaimArgs, wait: Duration) -> anyhow::Result<ClaimRequest> {
     let claimant = match (&args.claimant, claimant_of_environment()?) {
         (Some(claimant), _) => claimant.clone(),
         (None, Some(text)) => text.parse().map_err(|why| CliError::usage(format!("TASKQUEUE_CLAIMANT: {why}")))?,
-        (None, None) => bail!(CliError::usage("who claims?").with_hint("--claimant NAME, or TASKQUEUE_CLAIMANT")),
+        (None, None) => bail!(
+            CliError::usage("--claimant NAME is required, or set TASKQUEUE_CLAIMANT")
+                .with_hint("taskqueue claim --claimant bot-1")
+        ),
     };
     let process = args.process.map(find_process).transpose()?;
     let choice = TaskChoice {
@@ -188,7 +191,7 @@ fn request(args: &ClaimArgs, wait: Duration) -> anyhow::Result<ClaimRequest> {
     Ok(ClaimRequest { claimant, classes: args.class.clone(), choice, count: args.count.into(), wait, process })
 }
 
-/// Says why the task that was asked for could not be claimed.
+/// Returns the error for a requested task that could not be claimed.
 fn not_claimable(found: &NotClaimable, request: &ClaimRequest, status: u8) -> CliError {
     let NotClaimable { task, last_run, why, now } = found;
     let why = match why {
@@ -199,13 +202,13 @@ fn not_claimable(found: &NotClaimable, request: &ClaimRequest, status: u8) -> Cl
         WhyNot::Rejected => format!("{} has rejected it", request.claimant),
         WhyNot::HeldBack(until) => {
             format!(
-                "the time of {} with it ran out; it is offered to others until {}",
+                "{} timed out with it; only other claimants can claim it until {}",
                 request.claimant,
                 instant(*until)
             )
         }
         WhyNot::Unmet(reason) => sentence(reason, last_run.as_ref(), *now),
-        WhyNot::NothingNow => "it has become free only now; claim it again".to_owned(),
+        WhyNot::NothingNow => "it has just become free; claim it again".to_owned(),
     };
     CliError::not_claimable(format!("task {} cannot be claimed now: {why}", task.id), status)
         .with_hint(format!("`taskqueue explain {}` shows every condition", task.id))
@@ -215,7 +218,8 @@ fn key_words(key: Option<&str>) -> String {
     key.map_or_else(|| "not set".to_owned(), |key| format!("{key:?}"))
 }
 
-/// What nobody reads is given back, each by itself: otherwise nobody would work for it until the deadline.
+/// Prints the claimed runs. Runs that could not be printed are released one by one; otherwise they would stay claimed until
+/// their deadline.
 fn print(ctx: &mut Context, offers: &[Offer], out: &mut Out) -> anyhow::Result<u8> {
     for (at, offer) in offers.iter().enumerate() {
         let printed = line(offer).and_then(|line| out.json(&line));
@@ -224,7 +228,9 @@ fn print(ctx: &mut Context, offers: &[Offer], out: &mut Out) -> anyhow::Result<u
                 offers[at..].iter().map(|unread| give_back(ctx, &unread.run)).collect();
             given_back.into_iter().collect::<EngineResult<()>>()?;
             printed?;
-            bail!(CliError::failed("nobody reads what was claimed; the rest was given back"));
+            bail!(CliError::failed(
+                "standard output was closed before every claimed run was printed; the rest were released"
+            ));
         }
     }
     Ok(DONE)
@@ -232,7 +238,7 @@ fn print(ctx: &mut Context, offers: &[Offer], out: &mut Out) -> anyhow::Result<u
 
 fn line(offer: &Offer) -> anyhow::Result<Line<'_>> {
     let run = &offer.run;
-    // To the byte, but for the space between the tokens: there may be line ends, and a line ends the run.
+    // Unchanged except for space between JSON tokens: a line break would end the run.
     let data: String = run.data.chars().map(|c| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c }).collect();
     Ok(Line {
         run_id: run.run_id.0,

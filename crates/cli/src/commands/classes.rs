@@ -12,8 +12,11 @@ use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use taskqueue_engine::change::classes::{self, ClassState};
 
-/// List task classes, check their programs, end a hold
+/// List task classes, check their programs, and end holds
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue classes\n  taskqueue classes check\n  taskqueue classes release mail.send"
+)]
 pub(crate) struct ClassesArgs {
     #[command(subcommand)]
     action: Option<Action>,
@@ -21,13 +24,15 @@ pub(crate) struct ClassesArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// All classes that are configured, built in, or have tasks
+    /// List all classes that are configured, are built in or have tasks
     List,
-    /// Whether each program exists, may be executed and cannot be changed by everybody; exit status 78 if not
+    /// Check the program of each class
+    ///
+    /// It must exist, be executable, and not be writable by every user. If one is not, the exit status is 78.
     Check,
-    /// Try a held class again at once, on every host
+    /// End the hold on a class at once, on every host
     Release {
-        /// The class
+        /// Task class
         class: String,
         #[command(flatten)]
         reason: ReasonArgs,
@@ -42,10 +47,10 @@ pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow
         if out.is_json() {
             out.json(&serde_json::json!({ "class": class, "released": is_released }))?;
         }
-        out.say(&format!("class \"{class}\" {}", if is_released { "is tried again" } else { "was not held" }));
+        out.say(&format!("class \"{class}\" {}", if is_released { "is released" } else { "was not held" }));
         return Ok(if is_released { DONE } else { NOT_FOUND });
     }
-    // What is configured is asked before there is a store, too.
+    // The configured classes are listed even before the store exists.
     let mut ctx = if session.is_file_missing() { session.open_empty()? } else { session.open_to_read(out)? };
     let all = classes::list(&mut ctx)?;
     let is_check = matches!(args.action, Some(Action::Check));
@@ -65,7 +70,7 @@ pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow
     Ok(if is_check && has_problem { CONFIG } else { DONE })
 }
 
-/// Where classes come from: told unasked only to somebody who has none yet.
+/// Prints where classes are configured; unasked only if there are none yet.
 fn tell_where(path: &Path, exists: bool, out: &mut Out) {
     let path = path.display();
     if exists {

@@ -8,14 +8,14 @@ use crate::output::Out;
 
 /// Print completions for bash, zsh or fish
 ///
-/// The shell then asks the program itself, so that it also knows ids, classes, runners and keys of the store. Nothing is changed
-/// by that, and a store that cannot be reached in half a second is done without.
+/// The shell calls the program while you type, so it also completes ids, classes, runners and keys of the store. This changes
+/// nothing. If the store does not answer within half a second, the shell offers none of these.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  source <(taskqueue completions bash)\n  taskqueue completions zsh >~/.zfunc/_taskqueue\n  taskqueue completions fish >~/.config/fish/completions/taskqueue.fish"
 )]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Shell that the completions are for
     shell: Shell,
 }
 

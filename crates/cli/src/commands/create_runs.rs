@@ -11,14 +11,16 @@ use taskqueue_engine::Context;
 use taskqueue_engine::upkeep::create_runs::{CreateRunsReport, create_runs, list_passed_tasks};
 use taskqueue_engine::upkeep::rescue::Rescued;
 
-/// Rescue the runs of dead runners, create a run for every due task
+/// Rescue the runs of dead runners, and create runs for due tasks
 ///
-/// For cron, every few minutes; safe to overlap. Silent when there was nothing to do. With -v it also says why tasks
-/// whose time has come got no run. Prints each task that will not be retried once, as a warning, unless a host has `[notify]`.
+/// Run it from cron every few minutes; overlapping calls are safe. It prints nothing if there was nothing to do. With -v it also
+/// explains why tasks whose time has come got no run. It prints one warning for each task that will not be retried, unless a host
+/// has `[notify]` in its configuration.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  taskqueue create-runs\n  taskqueue create-runs -v")]
 pub(crate) struct CreateRunsArgs {}
 
-/// Tasks that `-v` explains at the most.
+/// How many tasks `-v` explains at most.
 const EXPLAINED: i64 = 100;
 
 pub(crate) fn run(session: Session, _args: &CreateRunsArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -38,7 +40,7 @@ pub(crate) fn run(session: Session, _args: &CreateRunsArgs, out: &mut Out) -> an
 pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
     if report.sent_outcomes > 0 {
         let outcomes = human::plural(i64::try_from(report.sent_outcomes).unwrap_or(i64::MAX), "outcome");
-        out.say(&format!("{outcomes} recorded that a dead runner of this host had left on the disk"));
+        out.say(&format!("recorded {outcomes} that a dead runner of this host had saved on the local disk"));
     }
     for rescued in &report.rescue.rescued {
         let ended = ended_words(rescued);
@@ -61,7 +63,7 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
     }
 }
 
-/// Which processes were ended before the run was taken.
+/// Returns which processes were ended before the rescue.
 fn ended_words(rescued: &Rescued) -> String {
     let (claimant, others) = match &rescued.claimant {
         Some(claimant) if rescued.claimant_ended => {
@@ -69,12 +71,12 @@ fn ended_words(rescued: &Rescued) -> String {
         }
         _ => (String::new(), rescued.ended_processes),
     };
-    // A claimant has no handler; it may have started processes for the run.
+    // A claimant has no handler, but may have started processes for the run.
     let whose = if rescued.claimant.is_some() { "run" } else { "handler" };
     match others {
         0 => claimant,
-        1 => format!("{claimant}; 1 process of its {whose} ended"),
-        count => format!("{claimant}; {count} processes of its {whose} ended"),
+        1 => format!("{claimant}; 1 process of its {whose} was terminated"),
+        count => format!("{claimant}; {count} processes of its {whose} were terminated"),
     }
 }
 
@@ -84,21 +86,22 @@ fn say_schedules(report: &CreateRunsReport, out: &mut Out) {
     if schedules.planned > 0 {
         let skipped = match schedules.skipped {
             0 => String::new(),
-            count if schedules.skipped_or_more => format!(", {count} or more that had passed skipped"),
-            count => format!(", {count} that had passed skipped"),
+            count if schedules.skipped_or_more => format!(", skipped {count} or more that had passed"),
+            count => format!(", skipped {count} that had passed"),
         };
-        out.say(&format!("{} of schedules planned{skipped}", human::plural(number(schedules.planned), "time")));
+        out.say(&format!("planned {}{skipped}", human::plural(number(schedules.planned), "scheduled time")));
     }
 }
 
-/// Says what needs somebody, however little else is to be said: nobody is told of a broken schedule twice.
+/// Prints warnings about problems that need an operator, even with little output, because a broken schedule is reported only
+/// once.
 pub(crate) fn warn_of_report(report: &CreateRunsReport, out: &mut Out) {
     for stuck in &report.rescue.stuck {
-        out.warn(&format!("{stuck}; it is tried again next time"));
+        out.warn(&format!("{stuck}; the next create-runs tries again"));
     }
     if report.schedules.broken > 0 {
         let broken = human::plural(i64::try_from(report.schedules.broken).unwrap_or(i64::MAX), "schedule");
-        out.warn(&format!("{broken} cannot be read; `taskqueue schedule list` names what is broken"));
+        out.warn(&format!("{broken} cannot be read; `taskqueue schedule list` shows the problem"));
     }
     for problem in report.notify_problem.iter().chain(&report.hook_problem) {
         out.warn(problem);

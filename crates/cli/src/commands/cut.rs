@@ -1,17 +1,17 @@
-//! Long values, cut where a person reads them.
+//! Long values, shortened for display.
 
 use std::borrow::Cow;
 
-/// How much of long values is printed.
+/// How much of a long value is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
-    /// The beginning, some screens of it.
+    /// The beginning, some screens long.
     Cut,
     /// All.
     Full,
 }
 
-/// Bytes of a value that are printed where it is cut.
+/// How many bytes of a shortened value are printed.
 const CUT_BYTES: usize = 8 * 1024;
 
 impl Length {
@@ -19,7 +19,7 @@ impl Length {
         if is_full { Self::Full } else { Self::Cut }
     }
 
-    /// The value, or its beginning and how long it is.
+    /// Returns the value, or its beginning and its length.
     pub(super) fn of_value(self, text: &str) -> Cow<'_, str> {
         if self == Self::Full || text.len() <= CUT_BYTES {
             return Cow::Borrowed(text);

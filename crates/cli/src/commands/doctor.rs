@@ -22,18 +22,18 @@ use taskqueue_domain::text::check::Level;
 use taskqueue_engine::inspect::doctor::{OwnFiles, Symptom, Trouble, examine, examine_closed, list_claims};
 use taskqueue_engine::{Engine, Pooler, why_no_own_group};
 
-/// Claims that are listed.
+/// How many claims are listed.
 const CLAIMS: i64 = 20;
 
 /// Check store, server, host and configuration for problems
 ///
-/// Each finding comes with a command that mends it or shows more. The exit status is 0 where nothing was found, 1 where something
-/// needs a look, and 2 where tasks do not run or could be lost. What cannot be examined is a finding, too: of a store that cannot be
-/// opened it prints why, and what its files and this host show.
+/// Each finding has a command that fixes it or shows more. The exit status is 0 if nothing was found, 1 if something needs
+/// attention, and 2 if tasks do not run or could be lost. A part that cannot be examined is a finding, too. If the store cannot
+/// be opened, `doctor` prints why, and examines its files and this host.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  taskqueue doctor\n  taskqueue doctor --json")]
 pub(crate) struct DoctorArgs {
-    /// From which time on a transaction of somebody else has been open for long
+    /// Report transactions of other programs that have been open for longer than this
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     long_transaction: String,
 }
@@ -52,7 +52,7 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
         Ok(mut ctx) => {
             let troubles = examine(&mut ctx, &files, long_secs);
             let (now, ahead) = (ctx.now().ok(), clock_ahead(&mut ctx).ok().flatten());
-            // If the database refuses that, it is among the troubles.
+            // If the database refuses this, the problem is reported anyway.
             claims = list_claims(&mut ctx, CLAIMS + 1).unwrap_or_default();
             (troubles, now, ahead)
         }
@@ -90,8 +90,8 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
     })
 }
 
-/// Prints the first of these claims with their deadlines. None of them is a trouble: only its operator knows whether a claimant is
-/// gone.
+/// Prints the first of these claims with their deadlines. They are no problems: only an operator can decide whether a claimant
+/// has disappeared.
 fn print_claims(claims: &[HeldClaim], now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
     let shown = usize::try_from(CLAIMS).unwrap_or(usize::MAX);
     for claim in claims.iter().take(shown) {
@@ -117,16 +117,16 @@ fn pooler_words(pooler: Pooler) -> String {
     let how = if pooler == Pooler::Found {
         "A pooler was found between this host and the server".to_owned()
     } else {
-        format!("The address says pooler={}", pooler.name())
+        format!("The address sets pooler={}", pooler.name())
     };
     if pooler.shares_sessions() {
-        format!("{how}: settings belong to the transaction, and workers poll instead of listening.")
+        format!("{how}: settings apply per transaction, and workers poll instead of using LISTEN.")
     } else {
-        format!("{how}: settings belong to the session.")
+        format!("{how}: settings apply per session.")
     }
 }
 
-/// What the words are about.
+/// The context for messages and remedies.
 struct About {
     now: DateTime<Utc>,
     configuration: String,
@@ -149,22 +149,22 @@ fn text(troubles: &[Trouble], ahead: Option<TimeDelta>, about: &About, out: &Out
         lines.push(finding(Level::Warning, &clock_words(ahead), "timedatectl", out));
     }
     if lines.is_empty() {
-        return fitted_words("Nothing wrong was found.", out.width());
+        return fitted_words("No problems found.", out.width());
     }
     lines.join("\n")
 }
 
-/// What is not wrong, and good to know.
+/// Formats a note, which is not a problem.
 fn note(why: &str, out: &Out) -> String {
     let words = format!(
-        "note   a runner gets no control group of its own here ({why}): a process that hides from its handler can survive kill -9 \
+        "note   runners have no separate control group here ({why}): a process that detaches from its handler can survive kill -9 \
          of the runner"
     );
     fitted_words(&clean_line(&words), out.width())
 }
 
 fn finding(level: Level, message: &str, remedy: &str, out: &Out) -> String {
-    let word = if level == Level::Critical { "WRONG" } else { "look" };
+    let word = if level == Level::Critical { "ERROR" } else { "WARN" };
     let message = fitted_words(&clean_line(&format!("{word:<6} {message}")), out.width());
     format!("{message}\n       {}", clean_line(remedy))
 }
@@ -179,20 +179,23 @@ fn message(trouble: &Trouble, about: &About) -> String {
         Trouble::StoreClosed { store, error } => format!("the store {store} cannot be opened: {error}"),
         Trouble::Unexamined { part, error } => format!("{part} could not be examined: {error}"),
         Trouble::NothingCreatesRuns { due, oldest_secs } => format!(
-            "{} due without a run, the first for {}: neither create-runs nor tick has come, from cron, a timer or a worker",
+            "{} due without a run, the oldest for {}: no create-runs or tick has run, from cron, a timer or a worker",
             if due.count == 1 { "1 task is".to_owned() } else { format!("{} tasks are", count(*due)) },
             distance(TimeDelta::seconds(*oldest_secs))
         ),
         Trouble::Standstill { standstill } => standstill_words(standstill, about.now),
         Trouble::NothingRuns { task_id, class, why } => {
-            format!("runs of class {class} wait, first that of task {task_id}: {}", sentence(why, None, about.now))
+            format!(
+                "runs of class {class} are waiting, first that of task {task_id}: {}",
+                sentence(why, None, about.now)
+            )
         }
         Trouble::LostRuns { count, task_id, why } => {
             format!("{} lost, first that of task {task_id}: {}", plural(*count, "run"), sentence(why, None, about.now))
         }
         Trouble::SilentRunner { runner, slots, silent_secs } => format!(
-            "runner {runner} has not renewed its lease for {}, and its process lives: it is suspended, or cannot reach the \
-             database; it keeps {}",
+            "runner {runner} has not renewed its lease for {}, but its process is alive: it is suspended, or cannot reach the \
+             database; it occupies {}",
             distance(TimeDelta::seconds(*silent_secs)),
             plural(usize::try_from(*slots).unwrap_or_default(), "slot")
         ),
@@ -202,12 +205,12 @@ fn message(trouble: &Trouble, about: &About) -> String {
             distance(TimeDelta::seconds(step_secs.saturating_abs()))
         ),
         Trouble::FutureTasks { tasks } => format!(
-            "tasks failed under a clock that was ahead, and are retried only after it is that late again: {}",
+            "tasks failed while the clock of the database was ahead, and are not retried before that time: {}",
             ids(tasks)
         ),
         Trouble::ClassProblem { class, problem } => format!("class {class} cannot be executed here: {problem}"),
         Trouble::ClassHeld { class, host, reason } => format!("class {class} is held on {host}: {reason}"),
-        Trouble::NoHandler { class } => format!("class {class} has tasks, and no handler here"),
+        Trouble::NoHandler { class } => format!("class {class} has tasks, but no handler on this host"),
         Trouble::OldPause { pause } => pause_words(pause, about.now),
         Trouble::BrokenSchedules { tasks } => format!("schedules that cannot be read: {}", ids(tasks)),
         Trouble::StrandedTasks { tasks } => format!("tasks wait for others that were cancelled: {}", ids(tasks)),
@@ -225,7 +228,7 @@ fn message(trouble: &Trouble, about: &About) -> String {
             format!("{tasks} will not be retried, and the failure was not reported yet")
         }
         Trouble::KeptForEver { status } => {
-            format!("tasks in the status {status} are kept for ever: the tables only grow")
+            format!("tasks in the status {status} are kept forever, so the tables only grow")
         }
         Trouble::LittleRoom { path, free_bytes } => {
             format!("the disk of {} has only {} left", path.display(), HumanBytes(*free_bytes))
@@ -242,49 +245,51 @@ fn message(trouble: &Trouble, about: &About) -> String {
             format!("another user can change what taskqueue relies on: {problem}")
         }
         Trouble::LargeLog { path, bytes } => {
-            format!("{} has grown to {}: somebody reads the store for long", path.display(), HumanBytes(*bytes))
+            format!("{} has grown to {}: a process keeps a read transaction open", path.display(), HumanBytes(*bytes))
         }
         Trouble::OpenFile { path, mode } => {
-            format!("others than its owner may read or write {} (mode {mode:04o})", path.display())
+            format!("users other than its owner may read or write {} (mode {mode:04o})", path.display())
         }
         Trouble::LeftOutcomes { count, directory } => {
-            format!("{} has {} of runs that the database does not have", directory.display(), plural(*count, "outcome"))
+            format!("{} contains {} not yet recorded in the database", directory.display(), plural(*count, "outcome"))
         }
         Trouble::OtherVersion { runner, version } => {
-            format!("runner {runner} is of version {version}, this is {}", env!("CARGO_PKG_VERSION"))
+            format!("runner {runner} has version {version}, this command has {}", env!("CARGO_PKG_VERSION"))
         }
     }
 }
 
-/// What must be known of a Galera cluster.
+/// Returns a note about a Galera cluster.
 pub(super) fn cluster_words(nodes: i64) -> String {
     let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
     format!(
-        "the database is a Galera cluster ({nodes}): all programs that write the tables of taskqueue must connect to one node, \
-         or the cluster stalls"
+        "the database is a Galera cluster ({nodes}): all programs that write the tables of taskqueue must connect to the same \
+         node, or the cluster stalls"
     )
 }
 
 fn symptom_words(symptom: &Symptom) -> String {
     match symptom {
         Symptom::Setting { name, value, wanted } => {
-            format!("the database has {name} = {value}, which should be {wanted}")
+            format!("the database has {name} = {value}; it should be {wanted}")
         }
-        Symptom::MissingIndex { name, .. } => format!("the index {name} is not there: what it is for gets slow"),
+        Symptom::MissingIndex { name, .. } => format!("the index {name} is missing: queries that use it become slow"),
         Symptom::LongTransaction { secs, who } => {
             format!("a transaction has been open for {}: {who}", distance(TimeDelta::seconds(*secs)))
         }
         Symptom::DeadRows { table, dead, live } => {
-            format!("{table} has {dead} dead rows and {live} live ones, and was not cleaned up")
+            format!("{table} has {dead} dead rows and {live} live rows, and was not vacuumed")
         }
         Symptom::Locked { who, .. } => {
-            format!("{who} has had the store locked for a second: nothing can be queued, claimed or recorded meanwhile")
+            format!(
+                "{who} has locked the store for a second: until it unlocks it, nothing can be queued, claimed or recorded"
+            )
         }
         Symptom::Cluster { nodes } => cluster_words(*nodes),
     }
 }
 
-/// A command that mends it, or shows more.
+/// Returns a command that fixes the problem, or shows more.
 fn remedy(trouble: &Trouble, about: &About) -> String {
     match trouble {
         Trouble::Store(symptom) => symptom_remedy(symptom),
@@ -325,7 +330,7 @@ fn symptom_remedy(symptom: &Symptom) -> String {
         Symptom::Setting { name, wanted, .. } if name == "journal_mode" => format!("PRAGMA {name} = {wanted};"),
         Symptom::Setting { name, wanted, .. } => format!("-- in the configuration of the database: {name} = {wanted}"),
         Symptom::MissingIndex { statement, .. } => statement.clone(),
-        Symptom::LongTransaction { .. } => "-- what ends it stands in the brackets".to_owned(),
+        Symptom::LongTransaction { .. } => "-- run the statement in parentheses to end it".to_owned(),
         Symptom::DeadRows { table, .. } => format!("VACUUM \"{table}\";"),
         Symptom::Locked { path, .. } => format!("fuser -v {}", shell_word(&path.to_string_lossy())),
         Symptom::Cluster { .. } => {

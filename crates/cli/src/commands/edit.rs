@@ -14,24 +14,27 @@ use taskqueue_domain::time::retention::parse_keep;
 use taskqueue_engine::change::edit::{Edit, edit_tasks, editable, preview_edit};
 use taskqueue_engine::queueing::queue::timeout_secs;
 
-/// Takes a value away, so that the class or the settings count.
+/// Removes a value, so that the class or the settings apply.
 const NONE: &str = "none";
 const TIMEOUT_HELP: &str =
-    "Time without end or report after which an attempt times out: 90s, 2h; none: that of the class";
+    "Time an attempt may run without reporting before it times out: 90s, 2h; none: that of the class";
 const BACKOFF_HELP: &str =
-    "Waits before retries: exponential:10s..1h, fixed:30s or list:10s,1m,10m; none: those of the class";
+    "Delays before retries: exponential:10s..1h, fixed:30s or list:10s,1m,10m; none: those of the class";
 
-const KEEP_HELP: &str = "Keep it for this time after it is over: 12h, 7d, or forever; none: that of the class";
+const KEEP_HELP: &str = "Keep the task for this time after it finishes: 12h, 7d, or forever; none: that of the class";
 const KEEP_RESULTS_HELP: &str =
-    "Keep the results of its runs for this time after each ended: 1d, or forever; none: that of the class";
-const META_HELP: &str = "Metadata to set; KEY= takes one away; may be given more than once";
+    "Keep the results of each run for this time after its end: 1d, or forever; none: that of the class";
+const META_HELP: &str = "Metadata to set; KEY= removes that name; may be given more than once";
 
-/// Change data, time, priority and other numbers of tasks
+/// Change the data, time, priority and other values of tasks
 ///
-/// Of a task that is processed the next attempt sees it. A run that waits gets the new priority, and is given back if the
-/// new time lies ahead.
+/// If a task is being processed, the change applies to its next attempt. A waiting run gets the new priority, and is released if
+/// the new time is in the future.
 #[derive(Debug, Args)]
-#[command(mut_arg("max_retries", |arg| arg.help("Failed attempts before it is exhausted")))]
+#[command(
+    after_help = "Examples:\n  taskqueue edit 4711 --priority 5 --in 2h\n  taskqueue edit class=mail.* status=waiting --timeout 10m --dry-run"
+)]
+#[command(mut_arg("max_retries", |arg| arg.help("Failed attempts after which the task is exhausted")))]
 #[command(mut_arg("timeout", |arg| arg.help(TIMEOUT_HELP)))]
 #[command(mut_arg("backoff", |arg| arg.help(BACKOFF_HELP)))]
 #[command(mut_arg("keep", |arg| arg.help(KEEP_HELP)))]
@@ -40,23 +43,23 @@ const META_HELP: &str = "Metadata to set; KEY= takes one away; may be given more
 pub(crate) struct EditArgs {
     #[command(flatten)]
     selected: SelectedArgs,
-    /// JSON text, `-` for standard input, or `@FILE`
+    /// New data: JSON text, `-` for standard input, or `@FILE`
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     data: Option<String>,
     #[command(flatten)]
     attempts: AttemptOptions,
-    /// Only if nobody has changed it since: its updated_on, as `status --json` shows it
+    /// Change the task only if this is still its updated_on, as `status --json` prints it
     #[arg(long, value_name = "TIME", value_parser = instant)]
     if_updated_on: Option<DateTime<Utc>>,
     #[command(flatten)]
     reason: ReasonArgs,
 }
 
-/// Exactly as it is printed: a version, not a time that somebody means.
+/// Parses a time exactly as printed, because it is a version and not a time to choose.
 fn instant(text: &str) -> Result<DateTime<Utc>, String> {
     DateTime::parse_from_rfc3339(text)
         .map(|at| at.with_timezone(&Utc))
-        .map_err(|_| "write it as `status --json` does: 2026-11-21T10:00:00.123456Z".to_owned())
+        .map_err(|_| "copy it from `taskqueue status --json`: 2026-11-21T10:00:00.123456Z".to_owned())
 }
 
 pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::Result<u8> {

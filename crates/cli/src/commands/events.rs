@@ -18,30 +18,30 @@ use taskqueue_domain::time::when;
 use taskqueue_engine::inspect::events::{self, Event, EventFilter};
 use taskqueue_engine::{Context, StopSignals, output_has_no_reader};
 
-/// Show what operators, rescues and handlers did; follow new events
+/// Show or follow events: what operators, rescues and handlers did
 ///
-/// With the setting TaskQueueAuditTransitions also every change of a status.
+/// If the setting TaskQueueAuditTransitions is 1, every change of a status is an event, too.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue events\n  taskqueue events --task 4711\n  taskqueue events --kind message --kind retried --since 2h\n  taskqueue events --follow --json"
 )]
 pub(crate) struct EventsArgs {
-    /// Only those about this task
+    /// Show only events of this task
     #[arg(long, value_name = "TASK")]
     task: Option<TaskId>,
-    /// Only those about this run, and the messages that are kept for all attempts at its task
+    /// Show only events of this run, and messages that are kept for all attempts of its task
     #[arg(long, value_name = "RUN")]
     run: Option<RunId>,
-    /// Only those of this kind; may be given more than once
+    /// Show only events of this kind; may be given more than once
     #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(events::KINDS), hide_possible_values = true)]
     kind: Vec<String>,
-    /// Only those since this time, or in this time: "2026-11-21 10:00", 2h
+    /// Show only events since this time, or within this duration: "2026-11-21 10:00", 2h
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// The newest N; 0 with --follow: only those that come
+    /// Show the newest N events; 0 with --follow shows only new ones
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i64).range(0..=100_000))]
     limit: i64,
-    /// Then go on with those that come, until a signal
+    /// Then print new events until a signal
     #[arg(short, long)]
     follow: bool,
 }
@@ -63,14 +63,14 @@ pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<
         }
         return Ok(DONE);
     };
-    // Followed from before the list is read, so that nothing falls between the two.
+    // Starts to follow before the list is read, so that no event is missed in between.
     let mut follower = events::Follower::from_now(&mut ctx, filter.clone())?;
     let newest = events::list(&mut ctx, &filter, args.limit)?;
     for event in &newest {
         show(event, out)?;
     }
     let shown = newest.last().map_or(0, |event| event.id);
-    // Not only when something comes: the reader of a pipe may have gone long before.
+    // Also checked without new events, because the reader of a pipe may have exited.
     while !out.is_unread() && !output_has_no_reader() {
         for event in follower.next(&mut ctx)? {
             if event.id > shown || newest.iter().all(|other| other.id != event.id) {

@@ -14,8 +14,9 @@ use taskqueue_engine::queueing::queue::ClassCheck;
 
 /// Queue a command line and print the id of its task
 ///
-/// The program is found by your PATH now, and runs in the current directory, with a clean environment. Without --shell no shell is
-/// involved. On for a SQLite store, off for servers until the configuration has `[exec] enabled = true`.
+/// Finds the program in your PATH now. The task runs it in the current directory, with a clean environment, and without a shell
+/// unless you pass --shell. The class `exec` is on for a SQLite store that no other user can change. Elsewhere it is off until
+/// the configuration has `[exec] enabled = true`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue exec tar czf /backup/home.tar.gz /home\n  taskqueue exec --run make test\n  taskqueue exec --in 2h notify-send 'tea is ready'\n  taskqueue exec --shell 'sort names | uniq -c > counts'"
@@ -23,16 +24,16 @@ use taskqueue_engine::queueing::queue::ClassCheck;
 pub(crate) struct ExecArgs {
     #[command(flatten)]
     options: TaskOptions,
-    /// A line for /bin/sh, in place of a program
+    /// Run this line with /bin/sh, instead of a program
     #[arg(long, value_name = "LINE", conflicts_with = "argv")]
     shell: Option<String>,
-    /// The program and its arguments; options of this command go before it
+    /// Program and its arguments; put options of `exec` before it
     #[arg(trailing_var_arg = true, required_unless_present = "shell", value_name = "PROGRAM")]
     argv: Vec<String>,
 }
 
 impl ExecArgs {
-    /// With the path of the program, if the PATH of the caller leads to it: that of cron may not.
+    /// Returns the command line with the path of the program, if the caller's PATH contains it: cron's PATH may not.
     fn command_line(&self) -> Vec<String> {
         if let Some(line) = &self.shell {
             return ["/bin/sh", "-c", line].map(str::to_owned).to_vec();
@@ -51,7 +52,8 @@ impl ExecArgs {
 
 pub(crate) fn run(session: Session, args: &ExecArgs, out: &mut Out) -> anyhow::Result<u8> {
     let directory = std::env::current_dir()?;
-    let directory = directory.to_str().ok_or_else(|| CliError::usage("the current directory is not UTF-8"))?;
+    let directory =
+        directory.to_str().ok_or_else(|| CliError::usage("the path of the current directory is not UTF-8"))?;
     let data = serde_json::json!({ "argv": args.command_line(), "cwd": directory }).to_string();
     let mut ctx = session.open_or_make()?;
     let request = args.options.request(&mut ctx, EXEC_CLASS, Some(data))?;

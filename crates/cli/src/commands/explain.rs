@@ -24,25 +24,25 @@ use taskqueue_engine::inspect::explain::{
     Condition, ConditionName, Explanation, FirstOfClass, QueueExplanation, explain_queue, explain_task,
 };
 
-/// By how much two clocks may differ before it is said.
+/// The largest difference between two clocks that is not reported.
 const CLOCK_TOLERANCE: TimeDelta = TimeDelta::seconds(5);
 
-/// List what holds tasks back, when that changes, and how to fix it
+/// List what holds tasks back, when it changes and how to fix it
 ///
-/// Every condition that decides is named, met or not; the first that is not met is the cause. For a task that is over, how each
-/// attempt ended, what was decided then, and by which rule.
+/// Lists every condition that decides whether a task runs, met or not. The first one that is not met is the cause. For a finished
+/// task, it shows how each attempt ended, what was decided then, and by which rule.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue explain 4711\n  taskqueue explain status=due\n  taskqueue explain --queue"
 )]
 pub(crate) struct ExplainArgs {
-    /// The tasks
+    /// Tasks
     #[arg(required_unless_present = "queue", value_name = "SELECTION", help = SELECTION_HELP)]
     selection: Vec<String>,
-    /// Why nothing moves at all: the first task of each class that waits
+    /// Explain the whole queue: the first waiting task of each class
     #[arg(long, conflicts_with = "selection")]
     queue: bool,
-    /// At most N tasks
+    /// Explain at most N tasks
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 }
@@ -75,10 +75,10 @@ fn host_clock() -> DateTime<Utc> {
     Utc::now()
 }
 
-/// How far this host's clock is ahead of the database's, where that can mislead whoever reads times.
+/// Returns how far this host's clock is ahead of the database's, if that could mislead a reader of times.
 pub(super) fn clock_ahead(ctx: &mut Context) -> anyhow::Result<Option<TimeDelta>> {
     let (before, database, after) = (host_clock(), ctx.now()?, host_clock());
-    // Either clock may have been read last: what lies between the two questions is no difference.
+    // Either clock may have been read last, so the time between the two reads does not count as a difference.
     let ahead = if database < before {
         before - database
     } else if database > after {
@@ -98,10 +98,10 @@ fn show(ctx: &mut Context, explanation: &Explanation, out: &mut Out) -> anyhow::
     out.data(page)
 }
 
-/// Columns of what stands before a line of the answer.
+/// The width of the labels before lines of the answer.
 const LABEL: usize = 7;
 
-/// What is said to a person.
+/// Returns the answer as text.
 pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &Out) -> Page {
     let (task, now) = (&explanation.task, explanation.now);
     let told = |label: &str, what: &str| hanging(&format!("{label:<LABEL$}"), &clean_line(what), out.width());
@@ -110,22 +110,22 @@ pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &O
     let cause = explanation.cause();
     text.push(match cause {
         Some((_, reason)) => told("cause", &sentence(reason, explanation.last_run.as_ref(), now)),
-        None => told("cause", "nothing keeps it: a runner can take it now"),
+        None => told("cause", "nothing holds it back: a runner can take it now"),
     });
     for blocker in &explanation.blockers {
         let why = sentence(&blocker.why, None, now);
         text.push(told("after", &format!("task {} ({}): {why}", blocker.task_id, blocker.class)));
     }
     if let Some(circle) = &explanation.circle {
-        text.push(told("circle", &format!("{}: they wait for each other for ever", id_circle_words(circle))));
+        text.push(told("circle", &format!("{}: they wait for each other forever", id_circle_words(circle))));
     }
     text.push(told("next", &next_words(explanation)));
     if let Some(command) = cause.and_then(|(_, reason)| remedy(reason, task)) {
-        // In one line however long: it is there to be pasted.
+        // In one line, however long, because it is meant to be pasted.
         text.push(format!("{:<LABEL$}{}", "try", clean_line(&command)));
     }
     if let Some(claim) = held_claim(explanation) {
-        // In one line, too.
+        // In one line too.
         text.push(format!("{:<LABEL$}{}", "or", clean_line(&if_gone(&claim))));
     }
     if !explanation.nearest_classes.is_empty() {
@@ -134,7 +134,7 @@ pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &O
     }
     if let Some(holder) = explanation.key_holder {
         let key = task.unique_key.as_deref().unwrap_or_default();
-        let taken = format!("{key} is taken by task {holder}: this one cannot be live again before that is over");
+        let taken = format!("task {holder} has the key {key}: this task cannot run again until that task has finished");
         text.push(told("key", &taken));
     }
     if let Some(until) = explanation.kept_until {
@@ -154,7 +154,7 @@ pub(super) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &O
     page
 }
 
-/// The claim that has the task.
+/// Returns the claim that has the task.
 fn held_claim(explanation: &Explanation) -> Option<HeldClaim> {
     explanation.last_run.as_ref().and_then(Run::held_claim)
 }
@@ -162,9 +162,9 @@ fn held_claim(explanation: &Explanation) -> Option<HeldClaim> {
 fn next_words(explanation: &Explanation) -> String {
     let Some(next) = &explanation.next else {
         return if explanation.task.is_settled() {
-            "nothing happens to it any more by itself".to_owned()
+            "finished; it will not run again unless you requeue it".to_owned()
         } else {
-            "no moment is known at which something changes by itself".to_owned()
+            "this will not change on its own".to_owned()
         };
     };
     let what = match next.condition {
@@ -174,19 +174,19 @@ fn next_words(explanation: &Explanation) -> String {
     format!("{} ({}): {what}", instant(next.on), relative(next.on, explanation.now))
 }
 
-/// What is said of it.
+/// Returns the note about the difference.
 pub(super) fn clock_words(ahead: TimeDelta) -> String {
     let (far, direction) = (distance(ahead), if ahead > TimeDelta::zero() { "ahead of" } else { "behind" });
-    format!("this host's clock is {far} {direction} the database's, which decides")
+    format!("this host's clock is {far} {direction} the database's; taskqueue uses the database's")
 }
 
-/// Below this many columns a table of them would be three times as long as a list.
+/// On a narrower terminal a table of the conditions would be three times as long as a list.
 const NARROW: u16 = 60;
 
 fn conditions(explanation: &Explanation, out: &Out) -> Page {
     let rows = explanation.conditions.iter().map(|condition| condition_row(condition, explanation));
     if out.width().is_none_or(|width| width >= NARROW) {
-        return render(out, &["MET", "CONDITION", "OTHERWISE"], rows.collect(), &[]);
+        return render(out, &["MET", "CONDITION", "REASON"], rows.collect(), &[]);
     }
     let line = |condition: &Condition| {
         let words = condition_words(condition.condition);
@@ -210,14 +210,14 @@ fn condition_row(condition: &Condition, explanation: &Explanation) -> Vec<Field>
 
 fn condition_words(condition: ConditionName) -> &'static str {
     match condition {
-        ConditionName::RunIsHeld => "whoever has its run lives",
+        ConditionName::RunIsHeld => "the process that holds its run is alive",
         ConditionName::RowIsReadable => "every column of its row can be read",
-        ConditionName::NotPaused => "nobody has paused it",
+        ConditionName::NotPaused => "it is not paused",
         ConditionName::HasHandler => "its class has a handler",
         ConditionName::ClassNotHeld => "its class is not held here",
-        ConditionName::ClassHasRoom => "its class has room",
-        ConditionName::WithinRate => "its class may start one",
-        ConditionName::KeyHasSlot => "its limit key has a slot",
+        ConditionName::ClassHasRoom => "its class is below its limit",
+        ConditionName::WithinRate => "its class is below its rate",
+        ConditionName::KeyHasSlot => "its limit key has a free slot",
         ConditionName::HasRun => "it has a run",
         ConditionName::RunnerIsFree => "a runner can take it",
         ConditionName::Due(due) => due_words(due),
@@ -227,16 +227,16 @@ fn condition_words(condition: ConditionName) -> &'static str {
 fn due_words(condition: DueCondition) -> &'static str {
     match condition {
         DueCondition::StatusIsKnown => "its status is known",
-        DueCondition::NobodyWorksOnIt => "nobody works on it",
+        DueCondition::NobodyWorksOnIt => "no process works on it",
         DueCondition::NotSucceeded => "it has not succeeded",
         DueCondition::NotCancelled => "it was not cancelled",
         DueCondition::NoOpenRun => "it has no run yet",
         DueCondition::NotQuarantined => "it is not quarantined",
-        DueCondition::RetryIsLeft => "a retry is left",
-        DueCondition::DependenciesDone => "what it waits for is done",
+        DueCondition::RetryIsLeft => "it has a retry left",
+        DueCondition::DependenciesDone => "the tasks it waits for are done",
         DueCondition::IsPlanned => "its time is known",
-        DueCondition::ScheduleGoesOn => "its schedule goes on",
-        DueCondition::TimeHasCome => "its time has come",
+        DueCondition::ScheduleGoesOn => "its schedule is active",
+        DueCondition::TimeHasCome => "its time is reached",
     }
 }
 
@@ -296,7 +296,7 @@ fn show_queue(explanation: &QueueExplanation, out: &mut Out) -> anyhow::Result<(
         page.add(fitted_words(&clean_line(&format!("task {task_id}: {}", sentence(why, None, now))), out.width()));
     }
     if explanation.first.is_empty() {
-        page.add(fitted_words("Nothing waits: no task is due, and no run waits.", out.width()));
+        page.add(fitted_words("Nothing is waiting: no task is due, and no run is waiting.", out.width()));
     } else {
         let row = |first: &FirstOfClass| {
             let why = first

@@ -21,20 +21,20 @@ use taskqueue_engine::inspect::failures::{FailureGroup, Failures, failures};
     after_help = "Examples:\n  taskqueue failures\n  taskqueue failures --class mail.send --samples\n  taskqueue retry class=mail.send error=exit:75 --sample 5\n  taskqueue retry class=mail.send error=exit:75 --rate 10/1m"
 )]
 pub(crate) struct FailuresArgs {
-    /// Only tasks of this class
+    /// Show only tasks of this class
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// Also the newest tasks of each group, with what they said
+    /// Show the newest tasks of each group, with their error messages
     #[arg(long)]
     samples: bool,
-    /// At most N groups
+    /// Show at most N groups
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 }
 
 pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyhow::Result<u8> {
     if args.class.as_deref().is_some_and(|class| class.contains(['*', '?'])) {
-        return Err(CliError::usage("--class takes the name of one class, and no pattern").into());
+        return Err(CliError::usage("--class takes the name of one class, not a pattern").into());
     }
     let mut ctx = session.open_to_read(out)?;
     let found = failures(&mut ctx, args.class.as_deref())?;
@@ -50,7 +50,7 @@ pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyho
         return Ok(DONE);
     }
     if found.groups.is_empty() {
-        out.data(fitted_words("Nothing failed, or what failed has succeeded since.", out.width()))?;
+        out.data(fitted_words("No failed tasks: nothing failed, or it has succeeded since.", out.width()))?;
         return Ok(DONE);
     }
     show(&found, shown, args.samples, out)?;
@@ -69,7 +69,7 @@ fn show(found: &Failures, shown: usize, with_samples: bool, out: &mut Out) -> an
         page.add(render(out, &["TASKS", "GIVEN UP", "CLASS", "ERROR", "LAST", "MESSAGE"], rows, &[4, 1]));
     }
     if let Some(largest) = groups.first() {
-        let words = format!("Try a few of the largest group: {}", retry_command(largest));
+        let words = format!("Retry a few of the largest group: {}", retry_command(largest));
         page.add("");
         page.add(fitted_words(&words, out.width()));
     }
@@ -80,15 +80,15 @@ fn show(found: &Failures, shown: usize, with_samples: bool, out: &mut Out) -> an
     out.data(page)
 }
 
-/// `12 failed tasks in 3 groups; 2 of them are not tried again by themselves`
+/// Formats the totals: `12 failed tasks in 3 groups; 2 of them will not be retried`.
 fn counter(found: &Failures) -> String {
     let given_up: usize = found.groups.iter().map(|group| group.given_up).sum();
     let (tasks, groups) = (plural(found.looked_at, "failed task"), plural(found.groups.len(), "group"));
     let newest = if found.has_more { "the newest " } else { "" };
-    format!("{newest}{tasks} in {groups}; {given_up} of them are not tried again by themselves")
+    format!("{newest}{tasks} in {groups}; {given_up} of them will not be retried")
 }
 
-/// Names the tasks themselves where the error cannot be pasted as it is stored.
+/// Returns the command that retries a group. It lists the tasks if the stored error cannot be pasted.
 fn retry_command(group: &FailureGroup) -> String {
     let can_be_pasted = |text: &OutsideText| text.is_clean() && !text.as_stored().contains(['\n', '\t']);
     if group.error_code.is_empty() || ![&group.error_code, &group.class.as_str().into()].into_iter().all(can_be_pasted)

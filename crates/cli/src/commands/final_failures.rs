@@ -1,4 +1,4 @@
-//! How tasks that will not be retried are printed on standard error.
+//! Prints tasks that will not be retried on standard error.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use taskqueue_domain::run::notice::{Digest, Notice, NoticeKind};
 use taskqueue_domain::text::error_words::error_words;
 use taskqueue_engine::FailurePrinter;
 
-/// Characters of an error message in a line.
+/// How many characters of an error message a line has.
 const MESSAGE_CHARS: usize = 300;
 
-/// Prints one warning a task, and how many more there are.
+/// Prints one warning per task, and how many more there are.
 pub(crate) fn failure_printer(out: &Out) -> FailurePrinter {
     let warn = out.warning_printer();
     Arc::new(move |digest: &Digest| lines(digest).iter().for_each(|line| warn(line)))

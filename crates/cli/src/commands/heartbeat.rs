@@ -1,4 +1,4 @@
-//! `taskqueue heartbeat`, and what `progress` and `message` of a claimant answer.
+//! `taskqueue heartbeat`, and the answers to `progress` and `message` of a claimant.
 
 use clap::Args;
 
@@ -12,17 +12,17 @@ use taskqueue_engine::claiming::claimants::{Held, ProgressReport, Renewed, check
 /// The run that a claimant speaks of, and its right to do so.
 #[derive(Debug, Args)]
 pub(crate) struct HeldArgs {
-    /// The run, as `claim` printed it
+    /// Run, as `claim` printed it
     #[arg(value_name = "RUN")]
     run: RunId,
-    /// The token that `claim` printed with it
+    /// Token that `claim` printed with the run
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
 }
 
 impl HeldArgs {
     /// # Errors
-    /// The token is missing.
+    /// Returns an error if the token is missing.
     pub(crate) fn held(&self, verb: &str) -> Result<Held, CliError> {
         let Self { run: run_id, token } = self;
         let token = token.clone().ok_or_else(|| token_missing(verb, *run_id))?;
@@ -30,19 +30,19 @@ impl HeldArgs {
     }
 }
 
-/// A claimant that shows no token, or an operator who has none.
+/// Returns the error for a missing token, of a claimant or of an operator who has none.
 pub(super) fn token_missing(verb: &str, run: RunId) -> CliError {
     let or_force = if verb == "release" { ", or --force to take the run from its claimant" } else { "" };
     CliError::usage(format!(
-        "`{verb}` of run {run} needs --token, with the token that `claim` printed with the run{or_force}"
+        "`{verb}` of run {run} needs --token with the token that `claim` printed for the run{or_force}"
     ))
     .with_hint(format!("if its claimant is gone, take its run back: `taskqueue release {run} --force`"))
 }
 
 /// Renew the lease of a run you claimed, or check it
 ///
-/// Its deadline moves. Exit status 1 when the run is not yours any more: stop working for it. Prints a line,
-/// `cancel: REASON`, when the run is to be cancelled: stop working, and end it with `release` or `resolve --error`.
+/// Renews the deadline of the run. If the run is no longer yours, the exit status is 1: stop working on it. If the run is to be
+/// cancelled, prints the line `cancel: REASON`: stop working, and end the run with `release` or `resolve --error`.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "taskqueue heartbeat RUN --token TOKEN [--check]",
@@ -51,7 +51,7 @@ pub(super) fn token_missing(verb: &str, run: RunId) -> CliError {
 pub(crate) struct HeartbeatArgs {
     #[command(flatten)]
     held: HeldArgs,
-    /// Only check, and do not move the deadline: exit status 0 if the run is still yours and is not to be cancelled, else 1
+    /// Only check, without renewing the deadline: exit status 0 if the run is still yours and is not to be cancelled, else 1
     #[arg(long)]
     check: bool,
 }
@@ -66,7 +66,7 @@ pub(crate) fn run(session: Session, args: &HeartbeatArgs, out: &mut Out) -> anyh
     tell(session, &held, &ProgressReport::default(), out)
 }
 
-/// Renews, saves the news, and says until when.
+/// Renews the lease, saves the report, and prints the deadline.
 pub(crate) fn tell(session: Session, held: &Held, report: &ProgressReport, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
     let renewed = renew(&mut ctx, held, report)?;
@@ -77,7 +77,7 @@ pub(super) fn answer(renewed: &Renewed, out: &mut Out) -> anyhow::Result<u8> {
     if out.is_json() {
         out.json(renewed)?;
     } else if renewed.cancel_requested {
-        // A shell needs no more than whether there is any output.
+        // A shell only needs to check whether there is output.
         out.data(clean_line(&format!("cancel: {}", renewed.cancel_reason)))?;
     } else {
         out.say_verbose(&format!("run {} is yours until {}", renewed.run_id, human::instant(renewed.deadline)));

@@ -20,22 +20,22 @@ use taskqueue_engine::{DatabaseUrl, EngineError, StoreError};
 
 /// Write a first configuration, create the store, and test both
 ///
-/// The configuration has one class. One of yours that is there already stays as it is; that of the whole machine does not
-/// count for you any more. The tables of a server are made by `taskqueue migrate`.
+/// The configuration has one class. taskqueue reads it instead of the machine-wide one. `init` does not overwrite a configuration
+/// that you already have. On a server, `taskqueue migrate` creates the tables.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue init\n  taskqueue init mail.send -- /usr/local/bin/send-mail --queue\n  taskqueue init --database postgres://taskqueue@db.example.org/taskqueue"
 )]
 pub(crate) struct InitArgs {
-    /// The class
+    /// Task class to configure
     #[arg(default_value = "hello")]
     class: TaskClass,
-    /// The program that handles it, and its arguments; the path is absolute
+    /// Program that handles the class, with its absolute path, and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     argv: Vec<String>,
 }
 
-/// Prints the data of its tasks.
+/// A sample handler that prints the data of its tasks.
 const SAMPLE: &str = "/bin/cat";
 
 pub(crate) fn run(
@@ -54,14 +54,14 @@ pub(crate) fn run(
     let database = global.database.as_deref().map(lasting).transpose()?;
     let text = first_configuration(args.class.as_str(), &argv, database.as_deref());
     write_first(&path, &text).map_err(|error| refused(&path, &error))?;
-    // As every later command will read it.
+    // Opened in the same way as every later command does.
     let opened = prepare(out).and_then(|session| Ok((session.url.to_string(), session.open_or_make()?)));
     if opened.as_ref().err().is_none_or(is_to_be_migrated) {
-        out.say(&format!("{} is written", path.display()));
+        out.say(&format!("wrote {}", path.display()));
     } else {
-        // It would keep the same command with what is right from doing anything.
+        // The file would prevent a corrected command from working.
         std::fs::remove_file(&path).unwrap_or_else(|error| {
-            out.warn(&format!("{} stays there, and has to be removed first: {error}", path.display()));
+            out.warn(&format!("cannot remove {}; remove it before you try again: {error}", path.display()));
         });
     }
     let (url, mut ctx) = opened?;
@@ -77,7 +77,7 @@ pub(crate) fn run(
         if global.database.is_none() && environment.database.is_some() {
             out.warn("cron does not have TASKQUEUE_DATABASE_URL: write `database = \"…\"` into the configuration");
         }
-        // As cron finds it, which has neither this directory nor these variables.
+        // Written so that cron finds it, which has neither this directory nor these variables.
         let option = if path == environment.own_config_path() {
             String::new()
         } else {
@@ -88,31 +88,31 @@ pub(crate) fn run(
     Ok(if problem.is_some() { CONFIG } else { DONE })
 }
 
-/// Before anything is written: with the right program the same command works.
+/// Checks the program before anything is written, so that the corrected command works.
 fn refuse_bad_program(class: &str, program: &str) -> Result<(), CliError> {
     if !Path::new(program).is_absolute() {
-        return Err(CliError::usage(format!("{program} is no absolute path"))
-            .with_hint("`command -v PROGRAM` tells where it is"));
+        return Err(CliError::usage(format!("{program} is not an absolute path"))
+            .with_hint("`command -v PROGRAM` prints its absolute path"));
     }
     match classes::problem_of_program(Path::new(program)) {
-        Some(problem) => Err(CliError::configuration(format!("class {class} could not be executed: {problem}"))
-            .with_hint("nothing was written; mend it, or name another program, and try again")),
+        Some(problem) => Err(CliError::configuration(format!("class {class} cannot be executed: {problem}"))
+            .with_hint("nothing was written; fix it, or name another program, and run the command again")),
         None => Ok(()),
     }
 }
 
-/// Whether the configuration is as it should be, and only the tables are missing.
+/// Returns true if the configuration is valid and only the tables are missing.
 fn is_to_be_migrated(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<EngineError>();
     matches!(error, Some(EngineError::Store(StoreError::NotMigrated { .. } | StoreError::Foreign { .. })))
 }
 
-/// The address of the database as it means the same from every directory.
+/// Returns the address of the database in a form that means the same in every directory.
 fn lasting(text: &str) -> anyhow::Result<String> {
     let url = DatabaseUrl::parse(text).map_err(EngineError::from)?;
     Ok(match url.path() {
         Some(path) => DatabaseUrl::sqlite(&absolute(path)?).to_string(),
-        // With its password, if it has one: the file is its owner's alone.
+        // With its password, if it has one: only the owner can read the file.
         None => text.to_owned(),
     })
 }
@@ -120,21 +120,21 @@ fn lasting(text: &str) -> anyhow::Result<String> {
 fn refused(path: &Path, error: &io::Error) -> CliError {
     let place = path.display();
     if error.kind() == io::ErrorKind::AlreadyExists {
-        return CliError::failed(format!("there is a configuration already: {place}"))
-            .with_hint("`taskqueue classes` lists what it has; add a class to it with an editor");
+        return CliError::failed(format!("the configuration {place} exists already"))
+            .with_hint("`taskqueue classes` lists its classes; add a class to it with an editor");
     }
-    CliError::failed(format!("{place} cannot be written: {error}")).with_hint("--config FILE names another one")
+    CliError::failed(format!("{place} cannot be written: {error}")).with_hint("--config FILE writes another file")
 }
 
 fn tell_next(class: &str, option: &str, problem: Option<&str>, out: &mut Out) -> anyhow::Result<()> {
     if let Some(problem) = problem {
         out.warn(&format!("class {class} cannot be executed yet: {problem}"));
-        out.say("hint: mend it, then `taskqueue classes check`");
+        out.say("hint: fix it, then run `taskqueue classes check`");
         return Ok(());
     }
-    let program = current_exe().context("this program cannot tell where it is")?;
+    let program = current_exe().context("cannot find the path of this program")?;
     let program = shell_word(&program.to_string_lossy());
-    out.say(&format!("class {class} can be executed; now:"));
+    out.say(&format!("class {class} can be executed; try:"));
     let lines = [
         format!("taskqueue{option} queue {} '{{\"hello\":\"world\"}}'", shell_word(class)),
         format!("taskqueue{option} tick"),

@@ -12,9 +12,9 @@ use crate::session::Session;
 use taskqueue_domain::run::limits::{ClassLimit, KeyLimit, Rate};
 use taskqueue_engine::change::limits::{self, KeyLimitLine, LimitLine};
 
-/// Limit the runs of a class or key at once, or starts in a period
+/// Limit concurrent runs of a class or key, or starts in a period
 ///
-/// Those of a class, or of a key that tasks of whatever class have in common.
+/// A limit of a class applies to its tasks. A limit of a key applies to the tasks with that limit key, of any class.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue limits set import --running 2\n  taskqueue limits set mail.send --rate 100/1m\n  taskqueue limits set --key server-7 --running 3\n  taskqueue limits\n  taskqueue limits remove import"
@@ -26,11 +26,11 @@ pub(crate) struct LimitsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// All limits, and how many runs are being processed
+    /// List all limits, and how many runs are in progress
     List,
-    /// Set the limits of a class, in place of those that it has, or the limit of a key
+    /// Set the limit of a key, or replace all limits of a class
     Set(SetArgs),
-    /// Remove the limits of a class, or the limit of a key, which is one at a time then
+    /// Remove the limits of a class, or reset a key to one run at a time
     Remove(RemoveArgs),
 }
 
@@ -38,10 +38,10 @@ enum Action {
 struct SetArgs {
     #[command(flatten)]
     target: Target,
-    /// At most N runs at once, all hosts together
+    /// At most N runs at once, on all hosts together
     #[arg(long, value_name = "N")]
     running: Option<i32>,
-    /// At most so many starts of the class in any stretch of so long: 100/1m
+    /// At most N starts of the class in any period of this length: 100/1m
     #[arg(long, value_name = "N/TIME", conflicts_with = "key")]
     rate: Option<Rate>,
     #[command(flatten)]
@@ -60,15 +60,15 @@ struct RemoveArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Target {
-    /// The class
+    /// Task class
     class: Option<String>,
-    /// The key that tasks of whatever class were queued with (--limit-key)
+    /// Limit key with which tasks of any class were queued (--limit-key)
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 }
 
 impl Target {
-    /// The name of what is limited; clap sees to it that there is one.
+    /// Returns the name of what is limited; clap requires one.
     fn name(&self) -> String {
         self.class.as_ref().or(self.key.as_ref()).cloned().unwrap_or_default()
     }
@@ -85,7 +85,7 @@ pub(crate) fn run(session: Session, args: &LimitsArgs, out: &mut Out) -> anyhow:
 fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
     if args.running.is_none() && (args.rate.is_none() || args.target.key.is_some()) {
         let wanted = if args.target.key.is_some() { "--running N" } else { "--running N, --rate N/TIME or both" };
-        return Err(CliError::usage(format!("no limit is given: {wanted}")).into());
+        return Err(CliError::usage(format!("no limit given: pass {wanted}")).into());
     }
     let ctx = &mut session.open_or_make()?;
     match (&args.target.key, args.running) {
@@ -117,15 +117,12 @@ fn remove(session: Session, args: &RemoveArgs, out: &mut Out) -> anyhow::Result<
     let (is_removed, then) = match &target.key {
         Some(key) => {
             let is_removed = ctx.because(reason, |ctx| limits::remove_key(ctx, key))?;
-            (is_removed, format!("key {key} {}", if is_removed { "is one at a time again" } else { "had no limit" }))
+            (is_removed, format!("key {key} {}", if is_removed { "is back to one at a time" } else { "had no limit" }))
         }
         None => {
             let class = target.name();
             let is_removed = ctx.because(reason, |ctx| limits::remove(ctx, &class))?;
-            (
-                is_removed,
-                format!("class {class} {}", if is_removed { "has no limits any more" } else { "had no limits" }),
-            )
+            (is_removed, format!("class {class} {}", if is_removed { "no longer has limits" } else { "had no limits" }))
         }
     };
     if out.is_json() {
@@ -153,7 +150,7 @@ fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
         return Ok(DONE);
     }
     if classes.is_empty() && keys.is_empty() {
-        out.data("No class and no key has a limit.")?;
+        out.data("No limits are set for classes or keys.")?;
     }
     if !classes.is_empty() {
         let rows = classes.iter().map(class_row).collect();

@@ -1,13 +1,13 @@
-//! How the tasks at the other side of a dependency look.
+//! The tasks at the other end of a dependency, for display.
 
 use crate::output::human::plural;
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::task::dependencies::LinkedTask;
 
-/// Tasks that are named in one line.
+/// How many tasks are named in a line.
 const NAMED: usize = 20;
 
-/// The first of the tasks for which one waits, and how many more there are.
+/// Returns the first prerequisites, and how many more there are.
 pub(super) fn waits_for(count: i32, on: &[LinkedTask]) -> String {
     if on.is_empty() {
         return format!("waits for {}", plural(count, "other task"));
@@ -18,7 +18,7 @@ pub(super) fn waits_for(count: i32, on: &[LinkedTask]) -> String {
     format!("waits for {}{rest}", named.join(", "))
 }
 
-/// A line of the block of one task, those that still keep somebody waiting first; none where there are no such tasks.
+/// Returns a line about these tasks, unfinished ones first; `None` if there are none.
 pub(super) fn linked_line(title: &str, tasks: &[LinkedTask]) -> Option<String> {
     let mut tasks: Vec<&LinkedTask> = tasks.iter().collect();
     tasks.sort_by_key(|task| task.is_satisfied);
@@ -29,9 +29,9 @@ pub(super) fn linked_line(title: &str, tasks: &[LinkedTask]) -> Option<String> {
 
 fn words(task: &LinkedTask) -> String {
     match &task.status {
-        None => format!("{} (gone)", task.id),
+        None => format!("{} (deleted)", task.id),
         Some(Stored::Known(status @ (TaskStatus::Failed | TaskStatus::Timeout))) if task.is_settled => {
-            format!("{} ({status}, not tried again)", task.id)
+            format!("{} ({status}, not retried)", task.id)
         }
         Some(status) => format!("{} ({status})", task.id),
     }

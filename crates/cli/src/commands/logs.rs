@@ -17,26 +17,26 @@ use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::inspect::logs::{LogUpdate, follow, run_with_output};
 use taskqueue_engine::{Context, StopSignals};
 
-/// Print the output of a task's handler; follow it with --follow
+/// Print or follow the output of a task's handler
 ///
-/// Its standard output goes to standard output, its standard error to standard error: the newest attempt's that has begun. Of a handler
-/// that works, what it has written by now is there after some seconds. On a terminal, control characters are replaced; into a pipe
-/// or a file the output is printed as it was written, unless --clean is given.
+/// Prints the output of the newest attempt that has begun: its standard output to standard output, its standard error to standard
+/// error. While the handler runs, its output appears after some seconds. On a terminal, `logs` replaces control characters. Into
+/// a pipe or a file, it prints the output unchanged unless you pass --clean.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue logs 4711\n  taskqueue logs last --follow\n  taskqueue logs 4711 --attempt 1 2>/dev/null"
 )]
 pub(crate) struct LogsArgs {
-    /// The task
+    /// Task
     #[arg(required = true, value_name = "SELECTION", help = SELECTION_HELP)]
     selection: Vec<String>,
-    /// Another attempt than the newest
+    /// Print this attempt instead of the newest one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     attempt: Option<i32>,
-    /// Go on with what comes, also with further attempts, until the task is over
+    /// Print new output, including that of further attempts, until the task finishes
     #[arg(short, long)]
     follow: bool,
-    /// Replace control and bidirectional characters also where standard output is no terminal
+    /// Replace control and bidirectional characters even if standard output is not a terminal
     #[arg(long)]
     clean: bool,
 }
@@ -54,8 +54,8 @@ pub(crate) fn run(session: Session, args: &LogsArgs, out: &mut Out) -> anyhow::R
     let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
     let &[task_id] = ids.as_slice() else {
         let newest = ids.iter().map(|id| id.0).max().unwrap_or_default();
-        let error = CliError::usage(format!("{} tasks are selected by that, and logs are of one", ids.len()));
-        return Err(error.with_hint(format!("the newest of them: taskqueue logs {newest}")).into());
+        let error = CliError::usage(format!("the selection matches {} tasks; `logs` prints one task", ids.len()));
+        return Err(error.with_hint(format!("taskqueue logs {newest}")).into());
     };
     match stop {
         Some(stop) => followed(&mut ctx, task_id, args.attempt, &stop, out),
@@ -68,7 +68,7 @@ fn printed(ctx: &mut Context, task_id: TaskId, attempt: Option<i32>, out: &mut O
         if out.is_json() {
             out.json(&json!({ "task_id": task_id, "run_id": null, "attempt": null, "status": null, "outputs": [] }))?;
         }
-        out.say(&format!("task {task_id} has not begun; `taskqueue explain {task_id}` says why"));
+        out.say(&format!("task {task_id} has not started; `taskqueue explain {task_id}` shows why"));
         return Ok(DONE);
     };
     if out.is_json() {
@@ -87,9 +87,9 @@ fn printed(ctx: &mut Context, task_id: TaskId, attempt: Option<i32>, out: &mut O
 fn nothing_of(run: &Run) -> String {
     let (attempt, id) = (run.attempt, run.task_id);
     if run.finished_on.is_some() {
-        return format!("attempt {attempt} of task {id} wrote nothing, or it is kept no more");
+        return format!("attempt {attempt} of task {id} wrote no output, or its output was pruned");
     }
-    format!("attempt {attempt} of task {id} goes on and has written nothing by now; --follow waits for what comes")
+    format!("attempt {attempt} of task {id} is running and has written no output yet; --follow waits for output")
 }
 
 fn followed(
@@ -103,7 +103,7 @@ fn followed(
     let mut first = None;
     follow(ctx, task_id, attempt, stop, &mut |update| {
         let told = match update {
-            // Who follows one attempt knows which.
+            // With an explicit attempt, the number is already known.
             LogUpdate::Run(run) if first.is_none() => {
                 first = Some(run.id);
                 Ok(())

@@ -12,16 +12,16 @@ use crate::output::{Out, human};
 
 /// Print a manual page, or write all of them
 ///
-/// It is text for `man -l -`; of a topic it says what `help TOPIC` says.
+/// `man -l -` displays the page. The page of a topic has the text of `help TOPIC`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue man queue | man -l -\n  taskqueue man selections | man -l -\n  taskqueue man --directory ~/man"
 )]
 pub(crate) struct ManArgs {
-    /// The verb, or one below it, or a topic [default: the program itself]
+    /// Verb, verb and action (schedule edit), or topic [default: the program itself]
     #[arg(value_name = "VERB", conflicts_with = "directory")]
     verb: Vec<String>,
-    /// Write all pages into this directory, which is made if need be
+    /// Write all pages to this directory, and create it if it does not exist
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     directory: Option<PathBuf>,
 }
@@ -42,7 +42,8 @@ pub(crate) fn run(args: &ManArgs, command: Command, out: &mut Out) -> anyhow::Re
 }
 
 fn write_all(directory: &Path, command: Command, out: &mut Out) -> anyhow::Result<u8> {
-    std::fs::create_dir_all(directory).with_context(|| format!("cannot make the directory {}", directory.display()))?;
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("cannot create the directory {}", directory.display()))?;
     let pages = pages(command)?;
     for page in &pages {
         let path = directory.join(&page.name);

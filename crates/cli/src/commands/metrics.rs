@@ -15,14 +15,14 @@ use taskqueue_engine::replace_file;
 
 /// Print metrics of the store for Prometheus
 ///
-/// With --textfile they are put into a file instead, as the textfile collector of node_exporter reads it. Where the database cannot
-/// be asked there is `taskqueue_up 0` in place of its numbers, and the exit status says why.
+/// With --textfile, writes them to a file for the textfile collector of node_exporter. If the database cannot be queried, the
+/// output has `taskqueue_up 0` instead of its numbers, and the exit status shows why.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue metrics\n  taskqueue metrics --textfile /var/lib/prometheus/node-exporter/taskqueue.prom"
 )]
 pub(crate) struct MetricsArgs {
-    /// Put them into this file, whole or not at all, readable for everybody
+    /// Write the metrics to this file, as a whole or not at all, readable by every user
     #[arg(long, value_name = "PATH")]
     textfile: Option<PathBuf>,
 }
@@ -33,7 +33,7 @@ pub(crate) fn run(session: Session, args: &MetricsArgs, out: &mut Out) -> anyhow
     let text = text(looked.as_ref().ok(), began.elapsed(), None);
     match &args.textfile {
         Some(path) => write(path, &text, out)?,
-        // Whoever wants JSON reads the error of a database that is away as JSON, too.
+        // With `--json`, the error of an unreachable database is printed as JSON too.
         None if out.is_json() => {
             if let Ok(facts) = &looked {
                 out.json(&json!({ "schema": "taskqueue.metrics/1", "metrics": facts }))?;
@@ -47,7 +47,7 @@ pub(crate) fn run(session: Session, args: &MetricsArgs, out: &mut Out) -> anyhow
 fn write(path: &Path, text: &str, out: &mut Out) -> Result<(), CliError> {
     replace_file(path, text).map_err(|error| {
         CliError::failed(format!("{} cannot be written: {error}", path.display()))
-            .with_hint("it must be a file, and this user must be able to make another one beside it")
+            .with_hint("it must be a regular file, in a directory where this user can create files")
     })?;
     if path.extension().is_none_or(|extension| extension != "prom") {
         out.warn("node_exporter reads only files whose names end in .prom");

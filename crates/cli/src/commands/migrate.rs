@@ -12,10 +12,11 @@ use taskqueue_engine::queueing::migrate;
 
 /// Create or update the tables of a database server
 ///
-/// One process migrates at a time. A SQLite store is migrated by every verb by itself.
+/// One process migrates at a time. A SQLite store does not need this: every verb migrates it.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  taskqueue migrate --dry-run\n  taskqueue migrate")]
 pub(crate) struct MigrateArgs {
-    /// Only show what is applied and what is pending; nothing is made
+    /// Only show which migrations are applied and which are pending
     #[arg(long)]
     dry_run: bool,
 }

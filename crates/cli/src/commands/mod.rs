@@ -1,4 +1,4 @@
-//! The verbs, one file each: arguments in, a use case, a report out.
+//! The verbs, one file each: parses arguments, calls a use case, prints a report.
 
 mod attempt_options;
 pub(crate) mod cancel;

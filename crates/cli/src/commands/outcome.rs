@@ -1,4 +1,4 @@
-//! What is said about runs while they are processed.
+//! Messages about runs while they are processed.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use taskqueue_engine::Stream;
 use taskqueue_engine::running::process_run::ProcessReport;
 use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 
-/// Says with `-v` what happens to each run.
+/// Prints with `-v` what happens to each run.
 pub(crate) struct Narrator<'a> {
     pub(crate) out: &'a mut Out,
 }
@@ -49,36 +49,41 @@ impl RunListener for Narrator<'_> {
     }
 }
 
-/// Whoever allows them no time has said so in the configuration.
+/// Prints nothing if the configuration allows the runs no time to continue.
 pub(crate) fn say_stopping(runs: &[RunId], wait: Duration, out: &mut Out) {
     let secs = wait.as_secs();
     match runs {
         _ if wait.is_zero() => {}
         [] => {}
-        [run_id] => out.say(&format!("stopping: run {run_id} may go on for {secs} seconds; the next signal ends it")),
+        [run_id] => {
+            out.say(&format!("stopping: run {run_id} may continue for {secs} seconds; the next signal ends it"))
+        }
         runs => {
-            out.say(&format!("stopping: {} runs may go on for {secs} seconds; the next signal ends them", runs.len()));
+            out.say(&format!(
+                "stopping: {} runs may continue for {secs} seconds; the next signal ends them",
+                runs.len()
+            ));
         }
     }
 }
 
-/// Says that this runner cannot start as many handlers as it wants to.
+/// Reports that this runner cannot start as many handlers as requested.
 pub(crate) fn say_shortage(why: &str, slots: usize, out: &mut Out) {
     let next = match slots {
-        0 => "starts no other one for now".to_owned(),
-        1 => "goes on with 1 run at once for now".to_owned(),
-        _ => format!("goes on with {slots} runs at once for now"),
+        0 => "starts no more runs for now".to_owned(),
+        1 => "continues with 1 run at a time for now".to_owned(),
+        _ => format!("continues with {slots} runs at a time for now"),
     };
     out.warn(&format!(
-        "{why}: the run was released at no cost, and this runner {next}; raise its limits (`ulimit -n`, `ulimit -u`) or lower \
-         --slots"
+        "{why}: the run was released, which counts no attempt, and this runner {next}; raise its limits (`ulimit -n`, `ulimit \
+         -u`) or lower --slots"
     ));
 }
 
 fn left_behind_words(run_id: RunId, threads: usize, most: usize) -> String {
     format!(
-        "the handler of run {run_id} did not end when it was asked to: its thread is left behind ({threads} of at most {most}); a \
-         handler should return soon once ActiveRun::stop_reason gives a reason"
+        "the handler of run {run_id} did not return when it was asked to stop: its thread is left behind ({threads} of at most \
+         {most}); a handler must return soon after ActiveRun::stop_reason returns a reason"
     )
 }
 
@@ -90,7 +95,7 @@ fn words(outcome: &RunOutcome) -> String {
     }
 }
 
-/// Whether there is something that nobody who asked for silence should miss.
+/// Returns true if there is a problem that must be reported even without `-v`.
 const fn has_trouble(outcome: &RunOutcome) -> bool {
     outcome.lost_to.is_some()
         || outcome.unended.is_some()
@@ -100,7 +105,7 @@ const fn has_trouble(outcome: &RunOutcome) -> bool {
 
 fn warn_of_trouble(outcome: &RunOutcome, class: &str, out: &mut Out) {
     if let Some(found) = &outcome.lost_to {
-        out.warn(&format!("the run was {found} already; what the handler did is only kept as an event"));
+        out.warn(&format!("the run was {found} already; the outcome of its handler is only kept as an event"));
     }
     if let Some(unended) = &outcome.unended {
         out.warn(&format!("the run stays open: {unended}"));
@@ -110,14 +115,14 @@ fn warn_of_trouble(outcome: &RunOutcome, class: &str, out: &mut Out) {
     }
     if outcome.decision.holds_class {
         out.warn(&format!(
-            "the class is held on this host: {}; mend it, then `taskqueue classes release {}`",
+            "the class is held on this host: {}; fix it, then run `taskqueue classes release {}`",
             outcome.decision.error_message,
             human::shell_word(class)
         ));
     }
 }
 
-/// Says why a run that was processed here did not succeed.
+/// Reports why a run that this process executed did not succeed.
 pub(crate) fn say_failure(outcome: &RunOutcome, class: &str, id: TaskId, out: &mut Out) {
     warn_of_trouble(outcome, class, out);
     if outcome.decision.event != RunEvent::Succeed {
@@ -125,29 +130,29 @@ pub(crate) fn say_failure(outcome: &RunOutcome, class: &str, id: TaskId, out: &m
     }
 }
 
-/// Prints a message in the middle of a wait, when the output is lent to the listener.
+/// Prints a message during a wait, while the output is lent to the listener.
 pub(crate) fn tell_at_once(text: &str) {
     crate::output::tell_stderr(text);
 }
 
-/// Says that the net under a database that goes away is missing.
+/// Warns that outcomes would be lost if the database became unreachable.
 pub(crate) fn warn_of_spool(report: &ProcessReport, out: &mut Out) {
     if let Some(problem) = &report.spool_problem {
         out.warn(&format!(
-            "outcomes cannot be kept on the local disk until the database has them: {problem}; `spool` in the configuration \
-             names another directory"
+            "outcomes cannot be saved on the local disk before they are recorded: {problem}; `spool` in the configuration sets \
+             another directory"
         ));
     }
 }
 
-/// Says that a hook did not do its work.
+/// Warns that a hook failed.
 pub(crate) fn warn_of_hook(report: &ProcessReport, out: &mut Out) {
     if let Some(problem) = &report.hook_problem {
         out.warn(problem);
     }
 }
 
-/// What `process-run` did, in words.
+/// Returns what `process-run` did, as text.
 pub(crate) fn report_words(report: &ProcessReport) -> String {
     if let Some((in_use, limit)) = report.limit_reached {
         return format!("runner limit reached ({in_use} of {limit} slots in use); nothing processed");
@@ -160,7 +165,7 @@ pub(crate) fn report_words(report: &ProcessReport) -> String {
         human::plural(i64::try_from(report.processed).unwrap_or(i64::MAX), "run"),
         report.succeeded
     );
-    for (count, what) in [(report.failed, "failed"), (report.released, "given back"), (report.cancelled, "cancelled")] {
+    for (count, what) in [(report.failed, "failed"), (report.released, "released"), (report.cancelled, "cancelled")] {
         if count > 0 {
             words.push_str(&format!(", {count} {what}"));
         }

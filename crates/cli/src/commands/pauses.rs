@@ -17,8 +17,8 @@ use taskqueue_engine::change::pauses::{self, PauseRequest};
 
 /// Stop claiming work for a class, a runner, or everything
 ///
-/// Until `resume`, or for a time. Runs that are being processed go on. Runs are still created; they wait. Without an
-/// option it lists what is paused.
+/// The pause lasts until `resume`, or for the time of --for. Runs in progress continue. New runs are still created, and wait.
+/// Without an option, `pause` lists what is paused.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue pause --class mail.send --reason 'the mail server is down' --for 2h\n  taskqueue pause --all\n  taskqueue pause\n  taskqueue resume --class mail.send"
@@ -30,8 +30,11 @@ pub(crate) struct PauseArgs {
     order: OrderArgs,
 }
 
-/// Pause, and let runners exit when their run has ended
+/// Stop claiming work, and let runners exit after their current run
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue drain --all --reason 'upgrade' --for 1h\n  taskqueue drain --runner mail-1"
+)]
 pub(crate) struct DrainArgs {
     #[command(flatten)]
     target: TargetArgs,
@@ -39,10 +42,13 @@ pub(crate) struct DrainArgs {
     order: OrderArgs,
 }
 
-/// Pause, and stop runners as a signal does
+/// Stop claiming work, and stop runners as a signal does
 ///
-/// The run in progress may go on for a while, and is given back then.
+/// A run in progress may continue for `stop_wait_secs` of the configuration. It is then released.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue stop --all --reason 'the disk is full'\n  taskqueue stop --class 'mail.*' --for 1h"
+)]
 pub(crate) struct StopArgs {
     #[command(flatten)]
     target: TargetArgs,
@@ -52,6 +58,7 @@ pub(crate) struct StopArgs {
 
 /// End a pause, a drain or a stop
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  taskqueue resume --all\n  taskqueue resume --class mail.send")]
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
     target: TargetArgs,
@@ -66,20 +73,20 @@ struct TargetArgs {
     /// Everything, on every host
     #[arg(long)]
     all: bool,
-    /// This class; * stands for anything
+    /// This class; * matches anything
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// The runners with this name, those that start later too
+    /// Runners with this name, including those that start later
     #[arg(long, value_name = "NAME")]
     runner: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct OrderArgs {
-    /// Why; `status` shows it
+    /// Reason; `status` shows it
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// It ends by itself after this time: 30m, 2h
+    /// End it automatically after this time: 30m, 2h
     #[arg(long = "for", value_name = "DURATION")]
     duration: Option<String>,
 }
@@ -95,7 +102,7 @@ impl TargetArgs {
     }
 
     fn required(&self) -> Result<PauseScope, CliError> {
-        self.scope().ok_or_else(|| CliError::usage("what for? give one of --all, --class CLASS and --runner NAME"))
+        self.scope().ok_or_else(|| CliError::usage("one of --all, --class CLASS and --runner NAME is required"))
     }
 }
 
@@ -123,7 +130,7 @@ pub(crate) fn resume(session: Session, args: &ResumeArgs, out: &mut Out) -> anyh
     }
     if !is_ended {
         out.say(&match scope {
-            PauseScope::All => "nothing was paused by --all".to_owned(),
+            PauseScope::All => "no pause of --all is active".to_owned(),
             _ => format!("{scope} was not paused"),
         });
         return Ok(NOT_FOUND);
@@ -146,8 +153,8 @@ fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs
         && runners.is_empty()
         && pauses::names_claimant(&mut ctx, name)?
     {
-        out.warn(&format!("{name} is a claimant, and an order for runners does not concern claimants"));
-        out.say("hint: `--all` and `--class CLASS` keep runs from claimants too");
+        out.warn(&format!("{name} is a claimant, and --runner does not apply to claimants"));
+        out.say("hint: `--all` and `--class CLASS` apply to claimants too");
     }
     if let PauseScope::Class(class) = scope {
         warn_of_unknown_class(&mut ctx, class, WarnOf::Any, out)?;
@@ -165,14 +172,14 @@ fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs
         .map_or_else(|| format!("until `{}`", resume_command(scope)), |time| format!("for {time}"));
     out.say(&format!("{scope} is {} {until}", mode.participle()));
     if matches!(scope, PauseScope::Runner(_)) && runners.is_empty() {
-        out.say("no runner of this name lives now; one that starts claims nothing");
+        out.say("no runner with this name is alive; one that starts will claim nothing");
     } else if mode != PauseMode::Pause && !matches!(scope, PauseScope::Class(_)) {
-        out.say(&format!("{} told", plural(runners.len(), "runner")));
+        out.say(&format!("{} notified", plural(runners.len(), "runner")));
     }
     Ok(DONE)
 }
 
-/// What ends it.
+/// Returns the command that ends this pause.
 pub(super) fn resume_command(scope: &PauseScope) -> String {
     match scope {
         PauseScope::All => "taskqueue resume --all".to_owned(),
@@ -211,7 +218,7 @@ fn by(pause: &Pause) -> String {
     if pause.host.is_empty() { pause.author.clone() } else { format!("{} on {}", pause.author, pause.host) }
 }
 
-/// `class mail.send paused 5m00s ago by ann on web1, ends in 1h55m: the mail server is down`
+/// Formats a pause: `class mail.send paused 5m00s ago by ann on web1, ends in 1h55m: the mail server is down`.
 pub(super) fn pause_words(pause: &Pause, now: DateTime<Utc>) -> String {
     let participle = match &pause.mode {
         Stored::Known(mode) => mode.participle(),

@@ -16,18 +16,19 @@ use taskqueue_engine::running::process_run::{ProcessOptions, process_runs};
 
 /// Claim the first waiting run and execute it
 ///
-/// Silent, with exit status 0, when the runner limit is reached or nothing is waiting. A run that is named and not processed because
-/// the runner limit is reached is an error with exit status 75. The outcome of a task is in `status`, not in the exit status.
+/// If no run waits or the runner limit is reached, it prints nothing and exits with status 0. If you name a run and the runner
+/// limit is reached, that is an error with exit status 75. `status` shows the outcome of the task; the exit status does not.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  taskqueue process-run\n  taskqueue process-run --drain --max-time 55s")]
 pub(crate) struct ProcessRunArgs {
-    /// Only this run, whatever stands before it
+    /// Process only this run, even if other runs come first
     run_id: Option<RunId>,
-    /// By which name `runners` shows it and `pause`, `drain` and `stop` find it [default: host and process number]
+    /// Name of the runner, for `runners`, `pause`, `drain` and `stop` [default: host and process number]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
     repeat: RepeatArgs,
-    /// How standard error is written; in the journal, its lines have fields
+    /// Format of standard error; in the journal, its lines have fields
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
 }
@@ -35,13 +36,13 @@ pub(crate) struct ProcessRunArgs {
 /// How long it goes on.
 #[derive(Debug, Args)]
 pub(crate) struct RepeatArgs {
-    /// Go on until nothing is waiting
+    /// Repeat until no run waits
     #[arg(long, conflicts_with = "run_id")]
     pub(crate) drain: bool,
-    /// Go on for at most N runs
+    /// Repeat for at most N runs
     #[arg(long, value_name = "N", conflicts_with = "run_id", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_runs: Option<u64>,
-    /// Go on, but start no run after this time: 55s, 10m
+    /// Repeat, but start no run after this time: 55s, 10m
     #[arg(long, value_name = "DURATION", conflicts_with = "run_id")]
     pub(crate) max_time: Option<String>,
 }
@@ -74,7 +75,7 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
     let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;
     if let (Some(run_id), Some((in_use, limit))) = (args.run_id, report.limit_reached) {
         let message = format!("run {run_id} is not processed: {in_use} runner slots are in use, the limit is {limit}");
-        let hint = "try again later; `taskqueue runners` lists what they work on";
+        let hint = "try again later; `taskqueue runners` lists the runners and their tasks";
         return Err(CliError::runner_limit_reached(message).with_hint(hint).into());
     }
     if out.is_json() {

@@ -15,31 +15,31 @@ use taskqueue_engine::upkeep::prune::{PruneRequest, Pruned, count_prunable, prev
 
 /// Delete finished tasks past their retention period
 ///
-/// They go with their runs, outputs and events. Without options it does what the settings TaskQueueKeep… and
-/// TaskQueueMax… say, as every create-runs does with a part of it; with them, what they name; with a selection, those of
-/// its tasks that are finished, however old they are. A task that has an open run, that may be tried again, for which
-/// others wait, that is the newest of a schedule, or that keeps its unique key for a time is never deleted.
+/// Deletes the tasks with their runs, outputs and events. Without options, the settings TaskQueueKeep… and TaskQueueMax… decide
+/// which; each `create-runs` deletes a part of these, too. With options, deletes the tasks that they name. With a selection,
+/// deletes its finished tasks, whatever their age. Never deletes a task that has an open run, that may be retried, or for which
+/// others wait. Also keeps the newest task of a schedule, and a task that keeps its unique key for a time.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue prune --dry-run\n  taskqueue prune --status success --older-than 7d --yes\n  taskqueue prune 4711\n  taskqueue prune class=import.* status=cancelled --dry-run"
 )]
 pub(crate) struct PruneArgs {
-    /// The tasks
+    /// Tasks
     #[arg(value_name = "SELECTION", help = SELECTION_HELP, conflicts_with_all = ["older_than", "status", "class"])]
     selection: Vec<String>,
-    /// Tasks that changed last before this time, whatever the settings say: 12h, 7d
+    /// Delete tasks whose last change is longer ago than this, regardless of the settings: 12h, 7d
     #[arg(long, value_name = "DURATION")]
     older_than: Option<String>,
-    /// Only tasks in this status; may be given more than once
+    /// Delete only tasks in this status; may be given more than once
     #[arg(long, value_name = "STATUS", value_parser = parse_status)]
     status: Vec<TaskStatus>,
-    /// Only tasks of this class
+    /// Delete only tasks of this class
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// Say what would be deleted, and delete nothing
+    /// Print what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
-    /// Delete what the selection or the options name without another question
+    /// Delete what the selection or the options name, without asking
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
         if count == 0 {
             return tell(&Pruned::default(), out).map(|()| DONE);
         }
-        let error = CliError::usage(format!("{} would be deleted; nothing was", human::plural(count, "task")));
+        let error = CliError::usage(format!("{} would be deleted; nothing was deleted", human::plural(count, "task")));
         return Err(error.with_hint("--yes deletes them, --dry-run only counts").into());
     }
     selected::stop_between_parts(&mut ctx)?;
@@ -88,7 +88,7 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
     tell(&pruned, out).map(|()| DONE)
 }
 
-/// Who calls it each night does not want to hear that there was nothing.
+/// Prints what was deleted. If nothing was, it prints nothing to standard error without a terminal, because cron would mail it.
 fn tell(pruned: &Pruned, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         out.json(pruned)?;
@@ -117,7 +117,7 @@ fn run_selected(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Re
     selected::run(&mut ctx, &selected, &mut verb, out)
 }
 
-/// `None` where there was nothing.
+/// Returns `None` if nothing was deleted.
 pub(crate) fn pruned_words(pruned: &Pruned) -> Option<String> {
     let parts = [
         (pruned.tasks, "finished task"),

@@ -19,27 +19,27 @@ use taskqueue_engine::queueing::queue::{ClassCheck, QueuedLine};
 use taskqueue_engine::queueing::queue_batch::queue_batch;
 use taskqueue_engine::{Context, EngineError};
 
-/// Queue a task, or many with --batch, and print the id
+/// Queue a task, or a batch with --batch, and print the ids
 ///
-/// DATA is JSON text, `-` for standard input, or `@FILE`; without it the data is {}. A line of a batch is an object:
-/// {"class":"mail.send","data":{"to":"x"}} with the long option names as further keys: at, in, max_retries, timeout,
+/// DATA is JSON text, `-` for standard input, or `@FILE`; the default is {}. A line of a batch is an object:
+/// {"class":"mail.send","data":{"to":"x"}}. Its other keys have the names of the long options: at, in, max_retries, timeout,
 /// priority, backoff, every, tz, catch_up, by, after, unique, on_conflict, unique_for, limit_key, tag, keep, keep_results, meta
-/// (an object). "after" is a list of ids, and of names that other lines give themselves with "name". All lines are queued or none.
+/// (an object). "after" is a list of ids, and of names that other lines have in "name". All lines are queued, or none.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue queue mail.send '{\"to\":\"ann@example.org\"}'\n  taskqueue queue report.daily --at 'tomorrow 03:00'\n  taskqueue queue report.send --after 4711\n  generate-tasks | taskqueue queue --batch -"
 )]
 pub(crate) struct QueueArgs {
-    /// The task class: it says who handles the task
+    /// Task class, which names the program that handles the task
     #[arg(required_unless_present = "batch")]
     class: Option<String>,
-    /// JSON text, `-` for standard input, or `@FILE`
+    /// Data: JSON text, `-` for standard input, or `@FILE`
     #[arg(conflicts_with = "batch", allow_negative_numbers = true)]
     data: Option<String>,
     /// Queue every line of this file (`-`: standard input), all or none
     #[arg(long, value_name = "FILE", conflicts_with = "class")]
     batch: Option<PathBuf>,
-    /// Accept a class that is not known here: another host may know it
+    /// Accept a class that this host does not know; another host may know it
     #[arg(long)]
     any_class: bool,
     #[command(flatten)]
@@ -51,8 +51,8 @@ pub(crate) fn run(session: Session, args: &QueueArgs, out: &mut Out) -> anyhow::
     if let Some(path) = &args.batch {
         if args.options.has_task_option() {
             bail!(
-                CliError::usage("with --batch every line says for itself when and how it is processed")
-                    .with_hint("write it into the line: {\"class\":\"…\",\"priority\":5}")
+                CliError::usage("options of a task cannot be combined with --batch")
+                    .with_hint("write them into each line: {\"class\":\"…\",\"priority\":5}")
             );
         }
         let mut input = open_batch(path)?;
@@ -67,7 +67,7 @@ pub(crate) fn run(session: Session, args: &QueueArgs, out: &mut Out) -> anyhow::
         .map_err(|error| with_text_hint(error, class, args.data.as_deref().unwrap_or_default()))
 }
 
-/// What was meant for a text is no JSON without its quotes, which a shell takes away.
+/// Adds a hint if the argument looks like a string whose quotes the shell has removed.
 fn with_text_hint(error: anyhow::Error, class: &str, argument: &str) -> anyhow::Error {
     let no_json = match error.downcast_ref::<EngineError>() {
         Some(EngineError::Input(message)) if message.starts_with("the data is not JSON") => message.clone(),
@@ -75,17 +75,21 @@ fn with_text_hint(error: anyhow::Error, class: &str, argument: &str) -> anyhow::
     };
     let is_text = argument != "-" && !argument.starts_with(['@', '{', '[', '"']);
     let hint = if is_text && argument.chars().count() <= MAX_TEXT_OF_HINT {
-        format!("a text has double quotes: taskqueue queue {} {}", human::shell_word(class), json_word(argument))
+        format!(
+            "a JSON string needs double quotes: taskqueue queue {} {}",
+            human::shell_word(class),
+            json_word(argument)
+        )
     } else {
-        "a text has double quotes, and so have the names in an object: '{\"to\":\"ann\"}'".to_owned()
+        "a JSON string needs double quotes, and so do the keys of an object: '{\"to\":\"ann\"}'".to_owned()
     };
     CliError::usage(no_json).with_hint(hint).into()
 }
 
-/// The longest text that a hint repeats, in characters.
+/// The longest string that a hint repeats, in characters.
 const MAX_TEXT_OF_HINT: usize = 60;
 
-/// A text as JSON, quoted for a shell.
+/// Formats a string as JSON, quoted for a shell.
 fn json_word(text: &str) -> String {
     human::shell_word(&serde_json::Value::from(text).to_string())
 }
@@ -105,15 +109,15 @@ fn queue_lines(
     let queued = result?;
     print_ids(&queued, out).with_context(|| match queued.as_slice() {
         [first, .., last] => {
-            format!("tasks {} to {} are queued, but their ids cannot be told", first.task.id, last.task.id)
+            format!("tasks {} to {} are queued, but their ids cannot be printed", first.task.id, last.task.id)
         }
-        _ => "the tasks are queued, but their ids cannot be told".to_owned(),
+        _ => "the tasks are queued, but their ids cannot be printed".to_owned(),
     })?;
     let count = |wanted| queued.iter().filter(|line| line.task.arrival == wanted).count();
     let there = match (count(Arrival::Existing), count(Arrival::Replaced)) {
         (0, 0) => String::new(),
-        (existing, 0) => format!("; {existing} there already"),
-        (existing, replaced) => format!("; {existing} there already, {replaced} replaced"),
+        (existing, 0) => format!("; {existing} existed already"),
+        (existing, replaced) => format!("; {existing} existed already, {replaced} replaced"),
     };
     out.say(&format!(
         "queued {}{there}",
@@ -134,22 +138,24 @@ fn print_ids(queued: &[QueuedLine], out: &mut Out) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A little more than the largest data that any setting allows: enough to tell that it is too large.
+/// A little more than the largest data that any setting allows, so that larger data is recognised.
 const MAX_READ_BYTES: u64 = (8 << 20) + 1;
 
 pub(super) fn read_data(argument: &str) -> Result<String, CliError> {
     let (source, bytes) = match argument.strip_prefix('@') {
         Some(path) => {
             let read = File::open(path).and_then(read_limited).map_err(|error| {
-                CliError::usage(format!("{path}: {error}"))
-                    .with_hint(format!("@ names a file; a text that begins with it is written {}", json_word(argument)))
+                CliError::usage(format!("cannot read {path}: {error}")).with_hint(format!(
+                    "@FILE reads the data from a file; write a JSON string that begins with @ as {}",
+                    json_word(argument)
+                ))
             });
             (path, read?)
         }
         None if argument == "-" => {
             let source = "standard input";
             let read = read_limited(io::stdin().lock());
-            (source, read.map_err(|error| CliError::usage(format!("{source}: {error}")))?)
+            (source, read.map_err(|error| CliError::usage(format!("cannot read {source}: {error}")))?)
         }
         None => return Ok(argument.to_owned()),
     };
@@ -162,7 +168,7 @@ fn read_limited(source: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file of many lines, or standard input, to be read line by line.
+/// Opens a batch file, or standard input, to read it line by line.
 pub(super) fn open_batch(path: &std::path::Path) -> Result<Box<dyn BufRead>, CliError> {
     if path.as_os_str() == "-" {
         return Ok(Box::new(io::stdin().lock()));
@@ -171,8 +177,8 @@ pub(super) fn open_batch(path: &std::path::Path) -> Result<Box<dyn BufRead>, Cli
         if file.metadata()?.is_dir() { Err(io::Error::from(io::ErrorKind::IsADirectory)) } else { Ok(file) }
     });
     let file = opened.map_err(|error| {
-        CliError::usage(format!("{}: {error}", path.display()))
-            .with_hint("is the path right, and may this user read it? `-` is standard input")
+        CliError::usage(format!("cannot read {}: {error}", path.display()))
+            .with_hint("check the path and its permissions; `-` is standard input")
     })?;
     Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, file)))
 }

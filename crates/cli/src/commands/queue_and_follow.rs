@@ -1,4 +1,4 @@
-//! What `queue` and `exec` do: a task is queued and, if asked for, seen through to its end, here or wherever it is run.
+//! Shared by `queue` and `exec`: queues a task and, if requested, runs it or waits for it.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 use taskqueue_engine::{Context, EngineError};
 use taskqueue_engine::{StopSignals, Stream, end_statements_on};
 
-/// Queues the task, prints its id and, if asked to, sees it through.
+/// Queues the task, prints its id and, if requested, runs it or waits for it.
 pub(crate) fn queue_and_follow(
     ctx: &mut Context,
     options: &TaskOptions,
@@ -37,9 +37,9 @@ pub(crate) fn queue_and_follow(
         out.json(&serde_json::json!({
             "id": id, "class": class, "scheduled_on": scheduled_on, "arrival": queued.arrival,
         }))
-        .with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
+        .with_context(|| format!("task {id} is queued, but its id cannot be printed"))?;
     } else if !follows {
-        out.data(id.to_string()).with_context(|| format!("task {id} is queued, but its id cannot be told"))?;
+        out.data(id.to_string()).with_context(|| format!("task {id} is queued, but its id cannot be printed"))?;
     }
     let is_told = !follows && !out.is_json() && (out.is_terminal() || scheduled_on.is_some());
     match queued.arrival {
@@ -62,9 +62,9 @@ pub(crate) fn queue_and_follow(
     }
 }
 
-/// Says of a task that had its key and has ended that nothing more happens: what follows is how it ended.
+/// Reports that the task with this key has already finished, before its result is printed.
 fn say_over(id: TaskId, why: &str, out: &mut Out) {
-    out.say(&format!("task {id} is over: {why}"));
+    out.say(&format!("task {id} has finished: {why}"));
 }
 
 fn say_queued(
@@ -85,7 +85,7 @@ fn say_queued(
     Ok(())
 }
 
-/// Passes the output of the handler through, and keeps what became of its run.
+/// Passes the output of the handler through, and stores the outcome of its run.
 struct PassThrough<'a> {
     out: &'a mut Out,
     /// With the class of the run.
@@ -93,7 +93,7 @@ struct PassThrough<'a> {
 }
 
 impl RunListener for PassThrough<'_> {
-    /// What a person runs here is asked to end by the first signal, and may take the time that its class allows.
+    /// A run that the user started here is asked to end by the first signal, and may use the grace of its class.
     fn stopping(&mut self, runs: &[RunId], _wait: Duration) {
         for run_id in runs {
             self.out
@@ -126,7 +126,7 @@ fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
     let outcome = listener.outcome.take();
     match (processed, outcome) {
         (Err(EngineError::NotWaiting { status, .. }), _) => {
-            out.say(&format!("task {id}: another runner was first, its run is {status}; waiting for its end"));
+            out.say(&format!("task {id}: another runner claimed its run, which is {status}; waiting for it to finish"));
             wait_for(ctx, id, out)
         }
         (Err(error @ (EngineError::NotRunnable { .. } | EngineError::Obstructed { .. })), _) => {
@@ -177,14 +177,14 @@ fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
     }
 }
 
-/// What the database kept of what a handler wrote, each stream to its own.
+/// Prints the captured output, each stream to its own.
 pub(super) fn pass_outputs(outputs: &[RunOutput], out: &mut Out) {
     for output in outputs {
         out.kept_output(output.stream == "stderr", &output.content);
     }
 }
 
-/// The exit code of a handler that another process ran, as far as the run's ErrorCode tells.
+/// Returns the exit code of a handler that another process ran, as far as the ErrorCode shows it.
 fn exit_code_of(task: &Task, error_code: &str) -> u8 {
     if task.status.is(TaskStatus::Success) {
         return DONE;

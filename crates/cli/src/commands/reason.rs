@@ -1,17 +1,17 @@
-//! `--reason`, the same for every verb that keeps an event of what an operator does.
+//! `--reason`, shared by all verbs that store an event about an operator's action.
 
 use clap::Args;
 
 /// Why.
 #[derive(Debug, Args)]
 pub(crate) struct ReasonArgs {
-    /// Why; `events` shows it
+    /// Reason; `events` shows it
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
 impl ReasonArgs {
-    /// As it was given.
+    /// Returns the reason as given.
     pub(crate) fn text(&self) -> Option<&str> {
         self.reason.as_deref()
     }

@@ -14,29 +14,29 @@ use taskqueue_engine::claiming::claimants::{Held, Resolution};
 
 /// Reject or release a run you claimed
 ///
-/// A rejected task is left to others: they can try it at once, and you are never offered it again. The attempt has failed: a task
-/// that every claimant rejects is exhausted. With --no-reject the run is released at no cost: no attempt is counted, and you may be
-/// offered the task again. With --force an operator takes the run from its claimant before the deadline, without the token: the
-/// claimant cannot end it any more, and gets TERM where its process is on this host. The task is due at once.
+/// A rejected task is due at once for others, and you are never offered it again. The attempt counts as failed, so a task that
+/// every claimant rejects is exhausted. With --no-reject, no attempt is counted, and you may be offered the task again. With
+/// --force, an operator takes the run from its claimant before the deadline, without the token. The claimant can no longer end
+/// the run, and its process gets TERM if it is on this host. The task is due at once.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "taskqueue release RUN --token TOKEN [--no-reject] [--reason TEXT]\n       taskqueue release RUN --force [--reason TEXT]",
     after_help = "Examples:\n  taskqueue release 7 --token \"$token\" --reason 'no such disk'\n  taskqueue release 7 --token \"$token\" --no-reject\n  taskqueue release 7 --force --reason 'bot-1 was removed'"
 )]
 pub(crate) struct ReleaseArgs {
-    /// The run, as `claim` printed it
+    /// Run, as `claim` printed it
     #[arg(value_name = "RUN")]
     run: RunId,
-    /// The token that `claim` printed with it
+    /// Token that `claim` printed with the run
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
-    /// Release the run at no cost, because you shut down: no attempt is counted, and nothing is rejected
+    /// Release the run without rejecting its task, for example at a shutdown; no attempt is counted
     #[arg(long)]
     no_reject: bool,
     /// Take the run from its claimant, as an operator; `events` shows who did it
     #[arg(long, conflicts_with_all = ["token", "no_reject"])]
     force: bool,
-    /// Why, for people: kept with the run
+    /// Reason, stored with the run
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -61,12 +61,12 @@ fn take(session: Session, args: &ReleaseArgs, out: &mut Out) -> anyhow::Result<u
     }
     let TakenBack { run_id, task_id, claimant, status, .. } = &taken;
     if taken.was_recorded_before {
-        out.say(&format!("run {run_id} was recorded as {status} before"));
+        out.say(&format!("run {run_id} was already recorded as {status}"));
     } else {
-        out.say(&format!("run {run_id} of task {task_id} is {status}; it is taken from claimant {claimant}"));
+        out.say(&format!("run {run_id} of task {task_id} is {status}; it was taken from claimant {claimant}"));
     }
     if let Some(why) = &taken.not_ended {
-        out.warn(&format!("claimant {claimant} may still work for run {run_id}, and cannot end it any more: {why}"));
+        out.warn(&format!("claimant {claimant} may still be working on run {run_id}, but can no longer end it: {why}"));
     }
     Ok(DONE)
 }

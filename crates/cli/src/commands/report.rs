@@ -1,5 +1,5 @@
-//! `taskqueue progress`, `taskqueue result` and `taskqueue message`: what a handler reports about itself, where descriptor 3
-//! is awkward; `progress` and `message` of a claimant; `message` to tasks.
+//! `taskqueue progress`, `result` and `message`: reports of a handler for which descriptor 3 is inconvenient; `progress` and
+//! `message` of a claimant; `message` to tasks.
 
 use std::io::{self, Read as _};
 
@@ -22,71 +22,76 @@ use taskqueue_engine::config::HandlerEnvironment;
 
 /// Report the progress of a run
 ///
-/// It also says that the work goes on. A handler names no run and shows no token: the runner that started it knows both.
-/// A claimant names both; its deadline moves, as with `heartbeat`.
+/// The report also restarts the timeout. A handler passes no run and no token, because the runner that started it knows both. A
+/// claimant passes both, and its deadline is renewed, as with `heartbeat`.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "taskqueue progress PERCENT [MESSAGE]\n       taskqueue progress RUN PERCENT [MESSAGE] --token TOKEN"
+    override_usage = "taskqueue progress PERCENT [MESSAGE]\n       taskqueue progress RUN PERCENT [MESSAGE] --token TOKEN",
+    after_help = "Examples:\n  taskqueue progress 40 'page 4 of 10'\n  taskqueue progress 7 40 'page 4 of 10' --token \"$token\""
 )]
 pub(crate) struct ProgressArgs {
-    /// 0 to 100, and a line for people; with --token, the run stands first
+    /// Percentage, 0 to 100, and a message for people; with --token, the run comes first
     #[arg(value_name = "PERCENT", num_args = 1..=3, required = true, allow_negative_numbers = true)]
     words: Vec<String>,
-    /// The token that `claim` printed with the run
+    /// Token that `claim` printed with the run
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
 }
 
-/// Save a result of a run
+/// Save the result of a run, from inside its handler
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue result '{\"pages\":10}'\n  taskqueue status 17 --json | taskqueue result -"
+)]
 pub(crate) struct ResultArgs {
-    /// JSON text, or `-` for standard input
-    // Not called `json`: that is the global option, and the two would be taken for one.
+    /// Result: JSON text, or `-` for standard input
+    // Not called `json`, because clap would confuse it with the global option.
     #[arg(value_name = "JSON", allow_hyphen_values = true)]
     text: String,
 }
 
 /// Send a message to a running task, or from a handler
 ///
-/// With --task or --class the handlers of the runs in progress get it: a coprocess or a handler in Rust that listens, every
-/// other one by `events --follow`. Without, a handler sends it to whoever follows its events, and names no run; a claimant
-/// names its run and shows the token, and its deadline moves, as with `heartbeat`.
+/// With --task or --class, the handlers of the runs in progress get the message. A coprocess or a handler in Rust listens for it,
+/// every other handler reads it with `events --follow`. Without these options, a handler or a claimant sends the message to those
+/// who follow its events. A handler passes no run. A claimant passes its run and the token, and its deadline is renewed, as with
+/// `heartbeat`.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "taskqueue message --task TASK [--keep] NAME [JSON]\n       taskqueue message --class CLASS NAME [JSON]\n       taskqueue message NAME [JSON]\n       taskqueue message RUN NAME [JSON] --token TOKEN",
     after_help = "Examples:\n  taskqueue message --task 4711 priority '{\"lane\":\"fast\"}'\n  taskqueue message --task 4711 --keep skip '[17,18]'\n  taskqueue message --class 'report.*' reload"
 )]
 pub(crate) struct MessageArgs {
-    /// What it is called; with --token, the run stands first
+    /// Name of the message; with --token, the run comes first
     #[arg(value_name = "NAME")]
     first: String,
-    /// JSON text, or `-` for standard input
+    /// Data of the message: JSON text, or `-` for standard input
     #[arg(value_name = "JSON", allow_hyphen_values = true)]
     second: Option<String>,
-    // The JSON, where the run stands first.
+    // The JSON, if the first argument is the run.
     #[arg(hide = true, allow_hyphen_values = true, requires = "token")]
     third: Option<String>,
-    /// The token that `claim` printed with the run
+    /// Token that `claim` printed with the run
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["task", "class"])]
     token: Option<String>,
-    /// To the attempt at this task that is in progress
+    /// Send it to the attempt of this task that is in progress
     #[arg(long, value_name = "TASK")]
     task: Option<TaskId>,
-    /// To all runs in progress of this class, or of those that a pattern with * and ? matches
+    /// Send it to all runs in progress of this class, or of the classes that match a pattern with * and ?
     #[arg(long, value_name = "CLASS", conflicts_with = "task")]
     class: Option<String>,
-    /// Also to all later attempts at the task; none need be in progress
+    /// Send it to all later attempts of the task, too; none need be in progress
     #[arg(long, requires = "task", conflicts_with = "class")]
     keep: bool,
 }
 
 impl MessageArgs {
-    /// Returns false where a handler sends it by its runner.
+    /// Returns false if a handler sends it through its runner.
     pub(crate) const fn needs_database(&self) -> bool {
         self.token.is_some() || self.task.is_some() || self.class.is_some()
     }
 
-    /// To whom it is sent, unless a handler or a claimant sends it to its followers.
+    /// Returns the tasks or classes to send it to; `None` for a report of a handler or a claimant.
     pub(super) fn to(&self) -> Option<To> {
         let class = || self.class.as_ref().map(|class| To::Class(ClassFilter::new(class.as_str())));
         self.task.map(|id| To::Task { id, is_kept: self.keep }).or_else(class)
@@ -94,7 +99,7 @@ impl MessageArgs {
 }
 
 impl ProgressArgs {
-    /// Whether a claimant speaks, which needs the database.
+    /// Returns true for a claimant's report, which needs the database.
     pub(crate) const fn is_of_claimant(&self) -> bool {
         self.token.is_some()
     }
@@ -107,7 +112,7 @@ pub(crate) fn progress(args: &ProgressArgs) -> anyhow::Result<u8> {
     send(&serde_json::json!({ "progress": percent, "message": message }), &of_claimant)
 }
 
-/// What a claimant writes that means these words, which show no token.
+/// Returns the command of a claimant that was probably meant: the words contain no token.
 fn progress_of_claimant(words: &[String]) -> String {
     let names_run = words.len() > 1 && words[..2].iter().all(|word| word.parse::<i64>().is_ok());
     let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
@@ -115,7 +120,7 @@ fn progress_of_claimant(words: &[String]) -> String {
     format!("progress {run}{} --token \"$token\"", words.join(" "))
 }
 
-/// Of a run that a claimant holds.
+/// Reports progress of a run that a claimant holds.
 pub(crate) fn claimant_progress(session: Session, args: &ProgressArgs, out: &mut Out) -> anyhow::Result<u8> {
     let (run, rest) = args.words.split_first().map_or(("", &[][..]), |(run, rest)| (run.as_str(), rest));
     let run_id = run.parse().map_err(CliError::usage)?;
@@ -129,12 +134,12 @@ fn percent_and_message(words: &[String]) -> Result<(i32, Option<&str>), CliError
     let (percent, message) = match words {
         [percent] => (percent, None),
         [percent, message] => (percent, Some(message.as_str())),
-        [] => return Err(CliError::usage("how much is done? a percentage is missing")),
-        [_, _, _, ..] => return Err(CliError::usage("too many words: a percentage and one message, in quotes")),
+        [] => return Err(CliError::usage("PERCENT is required: a whole number from 0 to 100")),
+        [_, _, _, ..] => return Err(CliError::usage("too many arguments: pass PERCENT and one MESSAGE in quotes")),
     };
     match percent.parse() {
         Ok(number @ 0..=100) => Ok((number, message)),
-        _ => Err(CliError::usage(format!("\"{percent}\" is no percentage: a whole number from 0 to 100"))),
+        _ => Err(CliError::usage(format!("\"{percent}\" is not a percentage: write a whole number from 0 to 100"))),
     }
 }
 
@@ -152,15 +157,14 @@ pub(crate) fn message(args: &MessageArgs) -> anyhow::Result<u8> {
     )
 }
 
-/// To tasks, or of a run that a claimant holds.
+/// Sends a message to tasks, or for a run that a claimant holds.
 pub(crate) fn message_by_database(session: Session, args: &MessageArgs, out: &mut Out) -> anyhow::Result<u8> {
     if let Some(to) = args.to() {
         let message = message_of(&args.first, args.second.as_deref())?;
         return send_message::run(session, &to, &message, out);
     }
     let run_id = args.first.parse().map_err(CliError::usage)?;
-    let name =
-        args.second.as_deref().ok_or_else(|| CliError::usage("what is the message called? a name is missing"))?;
+    let name = args.second.as_deref().ok_or_else(|| CliError::usage("NAME of the message is required"))?;
     let message = message_of(name, args.third.as_deref())?;
     let held = Held { run_id, token: args.token.clone().unwrap_or_default() };
     let mut ctx = session.open()?;
@@ -173,7 +177,7 @@ fn message_of(name: &str, text: Option<&str>) -> anyhow::Result<Message> {
     Ok(Message { name: name.to_owned(), data })
 }
 
-/// The JSON of an argument, or of standard input.
+/// Parses the JSON of an argument, or of standard input.
 fn json_of(what: &str, text: &str) -> anyhow::Result<serde_json::Value> {
     let mut text = text.to_owned();
     if text == "-" {
@@ -185,15 +189,15 @@ fn json_of(what: &str, text: &str) -> anyhow::Result<serde_json::Value> {
 }
 
 fn claimant_hint(of_claimant: &str) -> String {
-    format!("of a run that you claimed: `taskqueue {of_claimant}`")
+    format!("for a run that you claimed: `taskqueue {of_claimant}`")
 }
 
-/// `of_claimant` is what a claimant writes instead, who is no handler.
+/// Sends an event to the runner of this handler. `of_claimant` is the command of a claimant, for the hint.
 fn send(event: &serde_json::Value, of_claimant: &str) -> anyhow::Result<u8> {
     let HandlerEnvironment { socket: Some(socket), token: Some(token), .. } = HandlerEnvironment::own()? else {
         bail!(
             CliError::usage(
-                "this works inside a handler only: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",
+                "this works only inside a handler: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",
             )
             .with_hint(claimant_hint(of_claimant))
         );

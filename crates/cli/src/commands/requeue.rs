@@ -13,13 +13,13 @@ use taskqueue_engine::change::requeue::{
 use taskqueue_engine::change::selected::OnAnswer;
 use taskqueue_engine::{Context, EngineResult};
 
-/// Requeues these tasks, or says what would be done.
+/// Requeues these tasks, or reports what would be done.
 type Requeue = fn(&mut Context, &[TaskId], OnAnswer<'_>) -> EngineResult<()>;
 
 /// Run finished tasks again
 ///
-/// The same tasks, with the same ids, from the start and at once. What they did before stays as their runs. `retry` is for
-/// what failed.
+/// Starts the same tasks, with the same ids, from the beginning and at once. Their earlier runs are kept. For failed tasks, use
+/// `retry`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue requeue 4711\n  taskqueue requeue class=mail.* status=cancelled newer=1d\n  taskqueue requeue 4711 --force --reason 'bot-1 was removed'"
@@ -29,7 +29,7 @@ pub(crate) struct RequeueArgs {
     selected: SelectedArgs,
     #[command(flatten)]
     reason: ReasonArgs,
-    /// Also tasks in progress that a claimant has: take their runs from it first, as `release --force` does
+    /// Also requeue tasks that a claimant is processing: first take their runs from it, as `release --force` does
     #[arg(long)]
     force: bool,
 }
@@ -40,7 +40,7 @@ pub(crate) fn run(session: Session, args: &RequeueArgs, out: &mut Out) -> anyhow
         if args.force { (requeue_by_force, preview_requeue_by_force) } else { (requeue_tasks, preview_requeue) };
     let mut verb = BulkVerb {
         name: "requeue",
-        done: "queued again",
+        done: "requeued",
         statuses: requeueable(args.force),
         take: None,
         widen: None,

@@ -1,4 +1,4 @@
-//! `taskqueue resolve`: how a claimant ends a run.
+//! `taskqueue resolve`: a claimant ends a run.
 
 use anyhow::bail;
 use clap::Args;
@@ -18,8 +18,8 @@ use taskqueue_engine::claiming::claimants::{Held, Resolution, resolve_with};
 
 /// End a run you claimed, with results or with an error
 ///
-/// Exit status 1 when the run is not yours any more; the result is then only kept as an event. The same once more is no
-/// error: the answer may have been lost.
+/// If the run is no longer yours, the exit status is 1, and the result is only kept as an event. Repeating the same command is no
+/// error, so you can retry it after a broken connection.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "taskqueue resolve RUN --token TOKEN [--results RESULTS]\n       taskqueue resolve RUN --token TOKEN --error CODE [--message TEXT] [--no-retry | --delay DURATION]",
@@ -28,22 +28,22 @@ use taskqueue_engine::claiming::claimants::{Held, Resolution, resolve_with};
 pub(crate) struct ResolveArgs {
     #[command(flatten)]
     held: HeldArgs,
-    /// It succeeded, with these results: JSON text, `-` for standard input, or `@FILE`
+    /// The run succeeded, with these results: JSON text, `-` for standard input, or `@FILE`
     #[arg(long, value_name = "RESULTS", conflicts_with = "error", allow_hyphen_values = true)]
     results: Option<String>,
-    /// It failed, with this code
+    /// The run failed, with this error code
     #[arg(long, value_name = "CODE")]
     error: Option<String>,
-    /// What went wrong, for people
+    /// Error message for people
     #[arg(long, value_name = "TEXT", requires = "error")]
     message: Option<String>,
-    /// Another attempt would fail the same way
+    /// Do not retry the task: another attempt would fail the same way
     #[arg(long, requires = "error")]
     no_retry: bool,
-    /// The next attempt comes after this time, whatever the backoff says: 30s, 5m
+    /// Retry the task after this time instead of its backoff: 30s, 5m
     #[arg(long, value_name = "DURATION", requires = "error", conflicts_with = "no_retry")]
     delay: Option<String>,
-    /// Add this to the metadata of its task, however it ended; KEY= takes one away; may be given more than once
+    /// Add to the metadata of the task, whatever the outcome; KEY= removes a name; may be given more than once
     #[arg(long, value_name = "KEY=VALUE")]
     meta: Vec<String>,
 }
@@ -90,7 +90,7 @@ fn end_with(
     if out.is_json() {
         out.json(&resolved)?;
     } else if resolved.was_recorded_before {
-        out.say(&format!("run {} was recorded as {} before", resolved.run_id, resolved.status));
+        out.say(&format!("run {} was already recorded as {}", resolved.run_id, resolved.status));
     } else {
         out.say_verbose(&format!("run {} of task {}: {}", resolved.run_id, resolved.task_id, resolved.status));
     }

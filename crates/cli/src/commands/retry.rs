@@ -15,8 +15,8 @@ use taskqueue_engine::change::selected::OnAnswer;
 
 /// Retry failed, exhausted or quarantined tasks
 ///
-/// They have all their retries again. A task that failed and waits for its next attempt is due at once. Failures and
-/// crashes are counted from zero.
+/// The tasks get all their retries again, and their failures and crashes are counted from zero. A failed task that waits for its
+/// next attempt is due at once.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue retry 4711\n  taskqueue failures\n  taskqueue retry class=mail.send error=exit:75 --sample 5\n  taskqueue retry class=mail.send error=exit:75 --rate 10/1m --yes\n  taskqueue retry 4711 --data @mended.json"
@@ -24,13 +24,13 @@ use taskqueue_engine::change::selected::OnAnswer;
 pub(crate) struct RetryArgs {
     #[command(flatten)]
     selected: SelectedArgs,
-    /// With other data: JSON text, `-` for standard input, or `@FILE`; what it had is kept in its events
+    /// Retry with other data: JSON text, `-` for standard input, or `@FILE`; its events keep the earlier data
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     data: Option<String>,
-    /// Only the N oldest of them, to see whether it works now
+    /// Retry only the N oldest of the selected tasks, to test whether they succeed now
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     sample: Option<u32>,
-    /// One after the other: so many of those that are selected become due in that time: 10/1m
+    /// Make N of the selected tasks due in each period of this length, one after the other: 10/1m
     #[arg(long, value_name = "N/TIME")]
     rate: Option<Rate>,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::
     let mut ctx = session.open()?;
     let mut verb = BulkVerb {
         name: "retry",
-        done: "tried again",
+        done: "retried",
         statuses: RETRYABLE.to_vec(),
         take: args.sample.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
         widen: None,

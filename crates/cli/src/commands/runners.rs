@@ -15,10 +15,10 @@ use taskqueue_engine::inspect::status::{self, RunnerLine, WorkLine};
 /// Show live runners and their current runs
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue runners\n  taskqueue drain --runner mail-1\n  taskqueue status --runners     those that have ended too"
+    after_help = "Examples:\n  taskqueue runners\n  taskqueue drain --runner mail-1\n  taskqueue status --runners     # also those that have ended"
 )]
 pub(crate) struct RunnersArgs {
-    /// At most N runners
+    /// Show at most N runners
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(i64).range(1..=100_000))]
     limit: i64,
 }
@@ -35,11 +35,11 @@ pub(super) fn show(lines: &[RunnerLine], now: DateTime<Utc>, out: &mut Out) -> a
         return lines.iter().try_for_each(|line| out.json(line));
     }
     if lines.is_empty() {
-        let none = "No runners: `taskqueue tick` in cron, or `taskqueue work`, makes them.";
+        let none = "No runners. Start one: `taskqueue work`, or `taskqueue tick` from cron.";
         return out.data(fitted_words(none, out.width()));
     }
     let rows = lines.iter().map(|line| row(line, now)).collect();
-    let header = ["RUNNER", "NAME", "PROCESS", "HOST", "STATE", "STARTED", "HEARD OF", "WORKS ON", "MEMORY", "VERSION"];
+    let header = ["RUNNER", "NAME", "PROCESS", "HOST", "STATE", "STARTED", "LAST SEEN", "TASKS", "MEMORY", "VERSION"];
     let table = render(out, &header, rows, &[9, 8, 6, 2, 5, 3]);
     out.data(table)
 }

@@ -21,9 +21,12 @@ use taskqueue_engine::{Context, EngineResult};
 
 /// Manage recurring tasks
 ///
-/// `taskqueue queue CLASS --every 'CRON' --tz ZONE` begins a schedule. It is named by the id of its first task; that of
-/// any other of its tasks does as well.
+/// `taskqueue queue CLASS --every 'CRON' --tz ZONE` starts a schedule. The id of its first task names the schedule. You can also
+/// give the id of any other of its tasks.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue schedule\n  taskqueue schedule pause 7\n  taskqueue schedule edit 7 --every '0 7 * * *' --tz Europe/Berlin"
+)]
 pub(crate) struct ScheduleArgs {
     #[command(subcommand)]
     action: Option<Action>,
@@ -31,35 +34,37 @@ pub(crate) struct ScheduleArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// All schedules, with their next times
+    /// List all schedules with their next times
     List,
-    /// One schedule: its next times and its last tasks
+    /// Show schedules with their next times and last tasks
     Show(Named),
-    /// Nothing of it happens before it is resumed; what is processed goes on
+    /// Pause schedules until they are resumed; a run in progress continues
     Pause(Target),
-    /// It goes on; what passed meanwhile counts by its way to catch up
+    /// Resume schedules, and handle missed times as --catch-up states
     Resume(Target),
-    /// It happens at other times
+    /// Change the times of schedules
     Edit {
         #[command(flatten)]
         target: Target,
-        /// The cron expression
+        /// Cron expression
         #[arg(long, value_name = "CRON", required_unless_present_any = ["tz", "catch_up"])]
         every: Option<String>,
-        /// The time zone, like Europe/Berlin
+        /// Time zone, like Europe/Berlin
         #[arg(long, value_name = "ZONE")]
         tz: Option<String>,
-        /// What becomes of planned times that passed while nothing ran: none, latest, all
+        /// How to handle missed times: none, latest, all
         #[arg(long, value_name = "WHICH")]
         catch_up: Option<String>,
     },
-    /// Nothing follows any more: the task that waits is cancelled, one that is processed is the last
+    /// Remove schedules, and cancel their waiting tasks
+    ///
+    /// If a task of the schedule is in progress, it is the last one.
     Remove(Target),
 }
 
 #[derive(Debug, Args)]
 struct Named {
-    /// The schedules: for each the id of any of its tasks, or last, the task that was queued last
+    /// Schedules: for each, the id of any of its tasks, or last, the task that was queued last
     #[arg(required = true, value_name = "SCHEDULE")]
     schedules: Vec<String>,
 }
@@ -85,7 +90,7 @@ pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyho
             ids.iter().try_for_each(|id| show(ctx, *id, out)).map(|()| DONE)
         }
         Action::Pause(target) => change(ctx, target, &schedules::pause, ("is paused", false), out),
-        Action::Resume(target) => change(ctx, target, &schedules::resume, ("goes on", true), out),
+        Action::Resume(target) => change(ctx, target, &schedules::resume, ("is resumed", true), out),
         Action::Edit { target, every, tz, catch_up } => {
             let edit = ScheduleEdit { every: every.clone(), time_zone: tz.clone(), catch_up: catch_up.clone() };
             change(ctx, target, &|ctx, id| schedules::edit(ctx, id, &edit), ("is changed", true), out)
@@ -95,18 +100,18 @@ pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyho
 }
 
 impl Named {
-    /// `None` where nothing is meant, as only `last` can.
+    /// Returns the selected schedules; `None` if there are none, which only `last` allows.
     fn ids(&self, ctx: &mut Context, out: &mut Out) -> anyhow::Result<Option<Vec<TaskId>>> {
         let selection = Selection::parse(&self.schedules).map_err(CliError::usage)?;
         if !selection.is_named() {
-            let error = CliError::usage("a schedule is named by the id of one of its tasks, or by last");
+            let error = CliError::usage("name a schedule by the id of one of its tasks, or by last");
             return Err(error.with_hint("taskqueue schedule list").into());
         }
         selected_tasks(ctx, &selection, out)
     }
 }
 
-/// Does it to one after the other, up to the first that refuses it. Says what it did, and perhaps when the next time is.
+/// Applies a change to one schedule after the other until one is refused. Reports each, and optionally the next time.
 fn change(
     ctx: &mut Context,
     target: &Target,
@@ -142,7 +147,7 @@ fn list(ctx: &mut Context, out: &mut Out) -> anyhow::Result<()> {
         return all.iter().try_for_each(|schedule| out.json(schedule));
     }
     if all.is_empty() {
-        let none = "No schedules. Begin one: taskqueue queue CLASS --every '0 3 * * *' --tz Europe/Berlin";
+        let none = "No schedules. Create one: taskqueue queue CLASS --every '0 3 * * *' --tz Europe/Berlin";
         return out.data(fitted_words(none, out.width()));
     }
     let now = ctx.now()?;
@@ -172,9 +177,9 @@ fn row(schedule: &Schedule, now: DateTime<Utc>) -> Vec<Field> {
     ]
 }
 
-/// What keeps it from going on.
+/// Returns what prevents its next task.
 fn note(schedule: &Schedule) -> String {
-    let has_key = |holder: &TaskId| format!("waits until task {holder} has ended, which has its key");
+    let has_key = |holder: &TaskId| format!("waits for task {holder}, which has its key, to finish");
     schedule.problem.clone().or_else(|| schedule.key_holder.as_ref().map(has_key)).unwrap_or_default()
 }
 
@@ -204,7 +209,7 @@ fn block(detail: &ScheduleDetail, now: DateTime<Utc>, width: Option<u16>) -> Str
     let mut lines = vec![
         whole(format!("schedule {}   {}   {}", schedule.id, schedule.class, schedule.status)),
         told("every", &format!("{} in {}", schedule.every, schedule.time_zone)),
-        told("catches up", &schedule.catch_up.to_string()),
+        told("catch-up", &schedule.catch_up.to_string()),
     ];
     if schedule.problem.is_some() || schedule.key_holder.is_some() {
         lines.push(told("problem", &note(schedule)));
@@ -216,6 +221,6 @@ fn block(detail: &ScheduleDetail, now: DateTime<Utc>, width: Option<u16>) -> Str
 
 fn task_line(task: &Task, now: DateTime<Utc>) -> String {
     let on = task.schedule.as_ref().and_then(|schedule| schedule.planned_on);
-    let planned = on.map_or_else(|| "never planned".to_owned(), |on| planned(on, now));
+    let planned = on.map_or_else(|| "not planned".to_owned(), |on| planned(on, now));
     format!("task {}   {}   {planned}", task.id, task.status)
 }

@@ -1,4 +1,4 @@
-//! What the verbs for many tasks share: the selection, the question before something happens to many, what became of each.
+//! Shared by the verbs for several tasks: the selection, the confirmation, and the result for each task.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use taskqueue_engine::change::cancel::REQUESTED;
 use taskqueue_engine::change::selected::{OnAnswer, TaskAnswer, select_tasks};
 use taskqueue_engine::{Context, EngineResult, StopSignals};
 
-/// How every verb explains its selection.
-pub(crate) const SELECTION_HELP: &str = "The tasks: ids (12), ranges (5-9), last, or filters, which must all hold: \
+/// The help text about selections, the same for every verb.
+pub(crate) const SELECTION_HELP: &str = "Tasks: ids (12), ranges (5-9), last, or filters, which must all match: \
     class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 parent=5 older=2d newer=1h. Statuses are those of \
     `status`, and exhausted, quarantined, waiting and due";
 
-/// The tasks that a selection means. `None` where there are none: that was said, and what is left is [`NOT_FOUND`].
+/// Returns the selected tasks. `None` if there are none: then a message was printed, and the exit status is [`NOT_FOUND`].
 pub(crate) fn selected_tasks(
     ctx: &mut Context,
     selection: &Selection,
@@ -38,51 +38,51 @@ pub(crate) fn selected_tasks(
 }
 
 fn none_selected(out: &mut Out) -> u8 {
-    out.say("no task is selected by that");
+    out.say("no task matches the selection");
     NOT_FOUND
 }
 
 /// Which tasks.
 #[derive(Debug, Args)]
 pub(crate) struct SelectedArgs {
-    /// The tasks
+    /// Tasks
     #[arg(required = true, value_name = "SELECTION", help = SELECTION_HELP)]
     pub(crate) selection: Vec<String>,
-    /// Do it to all that a range or a filter selects, without a question
+    /// Change all tasks that a range or a filter selects, without asking
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// Only say what would be done
+    /// Only print what would be done
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// Does something to these tasks, or says what it would do, and tells of each.
+/// Changes these tasks, or reports what it would do, with an answer for each.
 type Step<'a> = &'a mut dyn FnMut(&mut Context, &[TaskId], OnAnswer<'_>) -> EngineResult<()>;
 
-/// These tasks and others.
+/// Adds other tasks to these.
 type Widen = fn(&mut Context, Vec<TaskId>) -> EngineResult<Vec<TaskId>>;
 
-/// A verb for many tasks.
+/// A verb for several tasks.
 pub(crate) struct BulkVerb<'a> {
-    /// As the command line names it: `retry`.
+    /// The name on the command line: `retry`.
     pub(crate) name: &'a str,
-    /// What has been done to several: `tried again`.
+    /// What was done to several tasks, in messages: `retried`.
     pub(crate) done: &'a str,
-    /// The statuses in which it can do something; empty where it has something to say about every one.
+    /// The statuses in which it can change a task; empty if it has an answer for every status.
     pub(crate) statuses: Vec<TaskStatus>,
-    /// Only so many of the selected tasks, the oldest.
+    /// Only this many of the selected tasks, the oldest.
     pub(crate) take: Option<usize>,
-    /// Adds what belongs to the selected tasks.
+    /// Adds the tasks that belong to the selected ones.
     pub(crate) widen: Option<Widen>,
-    /// Whether it is success that filters leave nothing to do, as of what cron calls each night.
+    /// Whether filters without a match are a success, for verbs that cron calls every night.
     pub(crate) may_be_nothing: bool,
-    /// Does it.
+    /// Makes the change.
     pub(crate) act: Step<'a>,
-    /// Says what it would do.
+    /// Reports what it would do.
     pub(crate) preview: Step<'a>,
 }
 
-/// Finds the tasks, asks if there may be more of them than somebody thinks, does it, and says what became of each.
+/// Selects the tasks, asks for confirmation if needed, changes them, and reports the result for each.
 pub(crate) fn run(
     ctx: &mut Context,
     args: &SelectedArgs,
@@ -120,7 +120,7 @@ pub(crate) fn run(
     let is_silent = !is_named && !args.dry_run && !out.is_verbose();
     let mut progress = is_silent.then(|| Progress::to_an_end(out, verb.name));
     let mut hear = |answer: TaskAnswer| {
-        // It is shown, where the line of the progress stands.
+        // The task is printed where the progress line is.
         progress.take_if(|_| answer.current.is_some());
         if let Err(error) = told.hear(&answer, out) {
             failure.get_or_insert(error);
@@ -146,45 +146,45 @@ pub(crate) fn run(
     Ok(if may_be_nothing && code == NOT_FOUND { DONE } else { code })
 }
 
-/// From now on a signal is looked for between the parts of a work; what is done stays done, and is told of.
+/// From now on, a signal stops the work between two parts; earlier parts stay done and are reported.
 pub(crate) fn stop_between_parts(ctx: &mut Context) -> anyhow::Result<()> {
     ctx.stop_on(Arc::new(StopSignals::install_for_one()?));
     Ok(())
 }
 
-/// Whether whoever sits there wants it; without anybody there, `--yes` has to say so.
+/// Asks the user for confirmation; without a terminal, `--yes` is required.
 fn may_act(ids: &[TaskId], name: &str, out: &mut Out) -> anyhow::Result<bool> {
     let number = human::plural(ids.len(), "task");
     match out.ask(&format!("{name} {number}?"))? {
         Some(answer) => Ok(answer),
-        None => Err(CliError::usage(format!("that selects {number}, and nobody can be asked"))
-            .with_hint("--yes does it; --dry-run says what would be done")
+        None => Err(CliError::usage(format!("the selection matches {number}; pass --yes to confirm"))
+            .with_hint("--dry-run shows what would be done")
             .into()),
     }
 }
 
-/// What helps where the claimant that has a run is gone.
+/// Returns the hint for a claimant that has disappeared.
 pub(super) fn if_gone(claim: &HeldClaim) -> String {
     format!("if claimant {} is gone, take its run back: `{}`", claim.claimant, take_back_command(claim.run_id))
 }
 
-/// The command that takes a run from its claimant.
+/// Returns the command that takes a run from its claimant.
 pub(super) fn take_back_command(run: RunId) -> String {
     format!("taskqueue release {run} --force")
 }
 
-/// What was heard so far.
+/// Counts the answers.
 #[derive(Default)]
 struct Told {
     is_named: bool,
     is_dry_run: bool,
     heard: usize,
     done: usize,
-    /// What is processed, and is to be ended by whoever does so.
+    /// Tasks in progress whose end was requested.
     requested: usize,
     missing: usize,
     refused: usize,
-    /// How many of what was refused are in which status, as far as the refusals say it.
+    /// How many were refused for each reason.
     reasons: BTreeMap<String, usize>,
 }
 
@@ -196,7 +196,7 @@ impl Told {
             Some(_) => self.done += 1,
             None if answer.exists => {
                 self.refused += 1;
-                // Without the number of the task: one reason for all that share it.
+                // Without the id of the task, so that equal reasons are counted together.
                 let reason = answer.message.replacen(&format!("task {} ", answer.id), "", 1);
                 *self.reasons.entry(reason).or_default() += 1;
             }
@@ -226,24 +226,24 @@ impl Told {
         }
     }
 
-    /// What becomes of those of which the end was only asked for.
+    /// Returns the text about tasks whose end was only requested.
     fn ended(&self) -> Option<String> {
         let to_be = if self.is_dry_run { "would be" } else { "to be" };
         match self.requested {
             0 => None,
-            1 => Some(format!("{to_be} ended by whoever processes it")),
-            _ => Some(format!("{to_be} ended by whoever processes them")),
+            1 => Some(format!("{to_be} ended by its runner or claimant")),
+            _ => Some(format!("{to_be} ended by their runners or claimants")),
         }
     }
 
-    /// A signal came before all of them were reached.
+    /// Returns the error for a signal that came before all tasks were processed.
     fn interrupted(&self, selected: usize, done: &str) -> CliError {
         let ended = self.ended().map(|ended| format!(", {} {ended}", self.requested)).unwrap_or_default();
         let selected = human::plural(selected, "task");
         CliError::interrupted(format!("stopped by a signal: {} of {selected} {done}{ended}", self.done))
     }
 
-    /// `2 tasks cancelled, 3 to be ended by whoever processes them`
+    /// Formats the totals: `2 tasks cancelled, 3 to be ended by their runners or claimants`.
     fn total(&self, done: &str) -> String {
         let would = if self.is_dry_run { "would be " } else { "" };
         match (self.done, self.ended()) {
@@ -261,14 +261,14 @@ impl Told {
             if !self.is_dry_run {
                 for (reason, count) in &self.reasons {
                     let each = if *count == 1 { "it" } else { "each" };
-                    out.say(&format!("{} left alone: {each} {reason}", human::plural(*count, "task")));
+                    out.say(&format!("{} skipped: {each} {reason}", human::plural(*count, "task")));
                 }
             }
         }
         match (self.done + self.requested, self.refused, self.missing) {
             (_, 0, 0) => DONE,
             (0, 0, _) => NOT_FOUND,
-            // What a range or a filter selects besides is no failure, unless there was nothing else.
+            // Tasks that a range or a filter matched but that were refused are no failure, unless there was nothing else.
             (1.., _, _) if !self.is_named => DONE,
             (0, _, _) if !self.is_named => NOT_FOUND,
             _ => FAILED,

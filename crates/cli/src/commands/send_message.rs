@@ -1,4 +1,4 @@
-//! `taskqueue message --task` and `--class`: a message from outside to the handlers of tasks.
+//! `taskqueue message --task` and `--class`: sends a message to the handlers of tasks.
 
 use super::unknown_class::{WarnOf, warn_of_unknown_class};
 use crate::error::{DONE, NOT_FOUND};
@@ -11,11 +11,11 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::selection::ClassFilter;
 use taskqueue_engine::change::messages::{SentMessage, send_to_class, send_to_task};
 
-/// To whom a message is sent.
+/// The receiver of a message.
 pub(super) enum To {
-    /// The attempt at this task, and later ones.
+    /// The current attempt of this task, and with `is_kept` later ones.
     Task { id: TaskId, is_kept: bool },
-    /// All runs in progress.
+    /// All runs in progress of these classes.
     Class(ClassFilter),
 }
 

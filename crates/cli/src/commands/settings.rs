@@ -13,6 +13,9 @@ use taskqueue_engine::change::settings;
 
 /// List and change the settings that all hosts share
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue settings\n  taskqueue settings get TaskQueueRunnerLimit\n  taskqueue settings set TaskQueueRunnerLimit 16"
+)]
 pub(crate) struct SettingsArgs {
     #[command(subcommand)]
     action: Option<Action>,
@@ -20,19 +23,21 @@ pub(crate) struct SettingsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// All settings with their ranges
+    /// List all settings with their ranges
     List,
-    /// Print one value
+    /// Print the value of a setting
     Get {
-        /// The name of the setting
+        /// Name of the setting
         name: String,
     },
-    /// Change one value, or several that are checked together and set in one transaction
+    /// Change one or more settings
+    ///
+    /// Several settings are checked together and set in one transaction.
     #[command(
         after_help = "Examples:\n  taskqueue settings set TaskQueueRunnerLimit 16\n  taskqueue settings set TaskQueueLeaseTime=6 TaskQueueLeaseRenewal=2"
     )]
     Set {
-        /// NAME VALUE, or NAME=VALUE once for each setting; the values are whole numbers in the ranges of the settings
+        /// NAME VALUE, or NAME=VALUE once for each setting; a value is a whole number in the range of its setting
         #[arg(required = true, value_name = "NAME=VALUE", allow_negative_numbers = true)]
         values: Vec<String>,
         #[command(flatten)]
@@ -63,7 +68,7 @@ fn set(session: Session, words: &[String], reason: &ReasonArgs, out: &mut Out) -
     Ok(DONE)
 }
 
-/// Names and values: `NAME VALUE`, or one or more `NAME=VALUE`.
+/// Parses names and values: `NAME VALUE`, or one or more `NAME=VALUE`.
 fn pairs(words: &[String]) -> Result<Vec<(&str, &str)>, CliError> {
     if let [name, value] = words
         && !name.contains('=')
@@ -73,7 +78,7 @@ fn pairs(words: &[String]) -> Result<Vec<(&str, &str)>, CliError> {
     }
     match words.iter().find(|word| !word.contains('=')) {
         None => Ok(words.iter().filter_map(|word| word.split_once('=')).collect()),
-        Some(bad) => Err(CliError::usage(format!("\"{bad}\" is no NAME=VALUE"))
+        Some(bad) => Err(CliError::usage(format!("\"{bad}\" is not NAME=VALUE"))
             .with_hint("taskqueue settings set TaskQueueLeaseTime=6 TaskQueueLeaseRenewal=2")),
     }
 }

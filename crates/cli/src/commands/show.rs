@@ -19,13 +19,13 @@ use taskqueue_engine::inspect::status::detail;
     after_help = "Examples:\n  taskqueue show 4711\n  taskqueue show last\n  taskqueue show class=import status=failed -n 3"
 )]
 pub(crate) struct ShowArgs {
-    /// The tasks
+    /// Tasks
     #[arg(required = true, value_name = "SELECTION", help = SELECTION_HELP)]
     selection: Vec<String>,
-    /// At most N tasks, the newest of those that are selected
+    /// Show at most N tasks, the newest of the selected ones
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
-    /// Print data, results and outputs whole, however long; with --json they always are
+    /// Print data, results and outputs in full, however long they are; --json always does
     #[arg(long)]
     full: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) fn run(session: Session, args: &ShowArgs, out: &mut Out) -> anyhow::R
         }
     }
     if left_out > 0 {
-        out.say(&format!("{} more before them; -n N shows more", plural(left_out, "task")));
+        out.say(&format!("{} before these not shown; -n N shows more", plural(left_out, "task")));
     }
     Ok(DONE)
 }

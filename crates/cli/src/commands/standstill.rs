@@ -1,4 +1,4 @@
-//! That nothing processes what is due or waits, in words, and what helps.
+//! Messages about due or waiting work that is not processed, and remedies.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -6,20 +6,20 @@ use super::pauses::{pause_words, resume_command};
 use crate::output::human::{count, distance, plural};
 use taskqueue_engine::inspect::standstill::{Standstill, StandstillCause};
 
-/// `3 due tasks and 2 waiting runs are not processed: everything paused 5m ago by ann`
+/// Formats a standstill: `3 due tasks and 2 waiting runs are not processed: everything paused 5m00s ago by ann`.
 pub(super) fn standstill_words(standstill: &Standstill, now: DateTime<Utc>) -> String {
     let why = match &standstill.cause {
         StandstillCause::Paused { pause } => pause_words(pause, now),
         StandstillCause::NoRunner { oldest_secs, usual_secs } => {
             let usual = usual_secs.map_or_else(String::new, |secs| {
-                format!(", and usually comes every {}", distance(TimeDelta::seconds(secs)))
+                format!(", usually one runs every {}", distance(TimeDelta::seconds(secs)))
             });
-            format!("no runner has come for {}{usual}", distance(TimeDelta::seconds(*oldest_secs)))
+            format!("no runner has run for {}{usual}", distance(TimeDelta::seconds(*oldest_secs)))
         }
         StandstillCause::SlotsTaken { slots, since } => {
             let verb = if *slots == 1 { "has" } else { "have" };
             let taken = distance(now - *since);
-            format!("{} {verb} had the same runs for {taken}", plural(*slots, "runner slot"))
+            format!("{} {verb} been processing the same runs for {taken}", plural(*slots, "runner slot"))
         }
     };
     format!("{} not processed: {why}", affected(standstill))
@@ -35,7 +35,7 @@ fn affected(standstill: &Standstill) -> String {
     format!("{} {}", words.join(" and "), if is_one { "is" } else { "are" })
 }
 
-/// A command that helps, or shows more.
+/// Returns a command that helps, or shows more.
 pub(super) fn standstill_remedy(standstill: &Standstill) -> String {
     match &standstill.cause {
         StandstillCause::Paused { pause } => resume_command(&pause.scope),

@@ -21,47 +21,47 @@ use taskqueue_engine::inspect::status::{self, TaskFilter};
 use taskqueue_engine::{Context, EngineError, StopSignals, StoreError};
 
 const WHOLE_OR_LIST: &str =
-    "Everything about tasks that are named, with all their runs; a list of what ranges and filters select";
+    "Show everything about tasks given by id or last, with all their runs; list those that ranges and filters select";
 
-/// Show counts, runs and tasks, and why each task is where it is
+/// Show counts, runs and tasks, and the reason for each status
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue status\n  taskqueue status 4711\n  taskqueue status class=mail.* status=exhausted\n  taskqueue status --class mail.send --status failed --status timeout\n  taskqueue status --runs --silent-for 10m\n  taskqueue status --watch"
 )]
 pub(crate) struct StatusArgs {
-    /// The tasks
+    /// Tasks
     #[arg(value_name = "SELECTION", help = format!("{WHOLE_OR_LIST}. {SELECTION_HELP}"))]
     selection: Vec<String>,
-    /// The newest runs instead of tasks
+    /// Show the newest runs instead of tasks
     #[arg(long, conflicts_with_all = ["selection", "runners"])]
     runs: bool,
-    /// Only runs in progress that nobody has been heard of for so long: no renewal, heartbeat or progress
+    /// Show only runs in progress without a renewal, heartbeat or progress report for this time
     #[arg(long, value_name = "DURATION", requires = "runs")]
     silent_for: Option<String>,
-    /// The run that has this token, and its task
+    /// Show the run that has this token, and its task
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["selection", "runs", "runners", "class", "status", "watch"])]
     token: Option<String>,
-    /// The newest runners instead of tasks, those that have ended too
+    /// Show the newest runners instead of tasks, including those that have ended
     #[arg(long, conflicts_with = "selection")]
     runners: bool,
-    /// Only tasks of this class
+    /// Show only tasks of this class
     #[arg(long, value_name = "CLASS", conflicts_with_all = ["selection", "runs", "runners"])]
     class: Option<String>,
-    /// Only tasks in this status; may be given more than once
+    /// Show only tasks in this status; may be given more than once
     #[arg(long, value_name = "STATUS", value_parser = parse_status, conflicts_with_all = ["selection", "runs", "runners"])]
     status: Vec<TaskStatus>,
-    /// At most N lines
+    /// Show at most N lines
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i64).range(1..=100_000))]
     limit: i64,
-    /// Show it again and again, every 2s or as often as given
+    /// Refresh the output, every 2s or at this interval
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s", require_equals = true)]
     watch: Option<String>,
-    /// Print data, results and outputs of named tasks whole, however long; with --json they always are
+    /// Print data, results and outputs of tasks given by id in full, however long they are; --json always does
     #[arg(long, requires = "selection")]
     full: bool,
 }
 
-/// The database has other things to do.
+/// Protects the database from frequent polls.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) fn parse_status(text: &str) -> Result<TaskStatus, String> {
@@ -107,7 +107,7 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
         let silent_secs = i64::try_from(silence.as_secs()).unwrap_or(i64::MAX);
         let silent = status::list_silent_runs(ctx, silent_secs, args.limit + 1)?;
         if silent.is_empty() && !out.is_json() {
-            let none = "No run in progress has been silent for so long.";
+            let none = "No run in progress has been silent for that long.";
             return out.data(fitted_words(none, out.width())).map(|()| DONE);
         }
         return runs(ctx, silent, args.limit, out).map(|()| DONE);
@@ -118,10 +118,8 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
     }
     if let Some(pattern) = args.class.as_deref().filter(|class| class.contains(['*', '?'])) {
         let filter = shell_word(&format!("class={pattern}"));
-        return Err(CliError::usage("--class takes the name of one class, and no pattern")
-            .with_hint(format!(
-                "`taskqueue status {filter}` lists those of several; `taskqueue classes` lists the names"
-            ))
+        return Err(CliError::usage("--class takes the name of one class, not a pattern")
+            .with_hint(format!("`taskqueue status {filter}` accepts a pattern; `taskqueue classes` lists the names"))
             .into());
     }
     if !args.selection.is_empty() {
@@ -130,25 +128,25 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
     let filter = TaskFilter { class: args.class.clone(), statuses: args.status.clone(), limit: args.limit };
     let none = match (&filter.class, filter.statuses.is_empty()) {
         (None, true) => task_view::NO_TASKS,
-        _ => "No task is of this class and status.",
+        _ => "No task has this class and status.",
     };
     let words = task_view::ListWords { if_none: none, if_more: task_view::MORE_OR_OTHERS };
     let overview = status::overview(ctx, &filter)?;
     task_view::overview(&overview, &words, out)?;
-    // Who watches may wait for the first one.
+    // With `--watch`, the first task may come later.
     if let Some(class) = filter.class.filter(|_| overview.lines.is_empty() && args.watch.is_none()) {
         warn_of_unknown_class(ctx, &class, WarnOf::Any, out)?;
     }
     Ok(DONE)
 }
 
-/// What is named is shown whole, what a range or a filter selects as a list.
+/// Shows named tasks in detail, and the tasks of a range or a filter as a list.
 fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     if !selection.is_named() {
         let ids = select_tasks(ctx, &selection)?;
         let overview = status::overview_of(ctx, &ids, args.limit)?;
-        let words = task_view::ListWords { if_none: "No task is selected by that.", if_more: task_view::MORE };
+        let words = task_view::ListWords { if_none: "No task matches the selection.", if_more: task_view::MORE };
         task_view::overview(&overview, &words, out)?;
         return Ok(if ids.is_empty() { NOT_FOUND } else { DONE });
     }
@@ -162,7 +160,7 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
     Ok(DONE)
 }
 
-/// One more was asked for than is shown.
+/// Prints runs; one more than `limit` was read, to detect whether there are more.
 fn runs(ctx: &mut Context, mut runs: Vec<Run>, limit: i64, out: &mut Out) -> anyhow::Result<()> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let has_more = runs.len() > limit;

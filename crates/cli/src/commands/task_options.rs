@@ -19,46 +19,46 @@ use taskqueue_engine::queueing::queue;
 pub(crate) struct TaskOptions {
     #[command(flatten)]
     attempts: AttemptOptions,
-    /// Run it once these tasks have succeeded; may be given more than once, or with several ids
+    /// Run the task once these tasks have succeeded; may be given more than once, or with several ids
     #[arg(long, value_name = "TASK", value_delimiter = ',')]
     after: Vec<TaskId>,
-    /// Of the live tasks of its class only one has this key
+    /// Allow at most one live task per class with this key
     #[arg(long, value_name = "KEY")]
     unique: Option<String>,
-    /// If another one has it: return that one, replace what it is to do, or fail [default: return]
+    /// If another task has the key: return that task, replace its contents, or fail [default: return]
     #[arg(long, value_name = "WHAT", requires = "unique")]
     on_conflict: Option<OnConflict>,
-    /// The key stays taken for this time, even if the task ends before: 10m, 1d
+    /// Keep the key taken for this time, even if the task ends earlier: 10m, 1d
     #[arg(long, value_name = "DURATION", requires = "unique")]
     unique_for: Option<String>,
-    /// Of the tasks with this key, of whatever class, only one is processed at once; `limits` says how many instead
+    /// Process at most one task with this key at once, of any class; `limits` sets another number
     #[arg(long, value_name = "KEY")]
     limit_key: Option<String>,
-    /// What it belongs to, such as an account: `claim --tag` takes only tasks with one tag, tag=TAG selects them
+    /// Tag, such as an account: `claim --tag` claims only tasks with this tag, tag=TAG selects them
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
-    /// Process it again and again: a cron expression like "0 3 * * *" (03:00 every day) or @daily
+    /// Repeat the task at the times of a cron expression like "0 3 * * *" (03:00 every day) or @daily
     #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
     every: Option<String>,
-    /// The time zone of --every, like Europe/Berlin [default: UTC]
+    /// Time zone of --every, like Europe/Berlin [default: UTC]
     #[arg(long, value_name = "ZONE", requires = "every")]
     tz: Option<String>,
-    /// What becomes of planned times that passed while nothing ran: none, latest, all [default: latest]
+    /// How to handle missed times: none, latest, all [default: latest]
     #[arg(long, value_name = "WHICH", requires = "every")]
     catch_up: Option<String>,
-    /// Who queues it [default: your login name]
+    /// Name of the user who queues the task [default: your login name]
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
-    /// Process it in this very process, as a runner under all rules, and exit as the handler did
+    /// Process the task in this process, as a runner under all rules, and exit as the handler did
     #[arg(long, conflicts_with_all = ["wait", "at", "delay", "after"])]
     pub(crate) run: bool,
-    /// Wait until it has succeeded or is exhausted, whoever runs it, and exit as the handler did
+    /// Wait until the task has succeeded or is exhausted, on any runner, and exit as the handler did
     #[arg(long)]
     pub(crate) wait: bool,
 }
 
 impl TaskOptions {
-    /// Whether an option was given that a batch takes from its lines.
+    /// Returns true if an option was given that a batch takes from its lines.
     pub(crate) fn has_task_option(&self) -> bool {
         self.attempts.is_given()
             || !self.after.is_empty()
@@ -70,7 +70,7 @@ impl TaskOptions {
             || self.wait
     }
 
-    /// The request, with times resolved from the database's clock in the zone of the person at the keyboard.
+    /// Returns the request, with times computed from the database's clock in the user's time zone.
     pub(crate) fn request(&self, ctx: &mut Context, class: &str, data: Option<String>) -> anyhow::Result<TaskRequest> {
         let scheduled_on = self.attempts.scheduled_on(ctx)?;
         let (keep_secs, keep_results_secs) = self.attempts.keeping(parse_keep)?;
@@ -101,7 +101,7 @@ impl TaskOptions {
     }
 }
 
-/// The duration of an option.
+/// Parses the duration of an option.
 pub(crate) fn duration_option(name: &str, text: Option<&str>) -> Result<Option<Duration>, CliError> {
     text.map(when::parse_duration).transpose().map_err(|message| CliError::usage(format!("{name}: {message}")))
 }

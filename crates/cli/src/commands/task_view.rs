@@ -1,4 +1,4 @@
-//! How tasks, runs and counters look: for a person, or as JSON. Of `status` and `show`.
+//! Formats tasks, runs and counters for `status` and `show`, as text or JSON.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
@@ -23,25 +23,25 @@ use taskqueue_domain::text::error_words::error_words;
 use taskqueue_domain::time::retention::FOREVER;
 use taskqueue_engine::inspect::status::{Event, Overview, Reason, TaskDetail, TaskLine};
 
-/// What to do where there is nothing yet.
+/// Printed if there are no tasks yet.
 pub(super) const NO_TASKS: &str =
     "No tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec -- PROGRAM";
 
-/// What is said about a list of tasks.
+/// Messages for a list of tasks.
 pub(super) struct ListWords<'a> {
-    /// Where there are none.
+    /// If there are none.
     pub(super) if_none: &'a str,
-    /// Where there are more than are shown.
+    /// If there are more than are shown.
     pub(super) if_more: &'a str,
 }
 
-/// Where nothing was selected yet.
+/// Used if no tasks were selected.
 pub(super) const MORE_OR_OTHERS: &str =
-    "There are more: -n N shows more lines; a selection, --status or --class shows others.";
-/// Where those that are shown were chosen already.
+    "There are more: -n N shows more lines; a selection, --status or --class filters them.";
+/// Used if the shown tasks were selected.
 pub(super) const MORE: &str = "There are more: -n N shows more lines.";
 
-/// Counters, then the page of tasks.
+/// Prints the counters, then the page of tasks.
 pub(super) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         let tasks: Vec<Value> = overview.lines.iter().map(line_json).collect();
@@ -112,7 +112,7 @@ fn line_json(line: &TaskLine) -> Value {
     json!({ "task": task_json(&line.task), "last_run": line.last_run.as_ref().map(run_json), "why": line.reason })
 }
 
-/// With the data as JSON, not as text that contains JSON.
+/// Returns the task with its data as JSON, not as a string that contains JSON.
 pub(super) fn task_json(task: &Task) -> Value {
     let mut value = json!(task);
     value["data"] = embedded(&task.data);
@@ -127,7 +127,7 @@ fn run_json(run: &Run) -> Value {
     value
 }
 
-/// With the details as JSON.
+/// Returns the event with its details as JSON.
 pub(super) fn event_json(event: &Event) -> Value {
     let mut value = json!(event);
     value["details"] = embedded(&event.details);
@@ -138,13 +138,16 @@ fn embedded(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }
 
-/// A task as it is, for somebody who thought that it is different.
+/// Prints the current task, for a caller that expected other values.
 pub(super) fn current(task: &Task, out: &mut Out) -> anyhow::Result<()> {
     let mut lines = vec![
         format!("task {}   {}   {}", task.id, task.class, task.status),
         format!("  updated on   {}", task.updated_on.to_rfc3339_opts(SecondsFormat::Micros, true)),
         format!("  scheduled    {}", instant(task.due_from())),
-        format!("  max retries  {}", task.max_retries.map_or("of the settings".to_owned(), |count| count.to_string())),
+        format!(
+            "  max retries  {}",
+            task.max_retries.map_or("from the settings".to_owned(), |count| count.to_string())
+        ),
         format!("  priority     {}", task.priority),
     ];
     if let Some(secs) = task.timeout_secs {
@@ -157,7 +160,7 @@ pub(super) fn current(task: &Task, out: &mut Out) -> anyhow::Result<()> {
     out.data(lines.iter().map(|line| clean_line(line)).collect::<Vec<_>>().join("\n"))
 }
 
-/// Everything about one task.
+/// Prints everything about one task.
 pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         let events: Vec<Value> = detail.events.iter().map(event_json).collect();
@@ -212,7 +215,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
         lines.push(format!("  held back    from {claimant} until {} ({})", instant(*until), relative(*until, now)));
     }
     if let Some(key) = &task.unique_key {
-        let until = task.unique_until.map(|on| format!(" (until {} at least)", instant(on))).unwrap_or_default();
+        let until = task.unique_until.map(|on| format!(" (at least until {})", instant(on))).unwrap_or_default();
         lines.push(format!("  unique       {key}{until}"));
     }
     if let Some(key) = &task.limit_key {
@@ -226,7 +229,7 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     }
     lines.extend(keep_lines(detail, now));
     if let Some(circle) = &detail.circle {
-        lines.push(format!("  circle       {}: they wait for each other for ever", id_circle_words(circle)));
+        lines.push(format!("  circle       {}: they wait for each other forever", id_circle_words(circle)));
     }
     lines.extend(linked_line("after", &detail.prerequisites));
     lines.extend(linked_line("before", &detail.dependants));
@@ -252,13 +255,13 @@ pub(super) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     out.data(text.join("\n"))
 }
 
-/// The kinds of events that tell of the end of an attempt.
+/// The kinds of events about the end of an attempt.
 const ATTEMPT_KINDS: [&str; 2] = [AttemptOutcome::Retry.as_str(), AttemptOutcome::Failed.as_str()];
 
-/// The column in which what is said of a name begins.
+/// The column of the values.
 const NAMES: usize = 15;
 
-/// A line with a name and what is said of it. JSON is not broken like that: it is copied from here, to be edited.
+/// Formats a name and its value. JSON is not wrapped, because users copy it to edit it.
 fn described(line: &str, width: Option<u16>) -> String {
     let line = clean_line(line);
     match line.split_at_checked(NAMES).filter(|_| line.starts_with("  ")) {
@@ -267,7 +270,7 @@ fn described(line: &str, width: Option<u16>) -> String {
     }
 }
 
-/// The time of a task to which nothing happens any more is not one that comes.
+/// Returns when a task is planned; for a finished task, without the distance from now.
 fn scheduled_words(task: &Task, now: DateTime<Utc>) -> String {
     let planned = instant(task.scheduled_on);
     match task.next_attempt_on {
@@ -277,33 +280,34 @@ fn scheduled_words(task: &Task, now: DateTime<Utc>) -> String {
     }
 }
 
-/// Until when a task that is over is kept.
+/// Returns until when a finished task is kept.
 pub(super) fn kept_words(until: DateTime<Utc>, now: DateTime<Utc>) -> String {
     format!("until {}, {}", instant(until), relative(until, now))
 }
 
-/// How long it is kept, and what it states of its results.
+/// Returns lines about how long the task is kept, and its own period for results.
 fn keep_lines(TaskDetail { task, kept_until, .. }: &TaskDetail, now: DateTime<Utc>) -> Vec<String> {
     let when = kept_until.map(|on| kept_words(on, now));
     let stated = |secs: Option<i32>, after: &str| {
         secs.map(|secs| if secs == 0 { FOREVER.to_owned() } else { format!("{secs}s after {after}") })
     };
-    let kept = when.or_else(|| stated(task.keep_secs, "it is over")).map(|words| format!("  kept         {words}"));
+    let kept = when.or_else(|| stated(task.keep_secs, "it finishes")).map(|words| format!("  kept         {words}"));
     let results =
         stated(task.keep_results_secs, "the end of each run").map(|words| format!("  results      kept {words}"));
     kept.into_iter().chain(results).collect()
 }
 
-/// Whoever inserts rows by SQL can write anything there.
+/// Rows inserted by SQL can contain any text here.
 fn backoff_words(backoff: &str) -> String {
-    backoff
-        .parse::<Backoff>()
-        .map_or_else(|_| format!("{backoff} (cannot be read: the class's counts)"), |backoff| backoff.to_string())
+    backoff.parse::<Backoff>().map_or_else(
+        |_| format!("{backoff} (cannot be read: that of the class applies)"),
+        |backoff| backoff.to_string(),
+    )
 }
 
 fn schedule_words(schedule: &TaskSchedule) -> String {
     let planned = schedule.planned_on.map(|on| format!(", planned for {}", instant(on))).unwrap_or_default();
-    let when = format!("{} in {}, catches up {}", schedule.every, schedule.time_zone, schedule.catch_up);
+    let when = format!("{} in {}, catch-up {}", schedule.every, schedule.time_zone, schedule.catch_up);
     let problem = schedule.recurrence().err().map(|why| format!(" (cannot be read: {why})")).unwrap_or_default();
     format!("{} ({}): {when}{planned}{problem}", schedule.id, schedule.status)
 }
@@ -312,7 +316,7 @@ fn non_empty(text: String) -> String {
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
-/// A run, and what its handler wrote.
+/// Formats a run and its output.
 pub(super) fn run_block(
     run: &Run,
     outputs: &[RunOutput],
@@ -341,7 +345,7 @@ pub(super) fn run_block(
     }
     if let Some(requested) = run.cancel_requested_on {
         lines.push(format!(
-            "  to end       since {} ({}): {}",
+            "  stopping     since {} ({}): {}",
             instant(requested),
             relative(requested, now),
             run.cancel_reason
@@ -363,7 +367,7 @@ pub(super) fn run_block(
     text.join("\n")
 }
 
-/// The run that has a token, and its task.
+/// Prints the run that has a token, and its task.
 pub(super) fn run_of_token(run: &Run, out: &mut Out) -> anyhow::Result<()> {
     let is_processing = run.status.is(RunStatus::Processing);
     if out.is_json() {
@@ -374,7 +378,7 @@ pub(super) fn run_of_token(run: &Run, out: &mut Out) -> anyhow::Result<()> {
     out.data(format!("run {} of task {}: {}", run.id, run.task_id, run.status))
 }
 
-/// Runs of all tasks.
+/// Prints runs of all tasks.
 pub(super) fn runs(runs: &[Run], has_more: bool, now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
         runs.iter().try_for_each(|run| out.json(&run_json(run)))?;
@@ -384,7 +388,8 @@ pub(super) fn runs(runs: &[Run], has_more: bool, now: DateTime<Utc>, out: &mut O
         return Ok(());
     }
     if runs.is_empty() {
-        return out.data(fitted_words("No runs yet: create-runs or tick makes them.", out.width()));
+        return out
+            .data(fitted_words("No runs yet: `taskqueue create-runs` or `taskqueue tick` creates them.", out.width()));
     }
     let rows = runs.iter().map(|run| run_row(run, now)).collect();
     let header = ["RUN", "TASK", "CLASS", "ATTEMPT", "STATUS", "STARTED", "TOOK", "NOTE"];

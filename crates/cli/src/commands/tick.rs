@@ -17,12 +17,13 @@ use taskqueue_engine::StopSignals;
 use taskqueue_engine::running::process_run::ProcessOptions;
 use taskqueue_engine::upkeep::tick::tick;
 
-/// Create the due runs and process them: for one line of crontab
+/// Create runs for due tasks and process them, from one crontab line
 ///
-/// `* * * * * taskqueue tick` is all it takes. It ends when nothing is left, or after --max-time. Silent when there was
-/// nothing to do; safe to overlap. A warning where tasks are due and a pause keeps it from all of them. Prints each task that will
-/// not be retried once, as a warning, unless a host has `[notify]`.
+/// The crontab line `* * * * * taskqueue tick` is enough; overlapping calls are safe. It exits when no run waits, and starts none
+/// after --max-time. It prints nothing if there was nothing to do. It prints a warning if tasks are due and a pause blocks all of
+/// them. It also prints one warning for each task that will not be retried, unless a host has `[notify]` in its configuration.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  taskqueue tick\n  taskqueue tick -v --max-time 10m")]
 pub(crate) struct TickArgs {
     /// Process at most N runs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -30,10 +31,10 @@ pub(crate) struct TickArgs {
     /// Start no run after this time
     #[arg(long, value_name = "DURATION", default_value = "55s")]
     max_time: String,
-    /// By which name `runners` shows it and `pause`, `drain` and `stop` find it [default: host and process number]
+    /// Name of the runner, for `runners`, `pause`, `drain` and `stop` [default: host and process number]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// How standard error is written; in the journal, its lines have fields
+    /// Format of standard error; in the journal, its lines have fields
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
 }

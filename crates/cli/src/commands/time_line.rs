@@ -1,4 +1,4 @@
-//! The time line of a task, drawn: a line for each stretch, and where it lies in the whole.
+//! Draws the time line of a task: one line per segment, with its position in the whole.
 
 use chrono::{DateTime, Utc};
 
@@ -7,17 +7,17 @@ use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::time::time_line::{Segment, Stretch};
 use taskqueue_engine::inspect::status::TaskDetail;
 
-/// Stretches that are drawn: the last ones.
+/// How many segments are drawn; the last ones.
 const DRAWN: usize = 20;
-/// Columns of the drawing: the widest, and the narrowest.
+/// The largest and the smallest width of the drawing, in columns.
 const WIDEST: usize = 60;
 const NARROWEST: usize = 8;
-/// Where nobody knows how many columns there are.
+/// The width if it is unknown.
 const COLUMNS: u16 = 100;
-/// Below this many it is not said when a stretch began.
+/// Below this width, the beginnings of segments are left out.
 const NARROW: u16 = 60;
 
-/// The drawing, without colour; none of a task of which nothing has lasted.
+/// Returns the drawing without colours; `None` if no segment has a duration.
 pub(super) fn drawn(detail: &TaskDetail, now: DateTime<Utc>, width: Option<u16>) -> Option<String> {
     let segments = detail.time_line.as_slice();
     let shown = &segments[segments.len().saturating_sub(DRAWN)..];
@@ -38,7 +38,7 @@ pub(super) fn drawn(detail: &TaskDetail, now: DateTime<Utc>, width: Option<u16>)
     Some(lines.join("\n"))
 }
 
-/// How long each stretch took, and when it began, below each other.
+/// Returns how long each segment took, and when it began, aligned.
 fn aligned(shown: &[Segment], now: DateTime<Utc>, with_begin: bool) -> Vec<String> {
     let took: Vec<String> = shown.iter().map(|segment| distance(segment.to - segment.from)).collect();
     let begun: Vec<String> = shown.iter().map(|segment| relative(segment.from, now)).collect();
@@ -64,14 +64,14 @@ struct Scale {
 }
 
 impl Scale {
-    /// The column in which this time lies.
+    /// Returns the column of a time.
     fn column(&self, at: DateTime<Utc>) -> usize {
         let room = i64::try_from(self.room).unwrap_or(1);
         let column = (at - self.begin).num_milliseconds().saturating_mul(room) / self.total_millis;
         usize::try_from(column).unwrap_or(0).min(self.room)
     }
 
-    /// At least one column, however short it was.
+    /// Returns the bar of a segment; at least one column, however short it was.
     fn bar(&self, segment: &Segment) -> String {
         let from = self.column(segment.from).min(self.room - 1);
         let to = self.column(segment.to).max(from + 1);
@@ -86,11 +86,11 @@ impl Scale {
 
 fn words(segment: &Segment, detail: &TaskDetail, now: DateTime<Utc>) -> String {
     match segment.what {
-        Stretch::WithoutRun if segment.to > now => "waits for its time".to_owned(),
+        Stretch::WithoutRun if segment.to > now => "not due yet".to_owned(),
         Stretch::WithoutRun => "had no run".to_owned(),
         Stretch::WaitedForRunner => "waited for a runner".to_owned(),
         Stretch::Attempt { attempt } => {
-            // A run that was given back has the number of the next one.
+            // A released run has the same number as the next one.
             let mut runs = detail.runs.iter().map(|(run, _)| run).filter(|run| run.attempt == attempt);
             let run = runs.clone().find(|run| run.started_on == Some(segment.from)).or_else(|| runs.next());
             let status = run.map(|run| run.status.to_string()).unwrap_or_default();
@@ -98,7 +98,7 @@ fn words(segment: &Segment, detail: &TaskDetail, now: DateTime<Utc>) -> String {
             let is_open = run.is_some_and(|run| run.status.is(RunStatus::Processing));
             match error {
                 Some(code) => format!("attempt {attempt}: {status}, {code}"),
-                None if is_open => format!("attempt {attempt} goes on"),
+                None if is_open => format!("attempt {attempt} is running"),
                 None => format!("attempt {attempt}: {status}"),
             }
         }

@@ -26,45 +26,45 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_engine::inspect::top::{Change, Details, Glance, TopCounts, Watch};
 use taskqueue_engine::{EngineResult, StopSignals, Suspension};
 
-/// Watch the queue on the whole terminal; cancel, retry, pause
+/// Watch the queue in full screen; cancel, retry and pause
 ///
-/// Counters, runners, running runs, classes and failures, again and again. Keys choose and act; `?` shows them. What changes
-/// something is asked about first.
+/// Shows counters, runners, running runs, classes and failures, and refreshes them. `?` shows the keys. It asks before it changes
+/// something.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue top\n  taskqueue top --interval 5s\n  taskqueue top --once --size 80x24"
 )]
 pub(crate) struct TopArgs {
-    /// How often the database is asked
+    /// How often to query the database
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     interval: String,
-    /// Print one frame as plain text, or with --json its facts, and end
+    /// Print one frame as plain text, or with --json its facts, and exit
     #[arg(long)]
     once: bool,
-    /// The size of that frame [default: that of the terminal, or 100x30]
+    /// Size of the frame [default: the size of the terminal, or 100x30]
     #[arg(long, value_name = "COLUMNSxROWS", requires = "once", value_parser = parse_size)]
     size: Option<(u16, u16)>,
 }
 
-/// The database has other things to do.
+/// Protects the database from frequent polls.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-/// So many times as long as the last answer took, the next question waits at least.
+/// The next poll waits at least this many times as long as the last answer took.
 const EASE: u32 = 4;
-/// How often the screen looks whether there is news or another size, while an answer is due and while none is.
+/// How often the screen checks for updates and a new size, with and without a pending answer.
 const SOON: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_millis(200);
-/// How long the rest of a key takes on a slow line.
+/// How long the rest of a key may take on a slow line.
 const REST_OF_KEY: Duration = Duration::from_millis(50);
-/// After this time without an answer that is said.
+/// After this time without an answer, the screen shows that.
 const SILENCE: Duration = Duration::from_secs(3);
-/// How long the end of a change is waited for when somebody quits.
+/// How long to wait at the end for the result of a change.
 const LAST_ANSWER: Duration = Duration::from_secs(20);
 const DEFAULT_SIZE: (u16, u16) = (100, 30);
 
 fn parse_size(text: &str) -> Result<(u16, u16), String> {
     let size = text.split_once('x').and_then(|(columns, rows)| Some((columns.parse().ok()?, rows.parse().ok()?)));
     size.filter(|(columns, rows)| (20..=1_000).contains(columns) && (5..=1_000).contains(rows))
-        .ok_or_else(|| "a size is 80x24: 20 to 1000 columns, 5 to 1000 rows".to_owned())
+        .ok_or_else(|| "write COLUMNSxROWS, such as 80x24: 20 to 1000 columns, 5 to 1000 rows".to_owned())
 }
 
 pub(crate) fn run(session: Session, args: &TopArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -73,7 +73,7 @@ pub(crate) fn run(session: Session, args: &TopArgs, out: &mut Out) -> anyhow::Re
         return Err(CliError::usage("--interval: 100ms is the shortest interval").into());
     }
     if let Some(missing) = missing_terminal().filter(|_| !args.once && !out.is_json()) {
-        return Err(CliError::usage(format!("top draws on a terminal, and {missing}"))
+        return Err(CliError::usage(format!("top needs a terminal: {missing}"))
             .with_hint("`taskqueue top --once` prints one frame, `taskqueue status` the counters and tasks")
             .into());
     }
@@ -101,7 +101,7 @@ pub(crate) fn run(session: Session, args: &TopArgs, out: &mut Out) -> anyhow::Re
     Ok(DONE)
 }
 
-/// What the thread is asked that speaks with the database.
+/// A request to the thread that reads the database.
 enum Ask {
     /// Everything, and this task.
     Facts(Option<TaskId>),
@@ -109,23 +109,23 @@ enum Ask {
     Change(Change),
 }
 
-/// What it answers.
+/// An answer of that thread.
 enum TopUpdate {
     Glance(Box<Glance>),
     TopCounts(Box<TopCounts>),
     Details(Box<Details>),
-    /// Why there is nothing to say about this task.
+    /// Why this task cannot be shown.
     NoDetails(TaskId, String),
     Changed(String),
-    /// All that was asked for has been answered, or not.
+    /// The end of a request, with its error.
     Answered(Result<(), String>),
 }
 
-/// Ends when nobody asks any more.
+/// Answers requests until the sender is dropped.
 fn answer(mut watch: Watch, asks: &Receiver<Ask>, updates: &Sender<TopUpdate>) {
     for ask in asks {
         let tell = |told| {
-            // Who has quit wants to know nothing more.
+            // After quitting, no answers are needed.
             let _ = updates.send(told);
         };
         let answered = match ask {
@@ -161,10 +161,10 @@ fn tell_details(watch: &mut Watch, task: TaskId, tell: &dyn Fn(TopUpdate)) {
     });
 }
 
-/// The screen while somebody watches.
+/// The running screen.
 struct Live {
     state: State,
-    /// Given back before what asks this process to stop is let through again.
+    /// Restored before the hold on suspension signals ends, so that the terminal is in order when this process stops.
     screen: Screen,
     suspension: Suspension,
     stop: StopSignals,
@@ -172,22 +172,22 @@ struct Live {
     updates: Receiver<TopUpdate>,
     use_color: bool,
     interval: Duration,
-    /// Questions without an answer, and since when there are any.
+    /// Requests without an answer, and since when there are any.
     unanswered: usize,
     asked_at: Instant,
     next_at: Instant,
     /// Since when the database does not answer.
     away_since: Option<Instant>,
-    /// Changes of which it is not known what became of them.
+    /// Changes without a result yet.
     changing: usize,
-    /// What is known of the opened task.
+    /// The details of the opened task.
     details: Option<Box<Details>>,
 }
 
 impl Live {
     fn open(mut state: State, watch: Watch, interval: Duration, out: &Out) -> anyhow::Result<Self> {
         let (stop, suspension) = (StopSignals::install()?, Suspension::hold()?);
-        let mut screen = Screen::open(out.use_color()).context("the terminal cannot be drawn on")?;
+        let mut screen = Screen::open(out.use_color()).context("cannot draw on the terminal")?;
         state.resize(screen.size().1);
         screen.draw(|area, buffer| draw(&state, out.use_color(), area, buffer))?;
         let ((asks, asked), (teller, updates)) = (channel(), channel());
@@ -211,7 +211,7 @@ impl Live {
         })
     }
 
-    /// The exit status, and what became of a change that was still under way.
+    /// Runs the screen. Returns the exit status, and the result of a change that was still pending.
     fn watch(mut self) -> anyhow::Result<(u8, Option<String>)> {
         loop {
             if self.unanswered == 0 && Instant::now() >= self.next_at {
@@ -240,7 +240,7 @@ impl Live {
         }
     }
 
-    /// With the rest of a key of which only a part has come. After an Escape there is none.
+    /// Reads the rest of a key of which only a part has arrived. After a single Escape there is none.
     fn whole_keys(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         while is_cut(&bytes) {
             match self.screen.listen(&self.stop, REST_OF_KEY) {
@@ -263,10 +263,10 @@ impl Live {
             self.asked_at = Instant::now();
         }
         self.unanswered += 1;
-        self.asks.send(ask).context("what speaks with the database has ended")
+        self.asks.send(ask).context("the thread that reads the database has ended")
     }
 
-    /// Whether it was the wish to quit.
+    /// Executes a command. Returns true if it was to quit.
     fn fulfil(&mut self, wish: TopCommand) -> anyhow::Result<bool> {
         match wish {
             TopCommand::Quit => return Ok(true),
@@ -277,7 +277,7 @@ impl Live {
             }
             TopCommand::Change(change) => {
                 self.changing += 1;
-                self.state.say("asking the database …");
+                self.state.say("waiting for the database …");
                 self.ask(Ask::Change(change))?;
             }
             TopCommand::Suspend => self.give_way(Suspension::stop_group)?,
@@ -285,7 +285,7 @@ impl Live {
         Ok(false)
     }
 
-    /// Whether this process goes on after somebody else than its keys has stopped it, by TSTP or in a way that nobody is asked.
+    /// Returns true if this process has continued after a stop that its keys did not cause, by TSTP or STOP.
     fn was_stopped(&mut self) -> anyhow::Result<bool> {
         if self.suspension.is_asked() {
             self.give_way(Suspension::stop)?;
@@ -298,7 +298,7 @@ impl Live {
         Ok(has_continued)
     }
 
-    /// Gives the terminal back, and takes it over again as it is then.
+    /// Restores the terminal, stops, and takes the terminal over again in its new state.
     fn give_way(&mut self, stop: impl FnOnce(&Suspension) -> io::Result<()>) -> anyhow::Result<()> {
         self.screen.leave();
         let stopped = stop(&self.suspension);
@@ -306,7 +306,7 @@ impl Live {
         Ok(stopped?)
     }
 
-    /// Whether there was any.
+    /// Returns true if there was an update.
     fn take_updates(&mut self) -> anyhow::Result<bool> {
         let mut has_come = false;
         loop {
@@ -314,7 +314,7 @@ impl Live {
                 Ok(updates) => self.take(updates),
                 Err(TryRecvError::Empty) => return Ok(has_come),
                 Err(TryRecvError::Disconnected) => {
-                    return Err(CliError::failed("what speaks with the database has ended").into());
+                    return Err(CliError::failed("the thread that reads the database has ended").into());
                 }
             }
             has_come = true;
@@ -345,21 +345,23 @@ impl Live {
                 let (now, took) = (Instant::now(), self.asked_at.elapsed());
                 self.next_at = (self.asked_at + self.interval).max(now + (took * EASE).min(self.interval * EASE));
                 if let Err(problem) = answered {
-                    // It was waited for already.
+                    // The failed request has already waited.
                     self.next_at = now + self.interval.min(LATER);
                     let since = *self.away_since.get_or_insert(self.asked_at);
-                    let _ = self.state.complain(&format!("no answer for {}: {problem}", seconds(since.elapsed())));
+                    let _ = self
+                        .state
+                        .complain(&format!("no answer from the database for {}: {problem}", seconds(since.elapsed())));
                 }
             }
         }
     }
 
-    /// A database that says nothing at all is said so before its connection is given up.
+    /// Shows that the database does not answer, before the connection is given up.
     fn notice_silence(&mut self) -> bool {
         if self.unanswered == 0 || self.away_since.is_some() || self.asked_at.elapsed() < SILENCE {
             return false;
         }
-        self.state.complain(&format!("no answer for {}", seconds(self.asked_at.elapsed())))
+        self.state.complain(&format!("no answer from the database for {}", seconds(self.asked_at.elapsed())))
     }
 
     fn has_resized(&mut self) -> bool {
@@ -379,10 +381,10 @@ impl Live {
 
     fn draw(&mut self) -> anyhow::Result<()> {
         let (state, use_color) = (&self.state, self.use_color);
-        self.screen.draw(|area, buffer| draw(state, use_color, area, buffer)).context("the terminal cannot be drawn on")
+        self.screen.draw(|area, buffer| draw(state, use_color, area, buffer)).context("cannot draw on the terminal")
     }
 
-    /// What was said yes to shall not be lost because the process ends; a signal ends it all the same.
+    /// Waits for confirmed changes before the process ends; a signal ends it anyway.
     fn wait_for_changes(&mut self) -> Option<String> {
         let until = Instant::now() + LAST_ANSWER;
         let mut last_word = None;
@@ -406,9 +408,9 @@ fn seconds(length: Duration) -> String {
     distance(chrono::TimeDelta::from_std(length).unwrap_or_default())
 }
 
-/// What `explain` says, and the newest run with what its handler wrote.
+/// Returns the output of `explain`, and the newest run with its output.
 fn details_text(details: &Details) -> String {
-    // Fitted to the terminal, and without what would colour it.
+    // Fitted to the terminal, without colours.
     let out = Out::new(false, false, ColorChoice::Never);
     let explanation = &details.explanation;
     let mut page = words(explanation, None, &out);
@@ -419,7 +421,7 @@ fn details_text(details: &Details) -> String {
     page.text().to_owned()
 }
 
-/// In lines of at most so many characters.
+/// Wraps text to lines of at most this many characters.
 fn wrapped(text: &str, width: u16) -> Vec<String> {
     let width = usize::from(width.max(1));
     let mut lines = Vec::new();

@@ -19,29 +19,32 @@ use taskqueue_engine::{EngineError, EngineResult};
 
 /// Print tasks with all their rows, as lines of JSON
 ///
-/// All tasks, or those of a selection, with their runs, outputs and events. `taskqueue import` reads it, into a store of
-/// any engine.
+/// Prints all tasks, or those of a selection, with their runs, outputs and events. `taskqueue import` inserts them into a store
+/// of any engine.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue export >tasks.ndjson\n  taskqueue --database postgres://db.example.org/tasks import tasks.ndjson\n  taskqueue export class=import.* status=waiting --prerequisites >waiting.ndjson"
 )]
 pub(crate) struct ExportArgs {
-    /// The tasks
+    /// Tasks
     #[arg(value_name = "SELECTION", help = SELECTION_HELP)]
     selection: Vec<String>,
-    /// Also the tasks for which these still wait, and for which those wait
+    /// Also export the tasks for which these still wait, directly or through others
     #[arg(long, requires = "selection")]
     prerequisites: bool,
 }
 
 /// Insert the tasks of an export, all or none
 ///
-/// In a store without tasks they keep their ids, elsewhere they get new ones. What was processed when it was exported is
-/// given back and tried again. An export of somebody else is data, and classes of this configuration handle it; only tasks of the class
-/// `exec` bring their own program, and are refused without --allow-exec.
+/// In a store without tasks, the tasks keep their ids; elsewhere they get new ones. A run that was in progress is released, and
+/// its task is retried. The classes of this configuration handle the tasks. Only tasks of the class `exec` contain their own
+/// program, and are refused without --allow-exec.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue import tasks.ndjson\n  taskqueue export | taskqueue --database copy.db import --allow-exec"
+)]
 pub(crate) struct ImportArgs {
-    /// The export (`-`: standard input)
+    /// Export file (`-`: standard input)
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
     /// Also import tasks of the class `exec`: each runs the program that its data names
@@ -70,7 +73,7 @@ pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> 
     if out.is_unread() {
         return Ok(DONE);
     }
-    // What a range or a filter has selected may have been deleted since.
+    // Tasks matched by a range or a filter may have been deleted since.
     let missing = if selection.is_named() { exported.missing.as_slice() } else { &[] };
     for id in missing {
         out.warn(&format!("there is no task {id}"));
@@ -83,7 +86,7 @@ pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> 
     })
 }
 
-/// Nothing more is read once nobody reads what is printed.
+/// Stops reading when the output has no reader.
 fn print(line: &str, out: &mut Out) -> EngineResult<ControlFlow<()>> {
     out.json_text(line).map_err(|error| EngineError::Refused(format!("{error:#}")))?;
     Ok(if out.is_unread() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -93,10 +96,10 @@ fn tell(exported: &Exported, out: &mut Out) {
     if let [(id, awaited), others @ ..] = exported.in_vain.as_slice() {
         let others = match others.len() {
             0 => String::new(),
-            number => format!(", and so it is with {}", human::plural(number, "other")),
+            number => format!(" ({} like it)", human::plural(number, "other")),
         };
         out.warn(&format!(
-            "task {id} waits for task {awaited}, which is not exported{others}: import refuses that; --prerequisites adds it"
+            "task {id} waits for task {awaited}, which is not exported{others}; import will refuse it; --prerequisites adds it"
         ));
     }
     out.say(&format!("exported {}", human::plural(exported.tasks, "task")));
@@ -113,7 +116,7 @@ pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> 
     if out.is_json() {
         out.json(&imported)?;
     }
-    let ids = if imported.keeps_ids { "with the ids that they had" } else { "with new ids" };
+    let ids = if imported.keeps_ids { "with the original ids" } else { "with new ids" };
     out.say(&format!("imported {} {ids}", human::plural(i64::try_from(imported.tasks).unwrap_or(i64::MAX), "task")));
     Ok(DONE)
 }

@@ -1,17 +1,16 @@
-//! The warning of a class that nobody knows. What is said of it is kept all the same: it may come later, or be known on
-//! another host.
+//! Warns about an unknown class. The value is stored anyway, because the class may come later or exist on another host.
 
 use crate::error::did_you_mean;
 use crate::output::Out;
 use taskqueue_engine::Context;
 use taskqueue_engine::change::classes;
 
-/// Which unknown classes somebody is warned of.
+/// Which unknown classes cause a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WarnOf {
-    /// Every one.
+    /// All of them.
     Any,
-    /// Only one that resembles another class, where it is usual to name a class before it is configured.
+    /// Only one that resembles another class, for verbs that usually name a class before it is configured.
     LikelyMistake,
 }
 
@@ -24,7 +23,7 @@ pub(super) fn warn_of_unknown_class(
     if let Some(nearest) = classes::nearest_if_unknown(ctx, class)?
         && (which == WarnOf::Any || !nearest.is_empty())
     {
-        out.warn(&format!("no class \"{class}\" is known here, and no task is of it{}", did_you_mean(&nearest)));
+        out.warn(&format!("no class \"{class}\" is known here, and no task has it{}", did_you_mean(&nearest)));
     }
     Ok(())
 }

@@ -20,20 +20,20 @@ use taskqueue_engine::inspect::wait::{Waited, wait_for_tasks};
 
 /// Wait until tasks have finished
 ///
-/// That is: succeeded, cancelled, or without a retry left. Ends with 0 where all that it waited for succeeded, with 1
-/// where one did not, and with 124 after --timeout. What is selected is decided when it begins.
+/// A task has finished if it succeeded, was cancelled, or has no retry left. The exit status is 0 if all tasks that it waited for
+/// succeeded, 1 if one did not, and 124 after --timeout. The selection is evaluated once, at the start.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue wait 4711 && deploy\n  taskqueue wait 12-19 --timeout 10m\n  taskqueue wait class=import status=waiting --any"
 )]
 pub(crate) struct WaitArgs {
-    /// The tasks
+    /// Tasks
     #[arg(required = true, value_name = "SELECTION", help = SELECTION_HELP)]
     selection: Vec<String>,
-    /// Only for the first of them that is over
+    /// Wait only for the first task that finishes
     #[arg(long)]
     any: bool,
-    /// At most for so long: 90s, 10m
+    /// Wait at most this long: 90s, 10m
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
 }
@@ -68,14 +68,14 @@ pub(crate) fn run(session: Session, args: &WaitArgs, out: &mut Out) -> anyhow::R
     })
 }
 
-/// What nobody waits for any longer, though it is not over.
+/// Reports the tasks that are not waited for any longer, although they are unfinished.
 fn tell_left(left: &[TaskId], out: &mut Out) {
     let (id, others) = match left {
         [] => return,
         [id] => (id, "is"),
         [id, ..] => (id, "and others are"),
     };
-    out.say(&format!("task {id} {others} not over; `taskqueue explain {id}` says why"));
+    out.say(&format!("task {id} {others} not finished; `taskqueue explain {id}` shows why"));
 }
 
 fn tell(id: TaskId, task: Option<&Task>, out: &mut Out) -> anyhow::Result<()> {
@@ -84,9 +84,9 @@ fn tell(id: TaskId, task: Option<&Task>, out: &mut Out) -> anyhow::Result<()> {
         return out.json(&json!({ "id": id, "status": status, "class": task.map(|task| &task.class) }));
     }
     match task {
-        None => out.say(&format!("task {id} is gone: somebody has deleted it")),
+        None => out.say(&format!("task {id} was deleted")),
         Some(task) if task.status.is(TaskStatus::Success) => out.say_verbose(&format!("task {id}: success")),
-        Some(task) => out.say(&format!("task {id}: {}; `taskqueue explain {id}` says why", task.status)),
+        Some(task) => out.say(&format!("task {id}: {}; `taskqueue explain {id}` shows why", task.status)),
     }
     Ok(())
 }

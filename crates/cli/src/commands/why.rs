@@ -1,4 +1,4 @@
-//! The reasons for which tasks are where they are, in words, and what helps.
+//! The reasons for the states of tasks as text, and remedies.
 
 use chrono::{DateTime, Utc};
 
@@ -10,50 +10,52 @@ use taskqueue_domain::text::error_words::error_words;
 use taskqueue_engine::inspect::failures::GivenUp;
 use taskqueue_engine::inspect::status::{Counted, Reason};
 
-/// The reason column: empty where the status says it all.
+/// Returns the reason column; empty if the status is enough.
 pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
     match reason {
         Reason::Running { process_id, host, claimant, deadline } => {
             let who = holder(claimant.as_deref(), *process_id, host);
             let end = run.filter(|run| run.cancel_requested_on.is_some());
-            let end = end.map(|run| format!("is to end: {}", run.cancel_reason));
+            let end = end.map(|run| format!("stopping: {}", run.cancel_reason));
             let message = end.or_else(|| run.map(|run| run.progress_message.clone()));
             let message = message.filter(|message| !message.is_empty());
             let words = message.map_or_else(|| who.clone(), |message| format!("{who}: {message}"));
             deadline.map_or_else(|| words.clone(), |on| format!("{words}; {}", deadline_words(on, now)))
         }
-        Reason::Lost { message, .. } => format!("{message}; the next create-runs takes its run back"),
+        Reason::Lost { message, .. } => format!("{message}; the next create-runs rescues the run"),
         Reason::WaitsForRunner => "waits for a runner".to_owned(),
-        Reason::NoRunner => "waits for a runner; none lives".to_owned(),
+        Reason::NoRunner => "waits for a runner; no runner is alive".to_owned(),
         Reason::NoRunnerForClass { runners } => {
-            format!("waits for a runner; {} and none for its class", live(*runners))
+            format!("waits for a runner; {} but none for its class", live(*runners))
         }
         Reason::RunnerLimitReached { in_use, limit } => {
             format!("waits for a runner; {in_use} runner slots are in use, the limit is {limit}")
         }
         Reason::RunnersPaused { pause } => pause_words(pause, now),
         Reason::RunnersBusy { slots, before } => {
-            let behind = if before.count > 0 { format!(", and {} before it", runs(*before)) } else { String::new() };
-            format!("waits; {} for its class, at work on others{behind}", plural(*slots, "runner slot"))
+            let behind = if before.count > 0 { format!(", and {} ahead of it", runs(*before)) } else { String::new() };
+            format!("waits; {} for its class, busy with other runs{behind}", plural(*slots, "runner slot"))
         }
-        Reason::WaitsItsTurn { before } => format!("waits its turn: {} before it", runs(*before)),
+        Reason::WaitsItsTurn { before } => format!("waits for a runner; {} ahead of it", runs(*before)),
         Reason::NoHandlerHere => "waits; its class has no handler on this host; a claimant can take it".to_owned(),
         Reason::WaitsForClaimant { rejected_by } => waits_for_claimant(rejected_by),
         Reason::ClassHeld { why, until } => format!("class held here, next try {}: {why}", relative(*until, now)),
         Reason::Paused { pause } => pause_words(pause, now),
-        Reason::ClassIsFull { max_running } => format!("waits; its class has {max_running} running, its limit"),
+        Reason::ClassIsFull { max_running } => {
+            format!("waits; its class has reached its limit of {max_running} running")
+        }
         Reason::RateReached { rate, next_on } => {
             format!("waits; its class has reached its rate of {rate}, next start {}", relative(*next_on, now))
         }
         Reason::KeyIsFull { key, max_running, running } => {
-            format!("waits; {max_running} with the key {key} at once, {running} running and others before it")
+            format!("waits; the key {key} allows {max_running} at once, {running} running and others ahead of it")
         }
         Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
         Reason::NotYet { after_error: Some(error), .. } if error.is_empty() => "retry".to_owned(),
         Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
         Reason::NotYet { after_error: None, .. } => String::new(),
         Reason::WaitsForDependencies { count, on } => waits_for(*count, on),
-        Reason::NotPlanned { problem: Some(problem) } => format!("never planned: {problem}"),
+        Reason::NotPlanned { problem: Some(problem) } => format!("not planned: {problem}"),
         Reason::NotPlanned { problem: None } => "waits for create-runs to plan it".to_owned(),
         Reason::SchedulePaused => "its schedule is paused".to_owned(),
         Reason::Quarantined { crashes, error } => {
@@ -67,11 +69,11 @@ pub(super) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
         Reason::Exhausted { error, no_retry_rule: None, .. } => error_words("no retry left", error),
         Reason::Done => String::new(),
         Reason::Cancelled => "will not run".to_owned(),
-        Reason::UnknownStatus => "left alone: a newer version wrote this status".to_owned(),
+        Reason::UnknownStatus => "ignored: a newer version wrote this status".to_owned(),
     }
 }
 
-/// When a claim ends unless it is renewed.
+/// Returns when a claim ends unless it is renewed.
 pub(super) fn deadline_words(deadline: DateTime<Utc>, now: DateTime<Utc>) -> String {
     format!("deadline {}", relative(deadline, now))
 }
@@ -89,7 +91,7 @@ fn waits_for_claimant(rejected_by: &[String]) -> String {
     }
 }
 
-/// Who works for a run, and where.
+/// Returns which runner or claimant has a run, and where.
 pub(super) fn holder(claimant: Option<&str>, process_id: Option<i64>, host: &str) -> String {
     let who = match (claimant, process_id) {
         (Some(claimant), Some(pid)) => format!("claimant {claimant} (process {pid})"),
@@ -97,29 +99,29 @@ pub(super) fn holder(claimant: Option<&str>, process_id: Option<i64>, host: &str
         (None, Some(pid)) => format!("process {pid}"),
         (None, None) => return host.to_owned(),
     };
-    // A claimant that speaks SQL need not say where it is.
+    // A claimant that uses SQL need not give its host.
     if host.is_empty() { who } else { format!("{who} on {host}") }
 }
 
 fn live(runners: usize) -> String {
-    if runners == 1 { "1 lives,".to_owned() } else { format!("{runners} live,") }
+    if runners == 1 { "1 is alive,".to_owned() } else { format!("{runners} are alive,") }
 }
 
 fn runs(number: Counted) -> String {
     if number.count == 1 && !number.or_more { "1 run is".to_owned() } else { format!("{} runs are", count(number)) }
 }
 
-/// Why a failed task is not retried, in a few words.
+/// Returns in a few words why a failed task is not retried.
 pub(crate) const fn given_up_words(why: Option<GivenUp>) -> &'static str {
     match why {
-        None => "retry follows",
+        None => "will be retried",
         Some(GivenUp::NoRetryLeft) => "no retry left",
         Some(GivenUp::NotRetryable) => "not retried",
         Some(GivenUp::Quarantined) => "quarantined",
     }
 }
 
-/// Failed attempts of this task since its last success: fewer than FailedRetries where an attempt ruled out a retry.
+/// Returns the failed attempts since the last success: fewer than FailedRetries if an attempt ruled out a retry.
 pub(super) const fn failed_attempts(task: &Task, reason: &Reason) -> i32 {
     match reason {
         Reason::Exhausted { failed_attempts, .. } => *failed_attempts,
@@ -127,14 +129,14 @@ pub(super) const fn failed_attempts(task: &Task, reason: &Reason) -> i32 {
     }
 }
 
-/// The reason as a sentence of its own.
+/// Returns the reason as a sentence.
 pub(super) fn sentence(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
     match reason {
-        Reason::Running { .. } => format!("it runs: {}", note(reason, run, now)),
-        Reason::NotYet { after_error: None, on } => format!("its time comes {}", relative(*on, now)),
+        Reason::Running { .. } => format!("it is running: {}", note(reason, run, now)),
+        Reason::NotYet { after_error: None, on } => format!("it becomes due {}", relative(*on, now)),
         Reason::NotYet { after_error: Some(error), on } => {
             let after = if error.is_empty() { String::new() } else { format!(", after {error}") };
-            format!("it is tried again {}{after}", relative(*on, now))
+            format!("it will be retried {}{after}", relative(*on, now))
         }
         Reason::Done => "it has succeeded".to_owned(),
         Reason::Cancelled => "it was cancelled".to_owned(),
@@ -142,7 +144,7 @@ pub(super) fn sentence(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -
     }
 }
 
-/// A command that helps, or shows more; none where nothing can be done from here.
+/// Returns a command that helps, or shows more; `None` if nothing can be done from here.
 pub(super) fn remedy(reason: &Reason, task: &Task) -> Option<String> {
     let (id, class) = (task.id, shell_word(task.class.as_str()));
     Some(match reason {

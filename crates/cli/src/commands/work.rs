@@ -24,37 +24,41 @@ use taskqueue_engine::{ReloadSignal, StopSignals, Supervisor, enter_own_group};
 
 /// Run a worker that processes runs as they become due
 ///
-/// Creates the due runs by itself and mixes freely with `tick` and `process-run` on the same store. The first INT or TERM
-/// lets the runs in progress go on for `stop_wait_secs` of the configuration, the second ends them. HUP has it read the
-/// configuration again. Exit status 0, also after a signal. Prints each task that will not be retried once, as a warning, unless a
-/// host has `[notify]`.
+/// Also creates the runs of due tasks. You can use it together with `tick` and `process-run` on the same store. After the first
+/// INT or TERM, runs in progress may continue for `stop_wait_secs` of the configuration; the second one ends them. At HUP it
+/// reads the configuration again. The exit status is 0, also after a signal. It prints one warning for each task that will not be
+/// retried, unless a host has `[notify]` in its configuration.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue work\n  taskqueue work --slots 4 --class 'mail.*'\n  taskqueue work --metrics 127.0.0.1:9790"
+)]
 pub(crate) struct WorkArgs {
-    /// Execute so many runs at once [default: `work_slots` of the configuration, else the number of processors]
+    /// Execute up to N runs at once [default: `work_slots` of the configuration, else the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     slots: Option<u16>,
-    /// Only runs of this class, or of those that a pattern with `*` and `?` matches; may be given several times
+    /// Process only runs of this class, or of the classes that match a pattern with `*` and `?`; may be given more than once
     #[arg(long = "class", value_name = "CLASS")]
     classes: Vec<String>,
-    /// End after N runs
+    /// Exit after N runs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_runs: Option<u64>,
-    /// Start no run after this time, and end: 10m, 8h
+    /// Start no run after this time, and exit: 10m, 8h
     #[arg(long, value_name = "DURATION")]
     max_time: Option<String>,
-    /// End when there was nothing to do for so long; 0 ends as soon as nothing is left
+    /// Exit after this time without work; 0 exits as soon as nothing is left
     #[arg(long, value_name = "DURATION")]
     idle_exit: Option<String>,
-    /// End, once the runs in progress have ended, when the worker itself, without its handlers, uses more memory: 200M, 200MiB
+    /// Exit once the runs in progress have ended if the worker, without its handlers, uses more memory than this: 200M, 200MiB
     #[arg(long, value_name = "SIZE")]
     max_rss: Option<String>,
-    /// By which name `runners` shows it and `pause`, `drain` and `stop` find it [default: host and process number]
+    /// Name of the worker, for `runners`, `pause`, `drain` and `stop` [default: host and process number]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Answer to GET /metrics and /healthz there: 127.0.0.1:9790, unix:/run/taskqueue.sock [default: `metrics` of the configuration]
+    /// Serve /metrics and /healthz at this address: 127.0.0.1:9790, unix:/run/taskqueue.sock [default: `metrics` of the
+    /// configuration]
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<ListenAddress>,
-    /// How standard error is written; in the journal, its lines have fields
+    /// Format of standard error; in the journal, its lines have fields
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
 }
@@ -81,7 +85,7 @@ pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::R
     let options = args.options(&session.config)?;
     raise_limit_of_files(options.slots);
     if let Err(why) = enter_own_group() {
-        out.say_verbose(&format!("no control group of its own: {why}"));
+        out.say_verbose(&format!("no separate control group: {why}"));
     }
     let (stop, reload) = (StopSignals::install_without_hangup()?, ReloadSignal::install()?);
     session.end_statements_on(&stop, options.stop_wait);
@@ -96,7 +100,7 @@ pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::R
     if let Some(name) = &args.name {
         ctx.name_runner(name)?;
     }
-    // A name that is mistyped would have it wait for ever.
+    // With a mistyped class, it would wait forever.
     for class in &args.classes {
         warn_of_unknown_class(&mut ctx, class, WarnOf::Any, out)?;
     }
@@ -114,12 +118,12 @@ pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::R
     Ok(DONE)
 }
 
-/// In bytes.
+/// Parses a size in bytes.
 fn size_option(name: &str, text: Option<&str>) -> Result<Option<u64>, CliError> {
     let Some(text) = text else { return Ok(None) };
     let refused = || {
-        CliError::usage(format!("{name}: {text:?} is no size of memory"))
-            .with_hint("bytes, or a number with k, M, G, KiB, MiB or GiB: 200M")
+        CliError::usage(format!("{name}: {text:?} is not a memory size"))
+            .with_hint("write bytes, or a number with k, M, G, KiB, MiB or GiB: 200M")
     };
     let bytes = text.parse::<ByteSize>().map_err(|_| refused())?.as_u64();
     if bytes == 0 { Err(refused()) } else { Ok(Some(bytes)) }

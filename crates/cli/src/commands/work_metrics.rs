@@ -1,4 +1,4 @@
-//! Where a worker answers to whoever watches it: an option, or a key of the configuration that is read again with it.
+//! The address where a worker serves metrics: an option, or a key of the configuration that is read again on a reload.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use taskqueue_engine::work::{Monitor, Tally};
 
 pub(super) struct WorkMetrics {
     monitor: Monitor,
-    /// What the option says counts, whatever becomes of the configuration.
+    /// Whether the option sets it; then the configuration does not matter.
     is_given: bool,
 }
 
@@ -26,14 +26,14 @@ impl WorkMetrics {
         if let Some(address) = given.or(configured) {
             metrics.monitor.listen(Some(&address)).map_err(|error| {
                 CliError::failed(format!("cannot listen at {address} for metrics: {error}"))
-                    .with_hint("does another worker listen there? each needs an address of its own, or --metrics 127.0.0.1:0 for any port")
+                    .with_hint("if another worker uses this address, pass a different one, or --metrics 127.0.0.1:0 for any free port")
             })?;
             metrics.tell(out);
         }
         Ok(metrics)
     }
 
-    /// The configuration was read again.
+    /// Applies a reloaded configuration.
     pub(super) fn change(&mut self, configured: Option<ListenAddress>, out: &mut Out) {
         if self.is_given {
             return;
@@ -42,8 +42,8 @@ impl WorkMetrics {
         if let Err(error) = self.monitor.listen(configured.as_ref()) {
             let address = configured.map(|address| address.to_string()).unwrap_or_default();
             let now = match (self.monitor.address(), before) {
-                (None, Some(before)) => format!("and {before} is somebody else's by now, so it listens nowhere"),
-                _ => "it goes on as before".to_owned(),
+                (None, Some(before)) => format!("and another process now uses {before}, so the metrics are off"),
+                _ => "nothing changes".to_owned(),
             };
             out.warn(&format!("cannot listen at {address} for metrics, {now}: {error}"));
         } else if self.monitor.address() != before.as_ref() {
@@ -56,7 +56,7 @@ impl WorkMetrics {
         out.say_verbose(&format!("metrics at {address}"));
         if address.is_open() {
             out.warn(&format!(
-                "whoever reaches {address} can read the metrics, which ask for no password; 127.0.0.1 is for this host alone"
+                "anyone who can reach {address} can read the metrics without a password; 127.0.0.1 allows only this host"
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! What `work` says of itself: to a person, with `-v` of each run, and to the service manager that has started it.
+//! The messages of `work`: for the user, with `-v` for each run, and for the service manager.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 use taskqueue_engine::work::{Reconfiguration, WorkListener};
 use taskqueue_engine::{EngineError, ReloadSignal, Stream};
 
-/// Hears of the worker and its runs, and reads the configuration again for it.
+/// Receives notifications about the worker and its runs, and reloads the configuration.
 pub(super) struct WorkNarrator<'a> {
     out: &'a mut Out,
     bar: ProgressBar,
@@ -37,7 +37,7 @@ impl<'a> WorkNarrator<'a> {
         Self { bar: progress_line(out), out, service, reload, reloader, metrics }
     }
 
-    /// The worker is at its end.
+    /// Reports that the worker ends.
     pub(super) fn finish(mut self) {
         self.service.stopping();
         self.bar.finish_and_clear();
@@ -86,7 +86,7 @@ impl RunListener for WorkNarrator<'_> {
 
 impl WorkListener for WorkNarrator<'_> {
     fn waits_for_slots(&mut self, in_use: i64, limit: i64) {
-        self.say(&format!("runner limit reached ({in_use} of {limit} slots in use); waiting for room"));
+        self.say(&format!("runner limit reached ({in_use} of {limit} slots in use); waiting for free slots"));
     }
 
     fn has_fewer_slots(&mut self, wanted: usize, slots: usize, why: &str) {
@@ -95,7 +95,7 @@ impl WorkListener for WorkNarrator<'_> {
 
     fn lost_database(&mut self, problem: &EngineError) {
         self.service.lost_database(problem);
-        self.say(&format!("the database is away: {problem}; trying again"));
+        self.say(&format!("the database is unavailable: {problem}; retrying"));
     }
 
     fn found_database(&mut self) {
@@ -109,13 +109,13 @@ impl WorkListener for WorkNarrator<'_> {
     }
 
     fn kept_settings(&mut self, problem: &EngineError) {
-        self.warn(&format!("the settings were not taken, the old ones stay: {problem}"));
+        self.warn(&format!("the new settings were not applied, the old ones remain: {problem}"));
     }
 
     fn is_too_large(&mut self, used_bytes: u64, most_bytes: u64) {
         let (used, most) = (HumanBytes(used_bytes), HumanBytes(most_bytes));
         self.say(&format!(
-            "this worker uses {used} of memory, more than --max-rss {most}: it ends when its runs in progress have ended"
+            "this worker uses {used} of memory, more than --max-rss {most}: it exits when its runs in progress have ended"
         ));
     }
 
@@ -143,15 +143,12 @@ impl WorkListener for WorkNarrator<'_> {
                 let (bar, out) = (&self.bar, &mut self.out);
                 bar.suspend(|| self.metrics.change(metrics, out));
                 if !for_next_start.is_empty() {
-                    self.warn(&format!(
-                        "what has changed of {} counts from the next start on",
-                        for_next_start.join(" and ")
-                    ));
+                    self.warn(&format!("changes of {} take effect at the next start", for_next_start.join(" and ")));
                 }
                 Some(taken)
             }
             Err(problem) => {
-                self.warn(&format!("the configuration was not taken, the old one stays: {problem}"));
+                self.warn(&format!("the new configuration was not applied, the old one remains: {problem}"));
                 self.service.reloaded(Some(problem.to_string()));
                 None
             }
@@ -160,7 +157,7 @@ impl WorkListener for WorkNarrator<'_> {
 
     fn reconfigured(&mut self) {
         self.service.reloaded(None);
-        self.say("the configuration was read again");
+        self.say("the configuration was reloaded");
     }
 
     fn pulse(&self) -> Box<dyn Fn() + Send> {
@@ -168,7 +165,7 @@ impl WorkListener for WorkNarrator<'_> {
     }
 }
 
-/// What happens, for somebody who sits there; nothing where nobody does, or where every run is told.
+/// Returns a progress line on a terminal; a hidden one without a terminal, or if every run is printed.
 fn progress_line(out: &Out) -> ProgressBar {
     if !out.is_watched() || out.is_json() || out.is_verbose() {
         return ProgressBar::hidden();
@@ -182,7 +179,7 @@ fn progress_line(out: &Out) -> ProgressBar {
 
 fn line(report: &ProcessReport, working: usize) -> String {
     let mut line = format!("{working} working, {} succeeded", report.succeeded);
-    for (count, what) in [(report.failed, "failed"), (report.released, "given back"), (report.cancelled, "cancelled")] {
+    for (count, what) in [(report.failed, "failed"), (report.released, "released"), (report.cancelled, "cancelled")] {
         if count > 0 {
             line.push_str(&format!(", {count} {what}"));
         }

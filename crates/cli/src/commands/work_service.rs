@@ -1,21 +1,21 @@
-//! What the service manager is told of a worker, where one has started it and listens (systemd: `Type=notify`).
+//! Notifications to the service manager that started the worker (systemd: `Type=notify`).
 
 use taskqueue_engine::running::process_run::ProcessReport;
 use taskqueue_engine::{EngineError, StopSignals, Supervisor};
 
-/// Until there is more to say.
+/// The status text before the first run.
 const WORKING: &str = "working";
 
-/// Nobody is told where nobody listens.
+/// Sends nothing if there is no service manager.
 pub(super) struct Service {
     supervisor: Option<Supervisor>,
     told_to_stop: Box<dyn Fn() -> bool + Send>,
     is_ready: bool,
     is_stopping: bool,
     doing: String,
-    /// Why the database cannot be reached, while it cannot.
+    /// Why the database is unreachable, if it is.
     away: Option<String>,
-    /// Why the configuration that was read last was not taken.
+    /// Why the last reloaded configuration was not applied.
     not_taken: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl Service {
         }
     }
 
-    /// It has its slots. Ready is said once: whoever comes back after the loss of its database was so all the time.
+    /// Reports that the worker has its slots. It is reported as ready only once, and stays ready when it loses its database.
     pub(super) fn registered(&mut self) {
         self.away = None;
         if let Some(supervisor) = self.supervisor.as_ref().filter(|_| !self.is_ready) {
@@ -51,7 +51,7 @@ impl Service {
         self.away = None;
     }
 
-    /// Called by what must not hang.
+    /// Resets the watchdog; called by the coordinator, which must not hang.
     pub(super) fn looked(&mut self, report: &ProcessReport, working: usize) {
         let Some(supervisor) = &self.supervisor else { return };
         supervisor.beat();
@@ -60,15 +60,16 @@ impl Service {
             None => format!("{} executed, {} failed, {working} in progress", report.processed, report.failed),
         };
         supervisor.status(&self.status());
-        // An operator's order is no reason: it can be taken back.
+        // A `stop` order of an operator does not count, because it can be withdrawn.
         if (self.told_to_stop)() {
             self.stopping();
         }
     }
 
     fn status(&self) -> String {
-        let away = self.away.as_ref().map(|problem| format!("database away: {problem}"));
-        let not_taken = self.not_taken.as_ref().map(|problem| format!("the configuration was not taken: {problem}"));
+        let away = self.away.as_ref().map(|problem| format!("database unavailable: {problem}"));
+        let not_taken =
+            self.not_taken.as_ref().map(|problem| format!("the new configuration was not applied: {problem}"));
         let parts: Vec<String> = away.or_else(|| Some(self.doing.clone())).into_iter().chain(not_taken).collect();
         parts.join("; ")
     }
@@ -79,7 +80,7 @@ impl Service {
         }
     }
 
-    /// It goes on, with the new configuration, or for this reason with the old one.
+    /// Reports the end of a reload; `not_taken` is why the old configuration stays in effect.
     pub(super) fn reloaded(&mut self, not_taken: Option<String>) {
         self.not_taken = not_taken;
         if let Some(supervisor) = self.supervisor.as_ref().filter(|_| self.is_ready) {
@@ -87,7 +88,7 @@ impl Service {
         }
     }
 
-    /// Once.
+    /// Reports once that the worker is stopping.
     pub(super) fn stopping(&mut self) {
         if let Some(supervisor) = self.supervisor.as_ref().filter(|_| !self.is_stopping) {
             self.is_stopping = true;
@@ -95,7 +96,7 @@ impl Service {
         }
     }
 
-    /// What says that it does not hang while it waits for the database.
+    /// Returns a function that resets the watchdog while the worker waits for the database.
     pub(super) fn pulse(&self) -> Box<dyn Fn() + Send> {
         match self.supervisor.clone() {
             Some(supervisor) => Box::new(move || supervisor.beat()),
@@ -115,10 +116,10 @@ mod tests {
         let mut service = Service::new(None, &stop);
         assert_eq!(service.status(), "working");
         service.lost_database(&EngineError::RunnerOver);
-        let away = "database away: this runner has lost its slots: its lease could not be renewed in time";
+        let away = "database unavailable: this runner has lost its slots: its lease could not be renewed in time";
         assert_eq!(service.status(), away);
         service.reloaded(Some("line 3".to_owned()));
-        assert_eq!(service.status(), format!("{away}; the configuration was not taken: line 3"));
+        assert_eq!(service.status(), format!("{away}; the new configuration was not applied: line 3"));
         service.found_database();
         service.reloaded(None);
         assert_eq!(service.status(), "working");

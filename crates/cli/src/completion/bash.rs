@@ -1,19 +1,19 @@
-//! The command line as bash hands it over. Bash ends words at `=` and `:` too, and replaces only what is behind the last of these;
-//! the program reads the line itself, and gives back that part.
+//! The command line as bash passes it. Bash also splits words at `=` and `:`, and replaces only the part after the last of
+//! these. So this parses the line itself, and returns that part.
 
 /// A command line up to the cursor.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    /// Its words, without their quotes; the last one is being typed.
+    /// Its words without quotes; the last one is incomplete.
     pub(super) words: Vec<String>,
-    /// So many bytes of the last word stand before what bash replaces.
+    /// How many bytes of the last word come before the part that bash replaces.
     kept: usize,
-    /// The quotation mark that is open there.
+    /// The open quotation mark at that position.
     quote: Option<char>,
 }
 
 impl Line {
-    /// Reads a line of which bash replaces the end.
+    /// Parses a line whose end bash will replace.
     pub(super) fn read(line: &str, replaced: &str) -> Self {
         let cut = line.strip_suffix(replaced).map(str::len);
         let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
@@ -45,15 +45,15 @@ impl Line {
         Self { words, kept, quote }
     }
 
-    /// What is to stand in place of what bash replaces, so that the last word becomes this one.
+    /// Returns the replacement that turns the last word into `value`.
     pub(super) fn replacement(&self, value: &str) -> Option<String> {
         let typed = self.words.last()?;
         let rest = value.strip_prefix(typed.get(..self.kept)?)?;
         Some(match self.quote {
-            // A home directory that was typed as `~` stays one.
+            // A home directory typed as `~` is kept in that form.
             None if self.kept == 0 && typed.starts_with('~') => format!("~{}", escaped(rest.strip_prefix('~')?)),
             None => escaped(rest),
-            // Within these an interactive shell puts its history in place of it, and a backslash would stay.
+            // Inside double quotes, an interactive shell expands `!`, and a backslash before it would remain.
             Some('"') if rest.contains('!') => return None,
             Some('"') => {
                 rest.chars().flat_map(|c| "\"\\$`".contains(c).then_some('\\').into_iter().chain([c])).collect()
@@ -63,7 +63,7 @@ impl Line {
     }
 }
 
-/// What a backslash and the character behind it stand for.
+/// Returns what a backslash and the following character mean.
 fn unescaped(quote: Option<char>, next: Option<char>) -> impl Iterator<Item = char> {
     let is_escape = quote.is_none() || next.is_some_and(|next| "\"\\$`".contains(next));
     let backslash = (!is_escape).then_some('\\');

@@ -1,5 +1,5 @@
-//! What a shell offers while somebody types a command line. The scripts of contrib/completions ask the program itself, so that it
-//! knows the tasks and classes of the store. Whatever goes wrong, less is offered, and nothing is said of it.
+//! Completions for a command line. The scripts in contrib/completions call this program, so that tasks and classes of the store
+//! can be offered. After any error, fewer words are offered, without a message.
 
 mod bash;
 mod words;
@@ -28,7 +28,7 @@ pub(super) enum Shell {
 }
 
 impl Shell {
-    /// As it is spelt on the command line and by the scripts.
+    /// Returns the name on the command line and in the scripts.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Bash => "bash",
@@ -37,7 +37,7 @@ impl Shell {
         }
     }
 
-    /// What makes the shell ask this program.
+    /// Returns the script that makes the shell call this program.
     pub(super) fn script(self, program: &str) -> String {
         let script = match self {
             Self::Bash => include_str!("../../../../contrib/completions/taskqueue.bash"),
@@ -48,15 +48,15 @@ impl Shell {
     }
 }
 
-/// What a shell wants to know.
+/// A completion request of a shell.
 pub(super) struct Question {
     shell: Shell,
     words: Vec<String>,
 }
 
 impl Question {
-    /// The question of the shell that started this process, if one did. Nobody else writes `--` first: a variable that was left
-    /// behind by accident changes nothing.
+    /// Returns the request of the shell that started this process, if any. The first argument must be `--`, so that a variable
+    /// left in the environment has no effect.
     pub(super) fn of(arguments: &[OsString]) -> Option<Self> {
         let [_, dashes, words @ ..] = arguments else { return None };
         let asked_by = completing_shell()?;
@@ -65,7 +65,7 @@ impl Question {
         (dashes == "--").then_some(Self { shell, words })
     }
 
-    /// The answer, a line for each word that may stand there. `own_classes` are handled by this very program.
+    /// Returns the answer, one line for each possible word. `own_classes` are handled by this program.
     pub(super) fn answer(self, command: Command, own_classes: Vec<String>) -> String {
         let lines = match self.shell {
             Shell::Bash => for_bash(&self.words, command, own_classes),
@@ -76,16 +76,16 @@ impl Question {
     }
 }
 
-/// A word, and what it is.
+/// A word with a note.
 struct Offer {
     word: String,
     note: String,
-    /// Whether it is one of the values that somebody looks up, not one of the words of this program.
+    /// Whether it is a value from the store, not a word of this program.
     is_value: bool,
 }
 
 impl Offer {
-    /// Of a word that cannot be typed, whoever wrote it into the store, nobody wants to hear.
+    /// Returns `None` for a word that cannot be typed.
     fn new(candidate: &CompletionCandidate) -> Option<Self> {
         let word = candidate.get_value().to_str().filter(|word| clean_line(word) == **word)?.to_owned();
         let note = candidate.get_help().map(ToString::to_string).unwrap_or_default();
@@ -106,20 +106,20 @@ fn offered(words: &[String], command: Command, own_classes: Vec<String>) -> Vec<
     found.iter().filter_map(Offer::new).collect()
 }
 
-/// Options are offered to whoever types a dash, or where nothing else can stand.
+/// Offers options only after a dash, or if nothing else is possible.
 fn with_options_behind(command: Command) -> Command {
     command.mut_args(|arg| if arg.is_positional() { arg } else { arg.hide(true) }).mut_subcommands(with_options_behind)
 }
 
-/// Bash shows what it is given, and types as much of it as all have in common: as long as there is more than one word, there can be
-/// notes behind values.
+/// Formats the answer for bash, which shows the lines and inserts their common prefix. So values may have notes if there is
+/// more than one word.
 fn for_bash(words: &[String], command: Command, own_classes: Vec<String>) -> Vec<String> {
     let [line, replaced, completion, columns] = words else { return Vec::new() };
     let line = Line::read(line, replaced);
     let offers = offered(&line.words, command, own_classes);
     let found: Vec<(String, &Offer)> =
         offers.iter().filter_map(|offer| Some((line.replacement(&offer.word)?, offer))).collect();
-    // % and *: they are typed one after the other, or all of them.
+    // `%` and `*`: bash inserts one word after the other, or all of them.
     let is_shown = found.len() > 1 && !matches!(completion.as_str(), "37" | "42");
     let longest = found.iter().map(|(word, _)| word.chars().count()).max().unwrap_or(0);
     let room = columns.parse().unwrap_or(80_usize).saturating_sub(longest + 5);
@@ -133,7 +133,7 @@ fn for_bash(words: &[String], command: Command, own_classes: Vec<String>) -> Vec
     found.into_iter().map(shown).collect()
 }
 
-/// The word, and the same with its note as `_describe` takes them.
+/// Returns the word, and the word with its note in the format of `_describe`.
 fn line_for_zsh(offer: &Offer) -> String {
     let word = offer.word.replace('\\', "\\\\").replace(':', "\\:");
     let note = if offer.note.is_empty() { String::new() } else { format!(":{}", offer.note.replace('\\', "\\\\")) };

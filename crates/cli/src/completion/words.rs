@@ -1,4 +1,4 @@
-//! Which words can stand where. What an argument takes is told by the name of its value, which is the same for every verb.
+//! The words that an argument accepts, found by the name of its value, which is the same for every verb.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -20,17 +20,17 @@ use taskqueue_domain::time::recurrence::CatchUp;
 use taskqueue_engine::config::{completion_limit, with_home};
 use taskqueue_engine::inspect::candidates::{Candidate, Wanted, candidates};
 
-/// How long whoever types may have to wait for the store.
+/// How long a completion may wait for the store.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// What can stand in one place.
+/// What an argument accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// A selection of tasks; of their ids, those in these statuses.
+    /// A selection of tasks, with ids of tasks in these statuses.
     Selection(&'static [TaskStatus]),
-    /// What the store has.
+    /// Values from the store.
     Stored(Wanted),
-    /// A class that is known here, or has tasks.
+    /// A class that is configured here or has tasks.
     Class,
     Setting,
     Status,
@@ -40,14 +40,14 @@ enum Place {
     File,
 }
 
-/// Those that are over for now or for good, those that are not, and those that failed.
+/// The statuses of finished or failed tasks, of other tasks, and of failed tasks.
 const OVER: &[TaskStatus] = &[TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Cancelled, TaskStatus::Success];
 const NOT_OVER: &[TaskStatus] =
     &[TaskStatus::Processing, TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Scheduled];
 const FAILED: &[TaskStatus] = &[TaskStatus::Failed, TaskStatus::Timeout];
 
 impl Place {
-    /// What an argument of a verb takes; `None` where nobody can know it.
+    /// Returns what an argument of a verb accepts; `None` if it is unknown.
     fn of(verb: &str, arg: &Arg) -> Option<Self> {
         let value = arg.get_value_names()?.first().filter(|_| arg.get_action().takes_values())?.as_str();
         Some(match (value, arg.get_id().as_str(), verb) {
@@ -60,7 +60,7 @@ impl Place {
             ("RUN" | "RUN_ID", _, "process-run") => Self::Stored(Wanted::WaitingRuns),
             ("RUN" | "RUN_ID", _, "events") => Self::Stored(Wanted::Runs),
             ("RUN" | "RUN_ID", ..) => Self::Stored(Wanted::ProcessingRuns),
-            // A new one.
+            // A new class.
             ("CLASS", _, "init") => return None,
             ("CLASS", _, "resume") => Self::Stored(Wanted::PausedClasses),
             ("CLASS" | "PATTERN", ..) => Self::Class,
@@ -78,12 +78,12 @@ impl Place {
     }
 }
 
-/// The command line with what each of its arguments can take.
+/// Returns the command line with completions for all of its arguments.
 pub(super) fn with_offers(command: Command, asker: &Arc<Asker>) -> Command {
     let verbs = command.get_subcommands().map(|verb| verb.get_name().to_owned());
     let about: Vec<String> = verbs.chain(topics::list().map(str::to_owned)).collect();
     let help = Command::new("help")
-        .about("Print the help of a verb, or of a topic")
+        .about("Print the help of a verb or a topic")
         .arg(Arg::new("about").value_parser(PossibleValuesParser::new(about)));
     command.subcommand(help).mut_subcommands(|verb| {
         let name = verb.get_name().to_owned();
@@ -101,7 +101,7 @@ fn with_offers_of(command: Command, verb: &str, asker: &Arc<Asker>) -> Command {
         .mut_subcommands(|below| with_offers_of(below, verb, asker))
 }
 
-/// Knows whom to ask.
+/// Reads the store and the configuration for completions.
 pub(super) struct Asker {
     database: Option<String>,
     config: Option<String>,
@@ -110,7 +110,7 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    /// Asks where these words, of which none is being typed, say that the store and the configuration are.
+    /// Uses the store and the configuration that these complete words select.
     pub(super) fn new(words: &[String], own_classes: Vec<String>) -> Self {
         let option = |name| option_of(words, name).map(|value| with_home(&value));
         Self {
@@ -126,7 +126,7 @@ impl Asker {
             .map_or_else(Vec::new, |there| candidates(&there.url, wanted, beginning, self.limit))
     }
 
-    /// First those that are known here.
+    /// Returns classes, those that are configured here first.
     fn find_classes(&self, beginning: &str) -> Vec<Candidate> {
         let there = look(self.database.as_deref(), self.config.as_deref().map(Path::new));
         let mut found: Vec<Candidate> =
@@ -145,7 +145,7 @@ impl Asker {
     }
 }
 
-/// The value of an option, before a `--` that ends all options.
+/// Returns the value of an option before a `--`.
 fn option_of(words: &[String], name: &str) -> Option<String> {
     let mut words = words.iter().take_while(|word| *word != "--");
     while let Some(word) = words.next() {
@@ -158,7 +158,7 @@ fn option_of(words: &[String], name: &str) -> Option<String> {
     None
 }
 
-/// What an argument can take, asked when it is typed.
+/// The completions of an argument, read when they are needed.
 struct Offers {
     place: Place,
     asker: Arc<Asker>,
@@ -187,7 +187,7 @@ fn offer(found: Candidate) -> CompletionCandidate {
     CompletionCandidate::new(found.word).help(note.map(Into::into))
 }
 
-/// Ids, `last`, and filters with what can stand behind their `=`.
+/// Completes ids, `last`, and filters with their values.
 fn selection(asker: &Asker, statuses: &'static [TaskStatus], typed: &str) -> Vec<Candidate> {
     if let Some((key, value)) = typed.split_once('=') {
         let found = match key {

@@ -1,4 +1,4 @@
-//! What people, applications and handlers write: tasks, classes, times, events.
+//! Parsers for input of users, applications and handlers: tasks, classes, times, events.
 
 use chrono::{DateTime, FixedOffset, Offset, Utc};
 use serde_json::Value;
@@ -20,13 +20,13 @@ use taskqueue_engine::queueing::queue::{ParsedLine, parse_line};
 use taskqueue_host::files::lines::LineSplitter;
 use wildmatch::WildMatch;
 
-/// A place where the clocks are two hours ahead.
+/// Returns a time in a zone two hours ahead of UTC.
 fn now() -> DateTime<FixedOffset> {
     let zone = FixedOffset::east_opt(7_200).unwrap_or(Utc.fix());
     DateTime::from_timestamp(1_795_255_200, 0).unwrap_or_default().with_timezone(&zone)
 }
 
-/// Task data: what is accepted is JSON without what one of the engines refuses.
+/// Task data: accepted input is JSON that every engine can store.
 pub fn json(input: &[u8]) {
     let text = text(input);
     match check_storable(text) {
@@ -52,7 +52,7 @@ fn assert_storable(value: &Value, depth_left: usize) {
     }
 }
 
-/// A line of a batch, and all that a task is checked for afterwards.
+/// A line of a batch, and all later checks of a task.
 pub fn batch_line(input: &[u8]) {
     let line = text(input);
     let Ok(ParsedLine { request, names }) = parse_line(line, "somebody", &now()) else { return };
@@ -68,7 +68,7 @@ pub fn batch_line(input: &[u8]) {
     }
 }
 
-/// What a handler writes on its descriptor 3: any bytes, in pieces of any size.
+/// The output of a handler on descriptor 3: any bytes, in pieces of any size.
 pub fn event(input: &[u8]) {
     let whole = lines_of(&[input]);
     let (first, second) = input.split_at(input.len() / 2);
@@ -91,7 +91,7 @@ fn lines_of(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
     lines
 }
 
-/// `75`, `"64-66"`: what is accepted is a rule for the codes that it names.
+/// `75`, `"64-66"`: accepted input is a rule for the named codes.
 pub fn exit_codes(input: &[u8]) {
     let text = text(input);
     let Ok(codes) = text.parse::<ExitCodes>() else { return };
@@ -119,7 +119,7 @@ pub fn when(input: &[u8]) {
     }
 }
 
-/// Selections of tasks, their words between blanks.
+/// Selections of tasks: words separated by spaces.
 pub fn selection(input: &[u8]) {
     let words: Vec<&str> = text(input).split_whitespace().collect();
     let Ok(selection) = Selection::parse(&words) else { return };
@@ -131,7 +131,7 @@ pub fn selection(input: &[u8]) {
     assert!([selection.older_secs, selection.newer_secs].into_iter().flatten().all(|secs| secs >= 0));
 }
 
-/// Names and patterns of classes, a NUL between them.
+/// A class name and a pattern, separated by a NUL.
 pub fn class_name(input: &[u8]) {
     let (name, pattern) = text(input).split_once('\0').unwrap_or((text(input), "*"));
     if let Ok(class) = name.parse::<TaskClass>() {
@@ -141,10 +141,10 @@ pub fn class_name(input: &[u8]) {
     }
 }
 
-/// What `*` and `?` mean, spelled out.
+/// A simple implementation of `*` and `?`.
 fn matches(pattern: &str, name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
-    // Which beginnings of the name the pattern so far matches.
+    // Which prefixes of the name the pattern matches so far.
     let mut so_far = vec![false; name.len() + 1];
     so_far[0] = true;
     for sign in pattern.chars() {

@@ -1,4 +1,4 @@
-//! What is read from files and addresses: the configuration, what waits in the spool, where the database is.
+//! Parsers for files and addresses: the configuration, the spool, the address of the database.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use taskqueue_engine::outbox::outcomes::Outcome;
 use taskqueue_host::files::spool::{records_of, whole_lines};
 use taskqueue_store::DatabaseUrl;
 
-/// The configuration. What is accepted can be executed, and what is refused is refused in one line.
+/// The configuration: accepted input can be executed, and an error message has one line.
 pub fn config(input: &[u8]) {
     match from_text(Path::new("taskqueue.toml"), text(input)) {
         Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
@@ -25,8 +25,8 @@ pub fn config(input: &[u8]) {
     }
 }
 
-/// Addresses. Nothing that is a password in them is ever shown, whatever stands around it: the two parts of the input
-/// become the user and what follows the host.
+/// Addresses: a password in them is never shown, whatever surrounds it. The two parts of the input become the user and what
+/// follows the host.
 pub fn database_url(input: &[u8]) {
     const SECRET: &str = "s3cr3t";
     let text = text(input);
@@ -50,14 +50,14 @@ pub fn database_url(input: &[u8]) {
         format!("postgres://{user}@host/{rest}?password={SECRET}"),
         format!("postgres://{user}:{name}@{SECRET}@host/{rest}"),
     ] {
-        // A path that has a ? of its own makes what follows the value of another name.
+        // A path with a `?` makes the rest the value of another name.
         if !rest.contains('?') {
             assert!(!shown(&address).contains(SECRET), "{}", shown(&address));
         }
     }
 }
 
-/// All that is ever shown of an address, or why it is none.
+/// Returns everything that is ever shown of an address, or its error.
 fn shown(address: &str) -> String {
     match DatabaseUrl::parse(address) {
         Ok(url) => format!("{url} {url:?}"),
@@ -65,7 +65,7 @@ fn shown(address: &str) -> String {
     }
 }
 
-/// The file of a spool. Wherever its writer died, what it had written to the end is there, and nothing else.
+/// A spool file: wherever its writer died, all complete records are read, and nothing else.
 pub fn spool(input: &[u8]) {
     let whole = records_of(whole_lines(input));
     let cut = records_of(whole_lines(&input[..input.len() / 2]));
@@ -80,7 +80,7 @@ pub fn spool(input: &[u8]) {
     expected.iter().for_each(|record| outcome(record.as_bytes()));
 }
 
-/// An outcome that waits for the database: what is written again is what was read.
+/// An outcome in the spool: writing it again gives what was read.
 pub fn outcome(input: &[u8]) {
     let Ok(outcome) = serde_json::from_str::<Outcome>(text(input)) else { return };
     let written = serde_json::to_string(&outcome).expect("JSON");

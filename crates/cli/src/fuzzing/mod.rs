@@ -1,5 +1,5 @@
-//! What every parser promises of any input, as checks that panic when it is broken: for the fuzzers in fuzz/, which reach
-//! the parsers that are not public through here (feature `fuzzing`), and for a moment of every `cargo test`.
+//! The guarantees of every parser, as checks that panic: for the fuzzers in fuzz/, which reach private parsers through this
+//! module (feature `fuzzing`), and briefly in every `cargo test`.
 
 #![allow(clippy::expect_used, clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
@@ -17,18 +17,18 @@ pub use self::processes::{environ, identity, stat};
 pub use self::seeds::TARGETS;
 pub use self::text::clean;
 
-/// A check, and what its parser understands.
+/// A check with examples of valid input.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// That of its function and of its program in fuzz/.
+    /// The name of its function and of its program in fuzz/.
     pub name: &'static str,
-    /// Panics when a promise is broken.
+    /// Panics if a guarantee is broken.
     pub check: fn(&[u8]),
-    /// Where to begin. What was found once is among them.
+    /// Examples to start from, including inputs that once failed.
     pub seeds: &'static [&'static str],
 }
 
-/// The input as the text that a parser gets where it gets text.
+/// Returns the valid UTF-8 prefix of the input, for parsers of text.
 fn text(input: &[u8]) -> &str {
     std::str::from_utf8(input).unwrap_or_else(|error| std::str::from_utf8(&input[..error.valid_up_to()]).unwrap_or(""))
 }

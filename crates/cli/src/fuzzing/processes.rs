@@ -1,10 +1,10 @@
-//! What the kernel says of processes, and what we wrote down of them.
+//! Parsers for process data: of the kernel, and our own identities.
 
 use super::text;
 use taskqueue_host::machine::proc_files::{EntryMatcher, Stat, parse_stat};
 use taskqueue_process::identities::identity::ProcessIdentity;
 
-/// `/proc/PID/stat`: a process may call itself anything and is still found in its own place.
+/// `/proc/PID/stat`: a process may have any name and is still parsed correctly.
 pub fn stat(input: &[u8]) {
     let _ = parse_stat(input);
     let mut text = b"77 (".to_vec();
@@ -15,7 +15,7 @@ pub fn stat(input: &[u8]) {
     assert_eq!(parse_stat(&text), Some(expected));
 }
 
-/// `/proc/PID/environ`: the entry is what stands before the first byte 1, the environment what follows.
+/// `/proc/PID/environ`: the entry is everything before the first byte 1, the environment everything after it.
 pub fn environ(input: &[u8]) {
     let at = input.iter().position(|byte| *byte == 1).unwrap_or(0);
     let (entry, environment) = (&input[..at], input.get(at + 1..).unwrap_or_default());
@@ -30,7 +30,7 @@ pub fn environ(input: &[u8]) {
     }
 }
 
-/// The text of an identity: only the form that we write is one.
+/// The text of an identity: only the form that we write is valid.
 pub fn identity(input: &[u8]) {
     let Ok(identity) = text(input).parse::<ProcessIdentity>() else { return };
     assert_eq!(identity.to_string(), text(input));

@@ -1,11 +1,11 @@
-//! The targets with an example of each form that they know.
+//! The targets, with an example of every form that they accept.
 
 use super::{
     Target, batch_line, class_name, clean, config, database_url, environ, event, exec_data, exit_codes, identity, json,
     outcome, selection, spool, stat, when,
 };
 
-/// Every check.
+/// All checks.
 pub const TARGETS: &[Target] = &[
     Target {
         name: "batch_line",

@@ -1,4 +1,4 @@
-//! Every check on examples, on examples that were spoilt, and on anything at all.
+//! Runs every check on examples, on damaged examples, and on arbitrary input.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -6,7 +6,7 @@ use proptest::test_runner::{TestError, TestRunner};
 
 use super::{TARGETS, Target};
 
-/// An example with a piece cut out, and another piece or any bytes in its place.
+/// Generates an example with a piece cut out and replaced by another piece or by any bytes.
 fn spoilt(target: &Target) -> impl Strategy<Value = Vec<u8>> + use<> {
     let seeds: Vec<&'static str> = target.seeds.to_vec();
     let piece = prop_oneof![
@@ -23,7 +23,7 @@ fn spoilt(target: &Target) -> impl Strategy<Value = Vec<u8>> + use<> {
     })
 }
 
-/// What broke the promise, if anything did.
+/// Returns the input that broke a guarantee, if any.
 fn run(target: &Target) -> Option<String> {
     let examples = target.seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect::<Vec<_>>();
     let runner = |cases| TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..Default::default() });

@@ -1,25 +1,26 @@
-//! The pages of the documents in parts, and as manual pages: as much of Markdown as those use.
+//! Splits the Markdown of the documentation into parts, and converts them to manual pages. Supports only the Markdown that the
+//! documentation uses.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 /// A part of a page.
 pub(super) enum Part<'a> {
-    /// At which level, and its words.
+    /// Its level and its text.
     Heading(usize, &'a str),
     Paragraph(String),
     Item(String),
-    /// A row of a table: what its first cell names, and what the others say. The names of columns say nothing without them.
+    /// A row of a table: its first cell, and the other cells. Column titles are dropped.
     Row(String, String),
     Code(Vec<&'a str>),
 }
 
-/// The body of a manual page. The first heading is its title, and stands elsewhere.
+/// Converts a page to the body of a manual page. The first heading is its title, and is printed elsewhere.
 pub(super) fn to_roff(page: &str) -> Roff {
     let mut roff = Roff::new();
     let mut has_title = false;
     for part in parts(page) {
         match part {
-            // The title is the first one, at whatever level it stands on its page.
+            // The first heading is the title, whatever its level.
             Part::Heading(..) if !has_title => has_title = true,
             Part::Heading(level, words) => {
                 roff.control(if level > 2 { "SS" } else { "SH" }, [words]);
@@ -45,7 +46,7 @@ pub(super) fn to_roff(page: &str) -> Roff {
     roff
 }
 
-/// What stands on a page, in its order.
+/// Returns the parts of a page in order.
 pub(super) fn parts(page: &str) -> Vec<Part<'_>> {
     let mut reader = Reader { parts: Vec::new(), text: Vec::new(), is_item: false };
     let mut lines = page.lines().peekable();
@@ -79,9 +80,9 @@ fn heading(line: &str) -> Option<(usize, &str)> {
 
 struct Reader<'a> {
     parts: Vec<Part<'a>>,
-    /// The lines of the paragraph so far.
+    /// The lines of the current paragraph.
     text: Vec<&'a str>,
-    /// Whether it is an item of a list.
+    /// Whether it is a list item.
     is_item: bool,
 }
 
@@ -110,7 +111,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The words of a paragraph: what stands in backquotes or between two stars is bold, and of a link its words are left.
+/// Parses the inline markup of a paragraph: text in backquotes or between two stars is bold, and of a link only the text is
+/// kept.
 pub(super) fn inlines(text: &str) -> Vec<Inline> {
     let mut found = Vec::new();
     let (mut rest, mut plain) = (text, String::new());
@@ -133,12 +135,12 @@ pub(super) fn inlines(text: &str) -> Vec<Inline> {
     found
 }
 
-/// What stands between two marks at the beginning of a text, and what follows them.
+/// Returns the text between two marks at the beginning, and the rest.
 fn between<'a>(text: &'a str, opening: &str, closing: &str) -> Option<(&'a str, &'a str)> {
     text.strip_prefix(opening)?.split_once(closing).filter(|(inside, _)| !inside.is_empty())
 }
 
-/// The words of a link at the beginning of a text, and what follows it.
+/// Returns the text of a link at the beginning, and the rest.
 fn link(text: &str) -> Option<(&str, &str)> {
     let (words, behind) = text.strip_prefix('[')?.split_once(']')?;
     let (_, behind) = behind.strip_prefix('(')?.split_once(')')?;

@@ -1,5 +1,5 @@
-//! Manual pages: of the program and each of its verbs what `--help` says, of each topic what `help TOPIC` says. They depend on
-//! nothing but the program: neither on a clock nor on the host.
+//! Manual pages of the program and each verb, from `--help`, and of each topic, from `help TOPIC`. They depend only on the
+//! program, not on a clock or the host.
 
 mod markdown;
 mod plain;
@@ -15,16 +15,16 @@ use super::topics;
 
 /// A manual page.
 pub(super) struct Page {
-    /// `taskqueue-queue.1`
+    /// For example `taskqueue-queue.1`.
     pub(super) name: String,
     pub(super) text: String,
 }
 
-/// The sections of the manual: commands, and what belongs to no command alone.
+/// The sections of the manual: commands and miscellanea.
 const COMMANDS: &str = "1";
 const MISCELLANEA: &str = "7";
 
-/// Every page of a command line.
+/// Returns all pages of a command line.
 pub(super) fn pages(command: Command) -> io::Result<Vec<Page>> {
     let program = Program::of(command);
     let mut pages = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn pages(command: Command) -> io::Result<Vec<Page>> {
     Ok(pages)
 }
 
-/// The page of a verb, or of one below it; without words, of the program itself. `None` where there is no such verb or topic.
+/// Returns the page of a verb or subcommand; without words, of the program itself. `None` if there is no such verb or topic.
 pub(super) fn page(command: Command, words: &[String]) -> io::Result<Option<Page>> {
     let program = Program::of(command);
     if let [topic] = words
@@ -53,7 +53,7 @@ pub(super) fn page(command: Command, words: &[String]) -> io::Result<Option<Page
     program.command_page(found).map(Some)
 }
 
-/// A program of which pages are written.
+/// A program whose pages are generated.
 struct Program {
     command: Command,
     /// Its name and version.
@@ -109,7 +109,7 @@ impl Program {
         Some(Page { name: format!("{name}.{MISCELLANEA}"), text: printable(&text) })
     }
 
-    /// With an empty date: a page is as old as its program.
+    /// Returns the title with an empty date, so that the page does not depend on a clock.
     fn title(&self, name: &str, section: &str) -> String {
         let manual = format!("Manual of {}", self.name());
         format!("{}.TH \"{name}\" \"{section}\" \"\" \"{}\" \"{manual}\"\n", Roff::new().render(), self.source)
@@ -130,7 +130,7 @@ impl Program {
     }
 }
 
-/// `help` is no verb that has a page.
+/// Removes the `help` verbs, which have no page.
 fn without_help_verbs(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help_verbs)
 }
@@ -141,7 +141,7 @@ fn section(render: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<
     Ok(without_preamble(&String::from_utf8_lossy(&text)))
 }
 
-/// Each part is rendered as a whole page, which begins with definitions; one such beginning is enough.
+/// Removes the definitions at the beginning of a rendered part; the whole page needs them once.
 fn without_preamble(text: &str) -> String {
     text.strip_prefix(&Roff::new().render()).unwrap_or(text).to_owned()
 }
@@ -175,7 +175,7 @@ fn examples(command: &Command) -> String {
     without_preamble(&roff.render())
 }
 
-/// In characters that every terminal has, each shown as itself: some stand for others in a manual page.
+/// Replaces characters that not every terminal has, and escapes those with a meaning in a manual page.
 fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for c in text.chars() {

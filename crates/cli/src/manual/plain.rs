@@ -1,17 +1,17 @@
-//! The pages of the documents as text for a terminal.
+//! Formats the pages of the documentation as text for a terminal.
 
 use clap_mangen::roff::Inline;
 
 use super::markdown::{Part, inlines, parts};
 use crate::output::human::hanging;
 
-/// Columns of the longest name beside which there is room for what a row says of it.
+/// The longest name, in columns, with room for its description in the same row.
 const LONGEST_NAME: usize = 20;
 
-/// A page in lines of at most so many characters, but for code, which stays as it is.
+/// Formats a page in lines of at most this width; code stays unchanged.
 pub(crate) fn to_text(page: &str, width: u16) -> String {
     let parts = parts(page);
-    // The rows of a table and the items of a list stand without a gap.
+    // No blank line between table rows and between list items.
     let is_continued = |before: &Part<'_>, next: &Part<'_>| {
         matches!((before, next), (Part::Row(..), Part::Row(..)) | (Part::Item(_), Part::Item(_)))
     };
@@ -23,7 +23,7 @@ pub(crate) fn to_text(page: &str, width: u16) -> String {
     parts.chunk_by(is_continued).map(block).collect::<Vec<_>>().join("\n\n")
 }
 
-/// What a row of a table is about.
+/// Returns the name of a table row.
 fn name(part: &Part<'_>) -> Option<String> {
     match part {
         Part::Row(name, _) => Some(plain(name)),
@@ -49,7 +49,7 @@ fn row(name: &str, text: &str, room: usize, width: u16) -> String {
     hanging(&format!("  {name:<room$}  "), text, Some(width)).trim_end().to_owned()
 }
 
-/// The words alone.
+/// Returns the text without markup.
 fn plain(text: &str) -> String {
     let words = |inline| match inline {
         Inline::Roman(words) | Inline::Italic(words) | Inline::Bold(words) => words,

@@ -1,15 +1,15 @@
-//! Times and numbers as people read them.
+//! Times and numbers for display.
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use taskqueue_engine::inspect::status::{Counted, TaskCounts};
 
-/// RFC 3339 in UTC, to the second.
+/// Formats a time as RFC 3339 in UTC, to the second.
 pub(crate) fn instant(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// A distance in its two largest units: `45s`, `12m`, `2h05m`, `3d04h`.
+/// Formats a duration in its two largest units: `45s`, `12m`, `2h05m`, `3d04h`.
 pub(crate) fn distance(length: TimeDelta) -> String {
     let secs = length.num_seconds().abs();
     match secs {
@@ -20,18 +20,18 @@ pub(crate) fn distance(length: TimeDelta) -> String {
     }
 }
 
-/// Seen from now: `in 5m00s` or `5m00s ago`.
+/// Formats a time relative to now: `in 5m00s` or `5m00s ago`.
 pub(crate) fn relative(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let length = at - now;
     if length > TimeDelta::zero() { format!("in {}", distance(length)) } else { format!("{} ago", distance(length)) }
 }
 
-/// `12`, or `100000+` beyond what is counted.
+/// Formats `12`, or `100000+` if counting stopped.
 pub(crate) fn count(counted: Counted) -> String {
     if counted.or_more { format!("{}+", counted.count) } else { counted.count.to_string() }
 }
 
-/// The counters of `status`, each with its name.
+/// Returns the counters of `status`, each with its name.
 pub(crate) fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
     let mut parts = vec![
         format!("running {}", count(counts.processing)),
@@ -56,13 +56,13 @@ pub(crate) fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
     parts
 }
 
-/// `1 run`, `2 runs`.
+/// Formats `1 run`, `2 runs`.
 pub(crate) fn plural(number: impl TryInto<i64>, noun: &str) -> String {
     let number = number.try_into().unwrap_or(i64::MAX);
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// As a shell takes it for one word: what is printed to be pasted.
+/// Quotes a word for a shell, so that output can be pasted.
 pub(crate) fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.,:@%+=/".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -71,7 +71,7 @@ pub(crate) fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// The parts in as many lines as a terminal of this width needs; in one line where there is no width.
+/// Joins the parts in as many lines as the terminal needs; in one line without a width.
 pub(crate) fn fitted<Part: AsRef<str>>(parts: &[Part], between: &str, width: Option<u16>) -> String {
     let width = width.map_or(usize::MAX, usize::from);
     let mut text = String::new();
@@ -91,7 +91,7 @@ pub(crate) fn fitted<Part: AsRef<str>>(parts: &[Part], between: &str, width: Opt
     text
 }
 
-/// The same with the words of a sentence.
+/// Like `fitted`, for the words of a sentence.
 pub(crate) fn fitted_words(sentence: &str, width: Option<u16>) -> String {
     if width.is_none() {
         return sentence.to_owned();
@@ -99,17 +99,17 @@ pub(crate) fn fitted_words(sentence: &str, width: Option<u16>) -> String {
     fitted(&sentence.split(' ').collect::<Vec<_>>(), " ", width)
 }
 
-/// A sentence behind a name: what has no room beside it goes on below its beginning.
+/// Formats a name and a sentence; further lines are aligned with the beginning of the sentence.
 pub(crate) fn hanging(name: &str, sentence: &str, width: Option<u16>) -> String {
     let indent = name.chars().count();
     let room = width.map(|width| width.saturating_sub(u16::try_from(indent).unwrap_or(u16::MAX)));
     format!("{name}{}", fitted_words(sentence, room).replace('\n', &format!("\n{}", " ".repeat(indent))))
 }
 
-/// Columns by which what has no room in a folded line stands in.
+/// The indentation of continued lines.
 const FOLD: u16 = 4;
 
-/// A long line, broken between words and behind the commas of JSON: what has no room goes on below, and stands in.
+/// Breaks a long line between words and after the commas of JSON; continued lines are indented.
 pub(crate) fn folded(line: &str, width: Option<u16>) -> String {
     let Some(width) = width else { return line.to_owned() };
     let parts: Vec<&str> = line.split_inclusive([' ', ',']).collect();

@@ -1,5 +1,5 @@
-//! What verbs that work for machines say on standard error: as text, as JSON, and in the journal of systemd with the priority and
-//! the fields by which it is found again.
+//! The messages of machine-oriented verbs on standard error: as text, as JSON, and in the systemd journal with the priority and
+//! the fields to search by.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -18,13 +18,13 @@ use taskqueue_engine::config::{BadVariable, JournalEnvironment};
 /// How a line of standard error is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// A line for people
+    /// Lines of text
     Text,
-    /// An object of JSON
+    /// A JSON object per line
     Json,
 }
 
-/// How much a line matters.
+/// The importance of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Priority {
     Error,
@@ -33,7 +33,7 @@ pub(super) enum Priority {
 }
 
 impl Priority {
-    /// That of syslog.
+    /// Returns the number of syslog.
     const fn number(self) -> &'static str {
         match self {
             Self::Error => "3",
@@ -42,7 +42,7 @@ impl Priority {
         }
     }
 
-    /// The line where nothing else says how much it matters.
+    /// Returns the line with its importance as a prefix, for text output.
     pub(super) fn before(self, text: &str) -> String {
         match self {
             Self::Info => text.to_owned(),
@@ -59,7 +59,7 @@ impl Priority {
     }
 }
 
-/// Where the lines go, and what they are about.
+/// Where the lines go, and the fields that they have.
 pub(super) struct Log {
     format: LogFormat,
     journal: Option<Journal>,
@@ -96,7 +96,7 @@ impl Log {
         });
     }
 
-    /// A line.
+    /// Writes a line.
     pub(super) fn tell(&self, priority: Priority, text: &str) {
         let text = clean_line(text);
         let line = match self.format {
@@ -106,9 +106,9 @@ impl Log {
             }
             LogFormat::Text => priority.before(&text),
         };
-        // The journal takes such a number for the priority of the line.
+        // The journal parses such a number as the priority of the line.
         let number = self.journal.as_ref().map(|_| format!("<{}>", priority.number())).unwrap_or_default();
-        // Who has closed standard error does not want to hear it.
+        // If standard error is closed, the message is lost.
         let _ = write_line(&mut io::stderr(), &format!("{number}{line}"));
     }
 
@@ -127,7 +127,7 @@ impl Log {
         clean_json(&Value::Object(object).to_string())
     }
 
-    /// Whether the journal has it.
+    /// Sends a line to the journal. Returns whether it was accepted.
     fn send(&self, journal: &Journal, priority: Priority, text: &str) -> bool {
         let runner = self.runner_id.map(|runner_id| runner_id.to_string());
         let mut fields = vec![("MESSAGE", text), ("PRIORITY", priority.number()), ("SYSLOG_IDENTIFIER", crate::NAME)];
@@ -138,7 +138,7 @@ impl Log {
     }
 }
 
-/// Of a line, for whoever sorts lines; nothing is decided by it.
+/// Returns the time of a line, only to sort lines; no decision depends on it.
 #[expect(clippy::disallowed_methods, reason = "lines are stamped by the clock of the machine that writes them")]
 fn own_clock() -> DateTime<Utc> {
     Utc::now()

@@ -1,4 +1,4 @@
-//! The only place that prints: data on standard output, words on standard error.
+//! The only module that prints: data on standard output, messages on standard error.
 
 pub(crate) mod human;
 pub(crate) mod log;
@@ -35,7 +35,7 @@ pub(crate) enum ColorChoice {
     Never,
 }
 
-/// Standard output and standard error, and what is known about who reads them.
+/// Standard output and standard error, and what is known about their readers.
 pub(crate) struct Out {
     is_json: bool,
     is_verbose: bool,
@@ -45,9 +45,9 @@ pub(crate) struct Out {
     has_met_closed: bool,
     cleans_kept_output: bool,
     lost: Option<io::Error>,
-    /// How many lines the screen still has room for, where a list must not scroll its beginning away.
+    /// How many lines are left on the screen, if a list must not scroll its beginning away.
     lines_left: Option<usize>,
-    /// Of a verb whose words are read by machines, too.
+    /// Set for a verb whose messages are also read by programs.
     log: Option<Log>,
 }
 
@@ -81,7 +81,7 @@ impl Out {
         self.is_terminal
     }
 
-    /// Whether somebody may sit there and watch standard error.
+    /// Returns true if standard error is a terminal.
     pub(crate) fn is_watched(&self) -> bool {
         io::stderr().is_terminal()
     }
@@ -90,12 +90,12 @@ impl Out {
         self.use_color
     }
 
-    /// Columns of the terminal; `None` into a pipe, where nothing is cut.
+    /// Returns the columns of the terminal; `None` for a pipe, where nothing is cut.
     pub(crate) fn width(&self) -> Option<u16> {
         self.size().map(|(width, _)| width)
     }
 
-    /// Columns and rows of the terminal.
+    /// Returns the columns and rows of the terminal.
     pub(crate) fn size(&self) -> Option<(u16, u16)> {
         if !self.is_terminal {
             return None;
@@ -103,7 +103,7 @@ impl Out {
         terminal_size::terminal_size().map(|(width, height)| (width.0, height.0))
     }
 
-    /// Data: one or more whole lines. Text is cleaned on its way into a [`Page`], so that nothing is printed that was not.
+    /// Prints data: one or more whole lines. Text is cleaned when it is added to a [`Page`], so unclean text cannot be printed.
     pub(crate) fn data(&mut self, page: impl Into<Page>) -> anyhow::Result<()> {
         self.print(page.into().text())
     }
@@ -117,39 +117,39 @@ impl Out {
         let mut stdout = io::stdout().lock();
         let written = write_line(&mut stdout, text).and_then(|()| stdout.flush());
         match written {
-            // Somebody who reads only the first lines (`| head`) is no failure.
+            // A reader that closes the pipe early (`| head`) is not an error.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.is_unread = true;
                 Ok(())
             }
-            Err(error) => Err(error).context("standard output cannot be written"),
+            Err(error) => Err(error).context("cannot write to standard output"),
             Ok(()) => Ok(()),
         }
     }
 
-    /// Whether whoever read our standard output has gone: nothing that is printed from now on is seen.
+    /// Returns true if the reader of standard output has exited, so that further output is lost.
     pub(crate) const fn is_unread(&self) -> bool {
         self.is_unread
     }
 
-    /// The same, or something of what was passed through is lost.
+    /// Returns true if the reader has exited, or some passed-through output was lost.
     pub(crate) const fn has_failed(&self) -> bool {
         self.is_unread || self.lost.is_some()
     }
 
-    /// Data as one line of JSON.
+    /// Prints data as one line of JSON.
     pub(crate) fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> anyhow::Result<()> {
         self.json_text(&serde_json::to_string(value)?)
     }
 
-    /// The same of a line that is JSON already.
+    /// Prints a line that is JSON already.
     pub(crate) fn json_text(&mut self, text: &str) -> anyhow::Result<()> {
         self.print(&clean_json(text))
     }
 
-    /// What a handler wrote, to the byte.
+    /// Passes the output of a handler through, byte for byte.
     pub(crate) fn pass_through(&mut self, is_stderr: bool, bytes: &[u8]) {
-        // The reader may have gone; the handler goes on all the same.
+        // The reader may have exited; the handler continues anyway.
         if is_stderr {
             let _ = io::stderr().write_all(bytes);
         } else if output_was_closed() && !bytes.is_empty() {
@@ -163,30 +163,30 @@ impl Out {
         }
     }
 
-    /// Why something of what was passed through is lost, if it is and nothing else was said of it.
+    /// Returns why some passed-through output was lost, unless another error was reported.
     pub(crate) fn lost(&mut self) -> Option<CliError> {
         let why = match self.lost.take() {
-            Some(error) => format!("standard output cannot be written: {error}"),
+            Some(error) => format!("cannot write to standard output: {error}"),
             None if self.has_met_closed => "standard output is closed".to_owned(),
             None => return None,
         };
         Some(self.with_output_hint(CliError::failed(format!("{why}; what the handler wrote there is lost"))))
     }
 
-    /// With what helps where it was standard output that was closed.
+    /// Adds a hint to the error if standard output was closed.
     pub(crate) fn with_output_hint(&self, error: CliError) -> CliError {
         if self.has_met_closed && error.hint().is_none() {
-            return error.with_hint("where nobody wants what is printed, write >/dev/null instead of >&-");
+            return error.with_hint("to discard the output, write >/dev/null instead of >&-");
         }
         error
     }
 
-    /// From now on captured output is cleaned also where it is not printed on a terminal.
+    /// Cleans captured output from now on, even if it is not printed on a terminal.
     pub(crate) fn clean_kept_output(&mut self) {
         self.cleans_kept_output = true;
     }
 
-    /// What the database kept of what a handler wrote: to the byte, but not to a terminal.
+    /// Prints captured output: byte for byte, except on a terminal.
     pub(crate) fn kept_output(&mut self, is_stderr: bool, text: &str) {
         let is_terminal = if is_stderr { io::stderr().is_terminal() } else { self.is_terminal };
         let text =
@@ -194,20 +194,20 @@ impl Out {
         self.pass_through(is_stderr, text.as_bytes());
     }
 
-    /// From now on words are lines of a log.
+    /// Prints messages as lines of a log from now on.
     pub(crate) fn begin_log(&mut self, format: LogFormat) -> Result<(), BadVariable> {
         self.log = Some(Log::new(format)?);
         Ok(())
     }
 
-    /// What is said from now on is said by this runner.
+    /// Adds the id of this runner to later messages.
     pub(crate) fn of_runner(&mut self, runner_id: RunnerId) {
         if let Some(log) = &mut self.log {
             log.of_runner(runner_id);
         }
     }
 
-    /// What is said meanwhile is about this run.
+    /// Adds this run to the messages that `say` prints.
     pub(crate) fn about(&mut self, run: &ClaimedRun, say: impl FnOnce(&mut Self)) {
         self.set_subject(Some(run));
         say(self);
@@ -220,21 +220,22 @@ impl Out {
         }
     }
 
-    /// Words for the person who waits; not in JSON mode.
+    /// Prints a message for a user who waits; not with `--json`.
     pub(crate) fn say(&mut self, text: &str) {
         if !self.is_json {
             self.tell(Priority::Info, text);
         }
     }
 
-    /// Words that nobody has to hear, as that there was nothing to do: cron mails whatever is said.
+    /// Prints an unimportant message, such as that there was nothing to do, only on a terminal or with `-v`: cron mails all
+    /// output.
     pub(crate) fn say_if_watched(&mut self, text: &str) {
         if self.is_verbose || self.is_watched() {
             self.say(text);
         }
     }
 
-    /// Words for those who asked for more.
+    /// Prints a message with `-v`.
     pub(crate) fn say_verbose(&mut self, text: &str) {
         if self.is_verbose {
             self.tell(Priority::Info, text);
@@ -245,12 +246,12 @@ impl Out {
         self.is_verbose
     }
 
-    /// Something that is not right, though it goes on.
+    /// Prints a warning.
     pub(crate) fn warn(&mut self, text: &str) {
         self.tell(Priority::Warning, text);
     }
 
-    /// What prints a warning as [`Out::warn`] does now, for a caller that has no `Out`.
+    /// Returns a function that prints a warning like [`Out::warn`], for a caller without an `Out`.
     pub(crate) fn warning_printer(&self) -> impl Fn(&str) + Send + Sync + use<> {
         let format = self.log.as_ref().map(Log::format);
         move |text| match format.and_then(|format| Log::new(format).ok()) {
@@ -259,7 +260,7 @@ impl Out {
         }
     }
 
-    /// Why it ends here.
+    /// Prints the error that ends the program.
     pub(crate) fn error(&mut self, error: &CliError) {
         if self.is_json {
             let mut object =
@@ -283,30 +284,30 @@ impl Out {
         }
     }
 
-    /// A question for the person who sits there, answered by yes or no; `None` where nobody sits, or nobody answers.
+    /// Asks a yes-or-no question on the terminal; `None` if there is none, or no answer.
     pub(crate) fn ask(&mut self, question: &str) -> anyhow::Result<Option<bool>> {
         if self.is_json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
             return Ok(None);
         }
-        // In one write: what is typed meanwhile would stand in the middle of the question.
+        // In one write, so that typed characters do not appear inside the question.
         let _ = io::stderr().write_all(format!("{} [y/N] ", clean_line(question)).as_bytes());
         let mut answer = String::new();
-        io::stdin().read_line(&mut answer).context("the answer cannot be read")?;
+        io::stdin().read_line(&mut answer).context("cannot read the answer")?;
         Ok(Some(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
     }
 
-    /// Clears the terminal, for a list that is shown again and again; from now on nothing is printed beyond its end.
+    /// Clears the terminal for a list that is refreshed; from now on nothing is printed beyond its end.
     pub(crate) fn begin_screen(&mut self) {
         if !self.is_terminal || terminal_is_dumb() {
             return;
         }
         let _ = io::stdout().write_all(b"\x1b[H\x1b[2J");
-        // The last line is the cursor's.
+        // The last line is for the cursor.
         let rows = terminal_size::terminal_size().map(|(_, height)| usize::from(height.0).saturating_sub(1));
         self.lines_left = rows.filter(|rows| *rows > 0);
     }
 
-    /// As much of the text as the screen has room for.
+    /// Returns as much of the text as fits the screen.
     fn cut_to_screen<'a>(&mut self, text: &'a str) -> Option<&'a str> {
         let Some(left) = self.lines_left else { return Some(text) };
         let end = text.match_indices('\n').nth(left.saturating_sub(1)).map_or(text.len(), |(at, _)| at);
@@ -316,7 +317,7 @@ impl Out {
     }
 }
 
-/// Writes a line and its end at once, so that no line of another process comes between them.
+/// Writes a line and its line break in one call, so that no line of another process comes in between.
 pub(super) fn write_line(stream: &mut impl Write, line: &str) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(line.len() + 1);
     bytes.extend_from_slice(line.as_bytes());
@@ -324,13 +325,13 @@ pub(super) fn write_line(stream: &mut impl Write, line: &str) -> io::Result<()> 
     stream.write_all(&bytes)
 }
 
-/// One line of words on standard error.
+/// Prints one message line on standard error.
 pub(crate) fn tell_stderr(text: &str) {
-    // Who has closed standard error does not want to hear it.
+    // If standard error is closed, the message is lost.
     let _ = write_line(&mut io::stderr(), &clean_line(text));
 }
 
-/// Columns of the help, as clap counts them: those of the terminal, whichever stream is one, or COLUMNS, or 100.
+/// Returns the width of the help, like clap: that of the terminal on any stream, or COLUMNS, or 100.
 #[expect(clippy::disallowed_methods, reason = "conventions of terminals, not configuration")]
 pub(crate) fn help_width() -> u16 {
     let columns = || std::env::var_os("COLUMNS")?.to_str()?.parse::<u16>().ok();
@@ -343,7 +344,7 @@ fn terminal_wants_color() -> bool {
     !is_set("NO_COLOR") && !terminal_is_dumb()
 }
 
-/// Whether it knows no sequences of control characters.
+/// Returns true if the terminal does not support control sequences.
 #[expect(clippy::disallowed_methods, reason = "conventions of terminals, not configuration")]
 fn terminal_is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")

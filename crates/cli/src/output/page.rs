@@ -1,20 +1,20 @@
-//! What may be printed on standard output.
+//! Text that may be printed on standard output.
 
 use super::clean::clean_block;
 
-/// Whole lines that may be printed: text is cleaned as it is added, and the one part that brings sequences of control characters
-/// of its own is a coloured table, whose cells were cleaned. [`super::Out`] prints no other type.
+/// Whole lines that may be printed. Text is cleaned as it is added. The only part with control sequences is a coloured table,
+/// whose cells were cleaned. [`super::Out`] prints no other type.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Page(String);
 
 impl Page {
-    /// Adds this below what is there.
+    /// Adds a page below this one.
     pub(crate) fn add(&mut self, below: impl Into<Self>) {
         self.0.push('\n');
         self.0.push_str(&below.into().0);
     }
 
-    /// A table whose cells are clean.
+    /// Creates a page from a table with cleaned cells.
     pub(super) const fn of_clean_table(table: String) -> Self {
         Self(table)
     }

@@ -1,4 +1,4 @@
-//! The whole terminal as a screen, for `top`: taken over, drawn on, listened to, and always given back as it was.
+//! The whole terminal as a screen, for `top`: takes it over, draws on it, reads keys, and always restores it.
 
 use std::io::{self, BufWriter, IsTerminal as _, Read as _, Stdout};
 use std::os::fd::AsFd as _;
@@ -18,16 +18,16 @@ use ratatui::layout::Rect;
 use super::terminal_is_dumb;
 use taskqueue_engine::StopSignals;
 
-/// Bytes of a frame that are written at once, and of keys that are read at once.
+/// How many bytes of a frame are written at once, and how many bytes of keys are read at once.
 const FRAME: usize = 64 * 1024;
 const KEYS: usize = 8 * 1024;
 
-/// Why there is no terminal to draw on.
+/// Returns why there is no terminal to draw on, if so.
 pub(crate) fn missing_terminal() -> Option<&'static str> {
     if !io::stdin().is_terminal() {
-        Some("standard input is no terminal")
+        Some("standard input is not a terminal")
     } else if !io::stdout().is_terminal() {
-        Some("standard output is no terminal")
+        Some("standard output is not a terminal")
     } else if terminal_is_dumb() {
         Some("the terminal is dumb")
     } else {
@@ -35,20 +35,20 @@ pub(crate) fn missing_terminal() -> Option<&'static str> {
     }
 }
 
-/// What came while it was waited.
+/// What happened during a wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ScreenInput {
     Nothing,
-    /// What keys sent.
+    /// Bytes from keys.
     Bytes(Vec<u8>),
-    /// The terminal has gone.
+    /// The terminal was closed.
     End,
-    /// A signal that wants this process to end.
+    /// A signal asked this process to end.
     Stop,
 }
 
-/// The terminal, taken over until this is dropped. Not ratatui's own, which asks the terminal where its cursor is, and would read
-/// keys for the answer.
+/// The terminal, taken over until this is dropped. ratatui's own terminal is not used, because it asks for the position of the
+/// cursor and could read typed keys as the answer.
 pub(crate) struct Screen {
     backend: CrosstermBackend<BufWriter<Stdout>>,
     shown: Buffer,
@@ -60,7 +60,7 @@ impl Screen {
         force_color_output(use_color);
         let writer = BufWriter::with_capacity(FRAME, io::stdout());
         let mut screen = Self { backend: CrosstermBackend::new(writer), shown: Buffer::default(), size: size()? };
-        // What a panic says would be gone with the screen.
+        // Otherwise the message of a panic would disappear with the screen.
         let earlier = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             give_back();
@@ -70,25 +70,25 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Takes the terminal over, at first or again.
+    /// Takes the terminal over, for the first time or again.
     pub(crate) fn take(&mut self) -> io::Result<()> {
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         self.clear()
     }
 
-    /// Gives it back for a while.
+    /// Restores the terminal for a while.
     pub(crate) fn leave(&self) {
         give_back();
     }
 
-    /// Draws all of it anew, next time.
+    /// Redraws everything the next time.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
         self.shown = Buffer::empty(Rect::new(0, 0, self.size.0, self.size.1));
         self.backend.clear()
     }
 
-    /// Draws what is different from what was drawn before.
+    /// Draws the difference to the previous frame.
     pub(crate) fn draw(&mut self, render: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
         let area = Rect::new(0, 0, self.size.0, self.size.1);
         if self.shown.area != area {
@@ -102,18 +102,18 @@ impl Screen {
         Ok(())
     }
 
-    /// Columns and rows.
+    /// Returns columns and rows.
     pub(crate) const fn size(&self) -> (u16, u16) {
         self.size
     }
 
-    /// Whether it has another size since the last question.
+    /// Returns true if the size has changed since the last call.
     pub(crate) fn has_resized(&mut self) -> bool {
         let now = size().unwrap_or(self.size);
         std::mem::replace(&mut self.size, now) != now
     }
 
-    /// Waits for keys, for at most so long.
+    /// Waits for keys, for at most `limit`.
     pub(crate) fn listen(&self, stop: &StopSignals, limit: Duration) -> ScreenInput {
         let mut stdin = io::stdin();
         match stop.wait_or_read(Some(stdin.as_fd()), limit) {
@@ -141,7 +141,7 @@ impl Drop for Screen {
     }
 }
 
-/// As it was. A terminal that has gone wants nothing back.
+/// Restores the terminal. Errors are ignored, because it may be closed.
 fn give_back() {
     let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
     let _ = disable_raw_mode();

@@ -1,4 +1,4 @@
-//! Tables for people: fitted to the terminal, never cut into a pipe. The only user of comfy-table.
+//! Tables for display: fitted to the terminal, never cut for a pipe. Only this file uses comfy-table.
 
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 
@@ -6,19 +6,19 @@ use super::Out;
 use super::clean::clean_line;
 use super::page::Page;
 
-/// What a cell says beyond its words; the words always say it too.
+/// The colour of a cell; its text always has the same information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Nothing special.
+    /// No colour.
     #[default]
     Plain,
-    /// Works or has worked.
+    /// Running or succeeded.
     Good,
-    /// Waits for something.
+    /// Waiting.
     Waiting,
-    /// Has failed.
+    /// Failed.
     Bad,
-    /// Done and out of the way.
+    /// Finished, and not important.
     Quiet,
 }
 
@@ -37,8 +37,8 @@ impl<T: Into<String>> From<T> for Field {
     }
 }
 
-/// A table as text, without a newline at its end. On a narrow terminal the columns whose place stands in `optional` are
-/// left out, from the first of the list on; where the others have no room either, each row is a block of lines.
+/// Formats a table without a newline at its end. On a narrow terminal the columns in `optional` (by index) are left out, the
+/// first of the list first. If the others do not fit either, each row is printed as a block of lines.
 pub(crate) fn render(out: &Out, header: &[&str], rows: Vec<Vec<Field>>, optional: &[usize]) -> Page {
     let left_out = match out.width() {
         Some(width) if width < 60 => optional,
@@ -68,14 +68,14 @@ pub(crate) fn render(out: &Out, header: &[&str], rows: Vec<Vec<Field>>, optional
     Page::of_clean_table(text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))
 }
 
-/// Below this many columns a table may be written as blocks.
+/// Below this width, a table may be printed as blocks.
 const NARROW: u16 = 60;
-/// The least that the widest column can be broken into and still be read.
+/// The smallest readable width of the widest column.
 const LEAST_ROOM: usize = 16;
-/// Of each cell, left and right.
+/// Spaces left and right of each cell.
 const PADDING: usize = 2;
 
-/// Whether the widest column of a table would have no room left beside the others, as long as they are.
+/// Returns true if the widest column would be too narrow beside the others.
 fn is_too_narrow(width: u16, header: &[&str], rows: &[Vec<Field>], left_out: &[usize]) -> bool {
     let longest = |(place, name): (usize, &&str)| {
         let cells = rows.iter().filter_map(|row| row.get(place)).map(|field| field.0.chars().count());
@@ -87,7 +87,7 @@ fn is_too_narrow(width: u16, header: &[&str], rows: &[Vec<Field>], left_out: &[u
     width < NARROW && usize::from(width) < all - widest + LEAST_ROOM.min(widest)
 }
 
-/// Each row as a block: a line for a cell, or more, with the name of its column before it.
+/// Formats each row as a block: a line or more for each cell, with the name of its column.
 fn blocks(width: u16, header: &[&str], rows: &[Vec<Field>]) -> String {
     let indent = header.iter().map(|name| name.len()).max().unwrap_or(0) + PADDING;
     let room = usize::from(width).saturating_sub(indent).max(1);
@@ -105,7 +105,7 @@ fn blocks(width: u16, header: &[&str], rows: &[Vec<Field>]) -> String {
     blocks.join("\n\n")
 }
 
-/// Lines of at most so many characters, broken between words, and within those that are longer.
+/// Breaks text into lines of at most this many characters, between words, and inside longer words.
 fn broken(text: &str, room: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -130,7 +130,7 @@ fn cell(out: &Out, field: &Field) -> Cell {
     }
     match field.1 {
         Tone::Plain => cell,
-        // The bright ones cannot be read on white.
+        // The bright colours are unreadable on white.
         Tone::Good => cell.fg(Color::DarkGreen),
         Tone::Waiting => cell.fg(Color::DarkYellow),
         Tone::Bad => cell.fg(Color::DarkRed).add_attribute(Attribute::Bold),

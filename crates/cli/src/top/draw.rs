@@ -1,4 +1,4 @@
-//! The state as a drawing, for any size. No colour of its own behind the words, and none that one of light and dark hides.
+//! Draws the state in any size. It sets no background colour, and uses only colours that are readable on light and dark.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -11,14 +11,14 @@ use crate::output::human::{counters, instant};
 use crate::output::table::Tone;
 use taskqueue_engine::inspect::top::Change;
 
-/// Lines of the smallest pane: its title, the names of its columns, a row.
+/// The height of the smallest pane: its title, the column names, a row.
 const SMALLEST: u16 = 3;
-/// From this width on the panes stand side by side.
+/// From this width on, the panes are drawn side by side.
 const SIDE_BY_SIDE: u16 = 160;
-/// Columns between two of a table, and the least that the last one needs.
+/// Columns between two table columns, and the smallest width of the last one.
 const BETWEEN: usize = 2;
 const LEAST_OF_LAST: usize = 12;
-/// Rates that are drawn.
+/// How many rates are drawn.
 const BARS: usize = 20;
 
 const KEYS: &[&str] =
@@ -26,28 +26,28 @@ const KEYS: &[&str] =
 
 const HELP: &[&str] = &[
     "Tab, arrows, h j k l   choose a pane and a row; PageUp, PageDown, g, G too",
-    "Enter                  why the task is where it is, as `taskqueue explain` says it",
-    "f                      the same, asked for again and again, with its output so far as it is stored",
+    "Enter                  explain the task, as `taskqueue explain` does",
+    "f                      explain the task and refresh it, with its stored output",
     "Escape                 back; from the panes: quit",
     "c                      cancel the task",
-    "r                      try the failed task again, with all its retries",
-    "p                      pause the class, or resume it; where no class is chosen: everything",
-    "P                      pause everything, or resume it",
-    "Ctrl-L, Ctrl-Z         draw anew, suspend",
+    "r                      retry the failed task, with all its retries",
+    "p                      pause or resume the class; without a chosen class, everything",
+    "P                      pause or resume everything",
+    "Ctrl-L, Ctrl-Z         redraw, suspend",
     "q, Ctrl-C              quit",
     "",
-    "What changes something is asked about first, and done after a y.",
-    "green: at work   yellow: dead, due or paused   red: failed",
+    "A key that changes something asks first; y confirms.",
+    "green: running   yellow: dead, due or paused   red: failed",
 ];
 
-/// Where it is drawn.
+/// Where to draw.
 struct Canvas<'a> {
     buffer: &'a mut Buffer,
     use_color: bool,
 }
 
 impl Canvas<'_> {
-    /// Words at a place of an area, cut where they have no room; returns how many columns they took.
+    /// Writes words in an area, cut if they do not fit; returns how many columns they took.
     fn put(&mut self, area: Rect, x: u16, y: u16, words: &Cell, width: u16, modifier: Modifier) -> u16 {
         let width = width.min(area.width.saturating_sub(x));
         if y >= area.height || width == 0 {
@@ -80,7 +80,7 @@ impl Canvas<'_> {
     }
 }
 
-/// Draws everything.
+/// Draws the whole screen.
 pub(crate) fn draw(state: &State, use_color: bool, area: Rect, buffer: &mut Buffer) {
     let canvas = &mut Canvas { buffer, use_color };
     let Some(above) = area.height.checked_sub(1) else { return };
@@ -97,7 +97,7 @@ pub(crate) fn draw(state: &State, use_color: bool, area: Rect, buffer: &mut Buff
     draw_last_line(canvas, Rect { y: area.y + above, height: 1, ..area }, state);
 }
 
-/// One frame of this size as plain text.
+/// Returns one frame of this size as plain text.
 pub(crate) fn plain_text(state: &State, columns: u16, rows: u16) -> String {
     let area = Rect::new(0, 0, columns, rows);
     let mut buffer = Buffer::empty(area);
@@ -109,7 +109,7 @@ pub(crate) fn plain_text(state: &State, columns: u16, rows: u16) -> String {
     lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
 }
 
-/// The counters, in as many lines as they need; returns their number.
+/// Draws the counters in as many lines as they need; returns their number.
 fn draw_header(canvas: &mut Canvas<'_>, area: Rect, state: &State) -> u16 {
     let now = state.now.map(instant).unwrap_or_default();
     let mut parts: Vec<Cell> = vec![("taskqueue".to_owned(), Tone::Plain), (now, Tone::Plain)];
@@ -135,7 +135,7 @@ fn draw_header(canvas: &mut Canvas<'_>, area: Rect, state: &State) -> u16 {
     used
 }
 
-/// A counter with the tone of what it counts.
+/// Adds the colour that fits the counter.
 fn toned(counter: String) -> Cell {
     let is_none = counter.ends_with(" 0");
     let tone = match counter.split(' ').next() {
@@ -161,7 +161,7 @@ fn throughput(state: &State) -> Vec<Cell> {
     parts
 }
 
-/// `▁▃█`: the highest one is the measure.
+/// Formats `▁▃█`, scaled to the highest rate.
 fn bars(rates: &[f64]) -> String {
     const LEVELS: [(f64, char); 8] =
         [(0.125, '▁'), (0.25, '▂'), (0.375, '▃'), (0.5, '▄'), (0.625, '▅'), (0.75, '▆'), (0.875, '▇'), (1.0, '█')];
@@ -177,7 +177,7 @@ fn flow(canvas: &mut Canvas<'_>, area: Rect, from: u16, parts: &[Cell]) -> u16 {
     flow_with(canvas, area, from, parts, 3)
 }
 
-/// Parts, one after the other, in as many lines as they need; returns the line that follows.
+/// Draws parts one after the other in as many lines as needed; returns the next line.
 fn flow_with(canvas: &mut Canvas<'_>, area: Rect, from: u16, parts: &[Cell], between: u16) -> u16 {
     let (mut x, mut y) = (0_u16, from);
     for part in parts.iter().filter(|part| !part.0.is_empty()) {
@@ -215,7 +215,7 @@ fn need_of(rows: &[Row]) -> u16 {
     u16::try_from(rows.len() + 2).unwrap_or(u16::MAX).max(SMALLEST)
 }
 
-/// How many lines each gets: what it needs, the one with the focus first. Where there is no room for all, that one alone.
+/// Returns how many lines each pane gets: what it needs, the focused one first. If there is no room for all, only that one.
 fn shares(total: u16, needs: &[u16], focus: Option<usize>) -> Vec<u16> {
     let least = u16::try_from(needs.len()).unwrap_or(u16::MAX).saturating_mul(SMALLEST);
     let Some(mut left) = total.checked_sub(least) else {
@@ -261,7 +261,7 @@ fn draw_pane(canvas: &mut Canvas<'_>, area: Rect, pane: Pane, state: &State) {
     }
 }
 
-/// A column of a table that is shown: which, where it begins, how wide it is.
+/// A shown table column: its index, its position, its width.
 type Shown = (usize, u16, u16);
 
 fn draw_row(canvas: &mut Canvas<'_>, area: Rect, y: u16, cells: &[Cell], columns: &[Shown]) {
@@ -272,7 +272,7 @@ fn draw_row(canvas: &mut Canvas<'_>, area: Rect, y: u16, cells: &[Cell], columns
     }
 }
 
-/// The columns that have room.
+/// Returns the columns that fit.
 fn fitted(columns: &[Column], rows: &[Row], width: usize) -> Vec<Shown> {
     let length = |place: usize| {
         let cells = rows.iter().filter_map(|row| row.cells.get(place)).map(|cell| cell.0.chars().count());
@@ -308,7 +308,7 @@ fn fitted(columns: &[Column], rows: &[Row], width: usize) -> Vec<Shown> {
     shown
 }
 
-/// Takes from the widest, again and again, until they have room.
+/// Narrows the widest columns until all of them fit.
 fn narrow(widths: &mut [usize], room: usize) {
     let mut excess = widths.iter().sum::<usize>().saturating_sub(room);
     while excess > 0 {
@@ -346,7 +346,7 @@ fn draw_last_line(canvas: &mut Canvas<'_>, area: Rect, state: &State) {
     canvas.put(area, 0, 0, &words, area.width, Modifier::BOLD);
 }
 
-/// As many as there is room for.
+/// Draws as many key hints as fit.
 fn draw_keys(canvas: &mut Canvas<'_>, area: Rect) {
     let mut x = 0;
     for key in KEYS {
@@ -361,14 +361,14 @@ fn draw_keys(canvas: &mut Canvas<'_>, area: Rect) {
 fn question(change: &Change) -> String {
     let words = match change {
         Change::Cancel(task) => format!("cancel task {task}?"),
-        Change::Retry(task) => format!("try task {task} again?"),
+        Change::Retry(task) => format!("retry task {task}?"),
         Change::Pause(scope) => format!("pause {scope}?"),
         Change::Resume(scope) => format!("resume {scope}?"),
     };
     clean_line(&words)
 }
 
-/// What has no room ends with an ellipsis.
+/// Cuts text that does not fit, with an ellipsis.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

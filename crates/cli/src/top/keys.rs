@@ -1,6 +1,6 @@
-//! What the bytes mean that a terminal sends.
+//! Parses the bytes that a terminal sends for keys.
 
-/// A key that means something.
+/// A key with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Char(char),
@@ -16,15 +16,15 @@ pub(crate) enum Key {
     PageDown,
     Home,
     End,
-    /// Ctrl-C
+    /// Ctrl-C.
     Interrupt,
-    /// Ctrl-Z
+    /// Ctrl-Z.
     Suspend,
-    /// Ctrl-L
+    /// Ctrl-L.
     Redraw,
 }
 
-/// Whether these bytes end within what one key sends: a slow line brings it in parts.
+/// Returns true if the bytes end inside the sequence of a key, which a slow line delivers in parts.
 pub(crate) fn is_cut(bytes: &[u8]) -> bool {
     let Some(at) = bytes.iter().rposition(|byte| *byte == 0x1b) else { return false };
     match &bytes[at + 1..] {
@@ -34,7 +34,7 @@ pub(crate) fn is_cut(bytes: &[u8]) -> bool {
     }
 }
 
-/// The keys that were pressed. What this program has no use for, and a key that is held with Alt, is none.
+/// Returns the pressed keys. Unused keys and keys held with Alt are dropped.
 pub(crate) fn keys_of(mut bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     while let Some((&first, rest)) = bytes.split_first() {
@@ -54,7 +54,7 @@ pub(crate) fn keys_of(mut bytes: &[u8]) -> Vec<Key> {
     keys
 }
 
-/// What follows an escape: nothing where that is the key itself, or a sequence.
+/// Parses what follows an escape: nothing if that is the key itself, or a sequence.
 fn escaped(rest: &[u8]) -> (Option<Key>, &[u8]) {
     match rest {
         [] => (Some(Key::Escape), rest),
@@ -110,7 +110,7 @@ mod tests {
                 vec![Key::PageUp, Key::PageDown, Key::Home, Key::End, Key::BackTab, Key::Tab],
             ),
             (b"\x03\x1a\x0c\r", vec![Key::Interrupt, Key::Suspend, Key::Redraw, Key::Enter]),
-            // Alt, a key without use, a sequence that is cut off, letters beyond ASCII.
+            // Alt, an unused key, a truncated sequence, letters beyond ASCII.
             (b"\x1bx\x1b[3~j\x1b[1;", vec![Key::Char('j')]),
             ("é".as_bytes(), vec![]),
         ];

@@ -1,5 +1,5 @@
-//! The screen of `top`: keys and facts in, a state, a drawing out. Only `draw` knows how a terminal is drawn on, and nothing
-//! here reads or writes one.
+//! The screen of `top`: turns keys and data into a state, and a state into a drawing. Only `draw` uses the terminal library,
+//! and nothing here reads or writes a terminal.
 
 pub(crate) mod draw;
 pub(crate) mod keys;

@@ -1,4 +1,4 @@
-//! The panes as rows of words, each row with what can be done to it.
+//! The panes as rows of text, each row with the possible actions.
 
 use chrono::{DateTime, Utc};
 
@@ -12,7 +12,7 @@ use taskqueue_domain::task::ids::{RunnerId, TaskId};
 use taskqueue_engine::inspect::status::{Counted, RunnerLine};
 use taskqueue_engine::inspect::top::{ClassCounts, FailedTask, Glance, RunningLine};
 
-/// Words, and what they say beyond themselves.
+/// Text and its colour.
 pub(super) type Cell = (String, Tone);
 
 /// A part of the screen.
@@ -36,12 +36,12 @@ impl Pane {
         }
     }
 
-    /// Where there is nothing to show.
+    /// Returns the text of an empty pane.
     pub(super) const fn if_none(self) -> &'static str {
         match self {
-            Self::Runners => "no runner lives",
+            Self::Runners => "no runner is alive",
             Self::Running => "nothing is running",
-            Self::Queues => "nothing waits",
+            Self::Queues => "nothing is waiting",
             Self::Failures => "nothing failed",
         }
     }
@@ -56,11 +56,11 @@ impl Pane {
     }
 }
 
-/// A column. The last one of a pane takes what is left.
+/// A column. The last one of a pane takes the remaining width.
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) name: &'static str,
-    /// Where there is too little room the one with the highest number is left out first, and with 0 never.
+    /// If there is too little room, the column with the highest number is left out first; 0 is never left out.
     pub(super) left_out: u8,
 }
 
@@ -74,7 +74,7 @@ const RUNNERS: &[Column] = &[
     column("SLOTS", 1),
     column("HOST", 2),
     column("STARTED", 3),
-    column("WORKS ON", 0),
+    column("TASKS", 0),
 ];
 const RUNNING: &[Column] = &[
     column("TASK", 0),
@@ -102,7 +102,7 @@ const FAILURES: &[Column] = &[
     column("MESSAGE", 1),
 ];
 
-/// By what a row is known when it has moved.
+/// Identifies a row after it has moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RowId {
     Runner(RunnerId),
@@ -129,7 +129,7 @@ fn runner(line: &RunnerLine, now: DateTime<Utc>) -> Row {
         ("silent", _) => ("silent", Tone::Waiting),
         (_, Some(pause)) => (participle(pause), Tone::Waiting),
         ("alive", None) => ("alive", Tone::Good),
-        // Of another host: nobody can tell from here.
+        // On another host, whose processes cannot be checked from here.
         _ => ("elsewhere", Tone::Plain),
     };
     let works_on: Vec<String> = line
@@ -161,7 +161,7 @@ fn run(line: &RunningLine, now: DateTime<Utc>) -> Row {
     let tone = if line.lost.is_some() { Tone::Waiting } else { Tone::Good };
     let note = match &line.lost {
         Some(why) => (clean_line(why), Tone::Waiting),
-        None if line.is_to_end => ("is to end".to_owned(), Tone::Waiting),
+        None if line.is_to_end => ("stopping".to_owned(), Tone::Waiting),
         None => plain(&line.message),
     };
     let since = line.started_on.map(|on| distance(now - on)).unwrap_or_default();
@@ -235,7 +235,7 @@ fn failure(task: &FailedTask, now: DateTime<Utc>) -> Row {
     }
 }
 
-/// What came from the database is cleaned.
+/// Text from the database is cleaned.
 fn plain(text: &str) -> Cell {
     (clean_line(text), Tone::Plain)
 }

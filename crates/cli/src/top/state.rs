@@ -1,4 +1,4 @@
-//! What is shown and what is chosen: changed by facts and by keys, and by nothing else.
+//! What is shown and selected; only data and keys change it.
 
 use std::collections::VecDeque;
 
@@ -12,12 +12,12 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_engine::inspect::status::TaskCounts;
 use taskqueue_engine::inspect::top::{Change, Glance, Throughput, TopCounts};
 
-/// Rates that are remembered.
+/// How many rates are kept.
 const HISTORY: usize = 60;
-/// Lines that the title and the last line of a page take.
+/// Lines for the title and the last line of a page.
 const AROUND_PAGE: usize = 2;
 
-/// What a key asks for beyond the screen.
+/// A command of a key that the screen itself cannot execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TopCommand {
     Quit,
@@ -27,20 +27,20 @@ pub(crate) enum TopCommand {
     Change(Change),
 }
 
-/// Where in a pane somebody is.
+/// The selected position in a pane.
 #[derive(Clone, Debug, Default)]
 struct Place {
     index: usize,
     id: Option<RowId>,
 }
 
-/// A task of which everything is shown.
+/// A task that is shown in detail.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     pub(super) task: TaskId,
     class: Option<String>,
     pub(super) lines: Vec<String>,
-    /// The first line that is shown.
+    /// The first visible line.
     pub(super) top: usize,
     pub(super) is_followed: bool,
 }
@@ -54,24 +54,24 @@ pub(crate) struct State {
     pub(super) pauses: Vec<Pause>,
     pub(super) counts: Option<TaskCounts>,
     pub(super) throughput: Throughput,
-    /// What it was lately, the oldest first.
+    /// Recent rates, oldest first.
     pub(super) history: VecDeque<f64>,
     panes: [Vec<Row>; 4],
     places: [Place; 4],
     pane: usize,
     height: usize,
-    /// What is done after a yes.
+    /// The change that is made after a yes.
     pub(super) question: Option<Change>,
-    /// What became of the last change.
+    /// The result of the last change.
     pub(super) message: Option<String>,
-    /// Why nothing new is known.
+    /// Why the data is not up to date.
     pub(super) trouble: Option<String>,
     pub(super) page: Option<Page>,
     pub(super) shows_help: bool,
 }
 
 impl State {
-    /// Of this database, of which nothing is known yet.
+    /// Creates the screen of this database, without data.
     pub(crate) fn new(database: &str) -> Self {
         Self {
             database: clean_line(database),
@@ -113,7 +113,7 @@ impl State {
         self.set_rows(Pane::Queues, rows::queues(&tally.classes, &self.pauses));
     }
 
-    /// What is known of a task, in lines that fit the screen.
+    /// Sets the details of a task, in lines that fit the screen.
     pub(crate) fn take_details(&mut self, task: TaskId, lines: Vec<String>) {
         let room = self.room_of_page();
         let Some(page) = self.page.as_mut().filter(|page| page.task == task) else { return };
@@ -127,7 +127,7 @@ impl State {
         self.message = Some(clean_line(words));
     }
 
-    /// Whether that is something new.
+    /// Sets the problem to show. Returns true if it is new.
     pub(crate) fn complain(&mut self, words: &str) -> bool {
         let trouble = Some(clean_line(words));
         let is_new = self.trouble != trouble;
@@ -139,12 +139,12 @@ impl State {
         self.height = usize::from(rows);
     }
 
-    /// The task of which everything is shown.
+    /// Returns the task that is shown in detail.
     pub(crate) fn opened(&self) -> Option<TaskId> {
         self.page.as_ref().map(|page| page.task)
     }
 
-    /// The same if it is to be asked for again and again.
+    /// Returns that task if its details must be refreshed.
     pub(crate) fn followed(&self) -> Option<TaskId> {
         self.page.as_ref().filter(|page| page.is_followed).map(|page| page.task)
     }
@@ -165,7 +165,7 @@ impl State {
         self.height.saturating_sub(AROUND_PAGE)
     }
 
-    /// The row that was chosen stays so where it moves; the next one is chosen where it has gone.
+    /// Replaces the rows. The selected row stays selected when it moves; if it has disappeared, the next one is selected.
     fn set_rows(&mut self, pane: Pane, rows: Vec<Row>) {
         let place = &mut self.places[index_of(pane)];
         let moved_to = place.id.as_ref().and_then(|id| rows.iter().position(|row| row.id == *id));
@@ -178,7 +178,7 @@ impl State {
         self.panes[self.pane].get(self.places[self.pane].index)
     }
 
-    /// The task that a key is about.
+    /// Returns the task that a key applies to.
     fn task(&self) -> Option<TaskId> {
         self.opened().or_else(|| self.row().and_then(|row| row.task))
     }
@@ -190,7 +190,7 @@ impl State {
         }
     }
 
-    /// What this key asks for, if it is more than another look at what is there.
+    /// Handles a key. Returns a command if the screen cannot execute it alone.
     pub(crate) fn press(&mut self, key: Key) -> Option<TopCommand> {
         match key {
             Key::Interrupt => return Some(TopCommand::Quit),
@@ -246,10 +246,10 @@ impl State {
 
     fn open(&mut self, is_followed: bool) -> Option<TopCommand> {
         let Some(task) = self.task() else {
-            self.say("choose a task: Tab leads to those that run and those that failed");
+            self.say("choose a task: Tab moves to the running and the failed tasks");
             return None;
         };
-        let (class, lines) = (self.class(), vec!["asking the database …".to_owned()]);
+        let (class, lines) = (self.class(), vec!["waiting for the database …".to_owned()]);
         self.page = Some(Page { task, class, lines, top: 0, is_followed });
         Some(TopCommand::Details(task))
     }
@@ -257,7 +257,7 @@ impl State {
     fn ask_about_task(&mut self, change: fn(TaskId) -> Change) {
         self.question = self.task().map(change);
         if self.question.is_none() {
-            self.say("choose a task: Tab leads to those that run and those that failed");
+            self.say("choose a task: Tab moves to the running and the failed tasks");
         }
     }
 
@@ -271,7 +271,7 @@ const fn index_of(pane: Pane) -> usize {
     pane as usize
 }
 
-/// Where a key leads from here.
+/// Returns the new position after a key.
 fn moved(from: usize, key: Key, page: usize) -> usize {
     match key {
         Key::Up | Key::Char('k') => from.saturating_sub(1),

@@ -1,4 +1,4 @@
-//! Keys and facts in, a drawing out.
+//! Tests keys and data as input, and the drawing as output.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use ratatui::Terminal;
@@ -127,7 +127,7 @@ fn state() -> State {
     state
 }
 
-/// What a terminal of this size shows, and the cells.
+/// Returns what a terminal of this size shows, and its cells.
 fn shown(state: &State, use_color: bool, columns: u16, rows: u16) -> (Vec<String>, Buffer) {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
     terminal.draw(|frame| draw(state, use_color, frame.area(), frame.buffer_mut())).unwrap();
@@ -233,7 +233,7 @@ fn what_changes_something_is_done_after_a_yes_alone() {
     state.take_glance(&Glance { pauses: vec![pause], ..glance() });
     assert!(plain_text(&state, 80, 24).contains("paused: everything"));
     assert_eq!(press(&mut state, "Py"), Some(TopCommand::Change(Change::Resume(PauseScope::All))));
-    // No task is chosen among the classes.
+    // No task is selected in the pane of classes.
     assert_eq!(press(&mut state, "hcy"), None);
     assert_eq!(press(&mut state, "q"), Some(TopCommand::Quit));
     assert_eq!(state.press(Key::Interrupt), Some(TopCommand::Quit));
@@ -262,7 +262,7 @@ fn a_task_is_opened_scrolled_followed_and_closed() {
     assert_eq!(state.press(Key::Enter), Some(TopCommand::Details(TaskId(17))));
     assert_eq!((state.opened(), state.followed()), (Some(TaskId(17)), None));
     state.take_details(TaskId(18), lines(3));
-    assert!(plain_text(&state, 80, 24).contains("asking the database"), "that was another task");
+    assert!(plain_text(&state, 80, 24).contains("waiting for the database"), "that was another task");
     state.take_details(TaskId(17), lines(60));
     assert!(plain_text(&state, 80, 24).contains("line 0."));
     assert_eq!(state.press(Key::End), None);
@@ -284,11 +284,11 @@ fn a_task_is_opened_scrolled_followed_and_closed() {
 #[test]
 fn a_database_that_is_away_is_said_until_it_answers() {
     let mut state = state();
-    assert!(state.complain("no answer for 3s: connection refused"));
-    assert!(!state.complain("no answer for 3s: connection refused"));
-    assert!(plain_text(&state, 80, 24).contains("no answer for 3s: connection refused"));
+    assert!(state.complain("no answer from the database for 3s: connection refused"));
+    assert!(!state.complain("no answer from the database for 3s: connection refused"));
+    assert!(plain_text(&state, 80, 24).contains("no answer from the database for 3s: connection refused"));
     let _ = state.press(Key::Enter);
-    assert!(plain_text(&state, 80, 24).starts_with("no answer for 3s"));
+    assert!(plain_text(&state, 80, 24).starts_with("no answer from the database for 3s"));
     let _ = state.press(Key::Escape);
     state.take_glance(&glance());
     assert!(!plain_text(&state, 80, 24).contains("no answer"));

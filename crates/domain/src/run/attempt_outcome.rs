@@ -1,4 +1,4 @@
-//! What the end of an attempt means for its task, in the words of events, hooks and listeners.
+//! What the end of an attempt means for its task, as events, hooks and listeners name it.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use super::transition::RunEvent;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AttemptOutcome {
-    /// It succeeded.
+    /// The attempt succeeded.
     Success,
-    /// It failed or timed out, and the task is retried.
+    /// The attempt failed or timed out, and the task is retried.
     Retry,
-    /// It failed or timed out, and the task is not retried: no retry is left, none makes sense, or it is quarantined.
+    /// The attempt failed or timed out, and the task is not retried: exhausted, quarantined, or a retry was ruled out.
     Failed,
-    /// It was cancelled.
+    /// The attempt was cancelled.
     Cancelled,
-    /// It was released, and counts as no attempt.
+    /// The attempt was released, and does not count.
     Released,
 }
 
 impl AttemptOutcome {
-    /// The outcome of a run that ended so; `is_given_up` says that its task is not retried.
+    /// Returns the outcome of a run that ended with `event`; `is_given_up` is true if its task is not retried.
     #[must_use]
     pub const fn of(event: RunEvent, is_given_up: bool) -> Self {
         match event {
@@ -33,7 +33,7 @@ impl AttemptOutcome {
         }
     }
 
-    /// The word in events, in hooks and in the configuration.
+    /// Returns the word used in events, hooks and the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! How long a failed task waits before it is tried again, and how that is written.
+//! How long a failed task waits before its retry, and the text form of that.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,25 +7,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::when::parse_duration;
 
-/// The longest wait before a retry, whoever asks for it, in seconds: a year. What is added to a time of the database can
-/// then never leave the range that every engine stores.
+/// The longest wait before a retry, in seconds: a year. It also limits what handlers ask for, so that a time plus a wait stays
+/// within the range of every engine.
 pub const MAX_DELAY_SECS: i64 = 31_536_000;
-/// The most waits that a list may have: the text must fit into the column Backoff.
+/// The longest list of waits: its text must fit into the column Backoff.
 const MAX_LIST_LENGTH: usize = 20;
 const FORMS: &str = "write exponential:10s..1h, fixed:30s or list:10s,1m,10m";
 
-/// The wait that a handler asked for, as the nearest one that is possible.
+/// Returns the nearest allowed wait to the one that a handler asked for.
 #[must_use]
 pub fn possible_delay_secs(asked_secs: i64) -> i64 {
     asked_secs.clamp(0, MAX_DELAY_SECS)
 }
 
-/// The waits before the retries of a task, in whole seconds. As text: `exponential:10s..1h`, `fixed:30s`,
-/// `list:10s,1m,10m`.
+/// The waits before the retries of a task, in whole seconds. Text forms: `exponential:10s..1h`, `fixed:30s`, `list:10s,1m,10m`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Backoff {
-    /// The first retry waits `base_secs`, each further one twice as long, never more than `max_secs`.
+    /// The first retry waits `base_secs`; each further retry waits twice as long, up to `max_secs`.
     Exponential {
         /// Seconds before the first retry; 0 retries at the next `create-runs`.
         base_secs: i64,
@@ -34,15 +33,15 @@ pub enum Backoff {
     },
     /// Every retry waits this many seconds.
     Fixed(i64),
-    /// The waits of the first retry, the second and so on, in seconds; the last one stands for all further ones.
+    /// The waits of the first retry, the second and so on, in seconds; the last one applies to all further retries.
     List(Vec<i64>),
 }
 
 impl Backoff {
-    /// Seconds to wait after `failed_retries` failures in a row (1 or more) of the task `task_id`.
+    /// Returns the seconds to wait after `failed_retries` consecutive failures (1 or more) of the task `task_id`.
     ///
-    /// Up to a tenth is added, computed from the task and its failures: tasks that failed together do not come back
-    /// together, and the same failure waits the same time wherever it is computed. Never more than [`MAX_DELAY_SECS`].
+    /// Adds up to a tenth, computed from the task and its failures. Tasks that failed together are thus retried at different
+    /// times, and every host computes the same wait for the same failure. Never more than [`MAX_DELAY_SECS`].
     #[must_use]
     pub fn delay_secs(&self, failed_retries: i32, task_id: i64) -> i64 {
         let earlier = failed_retries.saturating_sub(1);
@@ -62,7 +61,7 @@ impl Backoff {
     }
 }
 
-/// In whole seconds, as the column Backoff keeps it.
+/// In whole seconds, as stored in the column Backoff.
 impl fmt::Display for Backoff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -94,9 +93,9 @@ impl FromStr for Backoff {
     type Err = String;
 
     /// # Errors
-    /// A sentence that says what is wrong and which forms there are.
+    /// Describes what is wrong and lists the valid forms.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |what: String| format!("\"{text}\" is no backoff: {what}; {FORMS}");
+        let wrong = |what: String| format!("\"{text}\" is not a backoff: {what}; {FORMS}");
         let (kind, waits) = text.trim().split_once(':').ok_or_else(|| wrong("it names no kind".to_owned()))?;
         match kind.trim() {
             "exponential" => {
@@ -131,7 +130,7 @@ fn wait_secs(text: &str) -> Result<i64, String> {
         .ok_or_else(|| format!("\"{text}\" is longer than a year"))
 }
 
-/// 0 to 100, spread evenly over tasks and attempts (the finaliser of SplitMix64).
+/// Returns 0 to 100, spread evenly over tasks and attempts (the finaliser of SplitMix64).
 fn jitter_percent(task_id: i64, failed_retries: i32) -> i64 {
     let mut x = task_id.cast_unsigned() ^ (u64::from(failed_retries.cast_unsigned()) << 48);
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);

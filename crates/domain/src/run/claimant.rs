@@ -1,4 +1,4 @@
-//! The name of a claimant, validated: a worker that is no runner of this program.
+//! The validated name of a claimant: a worker that is not a runner of this program.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-/// 1 to 190 characters that can be seen, so that the name is read back as it was written.
+/// 1 to 190 visible characters, so that the name reads back as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct ClaimantId(String);
@@ -14,17 +14,17 @@ pub struct ClaimantId(String);
 /// The longest name, in characters: what an index of every engine can hold.
 const MAX_LENGTH: usize = 190;
 
-/// A claimant that is not offered a task for a while, because its time with it ran out.
+/// A claimant that is temporarily not offered a task, because its claim of that task expired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HeldBack {
     /// Its name.
     pub claimant: String,
-    /// Until when it is not offered the task.
+    /// When it may be offered the task again.
     pub until: DateTime<Utc>,
 }
 
 impl ClaimantId {
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -39,7 +39,7 @@ impl FromStr for ClaimantId {
             return Err(format!("the name of a claimant has 1 to {MAX_LENGTH} characters"));
         }
         if let Some(bad) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
-            return Err(format!("the name of a claimant has the character {bad:?}, which cannot be seen"));
+            return Err(format!("the name of a claimant has the character {bad:?}, which is not visible"));
         }
         Ok(Self(text.to_owned()))
     }

@@ -1,19 +1,19 @@
-//! What a handler may do and use: whose rights it has, its limits. Plain values; the crate `process` applies them.
+//! What a handler may do and use: its user and its limits. Plain values; the crate `process` applies them.
 
-/// What a class says about the rights of its handlers.
+/// The rights and limits that a class gives its handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confinement {
-    /// The login name it runs as; `None` is whoever the runner is.
+    /// The login name it runs as; `None` runs it as the user of the runner.
     pub user: Option<String>,
-    /// What it may use at most.
+    /// Its resource limits.
     pub limits: Limits,
-    /// The mode bits that its new files do not get.
+    /// The mode bits that are removed from new files.
     pub umask: u32,
-    /// Whether neither it nor what it starts can gain rights by executing a program (sudo, setuid, capabilities).
+    /// Whether it and its children are prevented from gaining rights by executing a program (sudo, setuid, capabilities).
     pub no_new_privileges: bool,
 }
 
-/// The umask of a class that names none: what a handler writes is nobody else's business.
+/// The umask of a class that sets none: other users cannot read what a handler writes.
 pub const DEFAULT_UMASK: u32 = 0o077;
 
 impl Default for Confinement {
@@ -22,7 +22,7 @@ impl Default for Confinement {
     }
 }
 
-/// What each process of a handler may use at most; `None` leaves what the runner itself is limited to.
+/// Resource limits of each process of a handler; `None` keeps the limit of the runner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Processor time of one process.
@@ -31,8 +31,8 @@ pub struct Limits {
     pub memory_bytes: Option<u64>,
     /// Descriptors of one process.
     pub open_files: Option<u64>,
-    /// Processes and threads of the user, all its handlers and everything else together.
+    /// Processes and threads of the user, counting everything that the user runs.
     pub processes: Option<u64>,
-    /// The size of a file that it writes.
+    /// The size of a file it writes.
     pub file_size_bytes: Option<u64>,
 }

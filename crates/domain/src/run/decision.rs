@@ -1,10 +1,10 @@
-//! What becomes of a run whose handler ended: decided here, once, from how it ended and what it reported.
+//! Decides what happens to a run whose handler ended, from how it ended and what it reported. No other code decides this.
 
 use super::ending::{Ending, ReportedError};
 use super::exit_rules::{ExitMeaning, ExitRules};
 use super::transition::RunEvent;
 
-/// How the rule of a run ends that was lost together with others.
+/// The end of the rule text of a run that was lost together with others.
 const LOST_WITH_OTHERS: &str = ": retry, with nothing beside it (other runs were lost with it)";
 
 /// What may have caused the loss of a run.
@@ -12,28 +12,28 @@ const LOST_WITH_OTHERS: &str = ": retry, with nothing beside it (other runs were
 pub enum Blame {
     /// Its task: the runner had no other run.
     Task,
-    /// Its task, or that of another run which its runner had.
+    /// Its task, or the task of another run of the same runner.
     AnyOfSeveral,
-    /// No task: the machine was started again.
+    /// No task: the machine restarted.
     Restart,
 }
 
-/// What was decided about a run, and by which rule; the rule is kept on the run.
+/// The decision about a run, and the rule that led to it; the rule is stored on the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// What happens to the run.
     pub event: RunEvent,
-    /// Whether a failed task is tried again while retries are left.
+    /// Whether a failed task is retried while retries are left.
     pub may_retry: bool,
-    /// Seconds that the handler asked to wait before the next attempt; `None` leaves it to the backoff.
+    /// Seconds that the handler asked to wait before the next attempt; `None` uses the backoff.
     pub delay_secs: Option<i64>,
-    /// Whether the handler or its runner crashed, rather than fail: the task may be what kills them.
+    /// Whether the handler or its runner crashed rather than failed: the task may be the cause.
     pub is_crash: bool,
     /// Whether the class is held: its deployment on this host is broken.
     pub holds_class: bool,
-    /// Whether the runner had no process, memory or descriptor to spare: it should start fewer handlers.
+    /// Whether the runner lacked processes, memory or descriptors: it should start fewer handlers.
     pub lacks_room: bool,
-    /// What the handler said under a name that means nothing, if so: "unknown key …".
+    /// Unknown keys that the handler sent, if any: "unknown key …".
     pub slip: Option<String>,
     /// ErrorCode; empty on success.
     pub error_code: String,
@@ -43,16 +43,16 @@ pub struct Decision {
     pub rule: String,
 }
 
-/// The word in the rule of a decision after which a failed task is not retried.
+/// The word in a decision's rule that rules out a retry of a failed task.
 const NO_RETRY: &str = "no_retry";
 
-/// Returns true if the rule that was kept on a failed run says that its task is not retried.
+/// Returns true if the rule stored on a failed run says that its task is not retried.
 #[must_use]
 pub fn rules_out_retry(rule: &str) -> bool {
     rule.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == NO_RETRY)
 }
 
-/// The rule that was decided by, in the words for a task that is not retried.
+/// Returns the rule in the words for a task that is not retried.
 #[must_use]
 pub fn rule_without_retry(rule: &str) -> String {
     rule.replacen(": retry at once", ": not retried", 1).replacen(": retry", ": not retried", 1)
@@ -99,7 +99,7 @@ impl Decision {
         }
     }
 
-    /// A handler of this program's own (the Rust trait) reported an error.
+    /// Returns the decision for an in-process handler (the Rust trait) that reported an error.
     #[must_use]
     pub fn reported(error: &ReportedError) -> Self {
         let may_retry = error.retry.unwrap_or(true);
@@ -108,19 +108,19 @@ impl Decision {
         Self { delay_secs: error.delay_secs, ..Self::failure(&error.code, &error.message, may_retry, rule) }
     }
 
-    /// A handler of this program's own ended well.
+    /// Returns the decision for an in-process handler that succeeded.
     #[must_use]
     pub fn returned() -> Self {
         Self::success("the handler returned".to_owned())
     }
 
-    /// The run is released at no cost, for a reason that is no matter of its task.
+    /// Returns the decision to release the run without counting the attempt, for a reason unrelated to its task.
     #[must_use]
     pub fn released(code: &str, message: &str) -> Self {
         Self { event: RunEvent::Release, ..Self::failure(code, message, true, format!("{code}: released")) }
     }
 
-    /// Names what the handler said and nobody understood, for whoever wonders where it went.
+    /// Adds to the rule how many event lines could not be read, so that the author of the handler can find out.
     #[must_use]
     pub fn with_unread_events(self, count: u64) -> Self {
         let rule = match count {
@@ -131,7 +131,7 @@ impl Decision {
         Self { rule, ..self }
     }
 
-    /// Names the keys of events that mean nothing, for the author of the handler.
+    /// Adds the unknown keys of events to the rule, for the author of the handler.
     #[must_use]
     pub fn with_unknown_keys(self, keys: &[String]) -> Self {
         let slip = match keys {
@@ -142,7 +142,7 @@ impl Decision {
         Self { rule: format!("{}; {slip}", self.rule), slip: Some(slip), ..self }
     }
 
-    /// Names the handler in Rust that did not end.
+    /// Adds that the thread of a Rust handler did not end when asked to.
     #[must_use]
     pub fn with_thread_left_behind(self) -> Self {
         Self {
@@ -152,7 +152,7 @@ impl Decision {
         }
     }
 
-    /// The runner died, or its lease is over.
+    /// Returns the decision for a run whose runner died or whose lease expired.
     #[must_use]
     pub fn lost(code: &str, message: &str, blame: Blame) -> Self {
         let rule = match blame {
@@ -163,15 +163,15 @@ impl Decision {
         Self { event: RunEvent::TimeOut, is_crash: blame == Blame::Task, ..Self::crash(code, message, rule) }
     }
 
-    /// Whether this is the rule of a run that was lost together with others.
+    /// Returns true if this is the rule of a run that was lost together with others.
     #[must_use]
     pub fn is_of_one_lost_with_others(rule: &str) -> bool {
         rule.ends_with(LOST_WITH_OTHERS)
     }
 }
 
-/// Decides from how the handler ended. `error` is the handler's own `{"error":…}` event, `stderr_tail` the last line it
-/// wrote to standard error, used as the message when it reported none.
+/// Decides from how the handler ended. `error` is the handler's `{"error":…}` event; `stderr_tail` is the last line that it wrote
+/// to standard error, used as the message if it reported none.
 #[must_use]
 pub fn decide(
     ending: &Ending,
@@ -188,7 +188,7 @@ pub fn decide(
         }
         Ending::Killed { signal, why } => decide_signal(*signal, why, error),
         Ending::TimedOut => {
-            let message = format!("no end and no report within {timeout_secs} seconds");
+            let message = format!("the handler neither ended nor reported within {timeout_secs} seconds");
             Decision {
                 event: RunEvent::TimeOut,
                 ..Decision::failure("timeout", &message, true, "timeout: retry".to_owned())
@@ -217,12 +217,7 @@ pub fn decide(
         },
         Ending::Stopped => Decision {
             event: RunEvent::Release,
-            ..Decision::failure(
-                "runner-stopped",
-                "the runner was told to stop",
-                true,
-                "runner stopped: release".to_owned(),
-            )
+            ..Decision::failure("runner-stopped", "the runner was stopped", true, "runner stopped: release".to_owned())
         },
     }
 }
@@ -241,7 +236,7 @@ fn decide_signal(signal: i32, message: &str, error: Option<&ReportedError>) -> D
 fn decide_exit(code: i32, error: Option<&ReportedError>, stderr_tail: &str, rules: &ExitRules) -> Decision {
     let (meaning, origin) = rules.meaning(code);
     let rule = format!("exit {code}: {meaning} ({origin})");
-    // An explicit event says more than the exit code; a handler that reports an error and exits 0 has failed.
+    // An explicit event takes precedence over the exit code: a handler that reports an error and exits 0 has failed.
     if let Some(error) = error
         && matches!(meaning, ExitMeaning::Success | ExitMeaning::Retry | ExitMeaning::NoRetry)
     {

@@ -1,6 +1,6 @@
-//! How a handler ended, as the rest of the program sees it: plain values without a process behind them.
+//! How a handler ended: plain values without a process.
 //!
-//! Pure: what an ending means for the run (retry, hold, release) is decided elsewhere. Anyone may use it.
+//! Pure: `decision` decides what an ending means for the run (retry, hold, release).
 
 use serde::{Deserialize, Serialize};
 
@@ -8,53 +8,53 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// It exited by itself with this code, 0 to 255.
+    /// It exited with this code, 0 to 255.
     Exited(i32),
-    /// A signal that did not come from us ended it. 0 when the kernel could not say how it ended, because somebody else
-    /// in this process waited for it.
+    /// It was killed by a signal that the runner did not send. The signal is 0 if other code in this process has already waited
+    /// for it: the kernel then cannot report how it ended.
     Signalled(i32),
-    /// Such a signal whose cause is known or likely: a limit, or want of memory. The text says it.
+    /// As `Signalled`, and the cause is known or likely: a limit, or lack of memory.
     Killed {
         /// The signal.
         signal: i32,
-        /// Why, in words.
+        /// The cause, in words.
         why: String,
     },
-    /// It neither ended nor reported in time, and was ended by us; whatever it exited with afterwards is not kept.
+    /// It neither ended nor reported in time, and the runner killed it. Its exit code is ignored.
     TimedOut,
     /// The program could not be started; the text names the program and the reason.
     CouldNotStart(String),
-    /// The runner could not start it: it had no process, memory or descriptor to spare. Neither the task nor its class is at
-    /// fault. The text is that of `CouldNotStart`.
+    /// The runner could not start it for lack of processes, memory or descriptors. Neither the task nor its class is at fault.
+    /// The text is as for `CouldNotStart`.
     NoRoom(String),
-    /// It could not be started because of what the configuration of this host says, whatever program the task names: whose
-    /// rights it is to have. The text is that of `CouldNotStart`.
+    /// The configuration of this host prevents its start, whatever program the task names: it cannot run as the configured user.
+    /// The text is as for `CouldNotStart`.
     Misconfigured(String),
-    /// Our runner was told to stop and ended it.
+    /// The runner was asked to stop and ended it.
     Stopped,
-    /// Somebody cancelled its task, for this reason, and our runner ended it.
+    /// Its task was cancelled, for this reason, and the runner ended it.
     Cancelled(String),
-    /// Our runner killed the process that it shared with another run, which would not end; the text says which.
+    /// The runner killed the process it shared with another run that did not end; the text names that run.
     KilledWithAnother(String),
 }
 
 impl Ending {
-    /// Whether the handler ended by itself with exit code 0.
+    /// Returns true if the handler exited with code 0.
     #[must_use]
     pub fn is_success(&self) -> bool {
         *self == Self::Exited(0)
     }
 }
 
-/// What a handler said about its own failure, in an `{"error":…}` event.
+/// What a handler reported about its own failure, in an `{"error":…}` event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedError {
-    /// The handler's own code; a number is kept as its text. Empty when the handler gave none.
+    /// The handler's own code; a number is stored as text. Empty if the handler gave none.
     pub code: String,
-    /// For people; may be empty.
+    /// A message for people; may be empty.
     pub message: String,
-    /// Whether another attempt makes sense; `None` leaves it to the exit code.
+    /// Whether a retry makes sense; `None` leaves it to the exit code.
     pub retry: Option<bool>,
-    /// Seconds to wait before the next attempt, 0 to a year; `None` leaves it to the backoff.
+    /// Seconds to wait before the next attempt, 0 to a year; `None` uses the backoff.
     pub delay_secs: Option<i64>,
 }

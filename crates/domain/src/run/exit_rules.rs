@@ -1,26 +1,26 @@
-//! What an exit code of a handler means: the default rules (sysexits.h, qmail, Grid Engine) and a class's own.
+//! What exit codes of handlers mean: the default rules (sysexits.h, qmail, Grid Engine) and the rules of a class.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// What an exit code is taken for.
+/// The meaning of an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExitMeaning {
     /// The attempt succeeded.
     Success,
-    /// The attempt failed; try again while retries are left.
+    /// The attempt failed; retry while retries are left.
     Retry,
-    /// The attempt failed, and another one would fail the same way.
+    /// The attempt failed, and a retry would fail the same way.
     NoRetry,
-    /// The deployment is broken, not the task: hold the class, cost no attempt.
+    /// The deployment is broken, not the task: hold the class, without counting the attempt.
     Hold,
-    /// Not now and not this one's fault: give the run back at once, cost no attempt.
+    /// The task cannot run now, and is not at fault: release the run at once, without counting the attempt.
     Release,
 }
 
 impl ExitMeaning {
-    /// How messages, documents and the configuration call it.
+    /// Returns the name used in messages, documents and the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl fmt::Display for ExitMeaning {
     }
 }
 
-/// The default rules; what is not listed is retried.
+/// The default rules; a code that is not listed means retry.
 const DEFAULT_RULES: &[(RangeInclusive<i32>, ExitMeaning)] = &[
     (0..=0, ExitMeaning::Success),
     (64..=66, ExitMeaning::NoRetry),
@@ -53,8 +53,8 @@ const DEFAULT_RULES: &[(RangeInclusive<i32>, ExitMeaning)] = &[
     (126..=127, ExitMeaning::Hold),
 ];
 
-/// Those of a class whose tasks name the program themselves (`exec`), before the default ones: a program that is broken
-/// or missing is the task's own mistake, for which no other task of the class may wait.
+/// Rules that precede the default ones for a class whose tasks name the program (`exec`). A broken or missing program is the
+/// mistake of that task, so the other tasks of the class must not wait.
 const TASK_PROGRAM_RULES: &[(RangeInclusive<i32>, ExitMeaning)] =
     &[(78..=78, ExitMeaning::Retry), (126..=127, ExitMeaning::NoRetry)];
 
@@ -64,11 +64,11 @@ pub struct ExitCodes(RangeInclusive<i32>);
 
 impl ExitCodes {
     /// # Errors
-    /// Codes outside 0 to 255, or a range that ends before it starts.
+    /// A code is outside 0 to 255, or the range ends before it starts.
     pub fn new(first: i64, last: i64) -> Result<Self, String> {
         let code = |code: i64| i32::from(u8::try_from(code).unwrap_or_default());
         if !(0..=255).contains(&first) || !(first..=255).contains(&last) {
-            return Err(format!("{first}-{last} is no range of exit codes: they lie in 0 to 255"));
+            return Err(format!("{first}-{last} is not a range of exit codes: they are 0 to 255"));
         }
         Ok(Self(code(first)..=code(last)))
     }
@@ -86,19 +86,19 @@ impl FromStr for ExitCodes {
     }
 }
 
-/// The rules of a class: its own first, then the defaults.
+/// The rules of a class, followed by the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExitRules {
     own: Vec<(ExitCodes, ExitMeaning)>,
     task_names_program: bool,
 }
 
-/// Which rule decided.
+/// Where a rule comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleOrigin {
     /// The `exit` table of the class.
     Class,
-    /// What differs where the task names the program: the class `exec`.
+    /// The exceptions for tasks that name the program: the class `exec`.
     TaskProgram,
     /// The default rules.
     Default,
@@ -115,7 +115,7 @@ impl fmt::Display for RuleOrigin {
 }
 
 impl ExitRules {
-    /// The rules of a class whose tasks name the program themselves.
+    /// Returns the rules of a class whose tasks name the program.
     #[must_use]
     pub fn of_task_programs() -> Self {
         Self { own: Vec::new(), task_names_program: true }
@@ -124,13 +124,13 @@ impl ExitRules {
     /// Adds a rule of the class.
     ///
     /// # Errors
-    /// An exit code that another rule of the class has already.
+    /// Another rule of the class already covers one of these exit codes.
     pub fn add(&mut self, codes: ExitCodes, meaning: ExitMeaning) -> Result<(), String> {
         if let Some((_, other)) =
             self.own.iter().find(|(own, _)| own.0.start() <= codes.0.end() && codes.0.start() <= own.0.end())
         {
             return Err(format!(
-                "exit codes {}-{} stand under both {other} and {meaning}",
+                "exit codes {}-{} are listed under both {other} and {meaning}",
                 codes.0.start(),
                 codes.0.end()
             ));
@@ -139,7 +139,7 @@ impl ExitRules {
         Ok(())
     }
 
-    /// What `code` means, and whose rule says so.
+    /// Returns what `code` means, and where that rule comes from.
     #[must_use]
     pub fn meaning(&self, code: i32) -> (ExitMeaning, RuleOrigin) {
         let own = self.own.iter().find(|(codes, _)| codes.0.contains(&code));
@@ -154,7 +154,7 @@ impl ExitRules {
         (find(DEFAULT_RULES, code).unwrap_or(ExitMeaning::Retry), RuleOrigin::Default)
     }
 
-    /// What a program means that could not be started, and whose rule says so.
+    /// Returns the meaning of a program that could not be started, and where that rule comes from.
     #[must_use]
     pub const fn meaning_of_no_start(&self) -> (ExitMeaning, RuleOrigin) {
         if self.task_names_program {

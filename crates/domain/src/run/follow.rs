@@ -1,12 +1,12 @@
-//! What is new of an output that is read again and again while it grows. Beyond its limit only its beginning and its end are kept, so
-//! that what was written between two looks may be missing, which is said.
+//! The new part of an output that grows while it is read repeatedly. Beyond its limit, only the beginning and the end of an
+//! output are captured. What was written between two reads may then be missing; a line in the output reports the missing bytes.
 
 use crate::task::records::RunOutput;
 
-/// What stands where something was left out.
+/// The end of the line that marks an omission.
 const LEFT_OUT: &str = " bytes left out …\n";
 
-/// One output, as far as it was seen.
+/// One output, as far as it was read.
 #[derive(Clone, Debug, Default)]
 pub struct Followed {
     content: String,
@@ -14,7 +14,7 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// What has come since the last look.
+    /// Returns what was added since the last read.
     pub fn take_new(&mut self, output: &RunOutput) -> String {
         let is_older = output.total_bytes < self.total_bytes;
         let news = match output.content.strip_prefix(self.content.as_str()) {
@@ -26,14 +26,14 @@ impl Followed {
         news
     }
 
-    /// Where the middle is left out, only the end can bring news.
+    /// Returns the new part of the end: if the middle is omitted, only the end can have grown.
     fn news_of_end(&self, output: &RunOutput) -> String {
         let end = output.content.rfind(LEFT_OUT).map_or(0, |at| at + LEFT_OUT.len());
         let kept = output.content.get(end..).unwrap_or_default();
         let new_bytes = usize::try_from(output.total_bytes - self.total_bytes).unwrap_or(usize::MAX);
         let Some(missing) = new_bytes.checked_sub(kept.len()).filter(|missing| *missing > 0) else {
             let mut from = kept.len().saturating_sub(new_bytes);
-            // A character may lie across.
+            // The cut may fall inside a character.
             while !kept.is_char_boundary(from) {
                 from -= 1;
             }

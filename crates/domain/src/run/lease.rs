@@ -1,7 +1,7 @@
-//! How long a runner is believed without a word from it, and when it must stop believing itself.
+//! Lease times: how long others trust a runner that does not renew its lease, and how long the runner trusts it.
 //!
-//! A runner renews its lease; whoever finds it over on the database's clock may take its runs. The runner itself trusts a
-//! lease for less long, counted from before it asked, so that its handler is dead when somebody else begins.
+//! A runner renews its lease. When the lease has expired by the database's clock, any runner may take its runs. The runner itself
+//! trusts the lease for less time, counted from before the request, so that its handler is dead before another one starts.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use chrono::{DateTime, TimeDelta, Utc};
 /// The longest time between TERM and KILL for a handler whose lease is no longer trusted.
 const LONGEST_NOTICE: Duration = Duration::from_secs(2);
 
-/// The three times, as the settings give them.
+/// The three times, as configured in the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
-    /// A lease that is not renewed is over after this many seconds.
+    /// Seconds after which a lease that is not renewed expires.
     pub lease_secs: i64,
-    /// Seconds between two renewals, give or take a fifth.
+    /// Seconds between two renewals, plus or minus a fifth.
     pub renewal_secs: i64,
-    /// So many seconds before the end of its lease a runner kills its handler and writes nothing more.
+    /// Seconds before the end of its lease at which a runner kills its handler and stops writing.
     pub margin_secs: i64,
 }
 
 impl LeaseTimes {
-    /// Three renewals, each as late as they may be, and the margin must fit into a lease: two lost renewals cost nothing.
+    /// Checks that three renewals, each as late as allowed, and the margin fit into a lease: two lost renewals do no harm.
     ///
     /// # Errors
-    /// Says which lease these renewals would need.
+    /// They do not fit; the text names the lease that these renewals need.
     pub fn check(self) -> Result<(), String> {
         // Three times six fifths, rounded up.
         let needed = (self.renewal_secs * 18 + 4) / 5 + self.margin_secs;
@@ -33,43 +33,43 @@ impl LeaseTimes {
             return Ok(());
         }
         Err(format!(
-            "a lease of {} seconds has no room for three renewals every {} seconds, a fifth late, and the margin of {} seconds; \
-             that needs {needed}",
+            "a lease of {} seconds is too short for three renewals every {} seconds, each a fifth late, and the margin of {} \
+             seconds; it needs {needed}",
             self.lease_secs, self.renewal_secs, self.margin_secs
         ))
     }
 
-    /// How long the runner trusts a lease, from the moment at which it asked for it.
+    /// Returns how long the runner trusts a lease, counted from the moment it asked for it.
     #[must_use]
     pub fn trusted_for(self) -> Duration {
         seconds(self.lease_secs - self.margin_secs)
     }
 
-    /// The pause before the next renewal. `random` spreads runners that were started by the same minute of cron.
+    /// Returns the pause before the next renewal. `random` spreads runners that cron started in the same minute.
     #[must_use]
     pub fn renewal_pause(self, random: u16) -> Duration {
         let fifth = seconds(self.renewal_secs) / 5;
         seconds(self.renewal_secs) - fifth + (fifth * 2).mul_f64(f64::from(random) / f64::from(u16::MAX))
     }
 
-    /// Whether a lease that is trusted for so much longer is to be renewed now. One that was taken a moment ago, by a quarter of
-    /// the time between two renewals, waits for the next: most runs are over by then.
+    /// Returns true if a lease that is trusted for this much longer should be renewed now. A lease younger than a quarter of the
+    /// renewal interval is left for the next renewal: most runs have ended by then.
     #[must_use]
     pub fn is_worth_renewal(self, trusted_for: Duration) -> bool {
         trusted_for <= self.trusted_for().saturating_sub(seconds(self.renewal_secs) / 4)
     }
 
-    /// How long a handler may take to end once the lease is no longer trusted: a small part of the margin.
+    /// Returns how long a handler may take to end once the lease is no longer trusted: a small part of the margin.
     #[must_use]
     pub fn notice(self) -> Duration {
         (seconds(self.margin_secs) / 3).min(LONGEST_NOTICE)
     }
 }
 
-/// A smaller difference between two clocks is the time that a statement takes, or the drift of a clock.
+/// A smaller difference between two clocks is the duration of a statement, or clock drift.
 const SMALLEST_STEP: TimeDelta = TimeDelta::seconds(2);
 
-/// One moment on two clocks: the database's, which may be set, and the one of a host that counts from boot, which may not.
+/// One moment on two clocks: the database's, which may be set, and the host's clock since boot, which cannot be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TwoClocks {
     /// By the database's clock.
@@ -79,22 +79,22 @@ pub struct TwoClocks {
 }
 
 impl TwoClocks {
-    /// Returns by how much the database's clock was set between `earlier` and this moment; negative if it was set back, zero if
-    /// it was not set. Both moments must be of one boot of one host.
+    /// Returns by how much the database's clock was set between `earlier` and this moment: negative if it was set back, zero if
+    /// it was not set. Both moments must belong to the same boot of the same host.
     #[must_use]
     pub fn step_since(self, earlier: Self) -> TimeDelta {
         let step = (self.on - earlier.on) - self.elapsed_since(earlier);
         if step.abs() < SMALLEST_STEP { TimeDelta::zero() } else { step }
     }
 
-    /// Returns the time that passed since `earlier`, whatever was done to the database's clock.
+    /// Returns the time that passed since `earlier`, even if the database's clock was set.
     #[must_use]
     pub fn elapsed_since(self, earlier: Self) -> TimeDelta {
         TimeDelta::milliseconds(self.boot_ms.saturating_sub(earlier.boot_ms).clamp(-LONGEST_MS, LONGEST_MS))
     }
 }
 
-/// A thousand years: no host is up for so long, and any instant can be moved by it.
+/// A thousand years: more than any uptime, and any instant can be moved by it without overflow.
 const LONGEST_MS: i64 = 1_000 * 365 * 86_400 * 1_000;
 
 fn seconds(secs: i64) -> Duration {
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(at(173_890, 140_000).step_since(before), TimeDelta::days(2));
         assert_eq!(at(-171_710, 140_000).step_since(before), TimeDelta::days(-2));
         assert_eq!(at(173_890, 140_000).elapsed_since(before), TimeDelta::seconds(90));
-        // A number that no runner has written.
+        // A number that no runner writes.
         assert_eq!(at(0, i64::MIN).elapsed_since(before), TimeDelta::milliseconds(-LONGEST_MS));
     }
 

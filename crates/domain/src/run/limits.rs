@@ -1,5 +1,5 @@
-//! Limits: how many runs of a class may be processed at once, and how many may start in a time; and how many of those
-//! that have a key in common, of whatever class.
+//! Limits of a class: how many of its runs may be processed at once, and how many may start in a period. Limits of a limit key:
+//! how many runs with the key, of any class, may be processed at once.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,24 +11,24 @@ use serde::Serialize;
 use crate::pause::Pause;
 use crate::time::when::parse_duration;
 
-/// The largest number of runs of a class at once.
+/// The highest limit of simultaneous runs of a class.
 pub const MAX_RUNNING: i32 = 1_000_000;
-/// The largest number of starts in the time of a rate: the claim looks at so many.
+/// The highest number of starts of a rate: a claim reads that many starts.
 pub const MAX_RATE_COUNT: i32 = 10_000;
-/// The longest time of a rate: a day.
+/// The longest period of a rate: a day.
 pub const MAX_RATE_SECS: i32 = 86_400;
 
-/// At most so many starts in any stretch of so many seconds.
+/// A limit of `count` starts in any period of `secs` seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rate {
-    /// Starts.
+    /// The number of starts.
     pub count: i32,
-    /// Seconds.
+    /// The period, in seconds.
     pub secs: i32,
 }
 
 impl Rate {
-    /// Seconds from the first start to the one at this place, counted from 0, where they follow one another evenly.
+    /// Returns the seconds from the first start to the start at this index, counted from 0, if starts are evenly spaced.
     #[must_use]
     pub fn secs_until(self, place: usize) -> i64 {
         let place = i64::try_from(place).unwrap_or(i64::MAX);
@@ -39,30 +39,30 @@ impl Rate {
 impl FromStr for Rate {
     type Err = String;
 
-    /// `100/1m`: so many in so long; `5/1h30m`.
+    /// Reads `100/1m` or `5/1h30m`: the number of starts and the period.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("\"{text}\" is no rate; write how many runs may start in which time: 100/1m");
+        let wrong = || format!("\"{text}\" is not a rate; write a number of starts and a time: 100/1m");
         let (count, time) = text.split_once('/').ok_or_else(wrong)?;
         let count: i32 = count.trim().parse().map_err(|_| wrong())?;
-        // `100/m` is what people write for `100/1m`.
+        // `100/m` is a common spelling of `100/1m`.
         let time = if time.starts_with(|c: char| c.is_ascii_digit()) { time.to_owned() } else { format!("1{time}") };
         Self::of(count.into(), parse_duration(&time).map_err(|_| wrong())?)
     }
 }
 
 impl Rate {
-    /// So many starts in that time.
+    /// Returns a rate of `count` starts in `time`.
     ///
     /// # Errors
-    /// The time is not whole seconds, or a number is out of its range.
+    /// The time is not in whole seconds, or a number is out of range.
     pub fn of(count: i64, time: Duration) -> Result<Self, String> {
         if time.subsec_nanos() != 0 {
-            return Err("the time of a rate is whole seconds".to_owned());
+            return Err("the time of a rate must be whole seconds".to_owned());
         }
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         let secs = i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
         if !(1..=MAX_RATE_COUNT).contains(&count) || !(1..=MAX_RATE_SECS).contains(&secs) {
-            return Err(format!("a rate has 1 to {MAX_RATE_COUNT} runs in 1 to {MAX_RATE_SECS} seconds"));
+            return Err(format!("a rate allows 1 to {MAX_RATE_COUNT} runs in 1 to {MAX_RATE_SECS} seconds"));
         }
         Ok(Self { count, secs })
     }
@@ -79,16 +79,16 @@ impl fmt::Display for Rate {
 pub struct ClassLimit {
     /// The class.
     pub class: String,
-    /// Runs that are processed at once, all hosts together.
+    /// The limit of simultaneous runs, on all hosts together.
     pub max_running: Option<i32>,
-    /// Starts in a time.
+    /// The limit of starts in a period.
     pub rate: Option<Rate>,
 }
 
-/// Runs with the same limit key that are processed at once, where nobody set another limit for it.
+/// The limit of simultaneous runs with the same limit key, unless an operator set another one for the key.
 pub const DEFAULT_KEY_LIMIT: i32 = 1;
 
-/// The largest number of runs with one limit key at once: all that have a slot are counted again and again.
+/// The highest limit of a key: the slots that are taken are counted repeatedly.
 pub const MAX_KEY_RUNNING: i32 = 1_000;
 
 /// A row of TaskQueueKeyLimits.
@@ -96,20 +96,20 @@ pub const MAX_KEY_RUNNING: i32 = 1_000;
 pub struct KeyLimit {
     /// The key.
     pub key: String,
-    /// Runs with this key, of whatever class, that are processed at once, all hosts together.
+    /// The limit of simultaneous runs with this key, of any class, on all hosts together.
     pub max_running: i32,
 }
 
-/// Why a run that waits is not claimed now, though nothing is wrong with it.
+/// Why a waiting run is not claimed now, although nothing is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// An operator paused it.
     Paused(Box<Pause>),
-    /// So many runs of its class are being processed, and that is the limit.
+    /// The limit of simultaneous runs of its class is reached.
     MaxRunning(i32),
-    /// So many runs of its class have started; the next may at this time.
+    /// The limit of starts of its class is reached; the next run may start at this time.
     Rate(Rate, DateTime<Utc>),
-    /// So many runs with its limit key have a slot already, and that is the limit.
+    /// All slots of its limit key are taken.
     KeyIsFull(KeyLimit),
 }
 
@@ -117,10 +117,10 @@ impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Paused(pause) => write!(f, "{} is paused by {}", pause.scope, pause.author),
-            Self::MaxRunning(max) => write!(f, "its class has {max} running, which is its limit"),
+            Self::MaxRunning(max) => write!(f, "its class has reached its limit of {max} running"),
             Self::Rate(rate, _) => write!(f, "its class has reached its rate of {rate}"),
             Self::KeyIsFull(KeyLimit { key, max_running }) => {
-                write!(f, "{max_running} with its limit key \"{key}\" may run at once, and others are before it")
+                write!(f, "its limit key \"{key}\" allows {max_running} at once, and others are ahead of it")
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Messages: those that handlers and claimants send while they work, for anyone who follows, and those to tasks.
+//! Messages: sent by handlers and claimants to followers, and sent to tasks.
 
 use std::collections::VecDeque;
 
@@ -13,32 +13,32 @@ pub const MAX_NAME_CHARS: usize = 100;
 /// The longest data of a message, in bytes.
 pub const MAX_DATA_BYTES: usize = 64 << 10;
 
-/// A message: of a handler or a claimant to its followers, or to the handler of a task.
+/// A message of a handler or a claimant to its followers, or a message to the handler of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// What it is called.
+    /// The name of the message.
     pub name: String,
     /// JSON text.
     pub data: String,
 }
 
 impl Message {
-    /// Returns the data as a type of the program.
+    /// Returns the data deserialized into `T`.
     ///
     /// # Errors
-    /// The data has another shape.
+    /// The data does not deserialize into `T`.
     pub fn data_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(&self.data)
     }
 
-    /// Returns the details of the event that keeps this message.
+    /// Returns the details of the event that stores this message.
     #[must_use]
     pub fn details(&self) -> serde_json::Value {
         let data: serde_json::Value = serde_json::from_str(&self.data).unwrap_or_default();
         serde_json::json!({ "name": self.name, "data": data })
     }
 
-    /// Returns the message that these details of an event keep; `None` for what is no message. Any client can insert a row.
+    /// Returns the message stored in these details of an event, or `None` if they hold no message: any client can insert a row.
     #[must_use]
     pub fn from_details(details: &str) -> Option<Self> {
         let Details { name, data } = serde_json::from_str(details).ok()?;
@@ -54,26 +54,26 @@ struct Details {
     data: Option<Box<RawValue>>,
 }
 
-/// Messages that are to be kept as events, in their order, and how many of those before them are lost.
+/// Messages to be stored as events, in order, and the number of earlier ones that were dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Messages {
-    /// Those that came first and for which there was no room.
+    /// How many earlier messages were dropped for lack of room.
     pub dropped: u64,
-    /// The others.
+    /// The remaining messages.
     pub kept: VecDeque<Message>,
 }
 
 impl Messages {
-    /// How many wait at most: a handler that sends more than the database takes must not fill the memory of its runner.
+    /// The most messages that wait: a handler that sends faster than the database stores must not fill the memory of its runner.
     pub const MOST: usize = 1_000;
 
-    /// Returns true where nothing is to be kept, not even that some are lost.
+    /// Returns true if nothing has to be stored, not even a number of dropped messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.dropped == 0 && self.kept.is_empty()
     }
 
-    /// Adds a message. Beyond [`Self::MOST`] the oldest is dropped, and counted.
+    /// Adds a message. Beyond [`Self::MOST`], drops the oldest one and counts it.
     pub fn push(&mut self, message: Message) {
         if self.kept.len() >= Self::MOST {
             self.kept.pop_front();
@@ -82,9 +82,9 @@ impl Messages {
         self.kept.push_back(message);
     }
 
-    /// Adds those that came later.
+    /// Adds later messages.
     pub fn append(&mut self, newer: Self) {
-        // Between these and the newer ones; all are counted in one event before the first that is kept.
+        // These were dropped between the two lists; one event counts all of them, before the first message that was kept.
         self.dropped = self.dropped.saturating_add(newer.dropped);
         newer.kept.into_iter().for_each(|message| self.push(message));
     }
@@ -99,7 +99,7 @@ impl From<Message> for Messages {
 /// Checks a message before it is sent or stored.
 ///
 /// # Errors
-/// What is wrong with it, as a sentence without a full stop.
+/// What is wrong, as a sentence without a full stop.
 pub fn check_message(name: &str, data: &str) -> Result<(), String> {
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || name.chars().any(char::is_control) {
         return Err(format!("the name of a message has 1 to {MAX_NAME_CHARS} characters, none of them invisible"));

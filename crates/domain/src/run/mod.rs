@@ -1,4 +1,4 @@
-//! What a run is, how it ends, and what follows from its end.
+//! Runs: their statuses, how they end, and what follows.
 
 pub mod attempt_outcome;
 pub mod backoff;

@@ -1,4 +1,4 @@
-//! What people are to be told of without asking: what a notice is, and how many of them become one message.
+//! Notices: what operators are notified of, and how several notices become one message.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,20 +8,20 @@ use serde::Serialize;
 
 use crate::task::ids::{RunId, TaskId};
 
-/// Notices that a message shows one by one; all others are in its counts.
+/// Notices that a message shows one by one; the others appear only in its counts.
 const SHOWN: usize = 50;
 
-/// What happened.
+/// The kinds of notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
-    /// A task has no retry left: it was resolved without what it was to do.
+    /// A task has no retry left: it was resolved without success.
     Exhausted,
     /// A task crashed too often.
     Quarantined,
     /// A class cannot be executed on a host.
     Held,
-    /// A run should have been rescued, and its handler could not be ended.
+    /// A run should have been rescued, but its handler could not be killed.
     Stuck,
 }
 
@@ -29,10 +29,10 @@ impl NoticeKind {
     /// Every kind.
     pub const ALL: [Self; 4] = [Self::Exhausted, Self::Quarantined, Self::Held, Self::Stuck];
 
-    /// The kinds that mean that a task will not be retried.
+    /// The kinds that report a task that will not be retried.
     pub const FINAL_FAILURES: [Self; 2] = [Self::Exhausted, Self::Quarantined];
 
-    /// The spelling in the column Kind.
+    /// Returns the spelling in the column Kind.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,12 +50,12 @@ impl fmt::Display for NoticeKind {
     }
 }
 
-/// Something to tell.
+/// A notice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Notice {
     /// When it happened, by the database's clock.
     pub occurred_on: DateTime<Utc>,
-    /// What happened, as it stands in the row: a newer version may have more kinds.
+    /// The kind, as stored: a newer version may have more kinds.
     pub kind: String,
     /// The task.
     pub task_id: Option<TaskId>,
@@ -63,15 +63,15 @@ pub struct Notice {
     pub run_id: Option<RunId>,
     /// Its class.
     pub class: String,
-    /// Where.
+    /// The host on which it happened.
     pub host: String,
-    /// Error of the run.
+    /// The error code of the run.
     pub error_code: String,
-    /// Error of the run.
+    /// The error message of the run.
     pub error_message: String,
 }
 
-/// So many notices of one sort.
+/// The number of notices with the same kind, class and error code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Group {
     /// [`Notice::kind`]
@@ -80,27 +80,27 @@ pub struct Group {
     pub class: String,
     /// [`Notice::error_code`]
     pub error_code: String,
-    /// How many.
+    /// How many there are.
     pub count: usize,
 }
 
 /// One message about any number of notices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Digest {
-    /// How many notices there are.
+    /// The number of notices.
     pub count: usize,
     /// When the first of them happened.
     pub since: DateTime<Utc>,
     /// When the last of them happened.
     pub until: DateTime<Utc>,
-    /// All of them, counted.
+    /// All notices, counted by group.
     pub groups: Vec<Group>,
-    /// The first of them one by one.
+    /// The first notices, one by one.
     pub notices: Vec<Notice>,
 }
 
 impl Digest {
-    /// `None` when there is nothing to tell.
+    /// Returns a digest of the notices; `None` if there are none.
     #[must_use]
     pub fn of(notices: &[Notice]) -> Option<Self> {
         let times = || notices.iter().map(|notice| notice.occurred_on);

@@ -4,29 +4,29 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// The status of the last attempt of a task that ended, or `processing` while one runs.
+/// The status of a task: of its last ended attempt, or `processing` while an attempt runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskStatus {
     /// No attempt has ended yet. The default of a new row; left when a run is claimed.
     Scheduled,
-    /// A runner executes the open run. Left when that run ends, however it ends.
+    /// A runner is executing the open run. Left when that run ends, whatever its outcome.
     Processing,
-    /// The last attempt succeeded; FailedRetries is 0. Stays, unless the task recurs.
+    /// The last attempt succeeded; FailedRetries is 0. Final, unless the task recurs.
     Success,
-    /// The last attempt reported an error. Tried again while FailedRetries is below MaxRetries, else exhausted.
+    /// The last attempt reported an error. Retried while FailedRetries is below MaxRetries, else exhausted.
     Failed,
-    /// The last attempt ran out of time or its runner died. Tried again like `Failed`.
+    /// The last attempt timed out, or its runner died. Retried like `Failed`.
     Timeout,
-    /// Somebody decided that the task shall not run. Stays.
+    /// The task was cancelled. Final.
     Cancelled,
 }
 
 impl TaskStatus {
-    /// Every status, in the order in which a page of tasks shows them.
+    /// Every status, in the order in which lists of tasks show them.
     pub const ALL: [Self; 6] =
         [Self::Processing, Self::Failed, Self::Timeout, Self::Scheduled, Self::Cancelled, Self::Success];
 
-    /// The spelling in the column LastStatus.
+    /// Returns the spelling in the column LastStatus.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl TaskStatus {
         }
     }
 
-    /// The status with this spelling, or `None` for one that this version does not know (rule R9: left alone and named).
+    /// Returns the status with this spelling; `None` if this version does not know it (rule R9: report it, change nothing).
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
@@ -49,19 +49,19 @@ impl TaskStatus {
 /// The status of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RunStatus {
-    /// Created by `create-runs`, waits for a runner.
+    /// Created by `create-runs`, and waiting for a runner.
     Scheduled,
-    /// Claimed by a runner; has a Token and a lease. Ends in one of the statuses below, exactly once.
+    /// Claimed by a runner; has a Token and a lease. Changes exactly once to one of the statuses below.
     Processing,
-    /// The handler ended well.
+    /// The handler succeeded.
     Success,
-    /// The handler reported an error, ended with a failing exit code or by a signal.
+    /// The handler reported an error, exited with a failing exit code, or was killed by a signal.
     Error,
-    /// The handler ran out of time, or its runner died.
+    /// The handler timed out, or its runner died.
     Timeout,
-    /// Somebody decided that it shall not go on.
+    /// The run was cancelled.
     Cancelled,
-    /// Given back without costing an attempt: the class is held, or the handler asked for it.
+    /// Released without counting the attempt: the class is held, or the handler asked for it.
     Released,
 }
 
@@ -70,7 +70,7 @@ impl RunStatus {
     pub const ALL: [Self; 7] =
         [Self::Scheduled, Self::Processing, Self::Success, Self::Error, Self::Timeout, Self::Cancelled, Self::Released];
 
-    /// The spelling in the column Status.
+    /// Returns the spelling in the column Status.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -84,29 +84,29 @@ impl RunStatus {
         }
     }
 
-    /// The status with this spelling, or `None` for one that this version does not know.
+    /// Returns the status with this spelling; `None` if this version does not know it.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
-    /// An open run is scheduled or processing; a task has at most one (rule R2).
+    /// Returns true if the run is open: scheduled or processing. A task has at most one open run (rule R2).
     #[must_use]
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Scheduled | Self::Processing)
     }
 }
 
-/// Where a row stands in the chain of its schedule.
+/// The position of a row in the chain of its schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScheduleStatus {
-    /// The newest row, or one of no schedule: another one follows when it settles. The default of a new row.
+    /// The newest row, or a row without a schedule: the next row follows when it settles. The default of a new row.
     Active,
-    /// The newest row; nothing happens before somebody resumes it.
+    /// The newest row; nothing follows until the schedule is resumed.
     Paused,
-    /// The newest row; its expression or its zone cannot be read, so that nobody knows what comes next.
+    /// The newest row; its expression or its zone cannot be read, so the next planned time is unknown.
     Broken,
-    /// A later row has followed it.
+    /// A later row follows it.
     Followed,
     /// The last row: the schedule was removed.
     Ended,
@@ -116,7 +116,7 @@ impl ScheduleStatus {
     /// Every status.
     pub const ALL: [Self; 5] = [Self::Active, Self::Paused, Self::Broken, Self::Followed, Self::Ended];
 
-    /// The spelling in the column ScheduleStatus.
+    /// Returns the spelling in the column ScheduleStatus.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -128,24 +128,24 @@ impl ScheduleStatus {
         }
     }
 
-    /// The status with this spelling, or `None` for one that this version does not know.
+    /// Returns the status with this spelling; `None` if this version does not know it.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 }
 
-/// A word as a row holds it: a status or a name that we know how to read, or the text of one that we do not (rule R9).
+/// A stored word: a known status or name, or the text of one that this version does not know (rule R9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored<S> {
     /// A status of this version, or a valid name.
     Known(S),
-    /// A status that this version does not know, or no valid name: shown as it is, never acted on.
+    /// An unknown status or an invalid name: shown as stored, never acted on.
     Unknown(String),
 }
 
 impl<S> Stored<S> {
-    /// What it is, if that is known.
+    /// Returns the status or name, if it is known.
     pub const fn known(&self) -> Option<&S> {
         match self {
             Self::Known(known) => Some(known),
@@ -155,7 +155,7 @@ impl<S> Stored<S> {
 }
 
 impl<S: Copy + PartialEq> Stored<S> {
-    /// Whether it is this known status.
+    /// Returns true if it is this known status.
     pub fn is(&self, status: S) -> bool {
         matches!(self, Self::Known(known) if *known == status)
     }

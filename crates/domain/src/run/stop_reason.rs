@@ -1,17 +1,17 @@
-//! Why a handler is to end.
+//! Why a handler must end.
 
 use std::fmt;
 
-/// Why a handler is to end before it has finished.
+/// Why a handler must end before it has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StopReason {
     /// An operator cancelled the task.
     Cancel,
-    /// The run reported nothing for as long as its timeout.
+    /// The run reported nothing for the length of its timeout.
     Timeout,
-    /// Its runner is to stop: the run is released, and another attempt follows.
+    /// Its runner stops: the run is released and will be attempted again.
     Shutdown,
-    /// Its runner could not renew the lease of the run, which another runner may take soon.
+    /// Its runner could not renew the lease of the run; another runner may take the run soon.
     LeaseLost,
 }
 
@@ -19,7 +19,7 @@ impl StopReason {
     /// Every reason.
     pub const ALL: [Self; 4] = [Self::Cancel, Self::Timeout, Self::Shutdown, Self::LeaseLost];
 
-    /// The word that handlers in other languages read.
+    /// Returns the word that handlers in other languages read.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,6 +1,6 @@
-//! The state machine: every status change that exists, as two tables.
+//! The state machine: every possible status change, as two tables.
 //!
-//! The store asks here which status a change may start from and leads to; nothing else decides it.
+//! The store reads here which status a change may start from and leads to; no other code decides it.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,17 +10,17 @@ use super::status::{RunStatus, TaskStatus};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunEvent {
-    /// A runner takes it.
+    /// A runner claims it.
     Claim,
-    /// The handler ended well.
+    /// The handler succeeded.
     Succeed,
     /// The handler failed.
     Fail,
-    /// Its time is over, or its runner is dead.
+    /// It ran out of time, or its runner died.
     TimeOut,
-    /// Somebody decided that it shall not go on.
+    /// It was cancelled.
     Cancel,
-    /// It is given back without costing an attempt.
+    /// It is released without counting the attempt.
     Release,
 }
 
@@ -29,7 +29,7 @@ impl RunEvent {
     pub const ALL: [Self; 6] = [Self::Claim, Self::Succeed, Self::Fail, Self::TimeOut, Self::Cancel, Self::Release];
 }
 
-/// Where `event` leads a run that is in `from`, or `None` where it is refused. An ended run never changes (rule R3).
+/// Returns the status of a run in `from` after `event`, or `None` if that is refused. An ended run never changes (rule R3).
 #[must_use]
 pub const fn run_after(from: RunStatus, event: RunEvent) -> Option<RunStatus> {
     use RunEvent::{Cancel, Claim, Fail, Release, Succeed, TimeOut};
@@ -38,7 +38,7 @@ pub const fn run_after(from: RunStatus, event: RunEvent) -> Option<RunStatus> {
         (Scheduled, Claim) => Some(Processing),
         (Scheduled | Processing, Cancel) => Some(RunStatus::Cancelled),
         (Scheduled | Processing, Release) => Some(RunStatus::Released),
-        // A run that cannot be executed at all (its task is gone) fails without ever being claimed.
+        // A run that cannot be executed (its task was deleted) fails without being claimed.
         (Scheduled | Processing, Fail) => Some(RunStatus::Error),
         (Processing, Succeed) => Some(RunStatus::Success),
         (Processing, TimeOut) => Some(RunStatus::Timeout),
@@ -46,7 +46,7 @@ pub const fn run_after(from: RunStatus, event: RunEvent) -> Option<RunStatus> {
     }
 }
 
-/// What can happen to a task: its run was claimed, its run ended, or somebody decided something about it.
+/// What can happen to a task: its run was claimed or ended, or an operator cancelled or requeued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskEvent {
     /// Its open run was claimed.
@@ -57,11 +57,11 @@ pub enum TaskEvent {
     Fail,
     /// Its run timed out.
     TimeOut,
-    /// Its run was given back: the task is again what it was before the run.
+    /// Its run was released: the task returns to its status before the run.
     Release,
-    /// Somebody decided that it shall not run.
+    /// It was cancelled.
     Cancel,
-    /// Somebody wants it to run again from the start.
+    /// It was requeued, to run again from the start.
     Requeue,
 }
 
@@ -71,13 +71,13 @@ impl TaskEvent {
         [Self::Start, Self::Succeed, Self::Fail, Self::TimeOut, Self::Release, Self::Cancel, Self::Requeue];
 }
 
-/// Where `event` leads a task that is in `from`, or `None` where it is refused. `before` is the status that the task had
-/// before its open run was claimed: a released run takes the task back to it.
+/// Returns the status of a task in `from` after `event`, or `None` if that is refused. `before` is the status of the task before
+/// its open run was claimed; the release of the run restores it.
 #[must_use]
 pub const fn task_after(from: TaskStatus, event: TaskEvent, before: TaskStatus) -> Option<TaskStatus> {
     use TaskStatus::{Cancelled, Failed, Processing, Scheduled, Success, Timeout};
     match (from, event) {
-        // A success is started again when the task recurs; whether it may is the due rule's matter.
+        // A task that succeeded starts again when it recurs; the due rule decides whether it may.
         (Scheduled | Failed | Timeout | Success, TaskEvent::Start) => Some(Processing),
         (Processing, TaskEvent::Succeed) => Some(Success),
         (Processing, TaskEvent::Fail) => Some(Failed),
@@ -89,7 +89,7 @@ pub const fn task_after(from: TaskStatus, event: TaskEvent, before: TaskStatus) 
     }
 }
 
-/// What a run's event means for its task (the aggregation of rule R4).
+/// Returns what an event of a run means for its task (the aggregation of rule R4).
 #[must_use]
 pub const fn aggregated(event: RunEvent) -> TaskEvent {
     match event {
@@ -102,8 +102,9 @@ pub const fn aggregated(event: RunEvent) -> TaskEvent {
     }
 }
 
-/// What a task is again when its run is given back, by how the newest of its runs that counted has ended; `None` for a run
-/// that did not count. What had succeeded or was cancelled has another run only because somebody queued it again.
+/// Returns the status of a task after the release of its run. `ended` is the status of the newest of its runs that counted.
+/// Returns `None` for a run that does not count. A task that had succeeded or was cancelled has another run only because it was
+/// requeued.
 #[must_use]
 pub const fn status_before(ended: RunStatus) -> Option<TaskStatus> {
     match ended {
@@ -114,21 +115,21 @@ pub const fn status_before(ended: RunStatus) -> Option<TaskStatus> {
     }
 }
 
-/// The statuses in which this can happen to a task.
+/// Returns the statuses of a task in which this event is possible.
 #[must_use]
 pub fn statuses_for(event: TaskEvent) -> Vec<TaskStatus> {
     TaskStatus::ALL.into_iter().filter(|status| task_after(*status, event, *status).is_some()).collect()
 }
 
-/// The statuses that the row of a task can have while its run is being processed and the row does not say so yet. What is over was
-/// settled by a hand in the tables (rule R9): what succeeded is not due, and was not started.
+/// Returns the statuses that a task's row can have while its run is being processed and the row is not yet marked so. `success`
+/// is not one of them: a task with that status is not due and was not started, so it was set by hand (rule R9).
 #[must_use]
 pub fn unmarked_statuses() -> Vec<TaskStatus> {
     statuses_for(TaskEvent::Start).into_iter().filter(|status| *status != TaskStatus::Success).collect()
 }
 
-/// FailedRetries after the event: a success resets it, an error or a timeout counts one, and an end after which no
-/// retry makes sense uses up all that was left, so that the task is exhausted.
+/// Returns FailedRetries after the event. A success resets it; an error or a timeout adds one. An end that rules out a retry uses
+/// up all that are left, so that the task is exhausted.
 #[must_use]
 pub const fn failed_retries_after(event: TaskEvent, failed_retries: i32, max_retries: i32, may_retry: bool) -> i32 {
     match event {
@@ -141,7 +142,7 @@ pub const fn failed_retries_after(event: TaskEvent, failed_retries: i32, max_ret
     }
 }
 
-/// Crashes after the event: a success resets them, and an error between two crashes says nothing about them.
+/// Returns Crashes after the event. A success resets it; an error without a crash leaves it unchanged.
 #[must_use]
 pub const fn crashes_after(event: TaskEvent, crashes: i32, is_crash: bool) -> i32 {
     match event {
@@ -155,7 +156,7 @@ pub const fn crashes_after(event: TaskEvent, crashes: i32, is_crash: bool) -> i3
 mod tests {
     use super::*;
 
-    /// The whole table in words, as the documentation shows it: every pair that is not here is refused.
+    /// The whole table in words, as in the documentation: every other pair is refused.
     const RUN_TABLE: &[(&str, RunEvent, &str)] = &[
         ("scheduled", RunEvent::Claim, "processing"),
         ("scheduled", RunEvent::Cancel, "cancelled"),

@@ -1,16 +1,16 @@
-//! Which task classes a claim takes, so that a search of the names that wait can pass over all the others.
+//! The task classes that a claim accepts, so that a scan of waiting class names can skip all others.
 
 use std::ops::Bound;
 
 use super::task_class::TaskClass;
 
-/// Classes by their names: those that a predicate accepts. The spans say where in the order of names these can be.
+/// A set of classes that a predicate accepts. The spans limit where their names can be in sorted order.
 pub struct ClassSet<'a> {
     spans: Vec<Span>,
     contains: &'a dyn Fn(&TaskClass) -> bool,
 }
 
-/// One name, or all names that begin with it.
+/// One name, or all names with this prefix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {
     name: String,
@@ -18,7 +18,7 @@ struct Span {
 }
 
 impl Span {
-    /// A pattern with `*` and `?` begins with the text before the first of these.
+    /// Returns the span of a pattern: with `*` and `?`, its prefix is the text before the first of these.
     fn of(pattern: &str) -> Self {
         let end = pattern.find(['*', '?']);
         Self { name: pattern[..end.unwrap_or(pattern.len())].to_owned(), is_prefix: end.is_some() }
@@ -28,7 +28,7 @@ impl Span {
         if self.is_prefix { name.starts_with(&self.name) } else { name == self.name }
     }
 
-    /// The names that are in both.
+    /// Returns the names that are in both.
     fn common(&self, other: &Self) -> Option<Self> {
         let is_within =
             |inner: &Self, outer: &Self| outer.contains(&inner.name) && (outer.is_prefix || !inner.is_prefix);
@@ -40,8 +40,7 @@ impl Span {
 }
 
 impl<'a> ClassSet<'a> {
-    /// Returns the classes that the predicate accepts, each of which has one of these names or matches one of these patterns
-    /// with `*` and `?`.
+    /// Returns the classes that the predicate accepts and that match one of these names or patterns with `*` and `?`.
     pub fn of<N: AsRef<str>>(patterns: impl IntoIterator<Item = N>, contains: &'a dyn Fn(&TaskClass) -> bool) -> Self {
         let mut spans: Vec<Span> = patterns.into_iter().map(|pattern| Span::of(pattern.as_ref())).collect();
         spans.sort();
@@ -49,13 +48,13 @@ impl<'a> ClassSet<'a> {
         Self { spans, contains }
     }
 
-    /// Returns the classes that the predicate accepts, whatever their names.
+    /// Returns the classes that the predicate accepts, with any name.
     #[must_use]
     pub fn any(contains: &'a dyn Fn(&TaskClass) -> bool) -> Self {
         Self::of(["*"], contains)
     }
 
-    /// Returns those of the classes that have one of these names, too, or match one of these patterns; all where there is none.
+    /// Restricts the set to classes that also match one of these names or patterns; an empty list restricts nothing.
     #[must_use]
     pub fn within<N: AsRef<str>>(self, patterns: &[N]) -> Self {
         if patterns.is_empty() {
@@ -69,13 +68,13 @@ impl<'a> ClassSet<'a> {
         Self { spans, contains: self.contains }
     }
 
-    /// Whether the class is one of them.
+    /// Returns true if the set contains the class.
     #[must_use]
     pub fn contains(&self, class: &TaskClass) -> bool {
         (self.contains)(class)
     }
 
-    /// Returns the first place from this one on where a name of these classes can be; `None` if there is none.
+    /// Returns the first position from here on where the name of a class of the set can be; `None` if there is none.
     #[must_use]
     pub fn seek(&self, from: Bound<String>) -> Option<Bound<String>> {
         let (name, is_after) = match &from {
@@ -91,12 +90,12 @@ impl<'a> ClassSet<'a> {
     }
 }
 
-/// The place after all names that begin so; `None` where no name comes after them.
+/// Returns the position after all names with this prefix; `None` if no name can follow them.
 #[must_use]
 pub fn after_prefix(prefix: &str) -> Option<Bound<String>> {
     let mut next = prefix.to_owned();
     let last = next.pop()?;
-    // Names of classes are ASCII: this character is behind all of theirs that begin so.
+    // Class names are ASCII: this character sorts after every name with this prefix.
     let behind = char::from_u32(u32::from(last) + 1).filter(char::is_ascii)?;
     next.push(behind);
     Some(Bound::Included(next))
@@ -106,7 +105,7 @@ pub fn after_prefix(prefix: &str) -> Option<Bound<String>> {
 mod tests {
     use super::*;
 
-    /// The names of these that a search meets and the predicate is asked about.
+    /// Returns the waiting names at which a scan stops to ask the predicate.
     fn met(classes: &ClassSet<'_>, waiting: &[&str]) -> Vec<String> {
         let (mut met, mut place) = (Vec::new(), classes.seek(Bound::Unbounded));
         while let Some(from) = place {

@@ -1,4 +1,4 @@
-//! What a new task waits for: tasks that are there, or other tasks of its own batch, which it calls by name.
+//! The prerequisites of a new task: existing tasks, or other tasks of the same batch, referred to by name.
 
 use std::collections::HashMap;
 
@@ -13,41 +13,41 @@ pub const MAX_NAME_LENGTH: usize = 190;
 /// A task that must succeed before another one runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Prerequisite {
-    /// One that is in the store.
+    /// A task in the store.
     Task(TaskId),
-    /// One that is queued with it: its place in the batch, from 0.
+    /// A task queued in the same batch: its index, from 0.
     InBatch(usize),
 }
 
-/// One side of a dependency, as the other side shows it.
+/// One side of a dependency, as shown for the other side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LinkedTask {
     /// The task.
     pub id: TaskId,
-    /// Its class; `None` if it is gone.
+    /// Its class; `None` if the task was deleted.
     pub class: Option<String>,
-    /// Its status; `None` if it is gone.
+    /// Its status; `None` if the task was deleted.
     pub status: Option<Stored<TaskStatus>>,
-    /// Whether nothing happens to it any more unless somebody wants it to.
+    /// Whether it is finished and will not run again unless requeued.
     pub is_settled: bool,
-    /// Whether the dependency keeps nobody waiting any more: its prerequisite has succeeded.
+    /// Whether the dependency is satisfied: its prerequisite has succeeded.
     pub is_satisfied: bool,
 }
 
-/// What a line of a batch calls itself, and the names of those for which it waits.
+/// The name of a line of a batch, and the names of its prerequisites.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineNames {
     /// Its own name.
     pub name: Option<String>,
-    /// The names of others, of earlier or later lines.
+    /// The names of its prerequisites, of earlier or later lines.
     pub after: Vec<String>,
 }
 
-/// Finds for each line the places of those for which it waits.
+/// Returns for each line the indexes of its prerequisites.
 ///
 /// # Errors
-/// The place of a line and what is wrong with it: a name that cannot be used, is given twice or not at all, or a circle,
-/// with all that stand in it.
+/// The index of a line and what is wrong with it. Its name is invalid or a duplicate, a prerequisite does not exist, or the line
+/// is part of a cycle, which the text lists.
 pub fn resolve_names(lines: &[LineNames]) -> Result<Vec<Vec<usize>>, (usize, String)> {
     let mut places = HashMap::new();
     for (place, line) in lines.iter().enumerate() {
@@ -81,15 +81,15 @@ fn check_name(name: &str) -> Result<(), String> {
 fn circle_words(circle: &[usize], lines: &[LineNames]) -> String {
     let names: Vec<String> =
         circle.iter().filter_map(|place| lines.get(*place)?.name.as_ref()).map(|name| format!("\"{name}\"")).collect();
-    format!("these tasks would wait for each other for ever: {}", names.join(" after "))
+    format!("these tasks would wait for each other forever: {}", names.join(" after "))
 }
 
-/// The places of a circle, each waiting for the next one, the first one repeated at its end.
+/// Returns the indexes of a cycle: each waits for the next one, and the first one is repeated at the end.
 #[must_use]
 pub fn find_circle(after: &[Vec<usize>]) -> Option<Vec<usize>> {
     let left = without_those_that_can_run(after);
     let mut path = vec![*left.iter().min()?];
-    // Whoever is left waits for another one that is left: whoever goes on from one to the next comes round.
+    // Every remaining task waits for another remaining task, so following them must reach one of them again.
     let mut step_of: HashMap<usize, usize> = HashMap::from([(path[0], 0)]);
     loop {
         let next = *after.get(*path.last()?)?.iter().find(|place| left.contains(place))?;
@@ -100,13 +100,13 @@ pub fn find_circle(after: &[Vec<usize>]) -> Option<Vec<usize>> {
     }
 }
 
-/// A circle of tasks that are there, each waiting for the next one, the first one repeated at its end: `1 after 2 after 1`.
+/// Formats a cycle of stored tasks, each waiting for the next one, with the first one repeated at the end: `1 after 2 after 1`.
 #[must_use]
 pub fn id_circle_words(circle: &[TaskId]) -> String {
     circle.iter().map(TaskId::to_string).collect::<Vec<_>>().join(" after ")
 }
 
-/// Takes away whoever waits for nobody, then whoever waited for those alone, and so on. Not recursive: a chain may be as
+/// Removes tasks without prerequisites, then tasks that waited only for removed ones, and so on. Not recursive: a chain may be as
 /// long as a batch.
 fn without_those_that_can_run(after: &[Vec<usize>]) -> std::collections::HashSet<usize> {
     let mut open: Vec<usize> = after.iter().map(Vec::len).collect();

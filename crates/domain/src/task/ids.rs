@@ -1,4 +1,4 @@
-//! Ids as types, so that a task's id cannot be passed where a run's id is meant.
+//! Ids as separate types, so that a task's id cannot be passed as a run's id.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,7 +36,7 @@ id_type!(
     TaskId
 );
 id_type!(
-    /// The id of a row of TaskQueueRuns. Never reused, and it grows with every attempt, so it serves as a fence number.
+    /// The id of a row of TaskQueueRuns. Never reused, and higher for every later attempt, so it serves as a fencing number.
     RunId
 );
 id_type!(

@@ -1,4 +1,4 @@
-//! Metadata of a task: names with values of any JSON that its users choose, and that its attempts may add to.
+//! Metadata of a task: named JSON values that users choose and that attempts may add to.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,19 +11,20 @@ use crate::text::json::check_storable;
 
 /// The longest name of a value, in characters.
 pub const MAX_META_KEY_LENGTH: usize = 190;
-/// The most bytes of the metadata of a task to which attempts add.
+/// The largest metadata of a task to which attempts add, in bytes.
 pub const MAX_META_BYTES: usize = 65_536;
 
-/// Metadata, or what is to change of it: a JSON object whose values are kept to the byte.
+/// Metadata, or a change of it: a JSON object whose values are stored unchanged to the byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Meta(BTreeMap<String, String>);
 
 impl Meta {
-    /// Reads a JSON object.
+    /// Parses a JSON object.
     ///
     /// # Errors
-    /// It is no object, has a name that is empty or too long, or not every engine stores it; the end of a sentence about it.
+    /// The text is not an object, has a name that is empty or too long, or cannot be stored by every engine. The error is the end
+    /// of a sentence about the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         check_storable(text)?;
         let entries: BTreeMap<String, Box<RawValue>> =
@@ -32,10 +33,10 @@ impl Meta {
         Ok(Self(entries.into_iter().map(|(key, value)| (key, value.get().to_owned())).collect()))
     }
 
-    /// Reads `key=value` words, whose values are texts; `key=` is a name to take away.
+    /// Parses `key=value` words, whose values are strings; `key=` removes the name.
     ///
     /// # Errors
-    /// Which word is none, as a sentence without a full stop.
+    /// A word is invalid; a sentence without a full stop.
     pub fn from_words<Word: AsRef<str>>(words: &[Word]) -> Result<Self, String> {
         let mut meta = Self::default();
         for word in words {
@@ -47,41 +48,41 @@ impl Meta {
         Ok(meta)
     }
 
-    /// Sets a value, which is JSON text.
+    /// Sets a value given as JSON text.
     ///
     /// # Errors
-    /// The name is empty or too long, or not every engine stores the value.
+    /// The name is empty or too long, or the value cannot be stored by every engine.
     pub fn set(&mut self, key: &str, json: &str) -> Result<(), String> {
         let entry = Value::from(key).to_string();
         self.merge(Self::parse(&format!("{{{entry}:{json}}}")).map_err(|what| format!("the metadata {what}"))?);
         Ok(())
     }
 
-    /// Adds what came later, name by name.
+    /// Adds later values; they replace earlier ones of the same name.
     pub fn merge(&mut self, later: Self) {
         self.0.extend(later.0);
     }
 
-    /// Returns it without the names whose value is null: as it is stored.
+    /// Returns the metadata without names whose value is null, as it is stored.
     #[must_use]
     pub fn without_nulls(mut self) -> Self {
         self.0.retain(|_, json| json != "null");
         self
     }
 
-    /// Returns the first name that it takes away, if any.
+    /// Returns the first name that it removes, if any.
     #[must_use]
     pub fn taken_away(&self) -> Option<&str> {
         self.0.iter().find(|(_, json)| *json == "null").map(|(key, _)| key.as_str())
     }
 
-    /// Whether it has no name.
+    /// Returns true if it has no names.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the value of this name is this text, or is written like it where it is no text.
+    /// Returns true if the value of this name is this string, or if it is another JSON value that is written like this text.
     #[must_use]
     pub fn has(&self, key: &str, text: &str) -> bool {
         self.0.get(key).is_some_and(|json| {
@@ -89,7 +90,7 @@ impl Meta {
         })
     }
 
-    /// Its names, each with the JSON text of its value.
+    /// Returns its names, each with the JSON text of its value.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, json)| (key.as_str(), json.as_str()))
     }

@@ -1,4 +1,4 @@
-//! What a task is, and how tasks are named, queued, chosen and changed.
+//! Tasks: their types, names, selection and validation.
 
 pub mod class_set;
 pub mod dependencies;

@@ -1,4 +1,4 @@
-//! Validated input of `queue`: the only way to make a [`NewTask`] is through the checks here.
+//! Validated input of `queue`: a [`NewTask`] can only be created through the checks here.
 
 use chrono::{DateTime, Utc};
 
@@ -13,55 +13,55 @@ use crate::text::json::check_storable;
 use crate::time::recurrence::{CatchUp, Recurrence};
 use crate::time::retention::MAX_KEEP_SECS;
 
-/// The highest priority, and the lowest with a minus.
+/// The highest priority; the lowest is its negative.
 pub const MAX_PRIORITY: i32 = 1_000;
 /// The longest timeout of a task, in seconds: a year.
 pub const MAX_TIMEOUT_SECS: i64 = 31_536_000;
-/// The longest name of who queued a task, in characters.
+/// The longest QueuedBy, in characters.
 pub const MAX_QUEUED_BY_LENGTH: usize = 190;
 
-/// A task as it is asked for, before anything was checked.
+/// A task as requested, before validation.
 #[derive(Clone, Debug, Default)]
 pub struct TaskRequest {
     /// Task class.
     pub class: String,
-    /// JSON text; `None` stands for `{}`.
+    /// JSON text; `None` means `{}`.
     pub data: Option<String>,
-    /// When it is to be processed; `None` is now, by the database's clock.
+    /// When it is to be processed; `None` means now, by the database's clock.
     pub scheduled_on: Option<DateTime<Utc>>,
-    /// Failed attempts before it is exhausted; `None` takes the setting.
+    /// Failed attempts before it is exhausted; `None` uses the setting.
     pub max_retries: Option<i64>,
-    /// Seconds; `None` takes the class's or the system-wide one.
+    /// Seconds; `None` uses the timeout of the class or of the settings.
     pub timeout_secs: Option<i64>,
     /// Higher first.
     pub priority: Option<i64>,
-    /// The waits before its retries, as written; `None` takes the class's or the system-wide ones.
+    /// The waits before its retries, as text; `None` uses those of the class or of the settings.
     pub backoff: Option<String>,
     /// Tasks that must succeed before it runs.
     pub after: Vec<TaskId>,
-    /// A key that no other live task of its class has.
+    /// A key that no other live task of its class may have.
     pub unique: Option<String>,
-    /// What is done if another one has it; `None` returns that one.
+    /// What to do if another task has the key; `None` returns that task.
     pub on_conflict: Option<OnConflict>,
-    /// Seconds for which the key stays taken, even if the task ends before.
+    /// Seconds for which the key stays taken, even if the task ends sooner.
     pub unique_for_secs: Option<i64>,
-    /// The key of which only so many are processed at once, if it has one.
+    /// The limit key, if any: only a limited number of runs with the same key are processed at once.
     pub limit_key: Option<String>,
-    /// What it belongs to, such as an account, if claimants are to ask for that.
+    /// A tag by which claimants can ask for tasks, such as an account.
     pub tag: Option<String>,
-    /// The task whose handler queues it.
+    /// The task whose handler queues this one.
     pub parent_id: Option<TaskId>,
-    /// Seconds for which it is kept after it is over, 0 for ever; `None` takes the class's or the setting.
+    /// Seconds to keep it after it has finished, 0 for no limit; `None` uses the class or the setting.
     pub keep_secs: Option<i64>,
-    /// The same of the results of its runs, after the end of each.
+    /// Seconds to keep the results of each run after its end, with the same special values.
     pub keep_results_secs: Option<i64>,
     /// Its metadata.
     pub meta: Meta,
-    /// A cron expression: it is the first task of a schedule.
+    /// A cron expression, if this is the first task of a schedule.
     pub every: Option<String>,
-    /// The zone of the expression; `None` is UTC.
+    /// The time zone of the expression; `None` means UTC.
     pub time_zone: Option<String>,
-    /// How the schedule catches up; `None` is latest.
+    /// How the schedule catches up; `None` means latest.
     pub catch_up: Option<String>,
     /// Who queues it.
     pub queued_by: String,
@@ -72,83 +72,83 @@ pub struct TaskRequest {
 pub struct NewTask {
     /// Task class.
     pub class: TaskClass,
-    /// Valid JSON without anything an engine cannot store.
+    /// Valid JSON that every engine can store.
     pub data: String,
-    /// When it is to be processed; `None` is now, by the database's clock.
+    /// When it is to be processed; `None` means now, by the database's clock.
     pub scheduled_on: Option<DateTime<Utc>>,
-    /// From 1 on.
+    /// At least 1.
     pub max_retries: Option<i32>,
-    /// Seconds, from 1 on.
+    /// Seconds, at least 1.
     pub timeout_secs: Option<i32>,
     /// -1000 to 1000, higher first.
     pub priority: i32,
     /// The waits before its retries.
     pub backoff: Option<Backoff>,
-    /// What must succeed before it runs.
+    /// The tasks that must succeed before it runs.
     pub after: Vec<Prerequisite>,
-    /// Its key, if it is to be unique.
+    /// Its unique key, if it has one.
     pub unique: Option<Uniqueness>,
-    /// The key of which only so many are processed at once, if it has one.
+    /// The limit key, if any: only a limited number of runs with the same key are processed at once.
     pub limit_key: Option<String>,
-    /// What it belongs to, such as an account.
+    /// A tag by which claimants can ask for tasks, such as an account.
     pub tag: Option<String>,
-    /// The task whose handler queues it.
+    /// The task whose handler queues this one.
     pub parent_id: Option<TaskId>,
-    /// Seconds for which it is kept after it is over, 0 for ever.
+    /// Seconds to keep it after it has finished, 0 for no limit.
     pub keep_secs: Option<i32>,
-    /// The same of the results of its runs, after the end of each.
+    /// Seconds to keep the results of each run after its end, 0 for no limit.
     pub keep_results_secs: Option<i32>,
-    /// Its metadata; never empty.
+    /// Its metadata; not an empty object.
     pub meta: Option<String>,
-    /// The schedule that it begins.
+    /// The schedule of which it is the first task.
     pub recurrence: Option<Recurrence>,
     /// Who queues it.
     pub queued_by: String,
 }
 
 impl NewTask {
-    /// Puts the first task of a schedule at its first planned time, from `scheduled_on` or else from `now` on.
+    /// Sets the first task of a schedule to its first planned time, counted from `scheduled_on` or else from `now`.
     ///
     /// # Errors
-    /// The schedule never happens.
+    /// The schedule has no planned time.
     pub fn planned(mut self, now: DateTime<Utc>) -> Result<Self, String> {
         if let Some(recurrence) = &self.recurrence {
             let first = recurrence.first_from(self.scheduled_on.unwrap_or(now));
-            self.scheduled_on = Some(first.ok_or_else(|| format!("\"{}\" never happens", recurrence.every()))?);
+            self.scheduled_on = Some(first.ok_or_else(|| format!("\"{}\" matches no time", recurrence.every()))?);
         }
         Ok(self)
     }
 }
 
-/// Why a task that was checked cannot be queued, as things stand in the store.
+/// Why a valid task cannot be queued in the current state of the store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueRefusal {
-    /// A task for which it is to wait does not exist.
-    #[error("there is no task {0} for which it could wait")]
+    /// A prerequisite does not exist.
+    #[error("there is no task {0} to wait for")]
     NoSuchTask(TaskId),
     /// Its key is taken.
     #[error("task {holder} has the key \"{key}\" already and is {status}")]
     KeyTaken {
         /// The key.
         key: String,
-        /// Who has it.
+        /// The task that has it.
         holder: TaskId,
         /// Its status.
         status: String,
     },
-    /// Its key is that of an earlier task of the batch.
+    /// An earlier task of the batch has the same key.
     #[error("an earlier line has the key \"{key}\" already")]
     KeyInBatch {
         /// The key.
         key: String,
     },
-    /// Tasks with the same key are one task, which would wait for itself.
-    #[error("this task would wait for itself for ever, because lines with the same key are one task")]
+    /// Tasks with the same key become one task, which would wait for itself.
+    #[error("this task would wait for itself forever, because lines with the same key are one task")]
     CircleByKeys,
 }
 
 impl TaskRequest {
-    /// Checks everything that can be checked without a database.
+    /// Performs all checks that need no database.
     ///
     /// # Errors
     /// What is wrong with which input, as a sentence without a full stop.
@@ -160,7 +160,7 @@ impl TaskRequest {
             validate_instant(when)?;
         }
         if self.queued_by.chars().count() > MAX_QUEUED_BY_LENGTH || self.queued_by.contains('\0') {
-            return Err(format!("who queues it may have at most {MAX_QUEUED_BY_LENGTH} characters and no NUL"));
+            return Err(format!("by may have at most {MAX_QUEUED_BY_LENGTH} characters and no NUL"));
         }
         let unique = validate_unique(self.unique, self.on_conflict, self.unique_for_secs, self.after.is_empty())?;
         if let Some(unique) = unique.as_ref().filter(|_| self.every.is_some()) {
@@ -168,7 +168,7 @@ impl TaskRequest {
         }
         let recurrence = match (self.every, self.time_zone, self.catch_up) {
             (None, None, None) => None,
-            (None, ..) => return Err("a time zone and a way to catch up belong to a schedule: say every".to_owned()),
+            (None, ..) => return Err("a time zone and a catch-up mode need a schedule: set every".to_owned()),
             (Some(every), zone, catch_up) => Some(Recurrence::parse(
                 &every,
                 zone.as_deref().unwrap_or("UTC"),
@@ -202,7 +202,7 @@ impl TaskRequest {
     }
 }
 
-/// As it is stored: a new task has nothing that could be taken away.
+/// Returns the metadata as stored: a new task has nothing to remove.
 fn validate_meta(meta: &Meta, settings: &Settings) -> Result<Option<String>, String> {
     if let Some(key) = meta.taken_away() {
         return Err(format!("the metadata \"{key}\" has no value"));
@@ -211,10 +211,10 @@ fn validate_meta(meta: &Meta, settings: &Settings) -> Result<Option<String>, Str
     text.as_deref().map_or(Ok(()), |text| check_meta_size(text, settings)).map(|()| text)
 }
 
-/// Metadata may be as large as data, and no larger than what attempts may add to.
+/// Checks that metadata is no larger than data may be, and no larger than what attempts may add to.
 ///
 /// # Errors
-/// It is larger.
+/// It is too large.
 pub(crate) fn check_meta_size(text: &str, settings: &Settings) -> Result<(), String> {
     let most = MAX_META_BYTES.min(settings.max_data_bytes);
     if text.len() > most {
@@ -237,7 +237,8 @@ fn validate_unique(
     let on_conflict = on_conflict.unwrap_or_default();
     if on_conflict == OnConflict::Replace && !waits_for_nobody {
         return Err(
-            "a task that replaces another one cannot wait for others: that one keeps those it waits for".to_owned()
+            "a task that replaces another cannot wait for others: the replaced task keeps the tasks it waits for"
+                .to_owned(),
         );
     }
     let window_secs = in_range("unique-for", window_secs, 1, MAX_TIMEOUT_SECS)?;
@@ -246,11 +247,11 @@ fn validate_unique(
 
 fn validate_key_of_schedule(unique: &Uniqueness) -> Result<(), String> {
     if unique.window_secs.is_some() {
-        return Err("a schedule has its key as long as it goes on: unique-for is for tasks that happen once".to_owned());
+        return Err("a schedule keeps its key until it ends: unique-for is for tasks without a schedule".to_owned());
     }
     if unique.on_conflict == OnConflict::Replace {
         return Err(
-            "a schedule replaces nothing: change the one that is there by `schedule edit` and `edit`".to_owned()
+            "a schedule cannot replace a task: change the existing one with `schedule edit` and `edit`".to_owned()
         );
     }
     Ok(())
@@ -259,28 +260,28 @@ fn validate_key_of_schedule(unique: &Uniqueness) -> Result<(), String> {
 pub(crate) fn in_range(name: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i32>, String> {
     let Some(value) = value else { return Ok(None) };
     if !(low..=high).contains(&value) {
-        return Err(format!("{name} is {value}; it must lie in {low} to {high}"));
+        return Err(format!("{name} is {value}; it must be {low} to {high}"));
     }
     Ok(i32::try_from(value).ok())
 }
 
-/// The instants that every engine can store and every clock will reach.
+/// Checks that every engine can store the instant and that it is plausible.
 ///
 /// # Errors
-/// An instant outside the years 2000 to 9999.
+/// The instant is outside the years 2000 to 9999.
 pub fn validate_instant(when: DateTime<Utc>) -> Result<(), String> {
     use chrono::Datelike as _;
     if (2000..=9999).contains(&when.year()) {
         Ok(())
     } else {
-        Err(format!("{} lies outside the years 2000 to 9999", when.to_rfc3339()))
+        Err(format!("{} is outside the years 2000 to 9999", when.to_rfc3339()))
     }
 }
 
 /// Checks that `data` is one JSON text that every engine can store.
 ///
 /// # Errors
-/// Too large, not JSON, or JSON that not every engine stores, with line and column.
+/// The text is too large, not JSON, or JSON that some engine cannot store, with line and column.
 pub fn validate_data(data: &str, max_bytes: usize) -> Result<(), String> {
     if data.len() > max_bytes {
         return Err(format!("the data has {} bytes; at most {max_bytes} are allowed", data.len()));

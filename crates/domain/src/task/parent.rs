@@ -1,4 +1,4 @@
-//! What a handler may do in its own queue: for whom a command inside a run acts.
+//! What a handler may do in its own queue: the permissions of a command that runs inside a run.
 
 use super::ids::TaskId;
 use super::new_task::NewTask;
@@ -6,15 +6,15 @@ use super::selection::{ClassFilter, Selection};
 use super::task_class::TaskClass;
 use super::unique::OnConflict;
 
-/// The task whose handler asked for a command. The command may queue tasks of some classes, which become its children, and may
-/// read and change this task and its children.
+/// The task whose handler issued a command. The command may queue tasks of some classes, which become children of this task. It
+/// may read and change this task and its children.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parent {
     /// The task.
     pub id: TaskId,
-    /// Its class, of which it may queue tasks.
+    /// Its class; its handler may queue tasks of this class.
     pub class: TaskClass,
-    /// Names and patterns of further classes of which it may queue tasks.
+    /// Names and patterns of further classes whose tasks it may queue.
     pub may_queue: Vec<ClassFilter>,
 }
 
@@ -33,7 +33,7 @@ impl Parent {
         ))
     }
 
-    /// Returns an error unless its handler may queue this task: one of an allowed class, which replaces no other task.
+    /// Returns an error unless its handler may queue this task: the class must be allowed, and it must not replace another task.
     ///
     /// # Errors
     /// What is not allowed, as a sentence without a full stop.
@@ -41,13 +41,13 @@ impl Parent {
         self.check_class(&task.class)?;
         match &task.unique {
             Some(unique) if unique.on_conflict == OnConflict::Replace => {
-                Err("a handler may not replace a task, which may be none of its children".to_owned())
+                Err("a handler may not replace a task, because the task may not be its child".to_owned())
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether the selection can mean no other tasks than the children.
+    /// Returns true if the selection can contain only children of this task.
     #[must_use]
     pub fn selects_children(&self, selection: &Selection) -> bool {
         !selection.has_ids() && selection.parents == [self.id]

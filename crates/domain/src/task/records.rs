@@ -1,4 +1,4 @@
-//! Tasks, runs and runners as the library hands them out.
+//! Tasks, runs and runners as the library returns them.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::de::DeserializeOwned;
@@ -22,9 +22,9 @@ pub struct Task {
     pub queued_on: DateTime<Utc>,
     /// Who queued it.
     pub queued_by: String,
-    /// When it was to be processed, as planned when it was queued or edited.
+    /// When it is to be processed, as set when it was queued or edited.
     pub scheduled_on: DateTime<Utc>,
-    /// When its next attempt comes, after one that failed or was released; `None` means ScheduledOn.
+    /// When its next attempt is due, after one that failed or was released; `None` means ScheduledOn.
     pub next_attempt_on: Option<DateTime<Utc>>,
     /// Task class
     pub class: Stored<TaskClass>,
@@ -32,96 +32,96 @@ pub struct Task {
     pub data: String,
     /// LastStatus
     pub status: Stored<TaskStatus>,
-    /// Failed attempts before it is exhausted; `None` takes what the setting says when an attempt fails.
+    /// Failed attempts before it is exhausted; `None` uses the setting at the time of a failure.
     pub max_retries: Option<i32>,
-    /// Set once it is exhausted by the settings: the failed attempts that they allowed then.
+    /// Set when it is exhausted by the settings: the number of failed attempts they allowed at that time.
     pub retry_limit: Option<i32>,
     /// Failed attempts since the last success.
     pub failed_retries: i32,
-    /// Attempts that ended, given back ones left out.
+    /// Attempts that ended, without released ones.
     pub attempts: i32,
     /// Higher first.
     pub priority: i32,
-    /// Seconds; `None` takes the class's or the system-wide one.
+    /// Seconds; `None` uses the timeout of the class or of the settings.
     pub timeout_secs: Option<i32>,
     /// Dependencies that have not succeeded yet.
     pub waiting_for: i32,
     /// The open run.
     pub current_run_id: Option<RunId>,
-    /// The waits before its retries, as written; `None` takes the class's or the system-wide ones.
+    /// The waits before its retries, as text; `None` uses those of the class or of the settings.
     pub backoff: Option<String>,
     /// Crashes of its handler or its runner since the last success.
     pub crashes: i32,
-    /// Since when it is not tried again, because it crashed too often.
+    /// When it was quarantined: it is not retried, because it crashed too often.
     pub quarantined_on: Option<DateTime<Utc>>,
-    /// The schedule that it belongs to.
+    /// Its schedule, if it belongs to one.
     pub schedule: Option<TaskSchedule>,
-    /// When the row changed last.
+    /// When the row last changed.
     pub updated_on: DateTime<Utc>,
-    /// A key that no other live task of its class has.
+    /// A key that no other live task of its class may have.
     pub unique_key: Option<String>,
-    /// Until when the key stays taken, even if the task ends before.
+    /// Until when the key stays taken, even if the task ends sooner.
     pub unique_until: Option<DateTime<Utc>>,
-    /// The key of which only so many are processed at once, if it has one.
+    /// The limit key, if any: only a limited number of runs with the same key are processed at once.
     pub limit_key: Option<String>,
-    /// What it belongs to, such as an account, by which claimants and selections find it.
+    /// A tag by which claimants and selections find it, such as an account.
     pub tag: Option<String>,
-    /// The task whose handler queued it.
+    /// The task whose handler queued this one.
     pub parent_id: Option<TaskId>,
-    /// Seconds for which it is kept after it is over, 0 for ever; `None` takes the class's or the setting.
+    /// Seconds to keep it after it has finished, 0 for no limit; `None` uses the class or the setting.
     pub keep_secs: Option<i32>,
-    /// What its class stated about that when an attempt of it ended.
+    /// The same value of its class, as of the last end of an attempt.
     pub class_keep_secs: Option<i32>,
-    /// The same of the results of its runs, after the end of each.
+    /// Seconds to keep the results of each run after its end, with the same special values.
     pub keep_results_secs: Option<i32>,
-    /// When it may be deleted, where it or its class states how long it is kept and it is over.
+    /// When it may be deleted, if it has finished and it or its class states how long it is kept.
     pub expires_on: Option<DateTime<Utc>>,
-    /// Its metadata: the text of a JSON object; `None` where it has none.
+    /// Its metadata, the text of a JSON object; `None` if it has none.
     pub meta: Option<String>,
-    /// The columns that cannot be read. Their fields hold the default of their type, those of text what can be shown. A task
-    /// that has any is set aside when it is claimed.
+    /// The columns that cannot be read. Their fields hold the default of their type, or for text a printable form. A task with
+    /// unreadable columns is set aside when it is claimed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
 }
 
-/// What a row of TaskQueue says of its schedule.
+/// The schedule columns of a row of TaskQueue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TaskSchedule {
     /// The id of the first row of the chain.
     pub id: TaskId,
-    /// The cron expression, as it stands in the row.
+    /// The cron expression, as stored.
     pub every: String,
-    /// The name of the zone, as it stands in the row.
+    /// The name of the zone, as stored.
     pub time_zone: String,
-    /// How it catches up, as it stands in the row.
+    /// How it catches up, as stored.
     pub catch_up: String,
-    /// The planned time that this row is for; `None` until `create-runs` has seen a row that was inserted without.
+    /// The planned time of this row; `None` until `create-runs` has processed a row that was inserted without one.
     pub planned_on: Option<DateTime<Utc>>,
-    /// Where the row stands in the chain.
+    /// The position of the row in the chain.
     pub status: Stored<ScheduleStatus>,
 }
 
 impl TaskSchedule {
-    /// When it happens.
+    /// Returns the parsed schedule.
     ///
     /// # Errors
-    /// What cannot be read, as a sentence without a full stop: whoever inserts rows by SQL can write anything there.
+    /// What cannot be parsed, as a sentence without a full stop: rows inserted by SQL can contain anything.
     pub fn recurrence(&self) -> Result<Recurrence, String> {
         Recurrence::parse(&self.every, &self.time_zone, &self.catch_up)
     }
 }
 
 impl Task {
-    /// The data as a type of Rust.
+    /// Returns the data deserialized into `T`.
     ///
     /// # Errors
-    /// The JSON is not that of such a value.
+    /// The JSON does not deserialize into `T`.
     pub fn data_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(&self.data)
     }
 
-    /// Returns the time that this task of a schedule is for once it is to be processed at `to`, before its planned time: that
-    /// moment itself, so that the planned time remains for the next task.
+    /// Returns the planned time of this task of a schedule if it is moved up to `to`, before its planned time. That is `to`
+    /// itself, so that the next task gets the original planned time.
     #[must_use]
     pub fn planned_on_if_moved_up(&self, to: DateTime<Utc>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let schedule = self.schedule.as_ref()?;
@@ -130,16 +130,16 @@ impl Task {
         schedule.planned_on.is_some_and(|planned_on| goes_on && moved < planned_on).then_some(moved)
     }
 
-    /// The metadata as a type of Rust; of a task without any, that of `{}`.
+    /// Returns the metadata deserialized into `T`; without metadata, that of `{}`.
     ///
     /// # Errors
-    /// The JSON is not that of such a value.
+    /// The JSON does not deserialize into `T`.
     pub fn meta_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(self.meta.as_deref().unwrap_or("{}"))
     }
 
-    /// Returns until when it is kept, by what it or its class states or else by the settings; `None` where it is not over, or is
-    /// kept without a limit.
+    /// Returns until when it is kept, as stated by the task, its class or else the settings. Returns `None` if it has not
+    /// finished or is kept without a limit.
     #[must_use]
     pub fn kept_until(&self, retention: &Retention) -> Option<DateTime<Utc>> {
         let is_ended =
@@ -155,41 +155,41 @@ impl Task {
         self.over_on().checked_add_signed(TimeDelta::try_seconds(retention.of(*status).older_than_secs()?)?)
     }
 
-    /// Returns when it ended, or until when it keeps its key where that is later; of a task that is over.
+    /// Returns when a finished task ended, or until when it keeps its unique key if that is later.
     #[must_use]
     pub fn over_on(&self) -> DateTime<Utc> {
         self.unique_until.map_or(self.updated_on, |until| until.max(self.updated_on))
     }
 
-    /// From when on it may be processed.
+    /// Returns the time from which it may be processed.
     #[must_use]
     pub fn due_from(&self) -> DateTime<Utc> {
         self.next_attempt_on.unwrap_or(self.scheduled_on)
     }
 
-    /// Failed attempts before it is exhausted, as far as its row says.
+    /// Returns the failed attempts before it is exhausted, if its row states them.
     #[must_use]
     pub fn known_retry_limit(&self) -> Option<i32> {
         self.retry_limit.or(self.max_retries)
     }
 
-    /// Failed for good: no retry is left.
+    /// Returns true if it has failed and no retry is left.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         (self.status.is(TaskStatus::Failed) || self.status.is(TaskStatus::Timeout))
             && self.known_retry_limit().is_some_and(|limit| self.failed_retries >= limit)
     }
 
-    /// Nothing happens to it any more unless somebody wants it to.
+    /// Returns true if it is settled: it will not run again unless requeued.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let is_done = self.status.is(TaskStatus::Success) || self.status.is(TaskStatus::Cancelled);
         is_done || self.is_exhausted() || (self.quarantined_on.is_some() && !self.status.is(TaskStatus::Processing))
     }
 
-    /// Whether its key, if it has one, is taken: until it has settled and its last run has ended, but not by the waiting run
-    /// of a task that was cancelled, which is not executed any more; and for as long as it has a window, which whoever comes
-    /// across it takes away once it is over.
+    /// Returns true if its unique key, if it has one, is taken. A key is taken until the task has settled and its last run has
+    /// ended. The waiting run of a cancelled task does not count, because it will not run. A key with a window stays taken until
+    /// a later operation finds the window expired and removes it.
     #[must_use]
     pub fn has_its_key(&self) -> bool {
         let has_run = self.current_run_id.is_some() && !self.status.is(TaskStatus::Cancelled);
@@ -202,11 +202,11 @@ impl Task {
 pub struct Run {
     /// Id
     pub id: RunId,
-    /// The task that it is an attempt of.
+    /// The task of which it is an attempt.
     pub task_id: TaskId,
     /// Task class, copied from the task.
     pub class: Stored<TaskClass>,
-    /// Number of the attempt within its task, from 1; a released run's number is used again.
+    /// Number of the attempt within its task, from 1; the number of a released run is reused.
     pub attempt: i32,
     /// Status
     pub status: Stored<RunStatus>,
@@ -214,54 +214,54 @@ pub struct Run {
     pub created_on: DateTime<Utc>,
     /// When a runner claimed it.
     pub started_on: Option<DateTime<Utc>>,
-    /// 0 to 100, as the handler reported.
+    /// Progress from 0 to 100, as the handler reported.
     pub percents_completed: i32,
-    /// The last message that the handler sent with its progress.
+    /// The last progress message of the handler.
     pub progress_message: String,
-    /// When it ended, however it ended.
+    /// When it ended, whatever the outcome.
     pub finished_on: Option<DateTime<Utc>>,
-    /// JSON text that the handler left.
+    /// JSON text of the results that the handler returned.
     pub results: Option<String>,
-    /// Empty unless it failed.
+    /// The error code; empty unless it failed.
     pub error_code: String,
-    /// Empty unless it failed.
+    /// The error message; empty unless it failed.
     pub error_message: String,
-    /// What was decided at its end, and by which rule.
+    /// The decision at its end, and the rule that led to it.
     pub decision: String,
-    /// PID of the runner that runs or ran it.
+    /// PID of the runner that executes or executed it.
     pub process_id: Option<i64>,
-    /// The runner's row; `None` also for a claimant's run.
+    /// The runner's row; also `None` for a claimant's run.
     pub runner_id: Option<RunnerId>,
-    /// The outside worker that claimed it; `None` for a run of a runner.
+    /// The claimant that claimed it; `None` for a run of a runner.
     pub claimant: Option<String>,
-    /// Host of the runner, or from which the claimant asked.
+    /// The host of the runner or claimant.
     pub host: String,
-    /// Who the runner is, beyond its PID: boot, PID namespace, PID, start ticks.
+    /// The identity of the runner: boot, PID namespace, PID, start ticks.
     #[serde(skip)]
     pub process_identity: String,
-    /// The fence: every write for the run must show it.
+    /// The fencing token: every write for the run must present it.
     #[serde(skip)]
     pub token: Option<String>,
-    /// When anybody may take the run from its runner.
+    /// When any runner may take the run from its runner.
     pub lease_expires_on: Option<DateTime<Utc>>,
     /// PID of the handler.
     pub handler_process_id: Option<i64>,
-    /// Who the handler is, beyond its PID.
+    /// The identity of the handler process.
     #[serde(skip)]
     pub handler_identity: String,
-    /// When somebody asked for its end, if anybody did.
+    /// When its cancellation was requested, if it was.
     pub cancel_requested_on: Option<DateTime<Utc>>,
-    /// Why, or who.
+    /// The reason, or who requested it.
     pub cancel_reason: String,
-    /// The key of which only so many are processed at once, if its task had one when the run was created.
+    /// The limit key that its task had when the run was created, if any.
     pub limit_key: Option<String>,
-    /// Whether it has, or had, one of the slots of that key: without one it is not claimed.
+    /// Whether it has, or had, a slot of that key: it is not claimed without one.
     pub has_key_slot: bool,
-    /// When the row changed last.
+    /// When the row last changed.
     pub updated_on: DateTime<Utc>,
 }
 
-/// A run in progress that a claimant has.
+/// A run in progress that a claimant has claimed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HeldClaim {
     /// The run.
@@ -270,16 +270,16 @@ pub struct HeldClaim {
     pub task_id: TaskId,
     /// The claimant.
     pub claimant: String,
-    /// The host from which it claimed; empty if that is not known.
+    /// The host from which it was claimed; empty if unknown.
     pub host: String,
     /// When another claimant or runner may get the task, unless the claimant renews the deadline.
     pub deadline: Option<DateTime<Utc>>,
-    /// When the claimant renewed the deadline last, or claimed the run.
+    /// When the claimant last renewed the deadline, or claimed the run.
     pub renewed_on: DateTime<Utc>,
 }
 
 impl Run {
-    /// Returns what a claimant has of this run; `None` where it is not in progress or a runner has it.
+    /// Returns the claim of a claimant on this run; `None` if the run is not in progress or belongs to a runner.
     #[must_use]
     pub fn held_claim(&self) -> Option<HeldClaim> {
         let claimant = self.claimant.clone().filter(|_| self.status.is(RunStatus::Processing))?;
@@ -293,17 +293,17 @@ impl Run {
         })
     }
 
-    /// Returns the rule by which this failed run ruled out a retry of its task, if it did.
+    /// Returns the rule that ruled out a retry after this failed run, if any.
     #[must_use]
     pub fn no_retry_rule(&self) -> Option<&str> {
         let has_failed = self.status.is(RunStatus::Error) || self.status.is(RunStatus::Timeout);
         Some(self.decision.as_str()).filter(|rule| has_failed && rules_out_retry(rule))
     }
 
-    /// What the handler left, as a type of Rust; `None` where it left nothing.
+    /// Returns the results of the handler deserialized into `T`; `None` if it returned none.
     ///
     /// # Errors
-    /// The JSON is not that of such a value.
+    /// The JSON does not deserialize into `T`.
     pub fn results_as<T: DeserializeOwned>(&self) -> serde_json::Result<Option<T>> {
         self.results.as_deref().map(serde_json::from_str).transpose()
     }
@@ -314,46 +314,46 @@ impl Run {
 pub struct Runner {
     /// Id
     pub id: RunnerId,
-    /// By which operators know it.
+    /// The name by which operators refer to it.
     pub name: String,
     /// PID
     pub process_id: i64,
     /// Host
     pub host: String,
-    /// Who it is, beyond its PID.
+    /// The identity of its process.
     #[serde(skip)]
     pub process_identity: String,
-    /// How many runs it may execute at once; counts against the limit.
+    /// How many runs it may execute at once; counts against the runner limit.
     pub slots: i32,
     /// Version of the program.
     pub version: String,
     /// When it registered.
     pub started_on: DateTime<Utc>,
-    /// When it last said that it lives.
+    /// When it last reported that it was alive.
     pub heartbeat_on: DateTime<Utc>,
-    /// The same moment on the clock of its host that counts from boot, in milliseconds; `None` where it is not known.
+    /// The same moment on its host's clock since boot, in milliseconds; `None` if unknown.
     #[serde(skip)]
     pub heartbeat_boot_ms: Option<i64>,
-    /// When it ended; `None` while it lives.
+    /// When it ended; `None` while it is alive.
     pub finished_on: Option<DateTime<Utc>>,
-    /// The classes that it executes; `None` where that cannot be read.
+    /// The classes that it executes; `None` if the column cannot be read.
     pub classes: Option<ServedClasses>,
 }
 
-/// What a handler wrote to one of its streams, as far as it was kept.
+/// The captured output of a handler on one stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunOutput {
     /// `stdout` or `stderr`.
     pub stream: String,
-    /// The kept text.
+    /// The captured text.
     pub content: String,
     /// How many bytes the handler wrote.
     pub total_bytes: i64,
-    /// Whether bytes were left out or replaced.
+    /// Whether bytes were omitted or replaced.
     pub is_lossy: bool,
 }
 
-/// A run that this process has claimed, with all that its handler gets.
+/// A run that this process has claimed, with all that its handler receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedRun {
     /// The run.
@@ -364,11 +364,11 @@ pub struct ClaimedRun {
     pub class: TaskClass,
     /// JSON text, as stored.
     pub data: String,
-    /// The fence.
+    /// The fencing token.
     pub token: String,
     /// Number of the attempt, from 1.
     pub attempt: i32,
-    /// MaxRetries of the task; `None` takes the setting.
+    /// MaxRetries of the task; `None` uses the setting.
     pub max_retries: Option<i32>,
     /// Timeout of the task, in seconds, if it has one.
     pub task_timeout_secs: Option<i32>,

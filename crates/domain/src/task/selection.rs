@@ -1,6 +1,6 @@
-//! Which tasks a verb is meant for, as people write it: ids, ranges, `last`, and filters. One syntax for every verb.
+//! Selections of tasks as users write them: ids, ranges, `last`, and filters. Every command uses this syntax.
 //!
-//! Ids, ranges and `last` add up. Filters of different keys must all hold; of a key that stands there twice, either value.
+//! Ids, ranges and `last` add up. Filters with different keys must all match; of filters with the same key, one must match.
 
 use std::str::FromStr;
 
@@ -11,42 +11,42 @@ use super::unique::check_key;
 use crate::run::status::TaskStatus;
 use crate::time::when::parse_duration;
 
-/// The keys of filters.
+/// The filter keys.
 pub const FILTER_KEYS: [&str; 11] =
     ["class", "status", "by", "error", "schedule", "key", "tag", "parent", "older", "newer", META_KEY];
-/// The key of a filter by metadata, of which NAME is the name of the value.
+/// The filter key for metadata, where NAME is the name of the value.
 const META_KEY: &str = "meta.NAME";
 
 /// A selection of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Single ids, in the order in which they were named.
+    /// Single ids, in the given order.
     pub ids: Vec<TaskId>,
     /// Ranges, both ends included.
     pub ranges: Vec<(TaskId, TaskId)>,
-    /// The task that was queued last.
+    /// Whether it includes the task that was queued last.
     pub has_last: bool,
-    /// Of one of these classes; empty means all.
+    /// One of these classes; empty means all.
     pub classes: Vec<ClassFilter>,
-    /// In one of these states; empty means all.
+    /// One of these statuses; empty means all.
     pub statuses: Vec<StatusFilter>,
     /// Queued by one of these; empty means all.
     pub queued_by: Vec<String>,
-    /// Failed, with one of these error codes in the last attempt that failed; empty means all.
+    /// Failed, and the last failed attempt has one of these error codes; empty means all.
     pub errors: Vec<String>,
-    /// Of one of these schedules, each named by its first task; empty means all, and those of none.
+    /// Part of one of these schedules, each given by its first task; empty means all tasks, also those without a schedule.
     pub schedules: Vec<TaskId>,
-    /// With one of these unique keys, whether it is still taken or not; empty means all, and those without.
+    /// With one of these unique keys, taken or not; empty means all tasks, also those without a key.
     pub unique_keys: Vec<String>,
-    /// With one of these tags; empty means all, and those without.
+    /// With one of these tags; empty means all tasks, also those without a tag.
     pub tags: Vec<String>,
-    /// Queued by the handler of one of these tasks; empty means all, and those that no handler queued.
+    /// Queued by the handler of one of these tasks; empty means all tasks.
     pub parents: Vec<TaskId>,
-    /// With one of these values of each name of metadata that is named; empty means all.
+    /// Names and values of metadata: for each name, one of its values must match; empty means all.
     pub meta: Vec<(String, String)>,
-    /// Queued longer ago than so many seconds.
+    /// Queued more than this many seconds ago.
     pub older_secs: Option<i64>,
-    /// Queued less long ago than so many seconds.
+    /// Queued less than this many seconds ago.
     pub newer_secs: Option<i64>,
 }
 
@@ -55,48 +55,48 @@ pub struct Selection {
 pub struct ClassFilter(String);
 
 impl ClassFilter {
-    /// A filter for this very name, or for all that this pattern matches.
+    /// Returns a filter for exactly this name, or for all names that match this pattern.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Whether it is a name without `*` and `?`.
+    /// Returns true if it is a name without `*` and `?`.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         !self.0.contains(['*', '?'])
     }
 
-    /// The name or pattern.
+    /// Returns the name or pattern.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether a class is meant.
+    /// Returns true if the class matches.
     #[must_use]
     pub fn matches(&self, class: &str) -> bool {
         if self.is_exact() { self.0 == class } else { WildMatch::new(&self.0).matches(class) }
     }
 }
 
-/// A state by which tasks are chosen.
+/// A status by which tasks are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusFilter {
-    /// LastStatus.
+    /// LastStatus has this value.
     Is(TaskStatus),
-    /// Failed or timed out for good.
+    /// Failed or timed out, and no retry is left.
     Exhausted,
     /// Crashed too often.
     Quarantined,
-    /// Still to be processed, now or later, and not being processed.
+    /// Not finished and not being processed.
     Waiting,
     /// Due, without a run.
     Due,
 }
 
 impl StatusFilter {
-    /// What can stand behind `status=` beside the statuses of tasks.
+    /// The values of `status=` other than the statuses of tasks.
     pub const OTHER_WORDS: [&str; 4] = ["exhausted", "quarantined", "waiting", "due"];
 }
 
@@ -111,41 +111,41 @@ impl FromStr for StatusFilter {
             "due" => Ok(Self::Due),
             _ => TaskStatus::parse(text).map(Self::Is).ok_or_else(|| {
                 let known = TaskStatus::ALL.map(TaskStatus::as_str).join(", ");
-                format!("\"{text}\" is no status; there are {known}, exhausted, quarantined, waiting and due")
+                format!("\"{text}\" is not a status; the statuses are {known}, exhausted, quarantined, waiting and due")
             }),
         }
     }
 }
 
 impl Selection {
-    /// The selection that these words stand for.
+    /// Parses the words of a selection.
     ///
     /// # Errors
-    /// Which word cannot be understood, as a sentence without a full stop.
+    /// Which word cannot be parsed, as a sentence without a full stop.
     pub fn parse<Word: AsRef<str>>(words: &[Word]) -> Result<Self, String> {
         let mut selection = Self::default();
         for word in words {
             selection.add(word.as_ref())?;
         }
         if selection == Self::default() {
-            return Err("no task is selected".to_owned());
+            return Err("the selection is empty".to_owned());
         }
         Ok(selection)
     }
 
-    /// These very tasks.
+    /// Returns a selection of exactly these tasks.
     #[must_use]
     pub fn of_ids(ids: &[TaskId]) -> Self {
         Self { ids: ids.to_vec(), ..Self::default() }
     }
 
-    /// Whether it names each of its tasks, so that nobody can be surprised by their number.
+    /// Returns true if it names each task individually, so that their number is no surprise.
     #[must_use]
     pub fn is_named(&self) -> bool {
         self.ranges.is_empty() && !self.has_filter()
     }
 
-    /// Whether tasks are chosen by what they are.
+    /// Returns true if it has a filter.
     #[must_use]
     pub fn has_filter(&self) -> bool {
         let has_names = !(self.classes.is_empty() && self.queued_by.is_empty() && self.errors.is_empty());
@@ -161,19 +161,19 @@ impl Selection {
             || self.newer_secs.is_some()
     }
 
-    /// Whether tasks are chosen by their ids, so that no others come into question.
+    /// Returns true if it selects by id, so that only these tasks can match.
     #[must_use]
     pub fn has_ids(&self) -> bool {
         self.has_last || !self.ids.is_empty() || !self.ranges.is_empty()
     }
 
-    /// Leaves out what is in none of these statuses, unless somebody has named tasks or statuses: most tasks of a store are
-    /// over, and an index leads past them.
+    /// Restricts the selection to these statuses, unless it has ids or statuses already. Most tasks of a store are finished; with
+    /// statuses, an index skips them.
     pub fn narrow_to(&mut self, statuses: &[TaskStatus]) {
         if self.has_ids() || !self.statuses.is_empty() {
             return;
         }
-        // What has not failed has no error, whatever became of an attempt before.
+        // A task that has not failed has no error, even if an earlier attempt failed.
         let is_failure = |status: &TaskStatus| matches!(status, TaskStatus::Failed | TaskStatus::Timeout);
         let may_be = |status: &TaskStatus| self.errors.is_empty() || is_failure(status);
         self.statuses = statuses.iter().copied().filter(may_be).map(StatusFilter::Is).collect();
@@ -232,7 +232,7 @@ impl Selection {
                 let secs = whole_secs(value)?;
                 self.newer_secs = Some(self.newer_secs.map_or(secs, |other| other.max(secs)));
             }
-            _ => return Err(format!("\"{key}\" is no key of a filter; there are {}", FILTER_KEYS.join(", "))),
+            _ => return Err(format!("\"{key}\" is not a key of a filter; the keys are {}", FILTER_KEYS.join(", "))),
         }
         Ok(())
     }
@@ -244,7 +244,7 @@ fn whole_secs(text: &str) -> Result<i64, String> {
 
 fn not_understood(word: &str) -> String {
     format!(
-        "\"{word}\" selects nothing; write an id (12), a range (5-9), last, or a filter (class=mail.*, status=failed)"
+        "\"{word}\" is not a selection; write an id (12), a range (5-9), last, or a filter (class=mail.*, status=failed)"
     )
 }
 
@@ -322,22 +322,22 @@ mod tests {
     #[test]
     fn what_selects_nothing_is_refused_by_name() {
         for (words, part) in [
-            ("", "no task"),
-            ("0", "\"0\" selects nothing"),
-            ("-5", "\"-5\" selects nothing"),
-            ("5-", "\"5-\" selects nothing"),
+            ("", "is empty"),
+            ("0", "\"0\" is not a selection"),
+            ("-5", "\"-5\" is not a selection"),
+            ("5-", "\"5-\" is not a selection"),
             ("9-5", "ends before it begins"),
-            ("newest", "\"newest\" selects nothing"),
-            ("status=done", "\"done\" is no status"),
+            ("newest", "\"newest\" is not a selection"),
+            ("status=done", "\"done\" is not a status"),
             ("class=", "has no value"),
-            ("colour=red", "\"colour\" is no key"),
-            ("older=5", "\"5\" is no duration"),
+            ("colour=red", "\"colour\" is not a key"),
+            ("older=5", "\"5\" is not a duration"),
             ("schedule=daily", "\"daily\" is not an id"),
             ("schedule=0", "\"0\" is not an id"),
             ("key=", "has no value"),
             ("tag=Zo\u{eb}", "printable ASCII"),
             ("meta.=7", "names no metadata"),
-            ("meta=7", "\"meta\" is no key"),
+            ("meta=7", "\"meta\" is not a key"),
             ("parent=0", "\"0\" is not an id"),
             (format!("key={}", "x".repeat(191)).as_str(), "191 characters"),
         ] {

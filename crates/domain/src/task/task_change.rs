@@ -1,4 +1,4 @@
-//! Validated input of `edit`: what is to be different about tasks that are there already.
+//! Validated input of `edit`: changes of existing tasks.
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
@@ -10,8 +10,8 @@ use crate::run::backoff::Backoff;
 use crate::settings::Settings;
 use crate::time::retention::MAX_KEEP_SECS;
 
-/// A change as it is asked for, before anything was checked. `None` leaves a thing as it is; an inner `None` takes it away,
-/// so that the class or the settings count.
+/// A change as requested, before validation. `None` leaves a field unchanged; an inner `None` clears it, so that the class or the
+/// settings apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeRequest {
     /// JSON text
@@ -24,44 +24,44 @@ pub struct ChangeRequest {
     pub timeout_secs: Option<Option<i64>>,
     /// Higher first.
     pub priority: Option<i64>,
-    /// The waits before its retries, as written.
+    /// The waits before its retries, as text.
     pub backoff: Option<Option<String>>,
-    /// Seconds for which it is kept after it is over, 0 for ever.
+    /// Seconds to keep it after it has finished, 0 for no limit.
     pub keep_secs: Option<Option<i64>>,
-    /// The same of the results of its runs, also of those that ended.
+    /// Seconds to keep the results of its runs, also of ended ones, 0 for no limit.
     pub keep_results_secs: Option<Option<i64>>,
-    /// What is to change of its metadata; null takes a name away.
+    /// Changes of its metadata; null removes a name.
     pub meta: Meta,
 }
 
 /// A change that may be stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskChange {
-    /// Valid JSON without anything an engine cannot store.
+    /// Valid JSON that every engine can store.
     pub data: Option<String>,
     /// When it is to be processed.
     pub scheduled_on: Option<DateTime<Utc>>,
-    /// From 1 on.
+    /// At least 1.
     pub max_retries: Option<i32>,
-    /// Seconds, from 1 on.
+    /// Seconds, at least 1.
     pub timeout_secs: Option<Option<i32>>,
     /// -1000 to 1000, higher first.
     pub priority: Option<i32>,
     /// The waits before its retries.
     pub backoff: Option<Option<Backoff>>,
-    /// Seconds for which it is kept after it is over, 0 for ever.
+    /// Seconds to keep it after it has finished, 0 for no limit.
     pub keep_secs: Option<Option<i32>>,
-    /// The same of the results of its runs, also of those that ended.
+    /// Seconds to keep the results of its runs, also of ended ones, 0 for no limit.
     pub keep_results_secs: Option<Option<i32>>,
-    /// What is to change of its metadata; null takes a name away.
+    /// Changes of its metadata; null removes a name.
     pub meta: Meta,
 }
 
 impl ChangeRequest {
-    /// Checks everything that can be checked without a database.
+    /// Performs all checks that need no database.
     ///
     /// # Errors
-    /// What is wrong with which input, as a sentence without a full stop; also when nothing is to be changed.
+    /// What is wrong with which input, as a sentence without a full stop; also if nothing is to be changed.
     pub fn validate(self, settings: &Settings) -> Result<TaskChange, String> {
         if let Some(data) = &self.data {
             validate_data(data, settings.max_data_bytes)?;
@@ -89,7 +89,7 @@ impl ChangeRequest {
         check_meta_size(&change.meta.to_string(), settings)?;
         if change == TaskChange::default() {
             return Err(
-                "nothing is to be changed: give --data, --at, --in, --max-retries, --timeout, --priority, --backoff, --keep, \
+                "nothing to change: give --data, --at, --in, --max-retries, --timeout, --priority, --backoff, --keep, \
                  --keep-results or --meta"
                     .to_owned(),
             );
@@ -103,7 +103,7 @@ fn keep_in_range(name: &str, secs: Option<Option<i64>>) -> Result<Option<Option<
 }
 
 impl TaskChange {
-    /// What it changes, by the names of the columns.
+    /// Returns the names of the columns that it changes.
     #[must_use]
     pub fn columns(&self) -> Vec<&'static str> {
         [
@@ -122,7 +122,7 @@ impl TaskChange {
         .collect()
     }
 
-    /// What it replaces in this task, by the names of the columns. The data stands there as text: to the byte.
+    /// Returns the values of this task that it replaces, by column name. Data is stored there as text, so that no byte is lost.
     #[must_use]
     pub fn replaced_in(&self, task: &Task) -> Map<String, Value> {
         let all = [
@@ -172,7 +172,7 @@ mod tests {
             (ChangeRequest { max_retries: Some(0), ..ChangeRequest::default() }, "1 to 1000000"),
             (ChangeRequest { timeout_secs: Some(Some(0)), ..ChangeRequest::default() }, "1 to 31536000"),
             (ChangeRequest { priority: Some(1_001), ..ChangeRequest::default() }, "-1000 to 1000"),
-            (ChangeRequest { backoff: Some(Some("2h".to_owned())), ..ChangeRequest::default() }, "no backoff"),
+            (ChangeRequest { backoff: Some(Some("2h".to_owned())), ..ChangeRequest::default() }, "not a backoff"),
             (ChangeRequest { scheduled_on: Some(DateTime::UNIX_EPOCH), ..ChangeRequest::default() }, "2000 to 9999"),
         ];
         for (request, part) in cases {

@@ -8,9 +8,9 @@ use serde::{Serialize, Serializer};
 
 use crate::run::status::Stored;
 
-/// The name that says who handles a task: 1 to 190 of the characters `A-Z a-z 0-9 _ . \ : -`, so that it can stand in
-/// an argument, a file name and a log line without being mistaken for anything else. No `..`, because `\` and `:` are often
-/// made the separators of a path. The tables have the same rule as a CHECK.
+/// The name that determines who handles a task: 1 to 190 of the characters `A-Z a-z 0-9 _ . \ : -`. It is safe in an
+/// argument, a file name and a log line. `..` is not allowed, because `\` and `:` are often turned into path separators. The
+/// tables enforce the same rule with a CHECK.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct TaskClass(String);
@@ -18,13 +18,13 @@ pub struct TaskClass(String);
 /// The longest class name, in characters: what an index of every engine can hold.
 pub const MAX_CLASS_LENGTH: usize = 190;
 
-/// The built-in class whose tasks name the program themselves.
+/// The built-in class whose tasks name the program.
 pub const EXEC_CLASS: &str = "exec";
 
-/// Checks the name of a class, or a pattern of names with `*` and `?`, by which claims choose.
+/// Checks the name of a class, or a pattern of names with `*` and `?` used by claims.
 ///
 /// # Errors
-/// Which character no class has.
+/// Which character cannot be in a class name.
 pub fn check_class_pattern(pattern: &str) -> Result<(), String> {
     let is_good = |c: char| c.is_ascii_alphanumeric() || "_.\\:-*?".contains(c);
     match pattern.chars().find(|c| !is_good(*c)) {
@@ -35,13 +35,13 @@ pub fn check_class_pattern(pattern: &str) -> Result<(), String> {
 }
 
 impl TaskClass {
-    /// In place of a class, for a program of the configuration that is no handler.
+    /// Returns the pseudo-class for a configured program that is not a handler.
     #[must_use]
     pub fn of_hooks() -> Self {
         Self("hook".to_owned())
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -88,7 +88,7 @@ impl Deref for TaskClass {
 }
 
 impl Stored<TaskClass> {
-    /// The name as it is in the row, valid or not.
+    /// Returns the name as stored, valid or not.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {

@@ -1,5 +1,5 @@
-//! Unique tasks: of the live tasks of a class at most one has a key. The database enforces it, by an index over the
-//! generated column LiveUniqueKey; a test of the store holds that and [`Task::has_its_key`](super::records::Task) together.
+//! Unique tasks: at most one live task per class has a given key. The database enforces it with an index on the generated column
+//! LiveUniqueKey. A test of the store checks that the column agrees with [`Task::has_its_key`](super::records::Task).
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,15 +11,15 @@ use super::ids::TaskId;
 /// The longest key, in characters: what an index of every engine can hold.
 pub const MAX_KEY_LENGTH: usize = 190;
 
-/// What becomes of a new task whose key is taken.
+/// What to do with a new task whose key is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnConflict {
-    /// The task that is there is what was wanted.
+    /// Return the existing task.
     #[default]
     Return,
-    /// The task that is there gets the data, times and numbers of the new one, unless it is being processed.
+    /// Give the existing task the data, times and numbers of the new one, unless it is being processed.
     Replace,
-    /// An error.
+    /// Return an error.
     Fail,
 }
 
@@ -27,7 +27,7 @@ impl OnConflict {
     /// Every choice.
     pub const ALL: [Self; 3] = [Self::Return, Self::Replace, Self::Fail];
 
-    /// As it is written.
+    /// Returns the spelling.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl FromStr for OnConflict {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let unknown = || format!("\"{text}\" is none of {}", Self::ALL.map(Self::as_str).join(", "));
+        let unknown = || format!("\"{text}\" is not one of {}", Self::ALL.map(Self::as_str).join(", "));
         Self::ALL.into_iter().find(|known| known.as_str() == text).ok_or_else(unknown)
     }
 }
@@ -58,35 +58,35 @@ impl fmt::Display for OnConflict {
 pub struct Uniqueness {
     /// The key, unique among the live tasks of its class.
     pub key: String,
-    /// Seconds for which it stays taken from now on, even if the task ends before.
+    /// Seconds from now for which the key stays taken, even if the task ends sooner.
     pub window_secs: Option<i32>,
-    /// What is done if it is taken.
+    /// What to do if the key is taken.
     pub on_conflict: OnConflict,
 }
 
-/// How a task that was asked for came to be there.
+/// How a queueing request was satisfied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrival {
-    /// It is new.
+    /// The task is new.
     Queued,
-    /// It was there, with the same key, and is as it was.
+    /// A task with the same key existed; it is unchanged.
     Existing,
-    /// It was there, with the same key, and got the data, times and numbers of the new one.
+    /// A task with the same key existed, and got the data, times and numbers of the new one.
     Replaced,
 }
 
-/// A task that was asked for and is there.
+/// The task that a queueing request created or found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct QueuedTask {
     /// Its id.
     pub id: TaskId,
-    /// How it came there.
+    /// How the request was satisfied.
     pub arrival: Arrival,
 }
 
-/// Checks a key, which is called `what`: printable ASCII, which every engine compares in the same way and every reader reads back.
-/// The tables have the same rule as a CHECK.
+/// Checks a key, which messages call `what`: printable ASCII, which every engine compares alike and which reads back unchanged.
+/// The tables enforce the same rule with a CHECK.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -98,9 +98,9 @@ pub fn check_key(what: &str, key: &str) -> Result<(), String> {
     if let Some(bad) = key.chars().find(|c| !matches!(c, ' '..='~')) {
         return Err(format!("the {what} has the character {bad:?}; printable ASCII characters are allowed"));
     }
-    // MySQL and MariaDB pass over spaces at the end.
+    // MySQL and MariaDB ignore trailing spaces in comparisons.
     if key.trim() != key {
-        return Err(format!("the {what} has a space at one of its ends"));
+        return Err(format!("the {what} begins or ends with a space"));
     }
     Ok(())
 }
@@ -114,7 +114,7 @@ mod tests {
         for known in OnConflict::ALL {
             assert_eq!(known.to_string().parse(), Ok(known));
         }
-        assert_eq!("ignore".parse::<OnConflict>().unwrap_err(), "\"ignore\" is none of return, replace, fail");
+        assert_eq!("ignore".parse::<OnConflict>().unwrap_err(), "\"ignore\" is not one of return, replace, fail");
     }
 
     #[test]

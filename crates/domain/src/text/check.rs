@@ -1,5 +1,4 @@
-//! Limits of what monitoring watches: a value, from which on it warns and from which on it is critical, after the guidelines of
-//! Nagios plugins.
+//! Monitoring thresholds: above which values to warn and to report critical, following the guidelines of Nagios plugins.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,16 +7,16 @@ use serde::Serialize;
 
 use crate::time::when::parse_duration;
 
-/// How bad it is.
+/// The severity of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// Within its limits.
+    /// Within the thresholds.
     #[default]
     Ok,
-    /// Beyond the first.
+    /// Above the warning threshold.
     Warning,
-    /// Beyond the second.
+    /// Above the critical threshold.
     Critical,
 }
 
@@ -31,32 +30,32 @@ impl fmt::Display for Level {
     }
 }
 
-/// The most that a value may be: `CRITICAL`, or `WARNING,CRITICAL`.
+/// The thresholds of a value: `CRITICAL`, or `WARNING,CRITICAL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct AtMost {
-    /// Beyond it it warns; `None` never warns.
+    /// Higher values are a warning; `None` never warns.
     pub warning: Option<i64>,
-    /// Beyond it it is critical.
+    /// Higher values are critical.
     pub critical: i64,
 }
 
 impl AtMost {
-    /// From two numbers, or one.
+    /// Parses one or two numbers.
     fn parse(text: &str, number: impl Fn(&str) -> Result<i64, String>) -> Result<Self, String> {
         let (warning, critical) = match text.split_once(',') {
             Some((warning, critical)) => (Some(number(warning.trim())?), number(critical.trim())?),
             None => (None, number(text.trim())?),
         };
         if warning.is_some_and(|warning| warning > critical) {
-            return Err("it would be critical before it warns: write WARNING,CRITICAL".to_owned());
+            return Err("the first limit is above the second: write WARNING,CRITICAL".to_owned());
         }
         Ok(Self { warning, critical })
     }
 
-    /// Two durations, or one, in seconds.
+    /// Parses one or two durations, into seconds.
     ///
     /// # Errors
-    /// What is no duration.
+    /// A part is not a duration.
     pub fn parse_secs(text: &str) -> Result<Self, String> {
         Self::parse(text, |part| {
             let duration = parse_duration(part)?;
@@ -64,7 +63,7 @@ impl AtMost {
         })
     }
 
-    /// How bad this value is.
+    /// Returns the severity of this value.
     #[must_use]
     pub fn level(self, value: i64) -> Level {
         if value > self.critical {
@@ -83,7 +82,7 @@ impl FromStr for AtMost {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::parse(text, |part| match part.parse::<i64>() {
             Ok(number) if number >= 0 => Ok(number),
-            _ => Err(format!("\"{part}\" is no number of 0 or more")),
+            _ => Err(format!("\"{part}\" is not a number of 0 or more")),
         })
     }
 }

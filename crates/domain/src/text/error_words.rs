@@ -1,7 +1,7 @@
-//! How an error is written in a sentence: its code, and its message if it has one.
+//! Formats an error for a sentence: its code, and its message if it has one.
 
-/// Joins the code and the message of an error by a colon, or what happened and its error; a blank one is left out. A run
-/// that a handler or a SQL statement ended may have a code alone, or neither.
+/// Joins the code and the message of an error, or an event and its error, with a colon; a blank part is omitted. A run ended by a
+/// handler or a SQL statement may have only a code, or neither.
 #[must_use]
 pub fn error_words(code: &str, message: &str) -> String {
     let words: Vec<&str> = [code, message].into_iter().filter(|words| !words.trim().is_empty()).collect();

@@ -1,15 +1,15 @@
-//! Which JSON every engine stores. They do not agree: MySQL refuses half a surrogate pair and numbers beyond a double,
-//! MariaDB deep nesting, PostgreSQL the character U+0000 where it has to decode it.
+//! The JSON that every engine can store. The engines differ: MySQL rejects half a surrogate pair and numbers beyond a double,
+//! MariaDB rejects deep nesting, and PostgreSQL rejects U+0000 where it has to decode it.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The deepest nesting that every engine takes: MariaDB's.
+/// The deepest nesting that every engine accepts: MariaDB's limit.
 pub const MAX_DEPTH: usize = 31;
 
-/// Checks that `text` is one JSON text that every engine stores, without building the value.
+/// Checks that `text` is one JSON text that every engine can store, without building the value.
 ///
 /// # Errors
 /// What is wrong and where, as the end of a sentence about `text`: "is not JSON: …".
@@ -42,7 +42,7 @@ impl<'de> DeserializeSeed<'de> for Storable {
     }
 }
 
-/// serde_json itself refuses half surrogate pairs and numbers beyond a double when it has to make values of them.
+/// serde_json itself rejects half surrogate pairs and numbers beyond a double when it has to build values from them.
 impl<'de> Visitor<'de> for Storable {
     type Value = ();
 

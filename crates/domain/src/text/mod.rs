@@ -1,4 +1,4 @@
-//! Text from outside, and words for people.
+//! Text from outside, and text for people.
 
 pub mod check;
 pub mod error_words;

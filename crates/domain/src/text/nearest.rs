@@ -1,11 +1,11 @@
-//! What somebody may have meant by a word that names nothing.
+//! Suggestions for an unknown name.
 
-/// So many names are offered at most.
+/// The most names that are suggested.
 const SUGGESTIONS: usize = 3;
-/// From 0, nothing in common, to 1, the same (Jaro and Winkler).
+/// The lowest similarity of a suggestion, from 0 (nothing in common) to 1 (equal), by Jaro-Winkler.
 const LIKE_ENOUGH: f64 = 0.7;
 
-/// The known names that are like an unknown one, best first.
+/// Returns the known names that are similar to an unknown one, best first.
 #[must_use]
 pub fn nearest_names<N: AsRef<str>>(unknown: &str, known: impl IntoIterator<Item = N>) -> Vec<N> {
     let likeness = |name: &N| strsim::jaro_winkler(unknown, name.as_ref());

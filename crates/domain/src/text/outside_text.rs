@@ -1,30 +1,30 @@
-//! Text from outside: names, messages and outputs that anyone wrote who can write into the database or runs a handler. The one
-//! rule by which it is shown: what could move the cursor, change the terminal or turn the order of characters is replaced.
+//! Text from outside: names, messages and outputs written by anyone who can write to the database or run a handler. One rule
+//! governs its display: characters that could move the cursor, control the terminal or reorder text are replaced.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Text from outside. Displayed, it is one clean line; serialized, it is the stored text, which JSON escapes. There is no
-/// other `Display`, so that none of it can be formatted into a line, a label or a command as it is stored.
+/// Text from outside. `Display` writes one clean line; `Serialize` writes the stored text, which JSON escapes. The type has no
+/// other `Display`, so the stored text cannot be formatted into a line, a label or a command by accident.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OutsideText(String);
 
 impl OutsideText {
-    /// The text as it is stored: to be compared, stored or passed on as data, never to be printed.
+    /// Returns the text as stored: for comparing, storing or passing on as data, never for printing.
     #[must_use]
     pub fn as_stored(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is no text.
+    /// Returns true if the text is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns true where the text is displayed as it is stored.
+    /// Returns true if the text is displayed as stored.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         !self.0.contains(is_harmful)
@@ -67,19 +67,19 @@ impl From<Cow<'_, str>> for OutsideText {
     }
 }
 
-/// One line: every control and bidirectional character is replaced, line breaks and tabs become spaces.
+/// Returns one line: control and bidirectional characters are replaced, line breaks and tabs become spaces.
 #[must_use]
 pub fn clean_line(text: &str) -> String {
     text.chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { clean_char(c) }).collect()
 }
 
-/// Several lines: line breaks and tabs stay.
+/// Returns the text with its line breaks and tabs; other control and bidirectional characters are replaced.
 #[must_use]
 pub fn clean_block(text: &str) -> String {
     text.chars().map(|c| if matches!(c, '\n' | '\t') { c } else { clean_char(c) }).collect()
 }
 
-/// JSON text: the same characters as escapes, so that a program still reads what is stored. They can stand only in
+/// Returns JSON text in which the same characters are escaped, so that a program reads the stored value. They can occur only in
 /// strings.
 #[must_use]
 pub fn clean_json(json: &str) -> String {

@@ -1,6 +1,6 @@
-//! What parsers say is wrong, in the words of whoever has written the JSON or TOML: nobody of them knows an `i64`.
+//! Rephrases parser errors for authors of JSON or TOML, who do not know what an `i64` is.
 
-/// Types of this program, as parsers name them, and what to write for them.
+/// Rust types as parsers name them, and the words for them.
 const TYPES: [(&str, &str); 8] = [
     ("i64", "a whole number"),
     ("i32", "a whole number"),
@@ -13,17 +13,17 @@ const TYPES: [(&str, &str); 8] = [
 ];
 const EXPECTED: &str = "expected ";
 
-/// What parsers say of a number that its type cannot hold.
+/// The start of a parser error about a number that does not fit its type.
 const TOO_LARGE_OR_SMALL: &str = "invalid value: integer ";
 
-/// The same in plain words. `object` is what a struct or a map is written as: an object, a table.
+/// Returns a parser error in plain words. `object` is the word for a struct or a map: an object, a table.
 #[must_use]
 pub fn plain(problem: &str, object: &str) -> String {
     let problem = match problem.strip_prefix(TOO_LARGE_OR_SMALL) {
         Some(rest) => format!("out of range: integer {rest}"),
         None => problem.replacen("EOF while parsing", "it ends in the middle of", 1),
     };
-    // The last one: what was found stands before it, as it was written.
+    // The last occurrence: the part before it quotes the input.
     let Some(at) = problem.rfind(EXPECTED) else { return problem };
     let (before, wanted) = problem.split_at(at + EXPECTED.len());
     if wanted.starts_with("struct ") {
@@ -37,7 +37,7 @@ pub fn plain(problem: &str, object: &str) -> String {
     problem
 }
 
-/// The same of JSON that is a line of a file, of which whoever calls says the number: the column alone is left.
+/// Returns the same for JSON that is one line of a file. The caller adds the line number, so only the column is kept.
 #[must_use]
 pub fn json_line_problem(error: &serde_json::Error) -> String {
     let text = plain(&error.to_string(), "an object");

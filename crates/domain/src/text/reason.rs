@@ -1,12 +1,12 @@
-//! Why somebody did something, in that person's words: kept with the event of it.
+//! The reason that an operator gives for an action; stored with its event.
 
 /// The longest reason, in characters.
 pub const MAX_REASON_CHARS: usize = 1_000;
 
-/// The reason that was given; `None` where there was none, or an empty one.
+/// Returns the given reason; `None` if it is absent or empty.
 ///
 /// # Errors
-/// It is too long, or cannot be stored.
+/// It is too long or cannot be stored.
 pub fn parse_reason(given: Option<&str>) -> Result<Option<String>, String> {
     let Some(reason) = given.map(str::trim).filter(|reason| !reason.is_empty()) else { return Ok(None) };
     if reason.chars().count() > MAX_REASON_CHARS || reason.contains('\0') {

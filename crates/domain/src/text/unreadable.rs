@@ -1,15 +1,15 @@
-//! Columns that hold something this program cannot read: text that is no UTF-8, a time that no calendar has, a name with
-//! characters that no class has. The row is set aside, all others go on.
+//! Columns with unreadable values: text that is not UTF-8, an invalid time, a class name with invalid characters. The row is set
+//! aside; all other rows are processed.
 
 use std::error::Error;
 use std::fmt;
 
 use serde::Serialize;
 
-/// How many bytes of such a value are shown.
+/// How many bytes of an unreadable value are shown.
 const SHOWN_BYTES: usize = 64;
 
-/// The code of the run that ends because its row cannot be read.
+/// The error code of a run that ends because its row cannot be read.
 pub const UNREADABLE_CODE: &str = "unreadable";
 
 /// A column that cannot be read.
@@ -17,34 +17,34 @@ pub const UNREADABLE_CODE: &str = "unreadable";
 pub struct Unreadable {
     /// Its name.
     pub column: &'static str,
-    /// What it holds, in a form that is safe to show.
+    /// Its value, in a form that is safe to print.
     pub found: String,
-    /// All of it, where it holds text.
+    /// The full value, if it is text.
     #[serde(skip)]
     pub text: Option<StoredText>,
 }
 
 impl Unreadable {
-    /// A column with text that is no value of it.
+    /// Returns a column whose text is not a valid value.
     #[must_use]
     pub fn of_text(column: &'static str, text: StoredText) -> Self {
         Self { column, found: text.to_string(), text: Some(text) }
     }
 
-    /// For people: which column, and what it holds.
+    /// Returns a message for people: the column, and its value.
     #[must_use]
     pub fn message(&self) -> String {
         format!("the column {} cannot be read: {}", self.column, self.found)
     }
 }
 
-/// Text as it is stored, of any bytes. It shows itself in ASCII, each byte that is no printable character as `\xNN`; of a long
-/// one only the beginning.
+/// Stored text with arbitrary bytes. `Display` writes ASCII, with each unprintable byte as `\xNN`, and only the beginning of a
+/// long text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredText(Vec<u8>);
 
 impl StoredText {
-    /// All of it, in hexadecimal digits.
+    /// Returns the full text in hexadecimal digits.
     #[must_use]
     pub fn hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -70,14 +70,14 @@ impl fmt::Display for StoredText {
 
 impl Error for StoredText {}
 
-/// Values of the columns of one row, and which of them could not be read.
+/// Reads the columns of one row and collects the unreadable ones.
 #[derive(Debug, Default)]
 pub struct RowReader {
     unreadable: Vec<Unreadable>,
 }
 
 impl RowReader {
-    /// The value, or the default of its type where it cannot be read.
+    /// Returns the value, or the default of its type if it cannot be read.
     pub fn take<T: Default>(&mut self, read: Result<T, Unreadable>) -> T {
         read.unwrap_or_else(|problem| {
             self.unreadable.push(problem);
@@ -85,7 +85,7 @@ impl RowReader {
         })
     }
 
-    /// The text, or what is shown in its place.
+    /// Returns the text, or a printable form if it cannot be read.
     pub fn take_text(&mut self, read: Result<String, Unreadable>) -> String {
         read.unwrap_or_else(|problem| {
             let shown = problem.found.clone();
@@ -94,18 +94,18 @@ impl RowReader {
         })
     }
 
-    /// Notes a column that cannot be read.
+    /// Records an unreadable column.
     pub fn note(&mut self, problem: Unreadable) {
         self.unreadable.push(problem);
     }
 
-    /// How many columns could not be read so far.
+    /// Returns how many unreadable columns were found so far.
     #[must_use]
     pub fn unreadable_count(&self) -> usize {
         self.unreadable.len()
     }
 
-    /// The columns that could not be read.
+    /// Returns the unreadable columns.
     #[must_use]
     pub fn finish(self) -> Vec<Unreadable> {
         self.unreadable

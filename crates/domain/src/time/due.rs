@@ -1,5 +1,5 @@
-//! The due rule: when a task gets its next run. The database states it once more as the generated column DueOn, for
-//! its index; a test of the store holds the two equal.
+//! The due rule: when a task gets its next run. The database repeats the rule as the generated column DueOn, for its index; a
+//! test of the store checks that both agree.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::run::status::{Stored, TaskStatus};
 
-/// What the rule looks at.
+/// The inputs of the rule.
 #[derive(Clone, Debug)]
 pub struct DueFacts {
     /// LastStatus.
@@ -19,11 +19,11 @@ pub struct DueFacts {
     pub failed_retries: i32,
     /// RetryLimit, or MaxRetries where that is NULL; `None` where both are.
     pub retry_limit: Option<i32>,
-    /// Number of dependencies that have not succeeded yet.
+    /// The number of dependencies that have not succeeded yet.
     pub waiting_for: i32,
     /// Whether it is quarantined.
     pub is_quarantined: bool,
-    /// Whether its planned time is known: always, but for the first row of a schedule that `create-runs` has not seen.
+    /// Whether its planned time is known; false only for the first row of a schedule before `create-runs` has processed it.
     pub is_planned: bool,
     /// Whether its schedule is paused.
     pub is_schedule_paused: bool,
@@ -34,11 +34,11 @@ pub struct DueFacts {
 /// Why a task gets no run now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotDue {
-    /// Its status is one that this version does not know.
+    /// This version does not know its status.
     UnknownStatus(String),
-    /// A runner is working on it.
+    /// A runner is processing it.
     Processing,
-    /// It has a run that waits for a runner.
+    /// Its run is waiting for a runner.
     HasOpenRun,
     /// It succeeded.
     Succeeded,
@@ -46,15 +46,15 @@ pub enum NotDue {
     Cancelled,
     /// It crashed too often.
     Quarantined,
-    /// FailedRetries has reached the number that is allowed.
+    /// FailedRetries has reached its limit.
     Exhausted,
     /// This many dependencies have not succeeded yet.
     WaitsForDependencies(i32),
-    /// It is the first row of a schedule whose first planned time is not known yet.
+    /// It is the first row of a schedule, and its first planned time is not known yet.
     NotPlanned,
     /// Its schedule is paused.
     SchedulePaused,
-    /// The time of its first or next attempt has not come.
+    /// The time of its first or next attempt is in the future.
     NotYet,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for NotDue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownStatus(status) => write!(f, "its status \"{status}\" is not known to this version"),
-            Self::Processing => f.write_str("a runner works on it"),
+            Self::Processing => f.write_str("a runner is working on it"),
             Self::HasOpenRun => f.write_str("its run waits for a runner"),
             Self::Succeeded => f.write_str("it succeeded"),
             Self::Cancelled => f.write_str("it was cancelled"),
@@ -71,9 +71,9 @@ impl fmt::Display for NotDue {
             Self::WaitsForDependencies(count) => {
                 write!(f, "it waits for {count} other {}", if *count == 1 { "task" } else { "tasks" })
             }
-            Self::NotPlanned => f.write_str("the first time of its schedule is not known"),
+            Self::NotPlanned => f.write_str("its schedule has no planned time yet"),
             Self::SchedulePaused => f.write_str("its schedule is paused"),
-            Self::NotYet => f.write_str("its time has not come"),
+            Self::NotYet => f.write_str("it is not due yet"),
         }
     }
 }
@@ -82,21 +82,21 @@ impl fmt::Display for NotDue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DueCondition {
-    /// Its status is one that this version knows.
+    /// This version knows its status.
     StatusIsKnown,
-    /// No runner works on it.
+    /// No runner is processing it.
     NobodyWorksOnIt,
     /// It has not succeeded.
     NotSucceeded,
     /// It was not cancelled.
     NotCancelled,
-    /// It has no run yet that waits.
+    /// It has no waiting run.
     NoOpenRun,
     /// It did not crash too often.
     NotQuarantined,
-    /// FailedRetries is below the number that is allowed, as far as it is known before an attempt fails.
+    /// FailedRetries is below its limit, as far as the limit is known before an attempt fails.
     RetryIsLeft,
-    /// The tasks that it waits for have succeeded.
+    /// Its prerequisites have succeeded.
     DependenciesDone,
     /// Its planned time is known.
     IsPlanned,
@@ -107,7 +107,7 @@ pub enum DueCondition {
 }
 
 impl DueCondition {
-    /// All of them, in the order in which an operator should look at them.
+    /// All conditions, in the order in which an operator should check them.
     pub const ALL: [Self; 11] = [
         Self::StatusIsKnown,
         Self::NobodyWorksOnIt,
@@ -122,10 +122,10 @@ impl DueCondition {
         Self::TimeHasCome,
     ];
 
-    /// Whether it is met at `now`.
+    /// Returns `Ok` if the condition is met at `now`.
     ///
     /// # Errors
-    /// Why not.
+    /// The condition is not met; the reason.
     pub fn check(self, facts: &DueFacts, now: DateTime<Utc>) -> Result<(), NotDue> {
         let status = |status| facts.status.is(status);
         let not_due = match (self, &facts.status) {
@@ -150,10 +150,10 @@ impl DueCondition {
     }
 }
 
-/// Whether the task gets a run at `now`, or the first reason why not.
+/// Returns `Ok` if the task gets a run at `now`.
 ///
 /// # Errors
-/// The reason, in the order in which an operator should look at them.
+/// The first condition that is not met, in the order in which an operator should check them.
 pub fn is_due(facts: &DueFacts, now: DateTime<Utc>) -> Result<(), NotDue> {
     DueCondition::ALL.into_iter().try_for_each(|condition| condition.check(facts, now))
 }

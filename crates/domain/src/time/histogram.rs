@@ -1,12 +1,12 @@
-//! How long things took, counted in classes of their length.
+//! Histograms of durations.
 
 use std::time::Duration;
 
-/// The upper bounds of the classes, in seconds. What took longer is in a last one without a bound.
+/// The upper bounds of the buckets, in seconds. A last bucket without a bound counts longer durations.
 pub const BOUNDS_SECS: [f64; 17] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0];
 
-/// How many lie in each class, and how long all of them took together.
+/// The number of durations in each bucket, and the sum of all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
     counts: [u64; BOUNDS_SECS.len() + 1],
@@ -14,32 +14,32 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Something took so long.
+    /// Adds a duration.
     pub fn observe(&mut self, took: Duration) {
         let secs = took.as_secs_f64();
         self.counts[BOUNDS_SECS.partition_point(|bound| *bound < secs)] += 1;
         self.sum = self.sum.saturating_add(took);
     }
 
-    /// Those of another one, too.
+    /// Adds the counts and the sum of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
         self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// How many there were.
+    /// Returns the number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// How long all of them took, in seconds.
+    /// Returns the sum of all durations, in seconds.
     #[must_use]
     pub fn sum_secs(&self) -> f64 {
         self.sum.as_secs_f64()
     }
 
-    /// The upper bound of each class, the last one infinite, and how many lie in it: those of the classes below do not count.
+    /// Returns the upper bound of each bucket, the last one infinite, and its own count, without those of lower buckets.
     #[must_use]
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         BOUNDS_SECS.into_iter().chain([f64::INFINITY]).zip(self.counts).collect()

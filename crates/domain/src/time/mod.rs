@@ -1,4 +1,4 @@
-//! Times: when a task is due, recurs, or is kept no longer.
+//! Times: when a task is due or recurs, and how long it is kept.
 
 pub mod due;
 pub mod histogram;

@@ -1,9 +1,8 @@
-//! When a schedule happens: the planned times of a cron expression in a time zone, and which of them come next.
+//! When a schedule is due: the planned times of a cron expression in a time zone, and which of them come next.
 //!
-//! Cron speaks of the wall clock, which jumps twice a year. Where an expression names hours, a time that the clock leaves
-//! out happens once, at the first moment after the jump, and a time that comes twice happens at the first of the two. Steps
-//! of several hours name hours, too. Where it leaves them all open (`*`), its times are steps of elapsed time, which no jump
-//! changes.
+//! Cron uses the wall clock, which is changed twice a year. If an expression names hours, a time that the clock skips becomes one
+//! planned time, at the first moment after the gap. A time that occurs twice counts only the first time. Steps of several hours
+//! count as named hours. If the hours are open (`*`), its times are steps of elapsed time, which clock changes do not affect.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,18 +15,18 @@ use super::time_zone::Zone;
 
 /// The longest expression, and the longest name of a zone, in characters.
 pub const MAX_RECURRENCE_LENGTH: usize = 190;
-/// Planned times that are counted one by one when they are skipped.
+/// The highest number of skipped planned times that is counted.
 pub const MAX_COUNTED: usize = 1_000;
 
-/// What becomes of planned times that passed while nothing could happen.
+/// What to do with planned times that passed while nothing ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CatchUp {
-    /// They are skipped.
+    /// Skip them.
     None,
-    /// The last of them happens, the others are skipped.
+    /// Run the last of them, skip the others.
     #[default]
     Latest,
-    /// Each of them happens, one after the other.
+    /// Run each of them, one after the other.
     All,
 }
 
@@ -35,7 +34,7 @@ impl CatchUp {
     /// Every choice.
     pub const ALL: [Self; 3] = [Self::None, Self::Latest, Self::All];
 
-    /// The spelling in the column CatchUp.
+    /// Returns the spelling in the column CatchUp.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -59,11 +58,11 @@ impl FromStr for CatchUp {
         Self::ALL
             .into_iter()
             .find(|choice| choice.as_str() == text)
-            .ok_or_else(|| format!("\"{text}\" is no way to catch up: none, latest or all"))
+            .ok_or_else(|| format!("\"{text}\" is not a catch-up mode: write none, latest or all"))
     }
 }
 
-/// When a schedule happens: a cron expression, the zone of its wall clock, and how it catches up.
+/// A schedule: a cron expression, its time zone, and how it catches up.
 #[derive(Clone, Debug)]
 pub struct Recurrence {
     every: String,
@@ -81,17 +80,17 @@ impl PartialEq for Recurrence {
 
 impl Eq for Recurrence {}
 
-/// The planned time that comes next.
+/// The next planned time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// When.
+    /// The planned time.
     pub planned_on: DateTime<Utc>,
-    /// How many planned times were left out before it, up to [`MAX_COUNTED`].
+    /// How many planned times before it were skipped, up to [`MAX_COUNTED`].
     pub skipped: usize,
 }
 
 impl Step {
-    /// Whether more may have been left out than are counted.
+    /// Returns true if more may have been skipped than were counted.
     #[must_use]
     pub const fn skipped_or_more(&self) -> bool {
         self.skipped >= MAX_COUNTED
@@ -99,14 +98,14 @@ impl Step {
 }
 
 impl Recurrence {
-    /// Reads an expression (five fields, or six with the seconds first, or `@daily` and the like), the name of a zone
+    /// Parses an expression (five fields, or six with the seconds first, or `@daily` and similar), the name of a zone
     /// (`Europe/Berlin`), and how to catch up.
     ///
     /// # Errors
     /// What is wrong, as a sentence without a full stop.
     pub fn parse(every: &str, zone: &str, catch_up: &str) -> Result<Self, String> {
         let every = every.split_whitespace().collect::<Vec<_>>().join(" ");
-        // The library takes any text with an @ in it for a nickname, and counts fields by bytes.
+        // The library treats any text with an @ in it as a nickname, and counts fields by bytes.
         if every.chars().count() > MAX_RECURRENCE_LENGTH || !every.is_ascii() {
             return Err(format!("a cron expression has at most {MAX_RECURRENCE_LENGTH} characters, all ASCII"));
         }
@@ -114,45 +113,45 @@ impl Recurrence {
         let cron = parser.parse(&every).map_err(|error| {
             let why = why_refused(&every).unwrap_or_else(|| error.to_string());
             let why = why.trim_end_matches('.');
-            format!("\"{every}\" is no cron expression ({why}); write \"0 3 * * *\" for 03:00 every day")
+            format!("\"{every}\" is not a cron expression ({why}); write \"0 3 * * *\" for 03:00 every day")
         })?;
         let zone = Zone::named(zone)
-            .ok_or_else(|| format!("\"{zone}\" is no time zone; write a name like Europe/Berlin or UTC"))?;
+            .ok_or_else(|| format!("\"{zone}\" is not a time zone; write a name like Europe/Berlin or UTC"))?;
         let names_hours = names_hours(&every);
         Ok(Self { every, cron, zone, catch_up: catch_up.parse()?, names_hours })
     }
 
-    /// The expression, its fields apart by one blank.
+    /// Returns the expression, with its fields separated by one space.
     #[must_use]
     pub fn every(&self) -> &str {
         &self.every
     }
 
-    /// The name of the zone.
+    /// Returns the name of the zone.
     #[must_use]
     pub fn zone(&self) -> &str {
         self.zone.name()
     }
 
-    /// How it catches up.
+    /// Returns how it catches up.
     #[must_use]
     pub const fn catch_up(&self) -> CatchUp {
         self.catch_up
     }
 
-    /// The first planned time after `after`; `None` when there is none within reach, as for a 30th of February.
+    /// Returns the first planned time after `after`; `None` if none can be found, as for 30 February.
     #[must_use]
     pub fn next_after(&self, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
         if !self.names_hours {
             let next = self.cron.find_next_occurrence(&after.with_timezone(&self.zone), false).ok()?;
             return Some(next.with_timezone(&Utc));
         }
-        // A pretended UTC keeps the library from resolving the zone: what the jumps of the clock mean is decided here.
+        // Pretends that the wall time is UTC, so that the library does not resolve the zone: this code handles clock changes.
         let mut wall = after.with_timezone(&self.zone).naive_local().and_utc();
         loop {
             wall = self.cron.find_next_occurrence(&wall, false).ok()?;
             let instant = self.resolve(wall.naive_utc())?;
-            // The second of two equal times on the wall lies ahead, and has happened.
+            // This wall time occurs again later, but its first occurrence has already counted.
             if instant > after {
                 return Some(instant);
             }
@@ -166,7 +165,7 @@ impl Recurrence {
         }
     }
 
-    /// Clocks are moved at full minutes, and never by more than a day.
+    /// Clocks change at full minutes, by at most a day.
     fn first_moment_after_gap(&self, wall: NaiveDateTime) -> Option<DateTime<Utc>> {
         const MINUTES_OF_TWO_DAYS: i64 = 2_880;
         let minute = wall.with_second(0)?.with_nanosecond(0)?;
@@ -177,14 +176,14 @@ impl Recurrence {
             .map(|instant| instant.with_timezone(&Utc))
     }
 
-    /// The first planned time of a schedule that begins at `from`, which may be one itself.
+    /// Returns the first planned time of a schedule that begins at `from`, including `from`.
     #[must_use]
     pub fn first_from(&self, from: DateTime<Utc>) -> Option<DateTime<Utc>> {
         self.next_after(from.checked_sub_signed(TimeDelta::microseconds(1))?)
     }
 
-    /// What comes after the planned time `last`, seen at `now`, by the way in which it catches up. Without catching up that is
-    /// the last time that has passed if it is late by no more than `grace_secs`, and the first of the future otherwise.
+    /// Returns the planned time after `last`, seen at `now`, according to its catch-up. With `CatchUp::None`, that is the last
+    /// passed time if it is late by at most `grace_secs`, otherwise the first future time.
     #[must_use]
     pub fn step_after(&self, last: DateTime<Utc>, now: DateTime<Utc>, grace_secs: i64) -> Option<Step> {
         let next = self.next_after(last)?;
@@ -200,8 +199,8 @@ impl Recurrence {
         Some(Step { planned_on, skipped: self.count_between(last, planned_on) })
     }
 
-    /// Where a planned time that has passed and was never tried is moved to, if it does not stay: it stays as long as it is the
-    /// last that has passed and, without catching up, is late by no more than `grace_secs`.
+    /// Returns the time to which an overdue planned time that was never attempted moves; `None` if it stays. It stays if it is
+    /// the last passed time and, with `CatchUp::None`, is late by at most `grace_secs`. With `CatchUp::All` it always stays.
     #[must_use]
     pub fn move_overdue(&self, planned_on: DateTime<Utc>, now: DateTime<Utc>, grace_secs: i64) -> Option<Step> {
         let has_later = || self.next_after(planned_on).map(|next| next <= now);
@@ -214,7 +213,7 @@ impl Recurrence {
         Some(Step { skipped: (step.skipped + 1).min(MAX_COUNTED), ..step })
     }
 
-    /// The last planned time in `after..=until`. Looked for in spans that grow backwards, so that years of seconds cost as
+    /// Returns the last planned time in `after..=until`. The search doubles its span backwards, so that years of seconds cost as
     /// little as a day of hours.
     fn last_until(&self, until: DateTime<Utc>, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let mut span = TimeDelta::minutes(1);
@@ -245,7 +244,7 @@ impl Recurrence {
 }
 
 const NICKNAMES: [&str; 6] = ["@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@annually"];
-/// What stands in the fields, and between which numbers.
+/// The name and the range of each field.
 const FIELDS: [(&str, u32, u32); 6] = [
     ("second", 0, 59),
     ("minute", 0, 59),
@@ -255,10 +254,10 @@ const FIELDS: [(&str, u32, u32); 6] = [
     ("day of the week", 0, 7),
 ];
 
-/// What is wrong with an expression that the library has refused, where that can be told better than by the library.
+/// Returns a better message than the library's for an expression that the library rejected, if possible.
 fn why_refused(every: &str) -> Option<String> {
     if every.starts_with('@') {
-        return Some(format!("after an @ there are {}", NICKNAMES.join(", ")));
+        return Some(format!("after @, write one of {}", NICKNAMES.join(", ")));
     }
     let fields: Vec<&str> = every.split(' ').collect();
     let places = match fields.len() {
@@ -268,23 +267,23 @@ fn why_refused(every: &str) -> Option<String> {
     };
     fields.into_iter().zip(places).find_map(|(field, (name, low, high))| {
         let number = number_beyond(field, *low, *high)?;
-        Some(format!("the {name} is {number}; it lies between {low} and {high}"))
+        Some(format!("the {name} is {number}; it must be {low} to {high}"))
     })
 }
 
-/// The first number of a field that it cannot have, steps (`/5`) and counts (`#2`) aside.
+/// Returns the first number of a field that is out of range, without steps (`/5`) and counts (`#2`).
 fn number_beyond(field: &str, low: u32, high: u32) -> Option<&str> {
     let values = field.split(',').filter_map(|part| part.split(['/', '#']).next());
     let mut numbers = values.flat_map(|value| value.split(|c: char| !c.is_ascii_digit())).filter(|it| !it.is_empty());
     numbers.find(|number| !number.parse::<u32>().is_ok_and(|number| (low..=high).contains(&number)))
 }
 
-/// The last moment that is too late.
+/// Returns the last moment that is too late.
 fn before_grace(now: DateTime<Utc>, grace_secs: i64) -> Option<DateTime<Utc>> {
     now.checked_sub_signed(TimeDelta::try_seconds(grace_secs)?)?.checked_sub_signed(TimeDelta::microseconds(1))
 }
 
-/// Whether the field of the hours is anything but all of them: cron takes steps of several hours for a list of them.
+/// Returns true unless the field of the hours is `*`: cron treats steps of several hours as a list of hours.
 fn names_hours(every: &str) -> bool {
     if every.starts_with('@') {
         return !every.eq_ignore_ascii_case("@hourly");

@@ -1,4 +1,4 @@
-//! How long what is finished is kept: by age and by number, for each status of a task.
+//! Retention: how long finished tasks and their data are kept, by age and by number.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use crate::run::status::TaskStatus;
 /// Seconds of a day.
 const DAY_SECS: i64 = 86_400;
 
-/// How much of something is kept. 0 is no limit.
+/// A limit of retention. 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Keep {
-    /// Days.
+    /// Age in days.
     pub days: i64,
-    /// How many, the newest.
+    /// Number of the newest ones to keep.
     pub most: i64,
 }
 
 impl Keep {
-    /// The age in seconds from which on nothing is kept.
+    /// Returns the age in seconds from which nothing is kept.
     #[must_use]
     pub const fn older_than_secs(self) -> Option<i64> {
         if self.days > 0 { Some(self.days.saturating_mul(DAY_SECS)) } else { None }
     }
 
-    /// The number beyond which nothing is kept.
+    /// Returns the number beyond which nothing is kept.
     #[must_use]
     pub fn at_most(self) -> Option<i64> {
         (self.most > 0).then_some(self.most)
@@ -36,13 +36,13 @@ impl Keep {
 
 /// The longest time for which a task or its results are kept, in seconds: 63 years.
 pub const MAX_KEEP_SECS: i64 = 2_000_000_000;
-/// In place of a time: no limit.
+/// The word for no limit.
 pub const FOREVER: &str = "forever";
 
-/// Reads how long something is kept, in whole seconds; 0 is no limit, as in the settings.
+/// Parses how long something is kept, in whole seconds; 0 means no limit, as in the settings.
 ///
 /// # Errors
-/// No duration of at least a second, and not `forever`.
+/// The text is neither a duration of at least a second nor `forever`.
 pub fn parse_keep(text: &str) -> Result<i64, String> {
     if text == FOREVER {
         return Ok(0);
@@ -56,41 +56,41 @@ pub fn parse_keep(text: &str) -> Result<i64, String> {
     }
 }
 
-/// What a task, or its class, states about how long it is kept. In seconds; 0 is no limit, and `None` states nothing.
+/// How long a task is kept, as stated by the task or its class. In seconds; 0 means no limit, `None` states nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keeping {
-    /// The task, after it is over.
+    /// The task, after it has finished.
     pub task_secs: Option<i32>,
-    /// The results of its runs, after their ends.
+    /// The results of each run, after its end.
     pub results_secs: Option<i32>,
 }
 
-/// Tells what the class of this name states.
+/// Returns what the class of this name states.
 pub type KeepOfClass = Arc<dyn Fn(&str) -> Keeping + Send + Sync>;
 
-/// What is kept for how long.
+/// The retention of the whole store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Retention {
     /// Tasks that succeeded.
     pub success: Keep,
     /// Tasks that were cancelled.
     pub cancelled: Keep,
-    /// Tasks that failed or timed out for good: exhausted or quarantined.
+    /// Tasks that are exhausted or quarantined.
     pub failed: Keep,
-    /// What handlers wrote.
+    /// Captured output of handlers.
     pub outputs: Keep,
-    /// What handlers left as their results.
+    /// Results of handlers.
     pub results: Keep,
-    /// Runners that ended, and events that belong to no task.
+    /// Ended runners, and events without a task.
     pub runners: Keep,
 }
 
 impl Retention {
-    /// The statuses of tasks that can be finished.
+    /// The statuses that a finished task can have.
     pub const FINISHED: [TaskStatus; 4] =
         [TaskStatus::Success, TaskStatus::Cancelled, TaskStatus::Failed, TaskStatus::Timeout];
 
-    /// How long a finished task of this status is kept; without limit where it is not finished.
+    /// Returns how long a finished task of this status is kept; no limit for the statuses of unfinished tasks.
     #[must_use]
     pub fn of(&self, status: TaskStatus) -> Keep {
         match status {
@@ -102,35 +102,35 @@ impl Retention {
     }
 }
 
-/// Why a task is not deleted, however old it is and whoever wants it.
+/// Why a task cannot be deleted, even on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It is in a status in which no task is finished, or in one that this version does not know.
+    /// Its status is not one of a finished task, or this version does not know it.
     NotOver,
     /// It has failed and a retry is left.
     TriedAgain,
     /// It has an open run.
     OpenRun,
-    /// It is the newest task of a schedule: without it there is none.
+    /// It is the newest task of a schedule: without it, the schedule would be lost.
     ScheduleHead,
-    /// Its unique key is taken for a time that is not over.
+    /// Its unique key is still taken.
     KeyTaken,
-    /// A task that stays waits for it.
+    /// A task that is kept waits for it.
     Awaited,
-    /// Somebody changes it at this moment, or queues what is to wait for it.
+    /// A transaction is changing it, or is queueing a task that waits for it.
     InUse,
 }
 
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::NotOver => "it is not over",
-            Self::TriedAgain => "it is to be tried again",
+            Self::NotOver => "it has not finished",
+            Self::TriedAgain => "it will be retried",
             Self::OpenRun => "it has an open run",
             Self::ScheduleHead => "it is the newest task of its schedule",
-            Self::KeyTaken => "it keeps its unique key for a while yet",
-            Self::Awaited => "others wait for it",
-            Self::InUse => "it is in use at this moment: try again",
+            Self::KeyTaken => "it still holds its unique key",
+            Self::Awaited => "other tasks wait for it",
+            Self::InUse => "it is in use: try again",
         })
     }
 }

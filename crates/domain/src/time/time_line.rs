@@ -1,39 +1,39 @@
-//! What became of a task from when it was queued on, stretch by stretch.
+//! The history of a task since it was queued, as segments of time.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::task::records::{Run, Task};
 
-/// What happened meanwhile.
+/// What happened during a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Stretch {
-    /// It had no run: its time had not come, others were to succeed first, or `create-runs` had not come.
+    /// It had no run: its time had not come, prerequisites had not succeeded, or `create-runs` had not run.
     WithoutRun,
     /// Its run waited for a runner.
     WaitedForRunner,
-    /// Its handler was at work.
+    /// Its handler was running.
     Attempt {
         /// Number of the attempt.
         attempt: i32,
     },
 }
 
-/// A stretch of time.
+/// A segment of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Segment {
-    /// What happened meanwhile.
+    /// What happened during the segment.
     #[serde(flatten)]
     pub what: Stretch,
     /// Its beginning.
     pub from: DateTime<Utc>,
-    /// Its end; the present for what goes on, and for what is planned the time for which it is.
+    /// Its end: now for what is still in progress, the planned time for what is planned.
     pub to: DateTime<Utc>,
 }
 
-/// The stretches of a task, one after the other, without a gap. `runs` are its newest, newest first, and all of them if
-/// `are_all`; otherwise it begins with the oldest of these.
+/// Returns the segments of a task in order, without gaps. `runs` are its newest runs, newest first. If `are_all`, they are all
+/// its runs; otherwise the history begins with the oldest of them.
 #[must_use]
 pub fn time_line(task: &Task, runs: &[Run], are_all: bool, now: DateTime<Utc>) -> Vec<Segment> {
     let oldest = runs.last().map(|run| run.created_on);
@@ -58,7 +58,7 @@ struct Line {
 }
 
 impl Line {
-    /// What lasted no time is left out.
+    /// Skips segments without length.
     fn add(&mut self, what: Stretch, to: DateTime<Utc>) {
         if to > self.end {
             self.segments.push(Segment { what, from: self.end, to });

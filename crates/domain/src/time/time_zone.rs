@@ -1,5 +1,5 @@
-//! Time zones by their names, for chrono. Their rules are built into the program: hosts that share a store agree on when a
-//! schedule happens, and those without a database of zones know them too.
+//! Time zones by name, for chrono. The rules are compiled into the program, so that hosts that share a store agree on planned
+//! times, and hosts without a zone database know the zones too.
 
 use std::sync::OnceLock;
 
@@ -7,11 +7,11 @@ use chrono::{Datelike as _, FixedOffset, LocalResult, NaiveDate, NaiveDateTime, 
 use jiff::Timestamp;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone as Rules, TimeZoneDatabase};
 
-/// A zone with the changes of its clock.
+/// A zone with its clock changes.
 #[derive(Clone, Debug)]
 pub struct Zone(Rules);
 
-/// How far a zone is from UTC at some moment.
+/// The offset of a zone from UTC at some moment.
 #[derive(Clone, Debug)]
 pub struct ZoneOffset {
     zone: Zone,
@@ -19,7 +19,7 @@ pub struct ZoneOffset {
 }
 
 impl Zone {
-    /// The zone of this name (`Europe/Berlin`, `UTC`), in whatever case; `None` if there is none.
+    /// Returns the zone of this name (`Europe/Berlin`, `UTC`), ignoring case; `None` if it does not exist.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         static BUILT_IN: OnceLock<TimeZoneDatabase> = OnceLock::new();
@@ -27,7 +27,7 @@ impl Zone {
         (!rules.is_unknown()).then_some(Self(rules))
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.iana_name().unwrap_or("UTC")
@@ -49,7 +49,7 @@ impl Zone {
     }
 }
 
-/// `None` outside the years -9999 to 9999.
+/// Returns `None` outside the years -9999 to 9999.
 fn civil(wall: &NaiveDateTime) -> Option<jiff::civil::DateTime> {
     let date = jiff::civil::Date::new(
         i16::try_from(wall.year()).ok()?,
@@ -98,7 +98,7 @@ impl chrono::TimeZone for Zone {
         self.offset_from_utc_datetime(&utc.and_time(NaiveTime::MIN))
     }
 
-    /// Beyond the years of the rules, that of UTC.
+    /// Returns the offset of UTC for years beyond the rules.
     fn offset_from_utc_datetime(&self, utc: &NaiveDateTime) -> ZoneOffset {
         let timestamp = Timestamp::from_second(utc.and_utc().timestamp()).ok();
         let offset = timestamp.and_then(|timestamp| self.offset(self.0.to_offset(timestamp)));

@@ -1,4 +1,4 @@
-//! Times and durations as people write them. What can be read in two ways is refused, never guessed.
+//! Times and durations as users write them. Ambiguous input is rejected, never guessed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use jiff::Zoned;
 use jiff::tz::{Offset, TimeZone as PretendedZone};
 use parse_datetime::parse_datetime_at_date;
 
-/// On which side of now a time is looked for.
+/// Whether a time is in the future or in the past.
 #[derive(Clone, Copy)]
 enum Side {
     Ahead,
@@ -15,7 +15,7 @@ enum Side {
 }
 
 impl Side {
-    /// What would be understood.
+    /// Returns examples of accepted input.
     const fn examples(self) -> &'static str {
         match self {
             Self::Ahead => "write 2026-11-21T10:00:00Z, \"2026-11-21 10:00\", \"tomorrow 03:00\" or +30m",
@@ -23,7 +23,7 @@ impl Side {
         }
     }
 
-    /// What stands before a distance.
+    /// Returns the sign before a distance.
     const fn sign(self) -> &'static str {
         match self {
             Self::Ahead => "+",
@@ -32,20 +32,20 @@ impl Side {
     }
 }
 
-/// The instant that `text` stands for, seen from `now` in the zone of the person at the keyboard: RFC 3339
-/// (`2026-11-21T10:00:00Z`), a distance (`+30m`, `in 2 hours`, `3 days ago`), or a local time as `date -d` of GNU reads it
-/// (`2026-11-21 10:00`, `tomorrow 03:00`, `next monday 9am`).
+/// Parses an instant, relative to `now` in the user's zone. Accepts RFC 3339 (`2026-11-21T10:00:00Z`) and distances (`+30m`, `in
+/// 2 hours`, `3 days ago`). Also accepts local times as GNU `date -d` reads them (`2026-11-21 10:00`, `tomorrow 03:00`, `next
+/// monday 9am`).
 ///
 /// # Errors
-/// A sentence that says what is wrong and what would be understood.
+/// What is wrong and which input is accepted, as a sentence.
 pub fn parse_instant<Zone: TimeZone>(text: &str, now: &DateTime<Zone>) -> Result<DateTime<Utc>, String> {
     instant_on(Side::Ahead, text, now)
 }
 
-/// The same for something that has happened: a duration alone (`30m`) lies behind now.
+/// Parses an instant in the past: a duration alone (`30m`) means that long ago.
 ///
 /// # Errors
-/// As above.
+/// As for [`parse_instant`].
 pub fn parse_past<Zone: TimeZone>(text: &str, now: &DateTime<Zone>) -> Result<DateTime<Utc>, String> {
     let ago = parse_duration(text).ok().and_then(|ago| TimeDelta::from_std(ago).ok());
     match ago.and_then(|ago| now.to_utc().checked_sub_signed(ago)) {
@@ -58,7 +58,7 @@ fn instant_on<Zone: TimeZone>(side: Side, text: &str, now: &DateTime<Zone>) -> R
     let text = text.trim();
     if let Some(distance) = text.strip_prefix('+') {
         let distance = parse_duration(distance)?;
-        return after(now, distance).ok_or_else(|| format!("\"{text}\" lies too far ahead"));
+        return after(now, distance).ok_or_else(|| format!("\"{text}\" is too far ahead"));
     }
     if let Some(instant) = parse_distance(text, now) {
         return Ok(instant);
@@ -71,18 +71,16 @@ fn instant_on<Zone: TimeZone>(side: Side, text: &str, now: &DateTime<Zone>) -> R
     match parse_date(text, now.naive_local()) {
         Some(Date::Instant(instant)) if says_zone(text) => Ok(instant),
         Some(Date::Local(local)) => resolve_local(text, local, &now.timezone()),
-        Some(Date::Instant(_)) => {
-            Err(format!("\"{text}\" names a zone by letters, which may stand for several; {examples}"))
-        }
-        None => Err(format!("\"{text}\" is no time; {examples}")),
+        Some(Date::Instant(_)) => Err(format!("\"{text}\" has an ambiguous abbreviation of a time zone; {examples}")),
+        None => Err(format!("\"{text}\" is not a time; {examples}")),
     }
 }
 
-/// The same for something that is to begin then: a time of day or a day without a year that has passed is refused, because
-/// the next one may be meant.
+/// Parses an instant at which something starts. Rejects a time of day, or a day without a year, that has passed, because the next
+/// one may be meant.
 ///
 /// # Errors
-/// As above.
+/// As for [`parse_instant`].
 pub fn parse_start<Zone: TimeZone>(text: &str, now: &DateTime<Zone>) -> Result<DateTime<Utc>, String> {
     let instant = parse_instant(text, now)?;
     let text = text.trim();
@@ -93,13 +91,13 @@ pub fn parse_start<Zone: TimeZone>(text: &str, now: &DateTime<Zone>) -> Result<D
     Ok(instant)
 }
 
-/// What a text means that is no distance.
+/// A parsed text that is not a distance.
 enum Date {
     Instant(DateTime<Utc>),
     Local(NaiveDateTime),
 }
 
-/// `now`, or a distance in units that have a length, with `in` and `ago`: also where the clocks change meanwhile.
+/// Parses `now`, or a distance in units of fixed length, with `in` and `ago`; clock changes do not affect it.
 fn parse_distance<Zone: TimeZone>(text: &str, now: &DateTime<Zone>) -> Option<DateTime<Utc>> {
     if text == "now" {
         return Some(now.to_utc());
@@ -111,8 +109,8 @@ fn parse_distance<Zone: TimeZone>(text: &str, now: &DateTime<Zone>) -> Option<Da
     }
 }
 
-/// Seen from two pretended zones: what is the same instant in both names its own zone, everything else is local. Whether a
-/// local time exists, once or twice, is for others to decide.
+/// Evaluates the text in two pretended zones: if both give the same instant, the text names its zone; otherwise it is a local
+/// time. The caller decides whether a local time exists, once or twice.
 fn parse_date(text: &str, now: NaiveDateTime) -> Option<Date> {
     let text = text.replace(" at ", " ");
     let now: jiff::civil::DateTime = now.format("%FT%T%.9f").to_string().parse().ok()?;
@@ -127,7 +125,7 @@ fn parse_date(text: &str, now: NaiveDateTime) -> Option<Date> {
     first.datetime().to_string().parse().ok().map(Date::Local)
 }
 
-/// Whether it ends with a zone that cannot be mistaken: Z, UTC, GMT, or a distance from UTC.
+/// Returns true if it ends with an unambiguous zone: Z, UTC, GMT, or an offset from UTC.
 fn says_zone(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let before_word = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -164,11 +162,11 @@ fn refuse_ambiguous(side: Side, text: &str) -> Result<(), String> {
     let has_digit = text.contains(|c: char| c.is_ascii_digit());
     let mut words = text.split_whitespace();
     if words.clone().any(|word| word == "this") || (!has_digit && words.next().is_some_and(is_unit)) {
-        return two_ways(&format!("says no time; {}", side.examples()));
+        return two_ways(&format!("has no time; {}", side.examples()));
     }
     let minutes = text.split(':').skip(1);
     if minutes.map(|rest| rest.bytes().take_while(u8::is_ascii_digit).count()).any(|digits| digits != 2) {
-        return two_ways("is no time; minutes and seconds have two digits");
+        return two_ways("is not a time; minutes and seconds have two digits");
     }
     Ok(())
 }
@@ -186,18 +184,18 @@ fn resolve_local<Zone: TimeZone>(text: &str, local: NaiveDateTime, zone: &Zone) 
             first.with_timezone(&Utc).to_rfc3339(),
             second.with_timezone(&Utc).to_rfc3339()
         )),
-        LocalResult::None => Err(format!("\"{text}\" does not happen: the clocks are set forward over it")),
+        LocalResult::None => Err(format!("\"{text}\" does not exist: the clocks are set forward over it")),
     }
 }
 
-/// The duration that `text` stands for: `90s`, `30m`, `2h 30m`, `1d`.
+/// Parses a duration: `90s`, `30m`, `2h 30m`, `1d`.
 ///
 /// # Errors
-/// No unit, one without a fixed length, a negative number, or more than ten years.
+/// It has no unit, a unit without a fixed length, a negative number, or exceeds ten years.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let duration = humantime::parse_duration(text)
-        .map_err(|error| format!("\"{text}\" is no duration ({error}); write 90s, 30m, 2h30m or 1d"))?;
+        .map_err(|error| format!("\"{text}\" is not a duration ({error}); write 90s, 30m, 2h30m or 1d"))?;
     let is_calendar = |word: &str| word == "M" || word.starts_with('y') || word.starts_with("mon");
     if text.split(|c: char| !c.is_ascii_alphabetic()).any(is_calendar) {
         return Err(format!("\"{text}\" has no fixed length; write it in days: 30d, 365d"));
@@ -284,13 +282,13 @@ mod tests {
             "tomorrow 10:00 a",
         ] {
             let error = parse_instant(text, &now()).unwrap_err();
-            assert!(error.contains("zone") || error.contains("is no time"), "{text}: {error}");
+            assert!(error.contains("zone") || error.contains("is not a time"), "{text}: {error}");
         }
     }
 
     #[test]
     fn distances_are_exact_where_the_clocks_change_meanwhile() {
-        // An hour before the clocks of Berlin are set back.
+        // An hour before the clocks in Berlin are set back.
         let now = Zone::named("Europe/Berlin").unwrap().with_ymd_and_hms(2026, 10, 25, 1, 30, 0).unwrap();
         for (text, at) in [
             ("now", "2026-10-24T23:30:00Z"),

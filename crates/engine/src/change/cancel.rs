@@ -1,4 +1,4 @@
-//! `cancel`: tasks that wait are cancelled at once; those that are processed are ended by whoever processes them.
+//! `cancel`: cancels waiting tasks at once, and asks runners and claimants to end the runs in progress.
 
 use serde_json::json;
 
@@ -11,10 +11,11 @@ use taskqueue_domain::task::records::Task;
 use taskqueue_domain::text::reason::parse_reason;
 use taskqueue_store::CancelAnswer;
 
-/// The result of what is still processed: whoever does so is asked to end it.
+/// The result for a task in progress: its runner or claimant is asked to end it.
 pub const REQUESTED: &str = "cancel-requested";
 
-/// Returns the statuses in which there is something to cancel. `with_dependants` adds that in which others may still wait for a task.
+/// Returns the statuses in which a task can be cancelled. `with_dependants` adds the status of tasks for which others may still
+/// wait.
 #[must_use]
 pub fn cancellable(with_dependants: bool) -> Vec<TaskStatus> {
     let mut statuses = statuses_for(TaskEvent::Cancel);
@@ -24,11 +25,11 @@ pub fn cancellable(with_dependants: bool) -> Vec<TaskStatus> {
     statuses
 }
 
-/// Cancels each of these tasks. Of one that is processed, its runner is told: its handler gets TERM, and KILL after the grace
-/// of its class; a handler that has succeeded by then has succeeded. `reason` is kept; without one, who did it.
+/// Cancels each of these tasks. For a task in progress, its runner sends TERM to the handler, and KILL after the grace of its
+/// class; a handler that has succeeded before that has succeeded. Stores `reason`, or who cancelled if there is none.
 ///
 /// # Errors
-/// [`EngineError::Input`], or the database's; the tasks before stay cancelled.
+/// Returns [`EngineError::Input`], or an error if the database fails; earlier tasks stay cancelled.
 pub fn cancel_tasks(
     ctx: &mut Context,
     ids: &[TaskId],
@@ -60,28 +61,30 @@ pub fn cancel_tasks(
     Ok(())
 }
 
-/// A runner looks for it all the time; who works outside learns it when it asks.
+/// Returns who ends the run. A runner checks for cancels all the time; a claimant finds out at its next call.
 fn who_ends_it(claimant: Option<&str>, host: &str) -> String {
     let place = if host.is_empty() { String::new() } else { format!(" on {host}") };
     match claimant {
         None => format!("is being ended by its runner{place}"),
-        Some(claimant) => format!("is to be ended by claimant {claimant}{place}, whose next heartbeat says so"),
+        Some(claimant) => {
+            format!("will be ended by claimant {claimant}{place}, which is notified at its next heartbeat")
+        }
     }
 }
 
-/// These tasks, and all that still wait for them, or for what waits for them.
+/// Returns these tasks and all tasks that wait for them, directly or indirectly.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn with_dependants(ctx: &mut Context, mut ids: Vec<TaskId>) -> EngineResult<Vec<TaskId>> {
     ids.extend(ctx.store.list_all_dependants(&ids)?);
     Ok(ids)
 }
 
-/// What `cancel_tasks` would do now; changes nothing.
+/// Reports what `cancel_tasks` would do now; changes nothing.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn preview_cancel(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
     preview(ctx, ids, &outlook, on_answer)
 }
@@ -90,7 +93,7 @@ fn outlook(task: &Task) -> TaskAnswer {
     let id = task.id;
     match &task.status {
         Stored::Known(TaskStatus::Processing) => {
-            TaskAnswer::done(id, REQUESTED, format!("task {id} would be ended by whoever processes it"))
+            TaskAnswer::done(id, REQUESTED, format!("task {id} would be ended by its runner or claimant"))
         }
         Stored::Known(status)
             if task_after(*status, TaskEvent::Cancel, *status).is_some() || task.current_run_id.is_some() =>

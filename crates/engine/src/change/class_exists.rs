@@ -1,5 +1,5 @@
-//! `exists` of a class: a program that says whether the name of a class that matches a pattern exists. `queue` asks it, so that a
-//! typing error is found before it has failed at every attempt.
+//! `exists` of a class: a program that checks whether a class name that matches a pattern exists. `queue` runs it, so that a
+//! typing error is found before every attempt fails.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_host::machine::account::is_root;
 use taskqueue_host::recent::Recent;
 
-/// How long the program may take: who queues waits for it.
+/// The timeout of the program; `queue` waits for it.
 const LIMIT_SECS: i64 = 10;
-/// Classes that exist are not asked about again for a minute: a batch has many tasks of one class.
+/// Caches classes that exist for a minute, because a batch has many tasks of one class.
 static EXISTING: Recent<(Vec<String>, TaskClass), ()> = Recent::within(Duration::from_secs(60));
 
-/// Returns an error if the program of `exists` says that there is no such class, or cannot say it.
+/// Returns an error if the program of `exists` reports that there is no such class, or fails.
 pub(crate) fn check_exists(handlers: &Handlers, configured: &ClassConfig, class: &TaskClass) -> EngineResult<()> {
     let Some(argv) = &configured.exists else { return Ok(()) };
     EXISTING.answer((argv.clone(), class.clone()), |_| {
         let mut command =
             CommandHandler { argv: argv.clone(), ..handlers.command_of(configured).map_err(EngineError::Input)? };
         if !is_root() {
-            // Only root can become another user; who queues asks with rights of their own.
+            // Only root can become another user; other users run the check with their own rights.
             command.confinement.user = None;
         }
         let call =

@@ -1,4 +1,4 @@
-//! `edit`: other data, another time, other numbers for tasks that are there already.
+//! `edit`: changes the data, the time or other values of existing tasks.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::json;
@@ -14,26 +14,27 @@ use taskqueue_domain::task::task_change::{ChangeRequest, TaskChange};
 use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_store::EditAnswer;
 
-/// What is to be edited, and from which state.
+/// The changes, and the state that they require.
 #[derive(Clone, Debug, Default)]
 pub struct Edit {
-    /// What is to be different.
+    /// The new values.
     pub change: ChangeRequest,
-    /// Only if UpdatedOn is this very instant: nobody has changed the task since somebody looked.
+    /// Requires that UpdatedOn has this value, so that the task has not changed since it was read.
     pub if_updated_on: Option<DateTime<Utc>>,
 }
 
-/// Returns the statuses in which a task is edited: those of tasks that are not over, which can be cancelled too.
+/// Returns the statuses in which a task can be edited: those of unfinished tasks, which can also be cancelled.
 #[must_use]
 pub fn editable() -> Vec<TaskStatus> {
     statuses_for(TaskEvent::Cancel)
 }
 
-/// Changes each of these tasks. Of one that is processed the next attempt sees it. A run that waits gets the new priority, and
-/// is given back if the new time lies ahead.
+/// Changes each of these tasks. For a task in progress, the change applies to the next attempt. A waiting run gets the new
+/// priority, and is released if the new time is in the future.
 ///
 /// # Errors
-/// [`EngineError::Input`], and then nothing is changed; or the database's, and then the tasks before stay changed.
+/// Returns [`EngineError::Input`] if the edit is invalid; then nothing is changed. Returns an error if the database fails;
+/// earlier tasks stay changed.
 pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let change = checked(ctx, ids, edit)?;
     let now = ctx.store.now()?;
@@ -54,10 +55,10 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnA
     Ok(())
 }
 
-/// What `edit_tasks` would do now; changes nothing.
+/// Reports what `edit_tasks` would do now; changes nothing.
 ///
 /// # Errors
-/// [`EngineError::Input`], or the database's.
+/// Returns [`EngineError::Input`], or an error if the database fails.
 pub fn preview_edit(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let change = checked(ctx, ids, edit)?;
     let now = ctx.store.now()?;
@@ -76,7 +77,7 @@ pub(crate) fn checked(ctx: &mut Context, ids: &[TaskId], edit: &Edit) -> EngineR
     let settings = ctx.store.settings()?;
     let change = edit.change.clone().validate(&settings).map_err(EngineError::Input)?;
     let Some(data) = &change.data else { return Ok(change) };
-    // Its data names the program; the class of a task never changes.
+    // The data of an `exec` task names its program; the class of a task never changes.
     if let Err(problem) = ExecRequest::parse(data) {
         for portion in ids.chunks(PORTION) {
             if let Some(task) = ctx.store.get_tasks(portion)?.iter().find(|task| task.class.as_str() == EXEC_CLASS) {
@@ -88,12 +89,12 @@ pub(crate) fn checked(ctx: &mut Context, ids: &[TaskId], edit: &Edit) -> EngineR
 }
 
 fn edited(task: &Task, change: &TaskChange, now: DateTime<Utc>) -> TaskAnswer {
-    let unseen = if task.status.is(TaskStatus::Processing) { "; the attempt that runs does not see it" } else { "" };
+    let unseen = if task.status.is(TaskStatus::Processing) { "; the attempt in progress does not see it" } else { "" };
     let kept = kept_time(task, change, now);
     TaskAnswer::done(task.id, "edited", format!("task {} is edited{unseen}{kept}", task.id))
 }
 
-/// What is said of a schedule whose task is moved up.
+/// Returns a note for a schedule whose task is moved to an earlier time.
 fn kept_time(task: &Task, change: &TaskChange, now: DateTime<Utc>) -> String {
     let moved = change.scheduled_on.and_then(|on| task.planned_on_if_moved_up(on, now));
     let planned = task.schedule.as_ref().and_then(|schedule| schedule.planned_on).filter(|_| moved.is_some());
@@ -106,7 +107,7 @@ fn kept_time(task: &Task, change: &TaskChange, now: DateTime<Utc>) -> String {
 }
 
 fn stale(task: &Task) -> TaskAnswer {
-    let message = format!("task {} has been changed since; nothing of it was edited", task.id);
+    let message = format!("task {} has been changed since; it was not edited", task.id);
     TaskAnswer { current: Some(Box::new(task.clone())), ..TaskAnswer::refused(task.id, message) }
 }
 

@@ -1,5 +1,5 @@
-//! `limits`: how many runs of a class, or with a key in common, may be processed at once, and how many of a class may start
-//! in a time.
+//! `limits`: limits the runs of a class or with a common key that are in progress at once, and the starts of a class within a
+//! period.
 
 use serde::Serialize;
 
@@ -8,30 +8,30 @@ use taskqueue_domain::run::limits::{ClassLimit, KeyLimit, MAX_KEY_RUNNING, MAX_R
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::task::unique::check_key;
 
-/// The limits of a class, and how far they are used.
+/// The limits of a class and their current use.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitLine {
     /// The limits.
     #[serde(flatten)]
     pub limit: ClassLimit,
-    /// Runs of the class that are being processed.
+    /// Runs of the class in progress.
     pub running: i64,
 }
 
-/// The limit of a key, and how far it is used.
+/// The limit of a key and its current use.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyLimitLine {
     /// The limit.
     #[serde(flatten)]
     pub limit: KeyLimit,
-    /// Runs with this key that are being processed.
+    /// Runs with this key in progress.
     pub running: i64,
 }
 
-/// The limits of all classes, by class.
+/// Returns the limits of all classes, sorted by class.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn list(ctx: &mut Context) -> EngineResult<Vec<LimitLine>> {
     let mut lines = Vec::new();
     for limit in ctx.store.list_class_limits()? {
@@ -41,10 +41,10 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<LimitLine>> {
     Ok(lines)
 }
 
-/// Sets the limits of a class. What is `None` in `limit` has no limit from now on.
+/// Sets the limits of a class. A `None` in `limit` removes that limit.
 ///
 /// # Errors
-/// [`EngineError::Input`], or the database's.
+/// Returns [`EngineError::Input`], or an error if the database fails.
 pub fn set(ctx: &mut Context, limit: &ClassLimit) -> EngineResult<()> {
     limit.class.parse::<TaskClass>().map_err(EngineError::Input)?;
     if limit.max_running.is_none() && limit.rate.is_none() {
@@ -57,10 +57,10 @@ pub fn set(ctx: &mut Context, limit: &ClassLimit) -> EngineResult<()> {
     Ok(())
 }
 
-/// Removes the limits of a class. Whether it had any.
+/// Removes the limits of a class. Returns whether it had any.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn remove(ctx: &mut Context, class: &str) -> EngineResult<bool> {
     let event = ctx.operator_event("limit-removed", serde_json::json!({ "class": class }));
     let is_removed = ctx.store.remove_class_limit(class, &event)?;
@@ -68,10 +68,10 @@ pub fn remove(ctx: &mut Context, class: &str) -> EngineResult<bool> {
     Ok(is_removed)
 }
 
-/// The limits of all keys that have one, by key.
+/// Returns the limits of all keys that have one, sorted by key.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn list_keys(ctx: &mut Context) -> EngineResult<Vec<KeyLimitLine>> {
     let mut lines = Vec::new();
     for limit in ctx.store.list_key_limits()? {
@@ -84,7 +84,7 @@ pub fn list_keys(ctx: &mut Context) -> EngineResult<Vec<KeyLimitLine>> {
 /// Sets the limit of a key.
 ///
 /// # Errors
-/// [`EngineError::Input`], or the database's.
+/// Returns [`EngineError::Input`], or an error if the database fails.
 pub fn set_key(ctx: &mut Context, limit: &KeyLimit) -> EngineResult<()> {
     check_key("limit key", &limit.key).map_err(EngineError::Input)?;
     check_max_running(limit.max_running, MAX_KEY_RUNNING)?;
@@ -94,10 +94,10 @@ pub fn set_key(ctx: &mut Context, limit: &KeyLimit) -> EngineResult<()> {
     Ok(())
 }
 
-/// Removes the limit of a key: one at a time from now on. Whether it had one.
+/// Removes the limit of a key, which restores the default of one run at a time. Returns whether it had one.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn remove_key(ctx: &mut Context, key: &str) -> EngineResult<bool> {
     let event = ctx.operator_event("limit-removed", serde_json::json!({ "key": key }));
     let is_removed = ctx.store.remove_key_limit(key, &event)?;
@@ -109,5 +109,5 @@ fn check_max_running(max: i32, most: i32) -> EngineResult<()> {
     if (1..=most).contains(&max) {
         return Ok(());
     }
-    Err(EngineError::Input(format!("1 to {most} runs may be processed at once; to have none, pause their class")))
+    Err(EngineError::Input(format!("the limit must be 1 to {most} runs at once; to run none, pause the class")))
 }

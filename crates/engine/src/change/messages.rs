@@ -1,4 +1,4 @@
-//! `message --task`, `message --class`: messages from outside to the handlers of tasks.
+//! `message --task`, `message --class`: sends messages to the handlers of tasks.
 
 use serde::Serialize;
 
@@ -8,19 +8,19 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::selection::ClassFilter;
 use taskqueue_store::{MESSAGE_TO_TASK, NewEvent, Recipient};
 
-/// What became of a message to a task.
+/// The result of sending a message to a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SentMessage {
     /// The task.
     pub task_id: TaskId,
-    /// The run in progress that gets it; `None` if it is kept and none is in progress.
+    /// The run in progress that receives it; `None` if it is kept and no run is in progress.
     pub run_id: Option<RunId>,
-    /// The host of the runner or claimant of that run; empty if it is not known.
+    /// The host of the runner or claimant of that run; empty if unknown.
     pub host: String,
-    /// The claimant that processes that run; `None` for a runner.
+    /// The claimant of that run; `None` for a runner.
     pub claimant: Option<String>,
-    /// Whether all later attempts of the task get it, too.
+    /// Whether all later attempts of the task receive it too.
     pub is_kept: bool,
 }
 
@@ -31,11 +31,12 @@ impl SentMessage {
     }
 }
 
-/// Sends a message to the attempt at this task that is in progress. One that `is_kept` is for every later attempt, too, and
-/// none need be in progress.
+/// Sends a message to the current attempt of this task. A message with `is_kept` is also delivered to every later attempt, and
+/// does not require one in progress.
 ///
 /// # Errors
-/// [`EngineError::Input`], [`EngineError::NotInProgress`], there is no such task, or the database's.
+/// Returns [`EngineError::Input`] or [`EngineError::NotInProgress`], or an error if there is no such task or the database
+/// fails.
 pub fn send_to_task(ctx: &mut Context, task_id: TaskId, message: &Message, is_kept: bool) -> EngineResult<SentMessage> {
     check_message(&message.name, &message.data).map_err(EngineError::Input)?;
     ctx.check_family(&[task_id])?;
@@ -53,10 +54,10 @@ pub fn send_to_task(ctx: &mut Context, task_id: TaskId, message: &Message, is_ke
     }
 }
 
-/// Sends a message to all runs in progress of the classes that this name or pattern means. Returns one answer for each.
+/// Sends a message to all runs in progress of the classes that match this name or pattern. Returns one result for each.
 ///
 /// # Errors
-/// [`EngineError::Input`], or the database's.
+/// Returns [`EngineError::Input`], or an error if the database fails.
 pub fn send_to_class(ctx: &mut Context, class: &ClassFilter, message: &Message) -> EngineResult<Vec<SentMessage>> {
     check_message(&message.name, &message.data).map_err(EngineError::Input)?;
     let event = event_of(ctx, message);

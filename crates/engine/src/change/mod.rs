@@ -1,4 +1,4 @@
-//! Changes that an operator asks for.
+//! Changes that an operator requests.
 
 pub mod cancel;
 pub(crate) mod class_exists;

@@ -1,4 +1,4 @@
-//! Why a claim of one task got nothing.
+//! Explains why a claim of one task returned nothing.
 
 use chrono::{DateTime, Utc};
 
@@ -11,21 +11,21 @@ use taskqueue_domain::task::records::{Run, Task};
 /// Why the task that a claim names could not be claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyNot {
-    /// Its class is none of those that the claim names.
+    /// Its class is not among those that the claim accepts.
     OtherClass,
-    /// It does not have the unique key that the claim names.
+    /// It does not have the unique key that the claim requires.
     OtherUniqueKey,
-    /// It does not have the limit key that the claim names.
+    /// It does not have the limit key that the claim requires.
     OtherLimitKey,
-    /// It does not have the tag that the claim names.
+    /// It does not have the tag that the claim requires.
     OtherTag,
     /// This claimant has rejected it.
     Rejected,
-    /// The time of this claimant with it ran out, and it is offered to others until then.
+    /// The lease of this claimant for it expired; until this time only others may claim it.
     HeldBack(DateTime<Utc>),
-    /// A condition that every task must meet; `explain` lists all of them.
+    /// An unmet condition that applies to every task; `explain` lists all of them.
     Unmet(Reason),
-    /// Nothing any more: what kept it is over.
+    /// It can be claimed now: the cause has passed.
     NothingNow,
 }
 
@@ -38,14 +38,14 @@ pub struct NotClaimable {
     pub last_run: Option<Run>,
     /// Why.
     pub why: WhyNot,
-    /// The database's clock at that moment.
+    /// The time of the database's clock when it was read.
     pub now: DateTime<Utc>,
 }
 
-/// Returns why the task that a request names cannot be claimed now; `None` where it names none.
+/// Returns why the task that a request names cannot be claimed now; `None` if it names none.
 ///
 /// # Errors
-/// There is no such task, or the database's.
+/// Returns an error if there is no such task, or if the database fails.
 pub fn why_not_claimable(ctx: &mut Context, request: &ClaimRequest) -> EngineResult<Option<NotClaimable>> {
     let Some(task_id) = request.choice.task else { return Ok(None) };
     let now = ctx.store.now()?;
@@ -53,7 +53,7 @@ pub fn why_not_claimable(ctx: &mut Context, request: &ClaimRequest) -> EngineRes
     let last_run = ctx.store.list_runs_of_task(task_id, 1)?.into_iter().next();
     let why = match mismatch(&task, request) {
         Some(why) => why,
-        // For ever, where other conditions pass.
+        // A rejection is permanent; other conditions pass.
         None if !task.is_settled() && is_rejected(ctx, &task, request)? => WhyNot::Rejected,
         None => match unmet(ctx, &task, last_run.as_ref(), now)? {
             Some(reason) => WhyNot::Unmet(reason),
@@ -64,7 +64,7 @@ pub fn why_not_claimable(ctx: &mut Context, request: &ClaimRequest) -> EngineRes
 }
 
 impl NotClaimable {
-    /// Whether it stays so until the task is changed.
+    /// Returns true if this cannot change unless the task is edited.
     #[must_use]
     pub fn is_final(&self) -> bool {
         use WhyNot::{OtherClass, OtherLimitKey, OtherTag, OtherUniqueKey, Rejected};
@@ -72,17 +72,17 @@ impl NotClaimable {
     }
 }
 
-/// Whether waiting for the task that a request names is of no use: it is over, or this claimant is never offered it.
+/// Returns true if the task that a request names can never be claimed: it has finished, or this claimant may not claim it.
 ///
 /// # Errors
-/// There is no such task any more, or the database's.
+/// Returns an error if the task no longer exists, or if the database fails.
 pub(crate) fn is_never_claimable(ctx: &mut Context, request: &ClaimRequest) -> EngineResult<bool> {
     let Some(task_id) = request.choice.task else { return Ok(false) };
     let task = ctx.store.get_task(task_id)?;
     Ok(task.is_settled() || mismatch(&task, request).is_some() || is_rejected(ctx, &task, request)?)
 }
 
-/// What else the request asks for and the task does not have.
+/// Returns the first requirement of the request that the task does not meet.
 fn mismatch(task: &Task, request: &ClaimRequest) -> Option<WhyNot> {
     let differs = |wanted: &Option<String>, found: &Option<String>| wanted.is_some() && wanted != found;
     if task.class.known().is_some_and(|class| !request.offers(class)) {
@@ -97,7 +97,7 @@ fn mismatch(task: &Task, request: &ClaimRequest) -> Option<WhyNot> {
     differs(&request.choice.tag, &task.tag).then_some(WhyNot::OtherTag)
 }
 
-/// The first condition of those that concern claimants: they need no handler, and create the run themselves.
+/// Returns the first unmet condition that applies to claimants: they need no handler, and create the run themselves.
 fn unmet(ctx: &mut Context, task: &Task, last_run: Option<&Run>, now: DateTime<Utc>) -> EngineResult<Option<Reason>> {
     let conditions = Inquiry::new(ctx, now).conditions_of(task, last_run)?;
     let concerns_claimants = |name: ConditionName| {

@@ -1,4 +1,4 @@
-//! `pause`, `drain`, `stop` and `resume`: what operators keep from being claimed, and whom they send away.
+//! `pause`, `drain`, `stop` and `resume`: prevents claims, and makes runners exit.
 
 use std::time::Duration;
 
@@ -11,32 +11,31 @@ use taskqueue_store::NewPause;
 /// The longest name or pattern of a class.
 const MAX_PATTERN_CHARS: usize = 190;
 
-/// What an operator wants.
+/// An operator's order.
 #[derive(Clone, Debug)]
 pub struct PauseRequest {
-    /// Of what.
+    /// What it applies to.
     pub scope: PauseScope,
-    /// How.
+    /// Pause, drain or stop.
     pub mode: PauseMode,
     /// Why.
     pub reason: String,
-    /// After which time it ends by itself.
+    /// How long it lasts; `None` until it is resumed.
     pub duration: Option<Duration>,
 }
 
-/// Every pause that counts now.
+/// Returns all pauses in effect.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn list(ctx: &mut Context) -> EngineResult<Vec<Pause>> {
     Ok(ctx.store.list_pauses()?)
 }
 
-/// Pauses, drains or stops something, in place of an earlier order for the same. Returns the live runners that are
-/// covered as such.
+/// Pauses, drains or stops something, and replaces an earlier order for it. Returns the live runners that it names.
 ///
 /// # Errors
-/// [`EngineError::Input`], or the database's.
+/// Returns [`EngineError::Input`], or an error if the database fails.
 pub fn pause(ctx: &mut Context, request: PauseRequest) -> EngineResult<Vec<Runner>> {
     check(&request).map_err(EngineError::Input)?;
     let PauseRequest { scope, mode, reason, duration } = request;
@@ -54,19 +53,18 @@ pub fn pause(ctx: &mut Context, request: PauseRequest) -> EngineResult<Vec<Runne
     Ok(live.into_iter().filter(|runner| new.scope.covers_runner(&runner.name)).collect())
 }
 
-/// Whether an order for the runners of this name was meant for a claimant, which it does not concern: one of this name is at
-/// work.
+/// Returns true if an order for runners names a claimant with runs in progress: such an order does not affect claimants.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn names_claimant(ctx: &mut Context, name: &str) -> EngineResult<bool> {
     Ok(ctx.store.is_claimant_at_work(name)?)
 }
 
-/// Ends a pause. Whether there was one.
+/// Ends a pause. Returns whether there was one.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn resume(ctx: &mut Context, scope: &PauseScope) -> EngineResult<bool> {
     let event = ctx.operator_event("resumed", details(scope));
     let is_ended = ctx.store.end_pause(scope, &event)?;
@@ -74,10 +72,10 @@ pub fn resume(ctx: &mut Context, scope: &PauseScope) -> EngineResult<bool> {
     Ok(is_ended)
 }
 
-/// Removes the pauses that have ended by themselves.
+/// Removes the pauses that have expired.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub(crate) fn remove_ended(ctx: &mut Context) -> EngineResult<usize> {
     let (actor, host) = (ctx.me.user.clone(), ctx.me.host.clone());
     let event = |scope: &PauseScope| taskqueue_store::NewEvent {
@@ -97,7 +95,7 @@ fn details(scope: &PauseScope) -> serde_json::Value {
 
 fn check(request: &PauseRequest) -> Result<(), String> {
     if request.duration.is_some_and(|duration| duration < Duration::from_secs(1)) {
-        return Err("a pause lasts one second or longer".to_owned());
+        return Err("a pause must last one second or longer".to_owned());
     }
     match &request.scope {
         PauseScope::All => Ok(()),
@@ -105,7 +103,7 @@ fn check(request: &PauseRequest) -> Result<(), String> {
         PauseScope::Class(pattern) => {
             let is_fit =
                 (1..=MAX_PATTERN_CHARS).contains(&pattern.chars().count()) && !pattern.chars().any(char::is_control);
-            if is_fit { Ok(()) } else { Err(format!("\"{pattern}\" is no task class and no pattern of them")) }
+            if is_fit { Ok(()) } else { Err(format!("\"{pattern}\" is neither a task class nor a pattern of classes")) }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `requeue`: a task that is over runs again from the start, as the same row.
+//! `requeue`: runs a finished task again from the start, in the same row.
 
 use super::restart::{NewStart, places_in_schedules};
 use super::selected::{OnAnswer, PORTION, TaskAnswer, claims_of, portions, preview};
@@ -10,9 +10,9 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{HeldClaim, Run, Task};
 use taskqueue_store::{NewEvent, Restart};
 
-const REQUEUE: NewStart = NewStart { result: "requeued", becomes: "queued again", refused };
+const REQUEUE: NewStart = NewStart { result: "requeued", becomes: "requeued", refused };
 
-/// Returns the statuses from which a task is requeued. `by_force` adds that of tasks in progress.
+/// Returns the statuses from which a task can be requeued. `by_force` adds the status of tasks in progress.
 #[must_use]
 pub fn requeueable(by_force: bool) -> Vec<TaskStatus> {
     let mut statuses = statuses_for(TaskEvent::Requeue);
@@ -22,10 +22,10 @@ pub fn requeueable(by_force: bool) -> Vec<TaskStatus> {
     statuses
 }
 
-/// Makes each of these tasks due now, as if it had never run, if it has succeeded, failed or was cancelled. Its runs stay.
+/// Makes each of these tasks due now, as if it had never run, if it has succeeded, failed or was cancelled. Its runs are kept.
 ///
 /// # Errors
-/// The database's; the tasks before stay requeued.
+/// Returns an error if the database fails; earlier tasks stay requeued.
 pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let event = ctx.operator_event("requeued", serde_json::json!({}));
     for portion in portions(ctx, ids) {
@@ -34,11 +34,11 @@ pub fn requeue_tasks(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>)
     Ok(())
 }
 
-/// The same, and takes the runs in progress of these tasks from their claimants first, as
+/// Like `requeue_tasks`, but first takes the runs in progress from their claimants, as
 /// [`take_back`](super::take_back::take_back) does.
 ///
 /// # Errors
-/// Those of `requeue_tasks` and of `take_back`; the tasks before stay requeued.
+/// Returns the errors of `requeue_tasks` and of `take_back`; earlier tasks stay requeued.
 pub fn requeue_by_force(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let event = ctx.operator_event("requeued", serde_json::json!({}));
     for portion in portions(ctx, ids) {
@@ -70,7 +70,8 @@ fn requeue_portion(ctx: &mut Context, ids: &[TaskId], event: &NewEvent, on_answe
     REQUEUE.tell(ctx, ids, answers, &places, on_answer)
 }
 
-/// Takes this run back, with its task. `None` where the task is over by that or has ended before, and is still to be requeued.
+/// Takes this run from its claimant and restarts its task. Returns `None` if the run was cancelled or had ended, so that the
+/// task must still be requeued.
 fn take_to_requeue(ctx: &mut Context, run: &Run) -> EngineResult<Option<TakenBack>> {
     let Outcome::Taken(taken) = take(ctx, run, true)? else { return Ok(None) };
     let task = ctx.store.get_task(run.task_id)?;
@@ -81,25 +82,25 @@ fn take_to_requeue(ctx: &mut Context, run: &Run) -> EngineResult<Option<TakenBac
 
 fn taken_answer(run: &Run, taken: &TakenBack, place: &str) -> TaskAnswer {
     let id = run.task_id;
-    let not_ended = taken.not_ended.as_ref().map(|why| format!("; the claimant may still work: {why}"));
+    let not_ended = taken.not_ended.as_ref().map(|why| format!("; the claimant may still be working: {why}"));
     let (becomes, claimant) = (REQUEUE.becomes, &taken.claimant);
     let message =
         format!("task {id} is taken from claimant {claimant} and {becomes}{place}{}", not_ended.unwrap_or_default());
     TaskAnswer::done(id, REQUEUE.result, message)
 }
 
-/// What `requeue_tasks` would do now; changes nothing.
+/// Reports what `requeue_tasks` would do now; changes nothing.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn preview_requeue(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
     preview(ctx, ids, &outlook, on_answer)
 }
 
-/// What `requeue_by_force` would do now; changes nothing.
+/// Reports what `requeue_by_force` would do now; changes nothing.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn preview_requeue_by_force(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
     for portion in ids.chunks(PORTION) {
         let claims = claims_of(ctx, portion)?;
@@ -123,6 +124,6 @@ fn outlook(task: &Task) -> TaskAnswer {
 }
 
 fn refused(id: TaskId, status: &str, has_open_run: bool) -> TaskAnswer {
-    let why = if has_open_run { "it has an open run" } else { "it is not over" };
+    let why = if has_open_run { "it has an open run" } else { "it has not finished" };
     TaskAnswer::refused(id, format!("task {id} is {status}; {why}"))
 }

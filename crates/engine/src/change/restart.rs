@@ -1,4 +1,4 @@
-//! What `retry` and `requeue` share: a task gets a new start, and what is said of it in the words of the verb.
+//! What `retry` and `requeue` share: restarting tasks, and the answers in the words of the verb.
 
 use std::collections::HashMap;
 
@@ -9,18 +9,18 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_store::RestartAnswer;
 
-/// A verb that gives tasks a new start.
+/// A verb that restarts tasks.
 pub(crate) struct NewStart {
-    /// What was done, in a word: `retried`.
+    /// What was done, as one word: `retried`.
     pub(crate) result: &'static str,
-    /// What a task is then: `tried again`.
+    /// What happens to a task then, in the answer: `retried`.
     pub(crate) becomes: &'static str,
-    /// Why it was not done, of a task in this status that has an open run or has none.
+    /// Returns the answer for a refused task with this status; the flag is whether it has an open run.
     pub(crate) refused: fn(TaskId, &str, bool) -> TaskAnswer,
 }
 
 impl NewStart {
-    /// What would be done to this task, which `may_start` as far as its status goes.
+    /// Returns what would be done to this task; `may_start` is whether its status allows it.
     pub(crate) fn outlook(&self, task: &Task, may_start: bool) -> TaskAnswer {
         if may_start && task.current_run_id.is_none() {
             let (id, place) = (task.id, place_in_schedule(task));
@@ -29,10 +29,10 @@ impl NewStart {
         (self.refused)(task.id, &task.status.to_string(), task.current_run_id.is_some())
     }
 
-    /// Says what was done to each of these tasks, which had these places in schedules before.
+    /// Reports the result for each of these tasks; `places` contains the notes about their schedules.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error if the database fails.
     pub(crate) fn tell(
         &self,
         ctx: &mut Context,
@@ -61,8 +61,7 @@ impl NewStart {
     }
 }
 
-/// What whoever starts a task anew should know of its place in a schedule: nothing keeps an earlier one from running beside
-/// the newest.
+/// Returns a warning for an earlier task of a schedule: nothing prevents it from running beside the newest one.
 fn place_in_schedule(task: &Task) -> String {
     match &task.schedule {
         Some(schedule) if schedule.status.is(ScheduleStatus::Followed) => {
@@ -72,7 +71,7 @@ fn place_in_schedule(task: &Task) -> String {
     }
 }
 
-/// The same of each of these tasks.
+/// Returns these warnings for all of the tasks.
 pub(crate) fn places_in_schedules(ctx: &mut Context, ids: &[TaskId]) -> EngineResult<HashMap<TaskId, String>> {
     let tasks = ctx.store.get_tasks(ids)?;
     Ok(tasks.iter().map(|task| (task.id, place_in_schedule(task))).collect())

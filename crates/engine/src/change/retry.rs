@@ -1,4 +1,4 @@
-//! `retry`: a task that failed, is exhausted or quarantined gets a new start.
+//! `retry`: restarts a task that failed, is exhausted or quarantined.
 
 use super::edit::{Edit, checked};
 use super::restart::{NewStart, places_in_schedules};
@@ -11,24 +11,24 @@ use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::task_change::ChangeRequest;
 use taskqueue_store::Restart;
 
-const RETRY: NewStart = NewStart { result: "retried", becomes: "tried again", refused };
+const RETRY: NewStart = NewStart { result: "retried", becomes: "retried", refused };
 
-/// The statuses from which a task is retried.
+/// The statuses from which a task can be retried.
 pub const RETRYABLE: [TaskStatus; 2] = [TaskStatus::Failed, TaskStatus::Timeout];
 
 /// Makes each of these tasks due now, with all its retries, if its last attempt failed.
 ///
 /// # Errors
-/// The database's; the tasks before stay retried.
+/// Returns an error if the database fails; earlier tasks stay retried.
 pub fn retry_tasks(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
     retry_at_rate(ctx, ids, None, None, on_answer)
 }
 
-/// The same, where there is a rate one after the other: so many become due in that time. With `data`, which [`check_data`] has found
-/// good, they have this JSON text from then on; what is not tried again keeps what it has.
+/// Like [`retry_tasks`]; a rate spreads the tasks over time. `data`, which must have passed [`check_data`], replaces the data
+/// of the retried tasks.
 ///
 /// # Errors
-/// As of [`retry_tasks`].
+/// Returns the same errors as [`retry_tasks`].
 pub fn retry_at_rate(
     ctx: &mut Context,
     ids: &[TaskId],
@@ -51,19 +51,19 @@ pub fn retry_at_rate(
     Ok(())
 }
 
-/// Whether these tasks can have this data.
+/// Checks that these tasks can have this data.
 ///
 /// # Errors
-/// [`EngineError::Input`](crate::EngineError::Input) says what is wrong; or the database's.
+/// Returns [`EngineError::Input`](crate::EngineError::Input) if they cannot, or an error if the database fails.
 pub fn check_data(ctx: &mut Context, ids: &[TaskId], data: &str) -> EngineResult<()> {
     let change = ChangeRequest { data: Some(data.to_owned()), ..ChangeRequest::default() };
     checked(ctx, ids, &Edit { change, if_updated_on: None }).map(drop)
 }
 
-/// What `retry_tasks` would do now; changes nothing.
+/// Reports what `retry_tasks` would do now; changes nothing.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn preview_retry(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
     preview(ctx, ids, &outlook, on_answer)
 }
@@ -79,9 +79,9 @@ fn refused(id: TaskId, status: &str, has_open_run: bool) -> TaskAnswer {
     TaskAnswer::refused(
         id,
         if has_open_run {
-            format!("task {id} is being tried already: it has an open run")
+            format!("task {id} is already being retried: it has an open run")
         } else {
-            format!("task {id} is {status}; only what failed or timed out is tried again{instead}")
+            format!("task {id} is {status}; only failed and timed-out tasks can be retried{instead}")
         },
     )
 }

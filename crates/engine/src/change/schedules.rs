@@ -1,4 +1,4 @@
-//! `schedule`: what happens again and again, and when; pause, resume, edit, remove.
+//! `schedule`: lists, pauses, resumes, edits and removes schedules.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -10,12 +10,12 @@ use taskqueue_domain::task::records::{Task, TaskSchedule};
 use taskqueue_domain::time::recurrence::Recurrence;
 use taskqueue_store::{Author, ScheduleAnswer, ScheduleChange, StoreError};
 
-/// Tasks of a schedule that are shown.
+/// How many tasks of a schedule are shown.
 const SHOWN_TASKS: i64 = 20;
-/// Planned times that are shown.
+/// How many planned times are shown.
 const SHOWN_TIMES: usize = 5;
 
-/// A schedule, by its newest task.
+/// A schedule, described by its newest task.
 #[derive(Clone, Debug, Serialize)]
 pub struct Schedule {
     /// The id of its first task.
@@ -24,50 +24,50 @@ pub struct Schedule {
     pub class: String,
     /// The cron expression.
     pub every: String,
-    /// The zone of its wall clock.
+    /// The time zone of its cron expression.
     pub time_zone: String,
-    /// How it catches up.
+    /// How it handles missed times.
     pub catch_up: String,
-    /// Whether it is active.
+    /// Its status.
     pub status: Stored<ScheduleStatus>,
     /// Its newest task.
     pub task_id: TaskId,
-    /// The status of that.
+    /// The status of that task.
     pub task_status: String,
-    /// The planned time of that, once it is known.
+    /// The planned time of that task, if it is known.
     pub planned_on: Option<DateTime<Utc>>,
-    /// What cannot be read.
+    /// What cannot be parsed.
     pub problem: Option<String>,
-    /// The task that has its key, and has to end before the next task of the schedule can come.
+    /// The task that holds its unique key: it must finish before the next task of the schedule can be created.
     pub key_holder: Option<TaskId>,
 }
 
-/// Everything about one schedule.
+/// A schedule in detail.
 #[derive(Clone, Debug)]
 pub struct ScheduleDetail {
     /// The schedule.
     pub schedule: Schedule,
-    /// The next planned times, as far as they can be told.
+    /// The next planned times, as far as they are known.
     pub next_times: Vec<DateTime<Utc>>,
     /// Its newest tasks, newest first.
     pub tasks: Vec<Task>,
 }
 
-/// Another time for a schedule; `None` leaves what it has.
+/// Changes to a schedule; `None` keeps a value.
 #[derive(Clone, Debug, Default)]
 pub struct ScheduleEdit {
     /// The cron expression.
     pub every: Option<String>,
-    /// The zone.
+    /// The time zone.
     pub time_zone: Option<String>,
-    /// How it catches up.
+    /// How it handles missed times.
     pub catch_up: Option<String>,
 }
 
-/// Every schedule, those that need somebody's attention first.
+/// Returns all schedules, those with problems first.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn list(ctx: &mut Context) -> EngineResult<Vec<Schedule>> {
     let mut all: Vec<Schedule> = Vec::new();
     for head in ctx.store.list_schedules()? {
@@ -77,10 +77,10 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<Schedule>> {
     Ok(all)
 }
 
-/// One schedule, by its id or that of any of its tasks. `None` where there is none.
+/// Returns a schedule, by its id or by the id of any of its tasks. `None` if there is none.
 ///
 /// # Errors
-/// The database's; there is no such task.
+/// Returns an error if there is no such task, or if the database fails.
 pub fn show(ctx: &mut Context, id: TaskId) -> EngineResult<Option<ScheduleDetail>> {
     let Some(TaskSchedule { id, .. }) = schedule_of(ctx, id)? else { return Ok(None) };
     let tasks = ctx.store.list_tasks_of_schedule(id, SHOWN_TASKS)?;
@@ -98,7 +98,7 @@ fn next_times(recurrence: &Recurrence, now: DateTime<Utc>) -> Vec<DateTime<Utc>>
     std::iter::successors(recurrence.next_after(now), |last| recurrence.next_after(*last)).take(SHOWN_TIMES).collect()
 }
 
-/// By its id or that of any of its tasks, also after its first task was pruned.
+/// Finds a schedule by its id or by the id of any of its tasks, even if its first task was pruned.
 fn schedule_of(ctx: &mut Context, id: TaskId) -> EngineResult<Option<TaskSchedule>> {
     if let Some(newest) = ctx.store.list_tasks_of_schedule(id, 1)?.into_iter().next() {
         return Ok(newest.schedule);
@@ -125,7 +125,7 @@ fn from_head(ctx: &mut Context, task: Task) -> EngineResult<Option<Schedule>> {
     }))
 }
 
-/// Whoever keeps the next task from its key, once this one has settled.
+/// Returns the task that holds the unique key, so that the next task cannot be created when this one has finished.
 fn key_holder(ctx: &mut Context, head: &Task) -> EngineResult<Option<TaskId>> {
     let is_active = head.schedule.as_ref().is_some_and(|schedule| schedule.status.is(ScheduleStatus::Active));
     match &head.unique_key {
@@ -136,26 +136,26 @@ fn key_holder(ctx: &mut Context, head: &Task) -> EngineResult<Option<TaskId>> {
     }
 }
 
-/// Nothing of the schedule happens until it is resumed; what is processed goes on.
+/// Pauses a schedule until it is resumed; a run in progress continues.
 ///
 /// # Errors
-/// [`EngineError::Refused`], the database's.
+/// Returns [`EngineError::Refused`], or an error if the database fails.
 pub fn pause(ctx: &mut Context, id: TaskId) -> EngineResult<Schedule> {
     change(ctx, id, "schedule-paused", &ScheduleChange::Pause, serde_json::json!({}))
 }
 
-/// The schedule goes on; planned times that passed meanwhile count by its way to catch up.
+/// Resumes a schedule; its catch-up rule decides about the times that passed meanwhile.
 ///
 /// # Errors
-/// [`EngineError::Refused`], the database's.
+/// Returns [`EngineError::Refused`], or an error if the database fails.
 pub fn resume(ctx: &mut Context, id: TaskId) -> EngineResult<Schedule> {
     change(ctx, id, "schedule-resumed", &ScheduleChange::Resume, serde_json::json!({}))
 }
 
-/// The schedule happens at other times, from now on.
+/// Changes the times of a schedule.
 ///
 /// # Errors
-/// [`EngineError::Input`], [`EngineError::Refused`], the database's.
+/// Returns [`EngineError::Input`] or [`EngineError::Refused`], or an error if the database fails.
 pub fn edit(ctx: &mut Context, id: TaskId, edit: &ScheduleEdit) -> EngineResult<Schedule> {
     let Some(before) = schedule_of(ctx, id)? else { return Err(no_schedule(id)) };
     let chosen = |new: &Option<String>, old: &str| new.clone().unwrap_or_else(|| old.to_owned());
@@ -173,15 +173,15 @@ pub fn edit(ctx: &mut Context, id: TaskId, edit: &ScheduleEdit) -> EngineResult<
     change(ctx, before.id, "schedule-edited", &ScheduleChange::Edit(Box::new(recurrence)), details)
 }
 
-/// Nothing follows any more: a task that waits is cancelled, one that is processed is the last.
+/// Removes a schedule: a waiting task is cancelled, and a task in progress is the last one.
 ///
 /// # Errors
-/// [`EngineError::Refused`], the database's.
+/// Returns [`EngineError::Refused`], or an error if the database fails.
 pub fn remove(ctx: &mut Context, id: TaskId) -> EngineResult<Schedule> {
     change(ctx, id, "schedule-removed", &ScheduleChange::Remove, serde_json::json!({}))
 }
 
-/// The error for a task that belongs to no schedule.
+/// Returns the error for a task that belongs to no schedule.
 #[must_use]
 pub fn no_schedule(id: TaskId) -> EngineError {
     StoreError::NotFound(format!("schedule to which task {id} belongs")).into()
@@ -205,12 +205,12 @@ fn change(
             from_head(ctx, newest)?.ok_or_else(|| no_schedule(schedule))
         }
         ScheduleAnswer::Refused(status) => Err(EngineError::Refused(format!("schedule {schedule} is {status}"))),
-        ScheduleAnswer::NeverHappens => Err(EngineError::Input("these times never come".to_owned())),
+        ScheduleAnswer::NeverHappens => Err(EngineError::Input("the schedule matches no time".to_owned())),
         ScheduleAnswer::NoSuchSchedule => Err(EngineError::Refused(format!("schedule {schedule} was removed"))),
     }
 }
 
-/// What `create-runs` would do at its next call: whoever resumes a schedule wants to see when it goes on.
+/// Does what the next `create-runs` would do, so that the answer contains the next time.
 fn go_on(ctx: &mut Context, head: TaskId) -> EngineResult<()> {
     let grace_secs = ctx.store.settings()?.schedule_grace_secs;
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };

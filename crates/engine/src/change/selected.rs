@@ -1,4 +1,4 @@
-//! What the verbs for many tasks share: which tasks are meant, in which portions they are changed, what became of each.
+//! What the verbs for several tasks share: selecting tasks, changing them in portions, and reporting each result.
 
 use std::collections::HashMap;
 
@@ -10,24 +10,24 @@ use taskqueue_domain::task::records::{HeldClaim, Run, Task};
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_store::Holder;
 
-/// Tasks that are changed in one transaction: bounds the time for which others wait.
+/// How many tasks are changed in one transaction; limits how long others wait.
 pub(crate) const PORTION: usize = 100;
 
-/// What became of one task, or what would.
+/// The result for one task, or the expected one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TaskAnswer {
     /// The task.
     pub id: TaskId,
-    /// Whether there is such a task.
+    /// Whether the task exists.
     pub exists: bool,
-    /// What was done to it, in a word; `None` where it was refused.
+    /// What was done to it, as one word; `None` if it was refused.
     pub result: Option<&'static str>,
-    /// The same for people, or why it was refused.
+    /// The result as text to display, or why it was refused.
     pub message: String,
-    /// The task as it is, where it was refused because it is not as somebody thought.
+    /// The current task, if it was refused because it differs from what the caller expected.
     #[serde(skip)]
     pub current: Option<Box<Task>>,
-    /// The claim that has the task, where the verb cannot end it.
+    /// The claim that has the task, if the verb cannot end it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Box<HeldClaim>>,
 }
@@ -46,35 +46,35 @@ impl TaskAnswer {
         Self { id, exists: false, result: None, message, current: None, claim: None }
     }
 
-    /// The same, with the claim of this task among these.
+    /// Adds the claim of this task, if it is among these.
     pub(crate) fn held_by(self, claims: &HashMap<TaskId, HeldClaim>) -> Self {
         let claim = claims.get(&self.id).cloned().map(Box::new);
         Self { claim, ..self }
     }
 }
 
-/// Hears the answers, one after the other.
+/// Called with each answer.
 pub type OnAnswer<'a> = &'a mut dyn FnMut(TaskAnswer);
 
-/// The tasks that a selection means at this moment.
+/// Returns the tasks that a selection matches now.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn select_tasks(ctx: &mut Context, selection: &Selection) -> EngineResult<Vec<TaskId>> {
     ctx.check_family_of(selection)?;
     Ok(ctx.store.select_tasks(selection)?)
 }
 
-/// The portions of these tasks, as long as nobody has asked this process to stop.
+/// Returns these tasks in portions, until this process is asked to stop.
 pub(crate) fn portions<'a>(ctx: &Context, ids: &'a [TaskId]) -> impl Iterator<Item = &'a [TaskId]> + use<'a> {
     let is_stopping = ctx.stop_question();
     ids.chunks(PORTION).take_while(move |_| !is_stopping())
 }
 
-/// Returns the claims that have these tasks. Without tasks it asks nothing.
+/// Returns the claims that have these tasks. Without tasks, it runs no query.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub(crate) fn claims_of(ctx: &mut Context, ids: &[TaskId]) -> EngineResult<HashMap<TaskId, HeldClaim>> {
     if ids.is_empty() {
         return Ok(HashMap::new());
@@ -83,7 +83,7 @@ pub(crate) fn claims_of(ctx: &mut Context, ids: &[TaskId]) -> EngineResult<HashM
     Ok(claims.iter().filter_map(Run::held_claim).map(|claim| (claim.task_id, claim)).collect())
 }
 
-/// Says of each task what `outlook` says of it, and changes nothing.
+/// Reports `outlook` for each task, and changes nothing.
 pub(crate) fn preview(
     ctx: &mut Context,
     ids: &[TaskId],
@@ -100,7 +100,7 @@ pub(crate) fn preview(
     Ok(())
 }
 
-/// A task that cannot be live again, because another one has its key.
+/// Returns the answer for a task that cannot be restarted because another task has its key.
 pub(crate) fn key_taken(id: TaskId, what: &str, holder: &Holder) -> TaskAnswer {
     let Holder { id: other, key, status, .. } = holder;
     TaskAnswer::refused(

@@ -1,13 +1,13 @@
-//! `settings`: what every host must agree on.
+//! `settings`: the settings that all hosts share.
 
 use crate::{Context, EngineError, EngineResult};
 use taskqueue_domain::settings::{BadSetting, Setting, Settings};
 use taskqueue_domain::text::nearest::nearest_names;
 
-/// Every setting with its value as it stands in the store.
+/// Returns every setting with its stored value.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn list(ctx: &mut Context) -> EngineResult<Vec<(Setting, String)>> {
     let rows = ctx.store.setting_rows()?;
     let value = |setting: Setting| {
@@ -17,18 +17,18 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<(Setting, String)>> {
     Ok(Setting::ALL.into_iter().map(|setting| (setting, value(setting))).collect())
 }
 
-/// The setting with this name.
+/// Returns the setting with this name.
 ///
 /// # Errors
-/// [`EngineError::Input`] that names the one which may be meant.
+/// Returns [`EngineError::Input`] with the most similar name.
 pub fn find(name: &str) -> EngineResult<Setting> {
     Setting::parse(name).ok_or_else(|| {
         let meant = nearest(name).map(|setting| format!("; did you mean {setting}?")).unwrap_or_default();
-        EngineError::Input(format!("\"{name}\" is no setting{meant}"))
+        EngineError::Input(format!("\"{name}\" is not a setting{meant}"))
     })
 }
 
-/// All names begin with the same letters, which tell nothing.
+/// All names begin with the same prefix, which must not count as similarity.
 fn nearest(name: &str) -> Option<Setting> {
     let own_part = |name: &str| name.to_lowercase().trim_start_matches("taskqueue").to_owned();
     let known = Setting::ALL.map(|setting| own_part(setting.name()));
@@ -39,16 +39,16 @@ fn nearest(name: &str) -> Option<Setting> {
 /// Sets a value.
 ///
 /// # Errors
-/// As of [`set_together`].
+/// Returns the same errors as [`set_together`].
 pub fn set(ctx: &mut Context, setting: Setting, text: &str) -> EngineResult<()> {
     set_together(ctx, &[(setting, text.to_owned())]).map(drop)
 }
 
-/// Sets these values together: each is checked against its range, and all of them against each other and the rest.
+/// Sets these values together. Each is checked against its range, and all of them against each other and the other settings.
 ///
 /// # Errors
-/// [`EngineError::Input`] with the range for a value outside it, or why the values do not go together, and then nothing is set;
-/// the database's.
+/// Returns [`EngineError::Input`] with the range for a value outside it, or with the conflict between values; then nothing is
+/// set. Returns an error if the database fails.
 pub fn set_together(ctx: &mut Context, changes: &[(Setting, String)]) -> EngineResult<Vec<(Setting, i64)>> {
     let input = |error: BadSetting| EngineError::Input(error.to_string());
     let mut values = Vec::with_capacity(changes.len());
@@ -59,7 +59,7 @@ pub fn set_together(ctx: &mut Context, changes: &[(Setting, String)]) -> EngineR
         values.push((*setting, setting.value(text).map_err(input)?));
     }
     let before = ctx.store.setting_rows()?;
-    // A store whose settings are wrong already can be mended one by one.
+    // Conflicts are not checked if the stored settings are already inconsistent, so that they can be repaired one by one.
     if Settings::from_rows(&before).is_ok() {
         Settings::from_rows(&with_values(&before, &values)).map_err(input)?;
     }

@@ -1,5 +1,5 @@
-//! `release --force`: an operator takes a run from a claimant that is gone, before its deadline. The claimant cannot end it any
-//! more, and its process is asked to end where it is on this host; the task is due at once, and no attempt is counted.
+//! `release --force`: an operator takes a run from a claimant that has disappeared, before its deadline. The claimant can no
+//! longer end it, and its process is asked to end if it is on this host. The task is due at once, and no attempt is counted.
 
 use serde::Serialize;
 use serde_json::json;
@@ -17,10 +17,10 @@ use taskqueue_process::identities::claimant::EndAnswer;
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 use taskqueue_store::{Ended, NewEvent, RunEnd, RunRef};
 
-/// ErrorCode of a run that an operator took from its claimant, and the kind of the event.
+/// The ErrorCode of a run that an operator took from its claimant, and the kind of the event.
 const TAKEN_BACK: &str = "taken-back";
 
-/// The answer to an operator that took a run from its claimant.
+/// The result of taking a run from its claimant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TakenBack {
@@ -30,30 +30,30 @@ pub struct TakenBack {
     pub task_id: TaskId,
     /// The claimant that had it.
     pub claimant: String,
-    /// The status that the run has now: `released`, or `cancelled` if that was asked for before.
+    /// The current status of the run: `released`, or `cancelled` if that was requested before.
     pub status: String,
-    /// Whether an earlier call had recorded the same.
+    /// Whether an earlier call had already recorded this.
     pub was_recorded_before: bool,
-    /// Processes of the claimant and of the run that were alive and were ended.
+    /// How many live processes of the claimant and of the run were ended.
     pub ended_processes: usize,
     /// Why the process of the claimant may still be alive; `None` if it is not.
     pub not_ended: Option<String>,
 }
 
-/// What became of a run that was to be taken back.
+/// The result for a run that should be taken from its claimant.
 pub(crate) enum Outcome {
-    /// It is taken back.
+    /// It was taken.
     Taken(TakenBack),
-    /// It ended in another way before: this is how it is now.
+    /// It had ended in another way; this is its current row.
     Ended(Box<Run>),
 }
 
-/// Takes a run in progress from its claimant, whether or not its deadline is over. The reason of the context is kept with it. The
-/// same once more changes nothing and is no error.
+/// Takes a run in progress from its claimant, before or after its deadline, and stores the reason of the context. A repeated
+/// call succeeds and changes nothing.
 ///
 /// # Errors
-/// [`EngineError::NotTakenBack`] of a run that no claimant has in progress; [`EngineError::Os`] if a process that the claimant
-/// started for the run could not be ended; there is no such run, or the database's.
+/// Returns [`EngineError::NotTakenBack`] if no claimant has the run in progress. Returns [`EngineError::Os`] if a process that
+/// the claimant started for the run could not be ended. Returns an error if there is no such run or the database fails.
 pub fn take_back(ctx: &mut Context, run_id: RunId) -> EngineResult<TakenBack> {
     let run = ctx.store.get_run(run_id)?;
     match take(ctx, &run, false)? {
@@ -62,7 +62,8 @@ pub fn take_back(ctx: &mut Context, run_id: RunId) -> EngineResult<TakenBack> {
     }
 }
 
-/// The same of a run that was read a moment ago. With `restarts_task` its task starts from the beginning, as after `requeue`.
+/// Like [`take_back`], for a run that was just read. With `restarts_task`, its task starts from the beginning, as after
+/// `requeue`.
 pub(crate) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineResult<Outcome> {
     let end = RunEnd { restarts_task, ..end_of(ctx) };
     if end.is_end_of(run) && run.claimant.is_some() {
@@ -71,7 +72,7 @@ pub(crate) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineR
     let (Some(claim), Some(token)) = (run.held_claim(), run.token.clone()) else {
         return Ok(Outcome::Ended(Box::new(run.clone())));
     };
-    // Before the task is offered to others, as at the deadline.
+    // Before the task can be claimed again, as when a deadline passes.
     let (asked, of_run) = end_processes_of_claim(ctx, run, &token)
         .map_err(|source| EngineError::Os { what: "a process of the run could not be ended", source })?;
     let not_ended = why_not_ended(run, &asked);
@@ -94,8 +95,8 @@ pub(crate) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineR
     Ok(Outcome::Taken(TakenBack { status, ended_processes, not_ended, ..answer(run, false) }))
 }
 
-/// The run ended before it was written that it is taken back. A claimant that is asked to end may release it at no cost: that is
-/// what was wanted, and it is kept who wanted it.
+/// Handles a run that ended before the operator's request was recorded. A claimant that is asked to end may release it at no
+/// cost; that is the requested result, and the event records who requested it.
 fn lost(ctx: &mut Context, run: &Run, end: &RunEnd, event: &NewEvent) -> EngineResult<Outcome> {
     let found = ctx.store.get_run(run.id)?;
     if end.is_end_of(&found) {
@@ -126,23 +127,23 @@ fn end_of(ctx: &Context) -> RunEnd {
     RunEnd::of(RunEvent::Release, TAKEN_BACK, &message, "taken-back: released")
 }
 
-/// Why the process of the claimant may still be alive, if it may.
+/// Returns why the process of the claimant may still be alive, if it may.
 fn why_not_ended(run: &Run, asked: &EndAnswer) -> Option<String> {
     match (asked, run.process_identity.parse::<ProcessIdentity>()) {
         (EndAnswer::Ended, _) => None,
         (EndAnswer::Lives(why), _) => Some(why.clone()),
         (EndAnswer::Nobody, Ok(identity)) if identity.liveness() == Liveness::Dead => None,
         (EndAnswer::Nobody, Ok(identity)) => {
-            Some(format!("its process {} on {} cannot be asked to end from here", identity.pid, run.host))
+            Some(format!("its process {} on {} cannot be stopped from this host", identity.pid, run.host))
         }
-        (EndAnswer::Nobody, Err(_)) => Some("it named no process when it claimed the run".to_owned()),
+        (EndAnswer::Nobody, Err(_)) => Some("it recorded no process when it claimed the run".to_owned()),
     }
 }
 
-/// Why the run cannot be taken back.
+/// Returns the error for a run that cannot be taken.
 pub(crate) fn not_taken(run: Run) -> EngineError {
     let why = match &run.status {
-        Stored::Known(RunStatus::Processing) => "a runner has it, and no claimant".to_owned(),
+        Stored::Known(RunStatus::Processing) => "a runner holds it, not a claimant".to_owned(),
         status if run.error_code.is_empty() => format!("it is {status}"),
         status => format!("it is {status} ({})", error_words(&run.error_code, &run.error_message)),
     };

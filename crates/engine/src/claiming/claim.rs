@@ -1,4 +1,4 @@
-//! `claim`: hands runs to a claimant, a worker in any language that is no runner of this program.
+//! `claim`: claims runs for a claimant, a worker in any language that is no runner of this program.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,68 +25,68 @@ use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_process::signals::stop_signals::StopSignals;
 use taskqueue_store::{NewEvent, OutsideClaim, OutsideRun, StoreError};
 
-/// The pause after the first look that found nothing; it grows from look to look.
+/// The pause after the first poll that claimed nothing; each further poll makes it longer.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause: what is queued is offered within a second.
+/// The longest pause between two polls, so that a new task is claimed within a second.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How often a claim that waits takes back runs that were given up.
+/// How often a waiting claim rescues runs of dead or silent claimants.
 const RESCUE_EVERY: Duration = Duration::from_secs(5);
 
-/// The most runs of one claim.
+/// The largest number of runs in one claim.
 pub const MAX_COUNT: u16 = 1_000;
 
-/// Who claims, and what.
+/// A claim: the claimant and the runs that it accepts.
 #[derive(Clone, Debug)]
 pub struct ClaimRequest {
-    /// By this name it is remembered.
+    /// The name of the claimant.
     pub claimant: ClaimantId,
-    /// Names of classes, or patterns with `*` and `?`; empty offers all.
+    /// Names of classes, or patterns with `*` and `?`; empty accepts all classes.
     pub classes: Vec<String>,
-    /// Which tasks of these classes; all where nothing is set.
+    /// Further conditions on the tasks; the default accepts all.
     pub choice: TaskChoice,
-    /// At most so many runs.
+    /// The largest number of runs to claim.
     pub count: usize,
-    /// How long there may be nothing to claim.
+    /// How long to wait for a claimable run.
     pub wait: Duration,
-    /// Its process, on this host.
+    /// The claimant's process, if it is on this host.
     pub process: Option<ProcessIdentity>,
 }
 
 impl ClaimRequest {
-    /// Returns true for a class whose runs it asks for.
+    /// Returns true if the request accepts runs of this class.
     pub(crate) fn offers(&self, class: &TaskClass) -> bool {
         self.classes.is_empty() || self.classes.iter().any(|pattern| WildMatch::new(pattern).matches(class))
     }
 }
 
-/// A run, as a claimant gets it.
+/// A run that a claimant has claimed.
 #[derive(Clone, Debug)]
 pub struct Offer {
     /// The run.
     pub run: ClaimedRun,
-    /// When somebody else may get it, unless a heartbeat comes before.
+    /// When the lease expires unless a heartbeat renews it.
     pub deadline: DateTime<Utc>,
-    /// How far each heartbeat moves the deadline.
+    /// The timeout in seconds: each heartbeat moves the deadline this far.
     pub timeout_secs: i64,
-    /// How many attempts may fail.
+    /// The number of failed attempts after which the task is exhausted.
     pub max_retries: i32,
 }
 
-/// The answer to a claim.
+/// The result of a claim.
 #[derive(Clone, Debug)]
 pub enum Claimed {
-    /// These are the claimant's.
+    /// The claimed runs.
     Runs(Vec<Offer>),
-    /// There was nothing for it in all that time, or the task that it names cannot become free for it.
+    /// No run was claimable within the wait, or the requested task can never be claimed by this claimant.
     Nothing,
-    /// A signal came first.
+    /// A signal interrupted the wait.
     Stopped,
 }
 
-/// Puts on the disk what a claim may have taken, and returns the file, or says why it could not.
+/// Writes the tokens of an unfinished claim to the spool. Returns the file, or why it could not be written.
 type Leaver = Box<dyn Fn() -> Result<Option<SpoolFile>, String> + Send>;
 
-/// What a claim may have taken, as long as nobody has its answer: for whoever ends the process without waiting for one.
+/// The claim whose result the claimant has not received yet. A process that exits early writes it to the spool.
 #[derive(Clone, Default)]
 pub struct InDoubt(Arc<Mutex<Doubt>>);
 
@@ -94,13 +94,13 @@ pub struct InDoubt(Arc<Mutex<Doubt>>);
 struct Doubt {
     leaver: Option<Leaver>,
     has_left: bool,
-    /// Nobody else reads it before this process has ended, or has given up: until then the claim may still succeed.
+    /// Held open, and thus locked, until this process ends or gives up: until then the claim may still succeed.
     file: Option<SpoolFile>,
 }
 
 impl InDoubt {
-    /// Leaves it on the disk, to be given back by the next process of this host; nothing is claimed from now on. Why it could
-    /// not be left there; `None` also where nothing is in doubt.
+    /// Writes the unfinished claim to the spool, so that the next process on this host releases its runs, and prevents further
+    /// claims. Returns why writing failed; `None` if it succeeded or no claim is unfinished.
     #[must_use]
     pub fn leave(&self) -> Option<String> {
         let mut doubt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +114,7 @@ impl InDoubt {
         }
     }
 
-    /// Whether the claim may begin: nobody has left yet.
+    /// Registers a claim. Returns false if `leave` was called before.
     fn begin(&self, leaver: Leaver) -> bool {
         let mut doubt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         doubt.leaver = Some(leaver);
@@ -126,51 +126,53 @@ impl InDoubt {
     }
 }
 
-/// The process with this PID, which is to be that of a claimant.
+/// Returns the process with this PID, to be recorded as that of a claimant.
 ///
 /// # Errors
-/// There is none, or it is none that could be a claimant.
+/// Returns an error if there is no such process, or if it cannot be a claimant's.
 pub fn find_process(pid: i32) -> EngineResult<ProcessIdentity> {
     let found = if pid > 1 { ProcessIdentity::of_pid(pid) } else { Ok(None) };
-    let found = found.map_err(|source| EngineError::Os { what: "the process cannot be seen", source })?;
-    found.ok_or_else(|| EngineError::Input(format!("there is no process {pid} that could be a claimant")))
+    let found = found.map_err(|source| EngineError::Os { what: "cannot read the process of the claimant", source })?;
+    found.ok_or_else(|| EngineError::Input(format!("there is no process {pid} that can be a claimant")))
 }
 
-/// Whether this process would be asked to end when the claimant's time is over.
+/// Returns true if a rescue could ask this process to end: its environment names the claimant.
 #[must_use]
 pub fn can_be_ended(process: &ProcessIdentity, claimant: &ClaimantId) -> bool {
     is_shown_by(process.pid, claimant.as_str())
 }
 
-/// Claims the first runs that are offered to this claimant; waits for the first one if asked to. First it takes back a few runs
-/// whose lease is over or whose claimant is dead, and creates the runs of due tasks: claimants alone stall only at schedules. What a
-/// claim may have taken that was never answered is left on the disk, to be given back by the next process of this host.
+/// Claims the first runs that this claimant accepts, and waits for the first one if asked to.
+///
+/// It first rescues some runs whose lease has expired or whose claimant is dead, and creates the runs of due tasks. So
+/// claimants need no other process, except for schedules. If the answer to a claim is lost, the claim is written to the spool,
+/// and the next process on this host releases its runs.
 ///
 /// # Errors
-/// There is no such task as it names, or the database's.
+/// Returns an error if the requested task does not exist, or if the database fails.
 pub fn claim(ctx: &mut Context, request: &ClaimRequest, stop: &StopSignals) -> EngineResult<Claimed> {
     claim_in_doubt(ctx, request, stop, &InDoubt::default())
 }
 
-/// The same for a thread that may be left behind with its process: `in_doubt` knows at each moment what that one has to leave
-/// on the disk. An answer that nobody took counts as none.
+/// Like [`claim`], for a thread that may still be waiting when its process exits. `in_doubt` always contains what must be
+/// written to the spool then. A result that the caller did not receive counts as none.
 ///
 /// # Errors
-/// There is no such task as it names, or the database's.
+/// Returns an error if the requested task does not exist, or if the database fails.
 pub fn claim_in_doubt(
     ctx: &mut Context,
     request: &ClaimRequest,
     stop: &StopSignals,
     in_doubt: &InDoubt,
 ) -> EngineResult<Claimed> {
-    // Whoever says "stop" does not want to wait for a database that is busy or away.
+    // After a signal, do not wait for a database that is slow or unreachable.
     if let Ok(count) = stop.counter() {
         ctx.store.give_up_when(move || count() >= 1);
     }
     if let Some(task) = request.choice.task {
         let _ = ctx.store.get_task(task)?;
     }
-    // There may be a claim among it whose answer never came: its run is offered again.
+    // The spool may contain a claim whose answer was lost: its run can be claimed again.
     send_left_over(ctx)?;
     let settings = ctx.store.settings()?;
     let until = Moment::after(request.wait);
@@ -195,7 +197,7 @@ pub fn claim_in_doubt(
     }
 }
 
-/// Half to all of it, so that those who wait do not ask all at once.
+/// Returns a random duration from half of `pause` to all of it, so that waiting claimants do not poll at the same time.
 fn spread_out(pause: Duration) -> Duration {
     pause / 2 + (pause / 2).mul_f64(f64::from(spread()) / f64::from(u16::MAX))
 }
@@ -231,7 +233,7 @@ fn claim_now(
     if store.has_due_task()? {
         store.create_missing_runs(&mut |_| {})?;
     }
-    // The lock is for those who have something to claim: many may wait at the same time.
+    // A read without the lock comes first, because many claimants may be waiting.
     if !store.has_claimable_outside(&claim)? {
         return Ok(Vec::new());
     }
@@ -242,7 +244,7 @@ fn claim_now(
     let claimed = match store.claim_outside(&claim) {
         Ok(claimed) => claimed,
         Err(error) => {
-            // Its COMMIT may have happened, unless it is none of ours to make.
+            // The COMMIT may have succeeded, unless this claimant may not claim at all.
             if !matches!(error, StoreError::Forbidden { .. }) {
                 ctx.spool_problem = in_doubt.leave().or_else(|| ctx.spool_problem.take());
             }
@@ -251,7 +253,7 @@ fn claim_now(
         }
     };
     fault_point!("outside_claim.committed");
-    // What was taken stays in doubt until somebody has heard of it.
+    // The claim stays in doubt until the claimant has received its runs.
     if claimed.is_empty() {
         in_doubt.end();
     }

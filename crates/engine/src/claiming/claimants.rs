@@ -1,5 +1,5 @@
-//! `heartbeat`, `progress`, `message`, `resolve` and `release`: what claimants say of the runs that they hold. Every word
-//! shows the token of the claim; what comes too late is refused, and a result that is refused is kept as an event (rule R3).
+//! `heartbeat`, `progress`, `message`, `resolve` and `release`: what claimants report about the runs that they hold. Each call
+//! passes the token of the claim. A late call is refused, and a refused result is kept as an event (rule R3).
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -26,7 +26,7 @@ const REJECTED: &str = "rejected";
 /// ErrorCode of a run that its claimant released at no cost.
 const RELEASED: &str = "claimant-released";
 
-/// A run, and the token that its claimant got with it.
+/// A run and the token of its claim.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// The run.
@@ -35,12 +35,12 @@ pub struct Held {
     pub token: String,
 }
 
-/// What a claimant reports of a run in progress; all of it may be missing.
+/// What a claimant reports about a run in progress; every part is optional.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressReport {
     /// 0 to 100.
     pub percents: Option<i32>,
-    /// A line for people.
+    /// A line of text to display.
     pub message: Option<String>,
 }
 
@@ -50,29 +50,29 @@ pub struct ProgressReport {
 pub struct Renewed {
     /// The run.
     pub run_id: RunId,
-    /// When somebody else may get it, unless another heartbeat comes before.
+    /// When the lease expires unless another heartbeat renews it.
     pub deadline: DateTime<Utc>,
-    /// Whether somebody wants it to end: stop working, and end it as not done.
+    /// Whether the run was cancelled: the claimant should stop, and resolve it as not done.
     pub cancel_requested: bool,
-    /// Why, or who; empty unless somebody does.
+    /// Who cancelled it, and why; empty if it was not cancelled.
     pub cancel_reason: String,
 }
 
-/// How a claimant's work ended.
+/// How a claimant's run ended.
 #[derive(Clone, Debug)]
 pub enum Resolution {
-    /// Well, with these results (JSON text).
+    /// It succeeded, with these results (JSON text).
     Success(Option<String>),
-    /// Not.
+    /// It failed.
     Error(ReportedError),
-    /// It rejects the task, for this reason, and is never offered it again.
+    /// The claimant rejects the task for this reason, and is never offered it again.
     Rejection(String),
-    /// It releases the run at no cost, for this reason, because it shuts down: no attempt is counted, and it may be offered the task
+    /// The claimant shuts down and releases the run for this reason. No attempt is counted, and the claimant may claim the task
     /// again.
     Release(String),
 }
 
-/// The answer to a resolution that was recorded.
+/// A recorded resolution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Resolved {
@@ -80,16 +80,17 @@ pub struct Resolved {
     pub run_id: RunId,
     /// Its task.
     pub task_id: TaskId,
-    /// The status that the run has now.
+    /// The current status of the run.
     pub status: String,
-    /// Whether an earlier call had recorded the same.
+    /// Whether an earlier call had already recorded this resolution.
     pub was_recorded_before: bool,
 }
 
 /// Renews the lease of a run and saves what its claimant reports.
 ///
 /// # Errors
-/// [`EngineError::NotHeld`], there is no such run, or the database's.
+/// Returns [`EngineError::NotHeld`] if the claimant does not hold the run, or an error if there is no such run or the database
+/// fails.
 pub fn renew(ctx: &mut Context, held: &Held, report: &ProgressReport) -> EngineResult<Renewed> {
     let run = examine(ctx, held)?;
     let settings = ctx.store.settings()?;
@@ -99,17 +100,17 @@ pub fn renew(ctx: &mut Context, held: &Held, report: &ProgressReport) -> EngineR
     let saved = RunReport { percents_completed: report.percents, message: message.as_deref(), results: None };
     fault_point!("claimants.before_renew");
     let deadline = ctx.store.renew_outside(&held.reference(), &saved, lease_secs)?;
-    // Asked afterwards, so that nothing that was said before the renewal is missed.
+    // Read after the renewal, so that a cancel before it is not missed.
     let run = ctx.store.get_run(held.run_id)?;
     let Some(deadline) = deadline else { return Err(not_held(&run, held)) };
     let cancel_requested = run.cancel_requested_on.is_some();
     Ok(Renewed { run_id: held.run_id, deadline, cancel_requested, cancel_reason: run.cancel_reason })
 }
 
-/// Returns what [`renew`] would, and changes nothing: the deadline stays.
+/// Returns what [`renew`] would return, but changes nothing: the deadline stays.
 ///
 /// # Errors
-/// [`EngineError::NotHeld`], there is no such run, or the database's.
+/// Returns the same errors as [`renew`].
 pub fn check(ctx: &mut Context, held: &Held) -> EngineResult<Renewed> {
     let run = examine(ctx, held)?;
     let deadline = run.lease_expires_on.map_or_else(|| ctx.now(), Ok)?;
@@ -117,10 +118,10 @@ pub fn check(ctx: &mut Context, held: &Held) -> EngineResult<Renewed> {
     Ok(Renewed { run_id: held.run_id, deadline, cancel_requested, cancel_reason: run.cancel_reason })
 }
 
-/// Keeps a message as an event, for anyone who follows. As a sign of life it renews the lease of the run.
+/// Stores a message as an event that anyone may follow, and renews the lease of the run.
 ///
 /// # Errors
-/// [`EngineError::Input`], [`EngineError::NotHeld`], there is no such run, or the database's.
+/// Returns [`EngineError::Input`] if the message is invalid, otherwise the same errors as [`renew`].
 pub fn emit(ctx: &mut Context, held: &Held, message: &Message) -> EngineResult<Renewed> {
     check_message(&message.name, &message.data).map_err(EngineError::Input)?;
     examine(ctx, held)?;
@@ -133,18 +134,20 @@ pub fn emit(ctx: &mut Context, held: &Held, message: &Message) -> EngineResult<R
     renew(ctx, held, &ProgressReport::default())
 }
 
-/// Records how a claimant's work ended. The same once more changes nothing and is no error: the answer may have been lost.
+/// Records how a claimant's run ended. A repeated call with the same result succeeds and changes nothing, because the answer to
+/// the first one may have been lost.
 ///
 /// # Errors
-/// [`EngineError::NotHeld`], there is no such run, or the database's.
+/// Returns [`EngineError::NotHeld`] if the claimant does not hold the run, or an error if there is no such run or the database
+/// fails.
 pub fn resolve(ctx: &mut Context, held: &Held, resolution: &Resolution) -> EngineResult<Resolved> {
     resolve_with(ctx, held, resolution, None)
 }
 
-/// The same, and adds to the metadata of the task.
+/// Like [`resolve`], and adds to the metadata of the task.
 ///
 /// # Errors
-/// Those of [`resolve`].
+/// Returns the same errors as [`resolve`].
 pub fn resolve_with(
     ctx: &mut Context,
     held: &Held,
@@ -190,13 +193,17 @@ pub fn resolve_with(
     }
 }
 
-/// Gives back, at no cost, a run that its claimant never got to see.
+/// Releases, at no cost, a run that could not be delivered to its claimant.
 ///
 /// # Errors
-/// The database's; the next process of this host gives it back then.
+/// Returns an error if the database fails; the next process on this host then releases the run.
 pub fn give_back(ctx: &mut Context, run: &ClaimedRun) -> EngineResult<()> {
-    let end =
-        RunEnd::of(RunEvent::Release, "not-delivered", "the claimant could not be told", "not-delivered: released");
+    let end = RunEnd::of(
+        RunEvent::Release,
+        "not-delivered",
+        "the run could not be delivered to its claimant",
+        "not-delivered: released",
+    );
     match ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end) {
         Ok(_) => Ok(()),
         Err(error) => {
@@ -212,7 +219,7 @@ impl Held {
     }
 }
 
-/// The run, if it was claimed with this token by a claimant, whatever has become of it.
+/// Returns the run if a claimant claimed it with this token, whatever its status is now.
 fn examine_claim(ctx: &mut Context, held: &Held) -> EngineResult<Run> {
     let run = ctx.store.get_run(held.run_id)?;
     let is_theirs = run.claimant.is_some() && run.token.as_deref() == Some(held.token.as_str());
@@ -224,11 +231,11 @@ fn examine(ctx: &mut Context, held: &Held) -> EngineResult<Run> {
     if run.status.is(RunStatus::Processing) { Ok(run) } else { Err(not_held(&run, held)) }
 }
 
-/// What the run is instead, for whoever is refused.
+/// Returns the error for a caller that does not hold the run, with its current status.
 fn not_held(run: &Run, held: &Held) -> EngineError {
     let status = &run.status;
     let why = if run.token.as_deref() != Some(held.token.as_str()) {
-        format!("this is not the token of its claim, and it is {status}")
+        format!("the token is not that of its claim, and the run is {status}")
     } else if run.claimant.is_none() {
         "a runner of this program holds it; a handler reports with `taskqueue progress` and `taskqueue result`"
             .to_owned()
@@ -240,7 +247,7 @@ fn not_held(run: &Run, held: &Held) -> EngineError {
     EngineError::NotHeld { run: Box::new(run.clone()), why }
 }
 
-/// `has_retry_left` counts this attempt as failed, and is read for a rejection alone.
+/// Returns how the run ends. `has_retry_left` counts this attempt as failed, and matters only for a rejection.
 fn end_of(ctx: &Context, run: &Run, resolution: &Resolution, has_retry_left: bool) -> RunEnd {
     let claimant = run.claimant.clone().unwrap_or_default();
     let (decision, results) = match resolution {

@@ -1,4 +1,4 @@
-//! Programs that claim runs, and what a handler reports from inside.
+//! Claims for programs that are no runners, and reports of handlers to their runner.
 
 pub mod claim;
 pub mod claimants;

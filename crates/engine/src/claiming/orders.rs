@@ -1,12 +1,12 @@
-//! What operators have ordered for a runner while it works: to end when its run has ended, or as after a signal. The thread
-//! of the leases looks, everybody else only asks here.
+//! Orders of operators for a running runner: exit after the current run, or exit as after a signal. The lease thread reads the
+//! pauses; other threads only query this copy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use taskqueue_domain::pause::{Pause, PauseMode};
 
-/// Orders for this runner, as last seen.
+/// The orders for this runner, as last read.
 #[derive(Clone, Debug, Default)]
 pub struct Orders {
     inner: Arc<Inner>,
@@ -19,7 +19,7 @@ struct Inner {
 }
 
 impl Orders {
-    /// Takes over what the pauses mean for a runner of this name that works on runs of these classes.
+    /// Stores what the pauses order a runner with this name and these classes to do.
     pub fn note(&self, pauses: &[Pause], runner_name: &str, classes: &[String]) {
         let is_stopping = pauses.iter().filter(|pause| pause.is(PauseMode::Stop)).any(|pause| {
             pause.scope.covers_runner(runner_name) || classes.iter().any(|class| pause.scope.covers(class, runner_name))
@@ -30,13 +30,13 @@ impl Orders {
         self.inner.is_leaving.store(is_stopping || is_drained, Ordering::Relaxed);
     }
 
-    /// Whether it is to end when its run has ended.
+    /// Returns true if the runner should exit after its current run.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.inner.is_leaving.load(Ordering::Relaxed)
     }
 
-    /// Whether it is to end as after a signal.
+    /// Returns true if the runner should exit as after a signal.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.inner.is_stopping.load(Ordering::Relaxed)
@@ -64,7 +64,7 @@ mod tests {
         }
     }
 
-    /// (leaving, stopping) of the runner `one`, which works on a run of class `a`.
+    /// Returns (leaving, stopping) for the runner `one`, which executes a run of class `a`.
     fn ordered(scope: PauseScope, mode: &str) -> (bool, bool) {
         let orders = Orders::default();
         orders.note(&[pause(scope, mode)], "one", &["a".to_owned()]);

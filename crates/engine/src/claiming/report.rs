@@ -3,10 +3,10 @@
 use crate::{EngineError, EngineResult};
 use taskqueue_process::children::event_socket::send_event;
 
-/// Sends one event to the runner whose socket and run token stand in the handler's environment.
+/// Sends one event to the runner's socket. Both socket and run token are in the handler's environment.
 ///
 /// # Errors
-/// The runner cannot be reached.
+/// Returns an error if the runner cannot be reached.
 pub fn send(socket: &str, token: &str, event: &serde_json::Value) -> EngineResult<()> {
     fault_point!("report.before_send");
     send_event(socket, token, event.to_string().as_bytes())

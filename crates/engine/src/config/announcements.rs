@@ -1,4 +1,4 @@
-//! Who is told of what happens: the tables `[notify]` and `[hooks]`.
+//! Notices and hooks: the tables `[notify]` and `[hooks]`.
 
 use std::path::PathBuf;
 
@@ -10,29 +10,29 @@ use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
 const DEFAULT_EVERY_SECS: i64 = 300;
 const MAX_EVERY_SECS: i64 = 86_400;
 
-/// Who is told of what happens. Nobody, unless the configuration says so.
+/// Where notices go and which hooks run. The default is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Announcements {
-    /// Who is told of what needs somebody.
+    /// Where notices go about tasks and runs that need an operator.
     pub notify: Option<Notify>,
-    /// Set if this host prints no final failures on standard error where no notification is configured.
+    /// Whether to print no final failures on standard error where no notification is configured.
     pub is_silent: bool,
-    /// What is started after runs.
+    /// The programs to start after runs, by outcome.
     pub hooks: Vec<(AttemptOutcome, Vec<String>)>,
-    /// Whom the programs of the hooks run as.
+    /// The user that hook programs run as.
     pub hook_user: Option<String>,
 }
 
-/// Who is told of exhausted and quarantined tasks, held classes and stuck runs.
+/// Where notices go: exhausted and quarantined tasks, held classes and stuck runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notify {
-    /// A program that gets the message on its standard input; may be empty.
+    /// A program that reads the message from its standard input; may be empty.
     pub argv: Vec<String>,
     /// A file to which each notice is appended as a line.
     pub log: Option<PathBuf>,
-    /// Seconds between two messages, at least.
+    /// The minimum number of seconds between two messages.
     pub every_secs: i64,
-    /// Whom the program runs as.
+    /// The user that the program runs as.
     pub user: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct HooksTable {
 }
 
 impl Announcements {
-    /// From the tables of the file; `default_user` is the one at its top.
+    /// Builds it from the tables of the file; `default_user` is the user at the top of the file.
     pub(super) fn from_tables(
         notify: Option<NotifyTable>,
         hooks: HooksTable,
@@ -86,7 +86,7 @@ impl Announcements {
         })
     }
 
-    /// The program of this hook.
+    /// Returns the command of this hook.
     #[must_use]
     pub fn hook(&self, kind: AttemptOutcome) -> Option<&[String]> {
         self.hooks.iter().find(|(of, _)| *of == kind).map(|(_, argv)| argv.as_slice())
@@ -94,7 +94,7 @@ impl Announcements {
 }
 
 impl NotifyTable {
-    /// `None` where the table only says whether to print.
+    /// Returns `None` if the table only sets whether to print.
     fn check(self) -> Result<Option<Notify>, String> {
         let names_none = self.argv.is_empty() && self.log.is_none();
         match self.stderr {
@@ -103,7 +103,7 @@ impl NotifyTable {
             None => {}
         }
         if names_none {
-            return Err("argv or log must say who is told".to_owned());
+            return Err("argv or log is required".to_owned());
         }
         if !self.argv.is_empty() {
             check_argv(&self.argv)?;

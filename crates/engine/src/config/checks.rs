@@ -1,16 +1,14 @@
-//! What is checked of values wherever they stand in the configuration: numbers, command lines, names of users. Each message says what
-//! is wrong, and leaves the place to whoever reads it.
+//! Checks for values anywhere in the configuration: numbers, command lines, user names. Each message states what is wrong; the
+//! caller adds where.
 
 use std::path::Path;
 
-/// The most bytes that a limit can be.
+/// The largest limit in bytes.
 pub(super) const MAX_LIMIT_BYTES: i64 = 1 << 50;
 
 pub(super) fn in_range(key: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i64>, String> {
     match value {
-        Some(value) if !(low..=high).contains(&value) => {
-            Err(format!("{key} is {value}; it must lie in {low} to {high}"))
-        }
+        Some(value) if !(low..=high).contains(&value) => Err(format!("{key} is {value}; it must be {low} to {high}")),
         _ => Ok(value),
     }
 }
@@ -18,24 +16,24 @@ pub(super) fn in_range(key: &str, value: Option<i64>, low: i64, high: i64) -> Re
 pub(super) fn check_user(user: Option<&str>) -> Result<(), String> {
     match user {
         Some(user) if user.is_empty() || user.contains(['\0', ':', '\n']) => {
-            Err(format!("{user:?} is no name of a user"))
+            Err(format!("{user:?} is not the name of a user"))
         }
         _ => Ok(()),
     }
 }
 
-/// What a handler needs in order to call `taskqueue`; every other variable with our prefix is set by the runner.
+/// The variables that a handler needs to call `taskqueue`. A class may set these; the runner sets all others with this prefix.
 const VARIABLES_FOR_HANDLERS: [&str; 2] = ["TASKQUEUE_CONFIG", "TASKQUEUE_DATABASE_URL"];
 
 pub(super) fn check_variables<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), String> {
     for name in names {
         if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(format!("\"{name}\" is no name of a variable"));
+            return Err(format!("\"{name}\" is not the name of a variable"));
         }
         if name.starts_with("TASKQUEUE_") && !VARIABLES_FOR_HANDLERS.contains(&name.as_str()) {
             return Err(format!(
-                "the variable {name} cannot be set here: of those that begin with TASKQUEUE_, a class sets only {}, and \
-                 the runner sets the others",
+                "the variable {name} cannot be set here: of the variables that begin with TASKQUEUE_, a class can set only \
+                 {}; the runner sets the others",
                 VARIABLES_FOR_HANDLERS.join(" and ")
             ));
         }
@@ -46,11 +44,12 @@ pub(super) fn check_variables<'a>(names: impl IntoIterator<Item = &'a String>) -
 pub(super) fn check_argv(argv: &[String]) -> Result<(), String> {
     let Some(program) = argv.first() else { return Err("argv is empty; its first element is the program".to_owned()) };
     if !Path::new(program).is_absolute() {
-        return Err(format!("the program \"{program}\" has no absolute path; cron's PATH is not yours"));
+        return Err(format!("the program \"{program}\" has no absolute path; cron uses another PATH"));
     }
     if program.contains("{class}") {
         return Err(
-            "{class} may stand in the arguments, not in the program: who can queue must not choose it".to_owned()
+            "{class} is allowed in the arguments, not in the program: users who queue must not choose the program"
+                .to_owned(),
         );
     }
     if argv.iter().any(|element| element.contains('\0')) {
@@ -64,7 +63,7 @@ pub(super) fn check_argv(argv: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a command line gives a shell to interpret: after `-c` of one of these, also where another program starts it.
+/// Returns the arguments that a shell would interpret: those after `-c` of a shell, also if another program starts it.
 fn scripts(argv: &[String]) -> impl Iterator<Item = &str> {
     const SHELLS: &[&str] = &["sh", "ash", "bash", "dash", "ksh", "mksh", "yash", "zsh", "fish", "csh", "tcsh", "su"];
     let is_shell = |element: &&String| {

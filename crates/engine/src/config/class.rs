@@ -22,38 +22,38 @@ pub struct ClassConfig {
     pub argv: Vec<String>,
     /// Working directory; `None` is `/`.
     pub cwd: Option<PathBuf>,
-    /// Environment beyond the clean default.
+    /// Variables added to the clean default environment.
     pub env: Vec<(String, String)>,
-    /// Variables of the runner's own environment that are passed on.
+    /// Variables passed on from the runner's own environment.
     pub pass_env: Vec<String>,
-    /// Whose rights it has, and its limits.
+    /// User, privileges and limits of its processes.
     pub confinement: Confinement,
-    /// Time without end or report; `None` takes the system-wide one.
+    /// The longest time without an end or a report; `None` uses the system-wide setting.
     pub timeout: Option<Duration>,
-    /// From TERM to KILL.
+    /// The time from TERM to KILL.
     pub kill_grace: Duration,
-    /// How much of each stream is kept, in bytes.
+    /// How many bytes of each output stream are captured.
     pub output_limit_bytes: usize,
     /// Whether its program is started for each run or kept running.
     pub protocol: Protocol,
     /// What exit codes mean.
     pub exit_rules: ExitRules,
-    /// The waits before retries; `None` takes the system-wide ones.
+    /// The delays before retries; `None` uses the system-wide setting.
     pub backoff: Option<Backoff>,
-    /// How long its tasks and their results are kept, where a task itself does not say; `None` takes the settings.
+    /// How long its tasks and their results are kept unless the task sets it; `None` uses the settings.
     pub keeping: Keeping,
-    /// Crashes after which a task is quarantined; `None` takes the system-wide limit.
+    /// Crashes after which a task is quarantined; `None` uses the system-wide limit.
     pub crash_limit: Option<i32>,
-    /// A program and arguments that say whether a class exists, with exit code 0 if so.
+    /// A command that checks whether a class exists; exit code 0 means yes.
     pub exists: Option<Vec<String>>,
-    /// Classes, beside its own, of which its handlers may queue tasks.
+    /// Classes besides its own whose tasks its handlers may queue.
     pub may_queue: Vec<ClassFilter>,
     /// The file that defines it.
     pub defined_in: PathBuf,
 }
 
 impl ClassConfig {
-    /// Whether the name is a pattern.
+    /// Returns true if the name is a pattern.
     #[must_use]
     pub fn is_pattern(&self) -> bool {
         self.name.contains(['*', '?'])
@@ -67,7 +67,7 @@ impl ClassConfig {
 /// The configured classes.
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
-    /// Longer names first, so that the most specific pattern is found first.
+    /// Sorted by length of the name, longest first, so that the most specific pattern is found first.
     configured: Vec<ClassConfig>,
 }
 
@@ -75,7 +75,7 @@ impl Classes {
     /// Adds a class.
     ///
     /// # Errors
-    /// The same name is there already.
+    /// Returns an error if a class with this name exists already.
     pub fn add(&mut self, class: ClassConfig) -> Result<(), String> {
         if let Some(other) = self.configured.iter().find(|other| other.name == class.name) {
             return Err(format!("class \"{}\" is defined already, in {}", class.name, other.defined_in.display()));
@@ -85,21 +85,21 @@ impl Classes {
         Ok(())
     }
 
-    /// Names the user of the classes that name none themselves.
+    /// Sets the user of all classes that name none.
     pub(super) fn set_default_user(&mut self, user: &str) {
         for class in &mut self.configured {
             class.confinement.user.get_or_insert_with(|| user.to_owned());
         }
     }
 
-    /// Who handles the class: an exact name before a pattern, a longer pattern before a shorter one.
+    /// Returns the configuration for a class: an exact name before a pattern, a longer pattern before a shorter one.
     #[must_use]
     pub fn find(&self, class: &TaskClass) -> Option<&ClassConfig> {
         let exact = self.configured.iter().find(|configured| configured.name == class.as_str());
         exact.or_else(|| self.configured.iter().find(|configured| configured.is_pattern() && configured.matches(class)))
     }
 
-    /// All of them, by name.
+    /// Returns all configured classes, sorted by name.
     #[must_use]
     pub fn by_name(&self) -> Vec<&ClassConfig> {
         let mut classes: Vec<_> = self.configured.iter().collect();

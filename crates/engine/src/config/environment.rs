@@ -1,4 +1,4 @@
-//! What the environment says: variables and the XDG directories. The only place that reads variables.
+//! The environment: variables and the XDG directories. Only this file reads variables.
 
 use std::env::VarError;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use taskqueue_domain::time::when::parse_duration;
 
-/// A variable of ours is set to something that is no text. It does not count as not set: who set it meant something by it.
+/// A variable of taskqueue has a value that is not UTF-8. That is an error, because ignoring it would hide what the user set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value of the variable {name} is not UTF-8")]
 pub struct BadVariable {
-    /// Its name.
+    /// The name of the variable.
     pub name: &'static str,
 }
 
@@ -19,11 +19,11 @@ pub struct BadVariable {
 pub struct Environment {
     /// `TASKQUEUE_DATABASE_URL`
     pub database: Option<String>,
-    /// `PGSSLMODE`, which libpq reads where an address names no mode.
+    /// `PGSSLMODE`, which libpq reads if an address sets no mode.
     pub postgres_ssl_mode: Option<String>,
     /// `TASKQUEUE_CONFIG`
     pub config: Option<PathBuf>,
-    /// Whether a service manager waits for news, at the socket in `NOTIFY_SOCKET`.
+    /// Whether a service manager expects notifications at the socket in `NOTIFY_SOCKET`.
     pub is_supervised: bool,
     /// `$XDG_CONFIG_HOME`, else `~/.config`
     pub config_home: Option<PathBuf>,
@@ -31,14 +31,14 @@ pub struct Environment {
     pub state_home: Option<PathBuf>,
 }
 
-/// Where the system's configuration lies.
+/// The path of the system-wide configuration.
 const SYSTEM_CONFIG: &str = "/etc/taskqueue/config.toml";
 
 impl Environment {
-    /// That of this process.
+    /// Reads the environment of this process.
     ///
     /// # Errors
-    /// A variable of ours that is no text, also where an option would count instead.
+    /// Returns an error if a variable of taskqueue is not UTF-8, even if an option overrides it.
     pub fn own() -> Result<Self, BadVariable> {
         Ok(Self {
             database: own_variable("TASKQUEUE_DATABASE_URL")?,
@@ -47,7 +47,7 @@ impl Environment {
         })
     }
 
-    /// The same without the variables of ours.
+    /// Reads the environment without the variables of taskqueue.
     #[must_use]
     pub fn of_others() -> Self {
         let directories = etcetera::base_strategy::Xdg::new().ok();
@@ -61,7 +61,7 @@ impl Environment {
         }
     }
 
-    /// Where this user's configuration belongs, whether there is one or not; the system's is for those without a home.
+    /// Returns the path of this user's configuration, whether it exists or not; without a home directory, that of the system.
     #[must_use]
     pub fn own_config_path(&self) -> PathBuf {
         self.config_candidates().into_iter().next().unwrap_or_default()
@@ -73,24 +73,24 @@ impl Environment {
     }
 }
 
-/// What the runner told a handler about how to reach it.
+/// Variables with which a handler reaches its runner.
 #[derive(Clone, Debug, Default)]
 pub struct HandlerEnvironment {
     /// `TASKQUEUE_EVENTS_SOCKET`
     pub socket: Option<String>,
-    /// `TASKQUEUE_EVENTS_TOKEN`, which a coprocess sets for what it starts for one of its runs, else `TASKQUEUE_RUN_TOKEN`.
+    /// `TASKQUEUE_EVENTS_TOKEN`, which a coprocess sets for programs that it starts for a run, else `TASKQUEUE_RUN_TOKEN`.
     pub token: Option<String>,
-    /// `TASKQUEUE_ON_BEHALF_OF`: the token of the run for which its runner executes this command.
+    /// `TASKQUEUE_ON_BEHALF_OF`: the token of the run for which the runner executes this command.
     pub on_behalf_of: Option<String>,
-    /// `TASKQUEUE_RUNNER_PID`: that runner.
+    /// `TASKQUEUE_RUNNER_PID`: the PID of that runner.
     pub runner_pid: Option<String>,
 }
 
 impl HandlerEnvironment {
-    /// That of this process, which was started by a handler.
+    /// Reads the environment of this process, which a handler has started.
     ///
     /// # Errors
-    /// One of them is no text.
+    /// Returns an error if one of the variables is not UTF-8.
     pub fn own() -> Result<Self, BadVariable> {
         Ok(Self {
             socket: own_variable("TASKQUEUE_EVENTS_SOCKET")?,
@@ -101,50 +101,51 @@ impl HandlerEnvironment {
     }
 }
 
-/// Where the journal listens, unless TASKQUEUE_JOURNAL_SOCKET says otherwise.
+/// The socket of the journal, unless TASKQUEUE_JOURNAL_SOCKET names another one.
 const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
 
-/// What systemd told a service about its journal.
+/// How a service reaches the systemd journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEnvironment {
-    /// `JOURNAL_STREAM`: device and inode of the stream that leads there.
+    /// `JOURNAL_STREAM`: device and inode of the stream that is connected to the journal.
     pub stream: String,
-    /// `TASKQUEUE_JOURNAL_SOCKET`, or where it always is.
+    /// `TASKQUEUE_JOURNAL_SOCKET`, or the default path.
     pub socket: PathBuf,
 }
 
 impl JournalEnvironment {
-    /// That of this process; `None` where there is no journal.
+    /// Reads the environment of this process; `None` if there is no journal.
     ///
     /// # Errors
-    /// The variable of ours is no text.
+    /// Returns an error if TASKQUEUE_JOURNAL_SOCKET is not UTF-8.
     pub fn own() -> Result<Option<Self>, BadVariable> {
         let socket = own_variable("TASKQUEUE_JOURNAL_SOCKET")?.unwrap_or_else(|| JOURNAL_SOCKET.to_owned());
         Ok(variable("JOURNAL_STREAM").map(|stream| Self { stream, socket: socket.into() }))
     }
 }
 
-/// `TASKQUEUE_CLAIMANT`: the name of the worker that called us.
+/// Returns `TASKQUEUE_CLAIMANT`: the name of the claimant that called this program.
 ///
 /// # Errors
-/// It is no text.
+/// Returns an error if it is not UTF-8.
 pub fn claimant_of_environment() -> Result<Option<String>, BadVariable> {
     own_variable("TASKQUEUE_CLAIMANT")
 }
 
-/// `TASKQUEUE_COMPLETE`: the shell that asks what may stand in a command line. What no shell of ours wrote there is none.
+/// Returns `TASKQUEUE_COMPLETE`: the shell that requests completions. `None` if no shell set a usable value.
 #[must_use]
 pub fn completing_shell() -> Option<String> {
     variable("TASKQUEUE_COMPLETE")
 }
 
-/// `TASKQUEUE_COMPLETE_TIMEOUT`: how long it waits for the store. Who types hears of nothing that is wrong.
+/// Returns `TASKQUEUE_COMPLETE_TIMEOUT`: how long completion waits for the store. A bad value is ignored, because completion
+/// prints no errors.
 #[must_use]
 pub fn completion_limit() -> Option<Duration> {
     variable("TASKQUEUE_COMPLETE_TIMEOUT").and_then(|text| parse_duration(&text).ok())
 }
 
-/// A word of a command line that is not finished, as the shell will pass it on: with the home directory in place of `~`.
+/// Replaces a leading `~/` of an unfinished word by the home directory, as the shell will.
 #[must_use]
 pub fn with_home(word: &str) -> String {
     let below_home = word.strip_prefix("~/").zip(etcetera::home_dir().ok());
@@ -155,7 +156,7 @@ fn variable(name: &'static str) -> Option<String> {
     own_variable(name).ok().flatten()
 }
 
-/// The PATH of this process; `None` if it is not set, or not UTF-8.
+/// Returns the PATH of this process; `None` if it is not set or not UTF-8.
 #[must_use]
 pub fn own_search_path() -> Option<String> {
     own_variable("PATH").ok().flatten()
@@ -170,13 +171,13 @@ fn own_variable(name: &'static str) -> Result<Option<String>, BadVariable> {
     }
 }
 
-/// The spool of a person who named none: a directory under the XDG state directory.
+/// Returns the default spool: a directory below the XDG state directory.
 #[must_use]
 pub fn default_spool_path(environment: &Environment) -> Option<PathBuf> {
     environment.state_home.as_deref().map(|home: &Path| home.join("taskqueue/spool"))
 }
 
-/// The store of a person who named none: a file under the XDG state directory.
+/// Returns the default store: a file below the XDG state directory.
 #[must_use]
 pub fn default_store_path(environment: &Environment) -> Option<PathBuf> {
     environment.state_home.as_deref().map(|home: &Path| home.join("taskqueue/taskqueue.db"))

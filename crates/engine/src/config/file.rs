@@ -1,4 +1,4 @@
-//! The TOML of the configuration. Unknown keys are refused: a typo must not silently mean the default.
+//! Parses the TOML of the configuration. Unknown keys are refused, because a typo must not silently mean the default.
 
 use std::collections::BTreeMap;
 use std::io::{Error, read_to_string};
@@ -28,15 +28,15 @@ use taskqueue_host::machine::account::is_root;
 
 const DEFAULT_KILL_GRACE_SECS: i64 = 10;
 const MAX_KILL_GRACE_SECS: i64 = 3_600;
-/// With the default grace of a handler it fits into the 90 seconds after which systemd kills.
+/// Together with the default grace of a handler, less than the 90 seconds after which systemd kills.
 pub(super) const DEFAULT_STOP_WAIT: Duration = Duration::from_secs(60);
 const MAX_STOP_WAIT_SECS: i64 = 86_400;
 const MAX_CONNECT_WAIT_SECS: i64 = 86_400;
 const DEFAULT_OUTPUT_LIMIT_BYTES: i64 = 128 << 10;
 const MAX_OUTPUT_LIMIT_BYTES: i64 = 16 << 20;
-/// With less address space hardly a program starts, and one that cannot start looks like a broken deployment.
+/// Hardly any program starts with less address space, and a start that fails could be mistaken for a broken deployment.
 const MIN_MEMORY_BYTES: i64 = 16 << 20;
-/// A handler has four from the start, and its libraries are opened one by one.
+/// A handler has four open files at the start, and opens its libraries one by one.
 const MIN_OPEN_FILES: i64 = 8;
 const MAX_OPEN_FILES: i64 = 1 << 20;
 const MAX_PROCESSES: i64 = 1 << 22;
@@ -138,10 +138,10 @@ enum ExitEntry {
     Range(String),
 }
 
-/// Parses the text of a configuration file, whose path is for messages.
+/// Parses the text of a configuration file; the path is for messages.
 ///
 /// # Errors
-/// What is wrong in it, with its place.
+/// Returns what is wrong and the line of it.
 pub fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
     let file: MainFile = parse(path, text)?;
     if file.spool.as_deref().is_some_and(|spool| !spool.is_absolute()) {
@@ -184,7 +184,7 @@ pub(super) fn read_classes(path: &Path) -> Result<Vec<ClassConfig>, ConfigError>
     to_classes(path, file.class)
 }
 
-/// The files of `conf.d` beside the main file, by name.
+/// Returns the files of `conf.d` beside the main file, sorted by name.
 pub(super) fn parts_beside(path: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let directory = path.parent().unwrap_or(Path::new(".")).join("conf.d");
     let is_missing = |error: Error| error.kind() == std::io::ErrorKind::NotFound;
@@ -207,19 +207,19 @@ pub(super) fn parts_beside(path: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     Ok(parts)
 }
 
-/// Returns true for `/dev/null`, under whichever name: it means no configuration.
+/// Returns true for `/dev/null`, under any name: it means no configuration.
 pub(super) fn is_null_device(path: &Path) -> bool {
     /// Major number 1, minor number 3, on every Linux.
     const NULL_DEVICE: u64 = 0x103;
     std::fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device() && found.rdev() == NULL_DEVICE)
 }
 
-/// Of a file alone. Whoever opens something else may have to wait, perhaps for ever, so that it is not even opened.
+/// Returns the text of a regular file. Other kinds are not opened, because opening them may block forever.
 pub(super) fn text_of(path: &Path) -> Result<String, ConfigError> {
     text_if(path, |kind| kind == FileType::RegularFile)
 }
 
-/// Of a file, or all that a pipe has to say.
+/// Returns the text of a regular file or a pipe.
 pub(super) fn text_of_file_or_pipe(path: &Path) -> Result<String, ConfigError> {
     text_if(path, |kind| matches!(kind, FileType::RegularFile | FileType::Fifo))
 }
@@ -228,18 +228,18 @@ fn text_if(path: &Path, is_taken: impl Fn(FileType) -> bool) -> Result<String, C
     let unreadable = |error: &Error| ConfigError::unreadable(path, error);
     let found = find(path)?;
     if found.file_type().is_some_and(|kind| !is_taken(kind)) {
-        return Err(unreadable(&Error::other("it is no regular file")));
+        return Err(unreadable(&Error::other("it is not a regular file")));
     }
     found.open().and_then(read_to_string).map_err(|error| unreadable(&error))
 }
 
-/// Checks who can change a file of the configuration or a directory above it, and so decide what is executed. For root,
-/// that may be no other user.
+/// Checks who can write a configuration file or a directory above it, because they decide what is executed. Root accepts no
+/// other user.
 fn find(path: &Path) -> Result<TrustedPath, ConfigError> {
     let trust = if is_root() { Trust::OursAlone } else { Trust::NotEverybody };
     TrustedPath::find(path, trust).map_err(|problem| match problem {
         Untrusted::Unreadable { error, .. } => ConfigError::unreadable(path, &error),
-        _ => ConfigError::new(path, format!("who can change this file decides what is executed, and {problem}")),
+        _ => ConfigError::new(path, format!("this file decides what is executed, and {problem}")),
     })
 }
 
@@ -247,7 +247,7 @@ fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, C
     toml::from_str(text).map_err(|error| ConfigError::new(path, one_line(text, &error)))
 }
 
-/// Line and reason, without the picture of the line: it may hold a password.
+/// Returns the line and the reason, without the quoted line: it may contain a password.
 fn one_line(text: &str, error: &toml::de::Error) -> String {
     let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
     let reason = plain(&error.message().replace('\n', ", "), "a table");
@@ -339,14 +339,14 @@ fn to_limits(table: &LimitsTable) -> Result<Limits, String> {
     })
 }
 
-/// As chmod takes it: octal digits, and as text, because TOML would read 077 as no number and 77 as another one.
+/// Parses an umask as chmod does: octal digits in a string. TOML rejects the number 077 and would read 77 as decimal.
 fn to_umask(text: &str) -> Result<u32, String> {
     let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
     let umask = u32::from_str_radix(text, 8).ok().filter(|umask| is_octal && *umask <= 0o777);
     umask.ok_or_else(|| format!("umask is \"{text}\"; it must be three octal digits, \"000\" to \"777\""))
 }
 
-/// Of a number that was found to lie in its range.
+/// Converts a number of seconds whose range was checked before.
 fn seconds(secs: i64) -> Duration {
     Duration::from_secs(secs.unsigned_abs())
 }
@@ -354,12 +354,12 @@ fn seconds(secs: i64) -> Duration {
 fn check_name(name: &str) -> Result<(), String> {
     check_characters(name)?;
     if name == taskqueue_domain::task::task_class::EXEC_CLASS {
-        return Err("this name is built in; [exec] enabled = true switches it on".to_owned());
+        return Err("this name is built in; [exec] enabled = true enables it".to_owned());
     }
     Ok(())
 }
 
-/// Of a name, or of a pattern of names.
+/// Checks the characters of a name or of a pattern.
 fn check_characters(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > MAX_CLASS_LENGTH {
         return Err(format!("a name has 1 to {MAX_CLASS_LENGTH} characters"));

@@ -1,11 +1,11 @@
-//! The first configuration of a user: written once, never over one that is there.
+//! Writes a user's first configuration; never overwrites an existing one.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// A configuration with one class, as text.
+/// Returns the text of a configuration with one class.
 #[must_use]
 pub fn first_configuration(class: &str, argv: &[String], database: Option<&str>) -> String {
     let database = match database {
@@ -14,31 +14,31 @@ pub fn first_configuration(class: &str, argv: &[String], database: Option<&str>)
     };
     let argv: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
     format!(
-        "# The configuration of taskqueue; docs/configuration.md lists every key. Nobody but its owner may be able to write it:\n\
-         # it decides what is executed.\n\
+        "# The configuration of taskqueue; docs/configuration.md lists every key. It decides what is executed:\n\
+         # only its owner may be able to write it.\n\
          \n\
-         # Where the tasks are. Without it: a SQLite store under ~/.local/state/taskqueue.\n\
+         # The database. Default: a SQLite store under ~/.local/state/taskqueue.\n\
          {database}\
          \n\
-         # A class says which program handles its tasks. The data of a task, JSON, is on the standard input of the program.\n\
+         # A class sets the program that handles its tasks. The program reads the data of a task, JSON, from standard input.\n\
          [class.{}]\n\
          argv = [{}]\n\
-         # After so long without end or report it times out, and is tried again.\n\
+         # A run without an end or a report for this time times out, and is retried.\n\
          timeout_secs = 600\n",
         quoted(class),
         argv.join(", "),
     )
 }
 
-/// A string of JSON is one of TOML, too.
+/// Quotes a string: a JSON string is also a TOML string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Writes it, for its owner alone, with the directories that are missing.
+/// Writes the file, readable only by its owner, and creates missing directories.
 ///
 /// # Errors
-/// There is a file already, or it cannot be written; nothing is left then.
+/// Returns an error if the file exists or cannot be written; a partly written file is removed.
 pub fn write_first(path: &Path, text: &str) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -46,7 +46,7 @@ pub fn write_first(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     if written.is_err() {
-        // Half a configuration would be worse than none.
+        // An incomplete configuration would be worse than none.
         let _ = std::fs::remove_file(path);
     }
     written

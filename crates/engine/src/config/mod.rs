@@ -1,5 +1,5 @@
-//! The configuration: which classes there are and who handles them, and where the database is. Read at start, by a worker
-//! again when it is told to, and passed down as plain values. Nobody else reads files of configuration or the environment.
+//! The configuration: the classes with their handlers, and the address of the database. It is read at the start, and again when
+//! a worker reloads. Other modules get plain values; only this module reads configuration files and the environment.
 
 mod announcements;
 mod checks;
@@ -24,52 +24,51 @@ pub use self::environment::{
 pub use self::first::{first_configuration, write_first};
 pub use self::protocol::{CoprocessConfig, Protocol};
 
-/// The configuration as it is in effect.
+/// The configuration in effect.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// The file that it was read from, or that would be read if it were written.
+    /// The file that was read, or the default path if there is none.
     pub path: PathBuf,
-    /// Whether there is one.
+    /// Whether the file exists.
     pub exists: bool,
-    /// Address of the database, as written.
+    /// The address of the database, as written.
     pub database: Option<String>,
-    /// The directory on the local disk where outcomes of runs wait for a database that is away.
+    /// The directory on the local disk where outcomes of runs are kept while the database is unreachable.
     pub spool: Option<PathBuf>,
-    /// Whom handlers run as where their class does not say; the class `exec` always.
+    /// The user for handlers whose class names none, and always for the class `exec`.
     pub user: Option<String>,
-    /// How long a run may go on after the first signal to stop.
+    /// How long runs may continue after the first signal to stop.
     pub stop_wait: Duration,
-    /// How long a connection that the server refuses for now is retried; `None`: as long as the command needs it.
+    /// How long to retry a connection that the server refuses for now; `None`: as long as the command needs.
     pub connect_wait: Option<Duration>,
-    /// How many runs a worker executes at once, where its command line does not say; `None`: as many as there are processors.
+    /// How many runs a worker executes at once unless its command line sets it; `None`: one per processor.
     pub work_slots: Option<usize>,
-    /// Where a worker tells how it stands.
+    /// The address where a worker serves its metrics.
     pub metrics: Option<ListenAddress>,
-    /// Who is told of what happens.
+    /// Notices and hooks.
     pub announcements: Announcements,
     /// The configured classes.
     pub classes: Classes,
-    /// Whether the built-in class `exec` may be used; `None`: on for a SQLite store that is
-    /// the user's own, off elsewhere.
+    /// Whether the built-in class `exec` may be used; `None`: yes for a SQLite store of this user, no for other stores.
     pub exec_enabled: Option<bool>,
 }
 
 impl Config {
-    /// Everything has its default.
+    /// Returns the defaults.
     fn none(path: PathBuf) -> Self {
         Self { path, stop_wait: file::DEFAULT_STOP_WAIT, ..Self::default() }
     }
 }
 
-/// The configuration cannot be used.
+/// The configuration is invalid or unreadable.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {message}", path.display())]
 pub struct ConfigError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong, and where in it.
+    /// What is wrong, and on which line.
     pub message: String,
-    /// Whether it could not be read at all.
+    /// Whether the file could not be read at all.
     pub is_unreadable: bool,
 }
 
@@ -79,18 +78,20 @@ impl ConfigError {
     }
 
     fn unreadable(path: &Path, error: &io::Error) -> Self {
-        // What can be read and is no text is wrong in itself.
+        // A file that is readable but not text is invalid, not unreadable.
         Self { is_unreadable: error.kind() != io::ErrorKind::InvalidData, ..Self::new(path, error.to_string()) }
     }
 }
 
-/// Reads the configuration: the file named, else the first that exists of the user's and the system's, and the files of
-/// `conf.d` beside it. Without any file everything has its default; `/dev/null` names no file, and nothing beside it is read.
+/// Reads the configuration and the files of `conf.d` beside it.
 ///
-/// Nobody is waited for: a pipe or a device in the place of a file is an error.
+/// The file is the named one, or else the first that exists of the user's and the system's. Without any file, the defaults
+/// apply; `/dev/null` also means the defaults, and `conf.d` is not read then. A pipe or a device is an error, so that this
+/// never blocks.
 ///
 /// # Errors
-/// A named file that does not exist, one that cannot be read, an unknown key, a wrong type, a class that is defined twice.
+/// Returns an error for a named file that does not exist, an unreadable file, an unknown key, a wrong type, or a class that is
+/// defined twice.
 pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, ConfigError> {
     let found = match named {
         Some(path) => Some(path.to_owned()),
@@ -103,13 +104,15 @@ pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, C
     with_parts(file::from_text(&path, &file::text_of(&path)?)?)
 }
 
-/// The same from what somebody has just named on a command line, who may mean a pipe: `--config <(…)`, `--config /dev/stdin`, a FIFO
-/// with a writer to come. It is read once, at the start, and its writer waited for. What was found, or named by a variable for
-/// whatever comes, must be a file, because nobody expects that it waits; so must what is read again, because a pipe is empty
-/// then. A device is none of what anybody means: `/dev/zero` has no end, and a terminal asks nobody for a configuration.
+/// Like [`load`], for a path from the command line, which may also be a pipe: `--config <(…)`, `--config /dev/stdin`, or a
+/// FIFO.
+///
+/// The pipe is read once, at the start, and this waits for its writer. A path from a variable or a default must be a regular
+/// file, because no user expects it to block. So must a file that is read again, because the pipe is empty by then. Devices are
+/// refused: `/dev/zero` never ends, and a terminal would prompt for nothing.
 ///
 /// # Errors
-/// As of [`load`].
+/// Returns the same errors as [`load`].
 pub fn load_file_or_pipe(path: &Path) -> Result<Config, ConfigError> {
     if file::is_null_device(path) {
         return Ok(Config::none(path.to_owned()));
@@ -129,7 +132,7 @@ fn with_parts(mut config: Config) -> Result<Config, ConfigError> {
     Ok(config)
 }
 
-/// Where nobody may look there may be a configuration, and another one must not take its place.
+/// Returns the first configuration file that exists. A directory that cannot be read is an error, because it may contain one.
 fn first_that_exists(environment: &Environment) -> Result<Option<PathBuf>, ConfigError> {
     for path in environment.config_candidates() {
         match path.try_exists() {

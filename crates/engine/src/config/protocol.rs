@@ -1,4 +1,4 @@
-//! How runs reach the program of a class: it is started for each of them, or kept running (docs/coprocess.md).
+//! How runs reach the program of a class: the program is started for each run, or kept running (docs/coprocess.md).
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ const COPROCESS: &str = "coprocess";
 const DEFAULT_START_TIMEOUT_SECS: u64 = 30;
 const MAX_START_TIMEOUT_SECS: i64 = 3_600;
 const MAX_RUNS: i64 = 1_000_000_000;
-/// With less hardly a program starts, and each would make way for the next one after every run.
+/// Hardly any program starts with less memory, so that each process would be replaced after every run.
 const MIN_RSS_BYTES: i64 = 1 << 20;
 
-/// The keys of a class that only a coprocess has, as they are written.
+/// The class keys that only a coprocess has, as written.
 pub(super) struct CoprocessKeys {
     pub(super) start_timeout_secs: Option<i64>,
     pub(super) max_runs: Option<i64>,
@@ -36,31 +36,31 @@ impl CoprocessKeys {
 /// How runs reach the program of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// It is started for each run.
+    /// The program is started for each run.
     #[default]
     OneShot,
-    /// It is kept running and spoken with.
+    /// The program is kept running and receives runs as messages.
     Coprocess(CoprocessConfig),
 }
 
-/// How long a program that is kept running is kept.
+/// How long a coprocess is kept running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoprocessConfig {
-    /// From its start to its hello.
+    /// The longest time from its start to its `hello`.
     pub start_timeout: Duration,
-    /// Runs after which it makes way for a new one.
+    /// The number of runs after which it is replaced.
     pub max_runs: Option<u64>,
-    /// Its age at which it does.
+    /// The age at which it is replaced.
     pub max_age: Option<Duration>,
-    /// Its resident memory at which it does.
+    /// The resident memory at which it is replaced.
     pub max_rss_bytes: Option<u64>,
 }
 
 impl Protocol {
-    /// Of the keys of a class.
+    /// Builds it from the keys of a class.
     ///
     /// # Errors
-    /// Names the key that is wrong.
+    /// Returns which key is wrong.
     pub(super) fn of_keys(protocol: Option<&str>, keys: &CoprocessKeys) -> Result<Self, String> {
         match protocol {
             None | Some(ONE_SHOT) => match keys.given().first() {
@@ -72,7 +72,7 @@ impl Protocol {
         }
     }
 
-    /// As the configuration calls it.
+    /// Returns the name in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

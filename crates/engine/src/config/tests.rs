@@ -75,12 +75,12 @@ fn what_is_wrong_is_named_with_file_and_line() {
         ("[class.a]\nargv = \"/bin/true\"\n", "line 2: invalid type"),
         ("[class.a]\nargv = []\n", "argv is empty"),
         ("[class.a]\nargv = [\"true\"]\n", "no absolute path"),
-        ("[class.a]\nargv = [\"/opt/{class}\"]\n", "must not choose it"),
+        ("[class.a]\nargv = [\"/opt/{class}\"]\n", "must not choose the program"),
         ("[class.a]\nargv = [\"/bin/true\"]\ntimeout_secs = 1.5\n", "line 3"),
         ("[class.a]\nargv = [\"/bin/true\"]\ntimeout_secs = 99999999999999999999\n", "line 3"),
         ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [300] }\n", "0 to 255"),
-        ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [3], hold = [\"1-5\"] }\n", "stand under both"),
-        ("[class.a]\nargv = [\"/bin/true\"]\nbackoff = \"10s\"\n", "class \"a\": \"10s\" is no backoff"),
+        ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [3], hold = [\"1-5\"] }\n", "are listed under both"),
+        ("[class.a]\nargv = [\"/bin/true\"]\nbackoff = \"10s\"\n", "class \"a\": \"10s\" is not a backoff"),
         ("[class.a]\nargv = [\"/bin/true\"]\ncwd = \"here\"\n", "cwd must be an absolute path"),
         (
             "[class.a]\nargv = [\"/bin/true\"]\nenv = { TASKQUEUE_RUN_TOKEN = \"x\" }\n",
@@ -93,10 +93,10 @@ fn what_is_wrong_is_named_with_file_and_line() {
         ("[class.\"a b\"]\nargv = [\"/bin/true\"]\n", "' ' is not allowed"),
         ("[class.exec]\nargv = [\"/bin/true\"]\n", "built in"),
         ("[class.a\n", "line 1"),
-        ("metrics = \"9790\"\n", "metrics: \"9790\" is no address to listen at"),
-        ("work_slots = 0\n", "work_slots is 0; it must lie in 1 to 10000"),
-        ("user = \"\"\n", "\"\" is no name of a user"),
-        ("[class.a]\nargv = [\"/bin/true\"]\nuser = \"a:b\"\n", "\"a:b\" is no name of a user"),
+        ("metrics = \"9790\"\n", "metrics: \"9790\" is not an address to listen at"),
+        ("work_slots = 0\n", "work_slots is 0; it must be 1 to 10000"),
+        ("user = \"\"\n", "\"\" is not the name of a user"),
+        ("[class.a]\nargv = [\"/bin/true\"]\nuser = \"a:b\"\n", "\"a:b\" is not the name of a user"),
         ("[class.a]\nargv = [\"/bin/true\"]\numask = \"22\"\n", "umask is \"22\"; it must be three octal digits"),
         ("[class.a]\nargv = [\"/bin/true\"]\numask = \"089\"\n", "\"000\" to \"777\""),
         ("[class.a]\nargv = [\"/bin/true\"]\numask = \"1000\"\n", "\"000\" to \"777\""),
@@ -124,7 +124,7 @@ fn a_number_outside_its_range_is_named_with_class_key_and_range() {
         assert!(load(low).is_ok() && load(high).is_ok(), "{key}");
         for bad in [i64::MIN, low - 1, high + 1, 999_999_999_999, i64::MAX] {
             let error = load(bad).unwrap_err().to_string();
-            let expected = format!("config.toml: class \"mail.send\": {key} is {bad}; it must lie in {low} to {high}");
+            let expected = format!("config.toml: class \"mail.send\": {key} is {bad}; it must be {low} to {high}");
             assert!(error.ends_with(&expected), "{error}");
         }
     }
@@ -158,7 +158,7 @@ fn a_class_configures_a_coprocess_and_how_long_it_is_kept() {
         assert!(load(low).is_ok() && load(high).is_ok(), "{key}");
         for bad in [i64::MIN, low - 1, high + 1, i64::MAX] {
             let error = load(bad).unwrap_err().to_string();
-            assert!(error.ends_with(&format!("{key} is {bad}; it must lie in {low} to {high}")), "{error}");
+            assert!(error.ends_with(&format!("{key} is {bad}; it must be {low} to {high}")), "{error}");
         }
     }
 }
@@ -176,7 +176,7 @@ fn a_limit_outside_its_range_is_named_with_class_key_and_range() {
         assert!(load(low).is_ok() && load(high).is_ok(), "{key}");
         for bad in [i64::MIN, low - 1, high + 1, i64::MAX] {
             let error = load(bad).unwrap_err().to_string();
-            let expected = format!("class \"mail.send\": limits: {key} is {bad}; it must lie in {low} to {high}");
+            let expected = format!("class \"mail.send\": limits: {key} is {bad}; it must be {low} to {high}");
             assert!(error.ends_with(&expected), "{error}");
         }
     }

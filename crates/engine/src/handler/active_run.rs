@@ -1,4 +1,4 @@
-//! The run as a handler in Rust sees it, its errors, and the call that keeps its panics from the runner.
+//! The run as passed to a Rust handler, the errors of a handler, and the call that catches its panics.
 
 use std::any::Any;
 use std::error::Error;
@@ -13,67 +13,67 @@ use taskqueue_domain::run::message::{Message, check_message};
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::text::json::check_storable;
 
-/// The run a handler works for.
+/// The run that a handler processes.
 pub struct ActiveRun<'a> {
     context: &'a RunContext,
     reporter: &'a mut dyn Reporter,
 }
 
 impl<'a> ActiveRun<'a> {
-    /// The run of this context, which reports to this reporter.
+    /// Returns the run of this context, which reports to `reporter`.
     pub fn new(context: &'a RunContext, reporter: &'a mut dyn Reporter) -> Self {
         Self { context, reporter }
     }
 
-    /// All that is known about it.
+    /// Returns everything that is known about the run.
     #[must_use]
     pub fn context(&self) -> &RunContext {
         self.context
     }
 
-    /// The task; the same for all its attempts.
+    /// Returns the id of the task; the same for all its attempts.
     #[must_use]
     pub fn task_id(&self) -> i64 {
         self.context.task_id
     }
 
-    /// The run.
+    /// Returns the id of the run.
     #[must_use]
     pub fn run_id(&self) -> i64 {
         self.context.run_id
     }
 
-    /// 1 for the first attempt.
+    /// Returns the number of the attempt; 1 for the first one.
     #[must_use]
     pub fn attempt(&self) -> i32 {
         self.context.attempt
     }
 
-    /// The task class.
+    /// Returns the task class.
     #[must_use]
     pub fn class(&self) -> &str {
         &self.context.class
     }
 
-    /// The task's data as a type of the handler's.
+    /// Deserializes the data of the task.
     ///
     /// # Errors
-    /// Code `invalid-data`, not to be tried again, when the data does not fit.
+    /// Returns code `invalid-data`, without a retry, if the data does not fit the type.
     pub fn data<T: DeserializeOwned>(&self) -> Result<T, HandlerError> {
         serde_json::from_str(&self.context.data)
             .map_err(|error| HandlerError::no_retry("invalid-data", error.to_string()))
     }
 
-    /// Saves the progress, which also restarts the timeout. Values outside 0 to 100 are taken as the nearer bound.
+    /// Saves the progress and restarts the timeout. Values outside 0 to 100 are clamped.
     pub fn set_percents_completed(&mut self, percent: i32) {
         self.reporter.progress(percent.clamp(0, 100), None);
     }
 
-    /// Saves the results, in place of earlier ones.
+    /// Saves the results, and replaces earlier ones.
     ///
     /// # Errors
-    /// Code `invalid-results` when the value has no JSON form (a map whose keys are no text), or one that not every
-    /// engine stores.
+    /// Returns code `invalid-results` if the value has no JSON form (a map whose keys are not strings), or one that not every
+    /// engine can store.
     pub fn set_results<T: Serialize + ?Sized>(&mut self, results: &T) -> Result<(), HandlerError> {
         let json = serde_json::to_string(results)
             .map_err(|error| HandlerError::no_retry("invalid-results", error.to_string()))?;
@@ -83,8 +83,8 @@ impl<'a> ActiveRun<'a> {
         Ok(())
     }
 
-    /// Adds a value to the metadata of the task, in place of an earlier one of this name, once the run ends, however it ends;
-    /// `None` or `()` takes the name away.
+    /// Sets a value in the metadata of the task when the run ends, whatever its outcome. It replaces an earlier value of this
+    /// name; `None` or `()` removes the name.
     ///
     /// ```
     /// # use taskqueue_engine::handler as taskqueue;
@@ -98,7 +98,8 @@ impl<'a> ActiveRun<'a> {
     /// ```
     ///
     /// # Errors
-    /// Code `invalid-meta` when the name is empty or too long, or the value has no JSON form that every engine stores.
+    /// Returns code `invalid-meta` if the name is empty or too long, or if the value has no JSON form that every engine can
+    /// store.
     pub fn set_meta<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> Result<(), HandlerError> {
         let invalid = |what: String| HandlerError::no_retry("invalid-meta", what);
         let json = serde_json::to_string(value).map_err(|error| invalid(error.to_string()))?;
@@ -111,7 +112,7 @@ impl<'a> ActiveRun<'a> {
     /// Sends a message that anyone may follow with `taskqueue events` or a listener.
     ///
     /// # Errors
-    /// Code `invalid-message` when it has no JSON form that every engine stores, no name, or is too large.
+    /// Returns code `invalid-message` if it has no name, is too large, or has no JSON form that every engine can store.
     pub fn emit<T: Serialize + ?Sized>(&mut self, name: &str, data: &T) -> Result<(), HandlerError> {
         let invalid = |what: String| HandlerError::no_retry("invalid-message", what);
         let data = serde_json::to_string(data).map_err(|error| invalid(error.to_string()))?;
@@ -120,9 +121,8 @@ impl<'a> ActiveRun<'a> {
         Ok(())
     }
 
-    /// Returns the messages that are sent to this task from outside: by `taskqueue message --task`,
-    /// `TaskQueue::message` or SQL. From the first call on they are delivered; those that were
-    /// kept for this attempt arrive at once. A run whose handler never calls it costs nothing.
+    /// Returns the inbox with messages sent to this task by `taskqueue message --task`, `TaskQueue::message` or SQL. The first
+    /// call starts the delivery; messages kept for this attempt arrive at once. A handler that never calls it causes no cost.
     ///
     /// ```
     /// use std::time::Duration;
@@ -146,69 +146,68 @@ impl<'a> ActiveRun<'a> {
         self.reporter.inbox()
     }
 
-    /// Whether the handler is to end: somebody has cancelled the run, its timeout or its time to stop has passed, or its lease is
-    /// over; [`Self::stop_reason`] says which. A success that it returns then stays one. After a cancel an error counts as its end
-    /// by the cancel, and is not tried again.
+    /// Returns true if the handler should end: the run was cancelled, its timeout or its time to stop has passed, or its lease
+    /// has expired. [`Self::stop_reason`] returns which. A success that the handler returns afterwards still counts. After a
+    /// cancel, an error counts as cancelled and is not retried.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.reporter.cancel_token().is_cancelled()
     }
 
-    /// Returns why the handler should clean up and return soon; `None` while it may go on.
+    /// Returns why the handler should clean up and return soon; `None` while it may continue.
     ///
-    /// Once its grace is over, its runner gives up on it: the end of the run is recorded, and what the handler reports or returns
-    /// afterwards is dropped (see [`OverrunAction`](super::OverrunAction)). After [`StopReason::Shutdown`] the grace begins when the
-    /// time to stop has passed, after [`StopReason::Timeout`] and [`StopReason::LeaseLost`] at once. What it returns before is kept
-    /// if it is a success; an error counts as the end that it was asked for.
+    /// When its grace has passed, the runner gives up on the handler: it records the end of the run, and drops what the handler
+    /// reports or returns afterwards (see [`OverrunAction`](super::OverrunAction)). After [`StopReason::Shutdown`] the grace
+    /// begins when the time to stop has passed; after [`StopReason::Timeout`] and [`StopReason::LeaseLost`] it begins at once.
+    /// A success that is returned within the grace counts; an error counts as the requested end.
     #[must_use]
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.reporter.stop_reason()
     }
 
-    /// The same for other threads, and for whoever waits for it.
+    /// Returns a token for other threads, which can also be waited for.
     #[must_use]
     pub fn cancel_token(&self) -> CancelToken {
         self.reporter.cancel_token()
     }
 
-    /// Restarts the timeout without news.
+    /// Restarts the timeout without reporting anything.
     pub fn heartbeat(&mut self) {
         self.reporter.heartbeat();
     }
 }
 
-/// How a handler in Rust failed. Made by `?` from any error: code `error`, tried again by the task's rules.
+/// How a Rust handler failed. `?` makes one from any error: code `error`, retried by the rules of the task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandlerError {
-    /// For programs; short.
+    /// A short code for programs.
     pub code: String,
-    /// For people.
+    /// A message to display.
     pub message: String,
-    /// Whether another attempt makes sense.
+    /// Whether a retry makes sense.
     pub retry: bool,
-    /// Seconds to wait before it, 0 to a year; `None` leaves it to the backoff.
+    /// Seconds to wait before the retry, 0 to a year; `None` uses the backoff.
     pub delay_secs: Option<i64>,
 }
 
 impl HandlerError {
-    /// A failure that may be tried again.
+    /// Creates a failure that may be retried.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into(), retry: true, delay_secs: None }
     }
 
-    /// A failure that would only repeat itself.
+    /// Creates a failure that would only repeat, so that it is not retried.
     pub fn no_retry(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { retry: false, ..Self::new(code, message) }
     }
 
-    /// A failure that may be tried again after this many seconds: 0 to a year, and what lies outside counts as the
-    /// nearer end.
+    /// Creates a failure that may be retried after this many seconds: 0 to a year. Other values are clamped.
     pub fn retry_after(delay_secs: i64, code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { delay_secs: Some(possible_delay_secs(delay_secs)), ..Self::new(code, message) }
     }
 }
 
-/// The message is the error's own with all its causes. It cannot implement `Error` itself beside this.
+/// Uses the message of the error with all its causes. Because of this conversion, the type cannot implement `Error` itself.
 impl<E: Error> From<E> for HandlerError {
     fn from(error: E) -> Self {
         let mut message = error.to_string();
@@ -225,14 +224,14 @@ impl<E: Error> From<E> for HandlerError {
 /// Runs a handler in this thread.
 ///
 /// # Errors
-/// What the handler returned; code `panic` when it panicked.
+/// Returns the error of the handler, or code `panic` if it panicked.
 pub fn run_rust_handler(
     handler: &dyn TaskHandler,
     context: &RunContext,
     reporter: &mut dyn Reporter,
 ) -> Result<(), HandlerError> {
     let mut run = ActiveRun::new(context, reporter);
-    // Nothing of the run is used after a panic but the reporter, whose calls each stand for themselves.
+    // After a panic, only the reporter is used, and its calls do not depend on each other.
     catch_unwind(AssertUnwindSafe(|| handler.process_task_queue_run(&mut run)))
         .unwrap_or_else(|panic| Err(HandlerError::new("panic", panic_message(panic.as_ref()))))
 }
@@ -249,7 +248,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Every context has a token of its own: processes are ended by it.
+    /// Every context gets its own token, because processes are ended by token.
     pub(in crate::handler) fn context(data: &str) -> RunContext {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         RunContext {

@@ -1,23 +1,23 @@
-//! Whether a run is to end, for a handler in Rust and for the threads that it has started.
+//! Cancellation token for a Rust handler and the threads that it started.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Says when its handler is to end: the run is cancelled, its timeout or its time to stop has passed, or its lease is over. Clones
-/// say the same.
+/// Signals that a handler should end: the run was cancelled, its timeout or its time to stop has passed, or its lease has
+/// expired. Clones share the signal.
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken {
     shared: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl CancelToken {
-    /// Whether the handler is to end: it should clean up and return. A success that it returns then stays one.
+    /// Returns true if the handler should clean up and return. A success that it returns afterwards still counts.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the handler is to end, for at most so long, and says whether it is.
+    /// Waits at most `limit` for the signal. Returns whether it was given.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> bool {
         let (cancelled, changed) = &*self.shared;
@@ -32,7 +32,7 @@ impl CancelToken {
         }
     }
 
-    /// It is to end from now on.
+    /// Gives the signal.
     pub(crate) fn cancel(&self) {
         *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.1.notify_all();

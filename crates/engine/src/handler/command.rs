@@ -1,7 +1,7 @@
-//! Runs a task by a program: what the program is given, and what is made of what it says.
+//! Runs a task with a program: what the program receives, and how its output is interpreted.
 //!
-//! No shell, and nothing of a task's data ever becomes part of a command line or an environment: data goes to standard
-//! input. The only thing replaced in an argument is `{class}`, by a class name whose characters were checked.
+//! There is no shell, and no data of a task becomes part of a command line or an environment: data goes to standard input. The
+//! only replacement in an argument is `{class}`, and the characters of a class name were checked.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -28,7 +28,7 @@ use taskqueue_process::spawning::rights::Rights;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const TOKEN_VARIABLE: &str = "TASKQUEUE_RUN_TOKEN";
 
-/// The environment entry by which the processes of a run are found, for `os::survivors`.
+/// Returns the environment entry by which the processes of a run are found (`survivors`).
 #[must_use]
 pub fn marker(token: &str) -> String {
     format!("{TOKEN_VARIABLE}={token}")
@@ -37,9 +37,9 @@ pub fn marker(token: &str) -> String {
 /// Where the command line comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandSource {
-    /// The configuration: `{class}` is replaced, and the data is on standard input.
+    /// From the configuration: `{class}` is replaced, and standard input has the data.
     Configuration,
-    /// The data of an `exec` task: taken literally, and standard input is empty.
+    /// From the data of an `exec` task: taken literally, and standard input is empty.
     TaskData,
 }
 
@@ -50,33 +50,33 @@ pub struct CommandHandler {
     pub argv: Vec<String>,
     /// Where `argv` comes from.
     pub source: CommandSource,
-    /// The working directory; `None` keeps the runner's.
+    /// The working directory; `None` keeps that of the runner.
     pub cwd: Option<PathBuf>,
     /// Added to the clean environment; TASKQUEUE_* variables cannot be replaced.
     pub env: Vec<(String, String)>,
-    /// Variables taken over from the runner's environment where it has them.
+    /// Variables passed on from the runner's environment if they are set.
     pub pass_env: Vec<String>,
-    /// Whose rights it has, and its limits.
+    /// User, privileges and limits of its processes.
     pub confinement: Confinement,
-    /// Between TERM and KILL.
+    /// The time from TERM to KILL.
     pub kill_grace: Duration,
-    /// How much of each output is kept, in bytes.
+    /// How many bytes of each output are captured.
     pub output_limit_bytes: usize,
 }
 
-/// What the runner does while a program works; all calls must return soon.
+/// Callbacks of the runner while a program runs; each must return soon.
 pub trait CommandObserver: Reporter {
-    /// The program was started: to be recorded, so that others can find it should we die.
+    /// Called when the program has started. Its identity is stored, so that others can find it if this process dies.
     fn started(&mut self, handler: &ProcessIdentity);
-    /// Every byte of its output.
+    /// Called with every byte of its output.
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
-    /// What is kept of one of its outputs so far: to be saved, so that others can read it while it goes on.
+    /// Called with the output captured so far, to save it where others can read it meanwhile.
     fn output_so_far(&mut self, _stream: Stream, _so_far: Captured) {}
-    /// At least every 500 ms: to renew the lease, and to say whether it must be ended.
+    /// Called at least every 500 ms: renews the lease, and returns whether the program must end.
     fn idle(&mut self) -> Control;
 }
 
-/// How a program ended and what it said.
+/// How a program ended and what it reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandlerEnd {
     /// How its main process ended.
@@ -85,24 +85,23 @@ pub struct HandlerEnd {
     pub error: Option<ReportedError>,
     /// The last results it reported, as JSON text.
     pub results: Option<String>,
-    /// Event lines that could not be read.
+    /// How many event lines could not be parsed.
     pub unread_events: u64,
-    /// The first of them, as it can be shown.
+    /// The first of them, safe to display.
     pub first_unread: Option<String>,
-    /// Keys of events that mean nothing, each with what may have been meant.
+    /// Unknown keys of events, each with the most similar known key.
     pub unknown_keys: Vec<String>,
-    /// Why processes of it may still live, when they could not be ended: the task must not be run again meanwhile.
+    /// Why some of its processes may still be running. If set, the task must not run again yet.
     pub unended: Option<String>,
-    /// What is kept of standard output.
+    /// The captured standard output.
     pub stdout: Captured,
-    /// What is kept of standard error.
+    /// The captured standard error.
     pub stderr: Captured,
 }
 
 impl CommandHandler {
-    /// Runs the program for one run to its end, and with it everything that descends from it. After anything but a success
-    /// its processes are also searched for by their token, wherever they are, so that another attempt never works beside
-    /// them.
+    /// Runs the program for one run until it and all its descendants have ended. After any end except a success, its processes
+    /// are also searched for by their token, so that a retry never runs beside them.
     pub fn run(
         &self,
         run: &RunContext,
@@ -146,10 +145,10 @@ impl CommandHandler {
         }
     }
 
-    /// What is started for this run. `socket_name` is given to the handler for its events.
+    /// Returns what to start for this run. `socket_name` is where the handler sends its events.
     ///
     /// # Errors
-    /// Says what is wrong with the configuration: no program, a variable without a proper name, a user that there is not.
+    /// Returns what is wrong with the configuration: no program, an invalid name of a variable, or an unknown user.
     pub fn child_spec(&self, run: &RunContext, socket_name: Option<&str>) -> Result<ChildSpec, Ending> {
         let mut argv = self.argv.iter().map(|argument| match self.source {
             CommandSource::Configuration => OsString::from(argument.replace("{class}", &run.class)),
@@ -180,8 +179,8 @@ impl CommandHandler {
         Rights { credentials, limits, umask, no_new_privileges }
     }
 
-    /// Why no run could be started now, if so: the user, the program as far as one is configured, the directory, the
-    /// limits. Starts nothing.
+    /// Returns why no run could be started now: the user, the program as far as it is configured, the directory or the limits.
+    /// Starts nothing.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
         let RunAs { credentials, .. } = match run_as(self.confinement.user.as_deref()) {
@@ -207,7 +206,8 @@ impl CommandHandler {
         }
     }
 
-    /// Later entries win; the variables of the run come last, because the run's processes are found by its token.
+    /// Builds the environment. Later entries win. The variables of the run come last, because its processes are found by its
+    /// token.
     fn environment(
         &self,
         run: &RunContext,
@@ -246,7 +246,7 @@ impl CommandHandler {
             ("TASKQUEUE_STOP_REASON_FD", "4".into()),
         ]);
         all.extend(socket_name.map(|name| ("TASKQUEUE_EVENTS_SOCKET", name.into())));
-        // The same name twice would leave it to the program which one it sees.
+        // With a duplicate name, each program would choose which value it reads.
         let last: HashMap<&str, usize> = all.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect();
         let kept = all.iter().enumerate().filter(|(at, (name, _))| last.get(name) == Some(at));
         Ok(kept.map(|(_, (name, value))| (OsString::from(name), value.clone())).collect())
@@ -257,7 +257,7 @@ fn wrong_user(problem: &UserProblem) -> String {
     format!("could not start: {problem}")
 }
 
-/// What the kernel can carry; NUL in a value is refused when the program is started.
+/// Returns true for a name that the kernel accepts. A NUL in a value is refused when the program is started.
 pub(super) fn is_variable_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
 }

@@ -1,9 +1,8 @@
-//! Runs tasks by programs that are kept running: one process takes many runs, one after the other or several at once.
-//! docs/coprocess.md is the specification of what is said.
+//! Runs tasks with programs that are kept running: one process takes many runs, in sequence or several at once.
+//! docs/coprocess.md specifies the protocol.
 //!
-//! A run that is given to a process ends by an answer of that process, or with the end of that process and all that descends
-//! from it; never by anything else, and never by what is said about another run. Knows nothing of the store, as the rest
-//! of this folder.
+//! A run that a process has received ends only with its answer, or with the end of the process and all its descendants. An
+//! answer for another run never ends it. Like the rest of this folder, this module does not use the store.
 
 mod attempt;
 mod keeper;
@@ -34,9 +33,9 @@ use taskqueue_process::children::event_socket::EventSocket;
 use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_process::identities::survivors::runner_marker;
 
-/// Says to a program that it is to speak the protocol.
+/// Set for a program that must use the protocol.
 const PROTOCOL_VARIABLE: &str = "TASKQUEUE_PROTOCOL";
-/// Variables of a single run, which a process of many does not get.
+/// Variables of a single run, which a coprocess does not get.
 const OF_A_RUN: &[&str] = &[
     "TASKQUEUE_TASK_ID",
     "TASKQUEUE_RUN_ID",
@@ -48,27 +47,27 @@ const OF_A_RUN: &[&str] = &[
     "TASKQUEUE_EVENTS_FD",
     "TASKQUEUE_EVENTS_SOCKET",
 ];
-/// How often a process that says nothing is asked whether it lives.
+/// How often a process that sends nothing is pinged.
 pub const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// A program that handles a task class and is kept running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoprocessHandler {
-    /// The class, or the pattern that stands for it, as it is configured.
+    /// The configured class, or the pattern that matches it.
     pub name: String,
-    /// How it is started. The output limit holds for the standard error of each run.
+    /// How it is started. The output limit applies to the standard error of each run.
     pub command: CommandHandler,
-    /// What exit codes mean: to end before all answers are given is a success by none of them.
+    /// What exit codes mean. An exit before all answers is never a success.
     pub exit_rules: ExitRules,
-    /// From its start to its hello.
+    /// The longest time from its start to its `hello`.
     pub start_timeout: Duration,
-    /// Runs after which it makes way for a new process.
+    /// The number of runs after which it is replaced.
     pub max_runs: Option<u64>,
-    /// Age at which it makes way for a new one.
+    /// The age at which it is replaced.
     pub max_age: Option<Duration>,
-    /// Resident memory of its main process, after the end of a run, at which it makes way for a new one.
+    /// The resident memory of its main process, checked after each run, at which it is replaced.
     pub max_rss_bytes: Option<u64>,
-    /// How often it is pinged; within the kill grace it must answer.
+    /// How often it is pinged; it must answer within the kill grace.
     pub ping_every: Duration,
 }
 
@@ -77,14 +76,15 @@ impl CoprocessHandler {
         self.command.argv.first().map_or("nothing", String::as_str)
     }
 
-    /// What tells the processes for one class from those for another.
+    /// Returns the key of the pool for a class: classes share processes unless the command line contains the class.
     fn key<'a>(&'a self, class: &'a TaskClass) -> &'a str {
         let names_class = self.command.argv.iter().any(|argument| argument.contains("{class}"));
         if names_class { class } else { &self.name }
     }
 
-    /// What is started for a class. The token in its environment is its own and no run's: by it, its processes are told from
-    /// those of other handlers, and by the name of the runner they are found when that has died.
+    /// Returns what to start for a class. The environment has a token of its own, not that of a run: it distinguishes these
+    /// processes from those of other handlers. The identity of the runner in the environment is how a rescue finds them when
+    /// the runner has died.
     fn child_spec(&self, class: &TaskClass, runner: &ProcessIdentity) -> Result<ChildSpec, Ending> {
         let no_room = |error| Ending::NoRoom(format!("could not start {}: {error}", self.program()));
         let nobody = RunContext {
@@ -111,8 +111,8 @@ impl CoprocessHandler {
     }
 }
 
-/// The coprocesses of this program, for all classes. Any number of threads may run tasks by them. They end when this is
-/// dropped, or drained.
+/// The coprocesses of this program, for all classes. Any number of threads may run tasks with them. Dropping or draining this
+/// ends them.
 #[derive(Default)]
 pub struct Coprocesses {
     pools: Mutex<Pools>,
@@ -121,17 +121,15 @@ pub struct Coprocesses {
 
 #[derive(Default)]
 struct Pools {
-    /// By what tells those of one class from those of another. More than one while runs of a class that was configured anew
-    /// still end as they began.
+    /// Pools by key. A key has several while runs of a reconfigured class still finish with its old configuration.
     open: HashMap<String, Vec<Arc<Pool>>>,
-    /// Those that were retired.
+    /// Retired pools.
     closed: Vec<Arc<Pool>>,
 }
 
 impl Coprocesses {
-    /// Runs one attempt, by a process that is there already or by a new one. The contract is that of [`CommandHandler::run`]:
-    /// when this returns, nothing works for the run any more, unless the handler has left something running beside its
-    /// answer.
+    /// Runs one attempt, with an existing process or a new one. The contract is that of [`CommandHandler::run`]: when this
+    /// returns, nothing processes the run any more, unless the handler left a process running after its answer.
     pub fn run(
         &self,
         handler: &CoprocessHandler,
@@ -168,14 +166,14 @@ impl Coprocesses {
             return Ok(Arc::clone(pool));
         }
         let runner =
-            ProcessIdentity::own().map_err(|error| format!("could not tell which process this is: {error}"))?;
+            ProcessIdentity::own().map_err(|error| format!("could not identify the process of the runner: {error}"))?;
         let pool = Pool::new(handler.clone(), class.clone(), runner);
         pools.open.entry(key.to_owned()).or_default().push(Arc::clone(&pool));
         Ok(pool)
     }
 
-    /// Lets those end, once they have no run any more, that were started by handlers of which nobody is to start any more.
-    /// Waits for none of them.
+    /// Ends the processes of the handlers for which `is_former` returns true, each as soon as it has no run. Does not wait for
+    /// them.
     pub fn retire(&self, is_former: &dyn Fn(&CoprocessHandler) -> bool) {
         let mut pools = self.pools();
         pools.closed.retain(|closed| !closed.has_ended());
@@ -192,7 +190,7 @@ impl Coprocesses {
         }
     }
 
-    /// Lets all of them end, and waits for it. What is run afterwards starts new ones.
+    /// Ends all processes and waits until they have ended. A later run starts new ones.
     pub fn drain(&self) {
         let Pools { open, closed } = mem::take(&mut *self.pools());
         let all: Vec<_> = open.into_values().flatten().chain(closed).collect();
@@ -211,7 +209,7 @@ impl Drop for Coprocesses {
     }
 }
 
-/// The end of a run that nobody has begun.
+/// Returns the end of a run that was never started.
 fn did_not_start(ending: Ending) -> HandlerEnd {
     HandlerEnd {
         ending,

@@ -1,7 +1,6 @@
-//! The event lines of a handler: one JSON object a line, from descriptor 3 or from the event socket.
+//! The event lines of a handler: one JSON object per line, from descriptor 3 or from the event socket.
 //!
-//! Forgiving by design: an unknown key is named and otherwise ignored, and a line that cannot be read is no reason to fail a
-//! run.
+//! Parsing is lenient by design: unknown keys are reported and ignored, and an unreadable line does not fail a run.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,37 +26,37 @@ const ERROR_PREFIX: &str = "error.";
 /// The keys of the hello of a coprocess.
 const HELLO_KEYS: [&str; 4] = ["type", "version", "capabilities", "max_in_flight"];
 const HELLO_PREFIX: &str = "hello.";
-/// The known keys where an unknown one has this prefix.
+/// The known keys for an unknown one with this prefix.
 const PARTS: [(&str, &[&str]); 2] = [(ERROR_PREFIX, &ERROR_KEYS), (HELLO_PREFIX, &HELLO_KEYS)];
-/// So many unknown keys of one run are named, each with so many characters.
+/// How many unknown keys of one run are named, and how many characters of each.
 const NAMED_KEYS: usize = 3;
 const KEY_CHARS: usize = 30;
-/// So many characters are shown of a line that could not be read.
+/// How many characters of an unreadable line are shown.
 const LINE_CHARS: usize = 200;
 
-/// What one line said; several keys may stand in one object.
+/// One parsed line; an object may have several keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
     /// 0 to 100; a fraction is cut off.
     pub progress: Option<i32>,
-    /// Goes with the progress.
+    /// The message that belongs to the progress.
     pub message: Option<String>,
     /// The results as JSON text, exactly as written.
     pub result: Option<String>,
-    /// What is added to the metadata of the task when the attempt ends.
+    /// Added to the metadata of the task when the attempt ends.
     pub meta: Option<Meta>,
-    /// Why the handler fails.
+    /// Why the handler failed.
     pub error: Option<ReportedError>,
-    /// A sign of life without news.
+    /// Whether it is a heartbeat.
     pub heartbeat: bool,
-    /// For anyone who follows.
+    /// A message that anyone may follow.
     pub emitted: Option<Message>,
-    /// Keys that mean nothing; those of the error as `error.key`.
+    /// Unknown keys; those of the error as `error.key`.
     pub unknown_keys: Vec<String>,
 }
 
 impl Event {
-    /// Whether it tells that the handler goes on: any known key does.
+    /// Returns true if it shows that the handler is working: any known key does.
     #[must_use]
     pub fn is_report(&self) -> bool {
         self.progress.is_some()
@@ -69,23 +68,23 @@ impl Event {
     }
 }
 
-/// What the events of one attempt have said by now that counts at its end.
+/// What the events of one attempt have reported so far that counts when it ends.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     /// The last error.
     pub(super) error: Option<ReportedError>,
     /// The last results, as JSON text.
     pub(super) results: Option<String>,
-    /// Events that could not be read.
+    /// How many events could not be parsed.
     pub(super) unread: u64,
-    /// The first of them, as it can be shown.
+    /// The first of them, safe to display.
     pub(super) first_unread: Option<String>,
-    /// Keys that mean nothing, each with what may have been meant.
+    /// Unknown keys, each with the most similar known key.
     pub(super) unknown_keys: Vec<String>,
 }
 
 impl Said {
-    /// Passes on what this one says, and keeps what counts.
+    /// Reports one event to the reporter, and keeps what counts at the end.
     pub(super) fn hear(&mut self, event: Event, reporter: &mut dyn Reporter) {
         self.note_unknown_keys(&event.unknown_keys);
         if let Some(percent) = event.progress {
@@ -107,13 +106,13 @@ impl Said {
         self.error = event.error.or_else(|| self.error.take());
     }
 
-    /// A line that could not be read.
+    /// Counts a line that could not be parsed, and keeps the first one.
     pub(super) fn note_unread(&mut self, line: &[u8]) {
         self.unread = self.unread.saturating_add(1);
         self.first_unread.get_or_insert_with(|| shown_line(line));
     }
 
-    /// Each once.
+    /// Adds unknown keys, each once.
     pub(super) fn note_unknown_keys(&mut self, keys: &[String]) {
         for key in keys {
             let named = named(key);
@@ -124,16 +123,16 @@ impl Said {
     }
 }
 
-/// A line as it can be shown: cut, and without what a terminal would obey.
+/// Returns a line safe to display: shortened, and without control sequences.
 fn shown_line(line: &[u8]) -> String {
-    // Enough for all characters that are shown, however many bytes each has.
+    // Enough bytes for all characters shown, whatever their length in UTF-8.
     let start = String::from_utf8_lossy(&line[..line.len().min(LINE_CHARS * 4)]);
     let shown: String = start.chars().take(LINE_CHARS).collect();
     let is_cut = start.chars().nth(LINE_CHARS).is_some();
     format!("{}{}", clean_line(shown.trim_end()), if is_cut { "…" } else { "" })
 }
 
-/// An unknown key, with the known one that is most like it.
+/// Names an unknown key, with the most similar known one.
 fn named(key: &str) -> String {
     let shown: String = key.chars().take(KEY_CHARS).collect();
     let part = PARTS.into_iter().find(|(prefix, _)| key.starts_with(prefix));
@@ -144,7 +143,7 @@ fn named(key: &str) -> String {
         .map_or_else(|| format!("{shown:?}"), |known| format!("{shown:?} (did you mean \"{prefix}{known}\"?)"))
 }
 
-/// The keys of an object, all but the known ones; the error with its value.
+/// The unknown keys of an object, and the value of its error.
 struct Keys<'a> {
     unknown: Vec<Cow<'a, str>>,
     error: Option<&'a RawValue>,
@@ -153,7 +152,7 @@ struct Keys<'a> {
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Reads them; true for those that are known.
+/// Deserializes them; the function returns true for known keys.
 struct KeysOf<F>(F);
 
 impl<'de, F: Fn(&str) -> bool> DeserializeSeed<'de> for KeysOf<F> {
@@ -191,14 +190,14 @@ fn keys_of<'a>(text: &'a str, is_known: impl Fn(&str) -> bool) -> Option<Keys<'a
     KeysOf(is_known).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()
 }
 
-/// Those of a line that has been read as the hello of a coprocess, as `hello.key`.
+/// Returns the unknown keys of a coprocess's hello, as `hello.key`.
 pub(super) fn unknown_hello_keys(text: &str) -> Vec<String> {
     let Some(keys) = keys_of(text, |key| HELLO_KEYS.contains(&key)) else { return Vec::new() };
     let unknown = keys.unknown.into_iter().chain(keys.error.map(|_| "error".into()));
     unknown.map(|key| format!("{HELLO_PREFIX}{key}")).collect()
 }
 
-/// Those of a text that has been read as an event; `others` are known besides.
+/// Returns the unknown keys of an event; `others` are known too.
 fn unknown_keys(text: &str, others: &[&str]) -> Vec<String> {
     let Some(keys) = keys_of(text, |key| KEYS.contains(&key) || others.contains(&key)) else { return Vec::new() };
     let of_error = keys.error.and_then(|error| keys_of(error.get(), |key| ERROR_KEYS.contains(&key)));
@@ -237,30 +236,31 @@ enum Code {
     Number(serde_json::Number),
 }
 
-/// Reads one line. `None` when it is malformed: no JSON object, a known key with a value of another type, a progress
-/// outside 0 to 100, a result that not every engine stores, metadata that is no object, or a message that may not be sent. `null` is the same as a missing key. A delay that is not
-/// possible is taken as the nearest one that is: the error it came with must not be lost.
+/// Parses one line. Returns `None` if it is malformed: not a JSON object, a known key with a value of the wrong type, a
+/// progress outside 0 to 100, a result that not every engine can store, metadata that is not an object, or a message that may
+/// not be sent. `null` counts as a missing key. An impossible delay is replaced by the nearest possible one, so that the error
+/// is not lost.
 #[must_use]
 pub fn parse_event(line: &[u8]) -> Option<Event> {
     parse_event_among(line, &[])
 }
 
-/// The same of a line in which these keys mean something as well.
+/// Like [`parse_event`], for a line in which these keys are known too.
 pub(super) fn parse_event_among(line: &[u8], others: &[&str]) -> Option<Event> {
     let text = std::str::from_utf8(line).ok()?;
-    // A list would be read as the fields in their order.
+    // serde would accept a list as the fields in their order.
     if !text.trim_start().starts_with('{') {
         return None;
     }
     let line: Line<'_> = serde_json::from_str(text).ok()?;
     let progress = match line.progress {
         Some(percent) if !(0.0..=100.0).contains(&percent) => return None,
-        // In range, so that nothing is lost but the fraction.
+        // In range, so that the cast only cuts off the fraction.
         Some(percent) => Some(percent as i32),
         None => None,
     };
     let error = line.error.map(reported);
-    // Stored as it is: what a database refuses would keep the run from ending.
+    // Checked here: a result that the database refuses would prevent the run from ending.
     if line.result.is_some_and(|json| check_storable(json.get()).is_err()) {
         return None;
     }
@@ -284,7 +284,7 @@ pub(super) fn parse_event_among(line: &[u8], others: &[&str]) -> Option<Event> {
 }
 
 fn reported(part: ErrorPart) -> ReportedError {
-    // Rounded up: never earlier than asked for. The conversion stops at the ends of the range.
+    // Rounded up: never earlier than requested. The cast saturates.
     let delay_secs = part.delay.map(|delay| possible_delay_secs(delay.ceil() as i64));
     let code = match part.code {
         Some(Code::Text(text)) => text,

@@ -1,5 +1,5 @@
-//! The built-in class `exec`: the task's own data says which program runs. For a person's own store, and off wherever
-//! others can queue until it is configured; whether it is allowed is not decided here.
+//! The built-in class `exec`: the data of the task names the program to run. It is on for a user's own store, and off where
+//! others can queue unless it is configured. This module does not decide whether it is allowed.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::command::{CommandHandler, CommandSource, is_variable_name};
 /// The data of an `exec` task: `{"argv":["program","argument",…]}`, optionally `"cwd"` and `"env"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecRequest {
-    /// The program, looked up in PATH when it is a bare name, and its arguments; no shell.
+    /// The program and its arguments; no shell. A bare name is looked up in PATH.
     pub argv: Vec<String>,
     /// The working directory.
     pub cwd: Option<PathBuf>,
@@ -19,7 +19,7 @@ pub struct ExecRequest {
     pub env: Vec<(String, String)>,
 }
 
-/// What is wrong with the data of an `exec` task.
+/// An error in the data of an `exec` task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the data of an exec task must be {{\"argv\":[\"program\",…]}}, optionally with \"cwd\" and \"env\": {0}")]
 pub struct ExecProblem(String);
@@ -33,10 +33,10 @@ struct Data {
 }
 
 impl ExecRequest {
-    /// Reads the data of a task. Also for checking a task when it is queued.
+    /// Parses the data of a task; also used to check it when the task is queued.
     ///
     /// # Errors
-    /// Says what is missing or malformed; trying again cannot help.
+    /// Returns what is missing or malformed. A retry cannot help.
     pub fn parse(data: &str) -> Result<Self, ExecProblem> {
         let problem = |text: &str| ExecProblem(text.to_owned());
         if !data.trim_start().starts_with('{') {
@@ -61,8 +61,8 @@ impl ExecRequest {
         Ok(Self { argv, cwd: data.cwd.map(PathBuf::from), env })
     }
 
-    /// The program of the request under the limits of `class`, as the class `exec` is configured. The directory and the
-    /// environment of the request go before those of the class.
+    /// Returns the program of the request with the limits of `class`, the configured class `exec`. The request overrides the
+    /// directory and the environment of the class.
     #[must_use]
     pub fn into_command(self, class: &CommandHandler) -> CommandHandler {
         CommandHandler {

@@ -1,13 +1,13 @@
-//! Messages to a run, for its handler: the runner puts them in, any thread of the handler takes them out.
+//! Messages to a run, for its handler. The runner adds them, and any thread of the handler takes them.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use taskqueue_domain::run::message::{Message, Messages};
 
-/// The messages that were sent to a run and not taken yet, in their order. Clones share them: each message is taken once.
+/// The messages sent to a run and not yet taken, oldest first. Clones share them: each message is taken once.
 ///
-/// At most the last 1000 wait. All of them remain events of the task (`taskqueue events`).
+/// It holds at most the last 1000. All of them remain events of the task (`taskqueue events`).
 #[derive(Clone, Default)]
 pub struct Inbox {
     shared: Arc<Shared>,
@@ -27,21 +27,22 @@ struct State {
 }
 
 impl Inbox {
-    /// One that gets no messages.
+    /// Returns an inbox that receives no messages.
     pub(crate) fn closed() -> Self {
         let inbox = Self::default();
         inbox.close();
         inbox
     }
 
-    /// Takes the oldest message; `None` where none waits.
+    /// Takes the oldest message; `None` if there is none.
     #[must_use]
     pub fn take(&self) -> Option<Message> {
         self.lock().messages.kept.pop_front()
     }
 
-    /// Takes the oldest message, and waits for one at most so long. Returns `None` after that, and as soon as the run is asked to end
-    /// or has ended ([`ActiveRun::stop_reason`](super::ActiveRun::stop_reason)): no more messages come then.
+    /// Takes the oldest message, and waits at most `limit` for one. Returns `None` after that. It also returns `None` as soon
+    /// as the run is asked to end or has ended ([`ActiveRun::stop_reason`](super::ActiveRun::stop_reason)), because no more
+    /// messages arrive then.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> Option<Message> {
         let until = Instant::now().checked_add(limit);
@@ -69,12 +70,12 @@ impl Inbox {
         self.change(|state| state.messages.push(message));
     }
 
-    /// No more messages come.
+    /// Closes the inbox: no more messages arrive.
     pub(crate) fn close(&self) {
         self.change(|state| state.is_closed = true);
     }
 
-    /// Calls this after each change, from the thread that makes it.
+    /// Calls `notify` after each change, in the thread that made it.
     pub(crate) fn notify_by(&self, notify: impl Fn() + Send + 'static) {
         self.lock().notify = Some(Box::new(notify));
     }

@@ -1,8 +1,8 @@
-//! What runs a task: a program for each run (`command`) or one that is kept running (`coprocess`), the built-in class `exec`, or a Rust type of a program built on this
-//! library.
+//! Runs a task: with a program for each run (`command`), with a program that is kept running (`coprocess`), with the built-in
+//! class `exec`, or with a Rust type.
 //!
-//! Knows how to run one attempt and nothing of the store, of claims or of retries: what happens is told to a
-//! [`Reporter`], and the engine decides what it means.
+//! This module runs one attempt, independently of the store, claims and retries. It passes reports to a [`Reporter`], and the
+//! engine decides what they mean.
 
 pub mod active_run;
 pub mod cancel_token;
@@ -24,52 +24,52 @@ pub use cancel_token::CancelToken;
 pub use inbox::Inbox;
 pub use overrun::OverrunAction;
 
-/// What a handler is told about the run it works for.
+/// The data that a handler gets about its run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunContext {
-    /// The task; the same for all its attempts, and so a key for doing things once.
+    /// The id of the task; the same for all its attempts, so it can serve as an idempotency key.
     pub task_id: i64,
-    /// The run; grows with every attempt.
+    /// The id of the run; grows with every attempt.
     pub run_id: i64,
     /// 1 for the first attempt.
     pub attempt: i32,
-    /// How many failed attempts may be retried.
+    /// The number of failed attempts after which the task is exhausted.
     pub max_retries: i32,
     /// The task class.
     pub class: TaskClass,
     /// The stored JSON, unchanged.
     pub data: String,
-    /// The fence of the run: whoever writes on its behalf shows it.
+    /// The fencing token of the run: every write for the run must pass it.
     pub token: String,
-    /// When it was to be processed: RFC 3339, UTC.
+    /// When the task was planned: RFC 3339, UTC.
     pub planned_on: String,
-    /// Seconds since the start or the last report after which it is ended; the one timeout that counts, whoever set it.
+    /// The timeout in effect: seconds since the start or the last report after which the run is ended.
     pub timeout_secs: i64,
-    /// When the timeout comes if nothing is reported: RFC 3339, UTC.
+    /// When the timeout expires if nothing is reported: RFC 3339, UTC.
     pub deadline: String,
 }
 
-/// Takes what a handler says while it works.
+/// Receives the reports of a handler.
 pub trait Reporter {
     /// Progress, 0 to 100 percent.
     fn progress(&mut self, percent: i32, message: Option<&str>);
     /// The results so far, valid JSON; later ones replace earlier ones.
     fn results(&mut self, json: &str);
-    /// A sign of life without news. Like the others it restarts the timeout.
+    /// A heartbeat. Like the other reports, it restarts the timeout.
     fn heartbeat(&mut self) {}
-    /// What is added to the metadata of the task when the attempt ends.
+    /// Values to add to the metadata of the task when the attempt ends.
     fn meta(&mut self, _meta: Meta) {}
-    /// For anyone who follows.
+    /// A message that anyone may follow.
     fn message(&mut self, _message: Message) {}
-    /// Says when the run is cancelled.
+    /// Returns the token that signals that the run must end.
     fn cancel_token(&self) -> CancelToken {
         CancelToken::default()
     }
-    /// Returns the messages that are sent to the run from outside. From the first call on they are delivered.
+    /// Returns the inbox with the messages to the run. The first call starts the delivery.
     fn inbox(&mut self) -> Inbox {
         Inbox::closed()
     }
-    /// Why the handler is to end; `None` while it may go on.
+    /// Returns why the handler should end; `None` while it may continue.
     fn stop_reason(&self) -> Option<StopReason> {
         self.cancel_token().is_cancelled().then_some(StopReason::Cancel)
     }
@@ -77,11 +77,11 @@ pub trait Reporter {
 
 /// A task class that is handled by Rust code inside the runner.
 pub trait TaskHandler: Send + Sync {
-    /// Works for one run. `Ok` is a success; a panic is caught and counts as an error with code `panic`. There is no
-    /// way to end it from outside: it should return soon once [`ActiveRun::stop_reason`] gives a reason. What happens if it
-    /// does not is an [`OverrunAction`].
+    /// Processes one run. `Ok` is a success; a panic is caught and counts as an error with code `panic`. A thread cannot be
+    /// ended from outside, so return soon once [`ActiveRun::stop_reason`] returns a reason. An [`OverrunAction`] sets what
+    /// happens otherwise.
     ///
     /// # Errors
-    /// Whatever made it fail; see [`HandlerError`] for what is tried again.
+    /// Returns why it failed; see [`HandlerError`] for what is retried.
     fn process_task_queue_run(&self, run: &mut ActiveRun<'_>) -> Result<(), HandlerError>;
 }

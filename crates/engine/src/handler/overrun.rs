@@ -1,33 +1,33 @@
-//! What happens to a handler in Rust that does not end although it must: a thread cannot be ended from outside.
+//! What happens to a Rust handler that does not end when it must: a thread cannot be ended from outside.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// From the moment at which a handler in Rust is asked to end until its runner gives up on it.
+/// How long a Rust handler may continue after it was asked to end.
 const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 
-/// What a runner does with a handler in Rust that was asked to end and has not ended within its grace.
+/// What a runner does with a Rust handler that has not ended within its grace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OverrunAction {
-    /// Record the end of the run and go on without its thread. What that thread reports or returns later changes nothing in the
-    /// store. Another attempt of the task may run beside it.
+    /// Record the end of the run and continue without the handler's thread. What that thread reports or returns later changes
+    /// nothing in the store. Another attempt of the task may run beside it.
     #[default]
     LeaveBehind,
-    /// Kill the whole process (`SIGKILL`), so that no two attempts of a task run at once. The end of the run is left on the disk, for
-    /// the next process of this host to record. The other runs of the process are lost with it.
+    /// Kill the whole process (`SIGKILL`), so that two attempts of a task never run at once. The end of the run is written to
+    /// the spool, for the next process on this host to record. The other runs of the process are lost with it.
     Abort,
 }
 
-/// How long handlers in Rust may overrun, and what follows; with the threads that were left behind for it.
+/// The policy for Rust handlers that do not end in time, and the threads that were left behind.
 #[derive(Debug)]
 pub struct Overrun {
-    /// What follows.
+    /// What to do when the grace has passed.
     pub action: OverrunAction,
-    /// For how long a handler may go on after it was asked to end.
+    /// How long a handler may continue after it was asked to end.
     pub grace: Duration,
-    /// How many threads may be left behind before nothing more is claimed; as many as there are slots where this is `None`.
+    /// How many threads may be left behind before nothing more is claimed; `None`: as many as there are slots.
     pub most: Option<usize>,
     pub(crate) left_behind: Arc<LeftBehind>,
 }
@@ -39,12 +39,12 @@ impl Default for Overrun {
 }
 
 impl Overrun {
-    /// How many threads a runner with so many slots leaves behind before it claims nothing more.
+    /// Returns how many threads a runner with this many slots may leave behind before it claims nothing more.
     pub(crate) fn most(&self, slots: usize) -> usize {
         self.most.unwrap_or(slots).max(1)
     }
 
-    /// Whether a runner with so many slots has no room for another thread that it leaves behind.
+    /// Returns true if a runner with this many slots may leave no further thread behind.
     pub(crate) fn is_full(&self, slots: usize) -> bool {
         self.left_behind.count() >= self.most(slots)
     }

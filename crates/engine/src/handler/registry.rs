@@ -12,25 +12,25 @@ use taskqueue_domain::task::task_class::TaskClass;
 #[derive(Default)]
 pub struct HandlerRegistry {
     handlers: BTreeMap<String, Arc<dyn TaskHandler>>,
-    /// What happens to those that do not end in time.
+    /// What happens to handlers that do not end in time.
     pub overrun: Overrun,
 }
 
 impl HandlerRegistry {
-    /// One without classes.
+    /// Creates an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, whose handlers may go on for so long after they are asked to end.
+    /// Sets how long handlers may continue after they were asked to end.
     #[must_use]
     pub fn with_overrun_grace(mut self, grace: Duration) -> Self {
         self.overrun.grace = grace;
         self
     }
 
-    /// Adds a class; a handler registered earlier under the same name is replaced and returned.
+    /// Adds a class. Replaces and returns a handler that was registered under the same name.
     pub fn register(
         &mut self,
         class: impl Into<String>,
@@ -39,13 +39,13 @@ impl HandlerRegistry {
         self.handlers.insert(class.into(), Arc::new(handler))
     }
 
-    /// The handler of a class.
+    /// Returns the handler of a class.
     #[must_use]
     pub fn find(&self, class: &TaskClass) -> Option<&Arc<dyn TaskHandler>> {
         self.handlers.get(class.as_str())
     }
 
-    /// The class names in alphabetical order.
+    /// Returns the class names in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.handlers.keys().map(String::as_str)
     }

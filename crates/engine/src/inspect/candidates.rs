@@ -1,5 +1,5 @@
-//! What a shell may offer for the word that somebody is typing. Quick or nothing: whoever types is not to wait, and an error in
-//! the middle of a command line helps nobody.
+//! Completions for a word on the command line. They must be quick: the user must not wait, and an error in the middle of a
+//! command line does not help.
 
 use std::sync::mpsc;
 use std::thread;
@@ -10,31 +10,31 @@ use taskqueue_domain::pause::PauseScope;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_store::{Store, StoreResult, WhichRuns};
 
-/// Rows of each kind that are looked at: among them may be the ones that begin with what was typed.
+/// How many rows of each kind are read; only those that begin with the word are offered.
 const LOOKED_AT: i64 = 100;
-/// What is offered of each kind; of tasks, in each status.
+/// How many words of each kind are offered; for tasks, in each status.
 const OFFERED: usize = 20;
 
-/// What is wanted.
+/// What kind of word to complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Ids of tasks in these statuses, in the order of those.
+    /// Ids of tasks in these statuses, in this order.
     Tasks(&'static [TaskStatus]),
     /// Ids of schedules.
     Schedules,
-    /// Ids of runs that wait.
+    /// Ids of waiting runs.
     WaitingRuns,
-    /// Ids of runs that are processed.
+    /// Ids of runs in progress.
     ProcessingRuns,
     /// Ids of runs.
     Runs,
     /// Classes that have tasks.
     Classes,
-    /// Classes that are paused, drained or stopped, or patterns of them.
+    /// Paused, drained or stopped classes, or patterns of them.
     PausedClasses,
-    /// Names of runners that live.
+    /// Names of live runners.
     Runners,
-    /// Names of runners that are paused, drained or stopped.
+    /// Names of paused, drained or stopped runners.
     PausedRunners,
     /// Limit keys.
     LimitKeys,
@@ -46,21 +46,21 @@ pub enum Wanted {
     ErrorCodes,
 }
 
-/// A word that can stand there.
+/// A possible completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The word.
     pub word: String,
-    /// What it is, for people; may be empty.
+    /// A description to display; may be empty.
     pub note: String,
 }
 
-/// What begins so, as far as the store says it within this time. Whatever goes wrong, there is nothing.
+/// Returns the words that begin with `beginning`, as far as the store answers within `limit`. Returns nothing after any error.
 #[must_use]
 pub fn candidates(url: &DatabaseUrl, wanted: Wanted, beginning: &str, limit: Duration) -> Vec<Candidate> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let (url, beginning) = (url.clone(), beginning.to_owned());
-    // A client library that waits for a silent server cannot be interrupted: it is left behind.
+    // A client library that waits for a silent server cannot be interrupted, so its thread is left behind.
     let look = move || {
         let found = Store::open_to_look(&url, limit).and_then(|mut store| find(&mut store, wanted, &beginning));
         let _ = sender.send(found.unwrap_or_default());
@@ -90,7 +90,7 @@ fn find(store: &mut Store, wanted: Wanted, beginning: &str) -> StoreResult<Vec<C
     Ok(first_of(found, beginning))
 }
 
-/// Those that begin so, each once.
+/// Returns the words that begin so, each once.
 fn first_of(found: Vec<Candidate>, beginning: &str) -> Vec<Candidate> {
     let mut offered: Vec<Candidate> = Vec::new();
     for candidate in found {
@@ -134,7 +134,7 @@ fn error_codes(store: &mut Store) -> StoreResult<Vec<Candidate>> {
         let failed = store.list_failed_tasks(status, None, LOOKED_AT)?.into_iter();
         codes.extend(failed.map(|task| (task.error_code, task.error_message)));
     }
-    // Of one whose row is gone.
+    // The code is empty if the row of the attempt was deleted.
     codes.retain(|(code, _)| !code.is_empty());
     Ok(named(codes))
 }

@@ -1,4 +1,4 @@
-//! `check`: a few numbers of the whole store, for monitoring. Changes nothing.
+//! `check`: some numbers of the whole store, for monitoring. Changes nothing.
 
 use serde::Serialize;
 
@@ -6,33 +6,33 @@ use super::conditions::Inquiry;
 use super::standstill::{Standstill, standstills};
 use crate::{Context, EngineResult};
 
-/// What monitoring watches.
+/// The monitored numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Measures {
-    /// Seconds for which the first due task has had no run; 0 where none is due.
+    /// Seconds for which the first due task has had no run; 0 if none is due.
     pub oldest_due_secs: i64,
-    /// Tasks that are due and have no run.
+    /// Due tasks without a run.
     pub due: i64,
     /// Runs that wait for a runner.
     pub waiting: i64,
     /// Tasks whose last attempt failed or timed out.
     pub failed: i64,
-    /// Tasks that crashed too often.
+    /// Quarantined tasks.
     pub quarantined: i64,
     /// Runs whose runner is dead or silent.
     pub lost: i64,
-    /// Runners that live and have not renewed their lease in time: their slots stay taken.
+    /// Live runners that have not renewed their lease in time: their slots stay taken.
     pub silent_runners: i64,
-    /// Runners that live.
+    /// Live runners.
     pub runners: i64,
-    /// Due tasks and waiting runs that a pause, a missing runner or taken slots keep from being processed.
+    /// Due tasks and waiting runs that are blocked by a pause, a missing runner or taken slots.
     pub stalled: i64,
 }
 
-/// The numbers of this moment. What there are many of is counted up to 100,000.
+/// Returns the current numbers. Large counts stop at 100,000.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn measure(ctx: &mut Context) -> EngineResult<Measures> {
     let now = ctx.store.now()?;
     let counts = ctx.store.count_tasks(None)?;

@@ -1,5 +1,5 @@
-//! `doctor`: what is wrong, or soon will be, with the store, its server, this host and its configuration. Changes nothing; how
-//! each thing is mended is for whoever shows it.
+//! `doctor`: what is wrong, or soon will be, with the store, its server, this host and its configuration. Changes nothing. The
+//! caller adds how to fix each problem.
 
 use std::path::{Path, PathBuf};
 
@@ -23,77 +23,77 @@ use taskqueue_host::files::trusted_path::{Trust, TrustedPath, Untrusted, check_s
 use taskqueue_store::Counted;
 pub use taskqueue_store::Symptom;
 
-/// What has waited for longer is waited for by nobody.
+/// A task or run that waits for longer counts as not being processed.
 const LONGEST_WAIT_SECS: i64 = 600;
-/// A pause without an end that is older may have been forgotten.
+/// An older pause without an end may have been forgotten.
 const OLD_PAUSE: TimeDelta = TimeDelta::days(1);
-/// A log of SQLite that is larger is kept from being taken in by somebody who reads.
+/// A larger log of SQLite is not merged into the database because a reader prevents it.
 const LARGE_LOG_BYTES: u64 = 256 << 20;
-/// A disk is nearly full below both of these.
+/// A disk counts as nearly full below both of these.
 const LITTLE_ROOM_BYTES: u64 = 1 << 30;
 const LITTLE_ROOM_PERCENT: u64 = 5;
-/// A row that was written so much later than now was written under a wrong clock.
+/// A time this far in the future was written under a wrong clock.
 const LARGEST_LEAD_SECS: i64 = 60;
-/// With fewer inodes a busy host soon cannot make a file.
+/// With fewer free inodes, a busy host soon cannot create a file.
 const FEW_INODES: u64 = 100;
-/// Tasks of one kind that are named.
+/// How many tasks of one kind are named.
 const NAMED: i64 = 5;
 const CLASSES: usize = 100;
-/// Quarantined tasks of which the rows are read.
+/// How many quarantined tasks are read.
 const QUARANTINED_READ: i64 = 100;
 
-/// Something that is wrong.
+/// A problem.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "trouble", rename_all = "snake_case")]
 pub enum Trouble {
-    /// The server or the file shows it.
+    /// A symptom of the server or the file.
     Store(Symptom),
-    /// The database cannot be opened: nothing that is in its tables was examined.
+    /// The database cannot be opened, so its tables were not examined.
     StoreClosed {
         /// The address of the store.
         store: String,
         /// Why.
         error: String,
     },
-    /// Something could not be examined.
+    /// A part could not be examined.
     Unexamined {
-        /// What.
+        /// The part.
         part: &'static str,
         /// Why.
         error: String,
     },
-    /// Tasks are due, have no run, and nobody creates one.
+    /// Tasks are due and no process creates their runs.
     NothingCreatesRuns {
         /// How many.
         due: Counted,
-        /// For how long the first has been due.
+        /// For how long the first one has been due.
         oldest_secs: i64,
     },
-    /// Tasks are due or runs wait, and a pause, a missing runner or taken slots keep all of them from being processed.
+    /// Tasks are due or runs wait, and all of them are blocked by a pause, a missing runner or taken slots.
     Standstill {
         /// What is affected, and why.
         standstill: Standstill,
     },
     /// Runs wait for a runner that does not come.
     NothingRuns {
-        /// The task of the first.
+        /// The task of the first run.
         task_id: TaskId,
         /// Its class.
         class: String,
-        /// Why, as `explain` says it.
+        /// Why, as `explain` shows it.
         why: Reason,
     },
-    /// Runs whose runner is dead, which nobody has taken back.
+    /// Runs whose runner is dead and which were not rescued.
     LostRuns {
         /// How many.
         count: usize,
-        /// The task of the first.
+        /// The task of the first run.
         task_id: TaskId,
         /// Why.
         why: Reason,
     },
-    /// The process of a runner lives, and has not renewed its lease for longer than a lease: it is frozen, or cannot reach the
-    /// database. Its slots stay taken.
+    /// The process of a runner is alive, but has not renewed its lease in time: it is suspended, or cannot reach the database.
+    /// Its slots stay taken.
     SilentRunner {
         /// Its name.
         runner: String,
@@ -109,19 +109,19 @@ pub enum Trouble {
         /// By how much, in seconds; negative if it was set back.
         step_secs: i64,
     },
-    /// Tasks failed under a clock that was ahead, and wait until it is reached.
+    /// Tasks failed while the clock was ahead, so that their retries are too far in the future.
     FutureTasks {
         /// The first of them.
         tasks: Vec<TaskId>,
     },
-    /// A class cannot be executed here as it is configured.
+    /// This host cannot execute a class as it is configured.
     ClassProblem {
         /// The class.
         class: String,
         /// Why.
         problem: String,
     },
-    /// A class is held, because its handler could not be started.
+    /// A class is held because its handler could not be started.
     ClassHeld {
         /// The class.
         class: String,
@@ -135,14 +135,14 @@ pub enum Trouble {
         /// The class.
         class: String,
     },
-    /// Something is paused without an end, and has been for long.
+    /// A pause without an end is old.
     OldPause {
         /// The order.
         pause: Box<Pause>,
     },
-    /// Schedules cannot be read.
+    /// Schedules that cannot be parsed.
     BrokenSchedules {
-        /// Their newest tasks, the first of them.
+        /// The newest tasks of the first ones.
         tasks: Vec<TaskId>,
     },
     /// Tasks wait for others that were cancelled.
@@ -150,38 +150,38 @@ pub enum Trouble {
         /// The first of them.
         tasks: Vec<TaskId>,
     },
-    /// Tasks crashed too often, and wait for somebody to look at them.
+    /// Quarantined tasks need an operator.
     Quarantined {
         /// How many.
         count: Counted,
     },
-    /// Tasks that will not be retried, and whose failure was not reported.
+    /// Failures of tasks that are not retried were not reported.
     UnreportedFailures {
         /// How many.
         count: Counted,
     },
-    /// A column of a task cannot be read, and the task is set aside.
+    /// A column of a task cannot be read, so the task is set aside.
     Unreadable {
         /// The task.
         task_id: TaskId,
         /// The column.
         column: &'static str,
-        /// What it holds, in a form that is safe to show.
+        /// Its content, in a form that is safe to display.
         found: String,
     },
-    /// Finished tasks are kept for ever.
+    /// Finished tasks are never pruned.
     KeptForEver {
-        /// In this status.
+        /// The status of these tasks.
         status: TaskStatus,
     },
-    /// A file system has little room.
+    /// A file system has little free space.
     LittleRoom {
         /// Where.
         path: PathBuf,
-        /// What is free.
+        /// How many bytes are free.
         free_bytes: u64,
     },
-    /// A file system has few inodes left, and no new file can be made without one.
+    /// A file system has few free inodes, and every new file needs one.
     FewInodes {
         /// Where.
         path: PathBuf,
@@ -193,35 +193,35 @@ pub enum Trouble {
         /// Where.
         path: PathBuf,
     },
-    /// Another user can change a file or directory that only its user may be able to change.
+    /// Another user can change a file or directory that only its owner should change.
     ChangeableByOthers {
         /// The file or directory.
         path: PathBuf,
-        /// Who can, and how.
+        /// Who can change it, and how.
         problem: String,
     },
-    /// The log of a SQLite store has grown.
+    /// The log of a SQLite store is large.
     LargeLog {
         /// The file.
         path: PathBuf,
         /// Its size.
         bytes: u64,
     },
-    /// Others may read or write a file that is ours alone.
+    /// Others may read or write a private file.
     OpenFile {
         /// The file.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
     },
-    /// Outcomes of runs wait on this host's disk for the database.
+    /// Outcomes of runs wait on the disk of this host for the database.
     LeftOutcomes {
         /// How many.
         count: usize,
         /// Where.
         directory: PathBuf,
     },
-    /// A runner is of another version.
+    /// A runner has another version.
     OtherVersion {
         /// Its name.
         runner: String,
@@ -231,14 +231,14 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// How bad it is: critical is what keeps tasks from running, or can lose some.
+    /// Returns how bad it is: critical problems prevent tasks from running or can lose some.
     #[must_use]
     pub fn level(&self) -> Level {
         match self {
             Self::Store(Symptom::Setting { name, .. }) if name == "autovacuum" || name == "journal_mode" => {
                 Level::Warning
             }
-            // What it enforces is not enforced; of the others it is said that things get slow.
+            // A missing unique index leaves a rule unenforced; a missing index of another kind only makes statements slow.
             Self::Store(Symptom::MissingIndex { statement, .. }) if !statement.contains("UNIQUE") => Level::Warning,
             Self::Store(Symptom::Setting { .. } | Symptom::MissingIndex { .. } | Symptom::Locked { .. })
             | Self::StoreClosed { .. }
@@ -259,17 +259,18 @@ impl Trouble {
     }
 }
 
-/// Files that are ours alone.
+/// Private files to check.
 #[derive(Clone, Debug, Default)]
 pub struct OwnFiles {
-    /// The configuration: nobody else may write it.
+    /// The configuration: only its owner may write it.
     pub configuration: Option<PathBuf>,
-    /// The file of a SQLite store: nobody else may read or write it.
+    /// The file of a SQLite store: only its owner may read or write it.
     pub store: Option<PathBuf>,
 }
 
-/// Everything that is wrong, as far as can be seen from here; the worst first. Transactions count as long that have been open for
-/// so many seconds: they block others, or the server's clean-up. What cannot be examined is a finding, and the rest is examined.
+/// Returns all problems that can be seen from here, the worst first. Transactions open for more than `long_secs` seconds are
+/// problems, because they block others or the server's clean-up. A part that cannot be examined is a problem too, and the other
+/// parts are still examined.
 #[must_use]
 pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Trouble> {
     let mut found = Found { troubles: files_in_danger(files, ctx.spool.as_ref().map(Spool::directory)) };
@@ -291,15 +292,15 @@ pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Troub
     found.sorted()
 }
 
-/// Returns up to `limit` runs in progress that claimants have, those first whose deadline comes first. They are no troubles.
+/// Returns up to `limit` runs in progress of claimants, those with the earliest deadline first. They are no problems.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn list_claims(ctx: &mut Context, limit: i64) -> EngineResult<Vec<HeldClaim>> {
     Ok(ctx.store.list_claims(limit)?.iter().filter_map(Run::held_claim).collect())
 }
 
-/// What can be seen of a store that cannot be opened, beside why not.
+/// Returns the problems of a store that cannot be opened, as far as they can be seen.
 #[must_use]
 pub fn examine_closed(url: &DatabaseUrl, error: String, files: &OwnFiles, spool: Option<&Path>) -> Vec<Trouble> {
     let mut found = Found { troubles: vec![Trouble::StoreClosed { store: url.to_string(), error }] };
@@ -308,13 +309,13 @@ pub fn examine_closed(url: &DatabaseUrl, error: String, files: &OwnFiles, spool:
     found.sorted()
 }
 
-/// What was found so far.
+/// The problems found so far.
 struct Found {
     troubles: Vec<Trouble>,
 }
 
 impl Found {
-    /// Adds what was found of a part, or why it was not examined: the same reason is given once.
+    /// Adds the problems of a part, or why it was not examined; each reason is added once.
     fn add(&mut self, part: &'static str, troubles: EngineResult<Vec<Trouble>>) {
         match troubles {
             Ok(troubles) => self.troubles.extend(troubles),
@@ -342,7 +343,7 @@ fn old_pauses(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
     Ok(pauses.map(|pause| Trouble::OldPause { pause: Box::new(pause) }).collect())
 }
 
-/// Without a missing runner where that is among the findings already.
+/// Returns the standstills. A missing runner is left out if it was reported before.
 fn standstill_troubles(ctx: &mut Context, found: &[Trouble]) -> EngineResult<Vec<Trouble>> {
     let is_known =
         found.iter().any(|trouble| matches!(trouble, Trouble::NothingCreatesRuns { .. } | Trouble::NothingRuns { .. }));
@@ -355,7 +356,7 @@ fn files_in_danger(files: &OwnFiles, spool: Option<&Path>) -> Vec<Trouble> {
     let mut troubles: Vec<Trouble> = Vec::new();
     troubles.extend(files.configuration.as_deref().and_then(|path| open_file(path, 0o022)));
     troubles.extend(files.store.as_deref().map(store_in_danger).unwrap_or_default());
-    // It is made when it is needed.
+    // The directory is created when it is needed.
     let Some(spool) = spool.filter(|spool| spool.is_dir()) else { return troubles };
     let of_spool = open_file(spool, 0o077).into_iter().chain(trouble_of_disk(spool));
     let of_spool = of_spool.chain(TrustedPath::find(spool, Trust::OursAlone).err().as_ref().map(changeable));
@@ -367,7 +368,7 @@ fn files_in_danger(files: &OwnFiles, spool: Option<&Path>) -> Vec<Trouble> {
     troubles
 }
 
-/// Bits of a mode are shown as such, and not a second time.
+/// Adds a problem unless the permission bits of the same path were already reported.
 fn add_unless_open(troubles: &mut Vec<Trouble>, trouble: Trouble) {
     let is_open =
         |path: &Path| troubles.iter().any(|it| matches!(it, Trouble::OpenFile { path: open, .. } if open == path));
@@ -376,7 +377,7 @@ fn add_unless_open(troubles: &mut Vec<Trouble>, trouble: Trouble) {
     }
 }
 
-/// Whether both are of the room of one file system: store and spool are often on the same.
+/// Returns true if both are about the space of one file system; store and spool often share one.
 fn is_same_file_system(one: &Trouble, other: &Trouble) -> bool {
     let place = |trouble: &Trouble| match trouble {
         Trouble::LittleRoom { path, .. } => Some((0, device_of(path)?)),
@@ -422,13 +423,13 @@ fn trouble_of_disk(path: &Path) -> Vec<Trouble> {
     troubles
 }
 
-/// Where others have one of these permissions.
+/// Returns a problem if others have one of these permissions.
 fn open_file(path: &Path, forbidden: u32) -> Option<Trouble> {
     let (mode, _) = mode_and_bytes(path).filter(|(mode, _)| mode & forbidden != 0)?;
     Some(Trouble::OpenFile { path: path.to_owned(), mode })
 }
 
-/// Those that no living process is about to send.
+/// Returns a problem if outcomes are left that no live process is about to send.
 fn left_outcomes(spool: Option<&Spool>) -> Option<Trouble> {
     let spool = spool?;
     let count: usize = spool.left_over().map(|file| file.records().len()).sum();
@@ -499,12 +500,12 @@ fn unreadable_tasks(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
     Ok(unreadable.take(usize::try_from(NAMED).unwrap_or(usize::MAX)).collect())
 }
 
-/// Not merely for a while: a long queue is no trouble as long as it moves.
+/// Returns true unless the cause is temporary: a long queue is no problem while it moves.
 fn keeps_from_running(why: &Reason) -> bool {
     !matches!(why, Reason::RunnersBusy { .. } | Reason::WaitsItsTurn { .. } | Reason::RunnersPaused { .. })
 }
 
-/// What keeps runs from being taken, or from being taken back.
+/// Returns the problems that prevent runs from being claimed or rescued.
 fn moving_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
     let (mut troubles, now) = (Vec::new(), ctx.store.now()?);
     let first = ctx.store.list_first_waiting(CLASSES)?;
@@ -518,7 +519,7 @@ fn moving_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
             continue;
         }
         let Some(task) = inquiry.ctx.store.get_tasks(&[task_id])?.into_iter().next() else { continue };
-        // A pause, a hold, a limit or a missing handler is no fault of the runners, and said elsewhere where it is one.
+        // Skips a pause, a hold, a limit or a missing handler: these are not about runners, and are reported elsewhere.
         if inquiry.conditions_of(&task, Some(&run))?.iter().any(|condition| !condition.is_met) {
             continue;
         }

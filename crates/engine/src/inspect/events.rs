@@ -1,7 +1,7 @@
-//! `events`: what was kept, and following what comes. A program built on the library listens with [`listen`].
+//! `events`: lists stored events and follows new ones. A program that uses the library calls [`listen`].
 //!
-//! Ids are given out before a transaction is committed: an event with a lower id may appear after one with a higher id. A
-//! follower therefore remembers the ids that it has not seen, and looks for them for a while.
+//! An event gets its id before its transaction is committed, so an event with a lower id may appear after one with a higher id.
+//! A follower therefore remembers missing ids and checks them for a while.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::{Context, EngineError, EngineResult};
 use taskqueue_process::signals::stop_signals::StopSignals;
 pub use taskqueue_store::{Event, EventFilter};
 
-/// What an event can tell of (docs/events.md); a newer program may keep others.
+/// The kinds of events (docs/events.md); a newer program may store others.
 pub const KINDS: [&str; 44] = [
     "cancel-requested",
     "cancelled",
@@ -59,25 +59,25 @@ pub const KINDS: [&str; 44] = [
     "unreadable-line",
 ];
 
-/// How often a listener asks the database.
+/// How often a listener polls the database.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Events before the first that is heard, of which some may not be committed yet.
+/// How many events before the first followed one are checked, because they may not be committed yet.
 const RECENT: i64 = 50_000;
 
-/// The newest `limit` of these events, oldest first.
+/// Returns the newest `limit` of these events, oldest first.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn list(ctx: &mut Context, filter: &EventFilter, limit: i64) -> EngineResult<Vec<Event>> {
     ctx.check_family_of_events(filter)?;
     Ok(ctx.store.list_events(filter, limit)?)
 }
 
-/// Makes sure that the task and the run of this filter are there, or were: of what was pruned the events may be left, and without
-/// any it may never have been there.
+/// Checks that the task and the run of this filter exist or existed. The events of a pruned task may be left; without any event
+/// it may never have existed.
 ///
 /// # Errors
-/// There is no such task or run, or the database's.
+/// Returns an error if there is no such task or run, or if the database fails.
 pub fn expect_subject(ctx: &mut Context, filter: &EventFilter) -> EngineResult<()> {
     if let Some(task_id) = filter.task_id {
         let of_task = EventFilter { task_id: Some(task_id), ..EventFilter::default() };
@@ -86,7 +86,7 @@ pub fn expect_subject(ctx: &mut Context, filter: &EventFilter) -> EngineResult<(
         }
     }
     if let Some(run_id) = filter.run_id {
-        // With the task, which alone leads to the events of a run that is gone.
+        // With the task: the events of a deleted run can only be found by their task.
         let of_run = EventFilter { run_id: Some(run_id), task_id: filter.task_id, ..EventFilter::default() };
         if ctx.store.list_events(&of_run, 1)?.is_empty() {
             ctx.store.get_run(run_id)?;
@@ -95,7 +95,7 @@ pub fn expect_subject(ctx: &mut Context, filter: &EventFilter) -> EngineResult<(
     Ok(())
 }
 
-/// Sees every event once.
+/// Follows events; returns each once.
 #[derive(Debug)]
 pub struct Follower {
     filter: EventFilter,
@@ -104,10 +104,10 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// From now on.
+    /// Creates a follower for new events.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error if the database fails.
     pub fn from_now(ctx: &mut Context, filter: EventFilter) -> EngineResult<Self> {
         ctx.check_family_of_events(&filter)?;
         let filter = ctx.store.with_task(filter)?;
@@ -120,10 +120,10 @@ impl Follower {
         Ok(follower)
     }
 
-    /// What has come since the last call, in the order of its ids.
+    /// Returns the events since the last call, in the order of their ids.
     ///
     /// # Errors
-    /// The database's; nothing is passed over then.
+    /// Returns an error if the database fails; the next call then returns the same events.
     pub fn next(&mut self, ctx: &mut Context) -> EngineResult<Vec<Event>> {
         let mut events = ctx.store.events_within(&self.gaps.next_ranges())?;
         loop {
@@ -151,10 +151,10 @@ impl Follower {
     }
 }
 
-/// Calls `heard` with each event that comes, until it breaks off or a signal comes.
+/// Calls `heard` with each new event until it returns a break or a signal comes.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn listen(
     ctx: &mut Context,
     filter: EventFilter,
@@ -165,10 +165,10 @@ pub fn listen(
     follow(ctx, &mut follower, stop, &mut |event| EngineResult::Ok(heard(event)))
 }
 
-/// The same with a follower that began earlier, and a listener that may fail.
+/// Like [`listen`], with an existing follower and a callback that may fail.
 ///
 /// # Errors
-/// The database's, and those of the listener.
+/// Returns an error if the database or the callback fails.
 pub fn follow<E: From<EngineError>>(
     ctx: &mut Context,
     follower: &mut Follower,

@@ -16,105 +16,105 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Run, Task};
 use taskqueue_store::TaskCounts;
 
-/// Attempts of one task that are shown at the most.
+/// The largest number of attempts of a task to show.
 const ATTEMPT_LIMIT: i64 = 100;
-/// Tasks that are asked, one after the other, for what keeps the last one waiting.
+/// How long a chain of dependencies is followed.
 const CHAIN_LIMIT: usize = 20;
-/// Tasks for which one waits among which one is looked for that blocks it.
+/// How many prerequisites are searched for one that blocks the task.
 const PREREQUISITE_LIMIT: i64 = 100;
-/// Classes, and due tasks, of which the first is asked why nothing moves.
+/// How many classes, and how many due tasks, are examined for why nothing moves.
 const CLASS_LIMIT: usize = 50;
 const DUE_LIMIT: i64 = 20;
 
-/// A task for which the explained one waits, by itself or through others.
+/// A task that the explained task waits for, directly or indirectly.
 #[derive(Clone, Debug, Serialize)]
 pub struct Blocker {
     /// The task.
     pub task_id: TaskId,
     /// Its class.
     pub class: String,
-    /// Why it is where it is.
+    /// Its reason.
     pub why: Reason,
 }
 
-/// When something changes by itself.
+/// When something changes on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NextMoment {
     /// When.
     pub on: DateTime<Utc>,
-    /// Of which task: the explained one, or one for which it waits.
+    /// The task that changes: the explained one, or one that it waits for.
     pub task_id: TaskId,
-    /// Which of the conditions of the explained task it is; none where it is another task's.
+    /// Which condition of the explained task changes; `None` if it is another task's.
     pub condition: Option<ConditionName>,
 }
 
-/// Why a task is where it is.
+/// The state of a task and the reasons for it.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// The database's clock at that moment.
+    /// The time of the database's clock when it was read.
     pub now: DateTime<Utc>,
     /// The task.
     pub task: Task,
     /// Its newest run.
     pub last_run: Option<Run>,
-    /// Every condition that was asked, in the order in which they decide.
+    /// Every evaluated condition, in the order in which they decide.
     pub conditions: Vec<Condition>,
-    /// What it waits for, each for the next: the last one is what everything waits for.
+    /// The chain of tasks that it waits for; everything waits for the last one.
     pub blockers: Vec<Blocker>,
-    /// A circle of tasks that wait for each other, this one first and last.
+    /// A circular dependency; this task is first and last.
     pub circle: Option<Vec<TaskId>>,
-    /// The next moment at which something changes by itself, where that is known.
+    /// The next change that happens on its own, if it is known.
     pub next: Option<NextMoment>,
-    /// Its attempts that have begun or ended, oldest first.
+    /// Its attempts that have started or ended, oldest first.
     pub attempts: Vec<Run>,
-    /// Known names like that of its class, where that has no handler.
+    /// Names similar to its class, if that has no handler.
     pub nearest_classes: Vec<String>,
-    /// Of a task that is over: another one that has its unique key, so that it cannot be live again.
+    /// For a finished task: another task with its unique key, so that it cannot be restarted.
     pub key_holder: Option<TaskId>,
-    /// Until when it is kept, where it is over and there is a limit.
+    /// When a finished task can be pruned, if there is a limit.
     pub kept_until: Option<DateTime<Utc>>,
 }
 
 impl Explanation {
-    /// The first condition that is not met, with the reason; none where a runner can take it now.
+    /// Returns the first unmet condition and its reason; `None` if a runner can take the task now.
     #[must_use]
     pub fn cause(&self) -> Option<(ConditionName, &Reason)> {
         self.conditions.iter().find_map(|condition| Some((condition.condition, condition.why.as_ref()?)))
     }
 }
 
-/// What waits of one class, by its first task.
+/// The first waiting task of a class.
 #[derive(Clone, Debug, Serialize)]
 pub struct FirstOfClass {
     /// The class.
     pub class: String,
-    /// The task that comes first.
+    /// The task that is processed first.
     pub task_id: TaskId,
-    /// Why it is where it is; none where a runner can take it now.
+    /// Its reason; `None` if a runner can take it now.
     pub why: Option<Reason>,
 }
 
 /// Why nothing moves.
 #[derive(Clone, Debug)]
 pub struct QueueExplanation {
-    /// The database's clock at that moment.
+    /// The time of the database's clock when it was read.
     pub now: DateTime<Utc>,
     /// The counters.
     pub counts: TaskCounts,
-    /// Slots of the runners that live, and the limit.
+    /// The slots of live runners, and the limit.
     pub slots: (i64, i64),
-    /// Runs that are claimed, and of those the ones that nobody will end any more.
+    /// Claimed runs that their runner or claimant will not end.
     pub lost: Vec<(TaskId, Reason)>,
-    /// The first task of each class that waits or is due.
+    /// The first waiting or due task of each class.
     pub first: Vec<FirstOfClass>,
-    /// The task that becomes due next by its time alone, and when.
+    /// The next task that becomes due by its time alone, and when.
     pub next: Option<NextMoment>,
 }
 
-/// Why this task is where it is.
+/// Explains the state of a task.
 ///
 /// # Errors
-/// There is no such task, or the database's.
+/// Returns an error if there is no such task, or if the database fails.
 pub fn explain_task(ctx: &mut Context, task_id: TaskId) -> EngineResult<Explanation> {
     let now = ctx.store.now()?;
     let task = ctx.store.get_task(task_id)?;
@@ -151,7 +151,7 @@ pub fn explain_task(ctx: &mut Context, task_id: TaskId) -> EngineResult<Explanat
     })
 }
 
-/// With the question whether a runner can take it, where it has a run.
+/// Returns its conditions, including a free runner if it has a run.
 fn with_runner(inquiry: &mut Inquiry<'_>, task: &Task, last_run: Option<&Run>) -> EngineResult<Vec<Condition>> {
     let mut conditions = inquiry.conditions_of(task, last_run)?;
     if let Some(run) = last_run.filter(|run| run.status.is(RunStatus::Scheduled)) {
@@ -164,20 +164,20 @@ fn waits_for_others(why: Option<&Reason>) -> bool {
     matches!(why, Some(Reason::WaitsForDependencies { .. }))
 }
 
-/// Of those for which a task waits one that is over, and so blocks it for ever; otherwise the first.
+/// Returns the first finished prerequisite, which blocks the task forever; otherwise the first one.
 fn blocking_prerequisite(ctx: &mut Context, of: TaskId) -> EngineResult<Option<TaskId>> {
     let open = ctx.store.list_prerequisites(of, true, PREREQUISITE_LIMIT)?;
     let blocking = open.iter().find(|task| task.is_settled).or(open.first());
     Ok(blocking.map(|task| task.id))
 }
 
-/// Follows what each one waits for.
+/// Returns the chain of prerequisites.
 fn blockers_of(inquiry: &mut Inquiry<'_>, of: TaskId) -> EngineResult<Vec<Blocker>> {
     let (mut blockers, mut seen) = (Vec::new(), BTreeSet::from([of]));
     let mut next = blocking_prerequisite(inquiry.ctx, of)?;
     while let Some(task_id) = next.filter(|task_id| blockers.len() < CHAIN_LIMIT && seen.insert(*task_id)) {
         let task = match inquiry.ctx.store.get_task(task_id) {
-            // A prerequisite that was deleted: its line says that it is gone.
+            // The prerequisite was deleted; its line reports that.
             Err(StoreError::NotFound(_)) => break,
             found => found?,
         };
@@ -189,7 +189,7 @@ fn blockers_of(inquiry: &mut Inquiry<'_>, of: TaskId) -> EngineResult<Vec<Blocke
     Ok(blockers)
 }
 
-/// The earliest of what is known: of the task itself, and of the one that everything waits for.
+/// Returns the earliest known change: of the task itself, or of the last task of the chain.
 fn next_moment(
     now: DateTime<Utc>,
     task_id: TaskId,
@@ -205,10 +205,10 @@ fn next_moment(
     own.chain(of_blocker).filter(|moment| moment.on > now).min_by_key(|moment| moment.on)
 }
 
-/// Why nothing moves at all, or what does.
+/// Explains what in the queue does not move, and why.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn explain_queue(ctx: &mut Context) -> EngineResult<QueueExplanation> {
     let now = ctx.store.now()?;
     let counts = ctx.store.count_tasks(None)?;

@@ -1,4 +1,4 @@
-//! `failures`: what failed, grouped by class and error, with samples. Shows what `retry` and `explain` are for; changes nothing.
+//! `failures`: groups failed tasks by class and error, with samples for `retry` and `explain`. Changes nothing.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use taskqueue_domain::text::outside_text::OutsideText;
 use taskqueue_store::FailedTask;
 pub use taskqueue_store::GivenUp;
 
-/// Failed tasks of each kind, failed and timed out, that are looked at.
+/// How many failed and how many timed-out tasks are read.
 const LOOKED_AT: i64 = 5_000;
-/// Samples of a group.
+/// How many samples a group has.
 const SAMPLES: usize = 3;
 
 /// A task of a group.
@@ -22,13 +22,13 @@ const SAMPLES: usize = 3;
 pub struct FailureSample {
     /// The task.
     pub task_id: TaskId,
-    /// Attempts of it that ended, released ones left out.
+    /// Its finished attempts without released ones.
     pub attempts: i32,
-    /// Why it is not retried; none where it is.
+    /// Why it is not retried; `None` if it is.
     pub why_given_up: Option<GivenUp>,
-    /// What the last failed attempt said.
+    /// The error message of the last failed attempt.
     pub error_message: OutsideText,
-    /// When that ended.
+    /// When that attempt ended.
     pub failed_on: Option<DateTime<Utc>>,
 }
 
@@ -37,41 +37,41 @@ pub struct FailureSample {
 pub struct FailureGroup {
     /// The class.
     pub class: String,
-    /// ErrorCode; empty where the attempt's row is gone.
+    /// The ErrorCode; empty if the row of the attempt was deleted.
     pub error_code: OutsideText,
     /// How many tasks.
     pub tasks: usize,
-    /// Those of them that are not tried again by themselves.
+    /// How many of them are not retried.
     pub given_up: usize,
     /// The newest of them.
     pub samples: Vec<FailureSample>,
 }
 
 impl FailureGroup {
-    /// When the newest of them failed.
+    /// Returns when the newest of them failed.
     #[must_use]
     pub fn last_failed_on(&self) -> Option<DateTime<Utc>> {
         self.samples.first().and_then(|sample| sample.failed_on)
     }
 }
 
-/// What failed.
+/// The failed tasks in groups.
 #[derive(Clone, Debug)]
 pub struct Failures {
-    /// The database's clock at that moment.
+    /// The time of the database's clock when they were read.
     pub now: DateTime<Utc>,
     /// The groups, the largest first.
     pub groups: Vec<FailureGroup>,
-    /// How many tasks were looked at.
+    /// How many tasks were read.
     pub looked_at: usize,
     /// Whether there are more, older ones.
     pub has_more: bool,
 }
 
-/// The failed tasks of a class, or of all, in groups.
+/// Returns the failed tasks of a class, or of all classes, in groups.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn failures(ctx: &mut Context, class: Option<&str>) -> EngineResult<Failures> {
     let now = ctx.store.now()?;
     let (mut tasks, mut has_more) = (Vec::new(), false);

@@ -1,4 +1,4 @@
-//! `logs`: what the handlers of a task wrote, also while they write.
+//! `logs`: the output of a task's handlers, also while they run.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -14,31 +14,31 @@ use taskqueue_host::clock::Moment;
 use taskqueue_process::signals::stop_signals::StopSignals;
 use taskqueue_store::StoreError;
 
-/// Attempts of one task among which the one that is asked for is looked for.
+/// How many attempts of a task are searched for the requested one.
 const MOST_RUNS: i64 = 10_000;
-/// What a handler writes is saved every few seconds: to look more often brings nothing.
+/// The output of a handler is saved every few seconds, so more frequent polls find nothing new.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What somebody who follows hears.
+/// An update for a caller that follows.
 #[derive(Clone, Copy, Debug)]
 pub enum LogUpdate<'a> {
-    /// From now on it is about this run.
+    /// The following updates are about this run.
     Run(&'a Run),
-    /// It wrote this to `stdout` or `stderr`.
+    /// New output on `stdout` or `stderr`.
     Text {
         /// The run.
         run: &'a Run,
-        /// `stdout` or `stderr`
+        /// `stdout` or `stderr`.
         stream: &'a str,
-        /// As far as it was kept.
+        /// The captured text.
         text: &'a str,
     },
 }
 
-/// The newest run of a task that has begun, or the one with this number, and what it wrote. `None` where none has begun.
+/// Returns the newest started run of a task, or the run with this attempt number, and its output. `None` if none has started.
 ///
 /// # Errors
-/// There is no such task, no such attempt, or the database's.
+/// Returns an error if there is no such task or attempt, or if the database fails.
 pub fn run_with_output(
     ctx: &mut Context,
     task_id: TaskId,
@@ -53,15 +53,15 @@ fn asked_run(ctx: &mut Context, task_id: TaskId, attempt: Option<i32>) -> Engine
     ctx.store.get_task(task_id)?;
     let Some(number) = attempt else { return Ok(ctx.store.newest_begun_run(task_id)?) };
     let begun = ctx.store.list_begun_runs(task_id, RunId(0), MOST_RUNS)?;
-    let missing = || StoreError::NotFound(format!("attempt {number} of task {task_id} that has begun")).into();
+    let missing = || StoreError::NotFound(format!("attempt {number} of task {task_id} that has started")).into();
     begun.into_iter().find(|run| run.attempt == number).map(Some).ok_or_else(missing)
 }
 
-/// Tells what the newest attempt has written and writes, and those after it, until nothing happens to the task any more; or what this
-/// attempt writes, until it has ended. Or until a signal comes, or nobody listens any more.
+/// Passes on the output of the newest attempt and of later ones until the task has finished. With `attempt`, passes on the
+/// output of this attempt until it has ended. Stops at a signal, or when `hear` returns a break.
 ///
 /// # Errors
-/// There is no such task, no such attempt, the listener's, or the database's.
+/// Returns an error if there is no such task or attempt, or if the database fails.
 pub fn follow(
     ctx: &mut Context,
     task_id: TaskId,
@@ -86,15 +86,15 @@ fn follow_with(
     let mut seen = Seen::default();
     let mut read_at = Moment::now();
     loop {
-        // Asked before what was written is read: nothing comes after the end.
+        // Read before the output: after the end there is no more output.
         let is_settled = ctx.store.get_task(task_id)?.is_settled();
-        // It is woken by the ends of other tasks, too.
+        // Tasks that finish elsewhere wake this up too.
         if is_settled || read_at.has_passed() {
             let runs = match attempt {
                 Some(_) => asked_run(ctx, task_id, attempt)?.into_iter().collect(),
                 None => seen.runs_to_tell(ctx, task_id)?,
             };
-            // One that was given back goes on under the same number.
+            // A released run continues under the same attempt number.
             let has_ended = |run: &Run| run.finished_on.is_some() && !run.status.is(RunStatus::Released);
             let is_over = is_settled || (attempt.is_some() && runs.iter().all(has_ended));
             for run in &runs {
@@ -114,7 +114,7 @@ fn follow_with(
     }
 }
 
-/// What was told.
+/// What was passed on so far.
 #[derive(Default)]
 struct Seen {
     run: Option<RunId>,
@@ -122,7 +122,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Begun runs from the one that was told of last on, oldest first: what it wrote at its end comes before the next one.
+    /// Returns the started runs from the last reported one, oldest first, so that its last output comes before the next run.
     fn runs_to_tell(&self, ctx: &mut Context, task_id: TaskId) -> EngineResult<Vec<Run>> {
         let Some(last) = self.run else { return Ok(ctx.store.newest_begun_run(task_id)?.into_iter().collect()) };
         let mut runs = ctx.store.list_begun_runs(task_id, last, MOST_RUNS)?;

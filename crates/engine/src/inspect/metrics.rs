@@ -1,4 +1,4 @@
-//! Facts about the store for machines that watch it: how much lives and waits, and who works. Changes nothing.
+//! Numbers about the store for monitoring systems: tasks, runs and runners. Changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -13,79 +13,79 @@ use taskqueue_domain::task::records::Runner;
 pub use taskqueue_store::Counted;
 use taskqueue_store::{TaskBacklog, WaitingRuns};
 
-/// Classes that are told apart, and hosts: each is a series in the database of whoever watches.
+/// How many classes and hosts are reported separately, because each is a time series in the monitoring database.
 pub(crate) const MOST_CLASSES: usize = 30;
 const MOST_HOSTS: usize = 50;
-/// What all others are called.
+/// The label of all others.
 pub(crate) const OTHERS: &str = "other";
 
-/// The store at one moment. What there are many of is counted only so far.
+/// The store at one moment. Large counts are capped.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoreFacts {
-    /// The database's clock at that moment.
+    /// The time of the database's clock when it was read.
     pub now: DateTime<Utc>,
     /// Tasks that are due and have no run, up to 100,000.
     pub due: Counted,
-    /// Seconds for which the first of them has been due; 0 where none is.
+    /// Seconds for which the first of them has been due; 0 if there is none.
     pub oldest_due_secs: f64,
-    /// Tasks that are due later by their time alone, up to 100,000.
+    /// Tasks that become due later by their time alone, up to 100,000.
     pub later: Counted,
     /// Tasks whose last attempt failed or timed out, up to 100,000 of each.
     pub failed: Counted,
-    /// Tasks that crashed too often.
+    /// Quarantined tasks.
     pub quarantined: Counted,
-    /// Tasks that were over in the last hour, by status, up to 100,000 of each.
+    /// Tasks that finished in the last hour, by status, up to 100,000 of each.
     pub over: BTreeMap<&'static str, Counted>,
     /// Runs that wait for a slot of their limit key, up to 100,000.
     pub waiting_for_key: Counted,
-    /// Classes of runs that wait or are processed.
+    /// Classes with waiting runs or runs in progress.
     pub classes: BTreeMap<String, ClassFacts>,
     /// Runs whose runner is dead or silent.
     pub lost: usize,
-    /// Runners that have not said that they ended, by host.
+    /// Runners that have not finished, by host.
     pub runners: Vec<RunnersOfHost>,
-    /// Slots of the runners that have not said that they ended.
+    /// Slots of the runners that have not finished.
     pub slots_in_use: i64,
-    /// How many there may be.
+    /// The limit of slots.
     pub slots_limit: i64,
-    /// What operators have paused, by what it is: all, class, runner.
+    /// Pauses by scope: all, class, runner.
     pub pauses: BTreeMap<&'static str, i64>,
-    /// Classes that are held on a host.
+    /// Classes held on a host.
     pub held_classes: usize,
-    /// Schedules by how they stand.
+    /// Schedules by status.
     pub schedules: BTreeMap<String, i64>,
-    /// Those whose time came more than a minute ago and got no run.
+    /// Schedules whose time came more than a minute ago and which got no run.
     pub late_schedules: Counted,
 }
 
 /// Runs of a class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClassFacts {
-    /// Those that wait for a runner, up to 10,000.
+    /// Waiting runs, up to 10,000.
     pub waiting: Counted,
-    /// Seconds since the next in line was created; 0 where none waits.
+    /// Seconds since the next run to be claimed was created; 0 if none waits.
     pub next_waiting_secs: f64,
-    /// Those that are processed.
+    /// Runs in progress.
     pub running: i64,
 }
 
-/// Runners of a host that stand alike.
+/// Runners of a host with the same health.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunnersOfHost {
     /// The host.
     pub host: String,
-    /// How they stand.
+    /// Their health.
     pub state: RunnerHealth,
     /// How many.
     pub runners: i64,
 }
 
-/// The facts of this moment.
+/// Reads the current numbers.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn look(ctx: &mut Context) -> EngineResult<StoreFacts> {
-    // What is asked again and again must not go by a plan that was made while the tables were small.
+    // A frequent query must not use a plan that was made while the tables were small.
     ctx.store.prefer_lookups()?;
     let (now, settings) = (ctx.store.now()?, ctx.store.settings()?);
     let TaskBacklog { due, oldest_due_on, later, failed, quarantined, over } = ctx.store.count_backlog(now)?;

@@ -1,8 +1,8 @@
-//! Facts in the text format of Prometheus (version 0.0.4), which Prometheus, node_exporter and most others read. The only user of
-//! prometheus-client.
+//! Writes the numbers in the text format of Prometheus (version 0.0.4), which Prometheus, node_exporter and most others read.
+//! Only this file uses prometheus-client.
 //!
-//! That crate writes OpenMetrics, in which a counter is described without the `_total` of its name: node_exporter then takes it
-//! for something without a type. Here every family is described under the whole name of its series.
+//! That crate writes OpenMetrics, which describes a counter without the `_total` of its name, so that node_exporter considers
+//! it untyped. Here every family is described under the full name of its series.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,10 +18,11 @@ use crate::work::WorkerFacts;
 use taskqueue_domain::text::outside_text::OutsideText;
 use taskqueue_domain::time::histogram::Histogram;
 
-/// What HTTP calls this format.
+/// The content type of this format in HTTP.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The store, unless it could not be asked, and how long the question took; and the worker that tells it, if one does.
+/// Returns the text with the numbers of the store, if it could be read, the duration of the query, and the numbers of the
+/// worker that serves the metrics, if any.
 #[must_use]
 pub fn text(store: Option<&StoreFacts>, took: Duration, worker: Option<&WorkerFacts>) -> String {
     let mut families = about_program(store.is_some(), took);
@@ -30,17 +31,17 @@ pub fn text(store: Option<&StoreFacts>, took: Duration, worker: Option<&WorkerFa
     let mut registry = Registry::with_prefix("taskqueue");
     registry.register_collector(Box::new(Exposition(families)));
     let mut text = String::new();
-    // Nothing that is written into a text fails.
+    // Formatting into a string cannot fail.
     let _ = encode_registry(&mut text, &registry);
     text
 }
 
-/// Names and values. A value may be the name of a class or a host, which whoever can write into the database chooses.
+/// Label names and values. A value may be the name of a class or a host, which any client of the database can choose.
 type Labels = Vec<(&'static str, OutsideText)>;
-/// As they are printed.
+/// Labels as printed.
 type CleanLabels = Vec<(&'static str, String)>;
 
-/// What has one name.
+/// All samples with one name.
 #[derive(Debug)]
 struct Family {
     name: &'static str,
@@ -69,7 +70,7 @@ impl Family {
         Self { kind: MetricType::Histogram, ..Self::gauge(name, help) }
     }
 
-    /// Without labels.
+    /// Adds a value without labels.
     fn is(self, value: impl Into<Value>) -> Self {
         self.with([(Labels::new(), value.into())])
     }
@@ -77,7 +78,7 @@ impl Family {
     fn with(mut self, samples: impl IntoIterator<Item = (Labels, Value)>) -> Self {
         for (labels, value) in samples {
             let labels: CleanLabels = labels.iter().map(|(name, text)| (*name, text.to_string())).collect();
-            // Two that read alike would be one series twice, for which Prometheus refuses all.
+            // Two label values that look alike would be the same series twice, for which Prometheus refuses the whole response.
             match self.samples.iter_mut().find(|(known, _)| *known == labels) {
                 Some((_, known)) => known.add(value),
                 None => self.samples.push((labels, value)),
@@ -86,7 +87,7 @@ impl Family {
         self
     }
 
-    /// With one label.
+    /// Adds values with one label.
     fn by<L: Into<OutsideText>, V: Into<Value>>(
         self,
         label: &'static str,
@@ -97,7 +98,7 @@ impl Family {
 }
 
 impl Value {
-    /// Of two series with one name: how many there are together, and the greater of two that are no numbers of things.
+    /// Merges two samples of one series: the sum of counts, the maximum of other values.
     fn add(&mut self, other: Self) {
         match (self, other) {
             (Self::Whole(number), Self::Whole(other)) => *number = number.saturating_add(other),
@@ -150,7 +151,7 @@ impl From<Histogram> for Value {
     }
 }
 
-/// All families, in their order.
+/// All families in order.
 #[derive(Debug)]
 struct Exposition(Vec<Family>);
 
@@ -170,7 +171,7 @@ impl Collector for Exposition {
     }
 }
 
-/// A counter as a gauge: then no suffix is added to its name.
+/// Encodes a counter as a gauge, because no suffix is added to the name of a gauge.
 fn encode_value(metric: &mut MetricEncoder<'_>, value: &Value) -> fmt::Result {
     match value {
         Value::Whole(number) => metric.encode_gauge(number),
@@ -183,10 +184,10 @@ fn encode_value(metric: &mut MetricEncoder<'_>, value: &Value) -> fmt::Result {
 
 fn about_program(is_up: bool, took: Duration) -> Vec<Family> {
     vec![
-        Family::gauge("up", "Whether the database could be asked.").is(is_up),
+        Family::gauge("up", "Whether the database could be queried.").is(is_up),
         Family::gauge("build_info", "Always 1; the version of the program.")
             .by("version", [(env!("CARGO_PKG_VERSION"), 1_i64)]),
-        Family::gauge("scrape_duration_seconds", "How long the database was asked for this.").is(took.as_secs_f64()),
+        Family::gauge("scrape_duration_seconds", "How long the queries to the database took.").is(took.as_secs_f64()),
     ]
 }
 
@@ -197,36 +198,35 @@ fn about_store(facts: &StoreFacts) -> Vec<Family> {
 fn about_tasks(facts: &StoreFacts) -> Vec<Family> {
     vec![
         Family::gauge("due_tasks", "Tasks that are due and have no run, up to 100000.").is(facts.due),
-        Family::gauge("oldest_due_age_seconds", "For how long the first due task has had no run; 0 where none is due.")
+        Family::gauge("oldest_due_age_seconds", "How long the oldest due task has had no run; 0 if none is due.")
             .is(facts.oldest_due_secs),
-        Family::gauge("later_tasks", "Tasks that are due later, first attempts and others, up to 100000.")
-            .is(facts.later),
+        Family::gauge("later_tasks", "Tasks that are due later, including retries, up to 100000.").is(facts.later),
         Family::gauge("failed_tasks", "Tasks whose last attempt failed or timed out, up to 200000.").is(facts.failed),
-        Family::gauge("quarantined_tasks", "Tasks that crashed too often and wait for somebody, up to 100000.")
+        Family::gauge("quarantined_tasks", "Tasks that crashed too often and need an operator, up to 100000.")
             .is(facts.quarantined),
-        Family::gauge("recently_over_tasks", "Tasks that were over in the last hour, up to 100000 of each status.")
+        Family::gauge("recently_over_tasks", "Tasks that finished in the last hour, up to 100000 of each status.")
             .by("status", facts.over.iter().map(|(status, count)| (*status, *count))),
-        Family::gauge("schedules", "Schedules by how their next task stands.")
+        Family::gauge("schedules", "Schedules by the state of their next task.")
             .by("state", facts.schedules.iter().map(|(state, count)| (state, *count))),
-        Family::gauge("late_schedules", "Schedules whose time came more than a minute ago and got no run.")
+        Family::gauge("late_schedules", "Schedules whose time passed more than a minute ago without a run.")
             .is(facts.late_schedules),
     ]
 }
 
 fn about_runs(facts: &StoreFacts) -> Vec<Family> {
     let classes = || facts.classes.iter();
-    // Of the others together only some were looked at.
+    // Of the other classes only some were read.
     let told_apart = classes().filter(|(class, _)| *class != OTHERS);
     vec![
-        Family::gauge("waiting_runs", "Runs that wait for a runner, up to 10000 of each class.")
+        Family::gauge("waiting_runs", "Runs that are waiting for a runner, up to 10000 of each class.")
             .by("class", classes().map(|(class, of)| (class, of.waiting))),
-        Family::gauge("next_waiting_age_seconds", "Age of the run that is next in line; 0 where none waits.")
+        Family::gauge("next_waiting_age_seconds", "Age of the run that is claimed next; 0 if none is waiting.")
             .by("class", told_apart.map(|(class, of)| (class, of.next_waiting_secs))),
-        Family::gauge("running_runs", "Runs that are processed, those that are claimed ahead too.")
+        Family::gauge("running_runs", "Runs in progress, including those claimed in advance.")
             .by("class", classes().map(|(class, of)| (class, of.running))),
-        Family::gauge("runs_waiting_for_key", "Runs that wait for a slot of their limit key, up to 100000.")
+        Family::gauge("runs_waiting_for_key", "Runs that are waiting for a slot of their limit key, up to 100000.")
             .is(facts.waiting_for_key),
-        Family::gauge("lost_runs", "Runs whose runner is dead or silent, among the first 500 that are processed.")
+        Family::gauge("lost_runs", "Runs whose runner is dead or silent, among the first 500 in progress.")
             .is(facts.lost),
     ]
 }
@@ -237,13 +237,14 @@ fn about_runners(facts: &StoreFacts) -> Vec<Family> {
         (labels, Value::from(group.runners))
     });
     vec![
-        Family::gauge("runners", "Runners that have not said that they ended: alive, dead, or silent elsewhere.")
+        Family::gauge("runners", "Runners that are not marked as finished: alive, dead, or silent on another host.")
             .with(runners),
         Family::gauge("runner_slots", "Slots of these runners.").is(facts.slots_in_use),
-        Family::gauge("runner_slots_limit", "How many slots there may be: TaskQueueRunnerLimit.").is(facts.slots_limit),
-        Family::gauge("pauses", "What operators keep from being claimed: all, classes, runners.")
+        Family::gauge("runner_slots_limit", "Most slots that may be in use: TaskQueueRunnerLimit.")
+            .is(facts.slots_limit),
+        Family::gauge("pauses", "Pauses set by operators: of everything, classes or runners.")
             .by("scope", facts.pauses.iter().map(|(scope, count)| (*scope, *count))),
-        Family::gauge("held_classes", "Classes that are held on a host, because their program is broken there.")
+        Family::gauge("held_classes", "Classes that are held on a host because their program cannot start there.")
             .is(facts.held_classes),
     ]
 }
@@ -258,23 +259,23 @@ fn about_worker(facts: &WorkerFacts) -> Vec<Family> {
     vec![
         Family::counter("worker_runs_claimed_total", "Runs that this worker has claimed.")
             .by("class", classes().map(|(class, of)| (class, of.claimed))),
-        Family::counter("worker_runs_ended_total", "Runs of this worker that have ended, by how.").with(ended),
+        Family::counter("worker_runs_ended_total", "Runs of this worker that have ended, by outcome.").with(ended),
         Family::histogram("worker_run_duration_seconds", "How long its handlers took.")
             .by("class", classes().map(|(class, of)| (class, of.durations.clone()))),
-        Family::histogram("worker_commit_duration_seconds", "How long it took to write a batch of ends.")
+        Family::histogram("worker_commit_duration_seconds", "How long it took to record a batch of outcomes.")
             .is(facts.commits.clone()),
         Family::counter("worker_lease_renewals_total", "How often it has renewed its leases.").is(facts.renewals),
-        Family::gauge("worker_slots", "Runs that it executes at once, at the most.").is(facts.slots),
+        Family::gauge("worker_slots", "Runs that it executes at once, at most.").is(facts.slots),
         Family::gauge("worker_slots_busy", "Slots that execute a run.").is(facts.working),
         Family::gauge(
             "worker_left_behind_threads",
-            "Threads of handlers in Rust that did not end when they were asked to.",
+            "Threads of handlers in Rust that did not return when they were asked to stop.",
         )
         .is(facts.left_behind),
-        Family::gauge("worker_database_up", "Whether the database answered it last time.").is(!facts.is_away),
-        Family::gauge("worker_resident_memory_bytes", "Its memory, without its handlers.")
+        Family::gauge("worker_database_up", "Whether the last query of the worker succeeded.").is(!facts.is_away),
+        Family::gauge("worker_resident_memory_bytes", "Memory of the worker, without its handlers.")
             .with(facts.memory_bytes.map(|bytes| (Labels::new(), bytes.into()))),
-        Family::gauge("worker_start_time_seconds", "When it began, in seconds since 1970.")
+        Family::gauge("worker_start_time_seconds", "When it started, in seconds since 1970.")
             .with(facts.began_secs.map(|secs| (Labels::new(), secs.into()))),
     ]
 }

@@ -1,4 +1,4 @@
-//! Answers questions, and changes nothing.
+//! Queries for operators; they change nothing.
 
 pub mod candidates;
 pub mod check;

@@ -1,4 +1,4 @@
-//! The reasons for which a task is where it is, as `status` and `explain` show them, and when each passes by itself.
+//! The reasons for the state of a task, as `status` and `explain` show them, and when each one passes on its own.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -8,110 +8,110 @@ use taskqueue_domain::run::limits::Rate;
 use taskqueue_domain::task::dependencies::LinkedTask;
 use taskqueue_store::Counted;
 
-/// Why a task is where it is; the answer to the question that is asked most.
+/// Why a task is in its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Reason {
-    /// A runner works on it.
+    /// A runner or claimant processes it.
     Running {
         /// PID of the runner.
         process_id: Option<i64>,
         /// Host of the runner.
         host: String,
-        /// The claimant that works on it, if it is no runner.
+        /// The claimant that processes it, if it is no runner.
         #[serde(skip_serializing_if = "Option::is_none")]
         claimant: Option<String>,
-        /// When another claimant or runner may get the task, unless the claimant renews the deadline; none of a runner's run.
+        /// When the lease of the claimant expires unless it is renewed; `None` for a runner's run.
         #[serde(skip_serializing_if = "Option::is_none")]
         deadline: Option<DateTime<Utc>>,
     },
-    /// A runner or a claimant took its run and will not end it any more; the next `create-runs` takes it back.
+    /// Its runner or claimant will not end the run; the next `create-runs` rescues it.
     Lost {
         /// `runner-died`, `claimant-died` or `lease-expired`.
         code: &'static str,
-        /// Why, in words.
+        /// Why, as text.
         message: String,
     },
     /// Its run waits for a runner.
     WaitsForRunner,
-    /// Its run waits, and no runner lives.
+    /// Its run waits, and there is no live runner.
     NoRunner,
-    /// Its run waits, and none of the runners that live executes its class.
+    /// Its run waits, and no live runner executes its class.
     NoRunnerForClass {
-        /// How many live.
+        /// How many runners are live.
         runners: usize,
     },
-    /// Its run waits, no runner that lives executes its class, and there is no room for another one.
+    /// Its run waits, no live runner executes its class, and the limit allows no further runner.
     RunnerLimitReached {
-        /// Slots of those that live.
+        /// The slots of the live runners.
         in_use: i64,
         /// TaskQueueRunnerLimit.
         limit: i64,
     },
-    /// Its run waits, and the runners that execute its class are paused, drained or stopped.
+    /// Its run waits, and the runners for its class are paused, drained or stopped.
     RunnersPaused {
         /// The first of these orders.
         pause: Box<Pause>,
     },
-    /// Its run waits, and all slots of the runners that execute its class have work.
+    /// Its run waits, and all slots of the runners for its class are in use.
     RunnersBusy {
         /// How many slots.
         slots: i64,
-        /// Runs of its class that are claimed before it.
+        /// How many runs of its class are claimed before it.
         before: Counted,
     },
-    /// Its run waits behind others.
+    /// Its run waits behind other runs.
     WaitsItsTurn {
-        /// Runs of its class that are claimed before it.
+        /// How many runs of its class are claimed before it.
         before: Counted,
     },
-    /// Its run waits, nobody here can execute its class, and no runner elsewhere that lives.
+    /// Its run waits, and neither this host nor a live runner elsewhere can execute its class.
     NoHandlerHere,
-    /// No runner handles its class, and claimants do: they rejected this task, or one started the newest run of the class.
+    /// No runner handles its class, but claimants do: they rejected this task, or one started the newest run of the class.
     WaitsForClaimant {
         /// The claimants that rejected it and are never offered it again.
         rejected_by: Vec<String>,
     },
-    /// Its run waits, and the class is held on this host.
+    /// Its run waits, and its class is held on this host.
     ClassHeld {
         /// Why.
         why: String,
-        /// Until then.
+        /// When the hold ends.
         until: DateTime<Utc>,
     },
-    /// It waits, and an operator keeps it from being claimed.
+    /// It waits, and a pause prevents claims.
     Paused {
-        /// Who paused what, how, why, since when and until when.
+        /// The pause.
         pause: Box<Pause>,
     },
-    /// Its run waits, and as many runs of its class are being processed as may be.
+    /// Its run waits, and the limit of its class is reached.
     ClassIsFull {
         /// The limit.
         max_running: i32,
     },
-    /// Its run waits, and as many runs of its class have started as may in this time.
+    /// Its run waits, and the rate of its class is reached.
     RateReached {
         /// The limit.
         rate: Rate,
         /// When the next run of the class may start.
         next_on: DateTime<Utc>,
     },
-    /// Its run waits, and as many with its limit key as may be processed at once are before it.
+    /// Its run waits, and the slots of its limit key are taken or go to runs before it.
     KeyIsFull {
         /// The key.
         key: String,
         /// The limit.
         max_running: i32,
-        /// Those of them that are being processed.
+        /// Runs with this key in progress.
         running: i64,
     },
-    /// It is due and waits for `create-runs`.
+    /// It is due, and `create-runs` has not created its run yet.
     WaitsForCreateRuns,
-    /// Its time has not come.
+    /// It is not due yet.
     NotYet {
-        /// When it comes.
+        /// When it is due.
         on: DateTime<Utc>,
-        /// Error of the attempt before, if it failed.
+        /// The error of the previous attempt, if that failed.
         after_error: Option<String>,
     },
     /// Dependencies have not succeeded.
@@ -121,46 +121,47 @@ pub enum Reason {
         /// The first of them.
         on: Vec<LinkedTask>,
     },
-    /// It is the first task of a schedule whose first time is not known.
+    /// It is the first task of a schedule whose first time is not known yet.
     NotPlanned {
-        /// What keeps `create-runs` from finding it, if anything does.
+        /// Why `create-runs` cannot determine it, if so.
         problem: Option<String>,
     },
     /// Its schedule is paused.
     SchedulePaused,
-    /// It crashed too often: nobody tries it again before an operator says so.
+    /// It crashed too often, and is not retried until an operator retries it.
     Quarantined {
         /// Crashes since the last success.
         crashes: i32,
-        /// Error of the last attempt.
+        /// The error of the last attempt.
         error: String,
     },
-    /// A column of its row cannot be read: it is set aside, and runs once the column is mended and it is retried.
+    /// A column of its row cannot be read, so it is set aside. It runs again when the column was repaired and the task is
+    /// retried.
     Unreadable {
-        /// Which column.
+        /// The column.
         column: &'static str,
-        /// What it holds, in a form that is safe to show.
+        /// Its content, in a form that is safe to display.
         found: String,
     },
     /// It failed, and is not retried.
     Exhausted {
-        /// Error of the last attempt.
+        /// The error of the last attempt.
         error: String,
-        /// Failed attempts since its last success or its last new start.
+        /// Failed attempts since its last success or restart.
         failed_attempts: i32,
-        /// The rule by which the last attempt ruled out a retry; none where it has failed as often as it may.
+        /// The rule by which the last attempt ruled out a retry; `None` if the retries are used up.
         no_retry_rule: Option<String>,
     },
-    /// It is done.
+    /// It succeeded.
     Done,
     /// It was cancelled.
     Cancelled,
-    /// Its status is one that this version does not know.
+    /// Its status is unknown to this version.
     UnknownStatus,
 }
 
 impl Reason {
-    /// When it passes by itself, or is looked at again, where that is known.
+    /// Returns when the reason passes on its own, or is checked again, if that is known.
     #[must_use]
     pub fn next_on(&self) -> Option<DateTime<Utc>> {
         match self {

@@ -1,5 +1,5 @@
-//! Why nothing processes tasks that are due or runs that wait: everything is paused, no runner comes, or every slot has had the
-//! same run for long. What `tick`, `status`, `doctor` and `check` print of it is one answer. Changes nothing.
+//! Why no process executes due tasks or waiting runs: everything is paused, no runner comes, or every slot has had the same run
+//! for long. `tick`, `status`, `doctor` and `check` use this. Changes nothing.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
@@ -10,29 +10,29 @@ use taskqueue_domain::pause::{Pause, PauseScope};
 use taskqueue_domain::task::records::Runner;
 use taskqueue_store::{ClassCounts, Counted};
 
-/// Classes that are counted.
+/// How many classes are counted.
 const CLASSES: usize = 50;
-/// Runners from whose starts it is learned how often one comes.
+/// How many starts of runners are read to learn how often one starts.
 const STARTS: i64 = 20;
-/// A runner is missing after three times as long as it takes until the next one comes, and within these limits.
+/// A runner counts as missing after this many times the usual interval, within these limits.
 const USUAL_TIMES: i64 = 3;
 const SHORTEST_WAIT_SECS: i64 = 120;
 const LONGEST_WAIT_SECS: i64 = 600;
-/// Runs in progress that are read.
+/// How many runs in progress are read.
 const RUNNING: i64 = 500;
 
-/// Tasks are due or runs wait, and nothing processes them.
+/// Tasks are due or runs wait, and no process executes them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Standstill {
     /// Due tasks without a run.
     pub due: Counted,
     /// Runs that wait for a runner.
     pub waiting: Counted,
-    /// Why.
+    /// The cause.
     pub cause: StandstillCause,
 }
 
-/// Why nothing processes them.
+/// The cause of a standstill.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum StandstillCause {
@@ -41,14 +41,14 @@ pub enum StandstillCause {
         /// The order.
         pause: Box<Pause>,
     },
-    /// No runner has come for longer than usual.
+    /// No runner has started for longer than usual.
     NoRunner {
-        /// Seconds for which the first of them has been due or has waited.
+        /// For how many seconds the first task has been due or the first run has waited.
         oldest_secs: i64,
-        /// Seconds between two runners, where that is known.
+        /// The usual number of seconds between two runners, if it is known.
         usual_secs: Option<i64>,
     },
-    /// Every slot of the runners that live has had the same run for long.
+    /// Every slot of the live runners has had the same run for long.
     SlotsTaken {
         /// How many slots.
         slots: i64,
@@ -58,17 +58,17 @@ pub enum StandstillCause {
 }
 
 impl Standstill {
-    /// Due tasks and waiting runs.
+    /// Returns the number of due tasks and waiting runs.
     #[must_use]
     pub const fn tasks(&self) -> i64 {
         self.due.count + self.waiting.count
     }
 }
 
-/// Each cause for which due tasks and waiting runs are not processed, with what is affected.
+/// Returns each cause for which due tasks and waiting runs are not processed, with the affected tasks.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn standstills(ctx: &mut Context) -> EngineResult<Vec<Standstill>> {
     let waiting = waiting_classes(ctx)?;
     if waiting.is_empty() {
@@ -76,7 +76,7 @@ pub fn standstills(ctx: &mut Context) -> EngineResult<Vec<Standstill>> {
     }
     let now = ctx.store.now()?;
     let live = Inquiry::new(ctx, now).live_runners()?.to_vec();
-    // Where none lives: the one that came last is likely to be the one that comes next.
+    // If no runner is live, the next one probably has the name of the last one.
     let known = if live.is_empty() { ctx.store.list_runners(1)? } else { live.clone() };
     let names: Vec<String> = known.into_iter().map(|runner| runner.name).collect();
     let found = paused(ctx, &names, &waiting)?;
@@ -87,10 +87,10 @@ pub fn standstills(ctx: &mut Context) -> EngineResult<Vec<Standstill>> {
     Ok(cause.into_iter().map(|cause| stopped_by(cause, &waiting)).collect())
 }
 
-/// Of these the pauses that keep this very process from claiming anything.
+/// Returns those caused by pauses that prevent this process from claiming.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn pauses_of_own(ctx: &mut Context) -> EngineResult<Vec<Standstill>> {
     if ctx.store.list_pauses()?.is_empty() {
         return Ok(Vec::new());
@@ -105,7 +105,7 @@ fn waiting_classes(ctx: &mut Context) -> EngineResult<Vec<ClassCounts>> {
     Ok(classes)
 }
 
-/// The pauses that cover everything, a class of which something waits, or all runners of these names.
+/// Returns the pauses that cover everything, a waiting class, or all runners with these names.
 fn paused(ctx: &mut Context, names: &[String], waiting: &[ClassCounts]) -> EngineResult<Vec<Standstill>> {
     let pauses = ctx.store.list_pauses()?;
     let is_covered = |name: &String| {
@@ -138,14 +138,14 @@ fn no_runner(ctx: &mut Context, now: DateTime<Utc>) -> EngineResult<Option<Stand
     let mut starts: Vec<DateTime<Utc>> =
         ctx.store.list_runners(STARTS)?.into_iter().map(|runner| runner.started_on).collect();
     starts.sort_unstable();
-    // A runner without work leaves no row: the shortest time between two of them is the best guess.
+    // A runner without work leaves no row, so the shortest interval is the best guess.
     let usual_secs = starts.windows(2).map(|two| (two[1] - two[0]).num_seconds()).filter(|secs| *secs > 0).min();
     let limit = usual_secs.map_or(LONGEST_WAIT_SECS, |secs| secs.saturating_mul(USUAL_TIMES));
     let is_missing = oldest_secs > limit.clamp(SHORTEST_WAIT_SECS, LONGEST_WAIT_SECS);
     Ok(is_missing.then_some(StandstillCause::NoRunner { oldest_secs, usual_secs }))
 }
 
-/// For how long the first due task or waiting run has waited.
+/// Returns for how many seconds the first due task or waiting run has waited.
 fn oldest_secs(ctx: &mut Context, now: DateTime<Utc>) -> EngineResult<i64> {
     let due_secs = ctx.store.count_tasks(None)?.oldest_due_secs.unwrap_or(0);
     let (waiting, _) = ctx.store.count_waiting_by_class(CLASSES)?;

@@ -1,4 +1,4 @@
-//! `status`: what is in the tables and why nothing moves, for a person or a program.
+//! `status`: reports the tables and why nothing moves, as text or JSON.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -20,10 +20,10 @@ use taskqueue_process::identities::usage::memory_bytes;
 use taskqueue_store::TaskPage;
 pub use taskqueue_store::{Counted, Event, TaskCounts, TaskFilter};
 
-/// Runs, events and dependencies of one task that are shown at the most.
+/// The largest number of runs, events and dependencies of one task to show.
 const DETAIL_LIMIT: i64 = 100;
 
-/// Dependencies among which a circle is looked for.
+/// How many dependencies are searched for a circular one.
 pub(crate) const CIRCLE_EDGES: i64 = 1_000;
 
 /// A task as the list shows it.
@@ -33,26 +33,26 @@ pub struct TaskLine {
     pub task: Task,
     /// Its newest run.
     pub last_run: Option<Run>,
-    /// Why it is where it is.
+    /// Why it is in its state.
     pub reason: Reason,
-    /// How many attempts may fail.
+    /// The number of failed attempts after which it is exhausted.
     pub allowed_retries: i32,
 }
 
 /// The overview.
 #[derive(Clone, Debug)]
 pub struct Overview {
-    /// The database's clock at that moment.
+    /// The time of the database's clock when it was read.
     pub now: DateTime<Utc>,
     /// The counters.
     pub counts: TaskCounts,
-    /// Slots of the runners that have not ended, and the limit.
+    /// The slots of runners that have not finished, and the limit.
     pub slots: (i64, i64),
-    /// What operators have paused.
+    /// The pauses in effect.
     pub pauses: Vec<Pause>,
-    /// Why nothing processes what is due or waits, if so.
+    /// Why due or waiting work is not processed, if so.
     pub standstills: Vec<Standstill>,
-    /// The page.
+    /// The tasks of the page.
     pub lines: Vec<TaskLine>,
     /// Whether there are more tasks.
     pub has_more: bool,
@@ -63,34 +63,34 @@ pub struct Overview {
 pub struct TaskDetail {
     /// The task.
     pub task: Task,
-    /// Why it is where it is.
+    /// Why it is in its state.
     pub reason: Reason,
-    /// Its runs, newest first, each with what its handler wrote.
+    /// Its runs, newest first, each with its captured output.
     pub runs: Vec<(Run, Vec<RunOutput>)>,
-    /// What was kept about it, newest first.
+    /// Its events, newest first.
     pub events: Vec<Event>,
     /// The tasks that must succeed before it runs, by id.
     pub prerequisites: Vec<LinkedTask>,
     /// The tasks that wait or waited for it, by id.
     pub dependants: Vec<LinkedTask>,
-    /// A circle of tasks that wait for each other, this one first and last, if it stands in one: by SQL alone.
+    /// A circular dependency with this task first and last, if there is one; only SQL can create one.
     pub circle: Option<Vec<TaskId>>,
-    /// How many attempts may fail.
+    /// The number of failed attempts after which it is exhausted.
     pub allowed_retries: i32,
     /// Claimants that rejected it and are never offered it again.
     pub rejected_by: Vec<String>,
-    /// Claimants whose time with it ran out, and which are not offered it for a while.
+    /// Claimants whose lease for it expired, and which may not claim it for a while.
     pub held_back: Vec<HeldBack>,
-    /// What became of it, stretch by stretch.
+    /// Its history in segments.
     pub time_line: Vec<Segment>,
-    /// Until when it is kept, where it is over and there is a limit.
+    /// When a finished task can be pruned, if there is a limit.
     pub kept_until: Option<DateTime<Utc>>,
 }
 
-/// Counters and a page of tasks.
+/// Returns the counters and a page of tasks.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn overview(ctx: &mut Context, filter: &TaskFilter) -> EngineResult<Overview> {
     let now = ctx.store.now()?;
     let counts = ctx.store.count_tasks(filter.class.as_deref())?;
@@ -98,10 +98,10 @@ pub fn overview(ctx: &mut Context, filter: &TaskFilter) -> EngineResult<Overview
     overview_with(ctx, now, counts, page)
 }
 
-/// Counters of all tasks, and the newest `limit` of these.
+/// Returns the counters of all tasks, and the newest `limit` of these tasks.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn overview_of(ctx: &mut Context, ids: &[TaskId], limit: i64) -> EngineResult<Overview> {
     let now = ctx.store.now()?;
     let counts = ctx.store.count_tasks(None)?;
@@ -130,10 +130,10 @@ fn overview_with(ctx: &mut Context, now: DateTime<Utc>, counts: TaskCounts, page
     Ok(Overview { now, counts, slots: (in_use, limit), pauses, standstills, lines, has_more: page.has_more })
 }
 
-/// One task with its runs.
+/// Returns one task with its runs.
 ///
 /// # Errors
-/// There is no such task, or the database's.
+/// Returns an error if there is no such task, or if the database fails.
 pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     let now = ctx.store.now()?;
     let task = ctx.store.get_task(task_id)?;
@@ -173,51 +173,51 @@ pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     })
 }
 
-/// The newest runs of all tasks.
+/// Returns the newest runs of all tasks.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn list_runs(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Run>> {
     Ok(ctx.store.list_newest_runs(limit)?)
 }
 
-/// Runs that are processing and that nobody has been heard of for so many seconds: neither renewal, nor heartbeat, nor
-/// progress.
+/// Returns runs in progress without a renewal, heartbeat or progress for this many seconds.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn list_silent_runs(ctx: &mut Context, silent_secs: i64, limit: i64) -> EngineResult<Vec<Run>> {
     Ok(ctx.store.list_silent_runs(silent_secs, limit)?)
 }
 
-/// The run that has this token: a claimant's for ever, a runner's while it is processing.
+/// Returns the run with this token. A claimant's token stays valid for this; a runner's is found only while the run is in
+/// progress.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn find_run_of_token(ctx: &mut Context, token: &str) -> EngineResult<Option<Run>> {
     Ok(ctx.store.find_run_of_token(token)?)
 }
 
-/// A runner, and what this host's kernel says about its process.
+/// A runner, and the state of its process as seen from this host.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunnerLine {
     /// The runner.
     #[serde(flatten)]
     pub runner: Runner,
-    /// `alive`, `silent` (its process lives, and has not renewed its lease in time), `dead` (its row is still open), `unknown`
-    /// (another host or container), `ended`.
+    /// `alive`, `silent` (its process is alive, but has not renewed its lease in time), `dead` (its row is still open),
+    /// `unknown` (another host or container), `ended`.
     pub state: &'static str,
-    /// Seconds since it renewed its lease, where they are more than the time of one and its process is not known to be dead.
+    /// Seconds since its last renewal, if that is longer than the lease and its process is not known to be dead.
     pub silent_secs: Option<i64>,
-    /// Resident memory in bytes, where its process can be seen from here.
+    /// Resident memory in bytes, if this host can see its process.
     pub memory_bytes: Option<u64>,
-    /// The runs that it works on.
+    /// Its runs in progress.
     pub works_on: Vec<WorkLine>,
-    /// Who paused it, drained it or stopped it.
+    /// The pause that applies to it.
     pub pause: Option<Pause>,
 }
 
-/// A run that a runner works on.
+/// A run in progress of a runner.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkLine {
     /// The run.
@@ -226,16 +226,16 @@ pub struct WorkLine {
     pub task_id: TaskId,
     /// Its class.
     pub class: String,
-    /// Since when.
+    /// When it started.
     pub started_on: Option<DateTime<Utc>>,
-    /// 0 to 100
+    /// 0 to 100.
     pub percents_completed: i32,
 }
 
-/// The newest runners, or those of them that have not ended.
+/// Returns the newest runners, or only those that have not finished.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn list_runners(ctx: &mut Context, limit: i64, only_live: bool) -> EngineResult<Vec<RunnerLine>> {
     let mut runners = if only_live { ctx.store.list_live_runners()? } else { ctx.store.list_runners(limit)? };
     runners.truncate(usize::try_from(limit).unwrap_or(usize::MAX));

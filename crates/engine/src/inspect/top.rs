@@ -1,5 +1,5 @@
-//! `top`: what a person watches, again and again, and what they change meanwhile. What there are many of is counted so far as
-//! `status` counts it, or less far, so that whoever watches costs the others little.
+//! `top`: what the screen shows and refreshes, and the changes that the user makes. Counts stop at the same limits as in
+//! `status` or earlier, so that watching costs little.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,35 +25,35 @@ use taskqueue_host::clock::Moment;
 use taskqueue_store::TaskCounts;
 pub use taskqueue_store::{ClassCounts, FailedTask, GivenUp};
 
-/// Runners, runs in progress, failed tasks of each kind, and classes that are shown at the most.
+/// The largest numbers of runners, of runs in progress, and of failed tasks and classes to show.
 const RUNNERS: i64 = 1_000;
 const RUNNING: i64 = 200;
 const FAILURES: i64 = 100;
 const CLASSES: usize = 50;
-/// Ends of tasks in each status that are looked at, and how far back.
+/// How many finished tasks in each status are read, and how far back.
 const ENDS: i64 = 2_000;
 const MINUTE: i64 = 60;
-/// What counts as just now.
+/// The number of seconds that count as recent.
 const LATELY: i64 = 5;
-/// How long a question is repeated while the database is away or busy: whoever watches wants to know that. A change waits
-/// longer, because it is given but once.
+/// How long a query is retried while the database is unreachable or busy: briefly, because the screen must show that. A change
+/// is retried for longer, because the user makes it only once.
 const LOOK: Duration = Duration::from_secs(2);
 const CHANGE: Duration = Duration::from_secs(20);
 
-/// What is known at once.
+/// The part of the screen that is read without counting.
 #[derive(Clone, Debug, Serialize)]
 pub struct Glance {
-    /// The database's clock at that moment.
+    /// The time of the database's clock when it was read.
     pub now: DateTime<Utc>,
-    /// Slots of the runners that have not ended, and the limit.
+    /// The slots of runners that have not finished, and the limit.
     pub slots: (i64, i64),
-    /// What operators have paused.
+    /// The pauses in effect.
     pub pauses: Vec<Pause>,
-    /// The runners that have not ended.
+    /// The runners that have not finished.
     pub runners: Vec<RunnerLine>,
-    /// Runs in progress, those first that began first.
+    /// Runs in progress, oldest first.
     pub running: Vec<RunningLine>,
-    /// Tasks that failed, those first that failed last.
+    /// Failed tasks, the latest failure first.
     pub failures: Vec<FailedTask>,
 }
 
@@ -68,54 +68,54 @@ pub struct RunningLine {
     pub class: String,
     /// Number of the attempt.
     pub attempt: i32,
-    /// Since when.
+    /// When it started.
     pub started_on: Option<DateTime<Utc>>,
-    /// 0 to 100
+    /// 0 to 100.
     pub percents_completed: i32,
-    /// What the handler said last.
+    /// The last message of the handler.
     pub message: String,
     /// PID of its runner.
     pub process_id: Option<i64>,
-    /// The outside worker that claimed it.
+    /// The claimant that has it.
     pub claimant: Option<String>,
-    /// Where.
+    /// The host of its runner or claimant.
     pub host: String,
-    /// Whether somebody has asked for its end.
+    /// Whether its end was requested.
     pub is_to_end: bool,
-    /// Why nobody will end it, where that is so: its runner is dead or silent.
+    /// Why its runner or claimant will not end it, if so: it is dead or silent.
     pub lost: Option<String>,
 }
 
-/// What has to be counted.
+/// The part of the screen that must be counted.
 #[derive(Clone, Debug, Serialize)]
 pub struct TopCounts {
     /// The counters of `status`.
     pub counts: TaskCounts,
-    /// Tasks that were over.
+    /// Finished tasks per second.
     pub throughput: Throughput,
-    /// What there is to do, class by class.
+    /// Waiting and running work of each class.
     pub classes: Vec<ClassCounts>,
 }
 
-/// Tasks a second that succeeded, or failed for good.
+/// Tasks per second that succeeded, or failed without a retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Throughput {
-    /// Within the last seconds.
+    /// Over the last seconds.
     pub lately: f64,
-    /// Within the last minute.
+    /// Over the last minute.
     pub last_minute: f64,
 }
 
-/// Why a task is where it is, and what its newest run wrote.
+/// The explanation of a task and the output of its newest run.
 #[derive(Clone, Debug)]
 pub struct Details {
-    /// What `explain` says.
+    /// The result of `explain`.
     pub explanation: Explanation,
-    /// What the handler of the newest run wrote, as far as it is kept.
+    /// The captured output of its newest run.
     pub outputs: Vec<RunOutput>,
 }
 
-/// What somebody who watches can do.
+/// A change that the user can make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// `cancel`
@@ -128,15 +128,15 @@ pub enum Change {
     Resume(PauseScope),
 }
 
-/// Looks at a database again and again. One that is away is asked anew each time.
+/// Reads a database repeatedly. After a lost connection, each read connects again.
 pub struct Watch {
     ctx: Context,
-    /// When whoever waits has no time any more.
+    /// When the current read or change must give up.
     until: Arc<Mutex<Moment>>,
 }
 
 impl Watch {
-    /// Of this database.
+    /// Creates a watch of this database.
     #[must_use]
     pub fn new(mut ctx: Context) -> Self {
         let until = Arc::new(Mutex::new(Moment::now()));
@@ -151,10 +151,10 @@ impl Watch {
         &mut self.ctx
     }
 
-    /// What is known at once.
+    /// Reads the part of the screen that needs no counting.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error if the database fails.
     pub fn look(&mut self) -> EngineResult<Glance> {
         let ctx = self.context(LOOK);
         let now = ctx.store.now()?;
@@ -166,10 +166,10 @@ impl Watch {
         Ok(Glance { now, slots: (in_use, limit), pauses, runners, running, failures })
     }
 
-    /// What has to be counted. Classes with failed tasks are counted where the glance names one.
+    /// Reads the part of the screen that must be counted. Classes with failed tasks are counted if the glance contains one.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error if the database fails.
     pub fn count(&mut self, glance: &Glance) -> EngineResult<TopCounts> {
         let ctx = self.context(LOOK);
         let failing: Vec<String> = glance.failures.iter().map(|task| task.class.clone()).collect();
@@ -178,10 +178,10 @@ impl Watch {
         Ok(TopCounts { counts: ctx.store.count_tasks(None)?, throughput, classes })
     }
 
-    /// Why this task is where it is, and what its newest run wrote.
+    /// Returns the explanation of a task and the output of its newest run.
     ///
     /// # Errors
-    /// There is no such task, or the database's.
+    /// Returns an error if there is no such task, or if the database fails.
     pub fn details(&mut self, task_id: TaskId) -> EngineResult<Details> {
         let ctx = self.context(LOOK);
         let explanation = explain_task(ctx, task_id)?;
@@ -192,10 +192,10 @@ impl Watch {
         Ok(Details { explanation, outputs })
     }
 
-    /// Does it, and says what became of it.
+    /// Makes a change and returns a message about it.
     ///
     /// # Errors
-    /// Those of the verbs; nothing has changed then, or it is not known.
+    /// Returns the errors of the verbs; then nothing has changed, or the result is unknown.
     pub fn change(&mut self, change: &Change) -> EngineResult<String> {
         let ctx = self.context(CHANGE);
         let mut said = String::new();
@@ -271,7 +271,8 @@ fn throughput(ctx: &mut Context) -> EngineResult<Throughput> {
     Ok(all)
 }
 
-/// How many a second there were within the last seconds, newest first; where these are not all, within the time that they cover.
+/// Returns the rate per second over the last `secs` seconds. If `ends`, newest first, was cut off, it is the rate over the time
+/// that they cover.
 fn rate(ends: &[DateTime<Utc>], are_all: bool, secs: i64, now: DateTime<Utc>) -> f64 {
     const SHORTEST: TimeDelta = TimeDelta::milliseconds(100);
     let mut window = TimeDelta::seconds(secs);
@@ -295,9 +296,9 @@ mod tests {
         };
         assert!((rate(&ends(10, 10_000), true, 60, now) - 7.0 / 60.0).abs() < 1e-9);
         assert!((rate(&ends(50, 100), true, 5, now) - 10.0).abs() < 1e-9);
-        // Cut off: they cover two seconds.
+        // Cut off: these ends cover two seconds.
         assert!((rate(&ends(2_001, 1), false, 60, now) - 1_000.5).abs() < 1e-9);
-        // All at once.
+        // All ends at the same time.
         assert!((rate(&ends(2_000, 0), false, 60, now) - 20_000.0).abs() < 1e-9);
         assert!(rate(&[], true, 60, now).abs() < 1e-9);
     }

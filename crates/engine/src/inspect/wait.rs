@@ -1,4 +1,4 @@
-//! `--run`, `--wait` and `wait`: the ends of tasks, by this process or by whoever runs them.
+//! `--run`, `--wait` and `wait`: runs tasks in this process, or waits until others have run them.
 
 use std::time::Duration;
 
@@ -13,35 +13,35 @@ use taskqueue_domain::time::due::is_due;
 use taskqueue_host::clock::Moment;
 use taskqueue_process::signals::stop_signals::StopSignals;
 
-/// Between two questions whether there is a free slot.
+/// The pause between two checks for a free slot.
 const SLOT_PAUSE: Duration = Duration::from_millis(250);
-/// How often a waiting person hears that no runner is alive.
+/// How often a notice repeats that no runner is alive.
 const NO_RUNNER_INTERVAL: Duration = Duration::from_secs(10);
-/// Tasks that are asked for at once while one waits for all of them: the others must end, too.
+/// How many tasks are read at once while waiting for all of them; the rest must finish too.
 const ASKED_AT_ONCE: usize = 1_000;
 
-/// What a waiting person should hear.
+/// A notice for a caller that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitNotice {
-    /// All runner slots are in use.
+    /// All slots are in use.
     LimitReached {
-        /// Slots in use.
+        /// The slots in use.
         in_use: i64,
         /// The limit.
         limit: i64,
     },
-    /// No runner is alive that could process it.
+    /// No live runner could process the task.
     NoRunner,
 }
 
-/// How waiting ended.
+/// The result of waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited<End> {
-    /// What was waited for is there.
+    /// The awaited result.
     Ended(End),
-    /// We were told to stop waiting.
+    /// A signal stopped the wait.
     Stopped,
-    /// The limit has passed.
+    /// The time limit has passed.
     TooLong,
 }
 
@@ -52,28 +52,28 @@ pub struct EndedTask {
     pub task: Task,
     /// Its last run.
     pub run: Option<Run>,
-    /// What the handler of that run wrote.
+    /// The captured output of that run.
     pub outputs: Vec<RunOutput>,
 }
 
-/// Hears of a task that has ended; `None` of one that is gone: somebody has deleted it.
+/// Called with each finished task; `None` for a task that was deleted.
 pub type OnEnd<'a> = &'a mut dyn FnMut(TaskId, Option<&Task>);
 
-/// How running a task here ended.
+/// The result of running a task in this process.
 #[derive(Clone, Debug)]
 pub enum RanHere {
     /// It was processed.
     Processed(ProcessReport),
-    /// It was over before; why nothing happens to it any more, in words.
+    /// It had finished before; the reason as text.
     Over(String),
     /// A signal came first.
     Stopped,
 }
 
-/// Why nothing happens to this task any more, in words, if so.
+/// Returns why this task will not run again, as text, if so.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn why_over(ctx: &mut Context, task_id: TaskId) -> EngineResult<Option<String>> {
     let task = ctx.store.get_task(task_id)?;
     if !task.is_settled() {
@@ -86,15 +86,15 @@ fn why_not_due(ctx: &mut Context, task: &Task) -> EngineResult<String> {
     let now = ctx.store.now()?;
     Ok(match is_due(&due_facts(task), now) {
         Err(reason) => reason.to_string(),
-        // Its time came between two questions.
+        // It became due after the previous check.
         Ok(()) => "it has just become due".to_owned(),
     })
 }
 
-/// Processes the task in this very process, registered as a runner with all rules kept. Waits for a free slot.
+/// Processes the task in this process, registered as a runner and subject to all rules. Waits for a free slot.
 ///
 /// # Errors
-/// The task is not due, somebody else processes it, or the database's.
+/// Returns an error if the task is not due, if another process executes it, or if the database fails.
 pub fn run_here(
     ctx: &mut Context,
     task_id: TaskId,
@@ -108,7 +108,7 @@ pub fn run_here(
         if task.is_settled() {
             return Ok(RanHere::Over(why));
         }
-        return Err(EngineError::Refused(format!("task {task_id} is queued, but not run now: {why}")));
+        return Err(EngineError::Refused(format!("task {task_id} is queued, but cannot run now: {why}")));
     };
     let options = ProcessOptions { run_id: Some(run_id), ..ProcessOptions::default() };
     let mut has_notified = false;
@@ -124,10 +124,10 @@ pub fn run_here(
     Ok(RanHere::Stopped)
 }
 
-/// Waits until the task has succeeded, is exhausted, quarantined or cancelled, or until the limit has passed.
+/// Waits until the task has succeeded, is exhausted, quarantined or cancelled, or until the time limit has passed.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn wait_for_task(
     ctx: &mut Context,
     task_id: TaskId,
@@ -168,10 +168,10 @@ fn notify_of_no_runner(
     Ok(())
 }
 
-/// Waits until all of these tasks have ended as [`wait_for_task`] understands it, or one of them has, or until the limit has passed.
+/// Waits until all of these tasks, or one of them, have finished as for [`wait_for_task`], or until the time limit has passed.
 ///
 /// # Errors
-/// There is no such task when it begins, or the database's.
+/// Returns an error if one of the tasks does not exist at the start, or if the database fails.
 pub fn wait_for_tasks(
     ctx: &mut Context,
     ids: &[TaskId],
@@ -190,7 +190,7 @@ pub fn wait_for_tasks(
     ask_until_ended(ctx, stop, limit, |ctx| hear_ends(ctx, &mut left, is_one_enough, hear), |_| Ok(()))
 }
 
-/// Tells of those of `left` that have ended, and takes them out of it. `None` as long as more of them must end.
+/// Reports the finished tasks of `left` and removes them from it. Returns `None` while more must finish.
 fn hear_ends(
     ctx: &mut Context,
     left: &mut Vec<TaskId>,
@@ -216,7 +216,7 @@ fn hear_ends(
     Ok(Some(()))
 }
 
-/// Asks again and again until there is an answer, a signal comes or the limit has passed. Does `before_sleep` where it goes on.
+/// Polls until there is a result, a signal comes or the time limit has passed. Calls `before_sleep` before each pause.
 fn ask_until_ended<End>(
     ctx: &mut Context,
     stop: &StopSignals,

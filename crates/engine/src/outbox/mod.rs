@@ -1,4 +1,4 @@
-//! Outcomes that wait on the local disk for the database.
+//! Outcomes on the local disk that were not sent to the database yet.
 
 pub mod outcomes;
 pub(crate) mod outcomes_of_many;

@@ -1,8 +1,8 @@
-//! How runs ended, on the way into the database: first on the local disk, then sent, guarded by the run's token. Also that
-//! a run is given back, because the database was away for so long that its handler was never started, or was killed.
+//! The outcomes of runs: first written to the local disk, then sent to the database, guarded by the token of the run. A release
+//! is an outcome too: when the database was unreachable for so long that a handler was never started or was killed.
 //!
-//! What a database that is down, or a runner that dies, keeps from being sent is sent by whichever process of this host
-//! comes next. It may come too late then, and is refused like every late result (rule R3).
+//! Outcomes that were not sent because the database was down or the runner died are sent by the next process on this host. They
+//! may be too late, and are then refused like every late result (rule R3).
 
 use serde::{Deserialize, Serialize};
 
@@ -16,30 +16,30 @@ use taskqueue_domain::text::error_words::error_words;
 use taskqueue_host::files::spool::{Spool, SpoolFile};
 use taskqueue_store::{Ended, NewEvent, RunEnd, RunRef, StoreError};
 
-/// Room for an outcome with some pages of what its handler wrote; without that it needs less than one page, mostly.
+/// Space for an outcome with some pages of output; an outcome without output mostly needs less than one page.
 const ROOM_BYTES: u64 = 64 << 10;
 
-/// How a run ended, with all that its row needs.
+/// How a run ended, with everything to write to its row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// The address of the store, without its password.
     pub(crate) database: String,
-    /// The run and its task; `None` where the answer to the claim never came.
+    /// The run and its task; `None` if the answer to the claim was lost.
     #[serde(flatten)]
     pub(crate) claimed: Option<Claimed>,
     /// The token of its claim.
     pub(crate) token: String,
-    /// In place of a token, where a claimant never got the answer to its claim.
+    /// Instead of a token, if the answer to a claimant's claim was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outside: Option<OutsideDoubt>,
-    /// What is written.
+    /// The end to record.
     pub(crate) end: RunEnd,
 }
 
-/// What tells a claim by a claimant from all others: a token begins with the id of its run, which nobody was told.
+/// Identifies a claim by a claimant whose answer was lost. Its tokens begin with the ids of the runs, which are unknown then.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OutsideDoubt {
-    /// Who claimed.
+    /// The name of the claimant.
     claimant: String,
     /// The random parts of its tokens.
     secrets: Vec<String>,
@@ -51,19 +51,19 @@ impl Outcome {
         Self { database: database.to_owned(), claimed, token: run.token.clone(), outside: None, end }
     }
 
-    /// Of whatever the claim with this token has taken, which nobody was told.
+    /// Creates the release of all runs that were claimed with this token, when the answer to the claim was lost.
     pub(crate) fn of_claim(ctx: &Context, token: &str) -> Self {
         let end = GivenBack::NotStarted.end();
         Self { database: ctx.store.url().to_string(), claimed: None, token: token.to_owned(), outside: None, end }
     }
 
-    /// The same of a claim by a claimant.
+    /// Like `of_claim`, for a claim by a claimant.
     fn of_outside_claim(ctx: &Context, claimant: &ClaimantId, secrets: &[String]) -> Self {
         let outside = OutsideDoubt { claimant: claimant.to_string(), secrets: secrets.to_vec() };
         Self { outside: Some(outside), ..Self::of_claim(ctx, "") }
     }
 
-    /// The same without what the handler wrote; `None` where it wrote nothing.
+    /// Returns a copy without output; `None` if there is no output.
     pub(crate) fn without_outputs(&self) -> Option<Self> {
         let has_any = !self.end.outputs.is_empty();
         has_any.then(|| Self { end: RunEnd { outputs: Vec::new(), ..self.end.clone() }, ..self.clone() })
@@ -73,12 +73,12 @@ impl Outcome {
         RunRef { id: claimed.run_id, token: self.token.clone() }
     }
 
-    /// What stands in the spool of it; always text, as every part of it is.
+    /// Returns its record for the spool; serializing cannot fail, because every part is text.
     pub(crate) fn to_record(&self) -> Option<String> {
         serde_json::to_string(self).ok()
     }
 
-    /// Whether it is of the run that has this token.
+    /// Returns true if it belongs to the run with this token.
     fn is_of(&self, token: &str) -> bool {
         let has_secret = |outside: &OutsideDoubt| {
             token.split_once('-').is_some_and(|(_, secret)| outside.secrets.iter().any(|own| own == secret))
@@ -87,8 +87,8 @@ impl Outcome {
     }
 }
 
-/// Puts this end on the disk, for the next process of this host to send, when it is called: for a process that is about to
-/// end with its run. Not in the runner's own file, which is in the hands of whoever may be busy for ever.
+/// Returns a function that writes this end to the spool, for the next process on this host to send. A process that is about to
+/// exit with its run calls it. It uses a new file, because another thread may hold the runner's file forever.
 pub(crate) fn prepared(
     spool: Option<&Spool>,
     database: &str,
@@ -97,14 +97,14 @@ pub(crate) fn prepared(
 ) -> impl Fn() + Send + use<> {
     let (spool, outcome) = (spool.cloned(), Outcome::new(database, run, end));
     move || {
-        // Without it the run is rescued like that of any dead process.
+        // Without the record, the run is rescued like that of any dead process.
         let _ = leave(spool.as_ref().and_then(|spool| spool.take().ok()).as_mut(), &outcome);
     }
 }
 
-/// Leaves on the disk, for the next process of this host, that whatever this claim has taken is given back, when it is called:
-/// its COMMIT may have happened, and nobody has its tokens. Returns the file, which nobody else reads while it is held, or why
-/// there is none.
+/// Returns a function that writes a release of whatever this claim has taken to the spool, for the next process on this host:
+/// its COMMIT may have succeeded, and its tokens are lost. The function returns the file, which no other process reads while it
+/// is held, or why there is none.
 pub(crate) fn outside_claim_leaver(
     ctx: &Context,
     claimant: &ClaimantId,
@@ -119,7 +119,7 @@ pub(crate) fn outside_claim_leaver(
     }
 }
 
-/// What a claim took.
+/// A claimed run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Claimed {
     /// The run.
@@ -128,39 +128,38 @@ pub(crate) struct Claimed {
     pub(crate) task_id: TaskId,
 }
 
-/// Why a run is given back by a runner that cannot reach the database. It is left on the disk for the next process of this
-/// host; without a disk the run is rescued, which costs an attempt.
+/// Why a runner that cannot reach the database releases a run. The release is written to the spool for the next process on this
+/// host. Without a spool the run is rescued, which costs an attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum GivenBack {
-    /// The lease could not be renewed. Its program was killed; a handler in Rust that did not return was left behind.
+    /// The lease could not be renewed. Its program was killed; a Rust handler that did not return was left behind.
     LeaseOver,
-    /// The claim may have taken it, but nobody was told.
+    /// The claim may have succeeded, but its answer was lost.
     NotStarted,
-    /// It was claimed ahead of the slots of its worker, and none has begun it.
+    /// It was claimed ahead of the worker's slots, and no slot has begun it.
     ClaimedAhead,
 }
 
 impl GivenBack {
-    /// No attempt is counted: what failed is not the task.
+    /// Returns the end of such a run. No attempt is counted, because the task did not fail.
     pub(crate) fn end(self) -> RunEnd {
         let (code, message) = match self {
             Self::LeaseOver => ("lease-over", "the lease could not be renewed in time, so the run was given up"),
             Self::NotStarted => ("not-started", "the database could not be reached when the run was claimed"),
-            Self::ClaimedAhead => ("claimed-ahead", "it was claimed ahead, and no slot of its runner has begun it"),
+            Self::ClaimedAhead => ("claimed-ahead", "it was claimed in advance, and no slot of its runner started it"),
         };
         RunEnd::of(RunEvent::Release, code, message, &format!("{code}: released"))
     }
 }
 
-/// Reserves room on the disk for an outcome while there is any: the handler itself may fill the disk. Without it the outcome
-/// may find room all the same; where it does not, `leave` says so.
+/// Reserves disk space for an outcome in advance, because the handler itself may fill the disk. If this fails, the outcome may
+/// still fit; otherwise `leave` reports it.
 pub(crate) fn reserve_room(file: Option<&mut SpoolFile>) {
     let _ = file.map(|file| file.reserve(ROOM_BYTES));
 }
 
-/// Puts an outcome on the disk for the next process of this host, and says why it could not. A disk that is full keeps
-/// nobody from anything: it is the net below, not the way. Where it has room for the outcome but not for what the handler
-/// wrote, that is left out.
+/// Writes an outcome to the spool for the next process on this host, and returns why it could not. A full disk blocks nothing,
+/// because the spool is only a safety net. If there is space for the outcome but not for the output, the output is left out.
 pub(crate) fn leave(file: Option<&mut SpoolFile>, outcome: &Outcome) -> Option<String> {
     let file = file?;
     let line = |outcome: &Outcome| serde_json::to_string(outcome).map_err(std::io::Error::from);
@@ -168,11 +167,11 @@ pub(crate) fn leave(file: Option<&mut SpoolFile>, outcome: &Outcome) -> Option<S
     line(outcome).and_then(|text| file.append_or(&text, shorter)).err().map(|error| error.to_string())
 }
 
-/// Puts the outcome of a run on the disk, sends it, and takes it off again. A database that has no room for it is waited for
-/// like one that is away, and then gets it without what the handler wrote. What the store made of it.
+/// Writes the outcome of a run to the spool, sends it, and removes it from the spool. A database without space is waited for
+/// like an unreachable one, and then gets the outcome without the output. Returns the answer of the store.
 ///
 /// # Errors
-/// [`EngineError::NotRecorded`]; the outcome stays on the disk then, unless that failed too.
+/// Returns [`EngineError::NotRecorded`]; the outcome then stays in the spool, unless writing it failed too.
 pub(crate) fn record(ctx: &mut Context, mut file: Option<&mut SpoolFile>, outcome: &Outcome) -> EngineResult<Ended> {
     ctx.store.wait_for_room(true);
     let recorded = keep_and_send(ctx, file.as_deref_mut(), outcome);
@@ -208,7 +207,7 @@ fn keep_and_send(ctx: &mut Context, mut file: Option<&mut SpoolFile>, outcome: &
     send_kept(ctx, file, outcome)
 }
 
-/// Sends an outcome that is on the disk, and takes it off.
+/// Sends an outcome from the spool, and removes it.
 fn send_kept(ctx: &mut Context, file: Option<&mut SpoolFile>, outcome: &Outcome) -> EngineResult<Ended> {
     let ended = match outcome.claimed {
         Some(claimed) => send(ctx, outcome, claimed)?,
@@ -216,14 +215,14 @@ fn send_kept(ctx: &mut Context, file: Option<&mut SpoolFile>, outcome: &Outcome)
     };
     fault_point!("outcome.sent");
     if let Some(file) = file {
-        // Should it stay, it is sent again, which changes nothing.
+        // If it stays, it is sent again, which changes nothing.
         let _ = file.clear();
         fault_point!("outcome.cleared");
     }
     Ok(ended)
 }
 
-/// Where a database that has room for little had none for this outcome, it is sent without what the handler wrote.
+/// Sends the outcome without its output if the database had no space for all of it.
 pub(crate) fn shorter_if_full<T>(
     sent: EngineResult<T>,
     outcome: &Outcome,
@@ -245,12 +244,12 @@ pub(crate) fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> En
     hear(ctx, outcome, claimed, ended)
 }
 
-/// What the store made of an end to which it has given this answer. Where somebody else was first, that is kept.
+/// Handles the answer of the store to an end. If another process had ended the run before, stores that as an event.
 pub(crate) fn hear(ctx: &mut Context, outcome: &Outcome, claimed: Claimed, ended: Ended) -> EngineResult<Ended> {
     if !matches!(ended, Ended::Lost { .. }) {
         return Ok(ended);
     }
-    // It may have been sent before, and the answer was lost: then it is not late.
+    // The outcome may have been stored before, with its answer lost: then it is not late.
     let ended = ctx.store.find_end(&outcome.reference(claimed), &outcome.end)?;
     if let Ended::Lost { found } = &ended {
         record_late_result(ctx, outcome, claimed, found)?;
@@ -258,14 +257,14 @@ pub(crate) fn hear(ctx: &mut Context, outcome: &Outcome, claimed: Claimed, ended
     Ok(ended)
 }
 
-/// A late finisher is refused, and that is kept (rule R3).
+/// Stores the result of a late finisher as an event (rule R3).
 fn record_late_result(ctx: &mut Context, outcome: &Outcome, claimed: Claimed, found: &str) -> EngineResult<()> {
     let end = &outcome.end;
     let details = serde_json::json!({
         "found": found, "decision": end.decision, "error_code": end.error_code,
         "error_message": end.error_message, "results": end.results,
     });
-    // A process that was killed between this and the end of its record is repeated by the next one.
+    // If this process is killed before it clears its record, the next one repeats this.
     Ok(ctx.store.record_event_once(&NewEvent {
         kind: "late-result",
         task_id: Some(claimed.task_id),
@@ -276,10 +275,11 @@ fn record_late_result(ctx: &mut Context, outcome: &Outcome, claimed: Claimed, fo
     })?)
 }
 
-/// Sends what dead processes of this host have left. Returns how many outcomes that were.
+/// Sends the outcomes that dead processes of this host have left. Returns how many.
 ///
 /// # Errors
-/// The database's; what is not sent stays. A spool that cannot be read is no reason to stop: it is tried again.
+/// Returns an error if the database fails; unsent outcomes stay. A spool that cannot be read is not an error: the next call
+/// retries.
 pub(crate) fn send_left_over(ctx: &mut Context) -> EngineResult<usize> {
     let Some(spool) = ctx.spool.clone() else { return Ok(0) };
     let mut sent = 0;
@@ -293,13 +293,13 @@ pub(crate) fn send_left_over(ctx: &mut Context) -> EngineResult<usize> {
     Ok(sent)
 }
 
-/// Whether another process of this host is about to send how this run ended.
+/// Returns true if another process on this host is about to send the outcome of this run.
 pub(crate) fn is_being_sent(ctx: &Context, token: &str) -> bool {
     let held = ctx.spool.as_ref().and_then(|spool| spool.held_records().ok()).unwrap_or_default();
     held.iter().any(|record| serde_json::from_str::<Outcome>(record).is_ok_and(|outcome| outcome.is_of(token)))
 }
 
-/// Whether how this run ended stands in a file that its process has left.
+/// Returns true if a file left by its process contains the outcome of this run.
 pub(crate) fn has_outcome_of(spool: &Spool, token: &str) -> bool {
     let is_of_it = |record: &String| serde_json::from_str::<Outcome>(record).is_ok_and(|outcome| outcome.is_of(token));
     spool.left_over().any(|file| file.records().iter().any(is_of_it))
@@ -308,21 +308,21 @@ pub(crate) fn has_outcome_of(spool: &Spool, token: &str) -> bool {
 /// Sends the records of a file.
 ///
 /// # Errors
-/// The database's; what is not sent stays.
+/// Returns an error if the database fails; unsent outcomes stay.
 fn empty(ctx: &mut Context, file: &mut SpoolFile) -> EngineResult<usize> {
     let database = ctx.store.url().to_string();
     let mut sent = 0;
     for record in file.records().to_vec() {
-        // Another store's, or a newer version's, is left for whom it is for.
+        // A record of another store or of a newer version is left for the process that understands it.
         if let Ok(outcome) = serde_json::from_str::<Outcome>(&record)
             && outcome.database == database
         {
             let sent_once_more = send_once_more(ctx, &outcome);
             match shorter_if_full(sent_once_more, &outcome, |shorter| send_once_more(ctx, shorter)) {
-                // Refused for good: it must not stop everything else on this host. Its run is rescued, and then it comes
-                // too late, which is kept.
+                // Refused permanently. It must not block everything else on this host: the run is rescued, and a later result
+                // is stored as late.
                 Err(EngineError::Store(StoreError::Database(_))) => {}
-                // The same for one that ends its connection (it is too large), while the database answers others.
+                // The same applies to an outcome that is too large and breaks its connection, if the database still answers.
                 Err(EngineError::Store(StoreError::Unreachable { .. })) if ctx.store.now().is_ok() => {}
                 other => {
                     other?;
@@ -339,16 +339,16 @@ fn empty(ctx: &mut Context, file: &mut SpoolFile) -> EngineResult<usize> {
     Ok(sent)
 }
 
-/// Gives back what the claim has taken, if it has taken anything.
+/// Releases the runs that the claim has taken, if any.
 fn give_back_outside(ctx: &mut Context, outcome: &Outcome, outside: &OutsideDoubt) -> EngineResult<()> {
     for run in ctx.store.find_claimed_outside(&outside.claimant, &outside.secrets)? {
-        // Whoever was first has ended it: it never began, so that nothing comes too late.
+        // If another process has ended it before, nothing is late, because the run never began.
         ctx.store.end_run(&run, &outcome.end)?;
     }
     Ok(())
 }
 
-/// The process that wrote it may have died after the database had it.
+/// Sends an outcome again: the process that wrote it may have died after the database stored it.
 fn send_once_more(ctx: &mut Context, outcome: &Outcome) -> EngineResult<()> {
     if let Some(outside) = &outcome.outside {
         return give_back_outside(ctx, outcome, outside);
@@ -357,7 +357,7 @@ fn send_once_more(ctx: &mut Context, outcome: &Outcome) -> EngineResult<()> {
         Some(claimed) => claimed,
         None => match ctx.store.find_claimed(&outcome.token)? {
             Some((run_id, task_id)) => Claimed { run_id, task_id },
-            // The claim took nothing, or it has been rescued: then there is no late result, for it never began.
+            // The claim took nothing, or the run was rescued. There is no late result, because it never began.
             None => return Ok(()),
         },
     };

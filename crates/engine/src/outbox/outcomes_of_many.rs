@@ -1,4 +1,4 @@
-//! The outcomes of the runs of a worker, on their way into the database: kept one by one, sent together.
+//! The outcomes of a worker's runs on their way to the database: written to the spool one by one, sent together.
 
 use super::outcomes::{Claimed, GivenBack, Outcome, hear, leave, send, shorter_if_full};
 use crate::{Context, EngineError, EngineResult};
@@ -6,17 +6,17 @@ use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_host::files::spool::{Spool, SpoolFile};
 use taskqueue_store::{Claim, Ended, ManyClaimed, RunEnd, RunRef, Store, StoreError, StoreResult};
 
-/// What became of an outcome that was sent.
+/// The result of sending an outcome.
 #[derive(Debug)]
 pub(crate) enum Sent {
-    /// The store has given this answer.
+    /// The answer of the store.
     Answered(Ended),
-    /// The database refuses it for good; it is left on the disk.
+    /// The database refuses it permanently; it stays in the spool.
     Refused(EngineError),
 }
 
-/// Puts the record of an outcome into a file, where it survives this process, and with `is_synced` the machine, too. Why it
-/// could not. Where the disk has room for the outcome but not for what the handler wrote, that is left out.
+/// Writes the record of an outcome to a file, where it survives a crash of this process, and with `is_synced` also of the
+/// machine. Returns why it could not. If there is space for the outcome but not for the output, the output is left out.
 pub(crate) fn keep(file: &mut SpoolFile, outcome: &Outcome, record: &str, is_synced: bool) -> Option<String> {
     let shorter = || outcome.without_outputs()?.to_record();
     let kept = if is_synced {
@@ -30,13 +30,13 @@ pub(crate) fn keep(file: &mut SpoolFile, outcome: &Outcome, record: &str, is_syn
     kept.err().map(|error| error.to_string())
 }
 
-/// Leaves on the disk, for the next process of this host, that whatever was claimed with these tokens is given back: the
-/// COMMIT may have happened. Why it could not be left.
+/// Writes releases of all runs claimed with these tokens to the spool, for the next process on this host: the COMMIT may have
+/// succeeded. Returns why it could not.
 pub(crate) fn leave_claims(ctx: &Context, tokens: &[String]) -> Option<String> {
     leave_all(ctx, &tokens.iter().map(|token| Outcome::of_claim(ctx, token)).collect::<Vec<_>>())
 }
 
-/// Leaves on the disk that these runs go back, which nobody has begun. Why that could not be left.
+/// Writes releases of these runs, which no slot has begun, to the spool. Returns why it could not.
 pub(crate) fn leave_waiting(ctx: &Context, waiting: &[ClaimedRun]) -> Option<String> {
     let database = ctx.store.url().to_string();
     let given_back = |run| Outcome::new(&database, run, GivenBack::ClaimedAhead.end());
@@ -51,15 +51,16 @@ fn leave_all(ctx: &Context, outcomes: &[Outcome]) -> Option<String> {
     };
     let records =
         outcomes.iter().enumerate().filter_map(|(place, outcome)| Some((place, outcome, outcome.to_record()?)));
-    // The disk is waited for once.
+    // Only the last record waits for the disk.
     records.filter_map(|(place, outcome, record)| keep(&mut file, outcome, &record, place == last)).last()
 }
 
-/// Sends outcomes that are on the disk, those of successes together. `recorded` hears of those that were recorded as they are.
+/// Sends outcomes that are in the spool, those of successes together. `recorded` is called with those that were stored
+/// unchanged.
 ///
 /// # Errors
-/// The database's, where it is away: then nothing is known of those of which `recorded` has not heard. To send them once more
-/// changes nothing.
+/// Returns an error if the database is unreachable; then the state of outcomes that were not passed to `recorded` is unknown.
+/// Sending them again changes nothing.
 pub(crate) fn send_many(
     ctx: &mut Context,
     outcomes: &[&Outcome],
@@ -68,11 +69,11 @@ pub(crate) fn send_many(
     send_together(ctx, outcomes, recorded, |store, ends, ended| store.end_runs(ends, ended)).map(|(sent, _)| sent)
 }
 
-/// The same, and claims with these tokens; in one commit where that can be. `None` if the database refused one of the outcomes,
-/// or the claim: nothing was claimed then, unless the answer to a COMMIT was lost.
+/// Like [`send_many`], and also claims with these tokens, in one commit if possible. The claim is `None` if the database
+/// refused it or one of the outcomes; then nothing was claimed, unless the answer to a COMMIT was lost.
 ///
 /// # Errors
-/// As of [`send_many`]; the COMMIT of the claim may have happened.
+/// Returns the errors of [`send_many`]; the COMMIT of the claim may have succeeded.
 pub(crate) fn send_many_and_claim(
     ctx: &mut Context,
     outcomes: &[&Outcome],
@@ -83,7 +84,7 @@ pub(crate) fn send_many_and_claim(
     send_together(ctx, outcomes, recorded, |store, ends, ended| store.end_runs_and_claim(ends, ended, claim, tokens))
 }
 
-/// An outcome, and the claim whose run has ended so.
+/// An outcome and its claimed run.
 type Known<'a> = (&'a Outcome, Claimed);
 
 fn send_together<T>(
@@ -100,12 +101,12 @@ fn send_together<T>(
     ctx.store.wait_for_room(false);
     match written {
         Err(error @ (StoreError::Unreachable { .. } | StoreError::Busy(_))) => Err(error.into()),
-        // One that the database refuses must not take the others with it: those that have no answer are sent one by one.
+        // An outcome that the database refuses must not affect the others: those without an answer are sent one by one.
         written => Ok((settle(ctx, known, answers, recorded)?, written.ok())),
     }
 }
 
-/// What became of each, where those that have no answer are sent one by one.
+/// Returns the result of each outcome; those without an answer are sent one by one.
 fn settle(
     ctx: &mut Context,
     known: Vec<Known<'_>>,
@@ -135,7 +136,7 @@ fn settle(
     Ok(sent)
 }
 
-/// For the next process of this host, in a file of its own: that of the worker is emptied.
+/// Writes the outcome to a new file for the next process on this host, because the file of the worker is emptied.
 fn leave_refused(ctx: &mut Context, outcome: &Outcome) {
     let file = ctx.spool.as_ref().map(Spool::take);
     let problem = match file {

@@ -1,5 +1,5 @@
-//! `import`: inserts the tasks of an export, all or none. The export is read once, line by line, and the first bad line is reported as
-//! soon as it is read; what is inserted afterwards is read again in parts.
+//! `import`: inserts the tasks of an export, all or none. It reads the input once, line by line, and reports the first bad line
+//! at once. It then reads the copy on the local disk again, and inserts it in parts.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -17,19 +17,20 @@ use taskqueue_host::files::spooled_lines::{BoundedLines, SpooledLines};
 pub use taskqueue_store::Imported;
 use taskqueue_store::TransferredTask;
 
-/// The longest line: a task with all its runs and what their handlers wrote.
+/// The longest line: a task with all its runs and their outputs.
 const LONGEST_LINE_BYTES: usize = 256 << 20;
-/// Tasks that are held in memory, and of how much text.
+/// The largest part: how many tasks are in memory at once, and how many bytes of text.
 const PART: usize = 500;
 const PART_BYTES: usize = 16 << 20;
-/// Ids above this leave too few for what is queued later: in a store without tasks they are kept.
+/// Larger ids would leave too few for later tasks. In an empty store, ids up to this one are kept.
 const LARGEST_ID: i64 = 1 << 53;
 
-/// Inserts all tasks of an export, or none, and keeps an event of it. `imported` hears how many are in the transaction so far, and of how many.
-/// Tasks of the class `exec` run the programs that their data names: they are refused unless `allows_exec`.
+/// Inserts all tasks of an export, or none, and stores an event about it. `imported` is called with the number of tasks
+/// inserted so far and the total. Tasks of the class `exec` run the programs that their data names, so they are refused unless
+/// `allows_exec`.
 ///
 /// # Errors
-/// [`EngineError::Input`] with the number of the first bad line, or the database's.
+/// Returns [`EngineError::Input`] with the number of the first bad line, or an error if the database fails.
 pub fn import(
     ctx: &mut Context,
     input: &mut dyn BufRead,
@@ -58,7 +59,7 @@ pub fn import(
     Ok(imported)
 }
 
-/// What must be known of all tasks before the first is inserted.
+/// What must be known of all tasks before the first one is inserted.
 struct Summary {
     line: usize,
     id: i64,
@@ -71,11 +72,11 @@ fn at(number: usize, problem: impl std::fmt::Display) -> EngineError {
     EngineError::Input(format!("line {number}: {problem}"))
 }
 
-/// Checks all lines, and keeps those of tasks to be read again.
+/// Checks all lines, and stores those with tasks to be read again.
 fn read(input: &mut dyn BufRead, allows_exec: bool) -> EngineResult<(SpooledLines, Vec<Summary>)> {
     let not_an_export = || {
         EngineError::Input(
-            "line 1: this is no export of taskqueue, which begins with {\"taskqueue_export\":1}".to_owned(),
+            "line 1: this is not an export of taskqueue, which begins with {\"taskqueue_export\":1}".to_owned(),
         )
     };
     let mut lines = BoundedLines::new(input, LONGEST_LINE_BYTES);
@@ -86,21 +87,21 @@ fn read(input: &mut dyn BufRead, allows_exec: bool) -> EngineResult<(SpooledLine
             continue;
         }
         if has_ended {
-            return Err(at(number, "there is more behind the end of the export; import each export by itself"));
+            return Err(at(number, "the file continues after the end of the export; import each export separately"));
         }
         if !has_begun {
             let first: FirstLine = serde_json::from_str(line).map_err(|_| not_an_export())?;
             if first.taskqueue_export != VERSION {
                 return Err(at(
                     number,
-                    format!("version {} of an export; this program reads {VERSION}", first.taskqueue_export),
+                    format!("the export has version {}; this program reads version {VERSION}", first.taskqueue_export),
                 ));
             }
             has_begun = true;
         } else if let Ok(last) = serde_json::from_str::<LastLine>(line) {
             let (here, there) = (tasks.len(), last.end_of_export);
             if here != there {
-                return Err(at(number, format!("{there} tasks were exported, and here are {here}")));
+                return Err(at(number, format!("{there} tasks were exported, but the file contains {here}")));
             }
             has_ended = true;
         } else {
@@ -119,7 +120,7 @@ fn checked(line: &str, number: usize, allows_exec: bool) -> EngineResult<Summary
     if line.starts_with("{\"unreadable\":") {
         return Err(at(
             number,
-            "this task could not be read when it was exported; mend it in its store and export it again, or leave it out",
+            "this task could not be read when it was exported; repair it in its store and export it again, or leave it out",
         ));
     }
     let whole = parse(line).map_err(|problem| at(number, problem))?;
@@ -128,7 +129,7 @@ fn checked(line: &str, number: usize, allows_exec: bool) -> EngineResult<Summary
         return Err(EngineError::ImportsExec { line: number, id: whole.id() });
     }
     if let Some(id) = whole.ids().find(|id| !(1..=LARGEST_ID).contains(id)) {
-        return Err(at(number, format!("{id} is no id of a task or a run: it lies in 1 to {LARGEST_ID}")));
+        return Err(at(number, format!("{id} is not an id of a task or a run: ids are 1 to {LARGEST_ID}")));
     }
     Ok(Summary {
         line: number,
@@ -170,8 +171,9 @@ fn each_part(
     if part.is_empty() { Ok(()) } else { insert(part) }
 }
 
-/// The tasks for which each one still waits. Nobody waits for what has succeeded since its dependant was read, whole or in part. What
-/// is over waits for nothing that stayed behind; another task would wait for it for ever.
+/// Returns the tasks for which each task still waits. Tasks that have succeeded do not count, even if a dependent task was
+/// exported before that. A finished task may wait for one that is not in the export; any other task would then wait forever,
+/// which is an error.
 fn settled(tasks: &[Summary], known: &HashMap<i64, bool>) -> Result<Vec<Vec<i64>>, String> {
     let mut waiting = Vec::with_capacity(tasks.len());
     for task in tasks {
@@ -188,16 +190,16 @@ fn settled(tasks: &[Summary], known: &HashMap<i64, bool>) -> Result<Vec<Vec<i64>
     Ok(waiting)
 }
 
-/// Rows that were written by SQL may wait for each other; here it can be seen.
+/// Refuses circular dependencies, which rows written by SQL can have.
 fn refuse_circle(tasks: &[Summary], waiting: &[Vec<i64>]) -> Result<(), String> {
     let place_of: HashMap<i64, usize> = tasks.iter().enumerate().map(|(place, task)| (task.id, place)).collect();
     let places = |awaited: &Vec<i64>| awaited.iter().filter_map(|id| place_of.get(id).copied()).collect();
     let Some(circle) = find_circle(&waiting.iter().map(places).collect::<Vec<_>>()) else { return Ok(()) };
     let circle: Vec<TaskId> = circle.iter().map(|place| TaskId(tasks[*place].id)).collect();
-    Err(format!("these tasks would wait for each other for ever: {}", id_circle_words(&circle)))
+    Err(format!("these tasks would wait for each other forever: {}", id_circle_words(&circle)))
 }
 
-/// Nobody here works on it: what waited gets a new run, what was processed is given back.
+/// Resets open runs, because no process here executes them: waiting runs are created anew, and runs in progress are released.
 fn bring_to_rest(whole: &mut TransferredTask) {
     whole.end_open_runs("imported while it was processed");
     if whole.status() == TaskStatus::Processing.as_str() {

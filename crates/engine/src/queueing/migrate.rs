@@ -1,37 +1,37 @@
-//! `migrate`: the tables of a server, on demand.
+//! `migrate`: creates or updates the tables of a server.
 
 use crate::EngineResult;
 pub use taskqueue_store::MigrationBegun;
 use taskqueue_store::{ConnectWait, DatabaseUrl, Migration, MigrationReport, Store, all_pending};
 
-/// What is applied and what is pending; makes and changes nothing.
+/// Returns the applied and the pending migrations; changes nothing.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn list(url: &DatabaseUrl, wait: &ConnectWait) -> EngineResult<Vec<Migration>> {
     Ok(Store::list_migrations(url, wait)?)
 }
 
-/// The same of a store whose directory is still to be made.
+/// Like [`list`], for a store whose directory does not exist yet.
 ///
 /// # Errors
-/// When the migrations in this program cannot be read.
+/// Returns an error if the embedded migrations cannot be read.
 pub fn list_for_new(url: &DatabaseUrl) -> EngineResult<Vec<Migration>> {
     Ok(all_pending(url.engine())?)
 }
 
-/// Nodes of the Galera cluster that the server belongs to; `None` where it belongs to none.
+/// Returns the number of nodes in the server's Galera cluster; `None` if it is in none.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn cluster_nodes(url: &DatabaseUrl) -> EngineResult<Option<i64>> {
     Ok(Store::connect(url)?.cluster_nodes()?)
 }
 
-/// Applies what is pending; `begun` hears of each migration before it is applied.
+/// Applies the pending migrations. `begun` is called before each one.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn run(
     url: &DatabaseUrl,
     wait: &ConnectWait,

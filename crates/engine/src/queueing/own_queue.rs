@@ -1,4 +1,4 @@
-//! The queue of a handler: commands that its runner executes for it, limited to its task and that task's children.
+//! The queue of a handler: commands that its runner executes for it, limited to its task and the children of that task.
 
 use super::queue::{Admission, ClassCheck};
 use crate::handlers::Handler;
@@ -13,10 +13,10 @@ pub use taskqueue_process::children::event_socket::{CommandAnswer, request_comma
 use taskqueue_store::Origin;
 
 impl Context {
-    /// Acts from now on for the handler of the run with this token: with its rights, and under the name of its task.
+    /// Acts for the handler of the run with this token: with its rights, and recorded under its task.
     ///
     /// # Errors
-    /// [`EngineError::Input`] when the run has ended; the database's.
+    /// Returns [`EngineError::Input`] if the run has ended, or an error if the database fails.
     pub fn act_for(&mut self, token: &str) -> EngineResult<()> {
         let found = self.store.find_run_of_token(token)?;
         let run = found.filter(|run| run.status.is(RunStatus::Processing));
@@ -25,7 +25,7 @@ impl Context {
         let class = class.ok_or_else(|| EngineError::Input("the class of this run cannot be read".to_owned()))?;
         let may_queue = match self.handlers.find(&class) {
             Some(Handler::Command(configured)) => configured.may_queue.clone(),
-            // Its program was chosen by the client that queued the task, which may queue any class.
+            // The client that queued the task chose its program, and may queue any class.
             Some(Handler::Exec) => vec![ClassFilter::new("*")],
             Some(Handler::Rust(_)) | None => Vec::new(),
         };
@@ -36,20 +36,20 @@ impl Context {
         Ok(())
     }
 
-    /// Whether this store has the run with this token.
+    /// Returns true if this store has a run with this token.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error if the database fails.
     pub fn has_run_of(&mut self, token: &str) -> EngineResult<bool> {
         Ok(self.store.find_run_of_token(token)?.is_some())
     }
 
-    /// Which tasks are accepted here.
+    /// Returns which tasks are accepted here.
     pub(crate) fn admission(&self, check: ClassCheck) -> Admission<'_> {
         Admission { handlers: &self.handlers, check, parent: self.parent.as_ref() }
     }
 
-    /// Returns an error if this process acts for a handler and these are not all its own task or children of it.
+    /// Returns an error if this process acts for a handler and `ids` contains anything but its own task and children of it.
     pub(crate) fn check_family(&mut self, ids: &[TaskId]) -> EngineResult<()> {
         let Some(parent) = self.parent.as_ref().map(|parent| parent.id) else { return Ok(()) };
         let tasks = self.store.get_tasks(ids)?;
@@ -57,13 +57,13 @@ impl Context {
             |id: TaskId| id == parent || tasks.iter().any(|task| task.id == id && task.parent_id == Some(parent));
         match ids.iter().find(|id| !is_family(**id)) {
             Some(stranger) => Err(EngineError::Input(format!(
-                "task {stranger} is neither task {parent}, whose handler calls, nor a child of it"
+                "task {stranger} is neither task {parent} of this handler nor its child"
             ))),
             None => Ok(()),
         }
     }
 
-    /// The same of a selection, before it is read.
+    /// Like `check_family`, for a selection that was not read yet.
     pub(crate) fn check_family_of(&mut self, selection: &Selection) -> EngineResult<()> {
         let Some(parent) = &self.parent else { return Ok(()) };
         if parent.selects_children(selection) {
@@ -72,18 +72,18 @@ impl Context {
         if !selection.is_named() || selection.has_last {
             let id = parent.id;
             return Err(EngineError::Input(format!(
-                "a handler selects tasks by their ids, or its children by parent={id}"
+                "a handler can select tasks only by id, or its children by parent={id}"
             )));
         }
         self.check_family(&selection.ids)
     }
 
-    /// The same of the events of a task.
+    /// Like `check_family`, for the events of a task.
     pub(crate) fn check_family_of_events(&mut self, filter: &EventFilter) -> EngineResult<()> {
         match (&self.parent, filter.task_id) {
             (None, _) => Ok(()),
             (Some(_), Some(id)) => self.check_family(&[id]),
-            (Some(_), None) => Err(EngineError::Input("a handler follows the events of one task".to_owned())),
+            (Some(_), None) => Err(EngineError::Input("a handler can follow the events of only one task".to_owned())),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Where a program is that a person names as in a shell.
+//! Finds a program in the PATH, as a shell does.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Returns the first executable file of this name in the absolute directories of `path`, a PATH; `None` for a name with a slash,
-/// which needs no search.
+/// Returns the first executable file of this name in the absolute directories of `path`, a PATH. Returns `None` for a name with
+/// a slash, which needs no search.
 #[must_use]
 pub fn find_in_path(name: &str, path: &OsStr) -> Option<PathBuf> {
     if name.is_empty() || name.contains('/') {
@@ -29,7 +29,7 @@ mod tests {
     fn the_first_executable_file_of_the_path_is_found() {
         let places = [(); 3].map(|()| tempfile::tempdir().unwrap());
         let [first, second, third] = places.each_ref().map(tempfile::TempDir::path);
-        // Neither a directory nor a file that nobody may execute.
+        // A directory and a file that is not executable are not found.
         fs::create_dir(first.join("tool")).unwrap();
         for (place, mode) in [(second, 0o644), (third, 0o755)] {
             fs::write(place.join("tool"), "").unwrap();

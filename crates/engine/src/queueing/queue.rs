@@ -24,16 +24,16 @@ use taskqueue_domain::time::when;
 use taskqueue_host::recent::Recent;
 use taskqueue_store::{DatabaseUrl, StoreError};
 
-/// Which classes are accepted.
+/// Which classes may be queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassCheck {
-    /// Those that can be executed here.
+    /// Classes that this host can execute.
     KnownHere,
-    /// Any well-formed name: another host may know it.
+    /// Any valid name, because another host may have the class.
     AnyName,
 }
 
-/// One line of a batch, as it is written.
+/// One line of a batch, as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BatchLine<'a> {
@@ -64,23 +64,23 @@ struct BatchLine<'a> {
     meta: Option<&'a RawValue>,
 }
 
-/// A task for which another one waits, as a line names it: by its id, or by the name of its line.
+/// A prerequisite in a line: the id of a task, or the name of another line.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "\"after\" is a list of ids, as numbers, and names of other lines, as texts")]
+#[serde(untagged, expecting = "\"after\" must be a list of ids (numbers) and names of other lines (strings)")]
 enum Reference {
     Id(i64),
     Name(String),
 }
 
-/// What a line asks for, and what it is called in its batch.
+/// A parsed line: the task, and its name in the batch.
 pub struct ParsedLine {
     /// The task.
     pub request: TaskRequest,
-    /// Its name in the batch, and those of the tasks that it waits for.
+    /// Its name in the batch, and the names that it waits for.
     pub names: LineNames,
 }
 
-/// A task of a batch that is queued.
+/// A task that was queued by a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueuedLine {
     /// The task.
@@ -91,19 +91,19 @@ pub struct QueuedLine {
     pub name: Option<String>,
 }
 
-/// Queues one task and returns its id, or that of the task that has its key already.
+/// Queues one task and returns its id, or the id of the task that already has its key.
 ///
 /// # Errors
-/// [`EngineError::Input`], [`EngineError::UnknownClass`], [`EngineError::ExecIsOff`], [`EngineError::KeyTaken`], or the
-/// database's.
+/// Returns [`EngineError::Input`], [`EngineError::UnknownClass`], [`EngineError::ExecIsOff`], [`EngineError::KeyTaken`], or an
+/// error if the database fails.
 pub fn queue_task(ctx: &mut Context, request: TaskRequest, check: ClassCheck) -> EngineResult<TaskId> {
     Ok(queue_one(ctx, request, check)?.0.id)
 }
 
-/// The same, and says whether the task is new, and when it is to be processed, unless that is now.
+/// Like [`queue_task`]; also returns whether the task is new, and when it is planned unless that is now.
 ///
 /// # Errors
-/// Those of [`queue_task`].
+/// Returns the same errors as [`queue_task`].
 pub fn queue_one(
     ctx: &mut Context,
     request: TaskRequest,
@@ -124,10 +124,10 @@ pub fn queue_one(
     Ok((*queued, task.scheduled_on))
 }
 
-/// Whoever was woken looks again within milliseconds, so that those who queue one task after the other need not pay for each.
+/// A worker that was woken polls again within milliseconds, so that not every task of a sequence needs a wake-up.
 static WOKEN: Recent<DatabaseUrl, ()> = Recent::within(Duration::from_millis(5));
 
-/// Wakes workers that sleep. What is queued is queued, whatever comes of this: they look by themselves, later.
+/// Wakes idle workers. Errors are ignored, because the task is queued and workers also poll.
 pub(crate) fn wake_workers(ctx: &mut Context) {
     let _ = WOKEN.answer(ctx.store.url().clone(), |_| ctx.store.tell_of_work());
 }
@@ -135,7 +135,7 @@ pub(crate) fn wake_workers(ctx: &mut Context) {
 /// Queues all of these tasks, or none.
 ///
 /// # Errors
-/// Those of [`queue_task`]; what is wrong with one of several names it by its number, from 1.
+/// Returns the same errors as [`queue_task`]; an error about one of several tasks names its number, from 1.
 pub fn queue_all(
     ctx: &mut Context,
     requests: impl IntoIterator<Item = TaskRequest>,
@@ -160,7 +160,7 @@ pub fn queue_all(
     Ok(queued)
 }
 
-/// What the store found wrong with which task of a batch.
+/// Splits an error of the store into the index of the refused task and the reason.
 pub(crate) fn refused(error: StoreError) -> (Option<usize>, EngineError) {
     match error {
         StoreError::NotQueued { index, refusal: taken @ QueueRefusal::KeyTaken { .. } } => {
@@ -174,7 +174,7 @@ pub(crate) fn refused(error: StoreError) -> (Option<usize>, EngineError) {
 /// Parses a line of a batch.
 ///
 /// # Errors
-/// What is wrong with the line, for people.
+/// Returns what is wrong with the line, as text to display.
 pub fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zone>) -> Result<ParsedLine, String> {
     let line: BatchLine<'_> = serde_json::from_str(line).map_err(|error| json_line_problem(&error))?;
     let scheduled_on = match (line.at, line.delay) {
@@ -231,18 +231,18 @@ fn line_meta(json: Option<&RawValue>) -> Result<Meta, String> {
     Ok(meta.map_err(|what| format!("\"meta\" {what}"))?.unwrap_or_default())
 }
 
-/// Whole seconds of a timeout as it is written, `90s` or `2h`.
+/// Parses a timeout like `90s` or `2h` into whole seconds.
 ///
 /// # Errors
-/// No duration, or a fraction of a second.
+/// Returns an error if it is no duration, or has a fraction of a second.
 pub fn timeout_secs(text: &str) -> Result<i64, String> {
     whole_secs("a timeout", text)
 }
 
-/// Whole seconds of a duration as it is written; `what` it is goes into the error.
+/// Parses a duration into whole seconds; `what` names it in the error.
 ///
 /// # Errors
-/// No duration, or a fraction of a second.
+/// Returns an error if it is no duration, or has a fraction of a second.
 pub fn whole_secs(what: &str, text: &str) -> Result<i64, String> {
     let duration = when::parse_duration(text)?;
     if duration.subsec_nanos() != 0 {
@@ -255,7 +255,7 @@ pub(crate) fn at_line(number: usize, error: EngineError) -> EngineError {
     at("line", number, error)
 }
 
-/// The error of one of many.
+/// Adds the number of the task to an error of one of several tasks.
 fn at(what: &str, number: usize, error: EngineError) -> EngineError {
     match error {
         EngineError::Input(message) => EngineError::Input(format!("{what} {number}: {message}")),
@@ -269,12 +269,12 @@ fn at(what: &str, number: usize, error: EngineError) -> EngineError {
     }
 }
 
-/// Which tasks are accepted.
+/// The rules for accepting tasks.
 #[derive(Clone, Copy)]
 pub(crate) struct Admission<'a> {
     pub(crate) handlers: &'a Handlers,
     pub(crate) check: ClassCheck,
-    /// For whom a command inside a run queues.
+    /// The task for which a command inside a run queues.
     pub(crate) parent: Option<&'a Parent>,
 }
 

@@ -1,5 +1,5 @@
-//! `queue --batch`: the tasks of newline-delimited JSON, all or none. The input is read once, line by line, and the first bad line is
-//! reported as soon as it is read; what is inserted afterwards is read again in parts.
+//! `queue --batch`: queues the tasks of newline-delimited JSON, all or none. It reads the input once, line by line, and reports
+//! the first bad line at once. It then reads the copy on the local disk again, and inserts it in parts.
 
 use std::io::BufRead;
 
@@ -13,20 +13,20 @@ use taskqueue_domain::task::new_task::NewTask;
 use taskqueue_host::files::spooled_lines::{BadLine, BoundedLines, SpooledLines};
 use taskqueue_store::{BatchNeeds, StoreError};
 
-/// The longest line: twice the largest data that a setting allows.
+/// The longest line: twice the largest data that the settings allow.
 const LONGEST_LINE_BYTES: usize = 16 << 20;
-/// Tasks that are held in memory, and of how much text: a batch that is larger is inserted in parts.
+/// The largest part: how many tasks are in memory at once, and how many bytes of text. A larger batch is inserted in parts.
 const PART: usize = 10_000;
 const PART_BYTES: usize = 16 << 20;
-/// Lines with names are needed all at once: any of them may wait for any other one.
+/// Limits for lines with names. They must be in memory together, because any line may wait for any other one.
 const MOST_WITH_NAMES: usize = 500_000;
 const MOST_BYTES_WITH_NAMES: usize = 256 << 20;
 
-/// Queues the tasks of newline-delimited JSON, all or none. Blank lines are passed over. Local times are read in `zone`.
-/// `inserted` hears how many are in the transaction so far, and of how many.
+/// Queues the tasks of newline-delimited JSON, all or none. Blank lines are skipped. Local times are in `zone`. `inserted` is
+/// called with the number of tasks inserted so far and the total.
 ///
 /// # Errors
-/// [`EngineError::Input`] with the number of the first bad line, or the database's.
+/// Returns [`EngineError::Input`] with the number of the first bad line, or an error if the database fails.
 pub fn queue_batch<Zone: TimeZone>(
     ctx: &mut Context,
     input: &mut dyn BufRead,
@@ -72,12 +72,12 @@ fn name_prerequisites(tasks: &mut [NewTask], lines: &Lines) -> EngineResult<()> 
     Ok(())
 }
 
-/// What has been read.
+/// The lines that were read.
 struct Batch {
     spooled: SpooledLines,
     lines: Lines,
     needs: BatchNeeds,
-    /// All tasks, where they are to be inserted at once.
+    /// All tasks, if they can be inserted at once.
     tasks: Option<Vec<NewTask>>,
 }
 
@@ -85,10 +85,10 @@ struct Batch {
 #[derive(Default)]
 struct Lines {
     count: usize,
-    /// The blank ones: the number of lines with a task that come before each.
+    /// For each blank line, the number of tasks before it.
     blank: Vec<usize>,
     bytes: usize,
-    /// What each calls itself; empty where none has a name.
+    /// The name of each line; empty if none has one.
     names: Vec<LineNames>,
 }
 
@@ -97,7 +97,7 @@ impl Lines {
         self.count
     }
 
-    /// The number, from 1, of the line with this task.
+    /// Returns the line number, from 1, of the task at this index.
     fn number_of(&self, place: usize) -> usize {
         place + 1 + self.blank.partition_point(|before| *before <= place)
     }
@@ -115,13 +115,13 @@ impl Lines {
         self.bytes += line.len();
     }
 
-    /// Why so many cannot have names.
+    /// Returns true if there are too many lines for names.
     fn are_too_many_for_names(&self) -> bool {
         self.has_names() && (self.count > MOST_WITH_NAMES || self.bytes > MOST_BYTES_WITH_NAMES)
     }
 }
 
-/// How the lines are read.
+/// Reads the lines.
 struct Reader<'a, Zone: TimeZone> {
     admission: Admission<'a>,
     settings: &'a Settings,
@@ -137,7 +137,7 @@ impl<Zone: TimeZone> Reader<'_, Zone> {
         Ok((task, line.names))
     }
 
-    /// Checks all lines, and keeps them to be read again.
+    /// Checks all lines, and stores them to be read again.
     fn read(&self, input: &mut dyn BufRead) -> EngineResult<Batch> {
         let mut read = BoundedLines::new(input, LONGEST_LINE_BYTES);
         let (mut spooled, mut lines, mut needs) = (SpooledLines::default(), Lines::default(), BatchNeeds::default());
@@ -163,7 +163,7 @@ impl<Zone: TimeZone> Reader<'_, Zone> {
                 tasks.push(task);
             }
         }
-        // The first name came when the tasks before it were no longer held.
+        // The first name came after earlier tasks were dropped from memory.
         if lines.has_names() && tasks.as_ref().is_none_or(|tasks| tasks.len() < lines.count) {
             let mut all = Vec::with_capacity(lines.count);
             self.each_part(&mut spooled, &mut |part| {
@@ -200,5 +200,5 @@ pub(crate) fn bad_line(bad: BadLine) -> EngineError {
 }
 
 pub(crate) fn not_spooled(error: &std::io::Error) -> EngineError {
-    EngineError::Refused(format!("what was read finds no room on the disk until it is inserted: {error}"))
+    EngineError::Refused(format!("the batch cannot be saved on the local disk before it is inserted: {error}"))
 }

@@ -1,4 +1,4 @@
-//! Queueing inside a transaction of a program's own, with the checks of `queue`.
+//! Queues tasks inside the transaction of a calling program, with the checks of `queue`.
 
 use chrono::{DateTime, Utc};
 
@@ -11,21 +11,21 @@ use taskqueue_host::machine::host::host_name;
 pub use taskqueue_store::CallersConnection;
 use taskqueue_store::{Origin, callers_now, callers_settings, insert_in};
 
-/// The database's clock, asked over their connection.
+/// Returns the time of the database's clock, read over the caller's connection.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn now_of<C: CallersConnection>(conn: &mut C) -> EngineResult<DateTime<Utc>> {
     Ok(callers_now(conn)?)
 }
 
-/// Queues a task of any class over a connection of somebody else, whose transaction decides whether it stays.
+/// Queues a task of any class over the caller's connection. The caller's transaction decides whether it stays.
 ///
 /// # Errors
-/// [`EngineError::Input`], [`EngineError::KeyTaken`], or the database's.
+/// Returns [`EngineError::Input`], [`EngineError::KeyTaken`], or an error if the database fails.
 pub fn queue_in<C: CallersConnection>(conn: &mut C, request: TaskRequest) -> EngineResult<QueuedTask> {
     if request.on_conflict == Some(OnConflict::Replace) {
-        let why = "a task that replaces another one takes locks in an order of its own, so it is queued in a transaction of its own";
+        let why = "a task that replaces another takes locks in a different order, so it must be queued in a separate transaction";
         return Err(EngineError::Input(why.to_owned()));
     }
     let settings = Settings::from_rows(&callers_settings(conn)?).map_err(taskqueue_store::StoreError::from)?;

@@ -1,5 +1,5 @@
-//! `export`: tasks with their runs, outputs and events as newline-delimited JSON, which `import` reads, also into another engine. The
-//! first line says what it is, the last one how many tasks there were: a file that was cut off is refused.
+//! `export`: writes tasks with their runs, outputs and events as newline-delimited JSON. `import` reads it, also into another
+//! engine. The first line has the format version, and the last one the number of tasks, so that a truncated file is refused.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -10,20 +10,20 @@ use crate::{Context, EngineError, EngineResult};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_store::ExportedTask;
 
-/// The version that this program writes and reads.
+/// The format version that this program writes and reads.
 pub(crate) const VERSION: u32 = 1;
 
-/// Tasks that are read together.
+/// How many tasks are read at once.
 const PORTION: usize = 500;
 
-/// What an export has written.
+/// The result of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
     /// How many tasks.
     pub tasks: usize,
-    /// Tasks that were wanted and are not there.
+    /// Requested tasks that do not exist.
     pub missing: Vec<TaskId>,
-    /// Tasks that still wait for one that is not exported, and for which one: an import refuses them.
+    /// Tasks that wait for a task that is not exported, each with that task. An import refuses them.
     pub in_vain: Vec<(TaskId, TaskId)>,
 }
 
@@ -39,14 +39,14 @@ pub(crate) struct LastLine {
     pub(crate) end_of_export: usize,
 }
 
-/// Hears a line of JSON, and says whether it wants another one.
+/// Called with each line of JSON; returns whether to continue.
 pub type OnLine<'a> = &'a mut dyn FnMut(String) -> EngineResult<ControlFlow<()>>;
 
-/// Hands every task to `line`, between a first and a last line, as long as it wants more. A task is as it was when its page was
-/// read: what changes meanwhile may be in it or not.
+/// Passes a header, every task and a footer to `line` until it stops. Each task is as it was when its page was read; later
+/// changes may be missing.
 ///
 /// # Errors
-/// The database's, and those of `line`.
+/// Returns an error if the database or `line` fails.
 pub fn export_all(ctx: &mut Context, line: OnLine<'_>) -> EngineResult<Exported> {
     let (mut exported, mut after) = (Exported::default(), 0);
     if line(to_json(&FirstLine { taskqueue_export: VERSION })?)?.is_break() {
@@ -67,10 +67,10 @@ pub fn export_all(ctx: &mut Context, line: OnLine<'_>) -> EngineResult<Exported>
     Ok(exported)
 }
 
-/// The same of these tasks alone, in the order of their ids.
+/// Like [`export_all`], for these tasks only, in the order of their ids.
 ///
 /// # Errors
-/// The database's, and those of `line`.
+/// Returns an error if the database or `line` fails.
 pub fn export_selected(ctx: &mut Context, ids: &[TaskId], line: OnLine<'_>) -> EngineResult<Exported> {
     let (mut exported, mut here) = (Exported::default(), HashSet::new());
     if line(to_json(&FirstLine { taskqueue_export: VERSION })?)?.is_break() {
@@ -102,10 +102,10 @@ pub fn export_selected(ctx: &mut Context, ids: &[TaskId], line: OnLine<'_>) -> E
     Ok(exported)
 }
 
-/// These tasks, and all for which they still wait, or for which those wait.
+/// Returns these tasks and all tasks that they wait for, directly or indirectly.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn with_prerequisites(ctx: &mut Context, mut ids: Vec<TaskId>) -> EngineResult<Vec<TaskId>> {
     ids.extend(ctx.store.list_all_prerequisites(&ids)?);
     Ok(ids)

@@ -1,5 +1,5 @@
-//! That a run is to end, as the threads of its runner pass it on: the one that hears of it from the database, the one that
-//! watches the handler, and those of a handler in Rust.
+//! Passes the request to end a run between the threads of its runner: the one that reads it from the database, the one that
+//! watches the handler, and those of a Rust handler.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::OnceLock;
@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 use crate::handler::CancelToken;
 use taskqueue_process::signals::stop_signals::Alarm;
 
-/// Of one run.
+/// The request to end one run.
 pub(crate) struct CancelOrder {
     reason: OnceLock<String>,
     token: CancelToken,
-    /// Made for whoever waits at a descriptor: many runs may be held that need none. Missing where no descriptor was left for
-    /// it, and then no handler can be started either.
+    /// Created when a thread waits at the descriptor, because most runs need none. Missing if no descriptor was available; then
+    /// no handler can be started either.
     alarm: OnceLock<Option<Alarm>>,
 }
 
@@ -21,7 +21,7 @@ impl CancelOrder {
         Self { reason: OnceLock::new(), token: CancelToken::default(), alarm: OnceLock::new() }
     }
 
-    /// The run is to end, for this reason.
+    /// Requests the end of the run, for this reason.
     pub(crate) fn give(&self, reason: String) {
         if self.reason.set(reason).is_ok() {
             self.token.cancel();
@@ -29,15 +29,15 @@ impl CancelOrder {
         }
     }
 
-    /// Why, if it is to end.
+    /// Returns the reason, if the run should end.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.reason.get().map(String::as_str)
     }
 
-    /// Readable once it is to end.
+    /// Returns a descriptor that is readable once the run should end.
     pub(crate) fn alarm(&self) -> Option<BorrowedFd<'_>> {
         self.alarm.get_or_init(|| Alarm::new().ok());
-        // Given before the alarm was made: whoever gave it could not ring.
+        // The request may have come before the alarm was created.
         if self.reason().is_some() {
             self.ring();
         }

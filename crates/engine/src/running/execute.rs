@@ -1,5 +1,5 @@
-//! Executes one claimed run, wrapped so that every failure becomes an ErrorCode and an ErrorMessage (the scheme's
-//! processTaskRun). Writes nothing: that is for `record` and `work`.
+//! Executes one claimed run. Every failure becomes an ErrorCode and an ErrorMessage (the scheme's processTaskRun). This module
+//! writes nothing; `record` and `work` do.
 
 use std::io;
 use std::sync::Arc;
@@ -28,24 +28,24 @@ use taskqueue_process::children::event_socket::EventSocket;
 use taskqueue_process::identities::end_own::kill_own_process;
 use taskqueue_store::{EndCondition, RunEnd};
 
-/// For how long the lease of a run is kept while its end is being recorded: longer than that is repeated.
+/// How long the lease of a run is kept while its end is being recorded: recording may be retried for this long.
 const RECORD_LIMIT: Duration = Duration::from_secs(120);
-/// The longest message that is stored, in characters.
+/// The longest stored message, in characters.
 pub(crate) const MAX_MESSAGE_CHARS: usize = 10_000;
 
-/// A run whose handler has finished, and that is to be recorded.
+/// A run whose handler has finished and whose end must be recorded.
 pub(crate) struct Executed {
     pub(crate) outcome: RunOutcome,
-    /// What is written of it; `None` while something of its handler still lives (rule R7): whoever finds this process gone tries
-    /// again.
+    /// The end to record. `None` while a process of its handler is still alive (rule R7); after this process has ended, a
+    /// rescue tries again to end it.
     pub(crate) end: Option<RunEnd>,
-    /// What the handler said for anyone who follows, and nobody has kept yet.
+    /// Messages of the handler that were not stored yet.
     pub(crate) messages: Messages,
-    /// Its lease could not be renewed in time: nothing may be written for it by this process.
+    /// Its lease could not be renewed in time, so this process may write nothing for it.
     pub(crate) is_over: bool,
 }
 
-/// Executes the run by the policy under which it was claimed, its handler in Rust on another thread.
+/// Executes the run by the policy under which it was claimed; a Rust handler runs in another thread.
 pub(crate) fn execute(
     place: &Arc<RunnerContext>,
     policy: &RunPolicy,
@@ -72,15 +72,15 @@ pub(crate) fn execute(
     conclude(place, policy, run, rust.into_live(), &finished)
 }
 
-/// What is done for a run.
+/// What to execute for a run.
 pub(crate) enum Work {
-    /// A handler in Rust.
+    /// A Rust handler.
     Rust(Arc<dyn TaskHandler>, RunContext),
-    /// A program, unless the run has ended before it began.
+    /// A program, or the end of a run that ended before its program began.
     Program(Result<RunContext, HandlerFinish>),
 }
 
-/// Begins a run that was claimed.
+/// Begins a claimed run.
 pub(crate) fn begin<'a>(
     place: &Arc<RunnerContext>,
     policy: &RunPolicy,
@@ -89,7 +89,7 @@ pub(crate) fn begin<'a>(
 ) -> (LiveRun<'a>, Work) {
     let live = LiveRun::new(run, place, listener);
     fault_point!("execute.before_handler");
-    // This process was held up since the claim: another runner may work for the task by now (rule R7).
+    // This process may have been suspended since the claim, and another runner may already process the task (rule R7).
     if place.leases.lease_state(run.run_id) != LeaseState::Held {
         return (live, Work::Program(Err(HandlerFinish::new(Some(Ending::Stopped), None))));
     }
@@ -105,20 +105,20 @@ pub(crate) fn begin<'a>(
     (live, work)
 }
 
-/// The run of a handler in Rust, for the thread that watches it.
+/// Wraps the run of a Rust handler for the thread that watches it.
 pub(crate) fn rust_run<'a>(policy: &RunPolicy, run: &ClaimedRun, live: LiveRun<'a>) -> RustRun<'a> {
     let limits = policy.limits_of(run);
     let limit = Duration::from_secs(u64::try_from(limits.timeout_secs).unwrap_or(u64::MAX));
     RustRun::new(live, limit, limits.kill_grace, policy.handlers.overrun())
 }
 
-/// There is no thread for the handler of the run.
+/// Returns the end of a run for whose handler no thread could be started.
 pub(crate) fn no_thread(run: &ClaimedRun, error: &io::Error) -> HandlerFinish {
-    let why = format!("could not start {}: no thread for it: {error}", run.class);
+    let why = format!("could not start {}: cannot start a thread: {error}", run.class);
     HandlerFinish::new(Some(Ending::NoRoom(why)), None)
 }
 
-/// Runs the program of a run to its end, unless the run has ended before.
+/// Runs the program of a run until it ends, unless the run has ended before.
 pub(crate) fn run_program(
     place: &RunnerContext,
     policy: &RunPolicy,
@@ -154,7 +154,7 @@ fn run_handler(
     }
 }
 
-/// What is to be recorded of a run whose handler has finished so.
+/// Returns what to record of a run whose handler has finished.
 pub(crate) fn conclude(
     place: &RunnerContext,
     policy: &RunPolicy,
@@ -174,24 +174,24 @@ pub(crate) fn conclude(
         unended: finished.unended.clone(),
         is_left_behind: finished.is_left_behind,
     };
-    // Between here and the write its lease is trusted for the margin at least; the write is guarded by its token anyway.
+    // From here to the write, the lease is trusted for at least the margin; in any case the token guards the write.
     let is_over = was_over || place.leases.lease_state(run.run_id) == LeaseState::Over;
     if outcome.unended.is_some() {
         return Executed { outcome, end: None, messages: Messages::default(), is_over };
     }
     fault_point!("execute.before_record");
-    // Held on to until it is recorded: who waits for room on a full disk must not be taken for dead meanwhile.
+    // The lease is kept until the end is recorded: a runner that waits for space on a full disk must not appear dead.
     let mut unsaved = place.leases.take_unsaved(run.run_id, RECORD_LIMIT);
     unsaved.add(last_update);
     unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
     let messages = std::mem::take(&mut unsaved.messages);
     let mut end = run_end(place, policy, run, &outcome.decision, unsaved, finished.outputs());
     end.notes = finished.notes(&place.me, run);
-    // A handler that succeeded was faster than the KILL.
+    // The handler succeeded before it was killed.
     let has_succeeded = outcome.decision.event == RunEvent::Succeed;
     let end = if is_over && !has_succeeded { GivenBack::LeaseOver.end() } else { end };
     if outcome.is_left_behind {
-        // Where the database is away, another process of this host may reach it before this one.
+        // If the database is unreachable, another process on this host may reach it first.
         let leave_end = place.prepared(run, end.clone());
         match policy.handlers.overrun().action {
             OverrunAction::LeaveBehind if is_over => leave_end(),
@@ -222,7 +222,7 @@ fn run_context(run: &ClaimedRun, settings: &Settings, timeout_secs: i64) -> RunC
     }
 }
 
-/// What is written of a run that ended so.
+/// Returns the end to record.
 fn run_end(
     place: &RunnerContext,
     policy: &RunPolicy,

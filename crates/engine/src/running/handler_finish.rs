@@ -1,4 +1,4 @@
-//! How the handler of a run finished, whichever kind it is, and what that amounts to. Writes nothing.
+//! How the handler of a run finished, for every kind of handler, and the decision that follows. Writes nothing.
 
 use crate::Me;
 use crate::handler::HandlerError;
@@ -11,7 +11,7 @@ use taskqueue_domain::task::records::{ClaimedRun, RunOutput};
 use taskqueue_process::children::child::{Captured, Stream};
 use taskqueue_store::NewEvent;
 
-/// How a handler finished, whichever kind it is.
+/// How a handler finished, for every kind of handler.
 pub(crate) struct HandlerFinish {
     pub(crate) ending: Option<Ending>,
     pub(crate) error: Option<ReportedError>,
@@ -22,7 +22,7 @@ pub(crate) struct HandlerFinish {
     pub(crate) unread_events: u64,
     pub(crate) first_unread: Option<String>,
     pub(crate) unknown_keys: Vec<String>,
-    /// Its thread was left behind.
+    /// Whether its thread was left behind.
     pub(crate) is_left_behind: bool,
 }
 
@@ -56,7 +56,7 @@ impl HandlerFinish {
             code: error.code.clone(),
             message: error.message.clone(),
             retry: Some(error.retry),
-            // The field is public: a handler may have set it by hand.
+            // The field is public, so a handler may have set an impossible value.
             delay_secs: error.delay_secs.map(possible_delay_secs),
         };
         Self::new(None, Some(error))
@@ -76,7 +76,7 @@ impl HandlerFinish {
         if self.is_left_behind { decision.with_thread_left_behind() } else { decision }
     }
 
-    /// What is kept of lines that could not be read, with its end.
+    /// Returns an event about unreadable lines, to be stored with the end.
     pub(crate) fn notes(&self, me: &Me, run: &ClaimedRun) -> Vec<NewEvent> {
         let first = self.first_unread.as_ref();
         let note = first.map(|first| NewEvent {
@@ -92,20 +92,20 @@ impl HandlerFinish {
 
     pub(crate) fn exit_code(&self, decision: &Decision) -> u8 {
         match &self.ending {
-            // A handler that reports an error has failed, whatever it exits with.
+            // A handler that reports an error has failed, whatever its exit code.
             Some(Ending::Exited(0)) => u8::from(decision.event != RunEvent::Succeed),
             Some(Ending::Exited(code)) => u8::try_from(*code).unwrap_or(1),
             Some(Ending::Signalled(signal) | Ending::Killed { signal, .. }) => u8::try_from(128 + signal).unwrap_or(1),
             Some(Ending::TimedOut) => 124,
             Some(Ending::CouldNotStart(_) | Ending::Misconfigured(_)) => 127,
-            // EX_TEMPFAIL: the same may succeed later.
+            // EX_TEMPFAIL: it may succeed later.
             Some(Ending::NoRoom(_)) => 75,
             Some(Ending::Stopped | Ending::Cancelled(_) | Ending::KilledWithAnother(_)) => 130,
             None => u8::from(decision.event != RunEvent::Succeed),
         }
     }
 
-    /// What it wrote.
+    /// Returns its captured output.
     pub(crate) fn outputs(&self) -> Vec<RunOutput> {
         [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)]
             .into_iter()
@@ -115,7 +115,7 @@ impl HandlerFinish {
     }
 }
 
-/// What is kept of a stream, as it is stored.
+/// Converts captured output to its stored form.
 pub(crate) fn run_output(stream: Stream, captured: &Captured) -> RunOutput {
     let stream = match stream {
         Stream::Stdout => "stdout",
@@ -129,7 +129,7 @@ pub(crate) fn run_output(stream: Stream, captured: &Captured) -> RunOutput {
     }
 }
 
-/// What every engine can store, in the length that the column has.
+/// Converts text to a form that every engine can store, at most as long as the column.
 pub(crate) fn storable(text: &str, max_chars: usize) -> String {
     text.chars().take(max_chars).map(|c| if c == '\0' { '\u{2400}' } else { c }).collect()
 }

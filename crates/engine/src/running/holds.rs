@@ -1,4 +1,4 @@
-//! Which classes are held on this host, because their program is broken here.
+//! The classes held on this host, because their program is broken here.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use crate::{Context, EngineResult, Handlers};
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_host::clock::Moment;
 
-/// For how long it is believed which classes are held.
+/// How long the list of held classes is cached.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
 
-/// The classes that are held on this host, as the database said a moment ago.
+/// A cached list of the classes held on this host.
 pub(crate) struct Holds {
     classes: HashSet<String>,
     read_at: Moment,
 }
 
 impl Holds {
-    /// They are read when they are first asked for.
+    /// Creates an empty cache, which is filled at the first `refresh`.
     pub(crate) fn new() -> Self {
         Self { classes: HashSet::new(), read_at: Moment::now() }
     }
 
-    /// Reads them, where that is too long ago.
+    /// Reads the list again if the cache has expired.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error if the database fails.
     pub(crate) fn refresh(&mut self, ctx: &mut Context) -> EngineResult<()> {
         if self.read_at.has_passed() {
             let holds = ctx.store.list_class_holds()?.into_iter();
@@ -35,12 +35,12 @@ impl Holds {
         Ok(())
     }
 
-    /// They have changed.
+    /// Invalidates the cache.
     pub(crate) fn forget(&mut self) {
         self.read_at = Moment::now();
     }
 
-    /// Whether a runner with these handlers may begin runs of this class now.
+    /// Returns true if a runner with these handlers may start runs of this class now.
     pub(crate) fn allow(&self, handlers: &Handlers, class: &TaskClass) -> bool {
         handlers.find(class).is_some() && !self.classes.contains(class.as_str())
     }

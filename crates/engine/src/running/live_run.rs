@@ -1,4 +1,4 @@
-//! A run while its handler works: what it reports is saved now and then, and whether it must end is asked.
+//! A run while its handler works: saves its reports from time to time, and checks whether it must end.
 
 mod rust;
 
@@ -30,10 +30,10 @@ use taskqueue_process::identities::identity::ProcessIdentity;
 
 pub(crate) use self::rust::RustRun;
 
-/// Reports are saved at most this often, however often the handler sends them.
+/// The shortest time between two saves, however often the handler reports.
 const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Collects what a handler reports.
+/// Collects the reports of a handler.
 pub(crate) struct LiveRun<'a> {
     run_id: RunId,
     task_id: TaskId,
@@ -41,18 +41,19 @@ pub(crate) struct LiveRun<'a> {
     order: Arc<CancelOrder>,
     pending: Unsaved,
     save_after: Moment,
-    /// Its handler had to be killed for the lease: the database may have come back since, the handler does not.
+    /// Whether its handler had to be killed because the lease expired: the database may be reachable again, but the handler is
+    /// gone.
     was_over: bool,
-    /// When a handler that was asked to end for its lease is killed.
+    /// When a handler that was asked to end because of its lease is killed.
     kill_at: Option<Moment>,
-    /// `None` where there is nothing to tell.
+    /// `None` if no listener is interested.
     listener: Option<&'a mut dyn RunListener>,
 }
 
 impl<'a> LiveRun<'a> {
     pub(crate) fn new(run: &ClaimedRun, place: &Arc<RunnerContext>, listener: Option<&'a mut dyn RunListener>) -> Self {
         let (pending, save_after) = (Unsaved::default(), Moment::now());
-        // What is not held is not executed.
+        // A run that is not held is not executed.
         let order = place.leases.cancel_order(run.run_id).unwrap_or_else(|| Arc::new(CancelOrder::new()));
         Self {
             run_id: run.run_id,
@@ -67,22 +68,22 @@ impl<'a> LiveRun<'a> {
         }
     }
 
-    /// Whether its lease was seen to be over.
+    /// Returns true if its lease was seen to have expired.
     pub(crate) fn was_over(&self) -> bool {
         self.was_over
     }
 
-    /// Why it is to end, if it is, also before its handler has begun.
+    /// Returns why the run was cancelled, even before its handler has begun; `None` if it was not.
     pub(crate) fn was_cancelled(&self) -> Option<&str> {
         self.order.reason()
     }
 
-    /// What it reported that was not saved.
+    /// Returns the reports that were not saved.
     pub(crate) fn into_last_update(self) -> Unsaved {
         self.pending
     }
 
-    /// By the program of a configured class, as its protocol says.
+    /// Runs the program of a configured class, by its protocol.
     pub(crate) fn run_class(
         &mut self,
         handlers: &Handlers,
@@ -119,7 +120,7 @@ impl<'a> LiveRun<'a> {
         let end = run(&alarms, self);
         let HandlerEnd { ending, error, results, unread_events, first_unread, unknown_keys, unended, stdout, stderr } =
             end;
-        // Also where the runner is to stop: what is cancelled is not given back.
+        // Even when the runner stops: a cancelled run is not released.
         let ending = match (ending, order.reason()) {
             (Ending::Stopped, Some(reason)) => Ending::Cancelled(reason.to_owned()),
             (ending, _) => ending,
@@ -217,7 +218,7 @@ impl Reporter for LiveRun<'_> {
 
 impl CommandObserver for LiveRun<'_> {
     fn started(&mut self, handler: &ProcessIdentity) {
-        // Until it is saved, the token in the handler's environment finds it.
+        // Until it is saved, the handler is found by the token in its environment.
         self.save_handler(i64::from(handler.pid), handler.to_string());
         fault_point!("execute.handler_started");
     }
@@ -238,9 +239,9 @@ impl CommandObserver for LiveRun<'_> {
             return Control::Kill;
         }
         match self.place.leases.lease_state(self.run_id) {
-            // What ended for the lease does not begin again, though the database may answer again.
+            // A handler that was asked to end because of its lease is not resumed, even if the database is reachable again.
             LeaseState::Held if self.kill_at.is_none() => Control::Continue,
-            // Another runner works for the task: no time to ask it to end.
+            // Another runner processes the task already, so there is no time to ask the handler to end.
             LeaseState::Lost => Control::Kill,
             LeaseState::Held | LeaseState::Over => {
                 self.was_over = true;

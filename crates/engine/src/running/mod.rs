@@ -1,4 +1,4 @@
-//! One session: claims a run, executes it, records its end.
+//! Processes runs: claims a run, executes it, and records its end.
 
 pub(crate) mod cancel_order;
 pub(crate) mod execute;

@@ -1,4 +1,4 @@
-//! Runs a program of the configuration that is no handler: a hook, a notifier, or one that says whether a class exists.
+//! Runs a configured program that is no handler: a hook, a notifier, or a check whether a class exists.
 
 use crate::handler::command::{CommandHandler, CommandObserver};
 use crate::handler::{Reporter, RunContext};
@@ -9,20 +9,20 @@ use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_process::children::child::Control;
 use taskqueue_process::identities::identity::ProcessIdentity;
 
-/// What such a program gets.
+/// The input of such a program.
 pub(crate) struct Call<'a> {
-    /// Takes the place of `{class}` in its arguments.
+    /// Replaces `{class}` in its arguments.
     pub(crate) class: TaskClass,
     pub(crate) task_id: TaskId,
     pub(crate) run_id: RunId,
     /// Its standard input.
     pub(crate) input: &'a str,
-    /// How long it may take.
+    /// Its timeout in seconds.
     pub(crate) limit_secs: i64,
 }
 
 impl Call<'_> {
-    /// Runs it as a handler is run: a clean environment, the input, a limit. Returns why it did not succeed, if so.
+    /// Runs the program like a handler: a clean environment, the input, and a timeout. Returns why it failed, if it did.
     pub(crate) fn run(self, command: &CommandHandler) -> EngineResult<Option<String>> {
         let context = RunContext {
             task_id: self.task_id.0,
@@ -31,7 +31,7 @@ impl Call<'_> {
             max_retries: 0,
             class: self.class,
             data: self.input.to_owned(),
-            // Not that of the run: its processes are not the run's.
+            // A new token, because its processes do not belong to the run.
             token: new_token()?,
             planned_on: String::new(),
             timeout_secs: self.limit_secs,
@@ -56,7 +56,7 @@ impl Call<'_> {
     }
 }
 
-/// Ignores what such a program reports.
+/// Ignores the reports of such a program.
 struct Unheard;
 
 impl Reporter for Unheard {

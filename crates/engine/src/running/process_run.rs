@@ -1,4 +1,4 @@
-//! `process-run` (the scheme's OnProcessTaskRun): registers, claims under the lock, executes.
+//! `process-run` (the scheme's OnProcessTaskRun): registers a runner, claims under the lock, and executes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,25 +29,25 @@ use taskqueue_process::children::event_socket::EventSocket;
 use taskqueue_process::signals::stop_signals::StopSignals;
 use taskqueue_store::{Registration, SpecificClaim, Store, StoreError};
 
-/// Tasks that are named where they have the slots of a key: one is the rule, and a thousand would fill the screen.
+/// How many tasks that hold the slots of a key are listed: usually there is one, and a thousand would fill the screen.
 const NAMED_HOLDERS: i64 = 5;
 
-/// How much is processed.
+/// What to process, and when to stop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessOptions {
-    /// This run only.
+    /// Only this run.
     pub run_id: Option<RunId>,
-    /// Until nothing is left.
+    /// Continue until no run is left.
     pub drain: bool,
-    /// Creates the runs of those tasks that have become due by the success of others, once nothing waits any more.
+    /// When no run is waiting, creates the runs of tasks that became due because others succeeded.
     pub creates_runs: bool,
-    /// At most so many runs.
+    /// The largest number of runs.
     pub max_runs: Option<u64>,
-    /// No new run after this time.
+    /// No new run is started after this time.
     pub max_time: Option<Duration>,
-    /// How long the run in progress may go on after the first signal to stop.
+    /// How long the current run may continue after the first signal to stop.
     pub stop_wait: Duration,
-    /// Moves this process into a control group of its own, where it can, once it has a run.
+    /// Moves this process into its own control group, if possible, once it has a run.
     pub enters_group: bool,
 }
 
@@ -63,28 +63,28 @@ impl ProcessOptions {
     }
 }
 
-/// What `process-run` did.
+/// The result of `process-run`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ProcessReport {
-    /// Slots in use and the limit, when it was reached and nothing was done.
+    /// The used slots and the limit, if the limit was reached and nothing was done.
     pub limit_reached: Option<(i64, i64)>,
-    /// Runs processed.
+    /// Processed runs.
     pub processed: u64,
-    /// Of these: ended well.
+    /// Processed runs that succeeded.
     pub succeeded: u64,
-    /// Of these: failed or timed out.
+    /// Processed runs that failed or timed out.
     pub failed: u64,
-    /// Of these: given back.
+    /// Processed runs that were released.
     pub released: u64,
-    /// Of these: cancelled while they were processed.
+    /// Processed runs that were cancelled meanwhile.
     pub cancelled: u64,
-    /// Threads of handlers in Rust that did not end when they were asked to, and were left behind.
+    /// Threads of Rust handlers that did not end when asked to, and were left behind.
     pub left_behind: usize,
-    /// Exit status of the handler of the last run.
+    /// The exit status of the last handler.
     pub last_exit_code: Option<u8>,
-    /// Why outcomes were not kept on the local disk until the database had them.
+    /// Why outcomes could not be written to the spool.
     pub spool_problem: Option<String>,
-    /// Why the program of a hook did not do its work.
+    /// Why the program of a hook failed.
     pub hook_problem: Option<String>,
 }
 
@@ -104,14 +104,15 @@ impl ProcessReport {
 /// Registers as a runner and processes runs.
 ///
 /// # Errors
-/// The database's; [`EngineError::NotWaiting`] or [`EngineError::NotRunnable`] when a run was named that cannot be claimed.
+/// Returns [`EngineError::NotWaiting`] or [`EngineError::NotRunnable`] if the named run cannot be claimed, or an error if the
+/// database fails.
 pub fn process_runs(
     ctx: &mut Context,
     options: &ProcessOptions,
     stop: &StopSignals,
     listener: &mut dyn RunListener,
 ) -> EngineResult<ProcessReport> {
-    // Whoever says "stop" twice does not want to wait for a database that is busy or away.
+    // After a second signal, do not wait for a database that is slow or unreachable.
     if let Ok(count) = stop.counter() {
         ctx.store.give_up_when(move || count() >= 2);
     }
@@ -121,7 +122,7 @@ pub fn process_runs(
     let settings = ctx.store.settings()?;
     let mut holds = Holds::new();
     if options.run_id.is_none() && !(ctx.store.has_waiting_runs()? && sees_claimable(ctx, &mut holds)?) {
-        // Cron starts it every minute: without a run it adds no row. `create-runs` has just marked dead runners.
+        // Cron starts this every minute, so without a run it must not add a row. `create-runs` has just marked dead runners.
         if !options.creates_runs {
             finish_dead_runners(ctx, settings.lease)?;
         }
@@ -152,7 +153,7 @@ fn process_registered(
     mut holds: Holds,
     listener: &mut dyn RunListener,
 ) -> EngineResult<ProcessReport> {
-    // Without the socket `taskqueue progress` does not reach us; descriptor 3 still does.
+    // Without the socket, `taskqueue progress` fails, but descriptor 3 still works.
     let socket = EventSocket::bind(ctx.requests.clone()).ok();
     let until = options.max_time.map(Moment::after);
     let mut report = ProcessReport::default();
@@ -165,11 +166,11 @@ fn process_registered(
     let policy = RunPolicy::new(ctx, settings);
     let mut thread = HandlerThread::default();
     while options.wants_more(report.processed, until) && !place.stopping.is_leaving() {
-        // A thread that was left behind ends with this process, and nothing else makes room for another one.
+        // Threads that were left behind end only with this process, so it can take no more runs.
         if policy.handlers.overrun().is_full(1) {
             break;
         }
-        // Whose slot was given away meanwhile may be one too many (rule R5).
+        // If its slot was given away meanwhile, another run might exceed the limit (rule R5).
         if place.leases.runner_lease_state() != LeaseState::Held {
             break;
         }
@@ -187,8 +188,7 @@ fn process_registered(
         place.hold(&policy, asked_at, std::slice::from_ref(&run));
         fault_point!("process.lease_held");
         if options.enters_group && report.processed == 0 {
-            // Not for a process that finds no run: it takes a millisecond, and tens of them on a busy machine. Where it cannot,
-            // `doctor` says why.
+            // Only with a run: it takes a millisecond, and tens of them on a busy machine. If it fails, `doctor` reports why.
             let _ = enter_own_group();
         }
         let executed = execute(place, &policy, &run, socket.as_ref(), &mut thread, listener);
@@ -208,7 +208,7 @@ fn process_registered(
             listener.left_behind(&run, report.left_behind, overrun.most(1));
         }
         if outcome.decision.lacks_room {
-            // The next run would fail the same way.
+            // The next run would fail in the same way.
             listener.lacks_room(&outcome.decision.error_message, 0);
             break;
         }
@@ -218,7 +218,7 @@ fn process_registered(
     Ok(report)
 }
 
-/// Adds to the loss of a lease what the row of the run says now, if the database answers: another process may have rescued it.
+/// Adds the current status of the run to the loss of a lease, if the database answers: another process may have rescued it.
 fn with_status(ctx: &mut Context, leases: &Leases, error: EngineError) -> EngineError {
     match error {
         EngineError::LeaseOver { run_id, task_id, .. } if leases.was_answered(RunId(run_id)) => {
@@ -230,7 +230,7 @@ fn with_status(ctx: &mut Context, leases: &Leases, error: EngineError) -> Engine
     }
 }
 
-/// Whether a run waits that could be claimed now.
+/// Returns true if a waiting run could be claimed now.
 fn sees_claimable(ctx: &mut Context, holds: &mut Holds) -> EngineResult<bool> {
     holds.refresh(ctx)?;
     let handlers = &ctx.handlers;
@@ -260,7 +260,7 @@ fn claim(
         },
     };
     if matches!(&claimed, Err(error) if !matches!(error, StoreError::NotFound(_))) {
-        // Its COMMIT may have happened.
+        // The COMMIT may have succeeded.
         let problem = leave(spool, &Outcome::of_claim(ctx, &token));
         ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
     }
@@ -278,7 +278,7 @@ fn refused(run_id: RunId, status: String, class: String) -> EngineError {
 
 fn obstructed(store: &mut Store, run_id: RunId, obstacle: Obstacle) -> EngineError {
     let holders = match &obstacle {
-        // Without their names the answer is the same.
+        // If their names cannot be read, the error is still correct.
         Obstacle::KeyIsFull(limit) => store.list_key_holders(&limit.key, NAMED_HOLDERS).unwrap_or_default(),
         Obstacle::Paused(_) | Obstacle::MaxRunning(_) | Obstacle::Rate(..) => Vec::new(),
     };

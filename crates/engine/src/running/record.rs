@@ -1,4 +1,4 @@
-//! Records how a run of `process-run` ended: its messages, then its outcome, by way of the local disk.
+//! Records how a run of `process-run` ended: its messages, then its outcome, through the spool.
 
 use super::execute::Executed;
 use super::run_listener::RunOutcome;
@@ -8,10 +8,10 @@ use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_host::files::spool::SpoolFile;
 use taskqueue_store::RunRef;
 
-/// Records the end.
+/// Records the end of a run.
 ///
 /// # Errors
-/// The database's: the end could not be recorded. [`EngineError::LeaseOver`] where nothing may be written for it any more.
+/// Returns [`EngineError::LeaseOver`] if nothing may be written for the run any more, or an error if the database fails.
 pub(crate) fn record(
     ctx: &mut Context,
     run: &ClaimedRun,
@@ -21,7 +21,7 @@ pub(crate) fn record(
     let Executed { mut outcome, end, messages, is_over } = executed;
     if let Some(end) = end {
         if !messages.is_empty() && !is_over {
-            // What cannot be kept now is given up: the end of the run must not wait for what was merely said.
+            // Messages that cannot be stored now are dropped: they must not delay the end of the run.
             let reference = RunRef { id: run.run_id, token: run.token.clone() };
             let _ = ctx.store.record_messages(&reference, &messages);
         }

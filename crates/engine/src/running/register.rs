@@ -1,4 +1,4 @@
-//! Registration as a runner under TaskQueueRunnerLimit (the scheme's registerAsTaskQueueRunner, rule R5).
+//! Registers runners under TaskQueueRunnerLimit (the scheme's registerAsTaskQueueRunner, rule R5).
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -14,11 +14,11 @@ use taskqueue_host::clock::Moment;
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 use taskqueue_store::{NewRunner, Registration};
 
-/// Marks the runners finished whose process is dead (the scheme's getQueueTaskRunnerCount, its first half), and those
-/// that cannot be seen from here and have been silent for the time of a lease. Returns how many.
+/// Marks runners as finished whose process is dead (the first half of the scheme's getQueueTaskRunnerCount). Also marks runners
+/// that cannot be checked from here and have been silent for the time of a lease. Returns how many.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn finish_dead_runners(ctx: &mut Context, lease: LeaseTimes) -> EngineResult<usize> {
     let (mut dead, mut unseen) = (Vec::new(), Vec::new());
     for runner in ctx.store.list_live_runners()? {
@@ -31,27 +31,27 @@ pub fn finish_dead_runners(ctx: &mut Context, lease: LeaseTimes) -> EngineResult
     Ok(ctx.store.finish_runners(&dead)? + ctx.store.finish_silent_runners(&unseen, lease.lease_secs)?)
 }
 
-/// Whether the process that a row names is alive; what cannot be read names nobody that can be seen from here.
+/// Returns whether the process that a row identifies is alive. An identity that cannot be parsed is unknown.
 #[must_use]
 pub fn liveness_of(identity: &str) -> Liveness {
     identity.parse::<ProcessIdentity>().map_or(Liveness::Unknown, |identity| identity.liveness())
 }
 
-/// How a runner stands that has not said that it ended, as far as that can be told from here.
+/// The health of a runner that has not finished, as far as this host can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunnerHealth {
-    /// Its process lives, or it was heard of within the time of a lease.
+    /// Its process is alive, or it has renewed its lease in time.
     Alive,
     /// Its process is dead.
     Dead,
-    /// It has not renewed its lease for the time of one: its process lives on this host and is suspended or cannot reach the
-    /// database, or it cannot be seen from here.
+    /// It has not renewed its lease in time. Either its process is on this host and is suspended or cannot reach the database,
+    /// or it cannot be checked from here.
     Silent,
 }
 
 impl RunnerHealth {
-    /// In one word.
+    /// Returns one word for it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -62,8 +62,8 @@ impl RunnerHealth {
     }
 }
 
-/// How this runner stands. Who cannot be seen from here must have been heard of since then; who can be, within the limit if
-/// there is one.
+/// Returns the health of a runner. One that cannot be checked from here must have renewed its lease since `heard_since`; one
+/// that can, within `limit` if that is set.
 pub(crate) fn health_of(runner: &Runner, heard_since: DateTime<Utc>, limit: Option<&SilenceLimit>) -> RunnerHealth {
     match liveness_of(&runner.process_identity) {
         Liveness::Alive if limit.is_some_and(|limit| limit.silent_secs(runner, Liveness::Alive).is_some()) => {
@@ -76,14 +76,14 @@ pub(crate) fn health_of(runner: &Runner, heard_since: DateTime<Utc>, limit: Opti
     }
 }
 
-/// Registers this process as a runner with so many slots; dead runners give theirs up first. `only` are the patterns of the
-/// classes that it takes; none takes all that are known here.
+/// Registers this process as a runner with this many slots; dead runners are marked as finished first. `only` contains patterns
+/// of the classes that it takes; empty means all classes known here.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn register(ctx: &mut Context, slots: i32, only: &[String], lease: LeaseTimes) -> EngineResult<Registration> {
     if let Some(lost) = ctx.lost_runner {
-        // Its process lives, so no other runner finishes it: this one would wait for its own slots.
+        // Its process is alive, so no other runner marks it as finished: this one would wait for its own slots.
         ctx.store.finish_runners(&[lost])?;
         ctx.lost_runner = None;
     }
@@ -101,10 +101,10 @@ pub fn register(ctx: &mut Context, slots: i32, only: &[String], lease: LeaseTime
     Ok(ctx.store.register_runner(&runner)?)
 }
 
-/// Does this as the runner that asked for its registration at this moment, and says then that the runner has finished.
+/// Runs `work` as this runner, whose registration was requested at `asked_at`, and then marks the runner as finished.
 ///
 /// # Errors
-/// Those of `work`, and the database's.
+/// Returns the errors of `work`, or an error if the database fails.
 pub(crate) fn as_runner<T>(
     ctx: &mut Context,
     runner_id: RunnerId,
@@ -114,9 +114,9 @@ pub(crate) fn as_runner<T>(
 ) -> EngineResult<T> {
     let keeper = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me, lease, asked_at);
     let result = keeper.and_then(|keeper| work(ctx, keeper.leases()));
-    // They have nothing to do any more, and their runner is about to say that it has finished.
+    // They have no more runs, and the runner is about to be marked as finished.
     ctx.handlers.coprocesses().drain();
-    // A database that could not be reached for so long is not waited for once more; that this runner has left will be noticed.
+    // Do not wait again for a database that was unreachable for so long; others will notice that this runner has exited.
     if result.as_ref().is_err_and(EngineError::is_loss_of_database) {
         ctx.lost_runner = Some(runner_id);
         return result;
@@ -125,7 +125,7 @@ pub(crate) fn as_runner<T>(
     let finished = ctx.store.finish_runners(&[runner_id]);
     fault_point!("runner.finished");
     if result.is_err() && finished.is_ok() {
-        // The database answers again; what could not be sent now can. Otherwise the next process sends it.
+        // The database is reachable again, so retry what could not be sent. Otherwise the next process sends it.
         let _ = send_left_over(ctx);
     }
     let done = result?;

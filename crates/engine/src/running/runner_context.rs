@@ -1,4 +1,4 @@
-//! What all runs of one runner have in common, for every thread that executes some. Knows no database.
+//! What all runs of one runner share, for every thread that executes runs. Does not use the database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,10 @@ use taskqueue_host::files::spool::Spool;
 use taskqueue_process::children::command_requests::CommandRequests;
 use taskqueue_store::{Claim, Crash, RunEnd, RunRef};
 
-/// Beyond timeout and grace, before a runner that should have ended a handler is taken for unable to.
+/// After timeout and grace, how long to wait before a runner counts as unable to end its handler.
 const SILENCE_MARGIN: Duration = Duration::from_secs(30);
 
-/// What a run is executed by, from its claim to its end. A process that reads the configuration or the settings again has a new
-/// policy for the runs that it claims after that.
+/// The policy for executing a run, from its claim to its end. After a reload, later runs get a new policy.
 pub(crate) struct RunPolicy {
     pub(crate) handlers: Arc<Handlers>,
     pub(crate) settings: Settings,
@@ -33,7 +32,7 @@ impl RunPolicy {
         Arc::new(Self { handlers: Arc::clone(&ctx.handlers), settings })
     }
 
-    /// How long this run may last.
+    /// Returns how long this run may last.
     pub(crate) fn limits_of(&self, run: &ClaimedRun) -> RunLimits {
         RunLimits {
             timeout_secs: self.handlers.timeout_secs(Some(&run.class), run.task_timeout_secs, &self.settings),
@@ -41,7 +40,7 @@ impl RunPolicy {
         }
     }
 
-    /// A crash of a run of this class, noted by this process.
+    /// Describes a crash of a run of this class, recorded by this process.
     pub(crate) fn crash(&self, me: &Me, class: &TaskClass) -> Crash {
         crash_noted_by(me, &self.handlers, Some(class), &self.settings)
     }
@@ -52,35 +51,35 @@ impl RunPolicy {
 pub(crate) struct RunLimits {
     /// How long its handler may be silent.
     pub(crate) timeout_secs: i64,
-    /// How long its handler may go on once it is asked to end.
+    /// How long its handler may continue after it was asked to end.
     pub(crate) kill_grace: Duration,
 }
 
 impl RunLimits {
-    /// How long its handler can be silent while its runner does what it should.
+    /// Returns the longest silence of a handler whose runner works correctly.
     fn silence(self) -> Duration {
         let timeout = Duration::from_secs(u64::try_from(self.timeout_secs).unwrap_or(0));
         timeout.saturating_add(self.kill_grace).saturating_add(SILENCE_MARGIN)
     }
 }
 
-/// Shared by the slots of a runner.
+/// Shared by all slots of a runner.
 pub(crate) struct RunnerContext {
     /// This process.
     pub(crate) me: Me,
-    /// By which others recognise it.
+    /// The identity by which others recognise this process.
     pub(crate) identity: &'static str,
     /// The row of this runner.
     pub(crate) runner_id: RunnerId,
-    /// Holds the runs.
+    /// The leases of the runs.
     pub(crate) leases: Leases,
-    /// Whether it was told to stop.
+    /// Whether it was asked to stop.
     pub(crate) stopping: Stopping,
     /// The address of the store, without its password.
     pub(crate) database: String,
-    /// Where outcomes wait for the database.
+    /// Where outcomes are kept until the database has them.
     pub(crate) spool: Option<Spool>,
-    /// What executes the commands that handlers ask for.
+    /// Executes the commands that handlers request.
     pub(crate) requests: Option<Arc<CommandRequests>>,
 }
 
@@ -103,7 +102,7 @@ impl RunnerContext {
         }))
     }
 
-    /// A claim by this runner of runs of these classes.
+    /// Returns a claim by this runner of runs of these classes.
     pub(crate) fn claim<'b>(&'b self, policy: &RunPolicy, classes: ClassSet<'b>) -> Claim<'b> {
         Claim {
             runner_id: self.runner_id,
@@ -126,13 +125,13 @@ impl RunnerContext {
         self.leases.hold(asked_at, holdings);
     }
 
-    /// Puts this end on the disk, for the next process of this host to send, when it is called.
+    /// Returns a function that writes this end to the spool, for the next process on this host to send.
     pub(crate) fn prepared(&self, run: &ClaimedRun, end: RunEnd) -> impl Fn() + Send + use<> {
         prepared(self.spool.as_ref(), &self.database, run, end)
     }
 }
 
-/// A crash of a run of this class, noted by this process.
+/// Describes a crash of a run of this class, recorded by this process.
 pub(crate) fn crash_noted_by(me: &Me, handlers: &Handlers, class: Option<&TaskClass>, settings: &Settings) -> Crash {
     Crash { limit: handlers.crash_limit(class, settings), actor: me.user.clone(), host: me.host.clone() }
 }

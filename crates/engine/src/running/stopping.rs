@@ -1,5 +1,5 @@
-//! What a signal to stop means for the runs in progress: the first lets them go on for a while, the second ends them. An
-//! operator who stops this runner from afar counts as the first.
+//! What a stop signal means for the runs in progress: the first one lets them continue for a while, the second one ends them.
+//! An operator's `stop` order counts as the first.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -13,21 +13,21 @@ use taskqueue_host::clock::Moment;
 use taskqueue_process::signals::stop_signals::{Alarm, StopSignals};
 use taskqueue_store::DatabaseUrl;
 
-/// Between TERM and KILL for somebody who said "stop" twice.
+/// The time from TERM to KILL after a second signal.
 const SECOND_GRACE: Duration = Duration::from_secs(2);
 
-/// What the handler in progress deserves.
+/// What to do with the current handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// It may go on, or was asked to end already.
+    /// Nothing: it may continue, or was asked to end already.
     None,
-    /// No more time to end by itself.
+    /// Kill it: it had its time to end.
     Kill,
 }
 
-/// A runner that may be told to stop. All of its threads ask the same one.
+/// The stop state of a runner, shared by all its threads.
 pub(crate) struct Stopping {
-    /// How many signals have come.
+    /// Returns how many signals have come.
     signals: Arc<dyn Fn() -> usize + Send + Sync>,
     orders: Orders,
     /// In milliseconds.
@@ -37,21 +37,21 @@ pub(crate) struct Stopping {
     has_rung: AtomicBool,
 }
 
-/// Until when handlers may go on.
+/// The deadlines for handlers.
 #[derive(Clone, Copy, Default)]
 struct Noticed {
-    /// Since the first signal was noticed.
+    /// Set when the first signal was noticed.
     until: Option<Moment>,
-    /// Since the second was.
+    /// Set when the second signal was noticed.
     kill_at: Option<Moment>,
-    /// Somebody was told of the first.
+    /// Whether the first signal was announced.
     is_announced: bool,
 }
 
 impl Stopping {
-    /// `wait` is how long a run may go on after the first signal.
+    /// Creates it; `wait` is how long a run may continue after the first signal.
     pub(crate) fn new(signals: &StopSignals, orders: Orders, wait: Duration) -> EngineResult<Self> {
-        let no_descriptor = |source| EngineError::Os { what: "no descriptor for the end", source };
+        let no_descriptor = |source| EngineError::Os { what: "cannot open a descriptor to stop runs", source };
         let alarm = Alarm::new().map_err(no_descriptor)?;
         let signals = Arc::new(signals.counter().map_err(no_descriptor)?);
         let (noticed, has_rung) = (Mutex::default(), AtomicBool::new(false));
@@ -60,12 +60,13 @@ impl Stopping {
         Ok(stopping)
     }
 
-    /// From now on a run may go on for so long after the first signal.
+    /// Changes how long a run may continue after the first signal.
     pub(crate) fn allow(&self, wait: Duration) {
         self.wait.store(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Whether this runner is to claim nothing more: it was told to stop or to leave, or has ended a run for it.
+    /// Returns true if this runner should claim nothing more: it was asked to stop or drain, or has ended a run because of
+    /// that.
     pub(crate) fn is_leaving(&self) -> bool {
         self.has_signal() || self.orders.is_leaving() || self.has_rung.load(Ordering::Relaxed)
     }
@@ -79,17 +80,17 @@ impl Stopping {
         (self.signals)() > 0
     }
 
-    /// Whether the time that runs had after the first signal is over.
+    /// Returns true if the wait after the first signal has passed.
     pub(crate) fn has_run_out(&self) -> bool {
         self.has_rung.load(Ordering::Relaxed)
     }
 
-    /// Readable when the handler must be asked to end.
+    /// Returns a descriptor that is readable when the handler must be asked to end.
     pub(crate) fn alarm(&self) -> BorrowedFd<'_> {
         self.alarm.as_fd()
     }
 
-    /// For another thread, which cannot ask the handler to end: whether the process must end now.
+    /// Returns a check whether the process must end now, for another thread, which cannot ask the handler to end.
     pub(crate) fn must_stop(&self) -> impl Fn() -> bool + Send + use<> {
         let (signals, orders) = (Arc::clone(&self.signals), self.orders.clone());
         let (wait, noticed) = (Arc::clone(&self.wait), Cell::new(None));
@@ -105,14 +106,14 @@ impl Stopping {
         }
     }
 
-    /// Looks whether signals have come; to be called every half second by whoever watches a handler. `first` hears of
-    /// the first one, and for how long the runs may go on: no time at all if they are asked to end at once. It returns whether
-    /// somebody heard of it: otherwise the next one who calls is told.
+    /// Checks for signals; a thread that watches a handler must call it every half second. `first` is called at the first
+    /// signal with the time that the runs may continue; zero means that they are asked to end at once. If it returns false,
+    /// nothing was announced, and the next call tries again.
     pub(crate) fn check(&self, first: &mut dyn FnMut(Duration) -> bool) -> Urgency {
         let count = (self.signals)() + usize::from(self.orders.is_stopping());
         let mut noticed = self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
         if count == 0 {
-            // An order can be taken back, unlike a signal.
+            // An order can be withdrawn, unlike a signal.
             (noticed.until, noticed.is_announced) = (None, false);
             return Urgency::None;
         }
@@ -135,7 +136,8 @@ impl Stopping {
     }
 }
 
-/// Before a runner has orders: whether the process must end now, so many seconds after the first signal or at once after the second.
+/// Returns a check whether the process must end now, before it is a runner: `wait` after the first signal, or at once after the
+/// second.
 pub(crate) fn must_end(signals: &StopSignals, wait: Duration) -> impl Fn() -> bool + Send + use<> {
     let (count, noticed) = (signals.counter().ok(), Cell::new(None));
     move || {
@@ -149,7 +151,7 @@ pub(crate) fn must_end(signals: &StopSignals, wait: Duration) -> impl Fn() -> bo
     }
 }
 
-/// From now on statements on this database are not waited for any longer than a process may that has got these signals.
+/// Stops waiting for statements on this database when these signals require the process to end.
 pub fn end_statements_on(url: &DatabaseUrl, signals: &StopSignals, wait: Duration) {
     url.patience().end_when(must_end(signals, wait));
 }

@@ -1,5 +1,5 @@
-//! What is known of a running handler and is not in the database yet. Newer news replace older ones, so that a database
-//! that is away for an hour has one row to write afterwards.
+//! Updates of a running handler that are not in the database yet. Newer values replace older ones, so that after an hour
+//! without the database only one row must be written.
 
 use taskqueue_domain::run::message::Messages;
 use taskqueue_domain::task::meta::Meta;
@@ -11,27 +11,27 @@ use taskqueue_store::{RunRef, RunReport, Store, StoreResult};
 pub(crate) struct Unsaved {
     /// PID and identity of the handler's process.
     pub handler: Option<(i64, String)>,
-    /// 0 to 100
+    /// 0 to 100.
     pub percents_completed: Option<i32>,
-    /// A line for people.
+    /// A line of text to display.
     pub message: Option<String>,
-    /// JSON text
+    /// JSON text.
     pub results: Option<String>,
-    /// What the end of the run adds to the metadata of its task; not saved before.
+    /// Added to the metadata of the task when the run ends; not saved before.
     pub meta: Option<Meta>,
-    /// What it has written so far, once for each stream.
+    /// The output so far, once for each stream.
     pub outputs: Vec<RunOutput>,
-    /// All that are not kept yet.
+    /// Messages that are not stored yet.
     pub messages: Messages,
 }
 
 impl Unsaved {
-    /// Whether there is nothing to save.
+    /// Returns true if there is nothing to save.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds news that came later.
+    /// Merges a later update.
     pub(crate) fn add(&mut self, newer: Self) {
         self.handler = newer.handler.or(self.handler.take());
         self.percents_completed = newer.percents_completed.or(self.percents_completed);
@@ -46,28 +46,28 @@ impl Unsaved {
         self.messages.append(newer.messages);
     }
 
-    /// Adds what the end of the run writes, name by name.
+    /// Merges metadata that is written when the run ends, by name.
     pub(crate) fn add_meta(&mut self, later: Meta) {
         self.meta.get_or_insert_default().merge(later);
     }
 
-    /// Takes what is saved before the end of the run, if there is any: the metadata stays.
+    /// Takes what can be saved before the run ends, if there is anything; the metadata stays.
     pub(crate) fn take_update(&mut self) -> Option<Self> {
         let meta = self.meta.take();
         let update = std::mem::replace(self, Self { meta, ..Self::default() });
         (!update.is_empty()).then_some(update)
     }
 
-    /// In place of what the stream had brought before.
+    /// Replaces the earlier output of this stream.
     pub(crate) fn add_output(&mut self, output: RunOutput) {
         self.outputs.retain(|older| older.stream != output.stream);
         self.outputs.push(output);
     }
 
-    /// Writes it. Whether the run is still ours.
+    /// Writes the update. Returns whether this process still has the run.
     ///
     /// # Errors
-    /// The database could not be written; it may be tried again.
+    /// Returns an error if the database could not be written; the caller may retry.
     pub(crate) fn save(&self, store: &mut Store, run: &RunRef) -> StoreResult<bool> {
         let is_ours = match &self.handler {
             Some((pid, identity)) => store.record_handler(run, *pid, identity)?,
@@ -84,7 +84,7 @@ impl Unsaved {
         if !self.outputs.is_empty() && !store.record_outputs(run, &self.outputs)? {
             return Ok(false);
         }
-        // Last: what fails is written again as a whole, and a message would be there twice.
+        // Messages come last, because after an error everything is written again, and they would be duplicated.
         if self.messages.is_empty() { Ok(true) } else { store.record_messages(run, &self.messages) }
     }
 }

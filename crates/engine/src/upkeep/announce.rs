@@ -1,5 +1,5 @@
-//! Tells people and programs what happened: notices, gathered and told by whoever creates runs, and hooks, started by
-//! whoever recorded the end of a run.
+//! Notices and hooks. Processes that create runs collect notices and send them; the process that recorded the end of a run
+//! starts its hook.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -24,14 +24,14 @@ use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::text::outside_text::clean_json;
 use taskqueue_store::{NoticeChoice, RunEnd};
 
-/// How long a program may take that tells somebody: everybody who creates runs here waits for it.
+/// The timeout of a notification program; all processes that create runs on this host wait for it.
 const TELL_SECS: i64 = 60;
-/// How long the program of a hook may take: its runner waits for it.
+/// The timeout of a hook program; its runner waits for it.
 const HOOK_SECS: i64 = 30;
 const KILL_GRACE: Duration = Duration::from_secs(2);
 const OUTPUT_LIMIT_BYTES: usize = 4 << 10;
 
-/// What a program that tells gets on its standard input.
+/// The standard input of a notification program.
 #[derive(Serialize)]
 struct Message<'a> {
     event: &'static str,
@@ -41,7 +41,7 @@ struct Message<'a> {
     digest: &'a Digest,
 }
 
-/// What the program of a hook gets on its standard input.
+/// The standard input of a hook program.
 #[derive(Serialize)]
 struct HookInput<'a> {
     event: &'static str,
@@ -58,11 +58,11 @@ struct HookInput<'a> {
     host: &'a str,
 }
 
-/// Sends the notices as this configuration says, or prints final failures on standard error where it says nothing. Returns why they
-/// could not be sent, if so: then that is retried. A host that sends them says so also while there are none.
+/// Sends the notices as configured, or prints final failures on standard error if nothing is configured. Returns why sending
+/// failed, if so; it is retried then. A host with `[notify]` also records that it sends notices, even if there are none.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub(crate) fn tell_notices(ctx: &mut Context, has_notices: bool) -> EngineResult<Option<String>> {
     let problem = match ctx.announcements.notify.clone() {
         Some(notify) => tell_taken(ctx, &notify)?,
@@ -72,15 +72,15 @@ pub(crate) fn tell_notices(ctx: &mut Context, has_notices: bool) -> EngineResult
             None
         }
     };
-    // Also where somebody is told: a program may fail for ever. Afterwards, so that what waited for a host that was away is
-    // told once.
+    // Also on a host with `[notify]`, because its program may always fail. After sending, so that notices from an outage of
+    // this host are sent once.
     ctx.store.remove_old_notices()?;
     Ok(problem)
 }
 
 fn tell_taken(ctx: &mut Context, notify: &Notify) -> EngineResult<Option<String>> {
     ctx.store.leave_notices_to_notify_hosts()?;
-    // Nobody else begins while our program may still be at it.
+    // No other process starts the program while ours may still be running.
     let taken = ctx.store.take_notices(NoticeChoice::All, notify.every_secs.max(2 * TELL_SECS))?;
     let Some(digest) = Digest::of(&taken.notices) else { return Ok(None) };
     fault_point!("notices.taken");
@@ -93,8 +93,9 @@ fn tell_taken(ctx: &mut Context, notify: &Notify) -> EngineResult<Option<String>
     Ok(problem)
 }
 
-/// The program first, then the file: whatever fails is tried again, and a program that fails for a day must not leave a
-/// copy of each line for every try. Nor must a file that cannot be opened have the program tell the same again and again.
+/// Runs the program first, then writes the file. A failure of either is retried, and a program that fails for a day must not
+/// add a copy of each line for every try. For the same reason a file that cannot be opened prevents the program from sending
+/// the same notices repeatedly.
 fn tell(ctx: &Context, notify: &Notify, digest: &Digest, notices: &[Notice]) -> EngineResult<Option<String>> {
     let not_logged =
         |path: &Path, error: std::io::Error| format!("notices cannot be written to {}: {error}", path.display());
@@ -109,7 +110,7 @@ fn tell(ctx: &Context, notify: &Notify, digest: &Digest, notices: &[Notice]) -> 
     Ok(log.and_then(|(path, file)| append(file, notices).err().map(|error| not_logged(path, error))))
 }
 
-/// Why the program did not tell, if so.
+/// Runs the notification program. Returns why it failed, if it did.
 fn start_program(ctx: &Context, notify: &Notify, digest: &Digest) -> EngineResult<Option<String>> {
     if notify.argv.is_empty() {
         return Ok(None);
@@ -117,21 +118,22 @@ fn start_program(ctx: &Context, notify: &Notify, digest: &Digest) -> EngineResul
     let message = Message { event: "notices", database: ctx.store.url().to_string(), host: &ctx.me.host, digest };
     let program = Program { argv: &notify.argv, user: notify.user.as_deref(), limit_secs: TELL_SECS };
     let problem = program.run(ctx, &to_json(&message), TaskId(0), RunId(0))?;
-    Ok(problem.map(|why| format!("nobody was told of {} notices: {why}", digest.count)))
+    Ok(problem.map(|why| format!("{} notices were not delivered: {why}", digest.count)))
 }
 
 fn open_log(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().append(true).create(true).open(path)
 }
 
-/// One line for each.
+/// Writes one line for each notice.
 fn append(mut log: File, notices: &[Notice]) -> std::io::Result<()> {
     let lines: String = notices.iter().map(|notice| clean_json(&to_json(notice)) + "\n").collect();
     log.write_all(lines.as_bytes())
 }
 
-/// Starts the program that wants to know how this run ended, if there is one. Whoever dies before has told nobody: what
-/// must not be missed is in the tables. The end is recorded by now: whatever fails here is named, and fails nothing else.
+/// Starts the hook for this end of a run, if there is one. If this process dies before, the hook does not run; the tables
+/// contain everything that must not be missed. The end is already recorded, so a failure here is reported and affects nothing
+/// else.
 pub(crate) fn start_hook(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd) {
     let problem = match hook_problem(ctx, task_id, run_id, end) {
         Ok(problem) => problem,
@@ -140,7 +142,7 @@ pub(crate) fn start_hook(ctx: &mut Context, task_id: TaskId, run_id: RunId, end:
     ctx.hook_problem = problem.or_else(|| ctx.hook_problem.take());
 }
 
-/// Why the program that wants to know did not do its work, if so.
+/// Runs the hook. Returns why it failed, if it did.
 fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd) -> EngineResult<Option<String>> {
     let may_want = match end.event {
         RunEvent::Succeed => ctx.announcements.hook(AttemptOutcome::Success).is_some(),
@@ -176,7 +178,7 @@ fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd)
     Ok(problem.map(|why| format!("the hook \"{}\" of run {run_id}: {why}", kind.as_str())))
 }
 
-/// A program of the configuration that is told something.
+/// A configured program that receives a message.
 struct Program<'a> {
     argv: &'a [String],
     user: Option<&'a str>,
@@ -184,7 +186,7 @@ struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// Runs it as a handler is run: a clean environment, the input, a limit. Why it did not do its work, if so.
+    /// Runs the program like a handler: a clean environment, the input, a timeout. Returns why it failed, if it did.
     fn run(&self, ctx: &Context, input: &str, task_id: TaskId, run_id: RunId) -> EngineResult<Option<String>> {
         if let Err(why) = ctx.handlers.check_user("in its table or at the top of the file", self.user) {
             return Ok(Some(why));
@@ -204,7 +206,7 @@ impl Program<'_> {
     }
 }
 
-/// Of our own types, which always have a text.
+/// Serializes our own types, which cannot fail.
 fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }

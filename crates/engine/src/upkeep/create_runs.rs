@@ -1,5 +1,5 @@
-//! `create-runs` (the scheme's createTaskRuns): rescues, lets schedules go on, creates the missing runs,
-//! and prunes a part of what was kept long enough.
+//! `create-runs` (the scheme's createTaskRuns): rescues runs, advances schedules, creates the missing runs, and prunes some
+//! finished rows.
 
 use serde::Serialize;
 
@@ -16,53 +16,53 @@ use taskqueue_domain::task::records::Task;
 use taskqueue_domain::time::due::{DueFacts, NotDue, is_due};
 use taskqueue_store::{Advanced, Author, CleanupNeeds, Pruned, Store, StoreError, StoreResult};
 
-/// What `create-runs` did.
+/// The result of `create-runs`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CreateRunsReport {
-    /// Outcomes of runs that dead runners of this host had left on its disk.
+    /// Outcomes that dead runners of this host had left in the spool.
     pub sent_outcomes: usize,
-    /// Runs taken from dead runners, and those that could not be.
+    /// Rescued runs, and those that could not be rescued.
     #[serde(flatten)]
     pub rescue: RescueReport,
-    /// Runners whose process is dead and that were marked finished.
+    /// Runners that were marked as finished because their process is dead.
     pub finished_runners: usize,
-    /// What became of schedules whose next time was to be planned.
+    /// The schedules that were advanced.
     pub schedules: Advanced,
     /// Runs created.
     pub created: usize,
-    /// Why nobody could be told of what needs somebody.
+    /// Why notices could not be sent.
     pub notify_problem: Option<String>,
-    /// Why the program of a hook did not do its work.
+    /// Why the program of a hook failed.
     pub hook_problem: Option<String>,
-    /// What was deleted because it was kept long enough.
+    /// Rows deleted because their retention period has passed.
     pub pruned: Pruned,
 }
 
-/// A task whose time has come and that got no run.
+/// A task whose time has passed and which has no run.
 #[derive(Clone, Debug)]
 pub struct Passed {
     /// The task.
     pub task_id: TaskId,
     /// Its class.
     pub class: String,
-    /// Why.
+    /// The reason.
     pub reason: NotDue,
 }
 
-/// Rescues the runs of dead runners, lets schedules go on, creates one run for every due task, and prunes a part.
-/// `created` hears the number so far. A part that finds no room on the disk keeps no other from its work: pruning is what makes
+/// Rescues the runs of dead runners, advances schedules, creates one run for every due task, and prunes some finished rows.
+/// `created` is called with the number of runs so far. A full disk in one step does not stop the others, because pruning makes
 /// room.
 ///
 /// # Errors
-/// The database's; where there was no room for a part, at the end of all.
+/// Returns an error if the database fails; a full disk in one step is returned after all steps.
 pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineResult<CreateRunsReport> {
     look_after_and(ctx, |store| store.create_missing_runs(created))
 }
 
-/// The same without creating runs, for a worker, which does that with its claims.
+/// Like [`create_runs`] without creating runs, for a worker, which creates them with its claims.
 ///
 /// # Errors
-/// As of [`create_runs`].
+/// Returns the same errors as [`create_runs`].
 pub(crate) fn look_after(ctx: &mut Context) -> EngineResult<CreateRunsReport> {
     look_after_and(ctx, |_| Ok(0))
 }
@@ -72,7 +72,7 @@ fn look_after_and(
     create: impl FnOnce(&mut Store) -> StoreResult<usize>,
 ) -> EngineResult<CreateRunsReport> {
     let mut full = None;
-    // Before the rescue: a run whose outcome is known on this host has ended, however dead its runner is.
+    // Before the rescue: a run whose outcome is known on this host has ended, even if its runner is dead.
     let sent_outcomes = unless_full(send_left_over(ctx), &mut full)?;
     fault_point!("create.left_over_sent");
     let settings = ctx.store.settings()?;
@@ -90,7 +90,7 @@ fn look_after_and(
     let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs).map_err(EngineError::from);
     let schedules = unless_full(schedules, &mut full)?;
     let created = unless_full(create(&mut ctx.store).map_err(EngineError::from), &mut full)?;
-    // Last: nobody waits for it.
+    // Last, because nothing depends on it.
     let pruned = match needs.prunable {
         true => unless_full(prune_some(ctx, &settings.retention), &mut full)?,
         false => Pruned::default(),
@@ -112,7 +112,7 @@ fn look_after_and(
     })
 }
 
-/// Nothing where there was no room, which is kept for the end.
+/// Returns the default if the disk was full, and keeps that error for the end.
 fn unless_full<T: Default>(result: EngineResult<T>, full: &mut Option<EngineError>) -> EngineResult<T> {
     match result {
         Err(error @ EngineError::Store(StoreError::Full { .. })) => {
@@ -123,10 +123,10 @@ fn unless_full<T: Default>(result: EngineResult<T>, full: &mut Option<EngineErro
     }
 }
 
-/// Up to `limit` tasks whose time has come and that have no new run, with the first reason why not.
+/// Returns up to `limit` tasks whose time has passed and which have no new run, each with the first reason.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn list_passed_tasks(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Passed>> {
     let now = ctx.store.now()?;
     let mut tasks = ctx.store.list_unknown_tasks(limit)?;
@@ -140,7 +140,7 @@ pub fn list_passed_tasks(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Pass
     Ok(passed.take(usize::try_from(limit).unwrap_or(usize::MAX)).collect())
 }
 
-/// What the due rule looks at.
+/// Returns the facts for the due rule.
 #[must_use]
 pub fn due_facts(task: &Task) -> DueFacts {
     DueFacts {

@@ -1,5 +1,5 @@
-//! The ids that a follower of events has passed over: those of transactions that are not committed yet, or never will be.
-//! Kept as ranges: one transaction may hold back many thousands.
+//! The event ids that a follower has skipped: their transactions are not committed yet, or never will be. They are stored as
+//! ranges, because one transaction can hold back many thousands of ids.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use taskqueue_host::clock::Moment;
 use taskqueue_store::is_narrow_range;
 
-/// How long an id that is missing is looked for: longer than the largest batch takes.
+/// How long a missing id is checked: longer than the largest batch takes.
 const WAIT: Duration = Duration::from_secs(3_600);
-/// For so long it is looked for each time; most transactions have ended by then, or never will.
+/// During this time every poll checks a missing id; most transactions have ended by then.
 const FRESH: Duration = Duration::from_secs(60);
-/// Then it is looked for so many times while the time for which it has been missing doubles, about: what comes late is seen a
-/// little later still, and what never comes costs little.
+/// Later, an id is checked about this many times while its age doubles. So late ids are found a little later, and ids that
+/// never appear cost little.
 const LOOKS_PER_AGE: u32 = 20;
-/// Ranges too wide to be asked for together that one look asks for; the rest waits for the next one.
+/// How many wide ranges one poll checks; the others wait for the next poll.
 const WIDE_PER_LOOK: usize = 50;
-/// Ranges that are looked for at once; the oldest are given up beyond that.
+/// The largest number of ranges; the oldest are dropped beyond it.
 const MOST: usize = 1_000;
 
-/// Ids that are missing.
+/// The missing ids.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     by_first_id: BTreeMap<i64, Gap>,
@@ -29,25 +29,25 @@ pub(crate) struct Gaps {
 struct Gap {
     last_id: i64,
     until: Moment,
-    /// The earliest next look.
+    /// When the range is checked next.
     next_look: Moment,
 }
 
 impl Gap {
-    /// For how long it has been missing.
+    /// Returns for how long it has been missing.
     fn age(&self) -> Duration {
         WAIT.saturating_sub(self.until.remaining())
     }
 }
 
 impl Gaps {
-    /// All ids between these two are missing from now on.
+    /// Marks all ids between these two as missing.
     pub(crate) fn open_between(&mut self, before: i64, after: i64) {
         let gap = Gap { last_id: after - 1, until: Moment::after(WAIT), next_look: Moment::now() };
         self.insert(before + 1, gap);
     }
 
-    /// This id is not missing any more.
+    /// Marks an id as found.
     pub(crate) fn close(&mut self, id: i64) {
         let around = self.by_first_id.range(..=id).next_back().filter(|(_, gap)| gap.last_id >= id);
         let Some((&first_id, &gap)) = around else { return };
@@ -66,13 +66,13 @@ impl Gaps {
         }
     }
 
-    /// Looks no longer for what has been missing for too long.
+    /// Drops ranges that have been missing for too long.
     pub(crate) fn give_up_old(&mut self) {
         let now = Moment::now();
         self.by_first_id.retain(|_, gap| gap.until > now);
     }
 
-    /// The first and the last id of each that is to be looked for now, in their order.
+    /// Returns the first and the last id of each range to check now, in order.
     pub(crate) fn next_ranges(&mut self) -> Vec<(i64, i64)> {
         let mut due: Vec<(i64, &mut Gap)> = self
             .by_first_id
@@ -80,7 +80,7 @@ impl Gaps {
             .map(|(id, gap)| (*id, gap))
             .filter(|(_, gap)| gap.next_look.has_passed())
             .collect();
-        // What has waited for the longest comes first, the oldest of those: also of many none is forgotten.
+        // The longest-waiting range comes first, so that each one is checked eventually.
         due.sort_by_key(|(_, gap)| gap.next_look);
         let (mut ranges, mut wide) = (Vec::new(), 0);
         for (first_id, gap) in due {
@@ -99,7 +99,7 @@ impl Gaps {
         ranges
     }
 
-    /// The first and the last id of each, in their order.
+    /// Returns the first and the last id of each range, in order.
     #[cfg(test)]
     pub(crate) fn ranges(&self) -> Vec<(i64, i64)> {
         self.by_first_id.iter().map(|(first_id, gap)| (*first_id, gap.last_id)).collect()

@@ -1,4 +1,4 @@
-//! Final failures on standard error: where no host has `[notify]`, each task that will not be retried is printed once.
+//! Final failures on standard error: if no host has `[notify]`, each task that will not be retried is printed once.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use crate::{Context, EngineResult};
 use taskqueue_domain::run::notice::Digest;
 use taskqueue_store::NoticeChoice;
 
-/// Prints final failures for people.
+/// Prints final failures for the user.
 pub type FailurePrinter = Arc<dyn Fn(&Digest) + Send + Sync>;
 
-/// After a process that died between taking and printing them, others print the same failures so many seconds later.
+/// If a process dies between taking failures and printing them, others print them after this many seconds.
 const PAUSE_SECS: i64 = 60;
 
-/// Prints the final failures that were not reported yet, unless the configuration of this host or another one has `[notify]`.
+/// Prints the final failures that were not reported yet, unless this host or another one has `[notify]`.
 ///
 /// # Errors
-/// The database's; what was not removed is printed again.
+/// Returns an error if the database fails; failures that were not removed are printed again.
 pub(crate) fn print_final_failures(ctx: &mut Context) -> EngineResult<()> {
     if ctx.announcements.notify.is_some() || ctx.announcements.is_silent {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What keeps the queue going: creates runs, rescues, prunes, notifies.
+//! Background jobs: create runs, rescue, prune, notify.
 
 pub(crate) mod announce;
 pub mod create_runs;

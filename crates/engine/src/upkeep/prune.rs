@@ -1,5 +1,5 @@
-//! `prune`: what is finished is deleted once it was kept long enough; some of it by each `create-runs`. And what somebody
-//! selects, however old it is.
+//! `prune`: deletes finished tasks past their retention period; each `create-runs` deletes some. It also deletes selected
+//! tasks, however old they are.
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
@@ -13,38 +13,38 @@ use taskqueue_domain::time::retention::{Kept, Retention};
 pub use taskqueue_store::Pruned;
 use taskqueue_store::{NewEvent, PrunePlace, PruneRule, PruneVerdict, Store, StoreResult};
 
-/// Parts that a `create-runs` deletes of each kind: it is called again soon.
+/// How many parts of each kind one `create-runs` deletes; the next one follows soon.
 const PARTS_OF_CREATE_RUNS: usize = 10;
-/// Parts that are looked at for one that is deleted, where what is kept lies before it.
+/// How many parts are searched for one that can be deleted, if kept tasks come before it.
 const LOOKS_FOR_A_PART: usize = 10;
-/// The part of a selection that is kept with each event.
+/// How much of a selection is stored with each event.
 const MAX_SELECTION_CHARS: usize = 1_000;
 
-/// Finds where the tasks end that a rule reaches.
+/// Finds the last task that a rule covers.
 type FindEnd = fn(&mut Store, &PruneRule) -> StoreResult<Option<PrunePlace>>;
 
-/// By age, and by number.
+/// By age and by number.
 const WAYS_TO_FIND: [FindEnd; 2] = [Store::last_old_task, Store::last_excess_task];
 
-/// What is to be pruned, beyond what the settings say.
+/// What to prune, if it differs from the settings.
 #[derive(Clone, Debug, Default)]
 pub struct PruneRequest {
-    /// Finished tasks of this age in seconds; `None` leaves age and number to the settings.
+    /// The minimum age of finished tasks in seconds; `None` uses the settings for age and number.
     pub older_than_secs: Option<i64>,
-    /// Tasks in these statuses alone; empty means all.
+    /// Only tasks in these statuses; empty means all.
     pub statuses: Vec<TaskStatus>,
-    /// Tasks of this class alone.
+    /// Only tasks of this class.
     pub class: Option<String>,
 }
 
 impl PruneRequest {
-    /// Whether it asks for something else than what the settings say.
+    /// Returns true if it differs from what the settings define.
     #[must_use]
     pub const fn is_own_choice(&self) -> bool {
         self.older_than_secs.is_some() || self.class.is_some() || !self.statuses.is_empty()
     }
 
-    /// Whether it means tasks that state how long they are kept, too. Who names an age means what states nothing itself.
+    /// Returns true if it includes tasks with their own retention period. A given age applies only to tasks without one.
     const fn takes_expired(&self) -> bool {
         self.older_than_secs.is_none()
     }
@@ -53,7 +53,7 @@ impl PruneRequest {
         let asked = |status: &TaskStatus| self.statuses.is_empty() || self.statuses.contains(status);
         let rule = |status| {
             let keep = retention.of(status);
-            // The number that is kept is one of all classes together.
+            // The number of kept tasks counts all classes together.
             let is_by_settings = self.older_than_secs.is_none() && self.class.is_none();
             PruneRule {
                 status,
@@ -74,16 +74,16 @@ impl PruneRequest {
     }
 }
 
-/// Until when a task is kept; `None` where it is not over, is kept without a limit, or the settings cannot be read.
+/// Returns when a task can be pruned; `None` if it is unfinished, is kept without a limit, or the settings cannot be read.
 pub(crate) fn kept_until(ctx: &mut Context, task: &Task) -> Option<DateTime<Utc>> {
     let settings = task.is_settled().then(|| ctx.store.settings().ok()).flatten()?;
     task.kept_until(&settings.retention)
 }
 
-/// Deletes a part of what was kept long enough by the settings: the share of one `create-runs`.
+/// Deletes some tasks past the retention period of the settings: the share of one `create-runs`.
 ///
 /// # Errors
-/// The database's; what was deleted before stays so.
+/// Returns an error if the database fails; earlier deletions stay.
 pub fn prune_some(ctx: &mut Context, retention: &Retention) -> EngineResult<Pruned> {
     let mut total = Pruned::default();
     let share = Share { parts: PARTS_OF_CREATE_RUNS, kept: None };
@@ -91,19 +91,19 @@ pub fn prune_some(ctx: &mut Context, retention: &Retention) -> EngineResult<Prun
     Ok(total)
 }
 
-/// How much of it is deleted at once, and for whom.
+/// How much is deleted in one call, and the event for it.
 struct Share {
-    /// The most parts of each kind.
+    /// The largest number of parts of each kind.
     parts: usize,
-    /// What is kept of each part, in its transaction; `None` where no operator wants it.
+    /// The event stored with each part in its transaction; `None` if no operator requested the deletion.
     kept: Option<NewEvent>,
 }
 
-/// Deletes all of it, or what it can until it is asked to stop, and keeps an event of each part. `pruned` hears the number of
-/// tasks so far.
+/// Deletes everything that the request covers, until this process is asked to stop, and stores an event about each part.
+/// `pruned` is called with the number of tasks so far.
 ///
 /// # Errors
-/// The database's; what was deleted before stays so.
+/// Returns an error if the database fails; earlier deletions stay.
 pub fn prune(ctx: &mut Context, request: &PruneRequest, pruned: &mut dyn FnMut(usize)) -> EngineResult<Pruned> {
     let retention = ctx.store.settings()?.retention;
     let mut total = Pruned::default();
@@ -116,17 +116,17 @@ pub fn prune(ctx: &mut Context, request: &PruneRequest, pruned: &mut dyn FnMut(u
     Ok(total)
 }
 
-/// How many tasks [`prune`] would delete.
+/// Returns how many tasks [`prune`] would delete.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn count_prunable(ctx: &mut Context, request: &PruneRequest) -> EngineResult<usize> {
     let retention = ctx.store.settings()?.retention;
     let mut count = 0;
     for rule in request.rules(&retention) {
         let [by_age, by_number] = WAYS_TO_FIND;
         let mut count_by = |find_end: FindEnd| count_by(ctx, &rule, find_end, request.takes_expired());
-        // Those of an age and those in excess are the oldest ones, both times.
+        // Both rules cover the oldest tasks, so the larger number includes the smaller.
         count += count_by(by_age)?.max(count_by(by_number)?);
     }
     Ok(count)
@@ -167,7 +167,7 @@ fn prune_parts(
     Ok(())
 }
 
-/// Each part begins where the one before ended: what could not be deleted is not looked at again.
+/// Deletes what one rule covers. Each part begins where the previous one ended, so that kept tasks are not read again.
 fn prune_rule(
     ctx: &mut Context,
     rule: &PruneRule,
@@ -210,11 +210,11 @@ fn prune_the_rest(ctx: &mut Context, retention: &Retention, share: &Share, total
     Ok(())
 }
 
-/// Deletes those of these tasks that are finished for good, however old they are, with all that belongs to them, and keeps an
-/// event of each portion of which some were. They were selected by these words.
+/// Deletes those of these tasks that have finished, however old they are, with everything that belongs to them. Stores an event
+/// about each portion with deleted tasks; `words` is the selection to store in it.
 ///
 /// # Errors
-/// The database's; the tasks before stay deleted.
+/// Returns an error if the database fails; earlier tasks stay deleted.
 pub fn prune_selected(ctx: &mut Context, ids: &[TaskId], words: &str, on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let selection: String = words.chars().take(MAX_SELECTION_CHARS).collect();
     let event = ctx.operator_event("pruned", json!({ "selection": selection }));
@@ -231,12 +231,13 @@ pub fn prune_selected(ctx: &mut Context, ids: &[TaskId], words: &str, on_answer:
                 }
             }
         }
-        // What waited for them may have gone with a later portion. Dependants are mostly newer: now the newest first.
+        // The tasks that wait for them may have been deleted with a later portion. Dependent tasks are mostly newer, so retry
+        // newest first.
         if awaited.is_empty() || awaited.len() == left.len() {
             awaited.into_iter().for_each(|(id, verdict)| on_answer(answer(id, verdict, "is deleted")));
             return Ok(());
         }
-        // What waited for something that was not reached is not reached either.
+        // The remaining tasks were not processed, nor the tasks that wait for them.
         if ctx.is_stopping() {
             return Ok(());
         }
@@ -244,10 +245,10 @@ pub fn prune_selected(ctx: &mut Context, ids: &[TaskId], words: &str, on_answer:
     }
 }
 
-/// What `prune_selected` would do now; changes nothing.
+/// Reports what `prune_selected` would do now; changes nothing.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn preview_prune(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let verdicts = ctx.store.judge_tasks(ids)?;
     ids.iter().zip(verdicts).for_each(|(id, verdict)| on_answer(answer(*id, verdict, "would be deleted")));
@@ -262,7 +263,7 @@ fn answer(id: TaskId, verdict: PruneVerdict, done: &str) -> TaskAnswer {
     }
 }
 
-/// Until nothing is left, or its share is done.
+/// Deletes parts until nothing is left or the share is used up.
 fn prune_rows(
     ctx: &mut Context,
     share: &Share,

@@ -1,5 +1,5 @@
-//! Takes runs from runners that died, and ends runs whose time is over where no runner does (the scheme's
-//! synchronizeTaskRunStatus). A surviving handler is ended before its run becomes `timeout` (rule R7).
+//! Rescues runs of dead runners, and ends runs whose lease has expired (the scheme's synchronizeTaskRunStatus). A surviving
+//! handler is ended before its run becomes `timeout` (rule R7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,14 +30,15 @@ use taskqueue_store::{
     EndCondition, Ended, Lateness, Loss, NewEvent, NewNotice, RunEnd, RunRef, Store, StoreError, StoreResult,
 };
 
-/// From TERM to KILL for what survived its runner: everybody who creates runs here waits for it.
+/// The longest time from TERM to KILL for processes that outlived their runner; all processes that create runs here wait for
+/// it.
 const LONGEST_GRACE: Duration = Duration::from_secs(2);
-/// Runs that are looked at with one query.
+/// How many runs are read with one query.
 const PAGE: i64 = 500;
-/// Runs that a claimant looks at before it claims.
+/// How many runs a claimant checks before it claims.
 const FEW: i64 = 20;
 
-/// A run that was taken from its runner.
+/// A rescued run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rescued {
     /// The run.
@@ -46,46 +47,46 @@ pub struct Rescued {
     pub task_id: TaskId,
     /// `runner-died`, `claimant-died` or `lease-expired`.
     pub reason: String,
-    /// Why, in words.
+    /// Why, as text.
     pub message: String,
-    /// Whether it was to be cancelled, so that its task is not tried again.
+    /// Whether its cancellation was requested, so that its task is not retried.
     pub is_cancelled: bool,
-    /// Processes that were still alive and were ended: of its handler, or its claimant and what that started.
+    /// How many live processes were ended: those of its handler, or its claimant and what that had started.
     pub ended_processes: usize,
-    /// The claimant that had it, if it was no runner.
+    /// The claimant that had it; `None` for a runner's.
     pub claimant: Option<String>,
-    /// Whether the process of the claimant got TERM and ended.
+    /// Whether the process of the claimant received TERM and ended.
     pub claimant_ended: bool,
 }
 
-/// What a rescue did.
+/// The result of a rescue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RescueReport {
-    /// Runs that were taken from their runners.
+    /// The rescued runs.
     pub rescued: Vec<Rescued>,
-    /// Runs that should have been, but whose handler could not be ended; tried again next time.
+    /// Runs that could not be rescued because their handler could not be ended; the next rescue retries.
     pub stuck: Vec<String>,
-    /// Outcomes that dead runners of this host had left on its disk meanwhile.
+    /// Outcomes that dead runners of this host had left in the spool meanwhile.
     #[serde(skip)]
     pub sent_outcomes: usize,
 }
 
-/// Why a run may be taken from whoever has it.
+/// Why a run may be rescued.
 pub(crate) struct Evidence {
     /// `runner-died`, `claimant-died` or `lease-expired`.
     pub(crate) code: &'static str,
-    /// The same in words.
+    /// The reason as text.
     pub(crate) message: String,
-    /// What must still be so when the run is taken.
+    /// The condition that must still hold when the run is rescued.
     condition: EndCondition,
 }
 
-/// Looks at every processing run and rescues those that nobody works on any more.
+/// Checks every run in progress, and rescues those whose runner or claimant is dead or silent.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<RescueReport> {
-    // Before the runs are listed: of one that dies later not all of them are looked at.
+    // Before the runs are listed: not all runs of an owner that dies later are checked.
     let dead = ctx.spool.as_ref().and_then(|spool| dead_owners(spool.directory()).ok()).unwrap_or_default();
     let mut last: Option<Run> = None;
     let (report, stuck) = rescue_pages(ctx, settings, |store| {
@@ -94,24 +95,24 @@ pub fn rescue_runs(ctx: &mut Context, settings: &Settings) -> EngineResult<Rescu
         Ok(page)
     })?;
     if let Some(spool) = &ctx.spool {
-        // What is left of the others takes room, and nothing else.
+        // The remaining files of the other owners only take space.
         dead.iter().filter(|owner| !stuck.contains(*owner)).for_each(|owner| forget(spool.directory(), owner));
     }
     Ok(report)
 }
 
-/// The same for a claimant, who waits meanwhile: a few of the runs whose lease is over, and of those that claimants of this host
-/// have, whose process may be dead.
+/// Like [`rescue_runs`], for a claimant that waits meanwhile. Checks only some runs whose lease has expired, and some runs of
+/// claimants of this host, whose process may be dead.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub(crate) fn rescue_some(ctx: &mut Context, settings: &Settings) -> EngineResult<()> {
     let overdue = ctx.store.list_overdue_runs(&ctx.me.host, FEW)?;
     let mut pages = std::iter::once(overdue);
     rescue_pages(ctx, settings, |_| Ok(pages.next().unwrap_or_default())).map(drop)
 }
 
-/// Page by page, until one is empty. Whose handlers could not be ended comes with it.
+/// Rescues page by page, until a page is empty. Returns the owners whose handlers could not be ended.
 fn rescue_pages(
     ctx: &mut Context,
     settings: &Settings,
@@ -127,7 +128,8 @@ fn rescue_pages(
         if page.is_empty() {
             break;
         }
-        // Not before: most times there is no page. A lease that was renewed in between is seen before its run is taken.
+        // Not before, because mostly there is no page. A lease that was renewed in between is noticed before its run is
+        // rescued.
         let now = match clocks {
             Some(now) => now,
             None => {
@@ -143,7 +145,7 @@ fn rescue_pages(
             }
         }
         if !suspects.is_empty() {
-            // A runner that has been found dead can have left the outcome just before.
+            // A runner that was just found dead may have written the outcome shortly before.
             report.sent_outcomes += send_left_over(ctx)?;
         }
         for (run, evidence) in &suspects {
@@ -163,16 +165,16 @@ fn rescue_pages(
     Ok((report, stuck))
 }
 
-/// What is known of runners, by their identity.
+/// Cached facts about runners, by identity.
 #[derive(Default)]
 struct KnownRunners {
-    /// Whether one had several runs when the first of them was rescued: later it has fewer.
+    /// Whether a runner had several runs when the first of them was rescued; later it has fewer.
     had_several: BTreeMap<String, bool>,
-    /// Those that are dead, and whose control group has been ended.
+    /// Dead runners whose control group was ended.
     ended: BTreeSet<String>,
 }
 
-/// What may have caused the loss of the run. What its runner had claimed and not begun is not to blame.
+/// Returns what may have caused the loss of the run. Runs that the runner had claimed but not begun do not count.
 fn blame_for(
     ctx: &mut Context,
     run: &Run,
@@ -201,17 +203,17 @@ fn blame_for(
     Ok(if had_several { Blame::AnyOfSeveral } else { Blame::Task })
 }
 
-/// What is known against the runner of a run.
+/// Whether a run may be rescued.
 pub(crate) enum Verdict {
-    /// Nothing.
+    /// It may not.
     Innocent,
-    /// Its lease is over only because the database's clock was set by so much.
+    /// Its lease has expired only because the database's clock was set by this much.
     ClockSet(TimeDelta),
-    /// The run may be taken.
+    /// It may be rescued, for this reason.
     Guilty(Evidence),
 }
 
-/// Why the run may be taken from its runner, if it may: its process is dead, or its lease was over `now`, where leases count.
+/// Checks whether the run may be rescued: its process is dead, or its lease had expired at `now`, if leases count.
 pub(crate) fn evidence_against(
     ctx: &mut Context,
     run: &Run,
@@ -241,9 +243,9 @@ pub(crate) fn evidence_against(
     })
 }
 
-/// Keeps that a run stays with its runner although its lease is over, once for each time that the clock was set.
+/// Stores an event that a run stays with its runner although its lease has expired; once for each time that the clock was set.
 fn note_clock_set(ctx: &mut Context, run: &Run, step: TimeDelta) -> EngineResult<()> {
-    // To ten seconds: two measurements of one step differ a little.
+    // Rounded to ten seconds, because two measurements of one step differ a little.
     let seconds = (step.num_seconds() + 5) / 10 * 10;
     Ok(ctx.store.record_event_once(&NewEvent {
         kind: "clock-set",
@@ -255,20 +257,20 @@ fn note_clock_set(ctx: &mut Context, run: &Run, step: TimeDelta) -> EngineResult
     })?)
 }
 
-/// Whether how the run ended is known on this host after all, and on its way: somebody who sends the outcomes of dead
-/// runners may have held it when we looked for them. Not for longer than its lease: the sender may hang.
+/// Returns true if another process on this host holds the outcome of the run and is about to send it; it may have held the file
+/// when this process read the spool. True only until the lease expires, because that process may hang.
 fn ends_by_its_outcome(ctx: &mut Context, run: &Run, now: Option<TwoClocks>) -> EngineResult<bool> {
     let is_leased = now.is_none_or(|now| run.lease_expires_on.is_some_and(|lease| lease >= now.on));
     if is_leased && run.token.as_deref().is_some_and(|token| is_being_sent(ctx, token)) {
         return Ok(true);
     }
-    // Or its sender has died meanwhile.
+    // Its sender may have died meanwhile.
     send_left_over(ctx)?;
     Ok(false)
 }
 
-/// The run as it is now, if the evidence still speaks against it. The page was read before other rescues, each of which
-/// may have waited for processes to end: meanwhile a run can have succeeded, and what a success leaves running may go on.
+/// Returns the current run, if the evidence still holds. The page was read before other rescues, and each of them may have
+/// waited for processes to end. Meanwhile a run may have succeeded, and processes that a success leaves running may continue.
 fn still_in_question(ctx: &mut Context, listed: &Run, evidence: &Evidence) -> EngineResult<Option<Run>> {
     let run = match ctx.store.get_run(listed.id) {
         Err(StoreError::NotFound(_)) => return Ok(None),
@@ -279,15 +281,14 @@ fn still_in_question(ctx: &mut Context, listed: &Run, evidence: &Evidence) -> En
     Ok((is_same && !is_renewed).then_some(run))
 }
 
-/// The handler as the run names it. A Rust type is handled by the runner itself, in whatever group that was started.
+/// Returns the handler recorded in the run. A Rust handler is the runner itself, whatever group it was started in.
 fn recorded_handler(run: &Run) -> Option<RecordedHandler> {
     let identity = run.handler_identity.parse::<ProcessIdentity>().ok()?;
     Some(RecordedHandler { identity, has_own_group: run.handler_identity != run.process_identity })
 }
 
-/// Ends what survived, and says how many processes showed the token of the run, and how many their runner. A handler that
-/// works for many runs shows the token of none: it names its runner. What lives of it ends with all the runs it had, of
-/// which their runner hears if it lives.
+/// Ends the surviving processes. Returns how many of them had the token of the run, and how many named its runner. A coprocess
+/// has no token of a run: it names its runner. It ends with all its runs, and their runner notices that if it is alive.
 fn end_what_survived(
     run: &Run,
     token: &str,
@@ -298,7 +299,7 @@ fn end_what_survived(
     let runner = run.process_identity.parse::<ProcessIdentity>().ok().filter(|_| run.claimant.is_none());
     let of_runner = runner.as_ref().map_or(Ok(0), |runner| end_coprocesses(runner, recorded, grace))?;
     let of_run = end_survivors(&marker(token), recorded, grace);
-    // Last, because it gives nothing the time to end by itself.
+    // Last, because it gives the processes no time to end on their own.
     let of_group = match &runner {
         Some(runner) if !known_runners.ended.contains(&run.process_identity) => end_group_of(runner)?,
         _ => 0,
@@ -317,12 +318,12 @@ fn rescue_run(
     report: &mut RescueReport,
 ) -> EngineResult<()> {
     fault_point!("rescue.examined");
-    // A row without token was written by somebody else's hand; there is nothing to guard the write with.
+    // A row without a token was written by another program; nothing could guard the write.
     let Some(token) = run.token.clone() else { return Ok(()) };
     let blame = blame_for(ctx, run, evidence, known_runners)?;
     let handler = recorded_handler(run);
     let grace = grace_of(ctx, run);
-    // One that is dead has no process.
+    // A dead claimant has no process.
     let asked = if evidence.condition == EndCondition::Held { EndAnswer::Nobody } else { ask_claimant(run, grace) };
     let (of_run, of_runner) = match end_what_survived(run, &token, handler.as_ref(), grace, known_runners) {
         Ok(counts) => counts,
@@ -352,7 +353,7 @@ fn rescue_run(
     } else {
         RunEnd { notes, ..lost_end(ctx, settings, run, (evidence, blame), &message) }
     };
-    // It carries the token that was examined: a run that changed hands meanwhile is left alone.
+    // It passes the token that was examined, so a run that was claimed again meanwhile is left alone.
     let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
     if ended.is_as_asked() || ended == Ended::Cancelled {
         fault_point!("rescue.committed");
@@ -373,7 +374,7 @@ fn rescue_run(
     Ok(())
 }
 
-/// The end of a run that its runner may have begun.
+/// Returns the end of a run that its runner may have begun.
 fn lost_end(
     ctx: &Context,
     settings: &Settings,
@@ -382,7 +383,7 @@ fn lost_end(
     message: &str,
 ) -> RunEnd {
     let decision = Decision::lost(evidence.code, message, blame);
-    // A claimant that did not come back in time is late, as far as anybody knows, and not dead.
+    // A claimant that did not report in time counts as late, not as dead.
     let is_late = run.claimant.is_some() && evidence.condition != EndCondition::Held;
     let lateness = is_late.then_some(Lateness { hold_secs: settings.hold_secs, limit: settings.claim_timeout_limit });
     RunEnd {
@@ -395,24 +396,24 @@ fn lost_end(
     }
 }
 
-/// Whether its runner died before one of its slots had begun it. Only what the slots of a process have left on this host shows
-/// that: without it the run may have begun, and its attempt counts.
+/// Returns true if its runner died before one of its slots had begun it. Only the marks that the slots have left on this host
+/// can show that; without them the run may have begun, and the attempt counts.
 fn was_never_begun(ctx: &Context, run: &Run, evidence: &Evidence, token: &str) -> bool {
     if evidence.condition != EndCondition::Held || !run.handler_identity.is_empty() {
         return false;
     }
     let Some(spool) = &ctx.spool else { return false };
     let Ok(Some(marks)) = marks_of(spool.directory(), &run.process_identity) else { return false };
-    // A slot passes on to its next run once the outcome of the last one is in the spool, where it may still be.
+    // A slot marks its next run when the outcome of the last one is in the spool, where it may still be.
     !marks.iter().any(|mark| mark == token) && !has_outcome_of(spool, token)
 }
 
-/// How long what survives of a run has from TERM to KILL.
+/// Returns the time from TERM to KILL for surviving processes of a run.
 fn grace_of(ctx: &Context, run: &Run) -> Duration {
     ctx.handlers.kill_grace(run.class.known()).min(LONGEST_GRACE)
 }
 
-/// Asks the claimant that has this run to end, where its process is on this host.
+/// Asks the claimant of this run to end, if its process is on this host.
 fn ask_claimant(run: &Run, grace: Duration) -> EndAnswer {
     match (&run.claimant, run.process_identity.parse::<ProcessIdentity>()) {
         (Some(claimant), Ok(identity)) => ask_to_end(&identity, claimant, grace),
@@ -420,11 +421,11 @@ fn ask_claimant(run: &Run, grace: Duration) -> EndAnswer {
     }
 }
 
-/// Asks the claimant that has this run to end, and ends what it has started for the run, as far as both are on this host. Returns
-/// what became of the claimant, and how many processes of the run were ended.
+/// Asks the claimant of this run to end, and ends the processes that it has started for the run, if they are on this host.
+/// Returns the result for the claimant, and how many processes of the run were ended.
 ///
 /// # Errors
-/// A process of the run could not be ended.
+/// Returns an error if a process of the run could not be ended.
 pub(crate) fn end_processes_of_claim(ctx: &Context, run: &Run, token: &str) -> io::Result<(EndAnswer, usize)> {
     let grace = grace_of(ctx, run);
     let asked = ask_claimant(run, grace);

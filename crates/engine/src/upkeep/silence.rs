@@ -1,6 +1,6 @@
-//! Whether a runner has been silent for a lease. For runners of other hosts the database's clock decides. A runner whose process
-//! lives on this host stored the clock that counts from boot beside each renewal, so that a database's clock that was set since
-//! then is no reason to take its runs.
+//! Decides whether a runner has been silent for the time of a lease. For runners of other hosts, the database's clock decides.
+//! A runner of this host also stores its boot clock with each renewal. So a database's clock that was set since then does not
+//! cause a rescue.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -11,33 +11,33 @@ use taskqueue_host::clock::Moment;
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 use taskqueue_store::{EndCondition, Store, StoreResult};
 
-/// A runner that lives renews more often, whatever the settings were when it started.
+/// Every live runner renews more often, whatever the settings were when it started.
 const LONGEST_RENEWAL_SECS: i64 = 7_200;
 
-/// Milliseconds since this host booted.
+/// Returns the milliseconds since this host booted.
 pub(crate) fn boot_ms_now() -> i64 {
     Moment::now().millis()
 }
 
-/// The present moment, on both clocks.
+/// Returns the current time on both clocks.
 pub(crate) fn both_clocks(store: &mut Store) -> StoreResult<TwoClocks> {
     Ok(TwoClocks { on: store.now()?, boot_ms: boot_ms_now() })
 }
 
-/// What the lease of a run in progress shows.
+/// The state of the lease of a run in progress.
 pub(crate) enum Silence {
-    /// Its runner has renewed it.
+    /// It is valid.
     Renewed,
-    /// It is over on the database's clock, which was set by so much since its runner renewed it.
+    /// It has expired on the database's clock, which was set by this much since the renewal.
     ClockSet(TimeDelta),
-    /// It is over, and may be taken on this condition.
+    /// It has expired, and the run may be rescued on this condition.
     Over(EndCondition),
 }
 
-/// Whether the runner of this run has been silent for a lease, where its process is known to be `liveness`.
+/// Returns the state of the run's lease; `liveness` is that of its process.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub(crate) fn silence_of(
     ctx: &mut Context,
     run: &Run,
@@ -47,7 +47,7 @@ pub(crate) fn silence_of(
 ) -> EngineResult<Silence> {
     let Some(lease) = run.lease_expires_on else { return Ok(Silence::Renewed) };
     let is_over = lease < now.on;
-    // No runner can have asked for so much at this time: the clock was ahead then.
+    // No runner can have requested such a late expiry now, so the clock was ahead at the renewal.
     let is_far = (lease - now.on).num_seconds() > lease_secs.saturating_mul(2);
     if !is_over && !is_far {
         return Ok(Silence::Renewed);
@@ -72,7 +72,7 @@ fn set_back(on: DateTime<Utc>, step: TimeDelta) -> DateTime<Utc> {
     on.checked_sub_signed(step).unwrap_or(on)
 }
 
-/// When the runner of this run renewed its lease last, on both clocks, where its process lives on this host.
+/// Returns the last renewal of the run's runner, on both clocks, if its process is alive on this host.
 fn own_heartbeat(ctx: &mut Context, run: &Run, liveness: Liveness) -> EngineResult<Option<TwoClocks>> {
     let Some(runner_id) = run.runner_id.filter(|_| liveness == Liveness::Alive) else { return Ok(None) };
     let runner = ctx.store.find_runner(runner_id)?;
@@ -83,17 +83,17 @@ fn heartbeat(runner: &Runner) -> Option<TwoClocks> {
     runner.heartbeat_boot_ms.map(|boot_ms| TwoClocks { on: runner.heartbeat_on, boot_ms })
 }
 
-/// For how long a runner may be silent.
+/// The longest silence of a runner that counts as healthy.
 pub(crate) struct SilenceLimit {
     now: TwoClocks,
     lease_secs: i64,
 }
 
 impl SilenceLimit {
-    /// The limit at this moment; `None` where silence does not count, because the server came up less than a lease ago.
+    /// Returns the current limit; `None` while silence does not count, because the server started less than one lease ago.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error if the database fails.
     pub(crate) fn read(store: &mut Store, lease_secs: i64) -> StoreResult<Option<Self>> {
         if !store.leases_count(lease_secs)? {
             return Ok(None);
@@ -101,23 +101,23 @@ impl SilenceLimit {
         Ok(Some(Self { now: both_clocks(store)?, lease_secs }))
     }
 
-    /// Seconds since this runner renewed its lease, if they are more than the time of one. Its process is known to be `liveness`.
+    /// Returns the seconds since this runner renewed its lease, if they exceed the lease. `liveness` is that of its process.
     pub(crate) fn silent_secs(&self, runner: &Runner, liveness: Liveness) -> Option<i64> {
         let silent = match liveness {
             Liveness::Alive => time_since_renewal(runner, self.now),
-            // The clock that counts from boot is that of another host.
+            // Its boot clock is that of another host.
             Liveness::Dead | Liveness::Unknown => self.now.on - runner.heartbeat_on,
         };
         Some(silent.num_seconds()).filter(|secs| *secs > self.lease_secs)
     }
 }
 
-/// How long ago this runner renewed its lease. Its process must live on this host.
+/// Returns the time since this runner renewed its lease. Its process must be on this host.
 fn time_since_renewal(runner: &Runner, now: TwoClocks) -> TimeDelta {
     heartbeat(runner).map_or_else(|| now.on - runner.heartbeat_on, |last| now.elapsed_since(last))
 }
 
-/// By how much the database's clock was set since this runner renewed its lease, where its process lives on this host.
+/// Returns by how much the database's clock was set since this runner renewed its lease, if its process is on this host.
 pub(crate) fn step_seen_by(runner: &Runner, now: TwoClocks) -> Option<TimeDelta> {
     let identity = runner.process_identity.parse::<ProcessIdentity>().ok()?;
     let last = heartbeat(runner).filter(|_| identity.liveness() == Liveness::Alive)?;

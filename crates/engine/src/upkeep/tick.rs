@@ -1,4 +1,4 @@
-//! `tick`: create-runs, then process-run until nothing is left or the time is over: the one-line crontab.
+//! `tick`: create-runs, then process-run until no run is left or the time is up; for a crontab of one line.
 
 use serde::Serialize;
 
@@ -10,21 +10,21 @@ use crate::running::run_listener::RunListener;
 use crate::{Context, EngineResult};
 use taskqueue_process::signals::stop_signals::StopSignals;
 
-/// What `tick` did.
+/// The result of `tick`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TickReport {
-    /// Its first half.
+    /// The result of create-runs.
     pub created: CreateRunsReport,
-    /// Its second half.
+    /// The result of process-run.
     pub processed: ProcessReport,
-    /// Pauses that keep it from what is due or waits, where it processed nothing.
+    /// Pauses that prevented it from processing anything.
     pub standstills: Vec<Standstill>,
 }
 
-/// Both halves of the scheme, one after the other.
+/// Runs both parts of the scheme, one after the other.
 ///
 /// # Errors
-/// The database's.
+/// Returns an error if the database fails.
 pub fn tick(
     ctx: &mut Context,
     options: &ProcessOptions,

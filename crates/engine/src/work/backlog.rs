@@ -1,5 +1,5 @@
-//! What the coordinator and the slots of a worker pass to each other: runs that wait for a slot, and runs that have finished.
-//! How a run ended stands in a file of the spool before anybody hears of it.
+//! Passes runs between the coordinator and the slots of a worker: runs that wait for a slot, and finished runs. The outcome of
+//! a run is in a spool file before any other thread can read it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,21 +20,22 @@ use taskqueue_host::clock::Moment;
 use taskqueue_host::files::spool::{Spool, SpoolFile};
 use taskqueue_host::net::waker::Waker;
 
-/// A run that took longer than this is worth the wait for the disk: its outcome shall survive the machine, too.
+/// After a run that took longer than this, the worker syncs the outcome to the disk, so that it survives a crash of the
+/// machine.
 const LONG: Duration = Duration::from_secs(1);
-/// For so long nothing begins beside a run that is to have nothing beside it: what kills its runner mostly does it soon, and the
-/// slots have other work.
+/// How long nothing else starts beside a suspect run. A run that kills its runner mostly does so soon, and the slots have other
+/// work.
 const ALONE_FOR: Duration = Duration::from_secs(60);
-/// For so long such a run waits for the end of what works before it.
+/// How long a suspect run waits for earlier runs to end.
 const LONGEST_WAIT_ALONE: Duration = Duration::from_secs(60);
 
 pub(super) struct Backlog {
     state: Mutex<State>,
-    /// There is a run for a slot, or nothing more to come.
+    /// Signals that there is a run for a slot, or that no more will come.
     has_run: Condvar,
-    /// The last run in progress has ended.
+    /// Signals that the last run in progress has ended.
     is_idle: Condvar,
-    /// The coordinator waits at it.
+    /// The coordinator waits for this.
     pub(super) waker: Waker,
 }
 
@@ -43,44 +44,44 @@ pub(super) struct Finished {
     pub(super) run: ClaimedRun,
     pub(super) outcome: RunOutcome,
     pub(super) messages: Messages,
-    /// Nothing may be written for it by this process.
+    /// Whether this process may write nothing for it.
     pub(super) is_over: bool,
-    /// What is to be sent; `None` while something of its handler still lives (rule R7).
+    /// The outcome to send; `None` while a process of its handler is still alive (rule R7).
     pub(super) to_send: Option<Outcome>,
-    /// How long its handler took.
+    /// How long its handler ran.
     pub(super) took: Duration,
 }
 
-/// How things stand, for the coordinator.
+/// The state for the coordinator.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BacklogCounts {
     /// Runs that wait for a slot.
     pub(super) waiting: usize,
-    /// For how long the first of them has waited.
+    /// How long the first of them has waited.
     pub(super) longest_wait: Duration,
-    /// Runs that no slot gets any more and that are to go back.
+    /// Withdrawn runs, which must be released.
     pub(super) returning: usize,
     /// Slots that execute a run.
     pub(super) working: usize,
-    /// Runs that have finished and are not recorded.
+    /// Finished runs that are not recorded.
     pub(super) finished: usize,
-    /// How many more may be claimed: enough for the slots while the coordinator is away.
+    /// How many more runs may be claimed: enough for the slots until the coordinator returns.
     pub(super) room: usize,
-    /// Less than half of what is to be ahead waits for the slots, or less than they can begin at once.
+    /// Whether fewer runs wait than half of the look-ahead, or fewer than the slots can start at once.
     pub(super) is_short: bool,
-    /// For how long ends are gathered before they are written, while the slots have work.
+    /// How long to gather outcomes before they are written, while the slots have work.
     pub(super) gather: Duration,
-    /// So many threads were left behind that nothing more may begin.
+    /// Whether so many threads were left behind that nothing more may start.
     pub(super) is_blocked: bool,
 }
 
 struct State {
-    /// On these all that waits was claimed.
+    /// The policy under which all waiting runs were claimed.
     policy: Arc<RunPolicy>,
     waiting: VecDeque<(Moment, ClaimedRun)>,
-    /// Those that are to have nothing beside them.
+    /// Runs that must run alone.
     suspects: VecDeque<(Moment, ClaimedRun)>,
-    /// The one of these that works, and until when it has the worker for itself.
+    /// The suspect that is running, and until when nothing else starts beside it.
     alone: Option<(RunId, Moment)>,
     returning: Vec<ClaimedRun>,
     working: usize,
@@ -88,13 +89,13 @@ struct State {
     pace: Pace,
     slots: usize,
     shortage: Shortage,
-    /// The file into which outcomes are written now, and the one that takes its place while this one is being sent.
+    /// The file to which outcomes are written now, and the one that replaces it while it is being sent.
     files: Vec<SpoolFile>,
     problem: Option<String>,
-    /// The coordinator was woken because little waits.
+    /// Whether the coordinator was woken because few runs wait.
     is_told: bool,
     is_closed: bool,
-    /// Nothing could begin at the last look.
+    /// Whether starting was blocked at the last check.
     was_blocked: bool,
 }
 
@@ -103,17 +104,17 @@ impl State {
         self.waiting.len() + self.suspects.len() + self.working
     }
 
-    /// Whether no other run may begin.
+    /// Returns true if no other run may start.
     fn is_reserved(&self) -> bool {
         !self.suspects.is_empty() || self.alone.is_some_and(|(_, until)| !until.has_passed())
     }
 
-    /// Whether so many threads were left behind that nothing more may begin.
+    /// Returns true if so many threads were left behind that nothing more may start.
     fn is_blocked(&self) -> bool {
         self.policy.handlers.overrun().is_full(self.slots)
     }
 
-    /// The next run that may begin now.
+    /// Returns the next run that may start now.
     fn pop(&mut self) -> Option<ClaimedRun> {
         if self.is_blocked() {
             return None;
@@ -134,7 +135,8 @@ impl State {
         self.shortage.allowed(self.slots)
     }
 
-    /// None while handlers could not be started: what waits then would wait for other runners' slots.
+    /// Returns how many runs to claim ahead; 0 while handlers cannot be started, because another runner may have free slots for
+    /// them.
     fn look_ahead(&self) -> usize {
         if self.shortage.is_over() { self.pace.look_ahead(self.slots) } else { 0 }
     }
@@ -158,7 +160,8 @@ impl State {
 
 impl Backlog {
     pub(super) fn open(policy: Arc<RunPolicy>, spool: Option<&Spool>, slots: usize) -> EngineResult<Self> {
-        let waker = Waker::new().map_err(|source| EngineError::Os { what: "no descriptor for the slots", source })?;
+        let waker = Waker::new()
+            .map_err(|source| EngineError::Os { what: "cannot open a descriptor for the slots", source })?;
         let (mut files, mut problem) = (Vec::new(), None);
         for taken in spool.into_iter().flat_map(|spool| [spool.take(), spool.take()]) {
             match taken {
@@ -190,12 +193,12 @@ impl Backlog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why outcomes are not kept on the disk, if so.
+    /// Returns why outcomes are not written to the spool, if so.
     pub(super) fn problem(&self) -> Option<String> {
         self.lock().problem.take()
     }
 
-    /// Runs for the slots, after those that wait already.
+    /// Adds runs for the slots, behind those that wait already.
     pub(super) fn add(&self, runs: Vec<ClaimedRun>) {
         let now = Moment::now();
         let count = runs.len();
@@ -203,14 +206,14 @@ impl Backlog {
         if count == 1 { self.has_run.notify_one() } else { self.has_run.notify_all() }
     }
 
-    /// Runs that are to be executed with nothing beside them.
+    /// Adds runs that must run alone.
     pub(super) fn add_suspects(&self, runs: Vec<ClaimedRun>) {
         let now = Moment::now();
         self.lock().suspects.extend(runs.into_iter().map(|run| (now, run)));
         self.has_run.notify_all();
     }
 
-    /// The next run for a slot, which waits for one, and by which policy it is executed. `None` when no more will come.
+    /// Waits for the next run, and returns it with its policy. `None` if no more runs will come.
     pub(super) fn next(&self) -> Option<(ClaimedRun, Arc<RunPolicy>)> {
         let mut state = self.lock();
         loop {
@@ -225,8 +228,8 @@ impl Backlog {
         }
     }
 
-    /// A slot has executed a run, in this time. The outcome is on the disk when this returns, or in what
-    /// [`Backlog::problem`] says why not.
+    /// Records that a slot has executed a run in this time. When this returns, the outcome is in the spool, or
+    /// [`Backlog::problem`] returns why not.
     pub(super) fn finish(&self, database: &str, run: ClaimedRun, executed: Executed, took: Duration) {
         let Executed { outcome, end, messages, is_over } = executed;
         let to_send = end.map(|end| Outcome::new(database, &run, end));
@@ -237,13 +240,13 @@ impl Backlog {
             state.problem = problem.or_else(|| state.problem.take());
         }
         fault_point!("work.outcome_kept");
-        // One less already where the thread of the slot panicked.
+        // Already subtracted if the thread of the slot panicked.
         state.working = state.working.saturating_sub(1);
         state.alone = state.alone.filter(|(alone, _)| *alone != run.run_id);
         if outcome.decision.lacks_room {
             let running = state.working;
             state.shortage.occurred(running);
-            // Another runner may have room for it.
+            // Another runner may be able to start them.
             state.withdraw_waiting();
         } else {
             state.pace.ran(took);
@@ -253,7 +256,7 @@ impl Backlog {
         }
         state.finished.push(Finished { run, outcome, messages, is_over, to_send, took });
         let is_first = state.finished.len() == 1;
-        // Once is enough until it has taken what has finished.
+        // Once is enough until the coordinator has taken the finished runs.
         let becomes_short = state.is_short() && !std::mem::replace(&mut state.is_told, true);
         if state.is_closed && state.working == 0 {
             self.is_idle.notify_all();
@@ -264,12 +267,12 @@ impl Backlog {
         }
     }
 
-    /// Keeps no room for runs that are not there.
+    /// Frees unused memory.
     pub(super) fn shrink(&self) {
         self.lock().waiting.shrink_to_fit();
     }
 
-    /// A slot is gone in the middle of a run, by a panic of ours: its lease ends like that of a handler that is silent for too long.
+    /// Records that a slot panicked during a run. The lease of that run expires like that of a silent handler.
     pub(super) fn lose_slot(&self) {
         let mut state = self.lock();
         state.working = state.working.saturating_sub(1);
@@ -277,7 +280,7 @@ impl Backlog {
         self.is_idle.notify_all();
     }
 
-    /// What has finished, with the file that holds it; to be given back once it was sent.
+    /// Takes the finished runs, with the file that contains their outcomes; return the file when they were sent.
     pub(super) fn take_finished(&self) -> (Vec<Finished>, Option<SpoolFile>) {
         let mut state = self.lock();
         state.is_told = false;
@@ -286,17 +289,17 @@ impl Backlog {
         (std::mem::take(&mut state.finished), file)
     }
 
-    /// What could not be sent, for whoever asks what has become of it.
+    /// Puts back outcomes that could not be sent, so that their result can be counted later.
     pub(super) fn put_back_unsent(&self, unsent: Vec<Finished>) {
         self.lock().finished.extend(unsent);
     }
 
-    /// What has finished and was not sent before the end of the worker.
+    /// Takes the finished runs that were not sent before the worker ends.
     pub(super) fn take_unsent(&self) -> Vec<Finished> {
         std::mem::take(&mut self.lock().finished)
     }
 
-    /// The coordinator has written what had finished, in this time.
+    /// Records how long the coordinator took to write finished runs.
     pub(super) fn wrote(&self, took: Duration) {
         self.lock().pace.wrote(took);
     }
@@ -305,26 +308,26 @@ impl Backlog {
         self.lock().files.push(file);
     }
 
-    /// What is added from now on is executed by this policy. What waits was claimed under others and goes back; what a slot has
-    /// taken ends as it began.
+    /// Changes the policy for runs that are added later. Waiting runs were claimed under another policy and are released; runs
+    /// that a slot has taken keep theirs.
     pub(super) fn change_policy(&self, policy: Arc<RunPolicy>) {
         let mut state = self.lock();
         state.policy = policy;
         state.withdraw_waiting();
     }
 
-    /// What waits goes back; no slot begins it any more.
+    /// Withdraws the waiting runs: no slot starts them.
     pub(super) fn withdraw_waiting(&self) {
         self.lock().withdraw_waiting();
     }
 
-    /// The runs that no slot has begun; none of them will be.
+    /// Withdraws and takes all runs that no slot has started.
     pub(super) fn take_all_waiting(&self) -> Vec<ClaimedRun> {
         self.lock().withdraw_waiting();
         self.take_waiting()
     }
 
-    /// The same, but for those that wait to have nothing beside them.
+    /// Like `take_all_waiting`, but keeps the runs that must run alone.
     pub(super) fn take_waiting(&self) -> Vec<ClaimedRun> {
         let mut state = self.lock();
         let mut runs = std::mem::take(&mut state.returning);
@@ -332,17 +335,17 @@ impl Backlog {
         runs
     }
 
-    /// What could not go back now: it is to go later.
+    /// Puts back runs that could not be released now.
     pub(super) fn put_back(&self, runs: Vec<ClaimedRun>) {
         self.lock().returning.extend(runs);
     }
 
-    /// Some slots could not be made: there are only so many.
+    /// Reduces the number of slots because no more threads could be started.
     pub(super) fn limit_slots(&self, slots: usize) {
         self.lock().slots = slots;
     }
 
-    /// How many slots may execute a run now.
+    /// Returns how many slots may execute a run now.
     pub(super) fn allowed(&self) -> usize {
         self.lock().allowed()
     }
@@ -369,7 +372,7 @@ impl Backlog {
         }
     }
 
-    /// Ends the slots, and waits for what they execute.
+    /// Ends the slots, and waits for their current runs.
     fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -379,7 +382,7 @@ impl Backlog {
         }
     }
 
-    /// Ends the slots when it is dropped, once they have finished what they execute.
+    /// Returns a guard that ends the slots when it is dropped, after their current runs.
     pub(super) fn close_at_end(&self) -> impl Drop + '_ {
         Closing(self)
     }
@@ -444,7 +447,7 @@ mod tests {
         assert_eq!((begun(&backlog), begun(&backlog), backlog.counts().is_short), (Some(2), None, false));
         ends(&backlog, 2);
         assert_eq!((begun(&backlog), begun(&backlog), backlog.counts().room), (Some(3), None, 0));
-        // It has had the worker for itself for long enough.
+        // The time for which it ran alone has passed.
         backlog.lock().alone = Some((RunId(3), Moment::now()));
         assert_eq!((begun(&backlog), backlog.counts().room), (Some(4), 1));
         backlog.add_suspects(vec![run(5)]);
@@ -477,7 +480,7 @@ mod tests {
         let ids = |runs: &[ClaimedRun]| runs.iter().map(|run| run.run_id.0).collect::<Vec<_>>();
         let returning = backlog.take_waiting();
         assert_eq!(ids(&returning), [2, 3]);
-        // The database was away: no slot gets them after all.
+        // The database was unreachable: no slot may start them, even though they were put back.
         backlog.put_back(returning);
         assert_eq!((backlog.counts().waiting, backlog.counts().returning), (0, 2));
         assert_eq!(ids(&backlog.take_waiting()), [2, 3]);

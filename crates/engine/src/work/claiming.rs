@@ -1,4 +1,4 @@
-//! How the coordinator claims: so many runs as there is room for, by themselves or together with what has finished.
+//! How the coordinator claims runs: as many as there is room for, in a separate transaction or together with outcomes.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_host::clock::Moment;
 use taskqueue_store::{Claim, ManyClaimed, NextWork};
 
-/// The longest pause while so many others claim that this worker could not.
+/// The longest pause while this worker cannot claim because so many others do.
 const CROWDED_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a claim is made with.
+/// The parameters of a claim.
 pub(super) struct Request {
-    /// One for each run that there is room for.
+    /// One token for each run that there is room for.
     pub(super) tokens: Vec<String>,
-    /// From here on the leases run.
+    /// When the leases start.
     asked_at: Moment,
 }
 
 impl Coordinator<'_> {
-    /// Claims what there is room for.
+    /// Claims as many runs as there is room for.
     pub(super) fn claim(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener) -> EngineResult<()> {
-        // The lock is for those who have something to claim.
+        // A read without the lock comes first.
         if self.last_poll_was_empty && !self.sees_work()? {
             self.next_poll_at = self.next_look();
             return Ok(());
@@ -42,7 +42,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Whether there may be something to claim. If not, `next_due` says when there is, as far as that is known.
+    /// Returns whether there may be something to claim. If not, sets `next_due` to when there will be, if that is known.
     fn sees_work(&mut self) -> EngineResult<bool> {
         self.holds.refresh(self.ctx)?;
         let next_work = self.claim_with(|ctx, claim| ctx.store.poll_for_work(claim.runner_name, &claim.classes))?;
@@ -52,7 +52,7 @@ impl Coordinator<'_> {
         Ok(matches!(next_work, NextWork::Now))
     }
 
-    /// For so many runs as there is room for.
+    /// Prepares a claim of as many runs as there is room for.
     pub(super) fn request(&mut self, counts: BacklogCounts) -> EngineResult<Request> {
         self.holds.refresh(self.ctx)?;
         let asked_at = Moment::now();
@@ -60,7 +60,7 @@ impl Coordinator<'_> {
         Ok(Request { tokens, asked_at })
     }
 
-    /// Does this with a claim in our name.
+    /// Calls `act` with a claim by this worker.
     pub(super) fn claim_with<T>(&mut self, act: impl FnOnce(&mut Context, &Claim<'_>) -> T) -> T {
         let (place, policy, holds, patterns) = (self.place, &self.current.policy, &self.holds, &self.patterns);
         let may_begin = |class: &TaskClass| {
@@ -72,12 +72,12 @@ impl Coordinator<'_> {
         act(self.ctx, &claim)
     }
 
-    /// Nobody knows whether anything was claimed: the COMMIT may have happened.
+    /// Writes an unanswered claim to the spool: its COMMIT may have succeeded.
     pub(super) fn leave(&mut self, request: &Request) {
         self.ctx.spool_problem = leave_claims(self.ctx, &request.tokens).or_else(|| self.ctx.spool_problem.take());
     }
 
-    /// Passes to the slots what was claimed.
+    /// Passes claimed runs to the slots.
     pub(super) fn take(
         &mut self,
         request: &Request,
@@ -105,7 +105,7 @@ impl Coordinator<'_> {
         self.next_poll_at = Moment::now();
         self.pause.reset();
         if runs.len() < request.tokens.len() && !needs_runs {
-            // That was all: the next look may wait, unless something new comes of what succeeds.
+            // That was everything: the next poll may wait, unless a success makes more tasks due.
             self.next_poll_at = self.next_look();
         }
         self.claimed += u64::try_from(runs.len()).unwrap_or(u64::MAX);
@@ -121,7 +121,7 @@ impl Coordinator<'_> {
         Ok(())
     }
 
-    /// Whether the last attempt was lost together with others, so that nobody knows which of them killed the runner.
+    /// Returns true if the last attempt was lost together with others, so that any of them may have killed the runner.
     fn is_suspect(&mut self, run: &ClaimedRun) -> bool {
         if run.attempt <= 1 {
             return false;
@@ -130,7 +130,7 @@ impl Coordinator<'_> {
         decision.is_ok_and(|rule| rule.is_some_and(|rule| Decision::is_of_one_lost_with_others(&rule)))
     }
 
-    /// After a pause, or when the next task is due.
+    /// Returns when to poll next: after a pause, or when the next task is due.
     fn next_look(&mut self) -> Moment {
         let next_poll_at = Moment::after(self.pause.next());
         self.next_due.take().map_or(next_poll_at, |next_due| next_poll_at.min(next_due))

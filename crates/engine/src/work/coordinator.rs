@@ -1,4 +1,4 @@
-//! The one thread of a worker that claims and records: what it does when.
+//! The coordinator thread of a worker: claims runs, records their outcomes, and decides when to poll.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,18 @@ use taskqueue_host::clock::Moment;
 use taskqueue_host::files::spool::SpoolFile;
 use taskqueue_store::{ChangeListener, StoreError};
 
-/// A run that waits for longer than this behind others goes back: somebody else may have a slot for it.
+/// A run that waits longer than this for a slot is released, because another runner may have a free slot.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// Between two looks at signals and orders.
+/// The pause between two checks of signals and orders.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Between two attempts to reach a database that is away.
+/// The pause between two attempts to reach an unreachable database.
 const AWAY_PAUSE: Duration = Duration::from_secs(1);
-/// Between two reports of a shortage that goes on.
+/// The pause between two reports of a lasting shortage.
 const TELL_SHORTAGE_EVERY: Duration = Duration::from_secs(10);
-/// Between two questions what has become of ends that others may send.
+/// The pause between two checks of unanswered outcomes, which other processes may have sent.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
-/// What it has in hand. How it claims and records is written in the files of these names.
+/// State of the coordinator thread. Claiming is in claiming.rs, recording in recording.rs.
 pub(super) struct Coordinator<'a> {
     pub(super) ctx: &'a mut Context,
     pub(super) options: &'a mut WorkOptions,
@@ -46,34 +46,34 @@ pub(super) struct Coordinator<'a> {
     pub(super) holds: Holds,
     pub(super) claimed: u64,
     pub(super) pause: Pause,
-    /// No look for runs before.
+    /// When to poll for runs next.
     pub(super) next_poll_at: Moment,
-    /// Wakes it when there may be something to claim.
+    /// Wakes the thread when there may be something to claim.
     pub(super) changes: Option<ChangeListener>,
-    /// When the next task becomes due, as the last look has seen it.
+    /// When the next task becomes due, according to the last poll.
     pub(super) next_due: Option<Moment>,
-    /// Whether the last look found nothing.
+    /// Whether the last poll found nothing.
     pub(super) last_poll_was_empty: bool,
     /// Whether runs were polled for after the first housekeeping, which may have rescued some.
     pub(super) saw_housekeeping: bool,
-    /// Since when there has been nothing to do at all.
+    /// Since when there has been nothing to do.
     pub(super) idle_since: Moment,
     /// Since when finished runs are waiting to be recorded.
     pub(super) gathering_since: Option<Moment>,
-    /// The database is not asked before.
+    /// When to contact the database next, after it was unreachable.
     pub(super) away_until: Moment,
     pub(super) is_away: bool,
-    /// What could not be sent because the database was away.
+    /// Outcomes that could not be sent because the database was unreachable.
     pub(super) unsent: Option<(Vec<Finished>, Option<SpoolFile>)>,
-    /// No report of a shortage before.
+    /// When a shortage may be reported next.
     pub(super) tell_shortage_at: Moment,
-    /// When it is asked next what has become of the ends of an earlier session.
+    /// When to check the outcomes of an earlier session next.
     pub(super) count_at: Moment,
-    /// So many threads were left behind that it claims nothing, and the listener knows it.
+    /// Whether the listener was notified that nothing is claimed, because too many threads were left behind.
     pub(super) is_blocked: bool,
 }
 
-/// Whether the database may come back to us.
+/// Returns true for errors that may go away: unreachable, busy, full.
 fn is_away(error: &EngineError) -> bool {
     matches!(error, EngineError::Store(StoreError::Unreachable { .. } | StoreError::Busy(_) | StoreError::Full { .. }))
 }
@@ -120,10 +120,11 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Until it is told to stop or it is enough, and everything that was claimed has ended.
+    /// Runs until the worker is asked to stop or its options end it, and everything that was claimed has ended.
     ///
     /// # Errors
-    /// The database's. What has finished stays on the disk; what waits goes back when the database answers again.
+    /// Returns an error if the database fails. Outcomes then stay in the spool, and waiting runs are released when the database
+    /// is reachable again.
     pub(super) fn run(mut self, listener: &mut dyn WorkListener, report: &mut ProcessReport) -> EngineResult<()> {
         let mut looked = Moment::now();
         loop {
@@ -136,7 +137,7 @@ impl<'a> Coordinator<'a> {
                     listener.found_database();
                 }
                 Ok(false) => {}
-                // As long as the leases can be trusted, the runs in progress go on.
+                // While the leases can be trusted, the runs in progress continue.
                 Err(problem) if is_away(&problem) && !self.has_to_end() => {
                     listener.lost_database(&problem);
                     self.options.tally.note_away(true);
@@ -160,29 +161,30 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Whether nothing is worth waiting for any more: no handler is at work, and the time to stop in is over. What has finished is on
-    /// the disk.
+    /// Returns true if the worker need not wait any longer: no handler is running, and the time to stop has passed. All
+    /// outcomes are in the spool.
     fn has_to_end(&self) -> bool {
         self.ctx.store.patience().is_over() && self.backlog.counts().working == 0
     }
 
-    /// Until there is something to do.
+    /// Sleeps until there is something to do.
     fn sleep(&mut self, counts: BacklogCounts) {
         let changes = self.changes.as_ref().map(ChangeListener::as_fd);
         self.backlog.waker.wait(changes, self.longest_sleep(counts));
         match self.changes.as_mut().map(ChangeListener::has_changed) {
-            // To look costs as much as to claim. Who has just told does not tell again of what he queues next: it is looked for.
+            // A check costs as much as a claim, so it claims at once. A client that has just sent a notification may send none
+            // for its next task, so it polls.
             Some(Ok(true)) => {
                 (self.next_poll_at, self.last_poll_was_empty) = (Moment::now(), false);
                 self.pause.reset();
             }
             Some(Ok(false)) | None => {}
-            // From now on it is found by looking.
+            // Without notifications, new work is found by polling.
             Some(Err(_)) => (self.changes, self.pause) = (None, Pause::while_polling()),
         }
     }
 
-    /// Records, gives back and claims what there is. Whether that was all.
+    /// Records, releases and claims what it can. Returns whether the worker has finished.
     fn turn(&mut self, listener: &mut dyn WorkListener, report: &mut ProcessReport) -> EngineResult<bool> {
         if !self.away_until.has_passed() {
             return self.is_held();
@@ -219,13 +221,13 @@ impl<'a> Coordinator<'a> {
             let threads = self.current.policy.handlers.overrun().left_behind.count();
             return Err(EngineError::TooManyLeftBehind { threads });
         }
-        // Whoever has lost its slots asks for them again.
+        // A worker that lost its slots must register again.
         self.is_held()
             .map(|_| true)
             .or_else(|error| if self.place.stopping.is_leaving() { Ok(true) } else { Err(error) })
     }
 
-    /// While the database is away: until the lease of the worker itself is over.
+    /// While the database is unreachable: returns an error once the lease of the worker itself has expired.
     fn is_held(&self) -> EngineResult<bool> {
         match self.place.leases.runner_lease_state() {
             LeaseState::Held => Ok(false),
@@ -233,16 +235,16 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Whether nothing more is to be claimed, for good.
+    /// Returns true if the worker will claim nothing more.
     pub(super) fn is_leaving(&self) -> bool {
         self.place.stopping.is_leaving()
             || self.until.is_some_and(Moment::has_passed)
             || self.memory.is_too_large()
-            // Whose slots were given away meanwhile may be too many (rule R5).
+            // If its slots were given away meanwhile, more runs might exceed the limit (rule R5).
             || self.place.leases.runner_lease_state() != LeaseState::Held
     }
 
-    /// Whether the ends are to be written now. Those who wait for more to come with them keep no slot from its work.
+    /// Returns true if outcomes should be written now. Waiting for further ones does not keep a slot from working.
     fn is_to_record(&mut self, counts: BacklogCounts) -> bool {
         if self.unsent.is_some() {
             return true;
@@ -255,7 +257,7 @@ impl<'a> Coordinator<'a> {
         counts.is_short || since.elapsed() >= counts.gather
     }
 
-    /// How many runs there is room for.
+    /// Returns how many runs there is room for.
     pub(super) fn room(&self, counts: BacklogCounts) -> usize {
         if self.is_leaving() {
             return 0;
@@ -268,7 +270,7 @@ impl<'a> Coordinator<'a> {
         counts.is_short && self.next_poll_at.has_passed() && self.room(counts) > 0
     }
 
-    /// A handler could not be started for want of something that this process lacks.
+    /// Reports that a handler could not be started because this process lacked a resource.
     pub(super) fn note_shortage(&mut self, why: &str, listener: &mut dyn WorkListener) {
         if self.tell_shortage_at.has_passed() {
             self.tell_shortage_at = Moment::after(TELL_SHORTAGE_EVERY);
@@ -286,7 +288,7 @@ impl<'a> Coordinator<'a> {
         }
         let is_enough = self.options.max_runs.is_some_and(|max| self.claimed >= max);
         let was_idle = self.options.idle_exit.is_some_and(|idle| {
-            // What was looked for and not found counts, not what was not looked for yet.
+            // Counts only if it has polled and found nothing.
             let has_looked = counts.is_blocked || !self.next_poll_at.has_passed();
             self.saw_housekeeping && has_looked && self.idle_since.elapsed() >= idle
         });
@@ -310,7 +312,7 @@ impl<'a> Coordinator<'a> {
             self.current.take_handlers(self.ctx);
             self.change_policy();
             self.housekeeping.reconfigure(self.ctx);
-            // Only for who asks why a run waits: no reason to end where it cannot be written.
+            // Only `explain` uses this, so an error here is ignored.
             if !self.is_away {
                 let served = self.ctx.handlers.served(&self.options.classes);
                 let _ = self.ctx.store.record_classes_of_runner(self.place.runner_id, &served);
@@ -340,7 +342,7 @@ impl<'a> Coordinator<'a> {
 
     fn look_at_left_behind(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener) {
         let threads = self.current.policy.handlers.overrun().left_behind.count();
-        // Not before the run is told of whose thread was left behind last.
+        // Not before the listener was notified of the run whose thread was left behind last.
         let is_blocked = counts.is_blocked && (self.is_blocked || counts.finished == 0);
         self.options.tally.note_left_behind(threads, is_blocked);
         if is_blocked == self.is_blocked {
@@ -355,10 +357,10 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Runs that are claimed from now on are executed by the current policy. Those that wait were claimed under others.
+    /// Applies the current policy to runs that are claimed later; waiting runs were claimed under another one.
     fn change_policy(&mut self) {
         self.backlog.change_policy(Arc::clone(&self.current.policy));
-        // What was not handled before may be by now.
+        // Classes without a handler may have one now.
         (self.next_poll_at, self.last_poll_was_empty) = (Moment::now(), false);
     }
 }

@@ -1,4 +1,4 @@
-//! What is counted of a run that has ended: its class, how it ended by the store's answer, and how long its handler took.
+//! What is counted when a run has ended: its class, how it ended according to the store, and how long its handler took.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use taskqueue_store::{Ended, RunEnd, RunRef};
 pub(super) struct Counted<'a> {
     pub(super) class: &'a str,
     pub(super) outcome: &'static str,
-    /// None where its handler was never started.
+    /// `None` if its handler was never started.
     pub(super) took: Option<Duration>,
 }
 
-/// What is counted of a run with this answer.
+/// Returns what to count for a run with this answer.
 pub(super) fn counted<'a>(finished: &'a Finished, answer: Option<&Sent>) -> Counted<'a> {
     let ended = finished.to_send.as_ref().zip(answer);
     let outcome = ended.map_or("open", |(to_send, sent)| outcome_of_sent(to_send.end.event, sent));
     Counted { class: &finished.run.class, outcome, took: Some(finished.took) }
 }
 
-/// How a run ended that was to end so, or why it did not.
+/// Returns the label for a run that should have ended with `event`, or why that was not recorded.
 pub(super) fn outcome_of_sent(event: RunEvent, sent: &Sent) -> &'static str {
     match sent {
         Sent::Answered(ended) => outcome_of(event, ended),
@@ -32,7 +32,7 @@ pub(super) fn outcome_of_sent(event: RunEvent, sent: &Sent) -> &'static str {
     }
 }
 
-/// How a run ended that was to end so, by what the store made of that.
+/// Returns the label for a run that should have ended with `event`, according to the answer of the store.
 pub(super) fn outcome_of(event: RunEvent, ended: &Ended) -> &'static str {
     match ended {
         Ended::Recorded | Ended::GivenUp => {
@@ -43,13 +43,13 @@ pub(super) fn outcome_of(event: RunEvent, ended: &Ended) -> &'static str {
     }
 }
 
-/// A run that is counted once the store has an answer: how it was to end.
+/// A run that is counted when the store has an answer.
 #[derive(Debug)]
 pub(super) struct Unanswered {
     pub(super) class: String,
     pub(super) run: RunRef,
     pub(super) end: RunEnd,
-    /// None where its handler was never started.
+    /// `None` if its handler was never started.
     pub(super) took: Option<Duration>,
 }
 

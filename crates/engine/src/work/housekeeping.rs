@@ -1,6 +1,5 @@
-//! What a worker does beside its runs, in a thread with a connection of its own, so that no run waits for it: once a minute,
-//! for all workers of its host, what `create-runs` does besides creating runs; the programs of hooks; and to tell those who wait
-//! for the end of a task that some have ended.
+//! The housekeeping thread of a worker, with its own connection so that no run waits for it. Once a minute, for all workers of
+//! its host, it does what `create-runs` does besides creating runs. It also runs hooks, and notifies waiters of finished tasks.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,23 +19,23 @@ use taskqueue_process::identities::turn::take_turn;
 use taskqueue_process::signals::stop_signals::StopSignals;
 use taskqueue_store::RunEnd;
 
-/// Between two times that it looks after everything.
+/// The pause between two rounds of housekeeping.
 const LOOK_AFTER_EVERY: Duration = Duration::from_secs(60);
-/// Between two times that those who wait for ends are told of them.
+/// The shortest time between two notifications of waiters.
 const TELL_EVERY: Duration = Duration::from_millis(10);
-/// Between two questions whether anybody waits, while nobody does. Who has just begun to wait asks more often by itself.
+/// How often to check for waiters while there are none. A new waiter polls more often at first.
 const ASK_WHO_WAITS_EVERY: Duration = Duration::from_millis(100);
 
-/// What opens a context of its own.
+/// Opens a separate context.
 type Opener = Box<dyn Fn() -> EngineResult<Context> + Send>;
 
-/// Something to be done.
+/// A job for the thread.
 enum HousekeepingRequest {
-    /// A run has ended, of which a hook may want to know.
+    /// A run has ended that may have a hook.
     Hook(Box<Ended>),
-    /// Runs have ended, of which somebody may want to know who waits for one.
+    /// Runs have ended whose tasks a waiter may wait for.
     TellOfEnds,
-    /// From now on it goes by another configuration.
+    /// The configuration has changed.
     Reconfigured(Opener),
 }
 
@@ -46,19 +45,19 @@ struct Ended {
     end: RunEnd,
 }
 
-/// Who may be told; ends with what there is to tell when it is dropped.
+/// The handle of the thread; the thread finishes its jobs and ends when this is dropped.
 pub(super) struct Housekeeping {
     sender: Sender<HousekeepingRequest>,
     has_hooks: Cell<bool>,
     /// Whether the first housekeeping has finished.
     has_looked_after: Arc<AtomicBool>,
-    /// Whether there are ends to tell of; `None` where nobody is told.
+    /// Whether there are finished tasks to notify of; `None` if the engine sends no notifications.
     finishes_to_notify: Option<Arc<AtomicBool>>,
     problem: Arc<Mutex<Option<String>>>,
 }
 
 impl Housekeeping {
-    /// Once one of these signals has come, nothing is waited for any more.
+    /// Starts the thread. After one of these signals, it waits for nothing any more.
     pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         ctx: &Context,
@@ -83,18 +82,18 @@ impl Housekeeping {
         Builder::new()
             .name("housekeeping".to_owned())
             .spawn_scoped(scope, move || runner.run(&receiver))
-            .map_err(|source| EngineError::Os { what: "no thread for housekeeping", source })?;
+            .map_err(|source| EngineError::Os { what: "cannot start a thread for housekeeping", source })?;
         Ok(Self { sender, has_hooks: Cell::new(has_hooks(ctx)), has_looked_after, finishes_to_notify, problem })
     }
 
-    /// What is told from now on goes by the configuration that this has.
+    /// Switches to the configuration of this context.
     pub(super) fn reconfigure(&self, ctx: &Context) {
         self.has_hooks.set(has_hooks(ctx));
-        // The thread lives as long as we do.
+        // The thread lives as long as this handle.
         let _ = self.sender.send(HousekeepingRequest::Reconfigured(Box::new(ctx.reopener())));
     }
 
-    /// Tells who wants to know that a run has ended so.
+    /// Runs the hook for this outcome, if there is one.
     pub(super) fn tell(&self, outcome: &Outcome) {
         if let Some(claimed) = outcome.claimed.filter(|_| self.has_hooks.get()) {
             let ended = Ended { task_id: claimed.task_id, run_id: claimed.run_id, end: outcome.end.clone() };
@@ -102,7 +101,7 @@ impl Housekeeping {
         }
     }
 
-    /// Tells those who wait for the end of a task that some have ended: soon, and at once of all that have ended by then.
+    /// Schedules a notification of waiters; one notification covers all tasks that finish until then.
     pub(super) fn notify_finished(&self) {
         let is_first = |to_tell: &&Arc<AtomicBool>| !to_tell.swap(true, Ordering::AcqRel);
         if self.finishes_to_notify.as_ref().filter(is_first).is_some() {
@@ -110,21 +109,21 @@ impl Housekeeping {
         }
     }
 
-    /// Returns true once the first housekeeping has finished, also where it failed: the runs of dead runners are rescued then.
+    /// Returns true once the first housekeeping has finished or failed: then the runs of dead runners are rescued.
     pub(super) fn has_looked_after(&self) -> bool {
         self.has_looked_after.load(Ordering::Acquire)
     }
 
-    /// Why the program of a hook did not do its work, if so.
+    /// Returns why the program of a hook failed, if it did.
     pub(super) fn problem(&self) -> Option<String> {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// One worker of a host looks after everything for all of them. Whom to tell of notices each has in a configuration of its own.
+/// Returns true if this worker should do the housekeeping of its host now. Notices depend on the configuration of each worker.
 fn is_our_turn(ctx: &Context) -> bool {
     let Some(spool) = &ctx.spool else { return true };
-    // Where that cannot be told, too much is done rather than nothing.
+    // If unknown, do it: twice is better than never.
     let Ok(identity) = ctx.me.identity() else { return true };
     take_turn(&spool.beside("turn"), identity, LOOK_AFTER_EVERY).unwrap_or(true)
 }
@@ -133,7 +132,7 @@ fn has_hooks(ctx: &Context) -> bool {
     !ctx.announcements.hooks.is_empty()
 }
 
-/// The thread. What cannot be done now is tried again with the next look.
+/// The state of the thread. A failed job is retried in the next round.
 struct HousekeepingThread<'a> {
     open: Opener,
     ctx: Option<Context>,
@@ -142,14 +141,14 @@ struct HousekeepingThread<'a> {
     finishes_to_notify: Option<Arc<AtomicBool>>,
     has_looked_after: Arc<AtomicBool>,
     next_check_at: Moment,
-    /// Set while there are ends to tell of.
+    /// When to notify waiters, if there are finished tasks.
     notify_at: Option<Moment>,
-    /// No ends are told of before.
+    /// When waiters may be notified next.
     silent_until: Moment,
 }
 
 impl HousekeepingThread<'_> {
-    /// Until there is nobody left to send.
+    /// Runs until all senders are dropped.
     fn run(mut self, receiver: &Receiver<HousekeepingRequest>) {
         loop {
             let until = self.notify_at.map_or(self.next_check_at, |notify_at| notify_at.min(self.next_check_at));
@@ -167,7 +166,7 @@ impl HousekeepingThread<'_> {
                 self.look_after();
             }
         }
-        // Who ends does not wait for a connection.
+        // At the end, do not open a connection for this.
         if self.notify_at.is_some() && self.ctx.is_some() {
             self.notify_finished();
         }
@@ -189,7 +188,7 @@ impl HousekeepingThread<'_> {
     fn notify_finished(&mut self) {
         self.notify_at = None;
         if let Some(to_tell) = &self.finishes_to_notify {
-            // Before: what ends from now on is told of once more.
+            // Reset before sending, so that a task that finishes meanwhile causes another notification.
             to_tell.store(false, Ordering::Release);
         }
         let told = self.connected().map(|ctx| ctx.store.notify_finished());

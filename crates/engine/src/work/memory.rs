@@ -1,5 +1,5 @@
-//! How much memory the worker itself uses, its handlers apart: one that has become too large makes way for a new one, and one
-//! that has nothing to do keeps none that it does not need.
+//! The memory of the worker itself, without its handlers. A worker that has become too large exits, so that a new one replaces
+//! it; an idle worker returns unused memory to the system.
 
 use std::time::Duration;
 
@@ -8,34 +8,33 @@ use taskqueue_host::machine::heap;
 use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_process::identities::usage::memory_bytes;
 
-/// Between two looks.
+/// The pause between two checks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Between two batches it would be asked for at once what was given back.
+/// A worker that is idle for a shorter time would need the memory again at once.
 const REST: Duration = Duration::from_millis(500);
-/// Fewer runs leave too little to be worth the call.
+/// After fewer runs there is too little to free.
 const MANY_RUNS: u64 = 1_000;
 
 pub(super) struct Memory {
     most_bytes: Option<u64>,
     next_check_at: Moment,
     is_too_large: bool,
-    /// How many runs had been claimed when free memory was given back.
+    /// How many runs had been claimed when memory was last freed.
     given_back_at: u64,
 }
 
 impl Memory {
-    /// Without a limit it is never too large.
+    /// Creates it; without a limit the worker is never too large.
     pub(super) fn new(most_bytes: Option<u64>) -> Self {
         Self { most_bytes, next_check_at: Moment::now(), is_too_large: false, given_back_at: 0 }
     }
 
-    /// Whether it was found to be too large; once it was, it stays so.
+    /// Returns true if it was ever found to be too large.
     pub(super) const fn is_too_large(&self) -> bool {
         self.is_too_large
     }
 
-    /// Gives back what many runs have left free in the heap, once, when there has been nothing to do for a moment; what `shrink`
-    /// frees as well.
+    /// Frees heap memory after many runs, once the worker has been idle for a moment; calls `shrink` before.
     pub(super) fn give_back(&mut self, claimed: u64, idle: Duration, shrink: impl FnOnce()) {
         if idle >= REST && claimed - self.given_back_at >= MANY_RUNS {
             self.given_back_at = claimed;
@@ -44,8 +43,8 @@ impl Memory {
         }
     }
 
-    /// Looks now and then, and returns once, when it is found to be too large, how large it is and may be, in bytes. Not before
-    /// a run has been processed: one that is too large from the start would never do any.
+    /// Checks the memory from time to time. Returns its size and the limit in bytes, once, when the limit is exceeded. Not
+    /// before a run was processed: a worker that is too large from the start would process none.
     pub(super) fn look(&mut self, processed: u64) -> Option<(u64, u64)> {
         let most_bytes = self.most_bytes.filter(|_| processed > 0 && !self.is_too_large)?;
         if !self.next_check_at.has_passed() {

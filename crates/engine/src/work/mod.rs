@@ -1,8 +1,8 @@
-//! `work`: a runner that stays, with many slots. One thread, the coordinator, speaks with the database: it claims runs for the
-//! slots, a little ahead of them, and records how they ended, many in one transaction. The slots execute and know no database.
+//! `work`: a long-running runner with many slots. One thread, the coordinator, uses the database: it claims runs a little ahead
+//! of the slots, and records their outcomes, many in one transaction. The slots execute runs and do not use the database.
 //!
-//! A run that was claimed ahead and never started goes back without costing an attempt: at the end of the worker by its own
-//! hand, after its death by that of whoever finds it dead, by the marks of its slots.
+//! A run that was claimed ahead and never started is released without counting an attempt. The worker does this when it ends.
+//! If it dies, a rescue does, using the marks of its slots.
 
 mod backlog;
 mod claiming;
@@ -49,87 +49,87 @@ use taskqueue_process::identities::marks::Marks;
 use taskqueue_process::signals::stop_signals::StopSignals;
 use taskqueue_store::{ChangeListener, Registration};
 
-/// Between two questions whether there is room under the runner limit.
+/// The pause between two checks for free slots under the runner limit.
 const LIMIT_PAUSE: Duration = Duration::from_secs(1);
-/// Between two looks at what there is to hear, while it waits.
+/// The pause between two checks for signals and reloads while it waits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Files that a worker has open without any slot, and at most for each; both with some to spare.
+/// How many files a worker has open without slots, and at most for each slot; both with a reserve.
 const FILES: u64 = 48;
 const FILES_PER_SLOT: u64 = 10;
-/// Between two attempts to come back to a database that was away.
+/// The pause between two attempts to reconnect to an unreachable database.
 const RETURN_PAUSE: Duration = Duration::from_secs(2);
 
-/// How a worker works.
+/// The options of a worker.
 #[derive(Clone, Debug, Default)]
 pub struct WorkOptions {
-    /// Runs that are executed at once, 1 or more.
+    /// How many runs are executed at once, 1 or more.
     pub slots: usize,
-    /// Names of classes, or patterns with `*` and `?`; empty takes all that are known here.
+    /// Names of classes, or patterns with `*` and `?`; empty accepts all classes known here.
     pub classes: Vec<String>,
-    /// At most so many runs.
+    /// The largest number of runs.
     pub max_runs: Option<u64>,
-    /// No new run after this time.
+    /// No new run is started after this time.
     pub max_time: Option<Duration>,
-    /// Ends when there was nothing to do for so long.
+    /// Ends after being idle for this long.
     pub idle_exit: Option<Duration>,
-    /// Ends when the worker itself, its handlers apart, has more than this in memory, in bytes.
+    /// Ends when the worker itself, without its handlers, uses more memory than this, in bytes.
     pub max_rss_bytes: Option<u64>,
-    /// How long the runs in progress may go on after the first signal to stop.
+    /// How long the runs in progress may continue after the first signal to stop.
     pub stop_wait: Duration,
-    /// Ends, once the runs in progress have ended, when so many threads were left behind that it may claim nothing; otherwise it
-    /// waits until some of them end.
+    /// Whether to end, after the runs in progress, when so many threads were left behind that nothing may be claimed; otherwise
+    /// it waits until some of them end.
     pub ends_when_blocked: bool,
-    /// Counts what it does.
+    /// Counts what the worker does.
     pub tally: Arc<Tally>,
 }
 
-/// Hears what happens to the worker itself, besides its runs.
+/// Receives notifications about the worker itself, besides those about its runs.
 pub trait WorkListener: RunListener {
-    /// There is no room under the runner limit; it waits.
+    /// The runner limit leaves no slot; the worker waits.
     fn waits_for_slots(&mut self, in_use: i64, limit: i64);
-    /// It works with fewer slots than it was asked for, for this reason.
+    /// The worker runs with fewer slots than requested, for this reason.
     fn has_fewer_slots(&mut self, _wanted: usize, _slots: usize, _why: &str) {}
-    /// The database is away; it tries to come back to it.
+    /// The database is unreachable; the worker retries.
     fn lost_database(&mut self, problem: &EngineError);
-    /// It answers again.
+    /// The database is reachable again.
     fn found_database(&mut self) {}
-    /// The settings of the store cannot be used; those of before stay.
+    /// The settings of the store are invalid; the previous ones stay in effect.
     fn kept_settings(&mut self, _problem: &EngineError) {}
-    /// It uses more memory than it may, and ends when its runs in progress have ended.
+    /// The worker uses too much memory, and ends after its runs in progress.
     fn is_too_large(&mut self, _used_bytes: u64, _most_bytes: u64) {}
-    /// A configuration to go on with from now on, if there is one that it has not got. Called several times a second.
+    /// Returns a new configuration, if there is one that the worker does not have yet. Called several times a second.
     fn reconfiguration(&mut self) -> Option<Reconfiguration> {
         None
     }
-    /// It goes on with that one.
+    /// The worker uses the new configuration.
     fn reconfigured(&mut self) {}
-    /// What is to be called while the database is waited for in the middle of something: it is away, the worker does not hang.
+    /// Returns a function to call while a database operation waits: the database is unreachable, but the worker does not hang.
     fn pulse(&self) -> Box<dyn Fn() + Send> {
         Box::new(|| {})
     }
-    /// So many threads were left behind that it claims nothing for now.
+    /// So many threads were left behind that the worker claims nothing for now.
     fn is_blocked(&mut self, _threads: usize) {}
-    /// Some of them have ended: it claims again.
+    /// Some of them have ended, so the worker claims again.
     fn claims_again(&mut self) {}
-    /// The database refuses how this run ended; it is left on the disk.
+    /// The database refuses the outcome of this run, which stays in the spool.
     fn not_recorded(&mut self, run: &ClaimedRun, problem: &EngineError);
-    /// It is one of the runners now.
+    /// The worker was registered as this runner.
     fn registered(&mut self, runner_id: RunnerId);
     /// Called several times a second.
     fn looked(&mut self, report: &ProcessReport, working: usize);
 }
 
-/// Works until it is told to stop, or until its options say that it is enough.
+/// Runs a worker until it is asked to stop or its options end it.
 ///
 /// # Errors
-/// The database's, where it was never reached; otherwise it is waited for.
+/// Returns an error if the database was never reached; later it waits for an unreachable database.
 pub fn work(
     ctx: &mut Context,
     options: &WorkOptions,
     stop: &StopSignals,
     listener: &mut dyn WorkListener,
 ) -> EngineResult<ProcessReport> {
-    // Whoever says "stop" twice does not want to wait for a database that is busy or away.
+    // After a second signal, do not wait for a database that is slow or unreachable.
     if let Ok(count) = stop.counter() {
         let pulse = listener.pulse();
         ctx.store.give_up_when(move || {
@@ -144,7 +144,7 @@ pub fn work(
         options.slots = slots_for(limit).min(wanted);
         if options.slots < wanted {
             let why = format!(
-                "it may have {limit} files open (`ulimit -n`, LimitNOFILE=), and {wanted} slots need {}",
+                "the limit of open files is {limit} (`ulimit -n`, LimitNOFILE=), and {wanted} slots need {}",
                 files_for(wanted)
             );
             listener.has_fewer_slots(wanted, options.slots, &why);
@@ -154,7 +154,7 @@ pub fn work(
     let until = options.max_time.map(Moment::after);
     let mut report = ProcessReport::default();
     loop {
-        // Also once more: the orders to an earlier registration do not count any more.
+        // Set again, because the orders to an earlier registration no longer count.
         end_statements_on(ctx.store.url(), stop, options.stop_wait);
         match work_registered(ctx, options, until, stop, listener, &mut report) {
             Err(problem) if problem.is_loss_of_database() && !stop.is_stopping() => {
@@ -173,8 +173,8 @@ pub fn work(
     }
 }
 
-/// Raises the limit of open files for this process, as far as it may, to what so many slots need. Handlers keep the limit
-/// with which the process was started.
+/// Raises the limit of open files for this process, as far as allowed, to what this many slots need. Handlers keep the limit
+/// that the process was started with.
 pub fn raise_limit_of_files(slots: usize) {
     descriptors::raise_limit(files_for(slots));
 }
@@ -183,12 +183,12 @@ fn files_for(slots: usize) -> u64 {
     u64::try_from(slots).unwrap_or(u64::MAX).saturating_mul(FILES_PER_SLOT).saturating_add(FILES)
 }
 
-/// At least one.
+/// Returns how many slots this many open files allow; at least one.
 fn slots_for(files: u64) -> usize {
     usize::try_from(files.saturating_sub(FILES) / FILES_PER_SLOT).unwrap_or(usize::MAX).max(1)
 }
 
-/// From the registration to its end, or to the loss of the database.
+/// Works from registration until the worker ends or loses the database.
 fn work_registered(
     ctx: &mut Context,
     options: &mut WorkOptions,
@@ -201,13 +201,13 @@ fn work_registered(
     fault_point!("work.left_over_sent");
     count_answered(&options.tally, &mut ctx.store);
     let settings = ctx.store.settings()?;
-    // However long it then waits for slots.
+    // Before it waits for slots, which may take long.
     options.tally.note_away(false);
     let Some((runner_id, asked_at)) = take_slots(ctx, options, &settings, stop, listener, report)? else {
         return Ok(());
     };
     fault_point!("work.registered");
-    // Before other threads connect: its socket is known by being the only new one.
+    // Before other threads connect: its socket is recognised as the only new one.
     let changes = ChangeListener::listen(ctx.store.url());
     listener.registered(runner_id);
     as_runner(ctx, runner_id, asked_at, settings.lease, |ctx, leases| {
@@ -218,7 +218,7 @@ fn work_registered(
     })
 }
 
-/// Registers as soon as there is room under the limit. `None` if it was told to stop, or has waited long enough.
+/// Registers as soon as the limit allows. Returns `None` if the worker was asked to stop, or has waited long enough.
 fn take_slots(
     ctx: &mut Context,
     options: &mut WorkOptions,
@@ -237,7 +237,7 @@ fn take_slots(
                 return Ok(Some((runner_id, asked_at)));
             }
             Registration::LimitReached { in_use, limit } => {
-                // More than the limit would never get in, however long they waited.
+                // With more slots than the limit, it would wait forever.
                 if let Some(most) = usize::try_from(limit).ok().filter(|most| (1..options.slots).contains(most)) {
                     listener.has_fewer_slots(options.slots, most, "the setting TaskQueueRunnerLimit allows no more");
                     options.slots = most;
@@ -255,7 +255,7 @@ fn take_slots(
     }
 }
 
-/// Waits for so long, and hears meanwhile what there is to hear. `true` as soon as it is told to stop.
+/// Waits, and checks for signals and reloads meanwhile. Returns true as soon as the worker is asked to stop.
 fn wait(
     ctx: &mut Context,
     options: &mut WorkOptions,
@@ -298,16 +298,18 @@ fn with_slots(
     report.spool_problem = backlog.problem();
     fault_point!("work.spool_taken");
     let result = thread::scope(|scope| {
-        // Whatever happens here, the slots end: their runs are waited for.
+        // Ends the slots after any error too, and waits for their runs.
         let _closing = backlog.close_at_end();
         let housekeeping = Housekeeping::start(scope, ctx, stop)?;
         for number in 0..options.slots {
             match Slot::start(number, place, &backlog, marks.as_ref()) {
                 Ok(()) => {}
-                Err(source) if number == 0 => return Err(EngineError::Os { what: "no thread for a slot", source }),
+                Err(source) if number == 0 => {
+                    return Err(EngineError::Os { what: "cannot start a thread for a slot", source });
+                }
                 Err(problem) => {
                     backlog.limit_slots(number);
-                    let why = format!("no thread for another one: {problem} (`ulimit -u`, TasksMax=)");
+                    let why = format!("cannot start another thread: {problem} (`ulimit -u`, TasksMax=)");
                     listener.has_fewer_slots(options.slots, number, &why);
                     break;
                 }
@@ -319,12 +321,12 @@ fn with_slots(
         report.hook_problem = report.hook_problem.take().or_else(|| housekeeping.problem());
         result
     });
-    // After the loss of the database: what no slot has begun goes back when it answers again.
+    // After the loss of the database, unstarted runs are released when it is reachable again.
     let waiting = backlog.take_all_waiting();
     let left = leave_waiting(ctx, &waiting);
     remember(&options.tally, backlog.take_unsent(), waiting);
     report.spool_problem = report.spool_problem.take().or_else(|| ctx.spool_problem.take()).or(left);
-    // What they tell is of no use any more once all that was claimed has ended.
+    // The marks are useless when all claimed runs have ended.
     if let (Ok(()), Some(marks)) = (&result, marks.and_then(Arc::into_inner)) {
         marks.end();
     }

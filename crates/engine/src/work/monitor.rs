@@ -1,6 +1,6 @@
-//! Tells whoever asks by HTTP how a worker stands, and the store: `/metrics` for Prometheus, `/healthz` for what watches over
-//! processes. The store is asked by a thread of its own, only where somebody wants to know it and what is known is old, so that
-//! nobody who asks can load the database, and a database that does not answer keeps nobody from the numbers of the worker.
+//! Serves the state of a worker and of the store by HTTP: `/metrics` for Prometheus, `/healthz` for process supervisors. A
+//! separate thread reads the store, and only when a request needs it and the cached numbers are old. So requests cannot
+//! overload the database, and a database that does not answer does not block the numbers of the worker.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,22 +17,22 @@ use taskqueue_host::net::http::{Answer, HttpServer, Route};
 use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_process::identities::usage::memory_bytes;
 
-/// What is known of the store is believed for so long.
+/// How long the cached numbers of the store are used.
 const FRESH_FOR: Duration = Duration::from_secs(5);
-/// Whoever asks waits for so long for the store; Prometheus itself waits ten seconds.
+/// How long a request waits for the store; Prometheus itself waits ten seconds.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Where a look takes longer than that, what was seen before is told, unless it is older than this.
+/// If a read takes longer than that, older numbers are served, up to this age.
 const STALE_AFTER: Duration = Duration::from_secs(60);
-/// A worker that has not turned for so long hangs: it waits up to a minute for a server that is silent.
+/// A coordinator without a turn for this long counts as hanging; it waits up to a minute for a silent server.
 const LONGEST_STANDSTILL: Duration = Duration::from_secs(90);
 
-/// What opens a context of its own.
+/// Opens a separate context.
 type Opener = Box<dyn Fn() -> EngineResult<Context> + Send>;
 
-/// Answers until it is dropped, or told to listen nowhere.
+/// Serves requests until it is dropped or has no address.
 pub struct Monitor {
     shared: Arc<Shared>,
-    /// Until the thread has it that asks the store.
+    /// Set until the thread that reads the store takes it.
     open: Option<Opener>,
     server: Option<HttpServer>,
     wanted: Option<ListenAddress>,
@@ -47,35 +47,35 @@ struct Shared {
 #[derive(Default)]
 struct State {
     last: Option<Look>,
-    /// Since when somebody waits for the next look.
+    /// Since when a request waits for the next read.
     wanted_since: Option<Moment>,
     is_over: bool,
-    /// By the database's clock, in seconds since 1970.
+    /// When the worker started by the database's clock, in seconds since 1970.
     began_secs: Option<i64>,
 }
 
-/// The last look at the store.
+/// The last read of the store.
 #[derive(Clone)]
 struct Look {
     at: Moment,
     took: Duration,
-    /// None where it could not be asked.
+    /// `None` if it could not be read.
     facts: Option<Arc<StoreFacts>>,
 }
 
 impl Monitor {
-    /// Listens nowhere yet.
+    /// Creates a monitor without an address.
     #[must_use]
     pub fn new(ctx: &Context, tally: &Arc<Tally>) -> Self {
         let shared = Shared { tally: Arc::clone(tally), state: Mutex::default(), changed: Condvar::new() };
         Self { shared: Arc::new(shared), open: Some(Box::new(ctx.reopener())), server: None, wanted: None }
     }
 
-    /// Listens there from now on, or nowhere. Where it cannot, it goes on as before, unless it had to leave the old address for
-    /// the new one, and somebody else has taken that: then it has none.
+    /// Changes the address; `None` closes it. If that fails, the old address stays in use. The exception: the old address had
+    /// to be closed for the new one, and another process has taken it meanwhile.
     ///
     /// # Errors
-    /// Somebody else listens there; what the kernel refuses.
+    /// Returns an error if another process uses the address, or if a system call fails.
     pub fn listen(&mut self, address: Option<&ListenAddress>) -> io::Result<()> {
         if self.wanted.as_ref() == address {
             return Ok(());
@@ -95,7 +95,7 @@ impl Monitor {
         started
     }
 
-    /// The address that it has left, where nobody can listen at this one beside it.
+    /// Closes the old address if it excludes the new one. Returns it.
     fn make_way_for(&mut self, address: &ListenAddress) -> Option<ListenAddress> {
         let server = self.server.take_if(|server| server.address().excludes(address))?;
         let left = server.address().clone();
@@ -106,12 +106,12 @@ impl Monitor {
     fn come_back_to(&mut self, address: &ListenAddress) {
         self.server = HttpServer::start(address, self.routes()).ok();
         if self.server.is_none() {
-            // Whoever wants it once more is not told that it is so already.
+            // Otherwise a repeated call would do nothing.
             self.wanted = None;
         }
     }
 
-    /// Where it listens.
+    /// Returns its address.
     #[must_use]
     pub fn address(&self) -> Option<&ListenAddress> {
         self.server.as_ref().map(HttpServer::address)
@@ -130,7 +130,7 @@ impl Monitor {
             let shared = Arc::clone(&self.shared);
             (path, Box::new(move || answer(&shared)))
         };
-        // A probe does not wait until metrics are written.
+        // A probe must not wait while metrics are written.
         vec![route("/healthz", Shared::health), route("/metrics", Shared::metrics)]
     }
 }
@@ -154,14 +154,14 @@ impl Shared {
         Answer { status: 200, content_type: CONTENT_TYPE, body: text(facts.as_deref(), took, Some(&self.worker())) }
     }
 
-    /// Says no more than has to be known: it is asked by whoever can reach it.
+    /// Returns no details, because anyone who can connect may read it.
     fn health(&self) -> Answer {
         let problem = if self.tally.stands_still_for() > LONGEST_STANDSTILL {
-            Some("the worker does not turn\n")
+            Some("the worker does not respond\n")
         } else if self.tally.is_blocked() {
-            Some("the worker claims nothing: too many handlers did not end\n")
+            Some("the worker claims nothing: too many handlers did not return\n")
         } else if self.tally.was_away() || self.fresh_look().is_none_or(|look| look.facts.is_none()) {
-            Some("the database is away\n")
+            Some("the database is unavailable\n")
         } else {
             None
         };
@@ -177,7 +177,7 @@ impl Shared {
         WorkerFacts { memory_bytes, began_secs: self.lock().began_secs, ..self.tally.facts() }
     }
 
-    /// A look at the store that is not old; `None` where nobody has one in time.
+    /// Returns the numbers of the store, reading them if they are old; `None` if there are none in time.
     fn fresh_look(&self) -> Option<Look> {
         let mut state = self.lock();
         loop {
@@ -189,7 +189,7 @@ impl Shared {
                 self.changed.notify_all();
                 Moment::now()
             });
-            // Of those who come one after the other while it takes its time, only the first waits.
+            // If requests come one after the other while a read takes long, only the first one waits.
             let give_up = wanted_since.plus(PATIENCE);
             if state.is_over || give_up.has_passed() {
                 let is_usable = |look: &Look| look.facts.is_some() && look.at.elapsed() < STALE_AFTER;
@@ -199,7 +199,7 @@ impl Shared {
         }
     }
 
-    /// Waits until somebody wants to know how the store stands. Whether somebody will ever again.
+    /// Waits until a request needs the store. Returns false if none can come any more.
     fn is_asked(&self) -> bool {
         let mut state = self.lock();
         while state.wanted_since.is_none() && !state.is_over {
@@ -220,18 +220,18 @@ impl Shared {
     }
 }
 
-/// The thread. It may hang in a question to the database; nobody waits for its end.
+/// The thread that reads the store. A query may block it; no thread waits for its end.
 fn look_when_wanted(shared: &Shared, open: &Opener) {
     let mut kept: Option<Context> = None;
     while shared.is_asked() {
         let began = Moment::now();
         let look_with = |mut ctx: Context| {
-            // Who asks again will see whether it is back.
+            // Do not retry: the next request reads again.
             ctx.store.give_up_when(|| true);
             let facts = look(&mut ctx)?;
             Ok((ctx, facts))
         };
-        // A connection that was kept may have been closed meanwhile: that is no database that is away.
+        // A kept connection may have been closed; that does not mean that the database is unreachable.
         let again = kept.take().and_then(|ctx| look_with(ctx).ok());
         let looked: EngineResult<_> = again.map_or_else(|| open().and_then(look_with), Ok);
         let (ctx, facts) = looked.map_or((None, None), |(ctx, facts)| (Some(ctx), Some(facts)));

@@ -1,29 +1,29 @@
-//! How long a worker gathers what has ended, how far ahead of its slots it claims, and how long it pauses when there is nothing
-//! to claim.
+//! How long a worker gathers outcomes, how far ahead of its slots it claims, and how long it pauses when there is nothing to
+//! claim.
 
 use std::time::Duration;
 
 use taskqueue_host::random::spread;
 
-/// For how long ends are gathered before they are written, while the slots have work: at least, and at most.
+/// The shortest and the longest time to gather outcomes before they are written, while the slots have work.
 const SHORTEST_GATHER: Duration = Duration::from_millis(8);
 const LONGEST_GATHER: Duration = Duration::from_millis(24);
-/// Ends are gathered for so many times as long as it takes to write them: the slots have the processors meanwhile.
+/// Outcomes are gathered for this many times the duration of a write: the slots use the processors meanwhile.
 const GATHERS_PER_WRITE: f64 = 4.0;
-/// For how long the slots have work at the least while the coordinator is away.
+/// How long the slots should have work at least while the coordinator is busy.
 const AHEAD: Duration = Duration::from_millis(20);
-/// More runs than these at once bring nothing, and are lost time for others should they wait.
+/// More runs at once bring nothing, and are lost time for other runners if they have to wait.
 const MOST_AHEAD: usize = 2_000;
-/// The part of the newest in a mean.
+/// The weight of the newest value in a mean.
 const WEIGHT: f64 = 0.1;
 
-/// The pauses between two looks that found nothing grow from the first to the last.
+/// The shortest and the longest pause between two polls that found nothing.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// Where news wake us, a look is for what nobody tells of.
+/// With notifications, polling only covers what causes none.
 const LONGEST_PAUSE_LISTENING: Duration = Duration::from_secs(1);
 
-/// How long runs and writes take, the newest counting most.
+/// Means of the durations of runs and writes, weighted towards the newest.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     run_secs: Option<f64>,
@@ -35,17 +35,17 @@ fn mean(of_before: Option<f64>, newest: f64) -> f64 {
 }
 
 impl Pace {
-    /// A run took so long.
+    /// Adds the duration of a run.
     pub(super) fn ran(&mut self, took: Duration) {
         let secs = took.as_secs_f64();
-        // One long run among many short ones is believed at once: what waits behind it waits for long.
+        // One long run among many short ones counts fully at once, because the runs behind it wait for long.
         let is_far_longer = self.run_secs.is_some_and(|mean| secs > mean * 10.0);
         self.run_secs = Some(if is_far_longer { secs } else { mean(self.run_secs, secs) });
     }
 
-    /// To write what had ended, and to claim, took so long.
+    /// Adds the duration of a write of outcomes with a claim.
     pub(super) fn wrote(&mut self, took: Duration) {
-        // A database that was away says nothing of how long it takes otherwise.
+        // The duration of an outage must not distort the mean.
         let secs = took.min(LONGEST_GATHER).as_secs_f64();
         self.write_secs = Some(mean(self.write_secs, secs));
     }
@@ -54,13 +54,13 @@ impl Pace {
         Duration::from_secs_f64(self.write_secs.unwrap_or(0.0))
     }
 
-    /// For how long ends are gathered while the slots have work.
+    /// Returns how long to gather outcomes while the slots have work.
     pub(super) fn gather(&self) -> Duration {
         self.write().mul_f64(GATHERS_PER_WRITE).clamp(SHORTEST_GATHER, LONGEST_GATHER)
     }
 
-    /// How many runs so many slots begin until ends were gathered and written twice; none where nothing is known, or where runs
-    /// are long.
+    /// Returns how many runs this many slots start while outcomes are gathered and written twice; 0 if nothing is known, or if
+    /// runs are long.
     pub(super) fn look_ahead(&self, slots: usize) -> usize {
         let Some(run_secs) = self.run_secs else { return 0 };
         let ahead = ((self.gather() + self.write()) * 2).max(AHEAD);
@@ -72,7 +72,7 @@ impl Pace {
     }
 }
 
-/// The pause before the next look.
+/// The pause before the next poll.
 #[derive(Debug)]
 pub(super) struct Pause {
     next: Duration,
@@ -88,14 +88,14 @@ impl Pause {
         Self { next: FIRST_PAUSE, longest: LONGEST_PAUSE }
     }
 
-    /// Half to all of the pause, so that those who wait do not ask all at once. The next one is longer.
+    /// Returns half to all of the pause, so that waiting workers do not poll at the same time, and makes the next one longer.
     pub(super) fn next(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 3 / 2).min(self.longest);
         pause / 2 + (pause / 2).mul_f64(f64::from(spread()) / f64::from(u16::MAX))
     }
 
-    /// Something was there.
+    /// Resets the pause, because there was work.
     pub(super) fn reset(&mut self) {
         self.next = FIRST_PAUSE;
     }

@@ -1,4 +1,4 @@
-//! How the coordinator writes what has finished, and gives back what no slot has begun.
+//! How the coordinator writes outcomes, and releases runs that no slot has started.
 
 use super::WorkListener;
 use super::backlog::{BacklogCounts, Finished};
@@ -13,18 +13,18 @@ use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_host::clock::Moment;
 use taskqueue_store::{ManyClaimed, RunRef};
 
-/// The answer to each that was sent; `None` for what has no end yet.
+/// The answer to each outcome; `None` for a run without an end yet.
 type Answers = Vec<Option<Sent>>;
 
 impl Coordinator<'_> {
-    /// Writes what has finished, and claims what there is room for, all in a few transactions.
+    /// Writes the outcomes and claims new runs, all in a few transactions.
     pub(super) fn record(
         &mut self,
         counts: BacklogCounts,
         listener: &mut dyn WorkListener,
         report: &mut ProcessReport,
     ) -> EngineResult<()> {
-        // Where this is not the first attempt, the database was away: one thing after the other.
+        // After a failed attempt the database was unreachable: write first, claim later.
         let is_first = self.unsent.is_none();
         let (finished, file) = self.unsent.take().unwrap_or_else(|| self.backlog.take_finished());
         self.gathering_since = None;
@@ -43,13 +43,13 @@ impl Coordinator<'_> {
         self.options
             .tally
             .ended(finished.iter().zip(&answers).map(|(finished, answer)| counted(finished, answer.as_ref())));
-        // What succeeds may be waited for.
+        // Other tasks may wait for a success.
         (self.next_poll_at, self.idle_since) = (Moment::now(), Moment::now());
         self.pause.reset();
         let taken = claimed.map_or(Ok(()), |(request, claimed)| self.take(&request, claimed, listener));
         self.housekeeping.notify_finished();
         if let Some(mut file) = file {
-            // Should it stay, it is sent again, which changes nothing.
+            // If it stays, it is sent again, which changes nothing.
             let _ = file.clear();
             fault_point!("work.outcomes_cleared");
             self.backlog.give_back(file);
@@ -62,7 +62,7 @@ impl Coordinator<'_> {
         taken
     }
 
-    /// For the runs that are to be claimed together with what is written. None where that decides what may be claimed.
+    /// Returns the request for a claim in the same transaction; `None` if the outcomes decide what may be claimed.
     fn request_beside(&mut self, finished: &[Finished], counts: BacklogCounts) -> EngineResult<Option<Request>> {
         let decides = finished.iter().any(|finished| finished.is_over || finished.outcome.decision.holds_class);
         let is_wanted = !decides && !self.is_to_give_back(counts) && self.room(counts) > 0;
@@ -76,7 +76,7 @@ impl Coordinator<'_> {
         is_first: bool,
     ) -> EngineResult<(Answers, Option<(Request, ManyClaimed)>)> {
         if let Some(over) = finished.iter().find(|finished| finished.is_over) {
-            // All that has finished stays on the disk: by now it may be somebody else's.
+            // All outcomes stay in the spool, because another process may have the run by now.
             let (run_id, task_id) = (over.run.run_id.0, over.run.task_id.0);
             return Err(EngineError::LeaseOver { run_id, task_id, found: None });
         }
@@ -101,7 +101,7 @@ impl Coordinator<'_> {
         Ok((answers.collect(), claimed))
     }
 
-    /// A run is over.
+    /// Handles a run that has ended.
     fn note(
         &mut self,
         finished: Finished,
@@ -132,13 +132,13 @@ impl Coordinator<'_> {
 
     fn record_messages(&mut self, finished: &[Finished]) {
         for Finished { run, messages, .. } in finished.iter().filter(|finished| !finished.messages.is_empty()) {
-            // What cannot be kept now is given up: the end of the run must not wait for what was merely said.
+            // Messages that cannot be stored now are dropped: they must not delay the end of the run.
             let reference = RunRef { id: run.run_id, token: run.token.clone() };
             let _ = self.ctx.store.record_messages(&reference, messages);
         }
     }
 
-    /// Gives back what no slot has begun, at no cost.
+    /// Releases runs that no slot has started, at no cost.
     pub(super) fn give_waiting_back(&mut self) -> EngineResult<()> {
         let waiting = if self.is_leaving() { self.backlog.take_all_waiting() } else { self.backlog.take_waiting() };
         if waiting.is_empty() {

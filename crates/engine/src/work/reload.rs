@@ -1,5 +1,5 @@
-//! What a worker reads anew while it works: its configuration when it is told to, the settings of the store now and then.
-//! Runs that were begun end as they began.
+//! What a worker reads again while it runs: its configuration after a signal, and the settings of the store from time to time.
+//! Started runs keep their policy.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use taskqueue_domain::settings::Settings;
 use taskqueue_host::clock::Moment;
 use taskqueue_store::StoreError;
 
-/// Between two looks at the settings of the store.
+/// The pause between two reads of the settings of the store.
 const SETTINGS_EVERY: Duration = Duration::from_secs(10);
 
-/// What a worker takes of a configuration that was read again. Where the store and the spool are needs a new start.
+/// The parts of a reloaded configuration that a running worker uses. A changed store or spool needs a restart.
 pub struct Reconfiguration {
     /// The configured classes.
     pub classes: Classes,
@@ -24,13 +24,13 @@ pub struct Reconfiguration {
     pub exec_enabled: bool,
     /// The user that handlers of `exec` run as.
     pub exec_user: Option<String>,
-    /// Who is told of what happens.
+    /// Notices and hooks.
     pub announcements: Announcements,
-    /// How long the runs in progress may go on after the first signal to stop.
+    /// How long the runs in progress may continue after the first signal to stop.
     pub stop_wait: Duration,
 }
 
-/// Goes on with another configuration, if there is one. Whether there was.
+/// Applies a new configuration, if there is one. Returns whether there was.
 pub(super) fn reconfigure(ctx: &mut Context, options: &mut WorkOptions, listener: &mut dyn WorkListener) -> bool {
     let Some(Reconfiguration { classes, exec_enabled, exec_user, announcements, stop_wait }) =
         listener.reconfiguration()
@@ -47,13 +47,13 @@ pub(super) fn reconfigure(ctx: &mut Context, options: &mut WorkOptions, listener
     true
 }
 
-/// The policy by which a worker executes what it claims now.
+/// The policy for newly claimed runs.
 pub(super) struct Current {
     pub(super) policy: Arc<RunPolicy>,
     settings_at: Moment,
-    /// What could not be used of the settings when they were last read.
+    /// Why the settings were invalid when they were last read.
     problem: Option<String>,
-    /// Earlier policies, by which runs may still be executed.
+    /// Earlier policies that runs may still use.
     former: Vec<Weak<RunPolicy>>,
 }
 
@@ -66,16 +66,16 @@ impl Current {
         &self.policy.handlers
     }
 
-    /// Goes on with these handlers, and reads the settings soon.
+    /// Uses new handlers, and reads the settings soon.
     pub(super) fn take_handlers(&mut self, ctx: &Context) {
         self.settings_at = Moment::now();
         self.take(RunPolicy::new(ctx, self.policy.settings.clone()));
     }
 
-    /// Reads the settings now and then. Whether they have changed. Those that cannot be used are not: the others stay.
+    /// Reads the settings from time to time. Returns whether they have changed. Invalid settings are ignored.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns an error if the database fails.
     pub(super) fn read_settings(&mut self, ctx: &mut Context, listener: &mut dyn WorkListener) -> EngineResult<bool> {
         if !self.settings_at.has_passed() {
             return Ok(false);
@@ -93,7 +93,7 @@ impl Current {
             Err(problem) => return Err(problem.into()),
         };
         (self.settings_at, self.problem) = (Moment::after(SETTINGS_EVERY), None);
-        // Its leases are kept, and trusted, by the times with which it was registered.
+        // The lease times cannot change after registration.
         let settings = Settings { lease: self.policy.settings.lease, ..settings };
         let has_changed = settings != self.policy.settings;
         if has_changed {
@@ -107,8 +107,7 @@ impl Current {
         self.former.push(Arc::downgrade(&former));
     }
 
-    /// Once nothing is executed by an earlier policy: lets the coprocesses end that were started meanwhile for the last runs
-    /// on those.
+    /// When no run uses an earlier policy any more, ends the coprocesses that were started for its last runs.
     pub(super) fn forget_former(&mut self) {
         if !self.former.is_empty() && self.former.iter().all(|policy| policy.strong_count() == 0) {
             self.former.clear();

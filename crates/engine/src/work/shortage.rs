@@ -1,11 +1,11 @@
-//! How many handlers a worker runs at once after it had no process, memory or descriptor to spare for one: as many as were
-//! running then. After a pause it allows one more; where that fails, the next pause is longer.
+//! Limits how many handlers a worker runs at once after it lacked a process, memory or a descriptor for one. The limit is the
+//! number of handlers that were running then. After a pause it allows one more; if that fails, the next pause is longer.
 
 use std::time::Duration;
 
 use taskqueue_host::clock::Moment;
 
-/// The pause before one more handler is started, at first and at most.
+/// The first and the longest pause before one more handler is allowed.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -16,7 +16,7 @@ pub(super) struct Shortage {
 
 #[derive(Debug)]
 struct Current {
-    /// Slots that may execute a run.
+    /// How many slots may execute a run.
     slots: usize,
     pause: Duration,
     until: Moment,
@@ -25,18 +25,18 @@ struct Current {
 }
 
 impl Shortage {
-    /// A handler could not be started while so many others were running.
+    /// Records that a handler could not be started while this many others were running.
     pub(super) fn occurred(&mut self, running: usize) {
         let (slots, pause) = match &self.current {
             None => (running, FIRST_PAUSE),
             Some(current) if current.is_trial => (running, (current.pause * 2).min(LONGEST_PAUSE)),
-            // Those that were started together are one shortage.
+            // Several starts at the same time count as one shortage.
             Some(current) => (running.min(current.slots), current.pause),
         };
         self.current = Some(Current { slots, pause, until: Moment::after(pause), is_trial: false });
     }
 
-    /// How many of so many slots may execute a run now.
+    /// Returns how many of these slots may execute a run now.
     pub(super) fn allowed(&self, slots: usize) -> usize {
         self.current.as_ref().map_or(slots, |current| current.slots.min(slots))
     }
@@ -45,7 +45,7 @@ impl Shortage {
         self.current.is_none()
     }
 
-    /// Allows one more slot of so many when the pause is over. Returns whether it did.
+    /// Allows one more slot if the pause has passed. Returns whether it did.
     pub(super) fn relax(&mut self, slots: usize) -> bool {
         let Some(current) = self.current.as_mut().filter(|current| current.until.has_passed()) else { return false };
         if current.is_trial {

@@ -1,9 +1,9 @@
-//! A slot of a worker: executes one run after the other, on a thread of its own, which lives as long as the worker: the kernel
-//! kills handlers with the thread that started them.
+//! A slot of a worker: executes one run after the other in its own thread. The thread lives as long as the worker, because the
+//! kernel kills handlers together with the thread that started them.
 //!
-//! A handler in Rust runs on this very thread, so that a short one costs no change of threads. The guard of the slot, a second
-//! thread, looks at it now and then. Where the handler does not end, the guard ends the run and is the slot from then on; the
-//! first thread is left behind, and ends with its handler.
+//! A Rust handler runs in this thread, so that a short one needs no thread switch. A second thread, the guard, checks it from
+//! time to time. If the handler does not end, the guard ends the run and takes over the slot; the first thread is left behind
+//! and exits after its handler.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,18 +22,18 @@ use taskqueue_host::machine::thread_names::name_own_thread;
 use taskqueue_process::children::event_socket::EventSocket;
 use taskqueue_process::identities::marks::Marks;
 
-/// One slot, for its threads.
+/// One slot, shared by its threads.
 pub(super) struct Slot {
     number: usize,
     place: Arc<RunnerContext>,
     backlog: Arc<Backlog>,
     marks: Weak<Marks>,
     guarded: Mutex<Guarded>,
-    /// There is something to guard, or nothing more to come.
+    /// Signals a run to guard, or that no more will come.
     changed: Condvar,
 }
 
-/// Gives up the slot where its thread panics.
+/// Gives up the slot if its thread panics.
 struct Presence<'a>(&'a Backlog);
 
 impl Drop for Presence<'_> {
@@ -44,28 +44,28 @@ impl Drop for Presence<'_> {
     }
 }
 
-/// What the guard of a slot looks at.
+/// What the guard of a slot checks.
 #[derive(Default)]
 struct Guarded {
     run: Option<InProcess>,
     guard: Guard,
 }
 
-/// Where the guard of a slot is.
+/// The state of the guard of a slot.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Guard {
-    /// It is started with the first handler in Rust.
+    /// Not started; the first Rust handler starts it.
     #[default]
     None,
-    /// It looks again soon.
+    /// It will check again soon.
     Awake,
-    /// It has to be woken.
+    /// It must be woken.
     Asleep,
-    /// It is to end.
+    /// It must exit.
     Dismissed,
 }
 
-/// A run whose handler works on the thread of the slot. The thread that takes it from there concludes it.
+/// A run whose handler runs in the thread of the slot. The thread that takes it from here concludes it.
 struct InProcess {
     run: ClaimedRun,
     policy: Arc<RunPolicy>,
@@ -77,7 +77,7 @@ impl Slot {
     /// Starts the thread of a slot.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if no thread can be started.
     pub(super) fn start(
         number: usize,
         place: &Arc<RunnerContext>,
@@ -103,10 +103,10 @@ impl Slot {
         self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until no more runs come, or a handler did not end in time.
+    /// Executes runs until no more come or a handler did not end in time.
     fn work(self: Arc<Self>) {
         let _presence = Presence(&self.backlog);
-        // Without the socket `taskqueue progress` does not reach us; descriptor 3 still does.
+        // Without the socket, `taskqueue progress` fails, but descriptor 3 still works.
         let socket = EventSocket::bind(self.place.requests.clone()).ok();
         while let Some((run, policy)) = self.backlog.next() {
             fault_point!("slot.run_taken");
@@ -133,7 +133,7 @@ impl Slot {
         self.changed.notify_one();
     }
 
-    /// Runs a handler on this thread. Returns false where the guard has ended its run, and is the slot now.
+    /// Runs a handler in this thread. Returns false if the guard has ended its run and taken over the slot.
     fn run_here(self: &Arc<Self>, run: InProcess, handler: &dyn TaskHandler, context: &RunContext) -> bool {
         let (desk, action) = (run.rust.desk(), run.policy.handlers.overrun().action);
         if let Err((run, error)) = self.begin_guarding(run) {
@@ -144,13 +144,13 @@ impl Slot {
         run_at(&desk, handler, context, action);
         let ours = self.lock().run.take_if(|run| Arc::ptr_eq(&run.rust.desk(), &desk));
         let Some(mut ours) = ours else { return false };
-        // The handler has ended: a look says how.
+        // The handler has ended, so a check returns how.
         let Some(finished) = ours.rust.look() else { return false };
         self.conclude(ours, &finished);
         true
     }
 
-    /// Hands a run to the guard, which is started for the first one.
+    /// Passes a run to the guard, which is started for the first one.
     fn begin_guarding(self: &Arc<Self>, run: InProcess) -> Result<(), (Box<InProcess>, io::Error)> {
         let mut guarded = self.lock();
         if guarded.guard == Guard::None {
@@ -167,7 +167,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Watches the handlers of the slot, until one of them does not end.
+    /// Watches the handlers of the slot until one of them does not end.
     fn watch(self: Arc<Self>) {
         let mut guarded = self.lock();
         while guarded.guard != Guard::Dismissed {

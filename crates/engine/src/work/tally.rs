@@ -1,4 +1,4 @@
-//! What a worker has done, for whoever watches it. The coordinator counts, a batch at a time; who watches takes a copy.
+//! Counters of a worker, for monitoring. The coordinator updates them once per batch; readers get a copy.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::time::histogram::Histogram;
 use taskqueue_host::clock::Moment;
 
-/// Of ends without an answer, so many are remembered.
+/// How many unanswered outcomes are remembered.
 const MOST_UNANSWERED: usize = 10_000;
 
-/// Counts from its making on.
+/// Counts from its creation.
 #[derive(Debug)]
 pub struct Tally {
     began: Moment,
@@ -24,51 +24,51 @@ pub struct Tally {
     renewals: AtomicU64,
     left_behind: AtomicUsize,
     is_blocked: AtomicBool,
-    /// When the coordinator turned last, in milliseconds after the beginning.
+    /// When the coordinator last had a turn, in milliseconds after the creation.
     turned_millis: AtomicU64,
     counts: Mutex<Counts>,
 }
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// In the order in which they were met: few, and found quicker so than in any order.
+    /// In order of first use: there are few, so that a linear search is fastest.
     classes: Vec<(String, ClassTally)>,
     commits: Histogram,
     /// Not counted yet.
     unanswered: Vec<Unanswered>,
 }
 
-/// The runs of a class.
+/// The counters of a class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassTally {
-    /// Claimed.
+    /// Claimed runs.
     pub claimed: u64,
-    /// Ended, by how.
+    /// Ended runs, by outcome.
     pub ended: BTreeMap<&'static str, u64>,
     /// How long their handlers took.
     pub durations: Histogram,
 }
 
-/// What a worker has done so far, and how it stands.
+/// The counters and the state of a worker.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkerFacts {
     /// Its runs by class.
     pub classes: BTreeMap<String, ClassTally>,
-    /// How long it took to write a batch of ends.
+    /// How long writing a batch of outcomes took.
     pub commits: Histogram,
     /// How often it has renewed its leases.
     pub renewals: u64,
-    /// Runs that it executes at once, at the most.
+    /// The largest number of runs at once.
     pub slots: usize,
     /// Slots that execute a run.
     pub working: usize,
-    /// Whether the database did not answer it last time.
+    /// Whether the database was unreachable at the last attempt.
     pub is_away: bool,
-    /// Threads of handlers that did not end, and were left behind.
+    /// Threads of handlers that did not end and were left behind.
     pub left_behind: usize,
     /// Its resident memory.
     pub memory_bytes: Option<u64>,
-    /// When it began by the database's clock, in seconds since 1970.
+    /// When it started by the database's clock, in seconds since 1970.
     pub began_secs: Option<i64>,
 }
 
@@ -93,12 +93,12 @@ impl Tally {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It works with so many slots.
+    /// Sets the number of slots.
     pub(super) fn set_slots(&self, slots: usize) {
         self.slots.store(slots, Ordering::Relaxed);
     }
 
-    /// Runs of these classes were claimed.
+    /// Counts claimed runs of these classes.
     pub(super) fn claimed<'a>(&self, classes: impl IntoIterator<Item = &'a str>) {
         let mut counts = self.counts();
         for class in classes {
@@ -106,7 +106,7 @@ impl Tally {
         }
     }
 
-    /// These runs have ended.
+    /// Counts runs that have ended.
     pub(super) fn ended<'a>(&self, runs: impl IntoIterator<Item = Counted<'a>>) {
         let mut counts = self.counts();
         for Counted { class, outcome, took } in runs {
@@ -118,68 +118,68 @@ impl Tally {
         }
     }
 
-    /// These are to be counted once the store has an answer.
+    /// Adds runs that are counted when the store has an answer.
     pub(super) fn add_unanswered(&self, ends: impl IntoIterator<Item = Unanswered>) {
         let unanswered = &mut self.counts().unanswered;
         unanswered.extend(ends);
-        // Where nobody ever ends them.
+        // In case no process ever ends them.
         unanswered.truncate(MOST_UNANSWERED);
     }
 
-    /// All of these; who takes them counts them.
+    /// Takes all of these; the caller must count them.
     pub(super) fn take_unanswered(&self) -> Vec<Unanswered> {
         std::mem::take(&mut self.counts().unanswered)
     }
 
-    /// A batch of ends was written in this time.
+    /// Counts a batch of outcomes that took this long to write.
     pub(super) fn committed(&self, took: Duration) {
         self.counts().commits.observe(took);
     }
 
-    /// The leases were renewed so many times more.
+    /// Adds to the number of renewals.
     pub(super) fn renewed(&self, times: u64) {
         self.renewals.fetch_add(times, Ordering::Relaxed);
     }
 
-    /// Whether the database is away.
+    /// Sets whether the database is unreachable.
     pub(super) fn note_away(&self, is_away: bool) {
         self.is_away.store(is_away, Ordering::Relaxed);
     }
 
-    /// So many threads were left behind, and whether it claims nothing for that.
+    /// Sets how many threads were left behind, and whether nothing is claimed because of that.
     pub(super) fn note_left_behind(&self, threads: usize, is_blocked: bool) {
         self.left_behind.store(threads, Ordering::Relaxed);
         self.is_blocked.store(is_blocked, Ordering::Relaxed);
     }
 
-    /// Whether it claims nothing because of the threads that were left behind.
+    /// Returns true if nothing is claimed because of threads that were left behind.
     pub(super) fn is_blocked(&self) -> bool {
         self.is_blocked.load(Ordering::Relaxed)
     }
 
-    /// The coordinator turns, and so many slots execute a run.
+    /// Records a turn of the coordinator, with the number of slots that execute a run.
     pub(super) fn turned(&self, working: usize) {
         self.working.store(working, Ordering::Relaxed);
         let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.turned_millis.store(millis, Ordering::Relaxed);
     }
 
-    /// Since when it counts.
+    /// Returns the time since the creation.
     pub(super) fn age(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// For how long the coordinator has not turned.
+    /// Returns the time since the last turn of the coordinator.
     pub(super) fn stands_still_for(&self) -> Duration {
         self.age().saturating_sub(Duration::from_millis(self.turned_millis.load(Ordering::Relaxed)))
     }
 
-    /// Whether the database did not answer last time.
+    /// Returns true if the database was unreachable at the last attempt.
     pub(super) fn was_away(&self) -> bool {
         self.is_away.load(Ordering::Relaxed)
     }
 
-    /// All of it at this moment.
+    /// Returns a copy of all counters.
     #[must_use]
     pub fn facts(&self) -> WorkerFacts {
         let (classes, commits) = {
@@ -201,7 +201,7 @@ impl Tally {
 }
 
 impl Counts {
-    /// Beyond so many classes all others are counted together.
+    /// Returns the counters of a class; above a number of classes, those of all others.
     fn of_class(&mut self, class: &str) -> &mut ClassTally {
         let find = |classes: &[(String, ClassTally)], wanted: &str| classes.iter().position(|(name, _)| name == wanted);
         let name = match find(&self.classes, class) {
@@ -209,7 +209,7 @@ impl Counts {
             _ => class,
         };
         let place = find(&self.classes, name).unwrap_or_else(|| {
-            // A series that begins with its first end hides that end from whoever looks at how it grows.
+            // A series that starts with its first event hides that event from a query for its increase.
             let none = [RunStatus::Success, RunStatus::Error, RunStatus::Timeout].map(|status| (status.as_str(), 0));
             self.classes.push((name.to_owned(), ClassTally { ended: none.into(), ..ClassTally::default() }));
             self.classes.len() - 1

@@ -1,5 +1,5 @@
-//! Ends that a worker could not send before it lost its database. Whoever comes first sends them from the disk, mostly this very
-//! worker when it is back. What has become of them stands in the store, whoever that was, and is counted from there.
+//! Outcomes that a worker could not send before it lost its database. Another process, mostly this same worker after it has
+//! reconnected, sends them from the spool. Their result is then read from the store and counted.
 
 use super::backlog::Finished;
 use super::counted::{Counted, Unanswered, counted, outcome_of};
@@ -9,16 +9,15 @@ use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_store::{Ended, RunEnd, Store};
 
-/// So many are asked for at a time: no run is to wait for numbers.
+/// How many are checked at once: counting must not delay runs.
 const AT_ONCE: usize = 200;
 
-/// It is recognised without what the handler wrote.
+/// Removes texts that are not needed to recognise the end.
 fn without_texts(end: RunEnd) -> RunEnd {
     RunEnd { outputs: Vec::new(), results: None, message: None, error_message: String::new(), ..end }
 }
 
-/// Remembers what had finished, and what no slot had begun, when the database was lost. What is to stay open has no answer to wait
-/// for.
+/// Remembers the finished runs and the unstarted runs when the database was lost. Runs that stay open have no answer.
 pub(super) fn remember(tally: &Tally, finished: Vec<Finished>, waiting: Vec<ClaimedRun>) {
     let (to_send, open): (Vec<_>, Vec<_>) = finished.into_iter().partition(|finished| finished.to_send.is_some());
     tally.ended(open.iter().map(|finished| counted(finished, None)));
@@ -29,8 +28,8 @@ pub(super) fn remember(tally: &Tally, finished: Vec<Finished>, waiting: Vec<Clai
     tally.add_unanswered(waiting.into_iter().map(|run| Unanswered::new(run, GivenBack::ClaimedAhead.end(), None)));
 }
 
-/// Counts those to which the store has an answer, as far as it can be asked now; the others are asked for again. A database that is
-/// away is noticed by what the worker does next.
+/// Counts the runs for which the store has an answer now, and keeps the others. Ignores an unreachable database, which the next
+/// step of the worker notices.
 pub(super) fn count_answered(tally: &Tally, store: &mut Store) {
     let mut unanswered = tally.take_unanswered();
     let later = unanswered.split_off(unanswered.len().min(AT_ONCE));
@@ -51,6 +50,6 @@ pub(super) fn count_answered(tally: &Tally, store: &mut Store) {
             }
         }
     });
-    // Whoever has waited longest comes first.
+    // The longest-waiting ones come first.
     tally.add_unanswered(later.into_iter().chain(unanswered));
 }

@@ -1,4 +1,4 @@
-//! How much room a file system has, and who may read or write a file.
+//! Free space of file systems, and permissions of files.
 
 use std::fs;
 use std::io;
@@ -7,25 +7,25 @@ use std::path::Path;
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-/// The room of a file system.
+/// Space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes that are free for us.
+    /// Bytes available to this process.
     pub free_bytes: u64,
-    /// All of them.
+    /// Total bytes.
     pub total_bytes: u64,
-    /// Inodes that are free for us: each new file needs one.
+    /// Inodes available to this process: each new file needs one.
     pub free_inodes: u64,
-    /// All of them; 0 where the file system makes them as it needs them.
+    /// Total inodes; 0 if the file system creates them on demand.
     pub total_inodes: u64,
-    /// Whether nothing can be written there.
+    /// Whether it is read-only.
     pub is_read_only: bool,
 }
 
-/// The room where this file or directory lies.
+/// Returns the space of the file system of this file or directory.
 ///
 /// # Errors
-/// It is not there, or may not be looked at.
+/// The path does not exist or cannot be accessed.
 pub fn room_at(path: &Path) -> io::Result<Room> {
     let found = statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
@@ -38,13 +38,13 @@ pub fn room_at(path: &Path) -> io::Result<Room> {
     })
 }
 
-/// The device that a file is on; `None` where there is no such file.
+/// Returns the device of a file; `None` if the file does not exist.
 #[must_use]
 pub fn device_of(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().map(|metadata| metadata.dev())
 }
 
-/// The permission bits of a file, and its size in bytes; `None` where there is no such file.
+/// Returns the permission bits of a file and its size in bytes; `None` if the file does not exist.
 #[must_use]
 pub fn mode_and_bytes(path: &Path) -> Option<(u32, u64)> {
     fs::metadata(path).ok().map(|metadata| (metadata.mode() & 0o777, metadata.len()))

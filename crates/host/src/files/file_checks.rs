@@ -1,6 +1,6 @@
-//! Questions about files before they are trusted: programs that a class names, the directory of a store.
+//! Checks of files before they are trusted: programs of classes, the directory of a store.
 //!
-//! Answers are about the moment of the question only; they catch mistakes, not somebody who already owns the files.
+//! The result is valid only at the moment of the check: it catches mistakes, not an attacker who already owns the files.
 
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
@@ -15,41 +15,42 @@ use crate::recent::Recent;
 /// Why a program must not or cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramProblem {
-    /// It would depend on the working directory or on PATH.
+    /// It depends on the working directory or on PATH.
     #[error("{} is not an absolute path", .0.display())]
     NotAbsolute(PathBuf),
-    /// There is nothing under this path.
+    /// It does not exist.
     #[error("{} does not exist", .0.display())]
     Missing(PathBuf),
-    /// It is a directory, a device or the like.
+    /// It is a directory, a device or similar.
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
-    /// We may not execute it.
-    #[error("{} is not executable by us (chmod +x)", .0.display())]
+    /// This process may not execute it.
+    #[error("{} is not executable by this user (chmod +x)", .0.display())]
     NotExecutable(PathBuf),
-    /// Anybody on this machine could put another program in its place.
+    /// Any user of this machine could replace it.
     #[error("{} can be written by everybody (chmod o-w)", .0.display())]
     WritableByAll(PathBuf),
-    /// It is to run with root's rights, and whoever owns it decides what is done with them.
-    #[error("{} is to run as root and can be changed by somebody else (chown root, chmod g-w)", .0.display())]
+    /// It would run as root, and another user could change it.
+    #[error("{} runs as root, but another user can change it (chown root, chmod g-w)", .0.display())]
     NotRoots(PathBuf),
-    /// It is in a directory where another user can put another program in its place.
+    /// Its directory allows another user to replace it.
     #[error(transparent)]
     Untrusted(Untrusted),
-    /// It could not be looked at.
+    /// It could not be examined.
     #[error("{} cannot be examined: {error}", .path.display())]
     Unreadable {
         /// The program.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         #[source]
         error: io::Error,
     },
 }
 
-/// Checks a program that a class names: absolute, a regular file (links are followed), executable by us, and neither it
-/// nor a directory above it writable by everybody; a sticky directory such as /tmp is allowed. The owner does not matter
-/// (programs are often deployed by another user), unless it is to run as root: then no other user may be able to change it.
+/// Checks the program of a class. It must be absolute, a regular file (links are followed) and executable by this process.
+/// Neither it nor a directory above it may be writable by everybody; a sticky directory such as /tmp is allowed. The owner does
+/// not matter, because programs are often deployed by another user. A program that runs as root must not be changeable by another
+/// user.
 ///
 /// # Errors
 /// The first problem found.
@@ -80,8 +81,8 @@ pub fn check_program(path: &Path, runs_as_root: bool) -> Result<(), ProgramProbl
     }
 }
 
-/// As [`check_program`] for a program that does not run as root, by an answer that may be a second old: it catches a mistake
-/// that was made before, and whoever makes one now can also make it just after the question.
+/// Same as [`check_program`] for a program that does not run as root, with a result that may be a second old. The check catches
+/// mistakes made earlier; a change right after a fresh check would be missed as well.
 ///
 /// # Errors
 /// As for [`check_program`].
@@ -94,8 +95,8 @@ fn is_writable_by_all(metadata: &Metadata) -> bool {
     metadata.permissions().mode() & 0o002 != 0
 }
 
-/// The magic numbers (statfs(2)) of file systems whose locks do not hold between hosts or processes as SQLite needs
-/// them. FUSE is among them: most of what is mounted by it is remote.
+/// The magic numbers (statfs(2)) of file systems whose locks are not reliable enough for SQLite between hosts or processes. They
+/// include FUSE: most FUSE mounts are remote.
 const NETWORK_FILE_SYSTEMS: [u32; 16] = [
     0x6969,      // NFS
     0x517b,      // SMB
@@ -115,10 +116,10 @@ const NETWORK_FILE_SYSTEMS: [u32; 16] = [
     0x786f_4256, // VirtualBox shared folder
 ];
 
-/// Whether a file under this path lies or would lie on a network file system; the path need not exist yet.
+/// Returns true if a file at this path is or would be on a network file system; the path need not exist.
 ///
 /// # Errors
-/// When no ancestor of the path can be examined.
+/// No ancestor of the path can be examined.
 pub fn is_network_filesystem(path: &Path) -> io::Result<bool> {
     let absolute = std::path::absolute(path)?;
     let mut last_error = io::Error::from(io::ErrorKind::NotFound);
@@ -139,10 +140,10 @@ fn is_magic(kind: impl TryInto<i64>, magic: u32) -> bool {
     kind.try_into().is_ok_and(|kind: i64| kind & 0xffff_ffff == i64::from(magic))
 }
 
-/// Makes a directory and its missing ancestors, all with mode 0700. One that exists is left as it is.
+/// Creates a directory and its missing ancestors, all with mode 0700. An existing directory is left unchanged.
 ///
 /// # Errors
-/// When it cannot be made, is no directory, or everybody may write to it.
+/// The directory cannot be created, the path is not a directory, or it is world-writable.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let metadata = fs::metadata(path)?;
@@ -153,17 +154,17 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this process may write the file, or create files in the directory.
+/// Returns true if this process may write the file, or create files in the directory.
 #[must_use]
 pub fn may_write(path: &Path) -> bool {
     accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }
 
-/// As [`create_private_dir`], for files whose content is acted on: no other user may be able to change the directory or one
-/// above it.
+/// Same as [`create_private_dir`], for files whose content is acted on: no other user may be able to change the directory or its
+/// ancestors.
 ///
 /// # Errors
-/// As for [`create_private_dir`], and when another user can.
+/// As for [`create_private_dir`]; also if another user can change one of them.
 pub fn create_trusted_dir(path: &Path) -> io::Result<()> {
     create_private_dir(path)?;
     let directory = TrustedPath::find(path, Trust::OursAlone).map_err(io::Error::other)?;
@@ -236,7 +237,7 @@ mod tests {
         std::os::unix::fs::chown(&program, Some(0), None).unwrap();
         std::os::unix::fs::chown(directory.path(), Some(65_534), None).unwrap();
         let problem = check_program(&program, true).unwrap_err().to_string();
-        assert!(problem.contains("can be changed by somebody else"), "{problem}");
+        assert!(problem.contains("another user can change it"), "{problem}");
     }
 
     #[test]

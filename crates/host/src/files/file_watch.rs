@@ -1,4 +1,4 @@
-//! Hears that a file was written, by whichever process of this machine. What was written is for the listener to find out.
+//! Notifies that any process of this machine wrote to a file; the caller finds out what was written.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,24 +7,24 @@ use std::path::Path;
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use rustix::io::read;
 
-/// Watches one file for as long as it exists.
+/// Watches one file for as long as the value exists.
 #[derive(Debug)]
 pub struct FileWatch {
     inotify: OwnedFd,
 }
 
 impl FileWatch {
-    /// Begins to watch the file, which must exist.
+    /// Starts to watch an existing file.
     ///
     /// # Errors
-    /// The file cannot be seen, or the kernel has no watch left for this user.
+    /// The file cannot be accessed, or the user has reached the kernel's limit of watches.
     pub fn begin(path: &Path) -> io::Result<Self> {
         let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         add_watch(&inotify, path, WatchFlags::MODIFY)?;
         Ok(Self { inotify })
     }
 
-    /// Whether it was written since the last question.
+    /// Returns true if the file was written since the last call.
     pub fn was_written(&self) -> bool {
         let mut buffer = [0; 4096];
         let mut was_written = false;

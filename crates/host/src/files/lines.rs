@@ -1,10 +1,10 @@
-//! Cuts the event stream of a handler into lines. A line longer than the cap is handed over as an empty one, so
-//! that a handler that never writes a newline cannot grow our memory, and that somebody can tell that a line was lost.
+//! Splits the event stream of a handler into lines. A line longer than the cap is passed on as an empty one. Thus a handler that
+//! never writes a newline cannot fill the memory, and the lost line is counted.
 
 /// The longest event line that is read, in bytes without its newline.
 pub(crate) const LINE_CAP_BYTES: usize = 1024 * 1024;
 
-/// Holds the unfinished line between two reads.
+/// Holds an unfinished line between two reads.
 #[derive(Default)]
 pub struct LineSplitter {
     line: Vec<u8>,
@@ -12,7 +12,7 @@ pub struct LineSplitter {
 }
 
 impl LineSplitter {
-    /// Hands every line that these bytes complete to `take`, without its newline.
+    /// Passes every line that these bytes complete to `take`, without its newline.
     pub fn push(&mut self, mut bytes: &[u8], mut take: impl FnMut(&[u8])) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             self.append(&bytes[..end]);
@@ -22,14 +22,14 @@ impl LineSplitter {
         self.append(bytes);
     }
 
-    /// Hands over what stands after the last newline: the last line of a stream may lack one.
+    /// Passes on the text after the last newline: the last line of a stream may lack one.
     pub fn finish(&mut self, mut take: impl FnMut(&[u8])) {
         if self.overlong || !self.line.is_empty() {
             take(&self.line);
         }
         self.line.clear();
         self.overlong = false;
-        // One long line must not hold a megabyte for the rest of the run.
+        // One long line must not keep a megabyte allocated for the rest of the run.
         self.line.shrink_to(64 * 1024);
     }
 

@@ -1,4 +1,4 @@
-//! A lock between processes of one host, held as long as the value lives; the kernel gives it up when a process dies.
+//! A lock between processes of one host, held while the value lives; the kernel releases it when the process dies.
 //!
 //! For short work on local files (one migration at a time); never held while a handler runs.
 
@@ -23,32 +23,32 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// The locked file.
+    /// Returns the locked file.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Takes the lock, making the file (mode 0600) if need be; waits at most this long for another holder.
+    /// Takes the lock and creates the file (mode 0600) if needed; waits at most `wait` for another holder.
     ///
     /// # Errors
-    /// `TimedOut` when another process held it all the time; a link in the place of the file and other problems of
-    /// opening it.
+    /// `TimedOut` if another process held the lock the whole time; other errors if the path is a symbolic link or cannot be
+    /// opened.
     pub fn acquire(path: &Path, wait: Duration) -> io::Result<Self> {
         Self::acquire_watched(path, wait, &mut || {})
     }
 
-    /// The same; calls `waiting` each time that another process holds the lock.
+    /// Same as [`FileLock::acquire`]; calls `waiting` each time that another process holds the lock.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`FileLock::acquire`].
     pub fn acquire_watched(path: &Path, wait: Duration, waiting: &mut dyn FnMut()) -> io::Result<Self> {
         let deadline = Moment::after(wait);
         let mut pause = FIRST_PAUSE;
         loop {
             let file = open(path)?;
             match file.try_lock_exclusive() {
-                // If the file was removed meanwhile, others lock the one that has its name now.
+                // If the file was removed meanwhile, other processes lock the new file with this name.
                 Ok(()) if is_at(&file, path) => return Ok(Self { file }),
                 Ok(()) => {}
                 Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => {}
@@ -68,14 +68,14 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // Given up by a word, not by closing the file alone: a child that another thread is just starting has a copy of the
+        // An explicit unlock, because closing is not enough: a child that another thread is just starting has a copy of the
         // descriptor until it executes its program.
         let _ = FileExt::unlock(&self.file);
     }
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // A link here could make us create or lock somebody else's file.
+    // A symbolic link could make this process create or lock another user's file.
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).map_err(io::Error::other)?;
     OpenOptions::new()
         .read(true)

@@ -1,5 +1,5 @@
-//! Which process holds a lock on a file, as far as the kernel shows it: `/proc/locks` names the owner of a POSIX lock or a
-//! `flock`, and the `fdinfo` of a process the locks of its open files. Processes outside our PID namespace are not shown.
+//! Finds the process that holds a lock on a file. `/proc/locks` names the owner of a POSIX lock or a `flock`; the `fdinfo` of a
+//! process lists the locks of its open files. Processes outside this PID namespace are not visible.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,7 +12,7 @@ use rustix::fs::{major, minor};
 pub struct LockHolder {
     /// PID
     pub process_id: i32,
-    /// The name of its program, as the kernel keeps it; empty where that cannot be read.
+    /// The name of its program according to the kernel; empty if it cannot be read.
     pub program: String,
 }
 
@@ -36,14 +36,14 @@ fn holder(path: &Path, is_wanted: impl Fn(&Lock) -> bool) -> Option<LockHolder> 
     let wanted = |line: &str| Lock::parse(line).filter(is_it);
     let process_id = locks.lines().filter_map(wanted).find_map(|lock| match lock.owner {
         Some(owner) => (owner != own && (lock.device == file.device || has_open(owner, &file))).then_some(owner),
-        // A lock of an open file description has no owner: whoever has that file open holds it.
+        // A lock of an open file description has no owner: any process that has the file open may hold it.
         None => all_processes().find(|pid| *pid != own && holds_by_descriptor(*pid, is_it)),
     })?;
     let program = fs::read_to_string(format!("/proc/{process_id}/comm")).unwrap_or_default();
     Some(LockHolder { process_id, program: program.trim_end().to_owned() })
 }
 
-/// A file as the kernel names it.
+/// The identity of a file, as the kernel shows it.
 struct FileId {
     device: (u32, u32),
     raw_device: u64,
@@ -69,7 +69,7 @@ struct Lock {
 }
 
 impl Lock {
-    /// `1: POSIX  ADVISORY  WRITE 1234 08:01:5678 120 120`; a line with `->` is of a process that waits.
+    /// Parses `1: POSIX  ADVISORY  WRITE 1234 08:01:5678 120 120`; a line with `->` belongs to a waiting process.
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let [_, kind, _, access, owner, file, first, last] = words.as_slice() else { return None };
@@ -104,7 +104,7 @@ fn holds_by_descriptor(pid: i32, is_it: impl Fn(&Lock) -> bool) -> bool {
     })
 }
 
-/// Some file systems show another device number in `/proc/locks` than in `stat`.
+/// Returns true if the process has the file open. Some file systems show another device number in `/proc/locks` than in `stat`.
 fn has_open(pid: i32, file: &FileId) -> bool {
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     let is_it = |found: fs::Metadata| (found.dev(), found.ino()) == (file.raw_device, file.inode);

@@ -1,4 +1,4 @@
-//! Files: who may change them, locks, watches, and files that survive a crash.
+//! Files: permissions, locks, watches, and files that survive a crash.
 
 pub mod disk;
 pub mod file_checks;

@@ -1,4 +1,4 @@
-//! A file that others read at any time: it has its old content or its new one, and never a part.
+//! Replaces a file atomically: readers see the old content or the new content, never a part.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
@@ -13,23 +13,22 @@ use crate::random::token;
 
 /// The digits of a [`token`].
 const TOKEN_DIGITS: usize = 32;
-/// How long somebody may hold a new file that looks whether its writer has died.
+/// How long another process may hold a new file while it checks whether the writer has died.
 const LOOK_WAIT: Duration = Duration::from_secs(5);
 
-/// Puts a file with this content, which everybody may read, in the place of the one that is there, if any. It does not survive a
-/// loss of power by all means: whoever writes it so writes it again soon. New files that were never finished, by writers that
-/// have died since, are removed then.
+/// Atomically replaces a file with this content, readable by everybody. The new content may be lost in a power failure, so this
+/// is for files that are written again soon. Also removes unfinished new files of dead writers.
 ///
 /// # Errors
-/// Something else than a file lies there; what the kernel refuses. The old one stays then.
+/// The path is not a regular file, or the kernel reports an error. The old file is then left unchanged.
 pub fn replace_file(path: &Path, content: &str) -> io::Result<()> {
     let is_other = fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file());
     let name = path.file_name().filter(|_| !is_other);
-    let name = name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))?;
+    let name = name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))?;
     let name = name.to_string_lossy();
     remove_unfinished(path, &name);
     let new = path.with_file_name(name_of_new(&name, &token()?));
-    // Each writer has a file of its own, and its lock says that it lives.
+    // Each writer has its own file; its lock shows that the writer is alive.
     let lock = FileLock::acquire(&new, LOOK_WAIT);
     let written = lock.and_then(|lock| write(lock.file(), content).and_then(|()| fs::rename(&new, path)));
     if written.is_err() {
@@ -38,18 +37,19 @@ pub fn replace_file(path: &Path, content: &str) -> io::Result<()> {
     written
 }
 
-/// It begins with a dot and ends in no name that collectors look for.
+/// Returns a hidden name with a suffix that metrics collectors do not read.
 fn name_of_new(name: &str, token: &str) -> String {
     format!(".{name}.{token}.new")
 }
 
 fn write(mut file: &File, content: &str) -> io::Result<()> {
     file.write_all(content.as_bytes())?;
-    // Whatever the umask says.
+    // Independent of the umask.
     file.set_permissions(Permissions::from_mode(0o644))
 }
 
-/// Removes what this user began beside this file and nobody holds any more. What cannot be removed harms nobody.
+/// Removes unfinished files of this user beside this file that no process holds. Errors are ignored: a remaining file does no
+/// harm.
 fn remove_unfinished(path: &Path, name: &str) {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(entries) = fs::read_dir(directory) else { return };

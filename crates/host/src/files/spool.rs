@@ -1,8 +1,7 @@
-//! Records that must outlive the process that writes them: lines in small files on the local disk, each on the disk
-//! before the call returns.
+//! Records that survive the process that writes them: lines in small files on the local disk, synced before the call returns.
 //!
-//! A process takes one file for itself and gives it back empty. One that died leaves its records behind, and whoever comes
-//! next on this host finds them in a file that nobody holds. Knows nothing of what a record means.
+//! A process takes one file for its own use and releases it empty. A process that died leaves its records behind; later processes
+//! on this host find them in a file without a holder. This module does not interpret records.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -15,12 +14,12 @@ use rustix::io::{Errno, retry_on_intr};
 use super::file_checks::create_trusted_dir;
 use super::lock::FileLock;
 
-/// More files than processes of one host ever write at once.
+/// More files than processes of one host write at once.
 const MOST_FILES: u32 = 10_000;
-/// The least that is reserved: a page.
+/// The smallest reservation: a page.
 const LEAST_BYTES: u64 = 4 << 10;
 
-/// The files of one purpose in a directory.
+/// The files with one name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spool {
     directory: PathBuf,
@@ -28,8 +27,8 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// The spool of this name, in a directory that is made with mode 0700 when it is needed. Two names that differ in
-    /// nothing but signs may share their files.
+    /// Returns the spool of this name. Its directory is created with mode 0700 when needed. Two names that differ only in
+    /// punctuation may share files.
     #[must_use]
     pub fn new(directory: &Path, name: &str) -> Self {
         const LONGEST: usize = 150;
@@ -37,19 +36,19 @@ impl Spool {
         Self { directory: directory.to_owned(), name: plain.take(LONGEST).collect() }
     }
 
-    /// A file beside those of the records, of this spool alone, for another purpose.
+    /// Returns the path of a file beside the records, for another purpose of this spool.
     #[must_use]
     pub fn beside(&self, purpose: &str) -> PathBuf {
         self.directory.join(format!("{purpose}-{}", self.name))
     }
 
-    /// Where its files are.
+    /// Returns the directory of its files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// An empty file that nobody holds.
+    /// Returns an empty file that no other process holds.
     ///
     /// # Errors
     /// The directory or a file in it cannot be used.
@@ -64,10 +63,11 @@ impl Spool {
         Err(io::Error::other(format!("all {MOST_FILES} files in {} are in use", self.directory.display())))
     }
 
-    /// Every file with records that nobody holds: its writer is dead. Each is held only while the caller keeps it: there may
-    /// be more of them than descriptors. One that cannot be read is passed over, and found again by the next look.
+    /// Returns every file with records that no process holds: its writer is dead. Each file is held only while the caller keeps
+    /// it, because there may be more files than descriptors. A file that cannot be read is skipped and found again by the next
+    /// call.
     pub fn left_over(&self) -> impl Iterator<Item = SpoolFile> {
-        // Numbers are given away from below and files are never removed, so that the first gap is the end.
+        // The lowest free number is used first and files are never removed, so the first gap is the end.
         let sizes = (0..MOST_FILES).map_while(|number| {
             let metadata = fs::symlink_metadata(self.path(number)).ok()?;
             Some((number, metadata.len()))
@@ -77,8 +77,7 @@ impl Spool {
         taken.filter(|file| !file.records.is_empty())
     }
 
-    /// The records in files that other processes hold: their writer is alive, or somebody is about to bring them where
-    /// they belong.
+    /// Returns the records in files that other processes hold: the writer is alive, or another process is about to deliver them.
     ///
     /// # Errors
     /// A file of the directory cannot be read.
@@ -103,7 +102,7 @@ impl Spool {
         self.directory.join(format!("{}-{number}", self.name))
     }
 
-    /// `None` while another process holds it.
+    /// Returns `None` while another process holds the file.
     fn try_take(&self, number: u32) -> io::Result<Option<SpoolFile>> {
         let path = self.path(number);
         let is_new = !path.exists();
@@ -127,7 +126,7 @@ impl Spool {
     }
 }
 
-/// What the system says of a file does not name it.
+/// Adds the path, which error messages of the system lack.
 fn about(path: &Path, error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(_) => io::Error::new(error.kind(), format!("{}: {error}", path.display())),
@@ -135,14 +134,13 @@ fn about(path: &Path, error: io::Error) -> io::Error {
     }
 }
 
-/// The records that were written to their end. A line without its end was being written when its writer died: it had told
-/// nobody of it yet.
+/// Returns the complete lines. An incomplete last line was being written when its writer died, before the writer reported it.
 pub fn whole_lines(text: &[u8]) -> &[u8] {
     let length = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     &text[..length]
 }
 
-/// The records in these lines.
+/// Returns the records in these lines.
 #[must_use]
 pub fn records_of(whole: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(whole).lines().map(str::to_owned).collect()
@@ -154,20 +152,20 @@ pub struct SpoolFile {
     path: PathBuf,
     lock: FileLock,
     records: Vec<String>,
-    /// Whether room was reserved for the next record.
+    /// Whether space was reserved for the next record.
     has_room: bool,
 }
 
 impl SpoolFile {
-    /// What it holds, in the order in which it was written.
+    /// Returns its records, in the order in which they were written.
     #[must_use]
     pub fn records(&self) -> &[String] {
         &self.records
     }
 
-    /// Reserves room for a record of so many bytes, or of less where the disk does not have so much, so that it can be
-    /// written when the disk is full. What is not used stays with the file, for whoever takes it next. Where the file system
-    /// cannot reserve anything, nothing is.
+    /// Reserves space for a record of `bytes` bytes, or less if the disk has less, so that the record can be written when the
+    /// disk is full. Unused space stays reserved for the next user of the file. Does nothing if the file system cannot reserve
+    /// space.
     ///
     /// # Errors
     /// The disk is full.
@@ -175,7 +173,7 @@ impl SpoolFile {
         if self.has_room {
             return Ok(());
         }
-        // Behind the end of the file: to others it is as empty as before.
+        // Beyond the end of the file: other processes still see it as empty.
         let end = self.lock.file().metadata()?.len();
         let mut wanted = bytes.max(LEAST_BYTES);
         loop {
@@ -189,23 +187,23 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// Adds a record, a line of text without line ends. It is on the disk when this returns.
+    /// Appends a record: a line of text without line breaks. It is synced to disk when this returns.
     ///
     /// # Errors
-    /// It could not be written; what was there before still is.
+    /// It could not be written; earlier records are unchanged.
     pub fn append(&mut self, record: &str) -> io::Result<()> {
         self.append_or(record, || None)
     }
 
-    /// Adds a record that survives this process from now on, and the machine once the kernel has written it.
+    /// Appends a record without syncing: it survives this process, and a crash of the machine once the kernel has written it.
     ///
     /// # Errors
-    /// It could not be written; what was there before still is.
+    /// It could not be written; earlier records are unchanged.
     pub fn put(&mut self, record: &str) -> io::Result<()> {
         let before = self.lock.file().seek(SeekFrom::End(0))?;
         self.has_room = false;
         if let Err(error) = self.lock.file().write_all(format!("{record}\n").as_bytes()) {
-            // Half a record would spoil the next one.
+            // A partial record would corrupt the next one.
             self.lock.file().set_len(before)?;
             return Err(about(&self.path, error));
         }
@@ -213,10 +211,10 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// The same as [`SpoolFile::append`]; where it cannot be written, a shorter record in its place.
+    /// Same as [`SpoolFile::append`]; if the record cannot be written, tries a shorter one instead.
     ///
     /// # Errors
-    /// Neither could be written; what was there before still is.
+    /// Neither could be written; earlier records are unchanged.
     pub fn append_or(&mut self, record: &str, shorter: impl FnOnce() -> Option<String>) -> io::Result<()> {
         let before = self.lock.file().seek(SeekFrom::End(0))?;
         self.has_room = false;
@@ -236,12 +234,13 @@ impl SpoolFile {
             self.records.push(shorter);
             return Ok(());
         }
-        // Half a record would spoil the next one.
+        // A partial record would corrupt the next one.
         self.lock.file().set_len(before)?;
         Err(about(&self.path, error))
     }
 
-    /// In place of half a record, whose room the file has. Cut only then: what was reserved would be gone with the cut.
+    /// Overwrites a partial record, whose space the file has already. Truncates only afterwards: truncating frees the reserved
+    /// space.
     fn write_over(&self, start: u64, record: &str) -> io::Result<()> {
         let line = format!("{record}\n");
         let mut file = self.lock.file();
@@ -252,7 +251,7 @@ impl SpoolFile {
         file.sync_data()
     }
 
-    /// Removes all records: they are where they belong. Not synced, because to send one twice does no harm.
+    /// Removes all records, because they were delivered. Not synced: delivering a record twice does no harm.
     ///
     /// # Errors
     /// The file could not be changed.

@@ -1,26 +1,26 @@
-//! Lines that are read once, from a pipe perhaps, and are needed again: each has a greatest length, and what is more than a few
-//! megabytes waits in a file without a name.
+//! Lines that can be read only once, perhaps from a pipe, but are needed again. Each has a maximum length; beyond a few
+//! megabytes, lines are kept in a file without a name.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
 
-/// What is kept in memory.
+/// How much is kept in memory.
 const MEMORY_BYTES: usize = 8 << 20;
-/// Directories on a disk first. No name is ever made there.
+/// Directories on a disk come first. The file never gets a name there.
 const DIRECTORIES: [&str; 2] = ["/var/tmp", "/tmp"];
 
-/// A line that cannot be taken: its number, from 1, and why, as a sentence without a full stop.
+/// An invalid line: its number, from 1, and the problem, as a sentence without a full stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadLine {
     /// The number.
     pub number: usize,
-    /// Why.
+    /// The problem.
     pub problem: String,
 }
 
-/// Reads lines, each no longer than this many bytes: of a longer one no more than that is read.
+/// Reads lines of at most `longest` bytes; of a longer line, no more than that is read.
 pub struct BoundedLines<'a> {
     input: Box<dyn BufRead + 'a>,
     longest: usize,
@@ -29,12 +29,12 @@ pub struct BoundedLines<'a> {
 }
 
 impl<'a> BoundedLines<'a> {
-    /// Lines of this input.
+    /// Returns the lines of this input.
     pub fn new(input: impl BufRead + 'a, longest: usize) -> Self {
         Self { input: Box::new(input), longest, number: 0, line: Vec::new() }
     }
 
-    /// The number of the next line and the line, without its end; `None` at the end of the input.
+    /// Returns the next line without its end, and its number; `None` at the end of the input.
     ///
     /// # Errors
     /// The line is too long, is not UTF-8, or cannot be read.
@@ -59,7 +59,7 @@ impl<'a> BoundedLines<'a> {
     }
 }
 
-/// Lines to be read again.
+/// Lines that can be read again.
 #[derive(Debug, Default)]
 pub struct SpooledLines {
     memory: Vec<u8>,
@@ -70,7 +70,7 @@ impl SpooledLines {
     /// Adds a line.
     ///
     /// # Errors
-    /// The disk has no room.
+    /// The disk is full.
     pub fn push(&mut self, line: &str) -> io::Result<()> {
         if let Some(file) = &mut self.file {
             return file.write_all(line.as_bytes()).and_then(|()| file.write_all(b"\n"));
@@ -85,10 +85,10 @@ impl SpooledLines {
         Ok(())
     }
 
-    /// All lines, from the first on.
+    /// Returns all lines from the beginning.
     ///
     /// # Errors
-    /// The disk has no room, or cannot be read.
+    /// The disk is full or cannot be read.
     pub fn lines(&mut self) -> io::Result<BoundedLines<'_>> {
         let Some(file) = &mut self.file else { return Ok(BoundedLines::new(self.memory.as_slice(), usize::MAX)) };
         file.flush()?;
@@ -98,7 +98,7 @@ impl SpooledLines {
     }
 }
 
-/// Only this process has it, and it is gone with it. In memory where no file system makes such files.
+/// Creates a file that only this process has, and that disappears with it. Kept in memory if no file system supports such files.
 fn nameless_file() -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let made = DIRECTORIES.iter().find_map(|directory| open(*directory, flags, Mode::RUSR | Mode::WUSR).ok());
@@ -134,7 +134,7 @@ mod tests {
         let bad = read(b"abc\nabcde", 4).unwrap_err();
         assert_eq!((bad.number, bad.problem.as_str()), (2, "longer than 4 bytes, the most that a line can have"));
         assert_eq!(read(b"\xff\n", 4).unwrap_err(), BadLine { number: 1, problem: "not UTF-8".to_owned() });
-        // Without an end, and as good as without one.
+        // An endless line.
         let mut endless = BoundedLines::new(BufReader::new(io::repeat(b'x')), 1_000);
         assert_eq!(endless.next_line().unwrap_err().number, 1);
     }

@@ -1,9 +1,9 @@
-//! Checks that nobody but root and the user of this process can change what is under a path, as sudo and OpenSSH do.
+//! Checks that only root and the user of this process can change what is under a path, as sudo and OpenSSH do.
 //!
-//! Each step opens the next name from the descriptor of the directory before it, without following a link, and checks what
-//! it has opened. Once every directory of a path is closed to others, nobody else can put another file under it, so that
-//! it can be opened by its name afterwards. The descriptors are opened with O_PATH: they hold no lock, and to close one
-//! releases none of SQLite's.
+//! Each step opens the next name relative to the descriptor of its directory, without following a link, and checks what it
+//! opened. If every directory of a path is closed to others, no other user can put another file there, so the path can be opened
+//! by name afterwards. The descriptors are opened with O_PATH: they hold no lock, and closing one releases none of SQLite's
+//! locks.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -20,33 +20,33 @@ use rustix::process::geteuid;
 
 use crate::machine::account::is_private_group;
 
-/// As many as the kernel follows.
+/// The number of links that the kernel follows.
 const MOST_LINKS: u32 = 40;
 const STICKY: u32 = 0o1000;
-/// Whom the kernel shows in place of a user that a namespace does not have.
+/// The owner that the kernel shows for users outside a user namespace.
 const OVERFLOW_UID: u32 = 65_534;
 
-/// What SQLite keeps beside a store: whoever writes one of them decides what the store holds.
+/// The files beside a SQLite store: a user who can write one of them controls what the store holds.
 const BESIDE_A_STORE: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// Who may be able to change a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Root and the user of this process, and no other.
+    /// Only root and the user of this process.
     OursAlone,
-    /// Any one user or group that owns it, but not everybody.
+    /// The user and the group that own it, but not other users.
     NotEverybody,
 }
 
 /// Why a path is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum Untrusted {
-    /// Another user owns it, and so can change it.
+    /// Another user owns it and can change it.
     #[error("{} belongs to the user with the id {owner}, who can change it (chown it)", .path.display())]
     OtherOwner {
         /// The file or directory.
         path: PathBuf,
-        /// Who owns it.
+        /// Its owner.
         owner: u32,
     },
     /// The members of its group can change it.
@@ -55,25 +55,25 @@ pub enum Untrusted {
     /// Every user of this machine can change it.
     #[error("{} can be written by everybody (chmod o-w)", .0.display())]
     WritableByAll(PathBuf),
-    /// Other users can make files in it, as in /tmp.
-    #[error("other users can make files in {} (use a directory that only its owner can write)", .0.display())]
+    /// Other users can create files in it, as in /tmp.
+    #[error("other users can create files in {} (use a directory that only its owner can write)", .0.display())]
     Shared(PathBuf),
     /// It is a link, a directory or a device where a file is expected.
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
-    /// The kernel does not let us check it.
+    /// The kernel does not permit the check.
     #[error("{} cannot be examined: {error}", .path.display())]
     Unreadable {
         /// The file or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         #[source]
         error: io::Error,
     },
 }
 
 impl Untrusted {
-    /// Returns the file or directory that can be changed.
+    /// Returns the file or directory that other users can change.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
@@ -83,19 +83,19 @@ impl Untrusted {
     }
 }
 
-/// A file or directory, or the place where one can be made, that was reached through trusted directories alone.
+/// An existing or future file or directory that was reached through trusted directories only.
 #[derive(Debug)]
 pub struct TrustedPath {
     trust: Trust,
     /// The last directory that exists.
     directory: Checked,
-    /// What is under the path; `None` where nothing is.
+    /// The file or directory at the path; `None` if it does not exist.
     found: Option<Checked>,
-    /// Its name in the directory, or that of the first directory that is missing.
+    /// Its name in the directory, or the name of the first missing directory.
     name: OsString,
 }
 
-/// What is open and was checked.
+/// An open file that was checked.
 #[derive(Debug)]
 struct Checked {
     file: OwnedFd,
@@ -104,10 +104,10 @@ struct Checked {
 }
 
 impl TrustedPath {
-    /// Walks from the root of the file system to `path`, through links too, and checks each step.
+    /// Walks from the root of the file system to `path`, also through links, and checks each step.
     ///
     /// # Errors
-    /// The first step that somebody else can change, or that cannot be examined. A path that does not exist is no error.
+    /// The first step that another user can change, or that cannot be examined. A path that does not exist is not an error.
     pub fn find(path: &Path, trust: Trust) -> Result<Self, Untrusted> {
         let absolute = std::path::absolute(path).map_err(|error| unreadable(path, error))?;
         let mut walk = Walk { trust, directory: Checked::root(trust)?, pending: parts_of(&absolute), links: 0 };
@@ -119,38 +119,38 @@ impl TrustedPath {
                 Step::Missing => return Ok(walk.end(None, name)),
             }
         }
-        // The path of the root, or one that ends with a link to `.` or to the root.
+        // The path is the root, or ends with a link to `.` or to the root.
         let name = OsString::from(".");
         let here = Checked::open(&walk.directory.file, &name, walk.directory.path.clone())?;
         Ok(walk.end(here, name))
     }
 
-    /// Returns whether something is under the path.
+    /// Returns true if the path exists.
     #[must_use]
     pub const fn exists(&self) -> bool {
         self.found.is_some()
     }
 
-    /// Returns what kind of file is there; `None` where nothing is.
+    /// Returns the kind of file; `None` if the path does not exist.
     #[must_use]
     pub fn file_type(&self) -> Option<FileType> {
         self.found.as_ref().map(|found| FileType::from_raw_mode(found.stat.st_mode))
     }
 
-    /// Opens the file that was checked, for reading. Waits for the writer of a pipe.
+    /// Opens the checked file for reading. Waits for the writer of a pipe.
     ///
     /// # Errors
-    /// There is no file, or it may not be read.
+    /// The file does not exist or cannot be read.
     pub fn open(&self) -> io::Result<File> {
         let found = self.found.as_ref().ok_or(Errno::NOENT)?;
-        // The name may lead elsewhere by now; the descriptor does not.
+        // The name may lead to another file by now; the descriptor does not.
         File::open(own_link(&found.file))
     }
 
-    /// Checks that no other user can make a file in the directory, as they can in one with the sticky bit.
+    /// Checks that no other user can create a file in the directory, as they can in a directory with the sticky bit.
     ///
     /// # Errors
-    /// They can.
+    /// Other users can.
     pub fn require_closed_directory(&self) -> Result<(), Untrusted> {
         if self.directory.is_open_to_others() {
             return Err(Untrusted::Shared(self.directory.path.clone()));
@@ -158,7 +158,7 @@ impl TrustedPath {
         Ok(())
     }
 
-    /// Checks the file whose name is this one's with `suffix`, if it exists.
+    /// Checks the file with this name plus `suffix`, if it exists.
     fn check_beside(&self, suffix: &str) -> Result<(), Untrusted> {
         let mut name = self.name.clone();
         name.push(suffix);
@@ -171,12 +171,12 @@ impl TrustedPath {
     }
 }
 
-/// Checks a SQLite store: the file, each directory up to the root, and the write-ahead log, its index and the journal
-/// beside the file, which SQLite reads as parts of it. Nobody else may be able to make one of them, either. A store that
-/// does not exist yet is going to be ours.
+/// Checks a SQLite store: the file, each directory up to the root, and the files beside it that SQLite reads. These are the
+/// write-ahead log, its index and the journal. No other user may be able to create one of them either. A store that does not
+/// exist yet will be created by this user.
 ///
 /// # Errors
-/// Another user can change what the store holds, or that cannot be ruled out.
+/// Another user can change what the store holds, or this cannot be ruled out.
 pub fn check_store(path: &Path) -> Result<(), Untrusted> {
     let store = TrustedPath::find(path, Trust::OursAlone)?;
     store.require_closed_directory()?;
@@ -224,7 +224,8 @@ impl Walk {
         }
     }
 
-    /// Where everybody can make files, only the sticky bit protects an entry, and that for its owner.
+    /// Checks the owner of an entry. In a world-writable directory, only the sticky bit protects it, and only from users other
+    /// than its owner.
     fn check_owner_in_shared(&self, entry: &Checked) -> Result<(), Untrusted> {
         if self.directory.is_open_to_others() && !is_ours(entry.stat.st_uid) {
             return Err(Untrusted::OtherOwner { path: entry.path.clone(), owner: entry.stat.st_uid });
@@ -252,11 +253,11 @@ impl Walk {
         Ok(Step::Followed)
     }
 
-    /// A link in /proc leads to what a process has open, whatever the text of the link is.
+    /// Follows a link in /proc, which refers to what a process has open, regardless of the text of the link.
     fn follow_descriptor(&self, name: &OsStr, path: PathBuf) -> Result<Step, Untrusted> {
         let open = openat(&self.directory.file, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         let next = Checked::of(open.map_err(|error| unreadable(&path, error.into()))?, path)?;
-        // Nobody reaches a pipe by a name: its writer is whom our caller chose.
+        // A pipe has no name that others could open: the caller of this program chose its writer.
         if !FileType::from_raw_mode(next.stat.st_mode).is_fifo() {
             next.check(self.trust)?;
         }
@@ -289,7 +290,7 @@ impl Checked {
     fn check(&self, trust: Trust) -> Result<(), Untrusted> {
         let mode = self.stat.st_mode;
         let kind = FileType::from_raw_mode(mode);
-        // The bits of a device or a socket say who may use it, and nobody can change what it is.
+        // The mode of a device or a socket controls its use; it does not allow other users to change it.
         if !matches!(kind, FileType::RegularFile | FileType::Directory | FileType::Fifo) {
             return Ok(());
         }
@@ -314,8 +315,8 @@ impl Checked {
         self.stat.st_mode & 0o002 != 0 || self.is_writable_by_group()
     }
 
-    /// Root's group is as good as root, and a group that has no member but this user as good as the user, unless the bits
-    /// are those of an access control list.
+    /// Root's group counts as root. A group without other members counts as the user. Neither applies if the bits belong to an
+    /// access control list.
     fn is_writable_by_group(&self) -> bool {
         let is_ours = || self.stat.st_gid == 0 || is_private_group(self.stat.st_gid);
         self.stat.st_mode & 0o020 != 0 && (self.has_access_list() || !is_ours())
@@ -335,8 +336,8 @@ fn is_ours(owner: u32) -> bool {
     owner == 0 || owner == geteuid().as_raw()
 }
 
-/// In a user namespace the directories of the real root show this owner, and root there is no more than the user who made
-/// the namespace.
+/// Returns true for the owner that directories of the real root show in a user namespace. Root there has only the rights of the
+/// user who created the namespace.
 fn is_unmapped_root(owner: u32) -> bool {
     let is_whole = || {
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -349,7 +350,7 @@ fn is_proc(directory: &OwnedFd) -> bool {
     fstatfs(directory).is_ok_and(|found| found.f_type == PROC_SUPER_MAGIC)
 }
 
-/// The names of a path, without its root.
+/// Returns the names of a path, without the root.
 fn parts_of(path: &Path) -> VecDeque<OsString> {
     let names = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     names.map(|part| part.as_os_str().to_owned()).collect()
@@ -371,7 +372,7 @@ mod tests {
 
     const NOBODY: u32 = 65_534;
 
-    /// A store at `a/b/store` below a directory of the test.
+    /// Returns a store at `a/b/store` below a test directory.
     fn store() -> (TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b/store");

@@ -1,6 +1,6 @@
-//! The users of this machine, as its name service knows them, and whether a handler can be one of them.
+//! The users of this machine according to its name service, and whether a handler can run as one of them.
 //!
-//! All questions are asked before a fork: the answers may come from a network.
+//! All lookups happen before a fork: their answers may come from a network.
 
 use std::ffi::CString;
 use std::io;
@@ -16,33 +16,33 @@ use crate::recent::Recent;
 pub struct Credentials {
     /// The user.
     pub uid: u32,
-    /// Its first group.
+    /// Its primary group.
     pub gid: u32,
     /// All its groups.
     pub groups: Vec<u32>,
 }
 
-/// Whom a handler runs as.
+/// The user as whom a handler runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunAs {
     /// Name and home.
     pub account: Account,
-    /// How to become this user; `None` when we are it.
+    /// What is needed to become this user; `None` if this process already runs as this user.
     pub credentials: Option<Credentials>,
 }
 
 /// Why a handler cannot run as a user.
 #[derive(Debug, thiserror::Error)]
 pub enum UserProblem {
-    /// The name service does not know it.
+    /// The name service does not know the user.
     #[error("there is no user \"{0}\" on this machine")]
     Unknown(String),
-    /// Only root can become somebody else.
-    #[error("it is to run as \"{wanted}\", and this runner is not root but \"{ours}\"")]
+    /// Only root can become another user.
+    #[error("it must run as \"{wanted}\", but this runner is \"{ours}\", not root")]
     NotRoot {
         /// The user of the class.
         wanted: String,
-        /// Who we are.
+        /// The user of this process.
         ours: String,
     },
     /// The name service did not answer.
@@ -50,20 +50,20 @@ pub enum UserProblem {
     Unanswered {
         /// The user of the class.
         name: String,
-        /// What it said.
+        /// The error of the name service.
         #[source]
         error: io::Error,
     },
 }
 
-/// Whether we may become anybody.
+/// Returns true if this process may become any user.
 #[must_use]
 pub fn is_root() -> bool {
     geteuid().is_root()
 }
 
-/// Returns whether a group is this user's alone, as most systems make one for each new user: it has the user's name, the
-/// process is in it, and it has no other member.
+/// Returns true if the group is private to this user, as most systems create one for each new user. Such groups have the name of
+/// the user and no other members, and the process is in them.
 #[must_use]
 pub fn is_private_group(gid: u32) -> bool {
     if gid != getegid().as_raw() {
@@ -74,8 +74,8 @@ pub fn is_private_group(gid: u32) -> bool {
     group.is_some_and(|group| group.name == user && group.mem.iter().all(|member| *member == user))
 }
 
-/// As [`run_as`], by an answer that may be a second old: who started a second ago has the groups of that time for as long
-/// as it works, too.
+/// Same as [`run_as`], with an answer that may be a second old: a handler started a second ago also keeps the groups of that time
+/// while it runs.
 ///
 /// # Errors
 /// As for [`run_as`].
@@ -84,10 +84,10 @@ pub fn recently_run_as(name: Option<&str>) -> Result<RunAs, UserProblem> {
     USERS.answer(name.map(str::to_owned), |name| run_as(name.as_deref()))
 }
 
-/// Whom a handler runs as: the user of this name, or who we are.
+/// Returns the user as whom a handler runs: the user of this name, or the user of this process.
 ///
 /// # Errors
-/// There is no such user, or we may not become it.
+/// There is no such user, or this process may not become it.
 pub fn run_as(name: Option<&str>) -> Result<RunAs, UserProblem> {
     let Some(name) = name else { return Ok(RunAs { account: host::account(), credentials: None }) };
     let unanswered = |errno: nix::Error| UserProblem::Unanswered { name: name.to_owned(), error: errno.into() };

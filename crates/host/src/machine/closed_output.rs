@@ -1,5 +1,5 @@
-//! Whether standard output is read, and whether it was open when this process began. Rust's runtime puts /dev/null in the place of what is closed
-//! before `main` is called, and from then on everything that is lost there looks written.
+//! Whether standard output has a reader, and whether it was open when this process started. Rust's runtime opens /dev/null in
+//! place of a closed descriptor before `main`; output written there is lost without an error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ use rustix::stdio::stdout;
 
 static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// The C library calls it before Rust's runtime begins.
+/// Called by the C library before Rust's runtime starts.
 #[expect(unsafe_code, reason = "the only way to be called before Rust's runtime begins")]
 #[used]
 // SAFETY: the section holds addresses of functions that are called without a need for their arguments; this one makes a
@@ -23,13 +23,13 @@ extern "C" fn look() {
     }
 }
 
-/// Whether it was closed.
+/// Returns true if standard output was closed.
 #[must_use]
 pub fn output_was_closed() -> bool {
     WAS_CLOSED.load(Ordering::Relaxed)
 }
 
-/// Whether no process can read what is written to standard output any more: it is a pipe or a socket whose other end is closed.
+/// Returns true if standard output is a pipe or socket whose other end is closed, so that no process can read it.
 #[must_use]
 pub fn output_has_no_reader() -> bool {
     let output = stdout();

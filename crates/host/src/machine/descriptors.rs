@@ -1,16 +1,16 @@
-//! How many files this process may have open: raised for itself, unchanged for its handlers.
+//! The limit of open files: raised for this process, unchanged for its handlers.
 //!
-//! Handlers get the limit with which this process was started: a program that uses select(2) breaks with numbers of 1024
-//! and more.
+//! Handlers get the limit with which this process was started: programs that use select(2) fail with descriptors of 1024 and
+//! more.
 
 use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The limit with which this process was started, if it was raised since.
+/// The limit with which this process was started, if it was raised later.
 static BEFORE: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the soft limit of this process to `wanted`, or to its hard limit where that is lower. A higher one stays.
+/// Raises the soft limit of this process to `wanted`, or to its hard limit if that is lower. A higher limit is kept.
 pub fn raise_limit(wanted: u64) {
     let before = getrlimit(Resource::Nofile);
     let Some(current) = before.current else { return };
@@ -24,13 +24,13 @@ pub fn raise_limit(wanted: u64) {
     }
 }
 
-/// How many files this process may have open; `None` without a limit.
+/// Returns how many files this process may have open; `None` means no limit.
 #[must_use]
 pub fn limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Soft and hard limit for a handler whose class sets none, where ours was raised.
+/// Returns the soft and hard limit for handlers whose class sets none, if the limit of this process was raised.
 pub fn limits_of_handlers() -> Option<(u64, u64)> {
     let before = BEFORE.get()?;
     // All bits set means no limit.

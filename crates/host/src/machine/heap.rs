@@ -1,6 +1,6 @@
-//! The heap of this process, as far as the kernel hears of it.
+//! Returns free heap memory to the kernel.
 
-/// Gives the kernel what lies free in the heap; the allocator keeps the most of it otherwise. Takes some milliseconds.
+/// Returns free heap memory to the kernel; otherwise the allocator keeps most of it. Takes a few milliseconds.
 #[cfg(target_env = "gnu")]
 pub fn give_back() {
     #[expect(unsafe_code, reason = "a call of the C library for which no crate here has a safe form")]
@@ -10,6 +10,6 @@ pub fn give_back() {
     }
 }
 
-/// Other C libraries give it back by themselves.
+/// Does nothing: other C libraries return memory on their own.
 #[cfg(not(target_env = "gnu"))]
 pub const fn give_back() {}

@@ -1,5 +1,5 @@
-//! The names of this host and of the user we run as, from the kernel and the user database; never from variables that
-//! whoever started us could set.
+//! The names of this host and of the effective user, from the kernel and the user database; never from environment variables,
+//! which the caller could set.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -7,28 +7,28 @@ use std::io::{BufRead, BufReader};
 use rustix::process::geteuid;
 use rustix::system::uname;
 
-/// The user we run as.
+/// The effective user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// The login name; the number as text when /etc/passwd has none (a container, a directory service).
+    /// The login name; the number as text if /etc/passwd has no name (a container, a directory service).
     pub name: String,
-    /// The home directory as /etc/passwd has it.
+    /// The home directory in /etc/passwd.
     pub home: Option<String>,
 }
 
-/// The name of this machine as the kernel has it.
+/// Returns the name of this machine according to the kernel.
 #[must_use]
 pub fn host_name() -> String {
     uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The login name of the effective user; its number as text when it has none.
+/// Returns the login name of the effective user; its number as text if it has none.
 #[must_use]
 pub fn user_name() -> String {
     account().name
 }
 
-/// The effective user.
+/// Returns the effective user.
 #[must_use]
 pub fn account() -> Account {
     let uid = geteuid().as_raw();
@@ -38,7 +38,7 @@ pub fn account() -> Account {
         .unwrap_or_else(|| Account { name: uid.to_string(), home: None })
 }
 
-/// `name:password:uid:gid:gecos:home:shell`
+/// Parses `name:password:uid:gid:gecos:home:shell`.
 fn parse(line: &str, uid: u32) -> Option<Account> {
     let fields = line.split(':').collect::<Vec<_>>();
     let (name, number, home) = (*fields.first()?, *fields.get(2)?, *fields.get(5)?);

@@ -1,4 +1,4 @@
-//! The journal of systemd, spoken with in its own protocol: a message with fields by which it can be found again.
+//! Writes to the systemd journal in its native protocol: a message with fields by which it can be found.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-/// Where it listens.
+/// The socket of the journal.
 #[derive(Debug)]
 pub struct Journal {
     socket: UnixDatagram,
@@ -15,7 +15,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The journal to which this stream leads, if it is the one that `named` names by device and inode, as JOURNAL_STREAM does.
+    /// Returns the journal if this stream leads to it: `named` gives its device and inode, as JOURNAL_STREAM does.
     #[must_use]
     pub fn behind(stream: BorrowedFd<'_>, named: &str, path: &Path) -> Option<Self> {
         let metadata = fs::metadata(format!("/proc/self/fd/{}", stream.as_raw_fd())).ok()?;
@@ -24,10 +24,10 @@ impl Journal {
         Some(Self { socket, path: path.to_owned() })
     }
 
-    /// Sends a message with these fields. No value may have a line end.
+    /// Sends a message with these fields. Values must not contain line breaks.
     ///
     /// # Errors
-    /// Nobody listens there, or it is too long.
+    /// No process listens there, or the message is too long.
     pub fn send(&self, fields: &[(&str, &str)]) -> io::Result<()> {
         let text: String = fields.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
         self.socket.send_to(text.as_bytes(), &self.path).map(drop)
@@ -58,7 +58,8 @@ mod tests {
         let mut heard = [0; 100];
         let count = listening.recv(&mut heard).unwrap();
         assert_eq!(&heard[..count], b"MESSAGE=a=b\nPRIORITY=6\n");
-        // Not by closing it: a process that another test starts has a copy of the descriptor for a moment.
+        // The file is removed because closing is not enough: a process that another test starts briefly has a copy of the
+        // descriptor.
         fs::remove_file(&path).unwrap();
         assert!(journal.send(&[("MESSAGE", "x")]).is_err());
     }

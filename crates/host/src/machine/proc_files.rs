@@ -1,8 +1,7 @@
-//! The few facts that are read from /proc/PID: state, parent, process group, session, times, the names of its threads,
-//! and one environment entry.
+//! Reads facts from /proc/PID: state, parent, process group, session, times, thread names, and one environment entry.
 //!
-//! A PID may change its owner between two reads: whoever acts on the answer holds a pidfd opened before the read and
-//! looks afterwards whether that process still lives (`signalling`).
+//! A PID may be reused between two reads. A caller that acts on the answer must hold a pidfd opened before the read, and check
+//! afterwards that the process is still alive (`signalling`).
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -12,33 +11,33 @@ use std::sync::OnceLock;
 /// The kernel's flag PF_EXITING.
 const EXITING: u64 = 4;
 
-/// What `/proc/PID/stat` says, as far as we need it.
+/// The needed fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// The state letter: R, S, D, T, Z, X and others.
     pub state: u8,
-    /// 0 if its parent is outside our PID namespace.
+    /// 0 if its parent is outside this PID namespace.
     pub parent: i32,
-    /// 0 if the leader of the group is outside our PID namespace.
+    /// 0 if the leader of the group is outside this PID namespace.
     pub group: i32,
-    /// 0 if the leader of the session is outside our PID namespace, as in a container that something else entered.
+    /// 0 if the leader of the session is outside this PID namespace, as in a container that another program entered.
     pub session: i32,
-    /// Whether the main thread is on its way out: it has no children any more, or soon will not have, whatever its state is.
+    /// Whether the main thread is exiting: it has no children any more, or soon will not have, whatever its state.
     pub is_ending: bool,
-    /// Processor time that all its threads have used, in clock ticks.
+    /// Processor time used by all its threads, in clock ticks.
     pub cpu_ticks: u64,
-    /// Clock ticks between boot and the start of the process; never the wall clock, which moves when it is set.
+    /// Clock ticks between boot and the start of the process; not wall-clock time, which can be set.
     pub start_ticks: u64,
 }
 
 impl Stat {
-    /// Whether the main thread has ended; other threads of the process may still run.
+    /// Returns true if the main thread has ended; other threads of the process may still run.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
 }
 
-/// A file of our own in /proc that is asked again and again: to open it costs more than to read it.
+/// A file of this process in /proc that is read repeatedly: opening it costs more than reading it.
 struct Kept {
     file: OnceLock<(u32, File)>,
 }
@@ -48,7 +47,7 @@ impl Kept {
         Self { file: OnceLock::new() }
     }
 
-    /// Does this with the file. A process that was forked from the one that opened it opens its own.
+    /// Calls `act` with the file. A process forked from the one that opened it opens its own.
     fn with<T>(&self, path: impl Fn(u32) -> String, act: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
         let pid = std::process::id();
         let opened = match self.file.get() {
@@ -67,19 +66,19 @@ pub fn read_stat(pid: i32) -> io::Result<Stat> {
     stat_in(&File::open(&path)?, &path)
 }
 
-/// Our own. `getsid` and `getpgrp` would do, but their safe wrappers do not expect the 0 of a leader in another PID
-/// namespace.
+/// Reads the stat of this process. `getsid` and `getpgrp` would do, but their safe wrappers do not expect the 0 of a leader in
+/// another PID namespace.
 pub fn read_own_stat() -> io::Result<Stat> {
     static KEPT: Kept = Kept::new();
     let path = "/proc/self/stat";
     KEPT.with(|_| path.to_owned(), |file| stat_in(file, path))
 }
 
-/// Our children, as far as they are the main thread's: those that it started, and all that the kernel gave to this process
-/// while that thread lived. Of children that are reaped meanwhile it may list too few.
+/// Returns the children of the main thread: those it started, and those the kernel reparented to this process while that thread
+/// lived. May miss some if children are reaped during the read.
 pub fn children_of_main_thread() -> io::Result<Vec<i32>> {
     static KEPT: Kept = Kept::new();
-    // Not everywhere: it is an option of the kernel.
+    // Not available everywhere: it is a kernel option.
     KEPT.with(|pid| format!("/proc/self/task/{pid}/children"), |file| parse_children(&whole(file)?))
 }
 
@@ -103,7 +102,7 @@ fn parse_children(list: &[u8]) -> io::Result<Vec<i32>> {
 
 fn stat_in(file: &File, path: &str) -> io::Result<Stat> {
     let mut text = [0_u8; 1024];
-    // One read: the kernel makes the line at once, and what we need of it is far from the end.
+    // One read: the kernel generates the line at once, and the needed fields are far from its end.
     let length = loop {
         match file.read_at(&mut text, 0) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -114,7 +113,7 @@ fn stat_in(file: &File, path: &str) -> io::Result<Stat> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{path} is not as expected")))
 }
 
-/// The program name in field 2 may hold spaces and parentheses, so the fields are counted from the last `)`.
+/// Parses the line. The program name in field 2 may contain spaces and parentheses, so fields are counted from the last `)`.
 pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let close = text.iter().rposition(|byte| *byte == b')')?;
     let mut fields = text.get(close + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
@@ -133,8 +132,8 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { state, parent, group, session, is_ending: flags & EXITING != 0, cpu_ticks, start_ticks })
 }
 
-/// Whether the environment the process was started with has exactly this `NAME=value` entry. An unreadable environment
-/// (another user's, a kernel thread's, one that ended) has not.
+/// Returns true if the initial environment of the process has exactly this `NAME=value` entry. Returns false if the environment
+/// cannot be read (another user's, a kernel thread's, an ended process's).
 pub fn has_environment_entry(pid: i32, entry: &[u8]) -> bool {
     let Ok(mut file) = File::open(format!("/proc/{pid}/environ")) else {
         return false;
@@ -155,11 +154,11 @@ pub fn has_environment_entry(pid: i32, entry: &[u8]) -> bool {
     }
 }
 
-/// No environment is read beyond this; the kernel lets arguments and environment together be no larger by default.
+/// No environment is read beyond this limit; by default, the kernel allows no more for arguments and environment together.
 const LONGEST_ENVIRONMENT_BYTES: u64 = 8 << 20;
 
-/// The first entry of this name in the environment the process was started with, as `NAME=value`. `None` also when it
-/// cannot be read.
+/// Returns the first entry of this name in the initial environment of the process, as `NAME=value`. Returns `None` also if the
+/// environment cannot be read.
 pub fn environment_entry(pid: i32, name: &[u8]) -> Option<Vec<u8>> {
     let mut environment = Vec::new();
     File::open(format!("/proc/{pid}/environ"))
@@ -169,13 +168,13 @@ pub fn environment_entry(pid: i32, name: &[u8]) -> Option<Vec<u8>> {
     entries.find(|entry| entry.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="))).map(<[u8]>::to_vec)
 }
 
-/// Whether no program that this process executes can give it more rights; `None` when it cannot be seen.
+/// Returns true if no program that this process executes can gain rights; `None` if that cannot be read.
 pub fn has_no_new_privileges(pid: i32) -> Option<bool> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("NoNewPrivs:")).map(|value| value.trim() == "1")
 }
 
-/// Whether a thread of this process has this name.
+/// Returns true if a thread of this process has this name.
 pub fn has_thread_named(pid: i32, name: &str) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     threads
@@ -191,13 +190,13 @@ pub struct EntryMatcher<'a> {
 }
 
 impl<'a> EntryMatcher<'a> {
-    /// Searches for this entry.
+    /// Returns a matcher for this entry.
     #[must_use]
     pub const fn new(entry: &'a [u8]) -> Self {
         Self { entry, matched: 0, failed: false }
     }
 
-    /// Takes the next bytes. Returns true once the entry was among them.
+    /// Adds the next bytes. Returns true if they complete the entry.
     pub fn push(&mut self, chunk: &[u8]) -> bool {
         for byte in chunk {
             if *byte == 0 {
@@ -216,14 +215,14 @@ impl<'a> EntryMatcher<'a> {
         false
     }
 
-    /// Returns true if the last entry, which no NUL ended, is the one.
+    /// Returns true if the last entry, which lacks a NUL, matches.
     #[must_use]
     pub fn end(&self) -> bool {
         !self.failed && !self.entry.is_empty() && self.matched == self.entry.len()
     }
 }
 
-/// Every process of this PID namespace except PID 1 and ourselves: nobody may ever want to signal those two.
+/// Returns every process of this PID namespace except PID 1 and this process: those two must never be signalled.
 pub fn other_processes() -> io::Result<impl Iterator<Item = i32>> {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     Ok(fs::read_dir("/proc")?

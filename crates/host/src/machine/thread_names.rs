@@ -1,11 +1,11 @@
-//! The names of threads, by which other processes can tell what this one works for.
+//! Thread names, which show other processes what this one is working on.
 
 use std::ffi::CString;
 use std::thread;
 
 use rustix::thread::set_name;
 
-/// The name that the calling thread was started with.
+/// Returns the name with which the calling thread was started.
 #[must_use]
 pub fn own_thread_name() -> String {
     thread::current().name().unwrap_or_default().to_owned()
@@ -13,6 +13,6 @@ pub fn own_thread_name() -> String {
 
 /// Names the calling thread. The kernel keeps the first 15 bytes.
 pub fn name_own_thread(name: &str) {
-    // A name without a zero byte is never refused.
+    // A name without a NUL byte is never rejected.
     let _ = CString::new(name).map(|name| set_name(&name));
 }

@@ -1,4 +1,4 @@
-//! Whether a connection of this process ends at the server, or at something between them.
+//! Detects whether a connection of this process ends at the server or at something in between.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,7 +8,7 @@ use rustix::net::{getpeername, getsockname};
 use super::sockets::{LibrarySocket, connected};
 use crate::machine::proc_files::read_stat;
 
-/// The two ends of a TCP connection, as the server sees them.
+/// The two ends of a TCP connection, as seen by the server.
 #[derive(Clone, Copy, Debug)]
 pub struct SeenByServer {
     /// Address of the client.
@@ -19,7 +19,7 @@ pub struct SeenByServer {
     pub server_port: u16,
 }
 
-/// Whether this process has a TCP socket with these ends. A pooler, a proxy and a translation of addresses change one of them.
+/// Returns true if this process has a TCP socket with these ends. A pooler, a proxy or address translation changes one of them.
 #[must_use]
 pub fn is_own_connection(seen: SeenByServer) -> bool {
     connected().iter().any(|socket| {
@@ -37,7 +37,8 @@ fn ends(socket: &LibrarySocket) -> Option<(SocketAddr, SocketAddr)> {
     Some((own, peer))
 }
 
-/// Whether this process is connected through a Unix socket to the parent of process `pid`, which listens for its children.
+/// Returns true if this process is connected through a Unix socket to the parent of process `pid`, which listens for its
+/// children.
 #[must_use]
 pub fn is_connected_to_parent_of(pid: i32) -> bool {
     let Ok(stat) = read_stat(pid) else { return false };

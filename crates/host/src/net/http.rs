@@ -1,6 +1,5 @@
-//! HTTP/1.1 as far as monitoring needs it: whoever asks for one of a few paths gets its answer, and the connection ends. Strict,
-//! with limits of size, time and number; one thread, in which no client waits for another one that is slow. The route that is
-//! named first is answered first.
+//! A minimal HTTP/1.1 server for monitoring: it answers a few paths and closes the connection. It is strict, with limits of size,
+//! time and number. One thread serves all clients without blocking on a slow one. Earlier routes are answered first.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,41 +16,41 @@ use super::waker::Waker;
 use crate::clock::{Moment, poll_wait};
 use taskqueue_domain::listen_address::ListenAddress;
 
-/// Clients at once, and how many of them from one address. Each one more closes the connection of the client that has been waited
-/// for longest, so that slow clients delay no other.
+/// The maximum number of clients, and of clients from one address. Each additional client closes the connection that has waited
+/// longest, so that slow clients do not delay others.
 const MOST_CLIENTS: usize = 32;
 const MOST_OF_ADDRESS: usize = 8;
 /// Clients that are accepted before the others are read again.
 const MOST_AT_ONCE: usize = 64;
 const LONGEST_REQUEST_BYTES: usize = 8 << 10;
-/// For a request, from the connection on, and again for its answer.
+/// The time for a request, counted from the connection, and again for its answer.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
-/// After a client that could not be taken: no descriptor may be left.
+/// The pause after a client could not be accepted, for example for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a path is answered with.
+/// The answer to a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// 200, 503
     pub status: u16,
     /// Content-Type
     pub content_type: &'static str,
-    /// The text.
+    /// The body.
     pub body: String,
 }
 
-/// A path, and what answers to it.
+/// A path, and the function that answers it.
 pub type Route = (&'static str, Box<dyn Fn() -> Answer + Send>);
 
-/// What is answered, and to whom.
+/// The routes, and who is answered.
 struct Site {
     routes: Vec<Route>,
-    /// It listens at a loopback address. There a page of the web can have a browser ask under a name of its own, which resolves to
-    /// this address (DNS rebinding): only requests for an address or for localhost are answered.
+    /// Whether it listens at a loopback address. A web page could then make a browser send requests under a name of the page that
+    /// resolves to this address (DNS rebinding). Therefore only requests for an address or for localhost are answered.
     is_local: bool,
 }
 
-/// Answers until it is dropped.
+/// A server that runs until it is dropped.
 #[derive(Debug)]
 pub struct HttpServer {
     address: ListenAddress,
@@ -62,10 +61,10 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens at this address.
+    /// Starts to listen at this address.
     ///
     /// # Errors
-    /// `AddrInUse` where somebody else listens there; what the kernel refuses.
+    /// `AddrInUse` if another process listens there; otherwise the error of the kernel.
     pub fn start(address: &ListenAddress, routes: Vec<Route>) -> io::Result<Self> {
         let listener = Listener::bind(address)?;
         let file = SocketFile::of(address);
@@ -86,17 +85,17 @@ impl HttpServer {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// Returns its address.
     #[must_use]
     pub const fn address(&self) -> &ListenAddress {
         &self.address
     }
 
-    /// Ends, and listens no longer when this returns, which may take as long as an answer.
+    /// Stops. The address is free when this returns, which may take as long as an answer.
     pub fn close(mut self) {
         let thread = self.thread.take();
         drop(self);
-        // One that has panicked listens no longer either.
+        // A thread that panicked does not listen either.
         let _ = thread.map(JoinHandle::join);
     }
 }
@@ -139,8 +138,8 @@ fn serve(listener: &Listener, site: &Site, waker: &Waker, is_over: &AtomicBool) 
     }
 }
 
-/// Removes the oldest clients where one more from this address would be too many: of the address that has the most of them. One
-/// that has sent nothing goes before one whose request has begun.
+/// Removes the oldest client if one more from this address would be too many, from the address with the most clients. A client
+/// that has sent nothing is removed before one whose request has begun.
 fn make_room(clients: &mut Vec<Client>, from: Option<IpAddr>) {
     let count = |of: Option<IpAddr>| clients.iter().filter(|client| client.from == of).count();
     let crowded = if from.is_some() && count(from) >= MOST_OF_ADDRESS {
@@ -160,7 +159,7 @@ fn make_room(clients: &mut Vec<Client>, from: Option<IpAddr>) {
     }
 }
 
-/// Answers the whole requests, in the order of the routes.
+/// Answers the complete requests, in the order of the routes.
 fn answer(clients: &mut [Client], site: &Site) {
     let mut whole: Vec<&mut Client> = clients.iter_mut().filter(|client| client.is_whole()).collect();
     whole.sort_by_key(|client| client.place(&site.routes));
@@ -171,7 +170,7 @@ fn answer(clients: &mut [Client], site: &Site) {
     }
 }
 
-/// Until something can be done, or a client has had its time.
+/// Waits until something can be done, or the time of a client is up.
 fn wait(listener: &Listener, waker: &Waker, clients: &[Client]) {
     let mut fds = vec![PollFd::new(waker, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
     for client in clients {
@@ -179,7 +178,7 @@ fn wait(listener: &Listener, waker: &Waker, clients: &[Client]) {
         fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), wanted));
     }
     let first = clients.iter().map(|client| client.until.remaining()).min();
-    // Interrupted, it is a short wait.
+    // An interrupted wait is just a short one.
     let _ = poll(&mut fds, Some(&poll_wait(first.unwrap_or(Duration::MAX))));
 }
 
@@ -188,7 +187,7 @@ struct Client {
     from: Option<IpAddr>,
     until: Moment,
     request: Vec<u8>,
-    /// Empty until the request is whole.
+    /// Empty until the request is complete.
     reply: Vec<u8>,
     sent: usize,
     is_done: bool,
@@ -200,18 +199,18 @@ impl Client {
         Self { stream, from, until, request: Vec::new(), reply: Vec::new(), sent: 0, is_done: false }
     }
 
-    /// Whether it has sent all of its request, or more than it may, and has no answer yet.
+    /// Returns true if its request is complete or too long, and has no answer yet.
     fn is_whole(&self) -> bool {
         !self.is_done && self.reply.is_empty() && is_whole(&self.request)
     }
 
-    /// The place of its route: the first is answered first, what is on no route at once.
+    /// Returns the index of its route: lower ones are answered first, and requests without a route at once.
     fn place(&self, routes: &[Route]) -> usize {
         let target = path_of(&self.request).ok().map(|(_, path, _)| path);
         target.and_then(|path| routes.iter().position(|(known, _)| *known == path)).unwrap_or(0)
     }
 
-    /// Reads what there is of its request.
+    /// Reads the available part of its request.
     fn receive(&mut self) {
         let mut chunk = [0_u8; 2048];
         while self.reply.is_empty() && !self.is_done && !is_whole(&self.request) {
@@ -225,7 +224,7 @@ impl Client {
         }
     }
 
-    /// Writes what the client takes of its answer.
+    /// Writes as much of its answer as the client accepts.
     fn send(&mut self) {
         if self.reply.is_empty() {
             return;
@@ -241,17 +240,17 @@ impl Client {
                 Err(_) => self.is_done = true,
             }
         }
-        // What nobody has read would make the end of the connection a reset, and the answer would be lost.
+        // Unread input would turn the close into a reset, and the answer would be lost.
         let _ = self.stream.read(&mut [0; LONGEST_REQUEST_BYTES]);
     }
 }
 
-/// Whether nothing more of a request is read: it has ended, or is too long.
+/// Returns true if no more of a request is read: it has ended, or it is too long.
 fn is_whole(request: &[u8]) -> bool {
     request.len() >= LONGEST_REQUEST_BYTES || request.windows(4).any(|bytes| bytes == b"\r\n\r\n")
 }
 
-/// The whole reply to a whole request; `None` while more of it is to come.
+/// Returns the complete reply to a complete request; `None` if the request is incomplete.
 fn reply_to(request: &[u8], site: &Site) -> Option<Vec<u8>> {
     let end = request.windows(4).position(|bytes| bytes == b"\r\n\r\n");
     let refusal = |status| Answer { status, content_type: "text/plain; charset=utf-8", body: String::new() };
@@ -279,7 +278,8 @@ fn reply_to(request: &[u8], site: &Site) -> Option<Vec<u8>> {
     Some(reply.into_bytes())
 }
 
-/// Whether the value of Host is an address or localhost, with a port or without. HTTP/1.0 may have none; browsers send one.
+/// Returns true if the Host header is an address or localhost, with or without a port. HTTP/1.0 clients may omit it; browsers
+/// send it.
 fn is_local_name(host: &[u8]) -> bool {
     let host = std::str::from_utf8(host).unwrap_or("?").trim();
     let name = match host.rsplit_once(':') {
@@ -291,13 +291,13 @@ fn is_local_name(host: &[u8]) -> bool {
     host.is_empty() || is_address || name.eq_ignore_ascii_case("localhost")
 }
 
-/// Method, path and host of a whole request, or the status with which it is refused.
+/// Returns method, path and host of a complete request, or the status with which it is rejected.
 fn path_of(head: &[u8]) -> Result<(&str, &str, &[u8]), u16> {
-    // No line is shorter than `a:` and its end.
+    // The shortest line is `a:` and its end.
     let mut headers = [httparse::EMPTY_HEADER; LONGEST_REQUEST_BYTES / 4];
     let mut request = httparse::Request::new(&mut headers);
     let parsed = request.parse(head);
-    // The parser also takes empty lines before the first, and lines that end without a carriage return.
+    // The parser also accepts leading empty lines, and lines that end without a carriage return.
     let is_lax = head[0].is_ascii_control() || head.windows(2).any(|two| two[0] != b'\r' && two[1] == b'\n');
     let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
     let (host, has_several) = (hosts.next().map(|header| header.value), hosts.next().is_some());
@@ -312,7 +312,8 @@ fn path_of(head: &[u8]) -> Result<(&str, &str, &[u8]), u16> {
     }
 }
 
-/// Whether the first line is of three words and the last says which version it is; not one that we know, as the parser says.
+/// Returns true if the first line has three words and the last one names a version; the parser has found that the version is
+/// unknown.
 fn names_a_version(head: &[u8]) -> bool {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
@@ -430,7 +431,7 @@ mod tests {
             let server = HttpServer::start(&address, routes()).unwrap();
             address = server.address().clone();
             let ListenAddress::Internet(known) = address else { unreachable!("{address}") };
-            // Also with a client that has just been accepted, or is about to be.
+            // Also with a client that was just accepted, or is about to be.
             let _client = TcpStream::connect(known).unwrap();
             server.close();
         }
@@ -496,7 +497,7 @@ mod tests {
         };
         let started = Moment::now();
         assert!(ask(address).ends_with("\r\n\r\nfine\n"));
-        // Each in its turn, and they would have taken six times the limit.
+        // Each request is answered in time; one after the other, they would have taken six times the limit.
         assert!(started.elapsed() < 6 * TIME_LIMIT);
         drop((server, silent));
         eventually(|| TcpStream::connect(address).is_err());

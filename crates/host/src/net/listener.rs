@@ -1,4 +1,4 @@
-//! A socket at which somebody listens, of either kind, and its clients.
+//! Listening sockets, TCP or Unix, and their clients.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
@@ -17,24 +17,25 @@ use rustix::process::geteuid;
 use crate::clock::Moment;
 use taskqueue_domain::listen_address::ListenAddress;
 
-/// How long the lock of a directory is waited for, which others of us keep for a moment, and how often it is asked for.
+/// How long to wait for the lock of a directory, which other processes of this program hold briefly, and the pause between
+/// attempts.
 const LOCK_LIMIT: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Never waits.
+/// A non-blocking listener.
 pub(crate) enum Listener {
     Internet(TcpListener),
     File(UnixListener),
 }
 
-/// What a client is spoken with. Never waits.
+/// A non-blocking connection to a client.
 pub(crate) trait Stream: Read + Write + AsFd + Send {}
 
 impl<T: Read + Write + AsFd + Send> Stream for T {}
 
 impl Listener {
     /// # Errors
-    /// `AddrInUse` where somebody listens there; what the kernel says.
+    /// `AddrInUse` if another process listens there; otherwise the error of the kernel.
     pub(crate) fn bind(address: &ListenAddress) -> io::Result<Self> {
         Ok(match address {
             ListenAddress::Internet(address) => {
@@ -50,7 +51,7 @@ impl Listener {
         })
     }
 
-    /// Where it listens: the port that the kernel has chosen, where that was left to it.
+    /// Returns its address, with the port that the kernel chose if none was given.
     pub(crate) fn address(&self, wanted: &ListenAddress) -> ListenAddress {
         match self {
             Self::Internet(listener) => listener.local_addr().map_or_else(|_| wanted.clone(), ListenAddress::Internet),
@@ -58,10 +59,10 @@ impl Listener {
         }
     }
 
-    /// The next client, and its address where it has one.
+    /// Accepts the next client, with its address if it has one.
     ///
     /// # Errors
-    /// `WouldBlock` when nobody waits.
+    /// `WouldBlock` if no client waits.
     pub(crate) fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<IpAddr>)> {
         Ok(match self {
             Self::Internet(listener) => {
@@ -87,10 +88,10 @@ impl AsFd for Listener {
     }
 }
 
-/// Takes away the socket of a process of ours that is gone, and nothing else.
+/// Removes the stale socket of a dead process of this user, if any, and binds.
 fn bind_file(path: &Path) -> io::Result<UnixListener> {
     let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
-    // Of two who find the same one stale, the second finds that of the first.
+    // If two processes find the same stale socket, the lock makes the second one find the socket of the first.
     lock_briefly(&directory)?;
     if is_stale(path)? {
         fs::remove_file(path)?;
@@ -98,7 +99,7 @@ fn bind_file(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-/// Whoever may read the directory can keep its lock for ever, and must not keep us.
+/// Any process that may read the directory can hold its lock without limit, so the wait is limited.
 fn lock_briefly(directory: &File) -> io::Result<()> {
     let give_up = Moment::after(LOCK_LIMIT);
     loop {
@@ -106,14 +107,14 @@ fn lock_briefly(directory: &File) -> io::Result<()> {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) if !give_up.has_passed() => thread::sleep(LOCK_PAUSE),
             Err(TryLockError::WouldBlock) => {
-                return Err(io::Error::new(io::ErrorKind::WouldBlock, "somebody else holds a lock on its directory"));
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, "another process holds a lock on its directory"));
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
 }
 
-/// Whether a socket of this user lies there, at which nobody listens.
+/// Returns true if the path is a socket of this user at which no process listens.
 fn is_stale(path: &Path) -> io::Result<bool> {
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -122,13 +123,13 @@ fn is_stale(path: &Path) -> io::Result<bool> {
     if !metadata.file_type().is_socket() || metadata.uid() != geteuid().as_raw() {
         return Ok(false);
     }
-    // Who listens and has no time for more would keep us waiting.
+    // A listener with a full backlog would block a blocking connect.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let caller = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     Ok(connect(&caller, &SocketAddrUnix::new(path)?) == Err(Errno::CONNREFUSED))
 }
 
-/// The file of a socket, which goes with this, if it is still the same one.
+/// Removes the file of a socket when dropped, if it is still the same file.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -136,7 +137,7 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
-    /// `None` for an address that has none.
+    /// Returns `None` for an address without a file.
     pub(crate) fn of(address: &ListenAddress) -> Option<Self> {
         let ListenAddress::File(path) = address else { return None };
         Some(Self { path: path.clone(), device_and_inode: device_and_inode(path)? })
@@ -186,13 +187,13 @@ mod tests {
         fs::write(&path, "mine").unwrap();
         assert!(Listener::bind(&ListenAddress::File(path.clone())).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
-        // The socket of a later one under the same name stays.
+        // A later socket with the same name is kept.
         let address = ListenAddress::File(directory.path().join("socket"));
         let (first, file) = (Listener::bind(&address).unwrap(), SocketFile::of(&address).unwrap());
         drop(first);
         let _second = Listener::bind(&address).unwrap();
         let later = SocketFile::of(&address).unwrap();
-        // The kernel may give the number of the first to the second.
+        // The kernel may reuse the inode number of the first for the second.
         if later.device_and_inode != file.device_and_inode {
             drop(file);
             assert!(later.path.exists());

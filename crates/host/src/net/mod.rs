@@ -1,4 +1,4 @@
-//! Sockets, waits at descriptors, and the requests of a metrics endpoint.
+//! Sockets, waits for descriptors, and the server of the metrics endpoint.
 
 pub mod direct;
 pub mod http;

@@ -1,8 +1,8 @@
-//! How long a server is waited for. A statement that is not answered in time ends with its connection: the socket is shut down
-//! from another thread, so that the one that waits for the answer goes on with an error.
+//! Limits on how long to wait for a database server. If a statement is not answered in time, another thread shuts down the socket
+//! of its connection, so that the waiting thread continues with an error.
 //!
-//! Client libraries wait without a limit. A server that is stopped, a lock that is never released and a network that drops
-//! everything would otherwise keep a process that was told to stop. One thread watches all connections of the process.
+//! Client libraries wait without a limit. A stopped server, a lock that is never released or a network that drops packets would
+//! otherwise keep a process running that was asked to stop. One thread watches all connections of the process.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, shutdown};
 
-/// Longer than any statement may take on a server that answers: PostgreSQL itself ends them after 600 seconds.
+/// Longer than any statement takes on a server that answers: PostgreSQL ends statements after 600 seconds.
 const LONGEST_ANSWER: Duration = Duration::from_secs(660);
-/// How long a statement may still take once its process has to end.
+/// How long a statement may still take once its process has to stop.
 pub const LAST_ANSWER: Duration = Duration::from_secs(5);
-/// Between two checks of all connections.
+/// The interval between two checks of all connections.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 static WATCH: Mutex<Watch> = Mutex::new(Watch { connections: Vec::new(), has_thread: false });
-/// There is a connection to watch again.
+/// Notifies that there is a connection to watch again.
 static CHANGED: Condvar = Condvar::new();
 
 struct Watch {
@@ -29,14 +29,14 @@ struct Watch {
     has_thread: bool,
 }
 
-/// How long the answers to one user of a database are waited for. All clones are one.
+/// How long to wait for the answers to one user of a database. All clones share one limit.
 #[derive(Clone)]
 pub struct Patience {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// In milliseconds.
+    /// The limit, in milliseconds.
     limit: AtomicU64,
     end: Mutex<End>,
     has_cut: AtomicBool,
@@ -55,7 +55,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// No statement may take longer than this.
+    /// Returns a limit for the duration of every statement.
     #[must_use]
     pub fn of(limit: Duration) -> Self {
         let shared = Shared { limit: AtomicU64::new(0), end: Mutex::default(), has_cut: AtomicBool::new(false) };
@@ -64,24 +64,24 @@ impl Patience {
         patience
     }
 
-    /// From now on no statement may take longer than this. Returns what was allowed before.
+    /// Sets the limit of later statements. Returns the previous one.
     pub fn set_limit(&self, limit: Duration) -> Duration {
         let millis = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(self.shared.limit.swap(millis, Ordering::Relaxed))
     }
 
-    /// Once `is_over` returns true, statements have [`LAST_ANSWER`] left. Replaces an earlier condition.
+    /// Limits statements to [`LAST_ANSWER`] once `is_over` returns true. Replaces an earlier condition.
     pub fn end_when(&self, is_over: impl Fn() -> bool + Send + 'static) {
         *self.end() = End { is_over: Some(Box::new(is_over)), since: None };
     }
 
-    /// Whether the process has to end, so that nothing is worth a long wait.
+    /// Returns true if the process has to stop, so that long waits are not worthwhile.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over_since().is_some()
     }
 
-    /// Whether a connection was shut down because a statement had no answer in time.
+    /// Returns true if a connection was shut down because a statement was not answered in time.
     #[must_use]
     pub fn has_cut(&self) -> bool {
         self.shared.has_cut.load(Ordering::Relaxed)
@@ -90,7 +90,7 @@ impl Patience {
     fn over_since(&self) -> Option<Instant> {
         let mut end = self.end();
         let is_over = end.is_over.as_ref().is_some_and(|is_over| is_over());
-        // An order to stop can be taken back.
+        // A request to stop can be withdrawn.
         end.since = is_over.then(|| end.since.unwrap_or_else(Instant::now));
         end.since
     }
@@ -99,7 +99,7 @@ impl Patience {
         self.shared.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a statement that began at this moment has taken too long.
+    /// Returns true if a statement that began at this moment has taken too long.
     fn is_over_for(&self, began: Instant) -> bool {
         let limit = Duration::from_millis(self.shared.limit.load(Ordering::Relaxed));
         let last_began = self.over_since().map(|since| since.max(began));
@@ -107,7 +107,7 @@ impl Patience {
     }
 }
 
-/// Two addresses of one database are equal whatever their users wait for.
+/// Two addresses of the same database are equal regardless of these limits.
 impl PartialEq for Patience {
     fn eq(&self, _other: &Self) -> bool {
         true
@@ -122,7 +122,7 @@ impl fmt::Debug for Patience {
     }
 }
 
-/// A connection to a server, watched for as long as this exists.
+/// A connection to a server, watched while this value exists.
 #[derive(Debug)]
 pub struct WatchedConnection {
     connection: Arc<Connection>,
@@ -132,12 +132,12 @@ pub struct WatchedConnection {
 struct Connection {
     socket: OwnedFd,
     patience: Patience,
-    /// When its statement in progress began, in milliseconds since [`start`]; 0 for none.
+    /// When its current statement began, in milliseconds since [`start`]; 0 for none.
     began: AtomicU64,
 }
 
 impl WatchedConnection {
-    /// Watches the connection with this socket. Without a thread nothing is watched.
+    /// Watches the connection with this socket. If the thread cannot be started, the connection is not watched.
     #[must_use]
     pub fn new(socket: OwnedFd, patience: Patience) -> Self {
         let connection = Arc::new(Connection { socket, patience, began: AtomicU64::new(0) });
@@ -150,13 +150,13 @@ impl WatchedConnection {
         Self { connection }
     }
 
-    /// A statement begins.
+    /// Records the start of a statement.
     pub fn begin(&self) {
         let millis = u64::try_from(start().elapsed().as_millis()).unwrap_or(u64::MAX);
         self.connection.began.store(millis.max(1), Ordering::Release);
     }
 
-    /// It was answered.
+    /// Records that the statement was answered.
     pub fn end(&self) {
         self.connection.began.store(0, Ordering::Release);
     }
@@ -168,13 +168,13 @@ impl Connection {
         let Some(began) = start().checked_add(Duration::from_millis(millis)).filter(|_| millis > 0) else { return };
         if self.patience.is_over_for(began) && self.began.load(Ordering::Acquire) == millis {
             self.patience.shared.has_cut.store(true, Ordering::Relaxed);
-            // Where the connection has ended already, its thread knows.
+            // If the connection has already ended, its thread gets that error anyway.
             let _ = shutdown(&self.socket, Shutdown::Both);
         }
     }
 }
 
-/// From where the beginnings of statements are counted.
+/// Returns the moment from which statement starts are counted.
 fn start() -> Instant {
     static START: OnceLock<Instant> = OnceLock::new();
     *START.get_or_init(Instant::now)
@@ -184,7 +184,7 @@ fn lock() -> MutexGuard<'static, Watch> {
     WATCH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread. Sleeps while there is nothing to watch.
+/// Runs the watching thread, which sleeps while there is nothing to watch.
 fn check_all() {
     let mut watch = lock();
     loop {

@@ -1,7 +1,6 @@
-//! Connections that a client library keeps to itself: that the other end is gone, and could not say so, is noticed.
+//! Connections of client libraries: makes the kernel detect peers that disappeared without closing them.
 //!
-//! The kernel asks a silent peer after two hours unless it is told otherwise, and a program that waits for an answer waits
-//! that long.
+//! By default, the kernel probes a silent peer after two hours, and a program that waits for an answer waits that long.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,21 +15,21 @@ use rustix::net::sockopt::{
 };
 use rustix::net::{SocketAddrUnix, getpeername, getsockname};
 
-/// A peer that is silent for so long is asked whether it is there.
+/// A peer that has been silent for this long is probed.
 const IDLE: Duration = Duration::from_secs(30);
-/// Pause between two such questions.
+/// The pause between two probes.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// So many without an answer end the connection.
+/// This many unanswered probes end the connection.
 const COUNT: u32 = 3;
-/// What was sent and is not acknowledged for so long ends it as well.
+/// Unacknowledged data for this long also ends it.
 const UNACKNOWLEDGED_MILLIS: u32 = 60_000;
 
-/// Sees to it that every TCP connection of this process to this port of whatever host ends within about a minute when its
-/// peer is gone. Best effort: where /proc is missing, the kernel's own two hours remain.
+/// Makes every TCP connection of this process to this port end within about a minute if its peer disappears. Best effort: without
+/// /proc, the kernel's two hours remain.
 pub fn notice_dead_peers(port: u16) {
     for entry in fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
         if let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()) {
-            // Whatever is no such connection is none of ours.
+            // Descriptors that are not such connections are ignored.
             let _ = notice_dead_peer(number, port);
         }
     }
@@ -38,8 +37,8 @@ pub fn notice_dead_peers(port: u16) {
 
 fn notice_dead_peer(number: RawFd, port: u16) -> io::Result<()> {
     #[expect(unsafe_code, reason = "the client library gives its descriptor to nobody")]
-    // SAFETY: the borrow ends with this function, which changes nothing but options of sockets. Who closes the descriptor
-    // meanwhile makes the calls fail.
+    // SAFETY: the borrow ends with this function, which changes only socket options. If another thread closes the descriptor
+    // meanwhile, the calls fail.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
     let peer = getpeername(socket)?.and_then(|peer| SocketAddr::try_from(peer).ok());
     if peer.is_some_and(|peer| peer.port() == port) {
@@ -52,33 +51,34 @@ fn notice_dead_peer(number: RawFd, port: u16) -> io::Result<()> {
     Ok(())
 }
 
-/// The socket of a connection that a client library made, to wait at and nothing else. Whoever has it keeps the connection:
-/// a number that is closed may come back as something else.
+/// The socket of a client library's connection, only to be polled. The holder must keep the connection open: a closed descriptor
+/// number may be reused.
 #[derive(Clone, Debug)]
 pub struct LibrarySocket {
     number: RawFd,
 }
 
 impl LibrarySocket {
-    /// To be polled, and for nothing else.
+    /// Returns the descriptor, only to be polled.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         #[expect(unsafe_code, reason = "the client library gives its descriptor to nobody")]
-        // SAFETY: it is polled only, for as long as the connection is kept. Should it be closed all the same, the poll says so.
+        // SAFETY: it is only polled, while the connection is kept. If it is closed all the same, poll reports that.
         unsafe {
             BorrowedFd::borrow_raw(self.number)
         }
     }
 
-    /// A descriptor of our own for the same socket: it names no other one, also once the client library has closed its own.
+    /// Returns a duplicate descriptor of the socket. It refers to no other socket, even after the client library has closed its
+    /// own.
     ///
     /// # Errors
-    /// When no descriptor is left.
+    /// No descriptor is left.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         Ok(fcntl_dupfd_cloexec(self.as_fd(), 0)?)
     }
 
-    /// The port of this end; `None` where it is no TCP connection.
+    /// Returns the local port; `None` if it is not a TCP connection.
     #[must_use]
     pub fn own_port(&self) -> Option<u16> {
         let own = getsockname(self.as_fd()).ok()?;
@@ -86,23 +86,22 @@ impl LibrarySocket {
     }
 }
 
-/// What a socket is connected to.
+/// The kind of peer of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A host.
     Internet,
-    /// Somebody who listens at this place in the file system; empty for one without a name.
+    /// A listener at this path in the file system; empty for a socket without a name.
     File(String),
 }
 
-/// The connected sockets of this process at this moment, by what the kernel never uses again for another one while this
-/// one is open.
+/// Returns the inodes of the connected sockets of this process. The kernel never reuses the inode of an open socket.
 #[must_use]
 pub fn connected_sockets() -> BTreeSet<u64> {
     list().into_iter().map(|(inode, ..)| inode).collect()
 }
 
-/// The connected sockets that are not among the known ones and whose peer is wanted. Several, if another thread has connected
+/// Returns the connected sockets that are not known yet and whose peer is wanted. There may be several if another thread connects
 /// at the same time.
 #[must_use]
 pub fn new_ones(known: &BTreeSet<u64>, is_wanted: impl Fn(&Peer) -> bool) -> Vec<LibrarySocket> {
@@ -110,13 +109,13 @@ pub fn new_ones(known: &BTreeSet<u64>, is_wanted: impl Fn(&Peer) -> bool) -> Vec
     new.map(|(_, number, _)| LibrarySocket { number }).collect()
 }
 
-/// The connected sockets of this process, to be asked for their ends.
+/// Returns the connected sockets of this process, to query their ends.
 #[must_use]
 pub fn connected() -> Vec<LibrarySocket> {
     list().into_iter().map(|(_, number, _)| LibrarySocket { number }).collect()
 }
 
-/// Inode, number and peer of each.
+/// Returns the inode, descriptor and peer of each.
 fn list() -> Vec<(u64, RawFd, Peer)> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let mut sockets: Vec<_> = entries
@@ -127,7 +126,7 @@ fn list() -> Vec<(u64, RawFd, Peer)> {
             Some((inode, number, peer_of(number)?))
         })
         .collect();
-    // A duplicate is no other socket, and has the larger number.
+    // A duplicate has the same inode and a higher number.
     sockets.sort_by_key(|&(inode, number, _)| (inode, number));
     sockets.dedup_by_key(|&mut (inode, ..)| inode);
     sockets

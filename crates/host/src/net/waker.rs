@@ -1,4 +1,4 @@
-//! Wakes a thread that waits: another thread does, or what arrives somewhere else.
+//! Wakes a thread that waits for other threads or for input.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::io::{read, write};
 
 use crate::clock::poll_wait;
 
-/// What the thread waits with, and what the others wake it with. A call to wake that comes before the wait is not lost.
+/// Lets a thread wait and others wake it. A wake before the wait is not lost.
 #[derive(Debug)]
 pub struct Waker {
     event: OwnedFd,
@@ -17,27 +17,27 @@ pub struct Waker {
 
 impl Waker {
     /// # Errors
-    /// When no descriptor is left.
+    /// No descriptor is left.
     pub fn new() -> io::Result<Self> {
         Ok(Self { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
 
-    /// Ends the wait, or the next one.
+    /// Ends the current wait, or the next one.
     pub fn wake(&self) {
-        // It can only fail when it has been called for ages without anybody having waited, and then it is set.
+        // It can only fail if the counter overflows, and then it is set.
         let _ = write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until somebody wakes it, or there is something to read, for at most so long.
+    /// Waits until another thread wakes it or there is something to read, for at most `limit`.
     pub fn wait(&self, readable: Option<BorrowedFd<'_>>, limit: Duration) {
         let mut fds = vec![PollFd::new(&self.event, PollFlags::IN)];
         fds.extend(readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // Interrupted, it is a short wait: whoever waits looks again anyway.
+        // An interrupted wait is just a short one: the caller checks again anyway.
         let _ = poll(&mut fds, Some(&poll_wait(limit)));
         let _ = read(&self.event, &mut [0; 8]);
     }
 
-    /// The same beside other descriptors. Returns the index of the first of those that is readable.
+    /// Same as [`Waker::wait`], also for other descriptors. Returns the index of the first one that is readable.
     pub fn wait_beside(&self, others: &[BorrowedFd<'_>], limit: Duration) -> Option<usize> {
         let own = PollFd::new(&self.event, PollFlags::IN);
         let others = others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN));

@@ -1,9 +1,10 @@
-//! Makes the processes that a handler leaves behind our children, wherever they went (a session of their own, a double
-//! fork, a cleaned environment), and tells them from the children that this program started itself.
+//! Makes processes that a handler leaves behind children of this process, even after `setsid`, a double fork or with a cleared
+//! environment. Distinguishes them from children that this program started itself.
 //!
-//! While handlers run, this process is a subreaper: the kernel gives it the orphans among its descendants. An orphan of a
-//! handler is never in our own session, because every handler starts one of its own; a child that the rest of the program
-//! started is, unless it left it. Where the program has not given up new privileges and the handler has, that must fit too.
+//! While handlers run, this process is a subreaper: the kernel reparents orphaned descendants to it. An orphan of a handler is
+//! never in the session of this process, because every handler starts its own session. Children that other parts of the program
+//! started are in this session, unless they left it. If the handler has given up new privileges and the program has not, the
+//! orphan must have given them up too.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -18,17 +19,17 @@ use taskqueue_host::machine::proc_files::{
     Stat, children_of_main_thread, environment_entry, has_no_new_privileges, other_processes, read_own_stat, read_stat,
 };
 
-/// More than so many are not opened at once, so that a fork bomb cannot use up our descriptors; the next look goes on.
+/// The most pidfds opened at once, so that a fork bomb cannot use up the descriptors; the next scan continues.
 const AT_ONCE: usize = 256;
 
-/// Looks after which what ends faster than we look is left to the next time.
+/// Scans after which processes that end faster than a scan are left to the next call.
 const MOST_LOOKS: usize = 100;
 
-/// Shared by those who start handlers, each until its own is in the registry. A look has it alone, so that it takes no new
-/// handler for an orphan.
+/// Shared by threads that start handlers, each until its handler is in the registry. A scan holds it exclusively, so that it does
+/// not take a new handler for an orphan.
 static STARTS: RwLock<()> = RwLock::new(());
 
-/// Held while a handler is reaped, so that the list says of every process what it is; and by a look. Taken after `STARTS`.
+/// Held while a handler is reaped, so that the list of handlers is correct, and during a scan. Taken after `STARTS`.
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { supervisions: 0, handlers: Vec::new() });
 
 pub(crate) struct Registry {
@@ -41,7 +42,7 @@ pub(crate) fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Until this is dropped no look begins; whoever holds it starts a handler and adds it.
+/// Blocks scans until the guard is dropped; its holder starts a handler and adds it.
 pub(crate) fn starting() -> RwLockReadGuard<'static, ()> {
     STARTS.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -60,14 +61,14 @@ impl Registry {
     }
 }
 
-/// Orphans come to us while one of these exists.
+/// While one of these exists, orphans are reparented to this process.
 pub(crate) struct Adopting(());
 
 impl Adopting {
     pub(crate) fn begin() -> Self {
         let mut registry = registry();
         if registry.supervisions == 0 {
-            // Refused by no kernel that has pidfds. Without it orphans are found by the token in their environment only.
+            // No kernel with pidfds refuses this. Without it, orphans are found only by the token in their environment.
             let _ = set_child_subreaper(Some(getpid()));
         }
         registry.supervisions += 1;
@@ -85,35 +86,35 @@ impl Drop for Adopting {
     }
 }
 
-/// By what the processes of one handler are known.
+/// How the processes of one handler are recognized.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     /// Its main process.
     pub(crate) handler: ProcessIdentity,
-    /// `NAME=value` in the environment of its processes: another value means another handler.
+    /// `NAME=value` in the environment of its processes; another value belongs to another handler.
     pub(crate) marker: Vec<u8>,
-    /// Whether it and all that comes from it cannot gain privileges.
+    /// Whether it and its descendants cannot gain privileges.
     pub(crate) no_new_privileges: bool,
 }
 
-/// A process as one look saw it.
+/// A process as one scan read it.
 #[derive(Clone, Copy)]
 struct Seen {
     pid: i32,
     stat: Stat,
 }
 
-/// What one walk through all processes found; they go on living meanwhile.
+/// The result of one scan of all processes, which keep running meanwhile.
 struct Look {
     family: Vec<Seen>,
     has_reaped: bool,
 }
 
 impl Origin {
-    /// Orphans of this handler and all that descends from them, as far as they live; those that have ended are reaped.
+    /// Returns live orphans of this handler and their descendants; reaps those that have ended.
     ///
     /// # Errors
-    /// When /proc cannot be read.
+    /// /proc cannot be read.
     pub(crate) fn left_behind(&self) -> io::Result<Vec<ProcessHandle>> {
         if !has_children() || has_no_orphans() {
             return Ok(Vec::new());
@@ -125,7 +126,7 @@ impl Origin {
             }
             let look = self.look(own_session)?;
             let handles: Vec<_> = look.family.iter().take(AT_ONCE).filter_map(handle_of).collect::<io::Result<_>>()?;
-            // What has just ended may have had children, which were somebody else's when the look passed by them, and is to
+            // A process that has just ended may have had children that had another parent when the scan read them, and it has to
             // be reaped.
             if !handles.is_empty() || !look.has_reaped && look.family.is_empty() {
                 return Ok(handles);
@@ -138,7 +139,7 @@ impl Origin {
         let mut look = Look { family: Vec::new(), has_reaped: false };
         let mut others = Vec::new();
         {
-            // Not longer than the look takes: other threads want to start handlers.
+            // Held only during the scan: other threads want to start handlers.
             let _nobody = nobody_starting();
             let registry = registry();
             for pid in other_processes()? {
@@ -163,7 +164,7 @@ impl Origin {
         if !is_ours || stat.session == own_session || stat.start_ticks < self.handler.start_ticks {
             return false;
         }
-        // In its session while that one lives: another handler's.
+        // The session of another live handler.
         if stat.session != self.handler.pid && registry.handlers.contains(&stat.session) {
             return false;
         }
@@ -176,33 +177,33 @@ impl Origin {
         }
         match environment_entry(*pid, name) {
             Some(entry) => entry == self.marker,
-            // To the first process of a container come the orphans of everybody who entered it.
+            // PID 1 of a container also gets the orphans of processes that entered it from outside.
             None => !getpid().is_init(),
         }
     }
 }
 
-/// A process that was seen, if it still lives.
+/// Returns a handle to the process of the scan, if it is still alive.
 fn handle_of(seen: &Seen) -> Option<io::Result<ProcessHandle>> {
     let is_same = |pid| read_stat(pid).is_ok_and(|stat| stat.start_ticks == seen.stat.start_ticks);
     ProcessHandle::open_if(seen.pid, is_same).transpose()
 }
 
-/// Asked before anything in /proc is: most handlers leave nothing behind.
+/// Checked before reading /proc: most handlers leave nothing behind.
 fn has_children() -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     !matches!(waitid(WaitId::All, options), Err(Errno::CHILD))
 }
 
-/// Whether there are no orphans of ours, asked at the one place where they would be: the kernel gives them to the first
-/// thread of a process that lives, which is the main thread. False when this cannot be told.
+/// Returns true if this process has no orphans; false if that is unknown. Reads only the children of the main thread: the kernel
+/// reparents orphans to the first live thread of a process.
 ///
-/// The kernel may leave out a child when another one that it has listed is reaped meanwhile. A handler is not, as the
-/// registry is held; and of any other the list says that there is one.
+/// The kernel may omit a child if another listed child is reaped during the read. Handlers are not reaped meanwhile, because the
+/// registry is locked; any other listed child already means that there are orphans.
 fn has_no_orphans() -> bool {
     let registry = registry();
     let children = children_of_main_thread();
-    // Asked afterwards: as long as it had not begun to end, no orphan can have gone to another thread.
+    // Read afterwards: if the main thread is not ending yet, no orphan can have gone to another thread.
     let main_is_ending = read_own_stat().map(|main| main.is_ending);
     are_handlers(children, main_is_ending, &registry.handlers)
 }
@@ -212,7 +213,7 @@ fn are_handlers(children: io::Result<Vec<i32>>, main_is_ending: io::Result<bool>
     main_is_ending.is_ok_and(|is_ending| !is_ending) && children.iter().all(|child| handlers.contains(child))
 }
 
-/// Only of an orphan, for which nobody else in this process can wait.
+/// Only for orphans: no other code of this process waits for them.
 fn reap(pid: i32) -> bool {
     let Some(pid) = Pid::from_raw(pid) else { return false };
     matches!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG), Ok(Some(_)))
@@ -277,7 +278,7 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// While one thread starts a handler, others start theirs and learn that theirs have ended.
+    /// While one thread starts a handler, other threads start handlers and notice that theirs have ended.
     #[test]
     fn handlers_are_started_side_by_side() {
         if !run_again_inside(&["env"], &format!("{MODULE}handlers_are_started_side_by_side")) {

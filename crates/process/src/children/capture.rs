@@ -1,17 +1,16 @@
-//! Keeps the beginning and the end of what a handler prints, in bounded memory, and makes text of it that every
-//! database engine stores.
+//! Captures the beginning and the end of a handler's output in bounded memory, as text that every engine can store.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use taskqueue_host::clock::Moment;
 
-/// What ends sooner is shown once, when it has ended.
+/// A handler that ends sooner is shown once, after its end.
 const SHOW_AFTER: Duration = Duration::from_secs(2);
-/// Who keeps more than this is shown more rarely in proportion: all that is kept is written again each time.
+/// Larger captures are shown proportionally less often: the whole capture is written each time.
 const SHOWN_AT_EASE_BYTES: usize = 64 * 1024;
 
-/// Which output of a handler.
+/// An output stream of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -20,32 +19,32 @@ pub enum Stream {
     Stderr,
 }
 
-/// What is kept of one output stream. Up to the limit everything is kept, and `tail` follows `head` without a gap.
+/// The captured part of one output stream. Up to the limit, everything is captured, and `tail` follows `head` without a gap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Captured {
     /// The first bytes, at most half of the limit.
     pub head: Vec<u8>,
     /// The last bytes after `head`, at most half of the limit.
     pub tail: Vec<u8>,
-    /// How many bytes the handler wrote in all.
+    /// How many bytes the handler wrote in total.
     pub total_bytes: u64,
 }
 
 impl Captured {
-    /// How many bytes between `head` and `tail` were not kept.
+    /// Returns how many bytes between `head` and `tail` were left out.
     #[must_use]
     pub fn left_out_bytes(&self) -> u64 {
         let kept = self.head.len() + self.tail.len();
         self.total_bytes.saturating_sub(u64::try_from(kept).unwrap_or(u64::MAX))
     }
 
-    /// Valid text for any engine: bytes that are no UTF-8 become U+FFFD, NUL becomes U+2400, and a line of its own says
-    /// how much was left out.
+    /// Returns text that every engine can store: invalid UTF-8 becomes U+FFFD, NUL becomes U+2400, and an extra line gives the
+    /// number of bytes left out.
     #[must_use]
     pub fn to_text(&self) -> String {
         let left_out = self.left_out_bytes();
         if left_out == 0 {
-            // Joined first: a character may lie across the border.
+            // Joined first: a character may span head and tail.
             return text_of(&[self.head.as_slice(), self.tail.as_slice()].concat());
         }
         let mut text = text_of(&self.head);
@@ -57,7 +56,7 @@ impl Captured {
         text
     }
 
-    /// Whether the text of [`Captured::to_text`] is not exactly what the handler wrote.
+    /// Returns true if the text of [`Captured::to_text`] differs from what the handler wrote.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         if self.left_out_bytes() > 0 {
@@ -82,7 +81,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Keeps so many bytes, half of them from the end.
+    /// Captures `limit_bytes` bytes, half of them from the end.
     #[must_use]
     pub fn new(limit_bytes: usize) -> Self {
         let tail_limit = limit_bytes / 2;
@@ -95,7 +94,7 @@ impl Capture {
         }
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.total_bytes = self.total_bytes.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         let (first, rest) = bytes.split_at(bytes.len().min(self.head_limit - self.head.len()));
@@ -110,7 +109,7 @@ impl Capture {
         self.head.len() + self.tail.len()
     }
 
-    /// Without the beginning of a character whose end is not there yet.
+    /// Returns the capture so far, without an incomplete character at its end.
     fn so_far(&self) -> Captured {
         let mut so_far = Captured {
             head: self.head.clone(),
@@ -124,36 +123,36 @@ impl Capture {
         so_far
     }
 
-    /// What was kept of all.
+    /// Returns the final capture.
     #[must_use]
     pub fn finish(self) -> Captured {
         Captured { head: self.head, tail: self.tail.into(), total_bytes: self.total_bytes }
     }
 }
 
-/// How many bytes at the end are the beginning of a character that goes on.
+/// Returns how many bytes at the end belong to an incomplete character.
 fn begun_character_bytes(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(3);
-    // From the first byte of a character on; before it are the last ones of another.
+    // The first byte of a character; earlier bytes belong to the previous character.
     let mut starts = (from..bytes.len()).filter(|at| bytes[*at] >= 0xc0);
     let is_cut = |at: &usize| std::str::from_utf8(&bytes[*at..]).is_err_and(|error| error.error_len().is_none());
     starts.next_back().filter(is_cut).map_or(0, |at| bytes.len() - at)
 }
 
-/// Whether what a handler has written so far is worth showing to others while it goes on.
+/// Decides when to show the output of a running handler.
 pub struct Showing {
     next: Moment,
     shown_bytes: u64,
 }
 
 impl Showing {
-    /// Starts the time after which it is worth it for the first time.
+    /// Starts the time before the output is shown first.
     #[must_use]
     pub fn begin() -> Self {
         Self { next: Moment::after(SHOW_AFTER), shown_bytes: 0 }
     }
 
-    /// What there is, where it is time and there is more than the last time.
+    /// Returns the capture if it is time to show it and it has grown since the last time.
     pub fn take(&mut self, capture: &Capture) -> Option<Captured> {
         if capture.total_bytes == self.shown_bytes || !self.next.has_passed() {
             return None;

@@ -1,4 +1,4 @@
-//! Why a signal that we did not send has ended a handler, as far as the kernel lets anybody know.
+//! Finds the cause of a signal that killed a handler and that the runner did not send, as far as the kernel reports it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use taskqueue_domain::run::confinement::Limits;
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_host::machine::proc_files::read_stat;
 
-/// How often the kernel has taken a process of our control group because the group was out of memory; `None` where it
-/// does not say (version 1, the root group).
+/// How often the kernel killed a process of this control group because the group was out of memory; `None` if it does not report
+/// that (version 1, the root group).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OomKills(Option<u64>);
 
 impl OomKills {
-    /// As it is now.
+    /// Reads the current number.
     pub(crate) fn now() -> Self {
         static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
         Self(FILE.get_or_init(find_events).as_deref().and_then(count))
@@ -30,7 +30,7 @@ impl OomKills {
 }
 
 fn find_events() -> Option<PathBuf> {
-    // The group of a worker's own has no such file; the one around it counts for both.
+    // The worker's own group lacks this file; the surrounding group counts for both.
     own_group()?.ancestors().map(|group| group.join("memory.events")).find(|file| file.exists())
 }
 
@@ -39,7 +39,7 @@ fn count(file: &Path) -> Option<u64> {
     events.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
 }
 
-/// Names the cause of a signal where there is one to name. `pid` is a zombie still, whose times can be read.
+/// Adds the cause of a signal, if it is known. `pid` is still a zombie, whose times can be read.
 pub(crate) fn explained(ending: Ending, pid: i32, limits: &Limits, before: OomKills) -> Ending {
     let Ending::Signalled(signal) = ending else { return ending };
     let is = |other: Signal| signal == other.as_raw();
@@ -57,7 +57,7 @@ pub(crate) fn explained(ending: Ending, pid: i32, limits: &Limits, before: OomKi
             None if OomKills::now().have_risen_since(before) => {
                 "killed by the kernel, because its control group was out of memory".to_owned()
             }
-            None => "killed by signal 9, which we did not send; perhaps the kernel was out of memory".to_owned(),
+            None => "killed by signal 9, which taskqueue did not send; perhaps the kernel was out of memory".to_owned(),
         }
     } else {
         return Ending::Signalled(signal);

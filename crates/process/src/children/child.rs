@@ -1,8 +1,7 @@
-//! Starts one handler process, watches it until it ends, and makes it end when it must: one thread, one poll loop.
+//! Starts one handler process, watches it, and ends it when necessary: one thread, one poll loop.
 //!
-//! Knows no task and no run: the observer is told what happens and the caller decides what it means. The thread that
-//! calls must be one that lives on, because the kernel kills the handler when that thread ends. `Command` elsewhere in
-//! the program must not be used for handlers.
+//! Independent of tasks and runs: the observer is notified of events and the caller decides what they mean. The calling thread
+//! must stay alive, because the kernel kills the handler when that thread ends. Handlers must not be started with `Command`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,51 +26,51 @@ use taskqueue_host::clock::Moment;
 /// The limits of one handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Supervision {
-    /// From the start or the last report until it is ended; `None` never.
+    /// The time from the start or the last report until the handler is ended; `None` means no limit.
     pub timeout: Option<Duration>,
-    /// Between TERM and KILL.
+    /// The time between TERM and KILL.
     pub kill_grace: Duration,
-    /// How much of each output is kept, in bytes.
+    /// How much of each output is captured, in bytes.
     pub output_limit_bytes: usize,
 }
 
-/// How it went.
+/// The result of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// How the main process ended.
     pub ending: Ending,
-    /// What is kept of standard output.
+    /// The captured standard output.
     pub stdout: Captured,
-    /// What is kept of standard error.
+    /// The captured standard error.
     pub stderr: Captured,
 }
 
-/// How long the pipes are read after the main process and its group ended: a process that left the group may hold them
-/// for ever.
+/// How long the pipes are read after the main process and its group ended: a process that left the group may keep them open.
 const DRAIN: Duration = Duration::from_secs(2);
-/// How often orphans of a running handler are looked at.
+/// How often the orphans of a running handler are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Makes this process fit to start handlers: best called first of all. [`supervise`] does it as well.
+/// Prepares this process for starting handlers; best called first. [`supervise`] calls it too.
 ///
 /// # Errors
-/// When /proc cannot be opened.
+/// /proc cannot be opened.
 pub fn prepare_process() -> io::Result<()> {
     spawn::prepare_this_process()
 }
 
-/// Why this could not be started now: its user, its limits, its directory, the permission to execute it. Nothing is
-/// executed. The program must be an absolute path.
+/// Checks whether the program could be started now: its user, its limits, its directory, the permission to execute it. Executes
+/// nothing. The program must be an absolute path.
 ///
 /// # Errors
-/// Says why, as [`supervise`] would.
+/// Why it could not be started, as [`supervise`] would report it.
 pub fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
     spawn::rehearse(spec)
 }
 
-/// Runs one handler to its end: its own session, `stdin` as its whole input, events on descriptor 3 and, with `socket`,
-/// the messages that carry the token. One of `alarms` is readable when it must end now. Afterwards nothing that descends from it
-/// lives, except what the kernel cannot kill or what another process took over; that is for `survivors`.
+/// Runs one handler to its end, in its own session. `stdin` is its whole input. Its events come from descriptor 3 and, with
+/// `socket`, from messages that carry the token. If one of `alarms` becomes readable, the handler must end. Afterwards, no
+/// descendant of it is alive, except processes that the kernel cannot kill or that another process adopted; `survivors` handles
+/// those.
 pub fn supervise(
     spec: &ChildSpec,
     stdin: &[u8],
@@ -102,8 +101,8 @@ pub fn supervise(
     Finished { ending, stdout, stderr }
 }
 
-/// Until the main process has ended; it is a zombie then, so that its PID and group are still its own. Also says when its
-/// time is over, if it was asked to end.
+/// Waits until the main process has ended. It is then a zombie, so its PID and group are not reused. Also returns when its grace
+/// period ends, if it was asked to end.
 fn watch(
     handler: &Handler,
     limits: &Supervision,
@@ -139,18 +138,18 @@ fn watch(
             }
         } else if deadline.has_passed() {
             handler.signal_group(Signal::KILL);
-            // Should it be stuck in the kernel, or have forked meanwhile: once more.
+            // Repeated in case it is stuck in the kernel or has forked meanwhile.
             deadline = Moment::after(Duration::from_secs(1));
         }
         if look_again.has_passed() {
-            // Those that have ended are reaped by it: a handler of many days may make many.
+            // This reaps ended orphans: a handler that runs for days may leave many.
             let _ = handler.origin.left_behind();
             look_again = Moment::after(LOOK_EVERY);
         }
     }
 }
 
-/// Looks without reaping (NOWAIT).
+/// Reads the ending without reaping (NOWAIT).
 pub(crate) fn ending_of(handler: &Handler) -> Ending {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let status = loop {

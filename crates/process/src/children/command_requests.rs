@@ -1,8 +1,8 @@
-//! Runs commands of this program for handlers that ask for them over the event socket.
+//! Executes commands of this program for handlers that request them over the event socket.
 //!
-//! The process inside the handler keeps its own descriptors and waits. The command runs as a child of the runner, with the
-//! runner's user, environment and database, and reads and writes the descriptors of the process that asked. So a handler under
-//! another user needs no password. What such a command may do is checked where the command line is read.
+//! The process inside the handler keeps its descriptors and waits. The command runs as a child of the runner, with the runner's
+//! user, environment and database, and uses the descriptors of the requesting process. So a handler that runs as another user
+//! needs no password. The parser of the command line checks what the command may do.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -22,25 +22,25 @@ use rustix::process::{
 
 use taskqueue_host::clock::{Moment, poll_wait};
 
-/// The variable that names the run for which a command is executed: its token.
+/// The variable with the token of the run for which a command is executed.
 const ON_BEHALF_VARIABLE: &str = "TASKQUEUE_ON_BEHALF_OF";
-/// The variable that names the process that started it.
+/// The variable with the PID of the process that started it.
 const PARENT_VARIABLE: &str = "TASKQUEUE_RUNNER_PID";
-/// The variables that belong to a handler, which such a command is not.
+/// The variables of a handler, which its commands must not inherit.
 const OF_HANDLERS: [&str; 3] = ["TASKQUEUE_RUN_TOKEN", "TASKQUEUE_EVENTS_TOKEN", "TASKQUEUE_EVENTS_SOCKET"];
-/// Commands at once, of all handlers of this runner.
+/// The maximum number of simultaneous commands of all handlers of this runner.
 const AT_ONCE: usize = 32;
-/// From TERM to KILL, for a command whose requester has ended.
+/// The time between TERM and KILL for a command whose requester has ended.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// A command line that a handler asked for.
+/// A command line that a handler requested.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// Without the name of the program.
+    /// The arguments without the name of the program.
     pub(crate) arguments: Vec<String>,
     /// Its standard input, output and error.
     pub(crate) stdio: [OwnedFd; 3],
-    /// Where its exit status is sent; hangs up when the requester ends.
+    /// The socket to which its exit status is sent; hangs up when the requester ends.
     pub(crate) answer: OwnedFd,
 }
 
@@ -52,16 +52,16 @@ pub struct CommandRequests {
 }
 
 impl CommandRequests {
-    /// Executes them by the program of this process, with these variables besides its own.
+    /// Executes commands with the program of this process, with these variables in addition to its own.
     #[must_use]
     pub const fn new(environment: Vec<(&'static str, OsString)>) -> Self {
         Self { environment, running: AtomicUsize::new(0) }
     }
 
-    /// Starts one in the background, for the run with this token.
+    /// Starts a command in the background, for the run with this token.
     pub(crate) fn serve(self: &Arc<Self>, request: Request, token: &str) {
         let Some(place) = Place::take(self) else {
-            return reply(&request.answer, &format!("{AT_ONCE} commands of handlers run already"));
+            return reply(&request.answer, &format!("{AT_ONCE} commands of handlers are running already"));
         };
         let command = self.command(&request.arguments, token);
         let serve = move || {
@@ -69,7 +69,7 @@ impl CommandRequests {
             let mut command = command;
             command.stdin(stdin).stdout(stdout).stderr(stderr);
             let started = command.spawn();
-            // It holds copies of the descriptors, which the requester waits for the end of.
+            // It holds copies of the descriptors, and the requester waits until they are closed.
             drop(command);
             match started.and_then(|child| wait_for(child, &answer)) {
                 Ok(status) => reply(&answer, &code_of(status).to_string()),
@@ -77,7 +77,7 @@ impl CommandRequests {
             }
             drop(place);
         };
-        // Without a thread the descriptors are dropped, and the requester reads the end of the answer.
+        // If the thread cannot be started, the descriptors are dropped and the requester reads end of file.
         let _ = std::thread::Builder::new().name("command".to_owned()).spawn(serve);
     }
 
@@ -99,7 +99,7 @@ impl CommandRequests {
     }
 }
 
-/// One of the commands that may run at once.
+/// A slot for one of the simultaneous commands.
 struct Place(Arc<CommandRequests>);
 
 impl Place {
@@ -116,21 +116,22 @@ impl Drop for Place {
     }
 }
 
-/// Sends the exit status of the command to its requester, or why it was not executed. A requester that has ended reads nothing more.
+/// Sends the requester the exit status of the command, or why it was not executed. Errors are ignored: the requester may have
+/// ended.
 pub(crate) fn reply(answer: &OwnedFd, text: &str) {
     let _ = send(answer, text.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Waits for the command, and ends it once its requester has ended.
+/// Waits for the command, and ends it if its requester has ended.
 fn wait_for(mut child: Child, answer: &OwnedFd) -> io::Result<ExitStatus> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let Some(pid) = pid else { return child.wait() };
-    // Not reaped yet, so that its number belongs to nothing else.
+    // It was not reaped yet, so its PID was not reused.
     let process = pidfd_open(pid, PidfdFlags::empty())?;
     let mut kill_at: Option<Moment> = None;
     loop {
         let ended = PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN);
-        // A hang-up is reported whatever is asked for.
+        // A hang-up is always reported, whatever events are requested.
         let gone = PollFd::from_borrowed_fd(answer.as_fd(), PollFlags::empty());
         let mut fds = if kill_at.is_some() { vec![ended] } else { vec![ended, gone] };
         let wait = kill_at.map(|at| poll_wait(at.remaining()));
@@ -156,18 +157,18 @@ fn wait_for(mut child: Child, answer: &OwnedFd) -> io::Result<ExitStatus> {
     }
 }
 
-/// Lets the kernel end this process when the thread of this parent that started it has ended.
+/// Makes the kernel end this process when the parent's thread that started it ends.
 ///
 /// # Errors
-/// The kernel refuses, or the parent has ended already.
+/// The kernel refuses, or the parent has already ended.
 pub fn end_with_parent(parent: &str) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // It may have ended before the kernel knew of this.
+    // The parent may have ended before the call.
     let is_there = getppid().is_some_and(|pid| pid.as_raw_nonzero().to_string() == parent);
     if is_there { Ok(()) } else { Err(io::Error::other("the runner has ended")) }
 }
 
-/// As a shell has it.
+/// Returns the exit code as a shell reports it.
 fn code_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }

@@ -1,9 +1,8 @@
-//! A handler that is kept running and spoken with: bytes into its standard input, bytes out of its outputs. Knows nothing of
-//! what is said.
+//! A handler that keeps running, with bytes written to its standard input and read from its outputs. Does not interpret them.
 //!
-//! The thread that starts it must live as long as it does, because the kernel kills it when that thread ends; the same
-//! thread reads what it says. Any thread may write to it. Descriptor 3 is open for it, as for every handler, and what it
-//! writes there is read and dropped, so that it never waits.
+//! The thread that starts it must live as long as it does, because the kernel kills it when that thread ends; the same thread
+//! reads its outputs. Any thread may write to it. Its descriptor 3 is open, as for every handler; what it writes there is read
+//! and discarded, so that it never blocks.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -31,31 +30,31 @@ use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::clock::{Moment, poll_wait};
 use taskqueue_host::net::waker::Waker;
 
-/// How much is read at once.
+/// How many bytes are read at once.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// Reads of one stream in one turn: more than a pipe holds, so that a flood of one does not hide the others.
+/// The maximum number of reads of one stream per turn: more than a pipe holds, so that one stream does not starve the others.
 const MOST_READS: usize = 32;
-/// How often orphans of it are looked at: those that have ended are reaped then.
+/// How often its orphans are checked; ended ones are then reaped.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// How long the search for what it left elsewhere waits between TERM and KILL.
+/// How long the search for processes that it left elsewhere waits between TERM and KILL.
 const LONGEST_SEARCH_GRACE: Duration = Duration::from_secs(2);
 
-/// Hears what it says and decides whether it may live on. Every call must return soon.
+/// Receives its output and decides whether it may keep running. Every call must return quickly.
 pub trait CoprocessListener {
-    /// What it wrote to standard output.
+    /// Receives bytes of standard output.
     fn stdout(&mut self, bytes: &[u8]);
-    /// What it wrote to standard error: all of it that was there before the standard output of the same turn.
+    /// Receives bytes of standard error; all that was available before the standard output of the same turn.
     fn stderr(&mut self, bytes: &[u8]);
-    /// Asked every half second while it is being ended: whether it gets no more time.
+    /// Called every half second while it is being ended: returns true if it gets no more time.
     fn must_be_killed(&mut self) -> bool;
 }
 
-/// What one turn saw.
+/// The result of one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoprocessTurn {
-    /// Its main process has ended, and all that it had written was handed over.
+    /// Its main process has ended, and all its output was passed on.
     pub has_ended: bool,
-    /// It has closed its standard output, and can say nothing any more.
+    /// It has closed its standard output and cannot answer any more.
     pub is_mute: bool,
 }
 
@@ -64,38 +63,38 @@ pub struct CoprocessTurn {
 pub struct CoprocessEnd {
     /// How its main process ended.
     pub ending: Ending,
-    /// Why processes of it may still live, when they could not be ended.
+    /// Why some of its processes could not be ended and may still be alive.
     pub unended: Option<String>,
-    /// How many of the bytes that were written to it nobody has read.
+    /// How many bytes written to it were not read.
     pub unread_bytes: u64,
 }
 
-/// How it is brought to its end.
+/// How it is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndPlan {
-    /// Whether its input ends, by which it learns that nothing more will come.
+    /// Whether its input is closed, which tells it that no more runs will come.
     pub closes_input: bool,
-    /// Until TERM.
+    /// The time until TERM.
     pub term_after: Duration,
-    /// Until KILL.
+    /// The time until KILL.
     pub kill_after: Duration,
-    /// How long what it leaves behind gets between TERM and KILL.
+    /// The time between TERM and KILL for processes that it leaves behind.
     pub kill_grace: Duration,
-    /// What it can read on descriptor 4 after TERM.
+    /// The reason it can read on descriptor 4 after TERM.
     pub reason: Option<StopReason>,
 }
 
-/// The end into which others write; it never blocks.
+/// The writing end of its input; it never blocks.
 #[derive(Debug)]
 pub struct Inlet {
     writer: OwnedFd,
 }
 
 impl Inlet {
-    /// Writes as much as there is room for: 0 bytes when there is none.
+    /// Writes as many bytes as fit; returns 0 if none fit.
     ///
     /// # Errors
-    /// Never by the process, whatever becomes of it: we keep the other end open.
+    /// Never because of the process, even if it ends: this side keeps the reading end open.
     pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match write(&self.writer, bytes) {
@@ -112,7 +111,7 @@ impl Inlet {
     }
 }
 
-/// A running one.
+/// A running coprocess.
 pub struct Coprocess {
     handler: Handler,
     pipes: Pipes,
@@ -127,10 +126,10 @@ pub struct Coprocess {
 }
 
 impl Coprocess {
-    /// Starts it, by the thread that will stay with it.
+    /// Starts it. The calling thread must stay alive as long as it runs.
     ///
     /// # Errors
-    /// Says why it could not be started.
+    /// Why it could not be started.
     pub fn start(spec: &ChildSpec) -> Result<(Self, Inlet), Ending> {
         let adopting = Adopting::begin();
         let kills_before = OomKills::now();
@@ -160,24 +159,24 @@ impl Coprocess {
         }
     }
 
-    /// Its main process.
+    /// Returns the identity of its main process.
     #[must_use]
     pub fn identity(&self) -> &ProcessIdentity {
         self.handler.identity()
     }
 
-    /// Resident memory of its main process, in bytes. Cheap enough to be asked after every run.
+    /// Returns the resident memory of its main process, in bytes. Cheap enough to call after every run.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
         let mut text = [0_u8; 128];
-        // It was not reaped, so the number is its own.
+        // It was not reaped, so its PID was not reused.
         let count = File::open(format!("/proc/{}/statm", self.identity().pid)).ok()?.read(&mut text).ok()?;
         let pages: u64 = std::str::from_utf8(text.get(..count)?).ok()?.split(' ').nth(1)?.parse().ok()?;
         pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
     }
 
-    /// Waits until it has said something, has ended, can be written to (if that is wanted), or somebody wakes us, at most
-    /// until `until`, and hands over what there is. `hears` is whether its standard output is read at all.
+    /// Waits until it has written something, has ended, can be written to (if wanted) or `waker` wakes it, at most until
+    /// `until`, and passes on its output. `hears` is whether its standard output is read.
     pub fn turn(
         &mut self,
         waker: &Waker,
@@ -194,14 +193,14 @@ impl Coprocess {
             PollFd::new(&self.pipes.events, PollFlags::IN),
             PollFd::new(&self.pipes.stdin.writer, if wants_to_write { PollFlags::OUT } else { PollFlags::empty() }),
         ];
-        // A pipe that has ended would always be ready; whoever watches nothing instead watches the waker twice.
+        // A pipe at end of file would always be ready; a slot without a pipe watches the waker again.
         for (at, is_open) in [(2, hears), (3, self.stderr_is_open), (4, self.events_are_open), (5, wants_to_write)] {
             if !is_open {
                 fds[at] = PollFd::new(waker, PollFlags::empty());
             }
         }
         if poll(&mut fds, Some(&poll_wait(until.remaining()))).is_err_and(|errno| errno != Errno::INTR) {
-            // Want of kernel memory is all that is left; it passes.
+            // Only lack of kernel memory can cause this; it is temporary.
             std::thread::sleep(Duration::from_millis(20));
             return CoprocessTurn { is_mute: self.is_mute, ..CoprocessTurn::default() };
         }
@@ -213,21 +212,21 @@ impl Coprocess {
             self.drop_events();
         }
         if ended {
-            // All that it wrote is in the pipes by now.
+            // All its output is in the pipes by now.
             while self.hear(true, listener) == ReadState::More {}
         } else if stdout || stderr {
             self.hear(stdout, listener);
         }
         if self.look_again.has_passed() {
-            // Those that have ended are reaped by it.
+            // This reaps ended orphans.
             let _ = self.handler.origin.left_behind();
             self.look_again = Moment::after(LOOK_EVERY);
         }
         CoprocessTurn { has_ended: ended, is_mute: self.is_mute }
     }
 
-    /// One read of standard output, then all that is in standard error, and then both are handed over, the latter first:
-    /// what was said on standard error before an answer belongs before it.
+    /// Reads standard output once, then all of standard error. Passes on standard error first: what was written there before an
+    /// answer belongs before it.
     fn hear(&mut self, stdout: bool, listener: &mut dyn CoprocessListener) -> ReadState {
         let [answers, words] = &mut self.buffers;
         let mut count = 0;
@@ -258,19 +257,19 @@ impl Coprocess {
         }
     }
 
-    /// Brings it to its end, or waits for that, and with it everything that descends from it, as `child::supervise` does
-    /// for a handler of one run. The inlet is given back unless its input is to end.
+    /// Ends it, or waits for its end, together with all its descendants, as `child::supervise` does for a handler of one run. The
+    /// inlet is kept open unless its input is to be closed.
     pub fn end(self, inlet: Option<Inlet>, plan: &EndPlan, listener: &mut dyn CoprocessListener) -> CoprocessEnd {
         let Self { handler, pipes, limits, kills_before, .. } = self;
         let inlet = inlet.filter(|_| !plan.closes_input);
         let mut tail = Tail { listener };
-        // Without anything to write it closes its end of the input at once.
+        // Without input to write, the pump closes its end of the input at once.
         let mut pump = Pump::new(pipes, b"", 0, &[], None);
         let kill_at = bring_to_end(&handler, plan, &mut pump, &mut tail);
         let ending = explained(ending_of(&handler), handler.identity().pid, &limits, kills_before);
         let marker = String::from_utf8_lossy(&handler.origin.marker).into_owned();
         end_leftovers(handler, plan.kill_grace, kill_at, &mut pump, &mut tail);
-        // What something else took over is found by its marker.
+        // Processes that another process adopted are found by their marker.
         let grace = plan.kill_grace.min(LONGEST_SEARCH_GRACE);
         let is_well = plan.closes_input && ending.is_success();
         let unended = if is_well { None } else { end_survivors(&marker, None, grace).err() };
@@ -285,7 +284,7 @@ enum ReadState {
     All,
 }
 
-/// `None` when there is nothing now; 0 at its end.
+/// Returns `None` if nothing can be read now; 0 at end of file.
 fn read_some(pipe: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
     loop {
         match read(pipe, &mut *buffer) {
@@ -297,7 +296,7 @@ fn read_some(pipe: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// Until the main process has ended. Says when its time was over, if it was asked to end.
+/// Waits until the main process has ended. Returns when its grace period ended, if it was asked to end.
 fn bring_to_end(handler: &Handler, plan: &EndPlan, pump: &mut Pump<'_>, tail: &mut Tail<'_>) -> Option<Moment> {
     let (mut term_at, mut kill_at) = (Some(Moment::after(plan.term_after)), Moment::after(plan.kill_after));
     let mut asked = None;
@@ -305,7 +304,7 @@ fn bring_to_end(handler: &Handler, plan: &EndPlan, pump: &mut Pump<'_>, tail: &m
         if kill_at.has_passed() {
             handler.signal_group(Signal::KILL);
             asked = asked.or(Some(kill_at));
-            // Should it be stuck in the kernel, or have forked meanwhile: once more.
+            // Repeated in case it is stuck in the kernel or has forked meanwhile.
             kill_at = Moment::after(Duration::from_secs(1));
             term_at = None;
         } else if term_at.is_some_and(Moment::has_passed) {
@@ -316,7 +315,7 @@ fn bring_to_end(handler: &Handler, plan: &EndPlan, pump: &mut Pump<'_>, tail: &m
         let until = term_at.unwrap_or(kill_at).min(kill_at);
         let turn = pump.turn(&[handler.as_fd()], until, tail);
         if turn.ended {
-            // What it wrote at last is in the pipes.
+            // Its last output is in the pipes.
             for _ in 0..MOST_READS {
                 pump.turn(&[], Moment::now(), tail);
             }
@@ -328,7 +327,7 @@ fn bring_to_end(handler: &Handler, plan: &EndPlan, pump: &mut Pump<'_>, tail: &m
     }
 }
 
-/// Hears the last words.
+/// Receives its last output.
 struct Tail<'a> {
     listener: &'a mut dyn CoprocessListener,
 }

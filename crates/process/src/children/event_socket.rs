@@ -1,8 +1,8 @@
-//! The way for events that need no descriptor: an abstract Unix datagram socket to which `taskqueue progress` and
-//! `taskqueue result` send from anywhere inside a handler, and commands that the runner is to execute.
+//! Receives events without a descriptor: an abstract Unix datagram socket to which `taskqueue progress` and `taskqueue result`
+//! send from anywhere inside a handler. Also receives commands that the runner is to execute.
 //!
-//! The address is no secret; the run's token in the message is what counts. One socket belongs to one supervising
-//! thread, since messages with another token are dropped.
+//! The address is not secret; the run's token in the message authenticates it. Each supervising thread has its own socket,
+//! because messages with another token are dropped.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -23,11 +23,11 @@ use super::command_requests::{CommandRequests, Request, reply};
 
 /// The longest event line that can be sent, in bytes.
 pub const LONGEST_MESSAGE_BYTES: usize = 200 * 1024;
-/// Room for the token and its newline besides the line.
+/// Space for the token and its newline in addition to the line.
 const BUFFER_BYTES: usize = LONGEST_MESSAGE_BYTES + 1024;
-/// A runner that does not read for this long will not read at all.
+/// How long a sender waits: a runner that does not read for this long will not read at all.
 const SEND_WAIT: Duration = Duration::from_secs(5);
-/// What a command comes with: standard input, output and error, and where its exit status is sent.
+/// The descriptors of a command: standard input, output and error, and the socket for its exit status.
 const DESCRIPTORS: usize = 4;
 /// The longest answer, in bytes.
 const ANSWER_BYTES: usize = 1024;
@@ -42,12 +42,13 @@ pub struct EventSocket {
 }
 
 impl EventSocket {
-    /// Opens a socket under a new random name. The commands that handlers ask for are executed by `requests`, or refused.
+    /// Opens a socket with a new random name. `requests` executes the commands that handlers ask for; without it, they are
+    /// refused.
     ///
     /// # Errors
-    /// When the kernel refuses (no descriptors left).
+    /// The kernel refuses (no descriptors left).
     pub fn bind(requests: Option<Arc<CommandRequests>>) -> io::Result<Self> {
-        // Random, so that a handler that outlived its runner cannot send its token to another user's later socket.
+        // Random, so that a handler that outlived its runner cannot send its token to a later socket of another user.
         let mut random = [0_u8; 8];
         File::open("/dev/urandom")?.read_exact(&mut random)?;
         let name = format!("taskqueue-{:016x}", u64::from_ne_bytes(random));
@@ -57,19 +58,19 @@ impl EventSocket {
         Ok(Self { socket, name, buffer: RefCell::new(Vec::new()), requests })
     }
 
-    /// The name for the variable TASKQUEUE_EVENTS_SOCKET.
+    /// Returns the name, for the variable TASKQUEUE_EVENTS_SOCKET.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Takes one waiting message: its event line if it carries this token. `None` if it asks for a command, which is started, or
-    /// if it has another token, is cut or malformed.
+    /// Receives one waiting message and returns its event line if it carries this token. Returns `None` if it requests a command,
+    /// which is started, or if it has another token, is truncated or malformed.
     ///
     /// # Errors
-    /// `WouldBlock` when no message waits.
+    /// `WouldBlock` if no message waits.
     pub fn receive(&self, token: &str) -> io::Result<Option<Vec<u8>>> {
-        // Runners whose handlers never send a message do not pay for the memory.
+        // Runners whose handlers never send a message do not need the memory.
         recv(&self.socket, &mut [0_u8; 1], RecvFlags::PEEK)?;
         let mut buffer = self.buffer.borrow_mut();
         buffer.resize(BUFFER_BYTES, 0);
@@ -88,7 +89,7 @@ impl EventSocket {
         Ok(None)
     }
 
-    /// Starts the command of a message. A malformed one is dropped with its descriptors, by which its sender learns of it.
+    /// Starts the command of a message. A malformed message is dropped with its descriptors, so its sender reads end of file.
     fn start(&self, line: &[u8], descriptors: Vec<OwnedFd>, token: &str) {
         let Ok([stdin, stdout, stderr, answer]) = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors) else { return };
         let Ok(arguments) = serde_json::from_slice(line) else { return };
@@ -118,8 +119,8 @@ impl AsFd for EventSocket {
 /// Sends one event line to the runner that listens under this name.
 ///
 /// # Errors
-/// `InvalidInput` when the line is too long or holds a newline; `ConnectionRefused` when no runner listens any more;
-/// `WouldBlock` when it did not read for 5 seconds.
+/// `InvalidInput` if the line is too long or contains a newline; `ConnectionRefused` if no runner listens any more; `WouldBlock`
+/// if the runner did not read for 5 seconds.
 pub fn send_event(socket_name: &str, token: &str, line: &[u8]) -> io::Result<()> {
     if line.contains(&b'\n') || token.contains('\n') {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "an event is one line"));
@@ -127,22 +128,22 @@ pub fn send_event(socket_name: &str, token: &str, line: &[u8]) -> io::Result<()>
     send_message(socket_name, token, line, &[])
 }
 
-/// How the runner answered a command.
+/// The answer of the runner to a command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CommandAnswer {
-    /// It was executed and ended with this exit status.
+    /// The command was executed and ended with this exit status.
     Ended(u8),
-    /// It was not executed, for this reason.
+    /// The command was not executed, for this reason.
     Refused(String),
     /// The runner ended before the command did, or dropped it.
     Lost,
 }
 
-/// Asks the runner that listens under this name to execute this program with these arguments, on our standard input, output and
-/// error, and waits for its end.
+/// Asks the runner that listens under this name to execute this program with these arguments, and waits for its end. The program
+/// uses the standard input, output and error of this process.
 ///
 /// # Errors
-/// Those of [`send_event`].
+/// As for [`send_event`].
 pub fn request_command(socket_name: &str, token: &str, arguments: &[String]) -> io::Result<CommandAnswer> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let line = serde_json::to_vec(arguments)?;

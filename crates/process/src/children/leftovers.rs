@@ -1,7 +1,7 @@
-//! Ends what a handler leaves behind after its main process ended, whatever group or session it went to.
+//! Ends the processes that a handler leaves behind after its main process ended, in any group or session.
 //!
-//! The first TERM goes to the group while the zombie of the main process still owns the number. Once it is reaped, nothing
-//! is sent to the number any more: what is left are our own orphans (`adoption`), signalled one by one through pidfds.
+//! The first TERM goes to the group while the zombie of the main process still reserves the PID. After it was reaped, no signal
+//! is sent to that PID. The remaining processes are orphans of this process (`adoption`), signalled one by one through pidfds.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -14,13 +14,13 @@ use crate::signals::signalling::{ProcessHandle, Signal};
 use crate::spawning::spawn::Handler;
 use taskqueue_host::clock::Moment;
 
-/// The rest gets no longer than this to end by itself, however patient the class is with its handler.
+/// The longest time that remaining processes get to end, even if the grace period of the class is longer.
 const LONGEST_GRACE: Duration = Duration::from_secs(2);
-/// How long killed processes may take to vanish before we go on without them.
+/// How long killed processes may take to disappear before the runner continues without them.
 const KILL_WAIT: Duration = Duration::from_secs(2);
 
-/// Reaps the ended handler and ends what is left of it, serving the pipes meanwhile. `kill_at` is when its time is over, if
-/// it was asked to end already.
+/// Reaps the ended handler and ends what is left of it, serving the pipes meanwhile. `kill_at` is the end of its grace period, if
+/// it was already asked to end.
 pub(crate) fn end_leftovers(
     handler: Handler,
     kill_grace: Duration,
@@ -36,7 +36,7 @@ pub(crate) fn end_leftovers(
     let kill_at = kill_at.map_or(patience, |kill_at| kill_at.min(patience));
     let give_up = kill_at.max(Moment::now()).plus(KILL_WAIT);
     let mut asked = HashSet::new();
-    // Without /proc no orphan can be told from any other child.
+    // Without /proc, orphans cannot be distinguished from other children.
     while let Ok(mut members) = origin.left_behind()
         && !members.is_empty()
         && !give_up.has_passed()
@@ -53,14 +53,13 @@ pub(crate) fn end_leftovers(
             }
             let fds = members.iter().map(AsFd::as_fd).collect::<Vec<_>>();
             pump.turn(&fds, if is_over { give_up } else { kill_at }, observer);
-            // The end of one may have made others our children.
+            // The end of one process may have reparented others to this process.
             members.retain(|member| !member.has_ended());
         }
     }
 }
 
-/// While the handler still runs: asks those of its processes to end that have left it. Nothing is asked twice by this,
-/// since it is called once.
+/// Asks processes that have left the running handler to end. Called once, so no process is asked twice.
 pub(crate) fn ask_orphans_to_end(origin: &Origin) {
     for orphan in origin.left_behind().unwrap_or_default() {
         let _ = ProcessHandle::ask_to_end(&orphan);

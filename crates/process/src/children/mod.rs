@@ -1,4 +1,4 @@
-//! Watches a child from its start to its end: its output, its events, its ending.
+//! Supervises a child from its start to its end: its output, its events, its ending.
 
 pub(crate) mod adoption;
 pub mod capture;

@@ -1,5 +1,5 @@
-//! Moves the bytes of one handler: its input, its two outputs, its events from descriptor 3 and from the socket. One
-//! thread, one poll; nothing here ever blocks or keeps more than the limits.
+//! Moves the bytes of one handler: its input, its two outputs, its events from descriptor 3 and from the socket. One thread, one
+//! poll; nothing here blocks or exceeds the limits.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -16,23 +16,23 @@ use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::clock::{Moment, poll_wait};
 use taskqueue_host::files::lines::LineSplitter;
 
-/// The observer hears from us at least this often; the promise is 500 ms.
+/// How often the observer is called at least; the promise is 500 ms.
 const IDLE_EVERY: Duration = Duration::from_millis(400);
-/// A flood of messages from the socket must not keep us from the pipes.
+/// A flood of messages from the socket must not starve the pipes.
 const MESSAGES_PER_TURN: usize = 32;
-/// What a pipe holds.
+/// The capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What one turn of the loop saw.
+/// The result of one turn of the loop.
 #[derive(Default)]
 pub(crate) struct Turn {
     /// One of the watched processes ended.
     pub(crate) ended: bool,
     /// An event counted as a report.
     pub(crate) reported: bool,
-    /// Why it is to be asked to end, if it is.
+    /// Why it should be asked to end, if it should.
     pub(crate) ask: Option<StopReason>,
-    /// The observer wants it dead.
+    /// The observer wants it killed.
     pub(crate) kill: bool,
 }
 
@@ -46,7 +46,7 @@ enum Source {
     Stop,
 }
 
-/// The open ends of one handler and what came out of them.
+/// The open descriptors of one handler, and what was read from them.
 pub(crate) struct Pump<'a> {
     input: Option<Input>,
     unwritten: &'a [u8],
@@ -84,13 +84,13 @@ impl<'a> Pump<'a> {
             next_idle: Moment::after(IDLE_EVERY),
             buffer: Vec::with_capacity(READ_BYTES),
         };
-        // Most data fits into the pipe at once, and then there is nothing to poll for.
+        // Most data fits into the pipe at once; then there is nothing to poll for.
         pump.write_input();
         pump
     }
 
-    /// Waits for something to happen, at most until `until`, and handles it: one read of each stream, so that no stream
-    /// starves the others or the deadlines.
+    /// Waits for an event, at most until `until`, and handles it with one read of each stream, so that no stream starves the
+    /// others or the deadlines.
     pub(crate) fn turn(&mut self, processes: &[BorrowedFd<'_>], until: Moment, observer: &mut dyn Observer) -> Turn {
         let mut turn = Turn::default();
         for source in self.wait(processes, until.min(self.next_idle)) {
@@ -101,7 +101,7 @@ impl<'a> Pump<'a> {
                 Source::Events => turn.reported |= self.read_events(observer),
                 Source::Socket => turn.reported |= self.read_socket(observer),
                 Source::Stop => {
-                    // It stays readable: polled again, it would keep us spinning.
+                    // It stays readable: polling it again would spin.
                     self.alarms.clear();
                     turn.ask = Some(observer.stop_reason());
                 }
@@ -139,7 +139,7 @@ impl<'a> Pump<'a> {
             Ok(_) => {}
             Err(Errno::INTR) => return Vec::new(),
             Err(_) => {
-                // Want of kernel memory is all that is left; it passes, and the handler needs us until then.
+                // Only lack of kernel memory can cause this; it is temporary, and the handler must be served until then.
                 std::thread::sleep(Duration::from_millis(20));
                 return Vec::new();
             }
@@ -161,7 +161,7 @@ impl<'a> Pump<'a> {
         self.close_input();
     }
 
-    /// The handler, or who inherited its input, reads the end of it now.
+    /// Closes the input: the handler, or a process that inherited its input, reads end of file.
     pub(crate) fn close_input(&mut self) {
         self.input = None;
     }
@@ -203,7 +203,7 @@ impl<'a> Pump<'a> {
         for _ in 0..MESSAGES_PER_TURN {
             match socket.receive(token) {
                 Ok(Some(line)) => reported |= observer.event_line(&line) == Keep::Yes,
-                // Somebody else's message, or one of a run that is over.
+                // A message for another run, or for one that has ended.
                 Ok(None) => {}
                 Err(_) => break,
             }
@@ -211,14 +211,14 @@ impl<'a> Pump<'a> {
         reported
     }
 
-    /// Whether any of the handler's outputs may still bring something.
+    /// Returns true if any output of the handler is still open.
     pub(crate) fn is_open(&self) -> bool {
         self.stdout.is_some() || self.stderr.is_some() || self.events.is_some()
     }
 
-    /// Hands over what is still unread and ends the capture; whoever holds the pipes gets an EPIPE from now on.
+    /// Passes on unread output and ends the capture; processes that still hold the pipes get EPIPE.
     pub(crate) fn finish(mut self, observer: &mut dyn Observer) -> (Captured, Captured) {
-        // A message that was sent before the handler ended is in the socket by now.
+        // A message sent before the handler ended is in the socket by now.
         self.read_socket(observer);
         self.lines.finish(|line| {
             observer.event_line(line);
@@ -228,7 +228,7 @@ impl<'a> Pump<'a> {
     }
 }
 
-/// One read, into an empty buffer; closes the descriptor at its end. `None` when there was nothing to read.
+/// Reads once, into an empty buffer; closes the descriptor at end of file. Returns `None` if there was nothing to read.
 fn read_once<'b>(fd: &mut Option<OwnedFd>, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
     buffer.clear();
     match read(fd.as_ref()?, spare_capacity(buffer)) {

@@ -1,8 +1,8 @@
-//! A control group (version 2) of a worker's own. All that comes from the worker is in it, whatever a process does to its
-//! session and its environment, and can be ended when the worker is dead.
+//! A worker's own control group (version 2). All descendants of the worker are in it, whatever they do to their session or
+//! environment, so they can be ended when the worker is dead.
 //!
-//! The worker enters the group itself, once: to move a process takes milliseconds, and what it starts is in its group at no
-//! cost. Only where its present group is its own to divide: a service manager has delegated it, or there is none.
+//! The worker itself enters the group once: moving a process takes milliseconds, while children start in the group at no cost.
+//! This is done only if the worker may divide its present group: a service manager has delegated it, or there is none.
 
 use std::fs;
 use std::io;
@@ -15,20 +15,20 @@ use rustix::fs::{Access, access, getxattr};
 use super::identity::{Liveness, ProcessIdentity};
 use taskqueue_host::clock::Moment;
 
-/// Where version 2 is mounted, alone or beside version 1.
+/// The mount points of version 2, alone or beside version 1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const PREFIX: &str = "taskqueue-";
-/// Says that the service manager leaves what is below to its service.
+/// Marks a group whose subgroups the service manager leaves to the service.
 const DELEGATED: [&str; 2] = ["user.delegate", "trusted.delegate"];
-/// Present while systemd is the service manager of the machine.
+/// Present while systemd is the service manager.
 const SYSTEMD: &str = "/run/systemd/system";
-/// How long killed processes may take to vanish.
+/// How long killed processes may take to disappear.
 const END_WAIT: Duration = Duration::from_secs(5);
 const POLL_EVERY: Duration = Duration::from_millis(2);
-/// Groups are searched no deeper than this.
+/// The maximum depth of the search for groups.
 const DEEPEST: usize = 16;
 
-/// The directory of the group of this process; `None` without version 2.
+/// Returns the directory of the group of this process; `None` without version 2.
 pub(crate) fn own_group() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -36,17 +36,17 @@ pub(crate) fn own_group() -> Option<PathBuf> {
     mounts.map(|mount| mount.join(group)).find(|directory| is_group(directory))
 }
 
-/// Moves this process into a group of its own. What it starts from now on is in there as well.
+/// Moves this process into its own group. Children started later are in it too.
 ///
 /// # Errors
-/// Why it has none.
+/// Why it cannot have its own group.
 pub fn enter_own_group() -> Result<(), String> {
     let base = divisible_group()?;
     let own = ProcessIdentity::own().map_err(|error| error.to_string())?;
     remove_empty(&base);
     let directory = base.join(name_of(&own));
     let entered = fs::create_dir(&directory).and_then(|()| {
-        // Kernels before 5.14 lack it.
+        // Missing in kernels before 5.14.
         fs::metadata(directory.join("cgroup.kill"))?;
         fs::write(directory.join("cgroup.procs"), "0")
     });
@@ -56,13 +56,13 @@ pub fn enter_own_group() -> Result<(), String> {
     })
 }
 
-/// Why a worker that is started like this process gets no group of its own, if so.
+/// Returns why a worker that is started like this process cannot have its own group, if so.
 #[must_use]
 pub fn why_no_own_group() -> Option<String> {
     divisible_group().err()
 }
 
-/// The group of this process, if groups may be made in it.
+/// Returns the group of this process, if subgroups may be created in it.
 fn divisible_group() -> Result<PathBuf, String> {
     let base = own_group().ok_or("control groups of version 2 are not mounted here")?;
     if Path::new(SYSTEMD).exists() && !base.ancestors().take_while(|group| is_group(group)).any(is_delegated) {
@@ -74,10 +74,10 @@ fn divisible_group() -> Result<PathBuf, String> {
     Ok(base)
 }
 
-/// Ends all processes in the group of a dead worker, if it had one, and returns how many there were.
+/// Kills all processes in the group of a dead worker, if it had one, and returns how many there were.
 ///
 /// # Errors
-/// Some could not be ended in time.
+/// Some could not be killed in time.
 pub fn end_group_of(worker: &ProcessIdentity) -> io::Result<usize> {
     if !worker.is_same_view() || worker.liveness() != Liveness::Dead {
         return Ok(0);
@@ -88,7 +88,7 @@ pub fn end_group_of(worker: &ProcessIdentity) -> io::Result<usize> {
         find(mount, &name, DEEPEST, &mut found);
     }
     let mut ended = 0;
-    // Not this process, should it have come from that worker.
+    // Skips the group of this process, in case that worker started it.
     for group in found.iter().filter(|group| own.as_ref().is_none_or(|own| !own.starts_with(group))) {
         ended += end_all(group)?;
     }
@@ -97,7 +97,7 @@ pub fn end_group_of(worker: &ProcessIdentity) -> io::Result<usize> {
 
 fn end_all(group: &Path) -> io::Result<usize> {
     let count = count_processes(group);
-    // A group that is not ours to write may hold processes that are not ours to end.
+    // A group that this process may not write may hold processes that it must not kill.
     if count > 0 && fs::write(group.join("cgroup.kill"), "1").is_ok() {
         let deadline = Moment::after(END_WAIT);
         while is_populated(group) {
@@ -116,7 +116,7 @@ fn name_of(worker: &ProcessIdentity) -> String {
     format!("{PREFIX}{}-{}-{}", worker.pid_namespace, worker.pid, worker.start_ticks)
 }
 
-/// The worker of this boot that a group is named after.
+/// Returns the worker of this boot after which a group is named.
 fn worker_of(name: &str, boot_id: &str) -> Option<ProcessIdentity> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     let (namespace, pid, ticks) = (parts.next()?, parts.next()?, parts.next()?);
@@ -124,7 +124,7 @@ fn worker_of(name: &str, boot_id: &str) -> Option<ProcessIdentity> {
     parts.next().is_none().then(|| ProcessIdentity { boot_id: boot_id.to_owned(), pid_namespace, pid, start_ticks })
 }
 
-/// Removes the groups of workers that have ended and left nothing in them.
+/// Removes empty groups of dead workers.
 fn remove_empty(base: &Path) {
     let Ok(own) = ProcessIdentity::own() else { return };
     for group in groups_in(base) {
@@ -135,7 +135,7 @@ fn remove_empty(base: &Path) {
     }
 }
 
-/// The kernel removes none that has processes.
+/// Removes a group and its subgroups; the kernel refuses to remove groups with processes.
 fn remove_tree(group: &Path) {
     groups_in(group).iter().for_each(|inner| remove_tree(inner));
     let _ = fs::remove_dir(group);
@@ -165,7 +165,7 @@ fn is_populated(group: &Path) -> bool {
     fs::read_to_string(group.join("cgroup.events")).is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
 }
 
-/// Version 1 has no such file.
+/// Version 1 lacks this file.
 fn is_group(directory: &Path) -> bool {
     directory.join("cgroup.controllers").exists()
 }

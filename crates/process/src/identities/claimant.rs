@@ -1,8 +1,8 @@
-//! The process of a claimant: a worker that this program did not start. It is asked to end when its time is over, and never
-//! killed: it may work for others too.
+//! The process of a claimant: a worker that this program did not start. When its claim expires, it is asked to end and never
+//! killed: it may be working for other programs too.
 //!
-//! What a row says is no evidence: it may have been forged to have us end somebody else's process. Only a process is asked
-//! that shows by its environment, which nobody else can write, that it is the claimant of this name.
+//! A row is not proof: it may have been forged to end a process of another user. A process is asked only if its environment,
+//! which no other process can write, names this claimant.
 
 use std::io;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use super::identity::ProcessIdentity;
 use crate::signals::signalling::ProcessHandle;
 use taskqueue_host::machine::proc_files::has_environment_entry;
 
-/// The variable by which a process says which claimant it is.
+/// The variable in which a process names its claimant.
 pub const VARIABLE: &str = "TASKQUEUE_CLAIMANT";
 
-/// What became of a claimant's process.
+/// The result of asking a claimant's process to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndAnswer {
-    /// It has ended, on our word.
+    /// It was asked and has ended.
     Ended,
-    /// It lives on, for this reason.
+    /// It is still running, for this reason.
     Lives(String),
-    /// There is nobody to ask: it is dead, another host's, or this very process.
+    /// There is no process to ask: it is dead, on another host, or this process itself.
     Nobody,
 }
 
-/// Whether the process with this PID shows that it is this claimant.
+/// Returns true if the environment of the process with this PID names this claimant.
 #[must_use]
 pub fn is_shown_by(pid: i32, claimant: &str) -> bool {
     has_environment_entry(pid, format!("{VARIABLE}={claimant}").as_bytes())
@@ -42,7 +42,7 @@ pub fn ask_to_end(identity: &ProcessIdentity, claimant: &str, grace: Duration) -
     let lives = |why: &str| EndAnswer::Lives(format!("its process {pid} {why}"));
     let asked = || -> io::Result<EndAnswer> {
         let Some(process) = ProcessHandle::open(identity)? else { return Ok(EndAnswer::Nobody) };
-        // While the process is held open its number belongs to nobody else.
+        // While the process is held open, its PID is not reused.
         if !is_shown_by(pid, claimant) {
             return Ok(lives(&format!("was not asked to end: it does not show {VARIABLE}")));
         }
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn who_shows_the_name_is_asked_to_end_and_nobody_else() {
         let (mut child, identity) = start("exec sleep 600", Some("bot"));
-        // Its environment is that of the shell's beginning until then.
+        // Waits until /proc shows the environment after the exec.
         taskqueue_host::testing::eventually(|| is_shown_by(identity.pid, "bot"));
         for name in ["other", "bo", "bot2", ""] {
             assert!(matches!(ask_to_end(&identity, name, GRACE), EndAnswer::Lives(_)), "{name}");

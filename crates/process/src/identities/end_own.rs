@@ -1,8 +1,8 @@
-//! Ends this very process.
+//! Kills this process.
 
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Kills this process: unlike TERM, nothing in it can take KILL over.
+/// Kills this process: unlike TERM, KILL cannot be caught.
 pub fn kill_own_process() {
     let _ = kill_process(getpid(), Signal::KILL);
 }

@@ -1,8 +1,7 @@
-//! Who a process is, and whether it still lives. A PID alone says nothing: PIDs are reused, and every container counts
-//! its own.
+//! Identifies a process and determines whether it is still alive. A PID alone is not enough: PIDs are reused, and every container
+//! counts its own.
 //!
-//! Decides nothing about work: `Unknown` is an answer, and whoever asks waits for the lease then. Must never turn
-//! doubt into `Dead`.
+//! Decides nothing about work: on `Unknown`, the caller waits for the lease to expire. Must never report `Dead` in case of doubt.
 
 use std::fmt;
 use std::fs;
@@ -19,31 +18,31 @@ use super::pidfd::has_ended;
 use taskqueue_host::clock::Moment;
 use taskqueue_host::machine::proc_files::read_stat;
 
-/// Names one process for as long as its machine runs. Its text, `boot_id:namespace:pid:ticks`, is what is stored.
+/// Identifies one process until the machine reboots. Stored as the text `boot_id:namespace:pid:ticks`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessIdentity {
-    /// The kernel's random name for this boot of the machine, a lower-case UUID.
+    /// The kernel's random id of this boot, a lower-case UUID.
     pub boot_id: String,
     /// The inode number of the PID namespace in which `pid` is counted.
     pub pid_namespace: u64,
     /// At least 1.
     pub pid: i32,
-    /// Clock ticks from boot to the start of the process, as the kernel counts them.
+    /// Clock ticks from boot to the start of the process, as counted by the kernel.
     pub start_ticks: u64,
 }
 
-/// What is known about a process that was named earlier.
+/// What is known about a process identified earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It runs, or at least one of its threads does.
+    /// It is running, or at least one of its threads is.
     Alive,
     /// It ended: no such process, another process under its PID, or a zombie.
     Dead,
-    /// It cannot be seen from here: another boot, another PID namespace, or a hidden /proc.
+    /// It cannot be examined from here: another boot, another PID namespace, or a hidden /proc.
     Unknown,
 }
 
-/// A text that is no process identity.
+/// A text that is not a process identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a process identity (boot_id:namespace:pid:ticks)")]
 pub struct InvalidIdentity;
@@ -60,7 +59,7 @@ fn own_view() -> io::Result<&'static View> {
     if let Some(view) = VIEW.get() {
         return Ok(view);
     }
-    // A /proc mounted for another PID namespace would answer for other people's processes.
+    // A /proc mounted for another PID namespace would describe other processes.
     let shown = fs::read_link("/proc/self")?;
     if shown.to_str().and_then(|pid| pid.parse().ok()) != Some(std::process::id()) {
         return Err(io::Error::other("/proc belongs to another PID namespace"));
@@ -74,19 +73,19 @@ fn own_view() -> io::Result<&'static View> {
 }
 
 impl ProcessIdentity {
-    /// The identity of this process.
+    /// Returns the identity of this process.
     ///
     /// # Errors
-    /// When /proc is missing, unreadable or belongs to another PID namespace.
+    /// /proc is missing, unreadable or belongs to another PID namespace.
     pub fn own() -> io::Result<Self> {
         let pid = i32::try_from(std::process::id()).map_err(io::Error::other)?;
         Self::of_pid(pid)?.ok_or_else(|| io::Error::other("/proc does not show this process"))
     }
 
-    /// The identity of the process that has this PID now, zombies included; `None` when there is none.
+    /// Returns the identity of the process that has this PID now, zombies included; `None` if there is none.
     ///
     /// # Errors
-    /// When /proc is missing, unreadable or belongs to another PID namespace.
+    /// /proc is missing, unreadable or belongs to another PID namespace.
     pub fn of_pid(pid: i32) -> io::Result<Option<Self>> {
         let view = own_view()?;
         if pid < 1 {
@@ -106,13 +105,13 @@ impl ProcessIdentity {
         }
     }
 
-    /// The identity of a child that was started between these two moments and was not reaped; `None` when there is none. To
-    /// open its files in /proc costs too much at each start, so the clock is asked where it tells enough.
+    /// Returns the identity of an unreaped child that was started between these two moments; `None` if there is none. Opening its
+    /// files in /proc at each start costs too much, so the clock is used where it is precise enough.
     ///
     /// # Errors
-    /// As of [`ProcessIdentity::of_pid`].
+    /// As for [`ProcessIdentity::of_pid`].
     pub(crate) fn of_child(pid: i32, before: Moment, after: Moment) -> io::Result<Option<Self>> {
-        // Whether /proc and the clock have the same beginning and the same ticks, which is seen once.
+        // Whether /proc and the clock use the same origin and the same ticks; checked once.
         static AGREES: OnceLock<bool> = OnceLock::new();
         let by_clock = Some(before.ticks()).filter(|ticks| *ticks == after.ticks());
         if let (Some(start_ticks), Some(true)) = (by_clock, AGREES.get()) {
@@ -127,19 +126,19 @@ impl ProcessIdentity {
         Ok(shown)
     }
 
-    /// Whether the machine has not been started again since, and is this one.
+    /// Returns true if it belongs to this machine and this boot.
     #[must_use]
     pub fn is_of_this_boot(&self) -> bool {
         own_view().is_ok_and(|view| view.boot_id == self.boot_id)
     }
 
-    /// Whether its PID means the same to us: the same boot of the same machine and the same PID namespace.
+    /// Returns true if its PID is meaningful for this process: same machine, same boot and same PID namespace.
     #[must_use]
     pub fn is_same_view(&self) -> bool {
         own_view().is_ok_and(|view| view.boot_id == self.boot_id && view.pid_namespace == self.pid_namespace)
     }
 
-    /// Whether the process lives, asked in an order in which no PID can change hands unnoticed.
+    /// Returns whether the process is alive. The order of the checks detects a reused PID.
     #[must_use]
     pub fn liveness(&self) -> Liveness {
         if self.pid < 1 || !self.is_same_view() {
@@ -148,11 +147,11 @@ impl ProcessIdentity {
         let Some(pid) = Pid::from_raw(self.pid) else {
             return Liveness::Unknown;
         };
-        // The pidfd comes first: whatever is read from /proc afterwards belongs to its process or to a later one, and
-        // a later one has other ticks.
+        // The pidfd is opened first: what is read from /proc afterwards belongs to its process or to a later one, and a later one
+        // has other ticks.
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => Some(pidfd),
-            // INVAL and NOENT (newer kernels): the number lives on as a thread, group or session only.
+            // INVAL and NOENT (newer kernels): the number is used only by a thread, group or session.
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Liveness::Dead,
             Err(_) => None,
         };
@@ -162,11 +161,11 @@ impl ProcessIdentity {
     fn liveness_by_stat(&self, pidfd: Option<&OwnedFd>) -> Liveness {
         match read_stat(self.pid) {
             Ok(stat) if stat.start_ticks != self.start_ticks => Liveness::Dead,
-            // A main thread that ended leaves a zombie although other threads go on; only the pidfd can tell.
+            // An ended main thread is a zombie although other threads may still run; only the pidfd can tell.
             Ok(stat) if stat.has_ended() && pidfd.is_none_or(has_ended) => Liveness::Dead,
             Ok(_) => Liveness::Alive,
             Err(_) if pidfd.is_some_and(has_ended) => Liveness::Dead,
-            // hidepid, or no permission: somebody has this PID, and we cannot see who.
+            // hidepid, or no permission: some process has this PID, and it is unknown which.
             Err(_) => Liveness::Unknown,
         }
     }
@@ -197,7 +196,7 @@ impl FromStr for ProcessIdentity {
     }
 }
 
-/// Only the form that `Display` writes: two texts of one process are always equal.
+/// Accepts only the form that `Display` writes: two texts of the same process are always equal.
 fn decimal(text: &str) -> Result<u64, InvalidIdentity> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     text.parse().ok().filter(|_| plain).ok_or(InvalidIdentity)

@@ -1,8 +1,8 @@
-//! What each slot of a process is at work for, in a file that outlives the process: whoever finds the process dead can tell
-//! what it had begun from what it only held.
+//! Records what each slot of a process is working on, in a file that survives the process. After the process died, the file shows
+//! which of its runs it had started and which it only held.
 //!
-//! Written into the page cache: it survives the process, not the machine. Of another boot nothing can be told. Knows nothing
-//! of what a mark means.
+//! Written to the page cache: it survives the process, but not the machine. Marks of another boot are not usable. Does not
+//! interpret marks.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,23 +15,23 @@ use super::identity::{Liveness, ProcessIdentity};
 use taskqueue_host::files::file_checks::create_trusted_dir;
 
 const PREFIX: &str = "slots-";
-/// A mark and its end of line, padded: each slot writes at a place of its own.
+/// A mark and its newline, padded: each slot writes at its own position.
 const LINE_BYTES: usize = 64;
 
 /// The files that this process writes: a program may have several workers at once.
 static SHARED: Mutex<BTreeMap<PathBuf, Shared>> = Mutex::new(BTreeMap::new());
 
-/// What those who write one file at the same time have in common.
+/// Shared data of the writers of one file.
 #[derive(Debug, Default)]
 struct Shared {
     writers: usize,
-    /// Slots that have a place in the file.
+    /// Slots that have a position in the file.
     slots: usize,
-    /// Whether one of them has left marks that may be of use.
+    /// Whether one of them left marks that may be needed.
     is_of_use: bool,
 }
 
-/// The marks of the slots of a worker of this process.
+/// The marks of the slots of one worker of this process.
 #[derive(Debug)]
 pub struct Marks {
     file: File,
@@ -41,7 +41,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Begins the marks of so many slots in the file of a process, in a directory that is made with mode 0700 when it is needed.
+    /// Starts the marks of `slots` slots in the file of a process. Creates the directory with mode 0700 if needed.
     ///
     /// # Errors
     /// The directory or the file cannot be used.
@@ -58,8 +58,8 @@ impl Marks {
         Ok(Self { file, path, first_slot, has_ended: false })
     }
 
-    /// This slot is at work for this from now on, and for nothing before. At most 62 bytes are kept. Where that cannot be written
-    /// the file is removed: nothing can be told then, instead of something wrong.
+    /// Sets the mark of this slot, replacing the previous one. At most 62 bytes are kept. If the write fails, the file is
+    /// removed: no marks are better than wrong ones.
     pub fn set(&self, slot: usize, mark: &str) {
         let mut line = [b' '; LINE_BYTES];
         let shown = mark.as_bytes().get(..LINE_BYTES - 2).unwrap_or(mark.as_bytes());
@@ -71,7 +71,7 @@ impl Marks {
         }
     }
 
-    /// Nothing of it is of use to anybody any more.
+    /// Declares that its marks are no longer needed.
     pub fn end(mut self) {
         self.has_ended = true;
     }
@@ -96,13 +96,13 @@ fn shared() -> MutexGuard<'static, BTreeMap<PathBuf, Shared>> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The marks that a process has left; `None` where it left no file, and nothing can be told.
+/// Returns the marks that a process left; `None` if it left no file, so nothing is known.
 ///
 /// # Errors
 /// The file cannot be read.
 pub fn marks_of(directory: &Path, owner: &str) -> io::Result<Option<Vec<String>>> {
     match fs::read(path_of(directory, owner)) {
-        // Before the place of a slot that has begun something stand the empty places of those that have not.
+        // The positions of slots that have not started anything are empty, also before those of slots that have.
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
             let marks = text.lines().map(|line| line.trim_start_matches('\0').trim_end().to_owned());
@@ -113,8 +113,7 @@ pub fn marks_of(directory: &Path, owner: &str) -> io::Result<Option<Vec<String>>
     }
 }
 
-/// The processes that have left marks and are dead, or were of another boot, so that nothing can be told of them. A directory
-/// that is not there has none.
+/// Returns the processes that left marks and are dead or belong to another boot. A missing directory has none.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -137,7 +136,7 @@ pub fn dead_owners(directory: &Path) -> io::Result<Vec<String>> {
 
 /// Removes the marks of a process.
 pub fn forget(directory: &Path, owner: &str) {
-    // Somebody else may have been faster.
+    // Another process may have removed it already.
     let _ = fs::remove_file(path_of(directory, owner));
 }
 

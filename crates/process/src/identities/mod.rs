@@ -1,4 +1,4 @@
-//! Which process is which, whether it lives, and what is left of one that died.
+//! Identifies processes, determines whether they are alive, and finds what is left of dead ones.
 
 pub mod cgroup;
 pub mod claimant;

@@ -1,4 +1,4 @@
-//! What a descriptor of a process tells: it never means another process, whatever becomes of the number.
+//! Queries a pidfd, which always refers to the same process, even if its PID is reused.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use taskqueue_host::clock::poll_wait;
 
-/// A pidfd is readable once every thread of its process has ended.
+/// Returns true if the process has ended: a pidfd is readable once every thread of its process has ended.
 pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
     loop {

@@ -1,15 +1,14 @@
-//! Ends what is left of a run whose runner is dead, before the run is given to anybody else: at most one process tree
-//! works for a task.
+//! Ends what is left of a run whose runner is dead, before the run is released to another runner: at most one process tree works
+//! for a task.
 //!
-//! A process belongs to the run when it shows the run's token, or when it is in the session or the process group of the
-//! recorded handler while a process that shows the token vouches for that. A program shows it in its environment, a
-//! handler inside its runner in the name of a thread. What a row says is no evidence: it may have been forged to have us
-//! kill somebody else's process, and it only says where to look. Nothing else is ever signalled.
+//! A process belongs to the run in two cases. It shows the run's token, or it is in the session or process group of the recorded
+//! handler while another member shows the token. A program shows the token in its environment, a handler inside its runner in the
+//! name of a thread. A row is not proof, because it may have been forged to kill a process of another user; it only says where to
+//! search. No other process is signalled.
 //!
-//! A handler may have overwritten its environment (programs that show a title of their own do). If it still lives, is what
-//! the row says, and no process of its session shows the token, nobody can tell it from a forged row: it is neither
-//! signalled nor passed over, and the run stays where it is until a person decides. Must not be called for a run whose
-//! runner may still live.
+//! A handler may have overwritten its environment (programs that set their process title do). If the recorded process is alive
+//! and no process of its session shows the token, it cannot be distinguished from a forged row. It is then neither signalled nor
+//! ignored, and the run stays as it is until an operator decides. Must not be called for a run whose runner may still be alive.
 
 use std::io;
 use std::time::Duration;
@@ -21,24 +20,24 @@ use taskqueue_host::machine::proc_files::{
     environment_entry, has_environment_entry, has_thread_named, other_processes, read_stat,
 };
 
-/// How long a killed process may take to vanish, and how long processes that fork against us are hunted.
+/// How long a killed process may take to disappear, and how long processes that keep forking are pursued.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 const HUNT: Duration = Duration::from_secs(30);
-/// One scan opens no more pidfds than this, so that a fork bomb cannot use up our descriptors; the next scan goes on.
+/// The most pidfds opened by one scan, so that a fork bomb cannot use up the descriptors; the next scan continues.
 const AT_ONCE: usize = 256;
 
-/// The handler as its run names it.
+/// The handler as recorded on its run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedHandler {
     /// Its main process.
     pub identity: ProcessIdentity,
-    /// Whether it was started in a session and a process group of its own, which then belong to the run. A handler inside
-    /// the runner was not: its group is whatever somebody started the runner in, the pipeline of a shell for example.
+    /// Whether it was started in its own session and process group, which then belong to the run. A handler inside the runner was
+    /// not: its group is the group in which the runner was started, for example the pipeline of a shell.
     pub has_own_group: bool,
 }
 
-/// The name of a thread by which a process shows that it works for the run of this token itself: the kernel lets nobody
-/// else give a thread its name.
+/// Returns the thread name by which a process shows that it works for the run with this token itself: other processes cannot name
+/// its threads.
 #[must_use]
 pub fn thread_name(token: &str) -> String {
     let shown: String = token.chars().filter(char::is_ascii_alphanumeric).take(THREAD_NAME_TOKEN_CHARS).collect();
@@ -48,21 +47,21 @@ pub fn thread_name(token: &str) -> String {
 /// The kernel keeps 15 characters.
 const THREAD_NAME_TOKEN_CHARS: usize = 12;
 
-/// The variable by which a coprocess, which works for many runs, names its runner.
+/// The variable in which a coprocess, which works for many runs, names its runner.
 const RUNNER_VARIABLE: &str = "TASKQUEUE_RUNNER";
-/// The variable by which the processes of one handler are told from those of others.
+/// The variable that distinguishes the processes of one handler from those of others.
 const TOKEN_VARIABLE: &str = "TASKQUEUE_RUN_TOKEN";
 
-/// The environment entry by which coprocesses of this runner are found.
+/// Returns the environment entry by which coprocesses of this runner are found.
 #[must_use]
 pub fn runner_marker(runner: &ProcessIdentity) -> String {
     format!("{RUNNER_VARIABLE}={runner}")
 }
 
-/// Ends what is left of the coprocesses that may work for a run of this runner, with all the other runs that they have. Of a
-/// dead runner these are all its coprocesses: whatever names it should have died with it. Of a runner that has lost its
-/// lease and lives, it is the one that is recorded for the run, or all where none is recorded yet. A process that does not
-/// name the runner in its environment is never signalled for it.
+/// Ends the coprocesses that may work for a run of this runner, together with all other runs they have. For a dead runner, these
+/// are all its coprocesses, which should have died with it. For a live runner that lost its lease, it is the coprocess recorded
+/// for the run, or all of them if none is recorded yet. A process that does not name the runner in its environment is never
+/// signalled.
 ///
 /// # Errors
 /// As for [`end_survivors`].
@@ -88,13 +87,12 @@ pub fn end_coprocesses(
     }
 }
 
-/// Ends every living process of a run: TERM, at most `grace` of waiting, KILL, again until a scan finds none. Returns
-/// how many it ended; 0 when nothing survived. `marker` is a whole environment entry, `TASKQUEUE_RUN_TOKEN=…`;
-/// `recorded` the handler, if the run names one.
+/// Ends every live process of a run: TERM, a wait of at most `grace`, KILL, repeated until a scan finds none. Returns how many it
+/// ended; 0 if nothing survived. `marker` is a whole environment entry, `TASKQUEUE_RUN_TOKEN=…`; `recorded` is the handler, if
+/// the run names one.
 ///
 /// # Errors
-/// When /proc cannot be read, or when processes remain that cannot be ended (the error names them): the run must not
-/// be given away then.
+/// /proc cannot be read, or some processes cannot be ended (the error names them). The run must then not be released.
 pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Duration) -> io::Result<usize> {
     // An entry without a value would match every handler of every run.
     let token = marker.split_once('=').filter(|(name, token)| !name.is_empty() && !token.is_empty());
@@ -114,15 +112,15 @@ pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Du
         let found = search.scan()?;
         if found.is_empty() {
             empty_looks += 1;
-            // While we looked, a process may have forked and ended: when the numbers begin anew its child has a smaller one,
-            // which the look had passed.
+            // During a scan, a process may fork and end; if PIDs have wrapped around, its child may have a lower PID that the
+            // scan had already passed.
             if empty_looks < 2 {
                 continue;
             }
             return search.doubt().map_or(Ok(ended), Err);
         }
         empty_looks = 0;
-        // Who appears after the first round was forked meanwhile, by something that did not obey.
+        // Processes that appear after the first round were forked meanwhile by one that ignored the TERM.
         if !asked {
             asked = true;
             each(&found, ProcessHandle::ask_to_end);
@@ -139,24 +137,26 @@ pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Du
     }
 }
 
-/// Not permitted is not fatal for the others; whoever remains is named in the end.
+/// Calls `action` for each live process. A signal that is not permitted does not stop the loop; the final error names processes
+/// that remain.
 fn each(processes: &[ProcessHandle], action: impl Fn(&ProcessHandle) -> io::Result<()>) {
     for process in processes.iter().filter(|process| !process.has_ended()) {
         let _ = action(process);
     }
 }
 
-/// Neither PID 1 nor we ourselves were started as a handler by a runner that is dead. Either can be a runner.
+/// Returns true unless it is PID 1 or this process: neither can be a handler of a dead runner. Either can be a runner.
 fn is_possible(pid: i32) -> bool {
     pid > 1 && u32::try_from(pid) != Ok(std::process::id())
 }
 
 struct Search<'a> {
     marker: &'a [u8],
-    /// `None` if the token is too short for a name that nobody else has.
+    /// `None` if the token is too short for a unique name.
     thread_name: Option<String>,
     recorded: Option<&'a RecordedHandler>,
-    /// The recorded session or group was seen to be the run's; stays so while it has members, which pin its number.
+    /// Whether the recorded session or group was found to belong to the run. Stays true while it has members, which reserve its
+    /// number.
     vouched: bool,
 }
 
@@ -168,7 +168,7 @@ impl Search<'_> {
             if found.len() == AT_ONCE {
                 return Ok(found);
             }
-            // Asked twice, before opening and after: nearly all processes are strangers and need no pidfd.
+            // Checked before and after opening: nearly all processes are unrelated and need no pidfd.
             let is_marked = |pid| has_environment_entry(pid, self.marker);
             let process = if is_marked(pid) { ProcessHandle::open_if(pid, is_marked)? } else { None };
             match process {
@@ -195,7 +195,7 @@ impl Search<'_> {
         others: &[i32],
         found: &mut Vec<ProcessHandle>,
     ) -> io::Result<()> {
-        // Its number was given to another process: what is in a group of that number now is not ours.
+        // Its number was reused: the members of a group with that number do not belong to the run.
         if leader.liveness() == Liveness::Dead && is_taken(leader) {
             self.vouched = false;
         }
@@ -210,7 +210,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// A runner that handles the run itself, and has lost it.
+    /// Adds a runner that handles the run itself and has lost it.
     fn add_runner(&self, runner: &ProcessIdentity, found: &mut Vec<ProcessHandle>) -> io::Result<()> {
         let is_working = |name: &String| has_thread_named(runner.pid, name);
         let is_found = found.iter().any(|process| process.pid() == runner.pid);
@@ -220,16 +220,16 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Why the run must not be given away although nothing of it was found: what the row names lives, could be its
-    /// handler, and does not show the token.
+    /// Returns why the run must not be released although none of its processes was found. The recorded process is alive, could be
+    /// its handler, and does not show the token.
     fn doubt(&self) -> Option<io::Error> {
         let handler = self.recorded.filter(|handler| handler.has_own_group)?;
         let pid = handler.identity.pid;
-        // Handlers lead a session from their first moment, and nobody can make a process do that from outside.
+        // Handlers are session leaders from the start, and other processes cannot make a process one.
         let is_leader = read_stat(pid).is_ok_and(|stat| stat.session == pid);
         (handler.identity.liveness() == Liveness::Alive && is_leader).then(|| {
             let message = format!(
-                "process {pid} is recorded as the handler and lives, but does not show the token of the run; \
+                "process {pid} is recorded as the handler and is alive, but does not show the token of the run; \
                  end it if it is the handler"
             );
             io::Error::new(io::ErrorKind::PermissionDenied, message)
@@ -237,7 +237,7 @@ impl Search<'_> {
     }
 }
 
-/// In the session or in the group of this number.
+/// Returns true if the process is in the session or the group with this number.
 fn is_member(pid: i32, group: i32) -> bool {
     read_stat(pid).is_ok_and(|stat| (stat.group == group || stat.session == group) && !stat.has_ended())
 }
@@ -308,7 +308,7 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// It lives, it is what the row says, and it leads its session: it could be the handler, and it need not be.
+    /// It is alive, matches the row and leads its session: it could be the handler, but need not be.
     #[test]
     fn a_process_that_only_a_row_names_is_neither_signalled_nor_passed_over() {
         let mut command = Command::new("setsid");
@@ -329,7 +329,7 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// Programs that show a title of their own overwrite their environment; what they start afterwards has it whole.
+    /// Programs that set their process title overwrite their environment; their later children have it intact.
     #[test]
     fn a_marked_child_vouches_for_a_handler_without_a_marker() {
         let marker = marker("child");

@@ -1,7 +1,7 @@
-//! Whose turn it is to do what one process of a host does for all of them, now and then.
+//! Decides which process of a host performs a periodic job for all of them.
 //!
-//! A file says who took the last turn, and when. Nobody holds it meanwhile: one that hangs keeps the others from nothing but
-//! its own turn. Knows nothing of what is done.
+//! A file stores which process took the last turn, and when. It is not locked between turns: a process that hangs loses only its
+//! own turn. Does not depend on the job.
 
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::Path;
@@ -11,17 +11,17 @@ use super::identity::{Liveness, ProcessIdentity};
 use taskqueue_host::files::file_checks::create_trusted_dir;
 use taskqueue_host::files::lock::FileLock;
 
-/// Whether it is the turn of this process, which takes it then: another one that lives has not taken it for so long.
+/// Takes the turn, unless another live process took it less than `every` ago. Returns whether it was taken.
 ///
 /// # Errors
-/// The file, or the directory that it is in, cannot be used.
+/// The file or its directory cannot be used.
 pub fn take_turn(path: &Path, me: &str, every: Duration) -> io::Result<bool> {
     if let Some(directory) = path.parent() {
         create_trusted_dir(directory)?;
     }
     let lock = match FileLock::acquire(path, Duration::ZERO) {
         Ok(lock) => lock,
-        // Somebody is taking it at this moment.
+        // Another process is taking it right now.
         Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(false),
         Err(error) => return Err(error),
     };
@@ -29,7 +29,7 @@ pub fn take_turn(path: &Path, me: &str, every: Duration) -> io::Result<bool> {
     let mut owner = Vec::new();
     file.read_to_end(&mut owner)?;
     let owner = String::from_utf8_lossy(&owner);
-    // A time that lies ahead is that of a clock which was set back.
+    // A time in the future comes from a clock that was set back.
     let is_recent = file.metadata()?.modified()?.elapsed().is_ok_and(|age| age < every);
     if is_recent && owner != me && is_alive(&owner) {
         return Ok(false);

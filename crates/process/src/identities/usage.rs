@@ -1,10 +1,10 @@
-//! What a living process uses of this machine.
+//! Resource usage of a live process.
 
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
 use super::identity::{Liveness, ProcessIdentity};
 
-/// Resident memory of the process, in bytes; `None` when it is not alive or cannot be seen from here.
+/// Returns the resident memory of the process, in bytes; `None` if it is not alive or cannot be examined from here.
 #[must_use]
 pub fn memory_bytes(process: &ProcessIdentity) -> Option<u64> {
     let pid = Pid::from_u32(u32::try_from(process.pid).ok()?);
@@ -15,7 +15,7 @@ pub fn memory_bytes(process: &ProcessIdentity) -> Option<u64> {
         ProcessRefreshKind::nothing().with_memory().without_tasks(),
     );
     let bytes = system.process(pid)?.memory();
-    // Asked afterwards: whatever was read belongs to this process and not to a later one with its PID.
+    // Checked afterwards: the value then belongs to this process and not to a later one with its PID.
     (process.liveness() == Liveness::Alive).then_some(bytes)
 }
 

@@ -1,4 +1,4 @@
-//! Signals that are sent, received or held back, and notifications to a service manager.
+//! Sending, receiving and blocking signals, and notifications to a service manager.
 
 pub mod reload_signal;
 pub mod signalling;

@@ -1,4 +1,4 @@
-//! HUP as the word to read the configuration again.
+//! HUP as the signal to reload the configuration.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use signal_hook::consts::SIGHUP;
 use signal_hook::flag;
 use signal_hook::low_level::unregister;
 
-/// Notes that HUP has come. After it is dropped, the signal is ignored.
+/// Records HUP. After it is dropped, the signal is ignored.
 #[derive(Debug)]
 pub struct ReloadSignal {
     has_come: Arc<AtomicBool>,
@@ -17,17 +17,17 @@ pub struct ReloadSignal {
 }
 
 impl ReloadSignal {
-    /// Takes over HUP for this process, also where we were started to ignore it: it ends nothing.
+    /// Handles HUP for this process, even if it was started with HUP ignored: HUP does not end it.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn install() -> io::Result<Self> {
         let has_come = Arc::new(AtomicBool::new(false));
         let registered = flag::register(SIGHUP, Arc::clone(&has_come))?;
         Ok(Self { has_come, registered })
     }
 
-    /// Whether it has come since the last question. Several that came since count as one.
+    /// Returns true if HUP was received since the last call. Several signals count as one.
     #[must_use]
     pub fn take(&self) -> bool {
         self.has_come.swap(false, Ordering::Relaxed)

@@ -1,7 +1,7 @@
-//! Signals to processes we did not start, through pidfds only: a pidfd never changes its process, a PID does.
+//! Signals to processes that this process did not start, through pidfds only: a pidfd never changes its process, a PID does.
 //!
-//! Never signals PID 0, PID 1 or this process, and nothing whose identity was not checked after the pidfd was opened:
-//! a row of the database may have been forged, and a PID may have been given to an innocent.
+//! Never signals PID 0, PID 1 or this process, and only processes whose identity was checked after the pidfd was opened. A row
+//! may have been forged, and a PID may have been reused.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::identities::identity::{Liveness, ProcessIdentity};
 use crate::identities::pidfd::has_ended;
 use taskqueue_host::clock::{Moment, poll_wait};
 
-/// A living process that can be signalled without fear of hitting another one.
+/// A live process that can be signalled without the risk of hitting another one.
 #[derive(Debug)]
 pub struct ProcessHandle {
     pidfd: OwnedFd,
@@ -24,15 +24,15 @@ pub struct ProcessHandle {
 }
 
 impl ProcessHandle {
-    /// Opens the process of this identity; `None` when it is dead.
+    /// Opens the process with this identity; `None` if it is dead.
     ///
     /// # Errors
-    /// PID 0, PID 1, our own PID, a process of another boot or PID namespace, or one that cannot be seen.
+    /// PID 0, PID 1, the PID of this process, a process of another boot or PID namespace, or one that cannot be examined.
     pub fn open(identity: &ProcessIdentity) -> io::Result<Option<Self>> {
         if !identity.is_same_view() {
             return Err(refused("it belongs to another boot or PID namespace"));
         }
-        // The identity is compared while the pidfd is open: if it matches, it names the pidfd's own process.
+        // The identity is compared while the pidfd is open: if it matches, it belongs to the pidfd's process.
         let mut liveness = Liveness::Dead;
         let handle = Self::open_if(identity.pid, |_| {
             liveness = identity.liveness();
@@ -44,12 +44,12 @@ impl ProcessHandle {
         }
     }
 
-    /// Opens the process that has this PID now if `is_wanted` holds for what can be read about it in /proc. The
-    /// answer is about the opened process, because that one still lives after the question.
+    /// Opens the process that has this PID now, if `is_wanted` returns true for what can be read about it in /proc. The answer is
+    /// about the opened process, because that one is still alive after the check.
     pub(crate) fn open_if(pid: i32, is_wanted: impl FnOnce(i32) -> bool) -> io::Result<Option<Self>> {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
         let raw = if pid > 1 && pid != own { Pid::from_raw(pid) } else { None };
-        let raw = raw.ok_or_else(|| refused("PID 0, PID 1 and our own are never signalled"))?;
+        let raw = raw.ok_or_else(|| refused("PID 0, PID 1 and this process are never signalled"))?;
         let pidfd = match pidfd_open(raw, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
@@ -58,10 +58,10 @@ impl ProcessHandle {
         Ok((is_wanted(pid) && !has_ended(&pidfd)).then_some(Self { pidfd, pid }))
     }
 
-    /// Sends a signal; a process that ended meanwhile is no error.
+    /// Sends a signal; a process that has ended meanwhile is not an error.
     ///
     /// # Errors
-    /// When we may not signal it (another user's process).
+    /// This process may not signal it (another user's process).
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match pidfd_send_signal(&self.pidfd, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -69,7 +69,7 @@ impl ProcessHandle {
         }
     }
 
-    /// Asks it to end; CONT as well, since a stopped process would not see the TERM.
+    /// Asks it to end; also sends CONT, because a stopped process would not handle the TERM.
     ///
     /// # Errors
     /// As for [`ProcessHandle::signal`].
@@ -78,19 +78,19 @@ impl ProcessHandle {
         self.signal(Signal::CONT)
     }
 
-    /// Waits until it has ended, at most this long; whether it has.
+    /// Waits until it has ended, at most `timeout`. Returns true if it has ended.
     #[must_use]
     pub fn wait_gone(&self, timeout: Duration) -> bool {
         wait_all_gone(std::slice::from_ref(self), timeout)
     }
 
-    /// Whether all its threads have ended; it may still be a zombie.
+    /// Returns true if all its threads have ended; it may still be a zombie.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         has_ended(&self.pidfd)
     }
 
-    /// Its PID, for messages; never for signals.
+    /// Returns its PID, for messages; never for signals.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
@@ -103,7 +103,7 @@ impl AsFd for ProcessHandle {
     }
 }
 
-/// Waits until all of them have ended, at most this long; whether they have.
+/// Waits until all have ended, at most `timeout`. Returns true if all have ended.
 pub(crate) fn wait_all_gone(processes: &[ProcessHandle], timeout: Duration) -> bool {
     let deadline = Moment::after(timeout);
     loop {
@@ -115,7 +115,7 @@ pub(crate) fn wait_all_gone(processes: &[ProcessHandle], timeout: Duration) -> b
             return false;
         }
         let mut fds = waiting.iter().map(|process| PollFd::new(*process, PollFlags::IN)).collect::<Vec<_>>();
-        // An error here is EINTR or a want of memory; the loop asks again until the deadline.
+        // An error here is EINTR or lack of memory; the loop tries again until the deadline.
         if poll(&mut fds, Some(&poll_wait(deadline.remaining()))).is_err_and(|error| error != Errno::INTR) {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -1,6 +1,6 @@
-//! HUP, INT, QUIT and TERM, counted outside of any signal handler, and a descriptor that poll loops can watch.
+//! Counts HUP, INT, QUIT and TERM outside of signal handlers, and provides a descriptor that poll loops can watch.
 //!
-//! The command line installs it once; whoever waits for anything asks it. What stopping means is decided elsewhere.
+//! The command line installs it once; all code that waits checks it. The callers decide what stopping means.
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,10 +21,10 @@ use signal_hook::low_level::{pipe, unregister};
 use crate::spawning::ignored_signals::ignores_signal;
 use taskqueue_host::clock::{Moment, poll_wait};
 
-/// More signals than this are not told apart.
+/// Further signals are not counted.
 const COUNTED: usize = 8;
 
-/// Counts its signals; QUIT, which means "now", counts as two. After it is dropped, the signals are ignored.
+/// Counts the received signals; QUIT, which means "now", counts as two. After it is dropped, the signals are ignored.
 #[derive(Debug)]
 pub struct StopSignals {
     reader: UnixStream,
@@ -32,19 +32,19 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// Takes over HUP, INT, QUIT and TERM for this process. HUP and QUIT stay ignored where we were started so: by nohup,
+    /// Handles HUP, INT, QUIT and TERM for this process. HUP and QUIT stay ignored if they were ignored at the start: by nohup,
     /// or by a shell in the background.
     ///
     /// # Errors
-    /// When the kernel refuses (no descriptors left), or hides what is ignored.
+    /// The kernel refuses (no descriptors left), or the ignored signals cannot be read.
     pub fn install() -> io::Result<Self> {
         Self::install_with(&[SIGHUP, SIGQUIT])
     }
 
-    /// The same without HUP, which says something else to whoever asks for this: see [`super::reload_signal::ReloadSignal`].
+    /// Same as [`StopSignals::install`] without HUP, which then means a reload: see [`super::reload_signal::ReloadSignal`].
     ///
     /// # Errors
-    /// As of [`StopSignals::install`].
+    /// As for [`StopSignals::install`].
     pub fn install_without_hangup() -> io::Result<Self> {
         Self::install_with(&[SIGQUIT])
     }
@@ -66,11 +66,11 @@ impl StopSignals {
         Ok(signals)
     }
 
-    /// The same for work that looks only between its parts, of which one may wait for long: a second signal does what it does
-    /// to a process that takes nothing over.
+    /// Same as [`StopSignals::install`], for work that checks for signals only between its parts, of which one may take long: a
+    /// second signal has its default effect.
     ///
     /// # Errors
-    /// As of [`StopSignals::install`].
+    /// As for [`StopSignals::install`].
     pub fn install_for_one() -> io::Result<Self> {
         let mut signals = Self::install()?;
         let has_come = Arc::new(AtomicBool::new(false));
@@ -78,27 +78,27 @@ impl StopSignals {
             if ignores_signal(number)? {
                 continue;
             }
-            // In this order: the first one finds that none has come before.
+            // In this order: at the first signal, the first registration finds that none was received before.
             signals.registered.push(flag::register_conditional_default(number, Arc::clone(&has_come))?);
             signals.registered.push(flag::register(number, Arc::clone(&has_come))?);
         }
         Ok(signals)
     }
 
-    /// None of the signals of the process: stops when a handle says so. For a program that has its own use for signals.
+    /// Handles no signals: a handle stops it. For a program that uses signals itself.
     ///
     /// # Errors
-    /// When no descriptor is left.
+    /// No descriptor is left.
     pub fn by_hand() -> io::Result<(Self, StopHandle)> {
         let (reader, writer) = UnixStream::pair()?;
         let handle = StopHandle { writer: Arc::new(writer), has_stopped: Arc::default() };
         Ok((Self { reader, registered: Vec::new() }, handle))
     }
 
-    /// From now on INT and TERM of this process count beside the handle that was made with it.
+    /// Makes INT and TERM of this process count in addition to the handle that was created with it.
     ///
     /// # Errors
-    /// When the kernel refuses (no descriptors left).
+    /// The kernel refuses (no descriptors left).
     pub fn follow_signals(&mut self, handle: &StopHandle) -> io::Result<()> {
         for number in [SIGTERM, SIGINT] {
             self.registered.push(pipe::register(number, handle.writer.try_clone()?)?);
@@ -106,53 +106,53 @@ impl StopSignals {
         Ok(())
     }
 
-    /// Whether one of the signals has come.
+    /// Returns true if one of the signals was received.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.wait(Duration::ZERO)
     }
 
-    /// How many have come.
+    /// Returns how many were received.
     #[must_use]
     pub fn count(&self) -> usize {
         count(&self.reader)
     }
 
-    /// The same question for another thread.
+    /// Returns a function that returns this count, for another thread.
     ///
     /// # Errors
-    /// When no descriptor is left.
+    /// No descriptor is left.
     pub fn counter(&self) -> io::Result<impl Fn() -> usize + Send + Sync + use<>> {
         let reader = self.reader.try_clone()?;
         Ok(move || count(&reader))
     }
 
-    /// Waits for at most so long, and says whether one of the signals has come.
+    /// Waits for at most `limit`. Returns true if one of the signals was received.
     pub fn wait(&self, limit: Duration) -> bool {
         self.wait_beside(None, limit)
     }
 
-    /// The same, or until there is something to read elsewhere.
+    /// Same as [`StopSignals::wait`], or until `readable` can be read.
     pub fn wait_beside(&self, readable: Option<BorrowedFd<'_>>, limit: Duration) -> bool {
         self.wait_or_read(readable, limit).0
     }
 
-    /// The same; says also whether there is something to read there, or its end.
+    /// Same as [`StopSignals::wait_beside`]; also returns whether `readable` can be read or is at its end.
     pub fn wait_or_read(&self, readable: Option<BorrowedFd<'_>>, limit: Duration) -> (bool, bool) {
         let mut fds = vec![PollFd::new(&self.reader, PollFlags::IN)];
         fds.extend(readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let until = Moment::after(limit);
-        // Interrupted by the very signal: asked again.
+        // Interrupted by the signal itself: polls again.
         while matches!(poll(&mut fds, Some(&poll_wait(until.remaining()))), Err(rustix::io::Errno::INTR)) {}
         let has_come = |place: usize| fds.get(place).is_some_and(|fd| !fd.revents().is_empty());
         (has_come(0), has_come(1))
     }
 
-    /// Does `work` in a thread of its own, for what cannot be called back from where it waits. `None` when one of the signals
-    /// has come and the work has not ended within `grace`: it is left behind, and ends at the latest with this process.
+    /// Runs `work` in its own thread, for work that cannot be interrupted. Returns `None` if one of the signals was received and
+    /// the work has not ended within `grace`: its thread is abandoned, and ends at the latest with this process.
     ///
     /// # Errors
-    /// When the kernel refuses (no descriptor left, no thread), or when the work panics.
+    /// The kernel refuses (no descriptor left, no thread), or the work panics.
     pub fn wait_for_work<T: Send + 'static>(
         &self,
         grace: Duration,
@@ -162,7 +162,7 @@ impl StopSignals {
         let rings = RingsAtEnd(Arc::clone(&alarm));
         thread::Builder::new().name("work".to_owned()).spawn(move || {
             let _rings = rings;
-            // Nobody hears it when it comes too late.
+            // If it is too late, the result is discarded.
             let _ = sender.send(work());
         })?;
         let mut fds = [PollFd::new(&self.reader, PollFlags::IN), PollFd::new(&*alarm, PollFlags::IN)];
@@ -174,7 +174,7 @@ impl StopSignals {
     }
 }
 
-/// Asks work to end in good order, from any thread.
+/// Asks work to stop gracefully, from any thread.
 #[derive(Clone, Debug)]
 pub struct StopHandle {
     writer: Arc<UnixStream>,
@@ -182,11 +182,10 @@ pub struct StopHandle {
 }
 
 impl StopHandle {
-    /// What waits stops waiting, what works ends after its current part. However often it is called, it hurries nobody more
-    /// than the first time.
+    /// Ends waits at once, and work after its current part. Further calls have no effect.
     pub fn stop(&self) {
         if !self.has_stopped.swap(true, Ordering::Relaxed) {
-            // Gone: nobody is left to be stopped.
+            // On error, the receiver has been dropped and there is nothing to stop.
             let _ = (&*self.writer).write(&[1]);
         }
     }
@@ -200,13 +199,13 @@ impl Drop for StopSignals {
     }
 }
 
-/// One byte was written for each signal, and none is ever taken out.
+/// Returns the number of signals: one byte is written for each, and none is read.
 fn count(reader: &UnixStream) -> usize {
     let mut bytes = [0; COUNTED];
     recv(reader, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT).map_or(0, |(count, _)| count)
 }
 
-/// A descriptor that is not readable until somebody says so, and stays so then.
+/// A descriptor that becomes readable once it is rung, and stays readable.
 #[derive(Debug)]
 pub struct Alarm {
     event: OwnedFd,
@@ -214,14 +213,14 @@ pub struct Alarm {
 
 impl Alarm {
     /// # Errors
-    /// When no descriptor is left.
+    /// No descriptor is left.
     pub fn new() -> io::Result<Self> {
         Ok(Self { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
 
-    /// Makes it readable. More than once changes nothing.
+    /// Makes the descriptor readable. Further calls have no effect.
     pub fn ring(&self) {
-        // Nobody reads the number, so that the descriptor stays readable.
+        // The counter is never read, so the descriptor stays readable.
         let _ = write(&self.event, &1_u64.to_ne_bytes());
     }
 }
@@ -247,7 +246,7 @@ mod tests {
     use super::*;
     use taskqueue_host::testing::{eventually, run_again_inside};
 
-    /// In a process of its own, because the signals go to the whole test program.
+    /// In its own process, because the signals go to the whole test program.
     #[test]
     fn each_signal_is_counted_and_none_is_forgotten() {
         let name = "signals::stop_signals::tests::each_signal_is_counted_and_none_is_forgotten";

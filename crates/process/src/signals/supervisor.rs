@@ -1,8 +1,7 @@
-//! The service manager that has started this process and wants to hear of it: systemd with `Type=notify`, or whatever speaks
-//! its protocol.
+//! Notifies the service manager that started this process: systemd with `Type=notify`, or another one with the same protocol.
 //!
-//! It is told by whoever does the work, never by a thread of its own: what hangs must fall silent, so that the watchdog of the
-//! service manager sees it.
+//! The working thread itself sends the notifications, not a separate thread: if it hangs, they must stop, so that the watchdog of
+//! the service manager notices.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,15 +10,15 @@ use sd_notify::{NotifyState, notify, watchdog_enabled};
 
 use taskqueue_host::clock::Moment;
 
-/// Between two changes of the status.
+/// The pause between two changes of the status.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
-/// Where NOTIFY_SOCKET says. What cannot be told is not: the work goes on.
+/// The service manager named by NOTIFY_SOCKET. Errors are ignored: the work continues.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
-    /// Half of the time after which it takes us for hung.
+    /// Half of the watchdog timeout.
     beat_every: Option<Duration>,
-    /// Shared by all copies.
+    /// Shared by all clones.
     told: Arc<Mutex<Told>>,
 }
 
@@ -31,7 +30,7 @@ struct Told {
 }
 
 impl Supervisor {
-    /// The one that the environment of this process names (WATCHDOG_USEC and WATCHDOG_PID, too).
+    /// Returns the one named in the environment of this process (WATCHDOG_USEC and WATCHDOG_PID, too).
     #[must_use]
     pub fn of_environment() -> Self {
         let now = Moment::now();
@@ -43,14 +42,14 @@ impl Supervisor {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It works now, and this is what it does.
+    /// Reports that the service is ready, with its status.
     pub fn ready(&self, status: &str) {
         let mut told = self.told();
         told.status = one_line(status);
         tell(&[NotifyState::Ready, NotifyState::Status(&told.status)]);
     }
 
-    /// What it does, for people. To be called often: what has changed is told at most once a second.
+    /// Reports the status, for people. May be called often: changes are sent at most once a second.
     pub fn status(&self, status: &str) {
         let mut told = self.told();
         let status = one_line(status);
@@ -60,20 +59,20 @@ impl Supervisor {
         }
     }
 
-    /// It reads its configuration again; [`Supervisor::ready`] says when it has.
+    /// Reports that the configuration is being reloaded; [`Supervisor::ready`] reports the end of the reload.
     pub fn reloading(&self) {
-        // Without the time the service manager would not know which reload is meant.
+        // Without the time, the service manager would not know which reload is meant.
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             tell(&[NotifyState::Reloading, now]);
         }
     }
 
-    /// It is about to end.
+    /// Reports that the process is stopping.
     pub fn stopping(&self) {
         tell(&[NotifyState::Stopping]);
     }
 
-    /// It still turns: to be called often by what must not hang, and told in time.
+    /// Feeds the watchdog. May be called often: sent only when it is due.
     pub fn beat(&self) {
         let Some(every) = self.beat_every else { return };
         let mut told = self.told();
@@ -88,7 +87,7 @@ fn tell(news: &[NotifyState<'_>]) {
     let _ = notify(news);
 }
 
-/// A line end would begin another message.
+/// Replaces control characters: a line break would begin another message.
 fn one_line(status: &str) -> String {
     status.replace(char::is_control, " ")
 }
@@ -99,6 +98,6 @@ mod tests {
 
     #[test]
     fn a_status_is_one_line_whatever_stands_in_it() {
-        assert_eq!(one_line("database away: no\nWATCHDOG=trigger"), "database away: no WATCHDOG=trigger");
+        assert_eq!(one_line("database unavailable: no\nWATCHDOG=trigger"), "database unavailable: no WATCHDOG=trigger");
     }
 }

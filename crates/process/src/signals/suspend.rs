@@ -1,5 +1,5 @@
-//! What TSTP does, by Ctrl-Z or from another terminal, to a program that draws on all of its own: it is held back until the
-//! terminal has been given back, and then does what it does to every program.
+//! Handles TSTP (Ctrl-Z) for a full-screen program: the signal is blocked until the terminal is restored, and then has its
+//! default effect.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use signal_hook::low_level::unregister;
 
 use taskqueue_host::clock::poll_wait;
 
-/// Holds TSTP back and notes that CONT has come, until it is dropped.
+/// Blocks TSTP and records CONT until it is dropped.
 #[derive(Debug)]
 pub struct Suspension {
     held: SigSet,
@@ -27,10 +27,10 @@ pub struct Suspension {
 }
 
 impl Suspension {
-    /// Holds it back in this thread, which alone may ask and let it through, and in those that it starts from now on.
+    /// Blocks TSTP in this thread and in threads that it starts later. Only this thread may query and release it.
     ///
     /// # Errors
-    /// When the kernel refuses (no descriptors left).
+    /// The kernel refuses (no descriptors left).
     pub fn hold() -> io::Result<Self> {
         let mut held = SigSet::empty();
         held.add(nix::sys::signal::Signal::SIGTSTP);
@@ -42,19 +42,19 @@ impl Suspension {
         Ok(suspension)
     }
 
-    /// Whether it has come and is held back.
+    /// Returns true if TSTP is pending.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         let mut fds = [PollFd::new(&self.waiting, PollFlags::IN)];
-        // Nobody reads it there: it stays until it is let through.
+        // The descriptor is not read: the signal stays pending until it is released.
         poll(&mut fds, Some(&poll_wait(Duration::ZERO))).is_ok_and(|ready| ready > 0)
     }
 
-    /// Lets through what is held back: this process stops until the shell lets it go on. Where nobody could let it go on, the
-    /// kernel stops nobody.
+    /// Releases the pending signal: this process stops until the shell continues it. The kernel does not stop a process group
+    /// that no shell could continue.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn stop(&self) -> io::Result<()> {
         self.held.thread_unblock()?;
         self.held.thread_block()?;
@@ -62,17 +62,17 @@ impl Suspension {
         Ok(())
     }
 
-    /// Stops this process and those that were started with it, as the terminal does at Ctrl-Z.
+    /// Stops this process and its process group, as the terminal does at Ctrl-Z.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn stop_group(&self) -> io::Result<()> {
         kill_current_process_group(Signal::TSTP)?;
         self.stop()
     }
 
-    /// Whether somebody has let this process go on since the last question, after a stop that it was not asked for: what is on
-    /// the terminal may be somebody else's.
+    /// Returns true if this process was continued since the last call, after a stop that it did not request: another program may
+    /// have written to the terminal.
     #[must_use]
     pub fn take_continued(&self) -> bool {
         self.has_continued.swap(false, Ordering::Relaxed)
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use taskqueue_host::testing::{eventually, run_again_inside};
 
-    /// In a session of its own, where the kernel stops nobody: there is no shell that could let it go on.
+    /// In its own session, where the kernel stops no process: no shell could continue it.
     #[test]
     fn tstp_is_held_back_until_it_is_let_through_and_cont_is_noted() {
         let name = "signals::suspend::tests::tstp_is_held_back_until_it_is_let_through_and_cont_is_noted";

@@ -1,16 +1,16 @@
-//! Which signals this process ignores, as it was started.
+//! The signals that were ignored when this process was started.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Whether this process ignores a signal, as one started by nohup ignores HUP. `/proc/self/status` has it too, and much else that
-/// the kernel works out for each reader.
+/// Returns true if this process ignores a signal, as a process started by nohup ignores HUP. `/proc/self/status` has this too,
+/// but the kernel computes much else for each read of it.
 pub(crate) fn ignores_signal(number: i32) -> io::Result<bool> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     #[expect(unsafe_code, reason = "no crate here asks for the action of a signal without setting one")]
-    // SAFETY: without a new action nothing changes; the present one is written to memory of its type, for which all zero
-    // is a value, too.
+    // SAFETY: without a new action, nothing changes; the present one is written to memory of its type, for which all zeros are a
+    // valid value.
     let (asked, action) = unsafe {
         let asked = libc::sigaction(number, ptr::null(), action.as_mut_ptr());
         (asked, action.assume_init())

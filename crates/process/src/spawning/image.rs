@@ -1,5 +1,5 @@
-//! A program, its arguments and its environment as the kernel wants them, worked out before the process is made that
-//! becomes it: there nothing can be allocated any more.
+//! A program, its arguments and its environment in the form that the kernel needs, prepared before the child is created: the
+//! child cannot allocate.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, OsString, c_char};
@@ -8,19 +8,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-/// Where a bare name is looked up when the environment has no PATH, as the C library does.
+/// Where a bare name is looked up if the environment has no PATH, as in the C library.
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
-/// What executes a file that the kernel does not know how to: POSIX wants it to be taken for a script.
+/// Executes files in a format that the kernel does not know: POSIX treats them as scripts.
 const SHELL: &CStr = c"/bin/sh";
 
-/// What is to be executed.
+/// A program to execute.
 pub(crate) struct Image {
-    /// The places of the program, to be tried one after the other.
+    /// The paths of the program, to be tried in order.
     pub(crate) candidates: Vec<CString>,
-    /// The shell's name, and then the arguments.
+    /// The name of the shell, followed by the arguments.
     argv: Pointers,
     envp: Pointers,
-    /// What the pointers point to; a string stays where it is when the list is moved.
+    /// The strings behind the pointers; moving the list does not move them.
     _strings: Vec<CString>,
 }
 
@@ -29,7 +29,7 @@ struct Pointers(Vec<Cell<*const c_char>>);
 
 impl Image {
     /// # Errors
-    /// When one of the strings contains NUL.
+    /// A string contains NUL.
     pub(crate) fn new(program: &Path, args: &[OsString], env: &[(OsString, OsString)]) -> io::Result<Self> {
         let mut strings = Vec::with_capacity(1 + args.len() + env.len());
         for argument in [program.as_os_str()].into_iter().chain(args.iter().map(OsString::as_os_str)) {
@@ -47,7 +47,7 @@ impl Image {
         })
     }
 
-    /// The arguments, of which the first is the program as it was named.
+    /// Returns the arguments; the first one is the program as it was named.
     pub(crate) fn arguments(&self) -> *const *const c_char {
         self.argv.after(1)
     }
@@ -56,7 +56,7 @@ impl Image {
         self.envp.after(0)
     }
 
-    /// The arguments of a shell that executes this file with them. The other arguments are not what they were afterwards.
+    /// Returns the arguments of a shell that executes this file. Changes the array returned by `arguments`.
     pub(crate) fn arguments_of_shell(&self, file: &CStr) -> (&'static CStr, *const *const c_char) {
         if let Some(first) = self.argv.0.get(1) {
             first.set(file.as_ptr());
@@ -75,7 +75,7 @@ impl Pointers {
     }
 }
 
-/// A name without a slash is looked up in the PATH of its own environment, where an empty entry is the working directory.
+/// Looks up a name without a slash in the PATH of the child's environment, where an empty entry is the working directory.
 fn candidates(program: &OsStr, env: &[(OsString, OsString)]) -> io::Result<Vec<CString>> {
     let name = program.as_bytes();
     if name.is_empty() || name.contains(&b'/') {

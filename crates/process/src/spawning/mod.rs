@@ -1,4 +1,4 @@
-//! Starts a process, and what the child does before it becomes the program.
+//! Starts a process, and prepares the child before it executes the program.
 
 pub mod hiding;
 pub(crate) mod ignored_signals;

@@ -1,6 +1,6 @@
-//! What a handler's process does to itself before it executes its program.
+//! What a handler's process does before it executes its program.
 //!
-//! It may share our memory then: only async-signal-safe calls are allowed, no allocation, no lock, no printing, no panic.
+//! It may share memory with the runner: only async-signal-safe calls are allowed, no allocation, no lock, no printing, no panic.
 
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::io;
@@ -14,28 +14,28 @@ use super::image::Image;
 use super::rights::{Failure, Prepared, Refusal, Step};
 use super::vfork::{self, KERNEL_SET_BYTES, Memory, Process, set_blocked};
 
-/// The descriptor on which a handler writes its events.
+/// The descriptor to which a handler writes its events.
 pub(crate) const EVENTS_FD: c_int = 3;
-/// The descriptor from which it reads why it is to end.
+/// The descriptor from which it reads why it must end.
 pub(crate) const STOP_REASON_FD: c_int = 4;
 
-/// No more are marked one by one, whatever the limit allows.
+/// The most descriptors that are marked one by one, even if the limit is higher.
 const MOST_DESCRIPTORS: u64 = 65_536;
 const LAST_SIGNAL: c_int = 64;
-/// No architecture's `struct sigaction` is larger; all zero, it is the default action.
+/// No architecture's `struct sigaction` is larger; all zeros are the default action.
 const DEFAULT_ACTION: [u64; 8] = [0; 8];
 
-/// What becomes of a new process.
+/// The properties of a new process.
 pub(crate) struct Plan<'a> {
     pub(crate) image: &'a Image,
     pub(crate) rights: &'a Prepared,
-    /// What its descriptors 0 to 4 are; each has a higher number here.
+    /// Its descriptors 0 to 4; each has a higher number in this process.
     pub(crate) descriptors: [BorrowedFd<'a>; 5],
 }
 
 impl Plan<'_> {
-    /// Starts a process that is the leader of a session of its own, with default signals, these five descriptors and no
-    /// others, and these rights, and that dies with this thread; it executes the program. The error says why it did not.
+    /// Starts a process that executes the program. It leads its own session, has default signals, only these five descriptors and
+    /// these rights, and dies with this thread. The error is the reason why it could not be executed.
     pub(crate) fn start(&self) -> Result<Process, Failure> {
         let runner = getpid();
         #[cfg(feature = "fault-points")]
@@ -49,8 +49,8 @@ impl Plan<'_> {
         };
         let memory = if self.rights.changes_user() { Memory::Copied } else { Memory::Shared };
         #[expect(unsafe_code, reason = "the only way to run code in a new process")]
-        // SAFETY: it makes plain system calls on values that were worked out before; it neither allocates nor locks nor
-        // panics, and it changes nothing but the first argument, which nobody reads afterwards.
+        // SAFETY: it makes plain system calls on values that were prepared before; it neither allocates nor locks nor panics, and
+        // it changes only the first argument, which is not read afterwards.
         unsafe {
             vfork::start(memory, &in_child)
         }
@@ -62,12 +62,12 @@ impl Plan<'_> {
         for (number, descriptor) in (0..).zip(self.descriptors) {
             take_descriptor(descriptor, number)?;
         }
-        // A process can leave its group, and never its session but for one of its own: whatever comes from this handler is
-        // never in ours.
+        // A process can leave its group, but leave its session only for a new one: descendants of this handler are never in the
+        // session of this process.
         setsid().map_err(|errno| Step::Supervision.refused(errno))?;
         self.rights.apply()?;
-        // Last, because the kernel forgets it when the user changes. It comes only for a death after the call, so whether
-        // the runner still lives is asked after it.
+        // Last, because the kernel resets it when the user changes. It covers only a death after the call, so the parent is
+        // checked afterwards.
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| Step::Supervision.refused(errno))?;
         if getppid() != Some(runner) {
             return Err(Step::Supervision.refused(Errno::SRCH));
@@ -75,9 +75,9 @@ impl Plan<'_> {
         self.rights.rehearsal_result().map_or(Ok(()), Err)
     }
 
-    /// Goes through the candidates as execvp(3) does; returns why there is nothing to execute.
+    /// Tries the candidates as execvp(3) does; returns why none could be executed.
     fn execute(&self) -> Refusal {
-        // Blocked signals would be inherited. One that came meanwhile is the handler's own by now.
+        // Blocked signals would be inherited. A signal received meanwhile goes to the handler.
         set_blocked(0);
         let mut last = Errno::NOENT;
         for candidate in &self.image.candidates {
@@ -89,7 +89,7 @@ impl Plan<'_> {
                 }
                 Errno::ACCESS => last = errno,
                 Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::NODEV | Errno::TIMEDOUT => {
-                    // What was found and may not be executed says more than where there was nothing.
+                    // A program that exists but may not be executed is a better explanation than a missing one.
                     if last != Errno::ACCESS {
                         last = errno;
                     }
@@ -101,8 +101,9 @@ impl Plan<'_> {
     }
 }
 
-/// An ignored signal would otherwise be inherited: SIGPIPE, which Rust ignores, or SIGHUP and SIGINT of a runner started
-/// by nohup or by a shell in the background. And no handler of ours may run here once signals are not blocked any more.
+/// Resets ignored signals, which would be inherited: SIGPIPE, which Rust ignores, or SIGHUP and SIGINT of a runner started by
+/// nohup or by a shell in the background. Also, no signal handler of this program may run in the child once signals are
+/// unblocked.
 fn reset_signals() {
     for number in 1..=LAST_SIGNAL {
         #[expect(unsafe_code, reason = "a system call for which rustix has no stable safe form")]
@@ -114,7 +115,8 @@ fn reset_signals() {
     }
 }
 
-/// Database clients do not all mark their sockets close-on-exec, and we may have inherited unmarked descriptors.
+/// Marks descriptors close-on-exec: some database clients leave sockets unmarked, and this process may have inherited unmarked
+/// ones.
 fn mark_descriptors() {
     let first = STOP_REASON_FD + 1;
     #[expect(unsafe_code, reason = "system calls for which rustix has no safe form")]
@@ -124,7 +126,7 @@ fn mark_descriptors() {
         if libc::syscall(libc::SYS_close_range, c_long::from(first), c_long::from(u32::MAX), how) == 0 {
             return;
         }
-        // Kernels before 5.11 lack it.
+        // Missing in kernels before 5.11.
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(MOST_DESCRIPTORS);
         for number in first..c_int::try_from(most).unwrap_or(c_int::MAX) {
             libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
@@ -132,7 +134,7 @@ fn mark_descriptors() {
     }
 }
 
-/// Not marked close-on-exec at its new number.
+/// Duplicates the descriptor to this number, without close-on-exec.
 fn take_descriptor(descriptor: BorrowedFd<'_>, number: c_int) -> Result<(), Refusal> {
     #[expect(unsafe_code, reason = "rustix would take the number for a descriptor that somebody owns")]
     // SAFETY: both are numbers, and the table of descriptors is the child's own.
@@ -140,7 +142,7 @@ fn take_descriptor(descriptor: BorrowedFd<'_>, number: c_int) -> Result<(), Refu
     if done == number { Ok(()) } else { Err(Step::Supervision.refused(last_errno())) }
 }
 
-/// Returns only when it failed.
+/// Returns only on failure.
 fn execve(file: &CStr, arguments: *const *const c_char, image: &Image) -> Errno {
     #[expect(unsafe_code, reason = "the execution of a program, for which rustix has no stable form")]
     // SAFETY: two arrays of C strings, each with its end, that the image keeps.

@@ -1,7 +1,7 @@
-//! What a handler's process takes upon itself before it executes its program: limits, another user, no way back.
+//! Restrictions that a handler's process applies before it executes its program: limits, another user, no new privileges.
 //!
-//! Everything is worked out before there is a process; in it there are plain system calls only, which neither allocate nor
-//! lock. A call that fails is named by its step, because the number of the error alone would not tell.
+//! Everything is prepared before the process exists; the process makes only plain system calls, which neither allocate nor lock.
+//! A failed call is reported with its step, because the error number alone is ambiguous.
 
 use std::ffi::CString;
 use std::io;
@@ -19,32 +19,32 @@ use taskqueue_host::machine::account::Credentials;
 use taskqueue_host::machine::descriptors::limits_of_handlers;
 use taskqueue_host::recent::Recent;
 
-/// How much later the kernel ends a handler that goes on in spite of SIGXCPU.
+/// How much later the kernel kills a handler that continues after SIGXCPU.
 const CPU_GRACE_SECS: u64 = 5;
-/// How much sooner than us the kernel is to end a handler when memory is short.
+/// How much higher than the runner's the OOM score of a handler is, so that the kernel kills the handler first.
 const OOM_DISTANCE: i32 = 500;
 const HIGHEST_OOM_SCORE: i32 = 1000;
-/// A program that its user may not read stays hidden: it keeps our score.
+/// How often setting the OOM score is tried. A program that its user may not read stays hidden and keeps the runner's score.
 const OOM_SCORE_TRIES: u32 = 20;
 const OOM_SCORE_PAUSE: Duration = Duration::from_micros(500);
 
-/// What a handler may do and use.
+/// The rights and limits of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// The user it becomes; `None` stays what we are.
+    /// The user it becomes; `None` keeps the user of this process.
     pub credentials: Option<Credentials>,
-    /// What it may use at most.
+    /// Its resource limits.
     pub limits: Limits,
-    /// The mode bits that its new files do not get.
+    /// The mode bits that are removed from new files.
     pub umask: u32,
-    /// Whether no program that it executes can give it more rights than it has.
+    /// Whether no program that it executes can gain rights.
     pub no_new_privileges: bool,
 }
 
-/// What was tried in the child when it failed.
+/// The step of the child that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Its descriptors, a session of its own, death with us.
+    /// Its descriptors, its session, its death with the runner.
     Supervision,
     /// The limits.
     Limits,
@@ -52,15 +52,15 @@ pub(crate) enum Step {
     User,
     /// The working directory.
     Directory,
-    /// Whether the program may be executed; in a rehearsal only.
+    /// The permission to execute the program; only in a rehearsal.
     Program,
     /// Nothing failed: the end of a rehearsal.
     Rehearsed,
-    /// The program.
+    /// The execution of the program.
     Execution,
 }
 
-/// Why a child did not execute its program: what it leaves behind in memory that we have as well.
+/// Why a child did not execute its program, left in memory that it shares with this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     step: Step,
@@ -68,16 +68,16 @@ pub(crate) struct Refusal {
 }
 
 impl Step {
-    /// An error of this step.
+    /// Returns an error of this step.
     pub(crate) fn refused(self, errno: Errno) -> Refusal {
         Refusal { step: self, errno }
     }
 }
 
-/// Why there is no child.
+/// Why the child could not be started.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// `None` if there never was one.
+    /// `None` if no process was created.
     pub(crate) step: Option<Step>,
     pub(crate) error: io::Error,
 }
@@ -100,7 +100,7 @@ impl From<Errno> for Failure {
     }
 }
 
-/// The same, ready for the child.
+/// The rights, prepared for the child.
 pub(crate) struct Prepared {
     groups: Vec<Gid>,
     ids: Option<(Uid, Gid)>,
@@ -109,7 +109,7 @@ pub(crate) struct Prepared {
     no_new_privileges: bool,
     oom_score: Option<Vec<u8>>,
     directory: Option<CString>,
-    /// The program whose execution is only asked for.
+    /// The program for which only the permission to execute is checked.
     rehearsed: Option<CString>,
 }
 
@@ -130,14 +130,15 @@ impl Prepared {
         }
     }
 
-    /// Whether it becomes somebody else than we are.
+    /// Returns true if it becomes another user.
     pub(crate) fn changes_user(&self) -> bool {
         self.ids.is_some()
     }
 
-    /// In the child.
+    /// Applies the rights. Called in the child.
     pub(crate) fn apply(&self) -> Result<(), Refusal> {
-        // Before the change of user, after which the file is not ours; without it the kernel chooses as it likes.
+        // Before the change of user, after which the file is not writable. Errors are ignored: the kernel then chooses the
+        // process to kill by its own rules.
         if let Some(score) = &self.oom_score
             && let Ok(file) = open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
         {
@@ -157,20 +158,20 @@ impl Prepared {
         Ok(())
     }
 
-    /// In the parent, once the child executes its program: a process that is hidden from others of its user owns nothing in
-    /// /proc, so that the child could not do it before.
+    /// Sets the OOM score from the parent, once the child executes its program. A process that is hidden from others of its user
+    /// owns nothing in /proc, so the child could not set it earlier.
     pub(crate) fn set_oom_score_of(&self, pid: i32) {
         let Some(score) = self.oom_score.as_ref().filter(|_| !geteuid().is_root()) else { return };
         for _ in 0..OOM_SCORE_TRIES {
             match std::fs::write(format!("/proc/{pid}/oom_score_adj"), score) {
-                // We go on a moment before the kernel has given the child its new memory, which is not hidden.
+                // This process continues slightly before the kernel has given the child its new memory, which is not hidden.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => std::thread::sleep(OOM_SCORE_PAUSE),
                 _ => return,
             }
         }
     }
 
-    /// Groups first and the user last: nobody but root may change the others.
+    /// Groups first and the user last: only root may change the groups.
     fn change_user(&self) -> rustix::io::Result<()> {
         let Some((uid, gid)) = self.ids else { return Ok(()) };
         set_thread_groups(&self.groups)?;
@@ -181,10 +182,10 @@ impl Prepared {
         if is_changed && !has_way_back { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    /// In the child, instead of the exec; `None` when this is no rehearsal.
+    /// Called in the child instead of the exec; returns `None` if this is not a rehearsal.
     pub(crate) fn rehearsal_result(&self) -> Option<Refusal> {
         let program = self.rehearsed.as_ref()?;
-        // Without EACCESS: the real user is the effective one by now, and the plain call is older than any kernel here.
+        // Without EACCESS: the real user is already the effective one, and the plain call works on every supported kernel.
         Some(match accessat(CWD, program.as_c_str(), Access::EXEC_OK, AtFlags::empty()) {
             Ok(()) => Step::Rehearsed.refused(Errno::PERM),
             Err(errno) => Step::Program.refused(errno),
@@ -192,7 +193,7 @@ impl Prepared {
     }
 }
 
-/// A limit that we may not raise stays as it is: it is at least as strict.
+/// Sets a limit. One that may not be raised is kept: it is at least as strict.
 fn set_limit(resource: Resource, soft: u64, hard: u64) -> rustix::io::Result<()> {
     match setrlimit(resource, Rlimit { current: Some(soft), maximum: Some(hard) }) {
         Err(Errno::PERM) => {
@@ -203,17 +204,17 @@ fn set_limit(resource: Resource, soft: u64, hard: u64) -> rustix::io::Result<()>
     }
 }
 
-/// With soft and hard limit; `files` are those of its open files where the class sets none.
+/// Returns the soft and hard limits; `files` are the limits of open files for a class that sets none.
 fn resources(limits: &Limits, files: Option<(u64, u64)>) -> Vec<(Resource, u64, u64)> {
-    // At the hard limit of processor time the kernel kills without a warning.
+    // At the hard limit of processor time, the kernel kills without a warning.
     let cpu = limits.cpu_secs.map(|secs| (Resource::Cpu, secs, secs.saturating_add(CPU_GRACE_SECS)));
     let others = [
         (Resource::As, limits.memory_bytes),
         (Resource::Nofile, limits.open_files),
         (Resource::Nproc, limits.processes),
         (Resource::Fsize, limits.file_size_bytes),
-        // A core dump would hold the task's data and whatever secrets the handler has. Nothing is that small; and where the
-        // kernel pipes core dumps to a program, it asks for exactly this number.
+        // A core dump would contain the task's data and any secrets of the handler. No core file is this small; and if the kernel
+        // pipes core dumps to a program, this number disables them.
         (Resource::Core, Some(1)),
     ];
     let files = files.filter(|_| limits.open_files.is_none()).map(|(soft, hard)| (Resource::Nofile, soft, hard));
@@ -222,7 +223,7 @@ fn resources(limits: &Limits, files: Option<(u64, u64)>) -> Vec<(Resource, u64, 
 }
 
 fn oom_score() -> Option<Vec<u8>> {
-    // Whom the kernel takes when memory is short may follow our own score a second late.
+    // The OOM score may follow the runner's score a second late.
     static OURS: Recent<(), i32> = Recent::new();
     let ask = || std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok();
     let ours = OURS.answer((), |()| ask().ok_or(())).ok()?;

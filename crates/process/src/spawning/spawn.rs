@@ -1,4 +1,4 @@
-//! Starts one handler process with its pipes. Supervising it is `child`'s work.
+//! Starts one handler process with its pipes. `child` supervises it.
 
 use std::ffi::{CString, OsString};
 use std::fs::{self, File};
@@ -28,25 +28,24 @@ use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::clock::Moment;
 
-/// A program to start. Nothing is inherited: no environment, no descriptor but the five it gets.
+/// A program to start. Nothing is inherited: no environment, and only five descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildSpec {
-    /// Absolute, or a name that is looked up in the PATH of `env`.
+    /// An absolute path, or a name that is looked up in the PATH of `env`.
     pub program: PathBuf,
-    /// Without the program's own name.
+    /// The arguments without the program's name.
     pub args: Vec<OsString>,
     /// The whole environment.
     pub env: Vec<(OsString, OsString)>,
-    /// `None` keeps ours.
+    /// The working directory; `None` keeps that of this process.
     pub cwd: Option<PathBuf>,
-    /// What it may do and use.
+    /// Its rights and limits.
     pub rights: Rights,
-    /// The entry `NAME=value` of `env` by which its processes are told from those of other handlers; may be empty.
+    /// The entry `NAME=value` of `env` that distinguishes its processes from those of other handlers; may be empty.
     pub marker: OsString,
 }
 
-/// A started handler that was not reaped yet: as long as this lives and `reap` was not called, its PID and the number
-/// of its process group belong to nobody else.
+/// A started handler that was not reaped: until `reap` is called, its PID and the number of its process group are not reused.
 pub(crate) struct Handler {
     process: Process,
     pub(crate) origin: Origin,
@@ -54,7 +53,7 @@ pub(crate) struct Handler {
     stop_reason: File,
 }
 
-/// Our ends of its pipes; none of them ever blocks.
+/// This process's ends of the pipes; they never block.
 pub(crate) struct Pipes {
     pub(crate) stdin: Input,
     pub(crate) stdout: OwnedFd,
@@ -62,15 +61,15 @@ pub(crate) struct Pipes {
     pub(crate) events: OwnedFd,
 }
 
-/// The pipe to its standard input. We keep the reading end open as well, so that a handler that closes its input can
-/// neither fail a write of ours nor send us a SIGPIPE: the pipe is just full then.
+/// The pipe to its standard input. This process also keeps the reading end open: if the handler closes its input, writes do not
+/// fail or raise SIGPIPE; the pipe just fills up.
 pub(crate) struct Input {
     pub(crate) writer: OwnedFd,
     reader: OwnedFd,
 }
 
-/// The handler's ends of its pipes, but for the one of its input, which we keep as well. None has a number that it is to
-/// have in the handler: they would get into each other's way there.
+/// The handler's ends of its pipes, except the reading end of its input. None has a number that it will have in the handler:
+/// there, they would overwrite each other.
 struct Theirs {
     stdout: OwnedFd,
     stderr: OwnedFd,
@@ -78,7 +77,7 @@ struct Theirs {
     stop_reason: OwnedFd,
 }
 
-/// The error says how it ended before it began.
+/// Starts the handler. The error is its ending, if it could not be started.
 pub(crate) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
     let ours = |error: io::Error| failed_here(spec, &error);
     prepare_this_process().map_err(ours)?;
@@ -93,8 +92,8 @@ pub(crate) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
     Ok((Handler::adopt(process, spec, before, stop_reason).map_err(ours)?, pipes))
 }
 
-/// Does everything that comes before the exec and asks whether that would be allowed; the error says why it could not
-/// start. The program must be an absolute path.
+/// Performs all steps before the exec, and checks whether the exec would be allowed. The error is why it could not start. The
+/// program must be an absolute path.
 pub(crate) fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
     let ours = |error: io::Error| failed_here(spec, &error);
     prepare_this_process().map_err(ours)?;
@@ -103,7 +102,7 @@ pub(crate) fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
     match spawn(spec, Some(program)) {
         Err(Failure { step: Some(Step::Rehearsed), .. }) => Ok(()),
         Err(failure) => Err(failed(spec, &failure)),
-        // It never gets so far: the last thing that a rehearsal does is to fail.
+        // Not reached: a rehearsal always ends with a failure.
         Ok(started) => {
             started.process.end();
             Ok(())
@@ -111,7 +110,7 @@ pub(crate) fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
     }
 }
 
-/// What this process needs to start any handler is missing.
+/// Returns the ending if this process lacks something that starting any handler needs.
 fn failed_here(spec: &ChildSpec, error: &io::Error) -> Ending {
     let text = could_not(spec, &error.to_string());
     if is_want_of_room(error) { Ending::NoRoom(text) } else { Ending::Misconfigured(text) }
@@ -121,7 +120,7 @@ fn failed(spec: &ChildSpec, Failure { step, error }: &Failure) -> Ending {
     let limits = &spec.rights.limits;
     match step {
         Some(Step::Execution) if is_below_need(limits, error) => {
-            let why = format!("its limits leave no room for it: {error}");
+            let why = format!("its limits are too low to start it: {error}");
             Ending::Misconfigured(could_not(spec, &why))
         }
         _ if is_want_of_room(error) => Ending::NoRoom(could_not(spec, &error.to_string())),
@@ -132,7 +131,7 @@ fn failed(spec: &ChildSpec, Failure { step, error }: &Failure) -> Ending {
     }
 }
 
-/// Whether the program was refused because of a limit of its class, which no other runner would lift.
+/// Returns true if the start failed because of a limit of the class, which applies on every runner.
 fn is_below_need(limits: &Limits, error: &io::Error) -> bool {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::AGAIN) => limits.processes.is_some(),
@@ -141,14 +140,14 @@ fn is_below_need(limits: &Limits, error: &io::Error) -> bool {
     }
 }
 
-/// Whether this process or this machine was short of something, so that neither the program nor its class is at fault.
+/// Returns true if this process or this machine lacked resources, so that neither the program nor its class is at fault.
 fn is_want_of_room(error: &io::Error) -> bool {
     let room = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
     error.raw_os_error().is_some_and(|number| room.contains(&number))
 }
 
-/// Once per process. When SIGCHLD was inherited as ignored, the kernel would reap our children itself and nobody could
-/// learn how they ended.
+/// Prepares this process, once. If SIGCHLD was inherited as ignored, the kernel would reap children itself and their endings
+/// would be lost.
 pub(crate) fn prepare_this_process() -> io::Result<()> {
     static PREPARED: Mutex<bool> = Mutex::new(false);
     let mut prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +160,7 @@ pub(crate) fn prepare_this_process() -> io::Result<()> {
     Ok(())
 }
 
-/// A process, and our ends of what it has.
+/// A process and this side's ends of its pipes.
 struct Started {
     process: Process,
     pipes: Pipes,
@@ -182,7 +181,7 @@ fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> Result<Started, Failur
         theirs.stop_reason.as_fd(),
     ];
     if let Some(user) = &spec.rights.credentials {
-        // /dev/stdout and /dev/fd/3 are opened anew by whoever writes to them, with the rights of the user.
+        // Processes that write to /dev/stdout or /dev/fd/3 open it again, with the rights of the user.
         for theirs in descriptors {
             fchown(theirs, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
         }
@@ -191,14 +190,14 @@ fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> Result<Started, Failur
     let process = Plan { image: &image, rights: &rights, descriptors }.start()?;
     rights.set_oom_score_of(process.pid.as_raw_nonzero().get());
     fault_point!("spawn.after");
-    // Their ends are dropped here, so that only the handler has them.
+    // The handler's ends are dropped here, so that only the handler has them.
     Ok(Started { process, pipes, stop_reason })
 }
 
-/// Without a name, and gone with the last descriptor of it: nothing is left behind, and no other user can open it.
+/// Returns an anonymous file: it disappears with its last descriptor, and other users cannot open it.
 fn file_in_memory() -> io::Result<File> {
     let create = |flags| memfd_create(c"taskqueue-stop-reason", flags);
-    // Kernels before 6.3 know no NOEXEC_SEAL; some after it demand it.
+    // Kernels before 6.3 do not know NOEXEC_SEAL; some later ones require it.
     let file = match create(MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => create(MemfdFlags::CLOEXEC),
         created => created,
@@ -206,7 +205,7 @@ fn file_in_memory() -> io::Result<File> {
     Ok(file?.into())
 }
 
-/// Both ends of each are marked close-on-exec, and ours never block.
+/// Returns both ends of each pipe, close-on-exec; this process's ends do not block.
 fn pipes(stop_reason: &File) -> io::Result<(Pipes, Theirs)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     let (stdout, their_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -239,7 +238,7 @@ fn c_string(path: &Path) -> io::Result<CString> {
 }
 
 impl Handler {
-    /// A child that cannot be named is ended at once: nobody could end it later.
+    /// Identifies the child. A child that cannot be identified is ended at once, because it could not be ended later.
     fn adopt(process: Process, spec: &ChildSpec, before: Moment, stop_reason: File) -> io::Result<Self> {
         let pid = process.pid.as_raw_nonzero().get();
         let named = ProcessIdentity::of_child(pid, before, Moment::now())
@@ -259,32 +258,32 @@ impl Handler {
         }
     }
 
-    /// Its main process.
+    /// Returns the identity of its main process.
     pub(crate) fn identity(&self) -> &ProcessIdentity {
         &self.origin.handler
     }
 
-    /// Signals its whole process group, which it cannot leave, being the leader of its session. Only for a handler that
-    /// was not reaped: the number is still its own.
+    /// Signals its whole process group, which it cannot leave because it leads its session. Only for an unreaped handler:
+    /// otherwise the number may be reused.
     pub(crate) fn signal_group(&self, signal: Signal) {
         if kill_process_group(self.process.pid, signal).is_err() {
             let _ = pidfd_send_signal(&self.process.pidfd, signal);
         }
     }
 
-    /// Asks it and what descends from it to end: TERM, with the reason on descriptor 4 before it.
+    /// Asks it and its descendants to end: TERM, with the reason on descriptor 4 before it.
     pub(crate) fn ask_to_end(&self, reason: Option<StopReason>) {
         if let Some(reason) = reason {
-            // At the beginning, where the handler reads; one that cannot be told is asked all the same.
+            // At offset 0, where the handler reads. If the write fails, TERM is sent all the same.
             let _ = self.stop_reason.write_all_at(format!("{reason}\n").as_bytes(), 0);
         }
         self.signal_group(Signal::TERM);
-        // A stopped process would not see the TERM.
+        // A stopped process would not handle the TERM.
         self.signal_group(Signal::CONT);
         ask_orphans_to_end(&self.origin);
     }
 
-    /// Gives its PID back to the kernel; it must have ended.
+    /// Reaps it; it must have ended.
     pub(crate) fn reap(self) {
         let mut registry = registry();
         self.process.reap();
@@ -302,7 +301,7 @@ fn could_not(spec: &ChildSpec, why: &str) -> String {
     format!("could not start {}: {why}", spec.program.display())
 }
 
-/// Why the working directory cannot be entered.
+/// Explains why the working directory cannot be entered.
 fn explain_directory(spec: &ChildSpec, error: &io::Error) -> String {
     let why = match error.kind() {
         io::ErrorKind::NotFound => "does not exist".to_owned(),
@@ -313,7 +312,7 @@ fn explain_directory(spec: &ChildSpec, error: &io::Error) -> String {
     format!("the working directory {} {why}", spec.cwd.as_deref().unwrap_or(Path::new(".")).display())
 }
 
-/// The kernel's error alone does not say whether the program or its interpreter is meant.
+/// Explains a failed exec: the kernel's error alone does not tell whether the program or its interpreter is meant.
 fn explain(spec: &ChildSpec, error: &io::Error) -> String {
     let has_path = spec.program.as_os_str().as_encoded_bytes().contains(&b'/');
     match error.kind() {
@@ -334,7 +333,7 @@ fn explain(spec: &ChildSpec, error: &io::Error) -> String {
     }
 }
 
-/// A relative program with a slash is looked up in the handler's working directory.
+/// Returns the path of the program; a relative one with a slash is relative to the handler's working directory.
 fn at_cwd(spec: &ChildSpec) -> std::path::PathBuf {
     spec.cwd.as_deref().unwrap_or_else(|| Path::new(".")).join(&spec.program)
 }

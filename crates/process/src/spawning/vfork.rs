@@ -1,8 +1,8 @@
-//! Makes the process that becomes a handler: by `clone`, with our memory shared until it executes its program, as
-//! posix_spawn(3) does it. A fork would copy our page tables for a process that throws them away at once.
+//! Creates the process of a handler with `clone`, sharing memory until it executes its program, as posix_spawn(3) does. A fork
+//! would copy page tables that the child discards at once.
 //!
-//! Our thread waits meanwhile, and the others go on: what the child does must change nothing that is ours. It reports why
-//! it failed through memory that both have, so that no pipe is needed.
+//! The calling thread waits meanwhile while other threads continue: the child must not change any memory of this process. It
+//! reports failures through shared memory, so no pipe is needed.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -15,26 +15,26 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, wai
 
 use super::rights::{Failure, Refusal};
 
-/// The lowest part of a room, which nobody may touch; a multiple of every page size.
+/// An inaccessible guard area below the stack; a multiple of every page size.
 const GUARD_BYTES: usize = 64 * 1024;
-/// What a child runs on, far more than it needs; pages that are never touched are never there.
+/// The stack of a child, far more than it needs; untouched pages are never allocated.
 const STACK_BYTES: usize = 128 * 1024;
 const ROOM_BYTES: usize = GUARD_BYTES + STACK_BYTES;
-/// At the upper end of the stack, above where it begins.
+/// At the upper end of the area, above the start of the stack.
 const REPORT_BYTES: usize = 64;
-/// The size of a signal set as the kernel knows it.
+/// The kernel's size of a signal set.
 pub(crate) const KERNEL_SET_BYTES: usize = 8;
 
 const _: () = assert!(size_of::<Option<Refusal>>() <= REPORT_BYTES && align_of::<Option<Refusal>>() <= REPORT_BYTES);
 
-/// A child that nobody has waited for.
+/// A child that was not waited for.
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     pub(crate) pidfd: OwnedFd,
 }
 
 impl Process {
-    /// Waits for its end and gives its PID back to the kernel.
+    /// Waits for its end and reaps it.
     pub(crate) fn reap(self) {
         while waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED).is_err_and(|errno| errno == Errno::INTR)
         {
@@ -48,24 +48,24 @@ impl Process {
     }
 }
 
-/// What the child has of our memory until it executes its program.
+/// How the child gets this process's memory until it executes its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// The memory itself.
+    /// Shared memory.
     Shared,
-    /// A copy. For a child that becomes another user: with the memory itself the other processes of that user might get at
-    /// it through the child, and the kernel, to prevent that, takes from us as well what it takes from such a child.
+    /// A copy, for a child that becomes another user. With shared memory, other processes of that user could access this
+    /// process's memory through the child. To prevent that, the kernel would restrict this process as well as the child.
     Copied,
 }
 
-/// Starts a process that does this and ends; what it does is to execute a program, so that it returns only when that failed.
-/// Signals are blocked in it.
+/// Starts a process that calls `in_child` and ends. `in_child` executes a program, so it returns only on failure. Signals are
+/// blocked in it.
 ///
 /// # Errors
-/// What it returned; or there could be no process.
+/// What `in_child` returned, or why the process could not be created.
 #[expect(unsafe_code, reason = "only the caller knows what is done in the child")]
-// SAFETY: it is for the caller to see to it that the closure makes plain system calls only and neither allocates, locks,
-// panics nor changes memory of ours but what is its own.
+// SAFETY: the caller must ensure that the closure makes only plain system calls, does not allocate, lock or panic, and changes no
+// memory of this process except its own.
 pub(crate) unsafe fn start(memory: Memory, in_child: &dyn Fn() -> Refusal) -> Result<Process, Failure> {
     let kept = ROOM.try_with(Cell::take).ok().flatten();
     let room = kept.map_or_else(Room::new, Ok)?;
@@ -75,16 +75,16 @@ pub(crate) unsafe fn start(memory: Memory, in_child: &dyn Fn() -> Refusal) -> Re
 }
 
 thread_local! {
-    /// Kept for the next child: a thread has one at a time that shares its memory.
+    /// Kept for the next child: a thread has only one child at a time that shares its memory.
     static ROOM: Cell<Option<Room>> = const { Cell::new(None) };
 }
 
-/// A stack for a child and the place of its report. Shared with a child that otherwise has a copy of our memory, too.
+/// A stack for a child and the space for its report. Shared even with a child that otherwise has a copy of the memory.
 struct Room {
     base: *mut c_void,
 }
 
-/// What the child finds at the address that it is given.
+/// What the child reads at the address it is given.
 struct Call<'a> {
     in_child: &'a dyn Fn() -> Refusal,
     report: *mut Option<Refusal>,
@@ -94,14 +94,14 @@ impl Room {
     fn new() -> io::Result<Self> {
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         #[expect(unsafe_code, reason = "memory that two processes have can be had by a system call only")]
-        // SAFETY: a new mapping, at a place that the kernel chooses.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let base = unsafe { libc::mmap(ptr::null_mut(), ROOM_BYTES, rights, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let room = Self { base };
         #[expect(unsafe_code, reason = "as above")]
-        // SAFETY: it is our mapping and at least so long, and nothing lies in it yet.
+        // SAFETY: it is this process's own mapping, at least that long, and still empty.
         if unsafe { libc::mprotect(room.base, GUARD_BYTES, libc::PROT_NONE) } == 0 {
             Ok(room)
         } else {
@@ -109,7 +109,7 @@ impl Room {
         }
     }
 
-    /// Aligned for whatever; the stack grows down from it.
+    /// Aligned for any type; the stack grows down from it.
     fn report(&self) -> *mut Option<Refusal> {
         self.base.wrapping_byte_add(ROOM_BYTES - REPORT_BYTES).cast()
     }
@@ -123,10 +123,10 @@ impl Room {
         let argument = (&raw const call).cast_mut().cast();
         let blocked = AllBlocked::now();
         #[expect(unsafe_code, reason = "neither the standard library nor rustix can start a process like this")]
-        // SAFETY: the report lies in our mapping, aligned. The child has the part below it as its stack and is given a call
-        // that outlives it, because with VFORK we go on only when it has executed its program or ended; the caller answers
-        // for what it does. No signal handler of ours runs in it, because all signals are blocked. The kernel writes the
-        // descriptor to a place of this type, and nobody else owns what it wrote.
+        // SAFETY: the report is inside the mapping, aligned. The child uses the part below it as its stack. Its call outlives it,
+        // because with VFORK this thread continues only after the child has executed its program or ended; the caller is
+        // responsible for what the call does. No signal handler of this process runs in the child, because all signals are
+        // blocked. The kernel writes the descriptor to a variable of this type, which has no other owner.
         let (pid, pidfd, refusal) = unsafe {
             report.write(None);
             let pid = libc::clone(enter, report.cast(), flags, argument, &raw mut pidfd);
@@ -151,18 +151,17 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         #[expect(unsafe_code, reason = "as for the mapping")]
-        // SAFETY: it is our mapping, in which nobody works any more.
+        // SAFETY: it is this process's own mapping, no longer used.
         unsafe {
             libc::munmap(self.base, ROOM_BYTES);
         }
     }
 }
 
-/// In the child.
+/// Runs in the child.
 extern "C" fn enter(call: *mut c_void) -> c_int {
     #[expect(unsafe_code, reason = "the C library hands over nothing but an address")]
-    // SAFETY: it is the address of a call that the starting thread keeps while it waits for us, and its report is a place
-    // in a mapping that both have.
+    // SAFETY: it is the address of a call that the starting thread keeps while it waits, and its report is in a shared mapping.
     unsafe {
         let call = &*call.cast::<Call<'_>>();
         let refusal = (call.in_child)();
@@ -171,8 +170,8 @@ extern "C" fn enter(call: *mut c_void) -> c_int {
     1
 }
 
-/// No signal reaches this thread while it exists: its handlers would run in the child as well, in memory that is ours. By
-/// the system call itself, since the C library leaves out two signals of its own.
+/// Blocks all signals for this thread while it exists: signal handlers would run in the child too, in shared memory. Uses the
+/// system call directly, because the C library leaves out two signals that it uses itself.
 struct AllBlocked {
     before: u64,
 }
@@ -189,11 +188,11 @@ impl Drop for AllBlocked {
     }
 }
 
-/// Returns what was blocked before. Also for the child.
+/// Sets the blocked signals and returns the previous ones. Also called in the child.
 pub(crate) fn set_blocked(signals: u64) -> u64 {
     let mut before = 0_u64;
     #[expect(unsafe_code, reason = "a system call for which rustix has no stable safe form")]
-    // SAFETY: two live sets of the size that is said. It can fail for a wrong size only.
+    // SAFETY: two live sets of the given size. It can fail only for a wrong size.
     unsafe {
         let (new, old) = (&raw const signals, &raw mut before);
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, KERNEL_SET_BYTES);
@@ -213,7 +212,7 @@ mod tests {
 
     fn refused_in(memory: Memory, in_child: &dyn Fn() -> Refusal) -> Failure {
         #[expect(unsafe_code, reason = "as everywhere that a process is made")]
-        // SAFETY: the closures below make plain system calls and store to a number that is made for it.
+        // SAFETY: the closures below make plain system calls and store to an integer created for that.
         let started = unsafe { start(memory, in_child) };
         started.map(Process::end).unwrap_err()
     }
@@ -241,7 +240,7 @@ mod tests {
     fn signals_are_blocked_in_the_child_until_it_wants_them() {
         let before = AtomicI32::new(0);
         refused_in(Memory::Shared, &|| {
-            // TERM, and the two of the C library.
+            // TERM, and the two signals of the C library.
             let blocked = set_blocked(u64::MAX);
             before.store(
                 i32::from([15, 32, 33].iter().all(|signal| blocked & (1 << (signal - 1)) != 0)),

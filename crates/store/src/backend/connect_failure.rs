@@ -1,11 +1,11 @@
-//! Why a server let no connection in. Diesel passes on the text of the client library and no code, so that texts are compared;
-//! where a server writes another language, it is asked for its code.
+//! Classifies connection failures. Diesel passes on only the message of the client library, without a code, so messages are
+//! compared. If a server writes another language, its code is queried.
 
 use super::url::{DatabaseUrl, Engine};
 use super::{mysql_code, sqlstate};
 use crate::error::ConnectFailure;
 
-/// A server, or a pooler before it, has no connection left.
+/// The server, or a pooler in front of it, has no connection left.
 const TOO_MANY: [&str; 7] = [
     "too many clients already",
     "too many connections",
@@ -13,10 +13,10 @@ const TOO_MANY: [&str; 7] = [
     "remaining connection slots are reserved",
     "no more connections allowed",
     "query_wait_timeout",
-    // In every language: of 1203 and of 1226.
+    // In every language: errors 1203 and 1226.
     "max_user_connections",
 ];
-/// It is starting or ending, or the node of its cluster is not ready.
+/// The server is starting or stopping, or the node of its cluster is not ready.
 const NOT_READY: [&str; 11] = [
     "the database system is ",
     "terminating connection due to administrator command",
@@ -30,7 +30,7 @@ const NOT_READY: [&str; 11] = [
     "Server shutdown in progress",
     "Connection was killed",
 ];
-/// Nothing was sent. Client libraries write no language but English.
+/// The connection was refused or broken. Client libraries write these messages only in English.
 const REFUSED: [&str; 15] = [
     "Connection refused",
     "Connection reset by peer",
@@ -48,7 +48,7 @@ const REFUSED: [&str; 15] = [
     "socket '",
     "connection to server on socket",
 ];
-/// What is known to be none of them.
+/// Failures that belong to none of these groups.
 const LASTING: [&str; 10] = [
     "password authentication failed",
     "no password supplied",
@@ -62,7 +62,7 @@ const LASTING: [&str; 10] = [
     "Unknown database",
 ];
 
-/// What this message of a client library means.
+/// Classifies a message of a client library.
 pub(super) fn of(url: &DatabaseUrl, message: &str) -> ConnectFailure {
     if url.engine() == Engine::Sqlite {
         return ConnectFailure::Other;

@@ -1,4 +1,4 @@
-//! One connection type over the three clients. Diesel derives the backend `MultiBackend` with it.
+//! One connection type for the three clients. Diesel derives the backend `MultiBackend` from it.
 
 use diesel::mysql::MysqlConnection;
 use diesel::pg::PgConnection;

@@ -1,5 +1,5 @@
-//! Many tasks into PostgreSQL by COPY, which is the fastest that it has. COPY returns nothing, so the ids are taken from the
-//! sequence before.
+//! Inserts many tasks into PostgreSQL with COPY, its fastest way. COPY returns nothing, so the ids are taken from the sequence
+//! beforehand.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use diesel::sql_types::BigInt;
 use crate::base::schema::task_queue;
 use crate::insert::new_task::{NewTaskRow, Value};
 
-/// What goes to the client library at once.
+/// How many bytes are passed to the client library at once.
 const WRITE_BYTES: usize = 64 << 10;
 
 #[derive(QueryableByName)]
@@ -29,7 +29,8 @@ pub(super) fn copy_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryR
     .bind::<BigInt, _>(i64::try_from(rows.len()).unwrap_or(i64::MAX))
     .load(conn)?;
     let ids: Vec<i64> = ids.into_iter().map(|row| row.id).collect();
-    // A column that is copied has no default: what is due now is copied without its time, which is then that of the row.
+    // COPY cannot use the default of a listed column: tasks that are due now are copied without that column, so that its default
+    // applies.
     for is_scheduled in [false, true] {
         let part = ids.iter().zip(rows).filter(|(_, row)| row.scheduled_on.is_some() == is_scheduled);
         let text = lines(part);
@@ -52,7 +53,7 @@ pub(super) fn copy_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryR
     Ok(ids)
 }
 
-/// The id and the columns of a row, with its time or without.
+/// The id and the columns of a row, with or without its time.
 struct Columns<const IS_SCHEDULED: bool>;
 
 impl<const IS_SCHEDULED: bool> CopyTarget for Columns<IS_SCHEDULED> {
@@ -67,7 +68,7 @@ impl<const IS_SCHEDULED: bool> CopyTarget for Columns<IS_SCHEDULED> {
     }
 }
 
-/// In COPY's text format.
+/// Formats the rows in COPY's text format.
 fn lines<'a>(rows: impl Iterator<Item = (&'a i64, &'a NewTaskRow)>) -> Vec<u8> {
     let mut out = Line(Vec::new());
     for (id, row) in rows {
@@ -90,7 +91,7 @@ fn lines<'a>(rows: impl Iterator<Item = (&'a i64, &'a NewTaskRow)>) -> Vec<u8> {
     out.0
 }
 
-/// Values, each with the tab that ends it.
+/// Values, each followed by a tab.
 struct Line(Vec<u8>);
 
 impl Line {
@@ -102,17 +103,17 @@ impl Line {
     }
 
     fn number(&mut self, number: i64) {
-        // Nothing keeps a text in memory from growing.
+        // Writing to memory cannot fail.
         let _ = write!(self.0, "{number}\t");
     }
 
-    /// With its zone: the session may have any.
+    /// Adds a time with its zone: the session may use any.
     fn time(&mut self, time: &str) {
         self.0.extend_from_slice(time.as_bytes());
         self.0.extend_from_slice(b"+00\t");
     }
 
-    /// JSON in one line has none of these but the backslash.
+    /// Adds a text with escapes: of these characters, JSON in one line contains only the backslash.
     fn text(&mut self, text: &str) {
         let mut rest = text.as_bytes();
         while let Some(place) = rest.iter().position(|byte| matches!(byte, b'\\' | b'\t' | b'\n' | b'\r')) {

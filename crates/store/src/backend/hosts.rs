@@ -1,9 +1,9 @@
-//! The hosts in the address of a server: one, or several with commas between them, each with a port of its own. Urls in
-//! general know only one.
+//! The hosts in the address of a server: one, or several separated by commas, each with its own port. Generic URL parsers support
+//! only one.
 
 use std::net::IpAddr;
 
-/// An address, cut at its hosts.
+/// An address, split at its hosts.
 pub(super) struct Hosts<'a> {
     before: &'a str,
     hosts: Vec<&'a str>,
@@ -14,34 +14,34 @@ impl<'a> Hosts<'a> {
     pub(super) fn of(address: &'a str) -> Self {
         let start = address.find("://").map_or(0, |at| at + 3);
         let end = address[start..].find(['/', '?', '#']).map_or(address.len(), |at| start + at);
-        // A password may hold an @, and even a comma.
+        // A password may contain an @, and even a comma.
         let first = address[start..end].rfind('@').map_or(start, |at| start + at + 1);
         Self { before: &address[..first], hosts: address[first..end].split(',').collect(), after: &address[end..] }
     }
 
-    /// The hosts, with their ports, in the order in which they are tried.
+    /// Returns the hosts, with their ports, in the order in which they are tried.
     pub(super) fn names(&self) -> &[&'a str] {
         &self.hosts
     }
 
-    /// The password as it was written.
+    /// Returns the password as it was written.
     pub(super) fn password(&self) -> Option<&'a str> {
         let login = self.before.strip_suffix('@')?;
         login[login.find("://").map_or(0, |at| at + 3)..].split_once(':').map(|(_, password)| password)
     }
 
-    /// What comes after the hosts.
+    /// Returns the part after the hosts.
     pub(super) fn after(&self) -> &'a str {
         self.after
     }
 
-    /// The same address with this in the place of its hosts.
+    /// Returns the address with `hosts` in place of its hosts.
     pub(super) fn with(&self, hosts: &str) -> String {
         format!("{}{hosts}{}", self.before, self.after)
     }
 }
 
-/// Whether what is sent to this host (without its port) leaves the machine: not to a socket, not to itself.
+/// Returns true if data sent to this host (without its port) leaves the machine: it is neither a socket nor this machine.
 pub(super) fn is_remote(host: &str) -> bool {
     let name = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
     let is_socket = name.is_empty() || name.starts_with(['/', '@']) || name.starts_with("%2f");

@@ -1,5 +1,5 @@
-//! Many tasks into MySQL or MariaDB by one statement. Texts are sent as values, numbers stand in it: each value costs more than
-//! what it says.
+//! Inserts many tasks into MySQL or MariaDB with one statement. Texts are bound values, numbers are part of the statement:
+//! binding a value costs more than a literal.
 
 use std::fmt::{Display, Write as _};
 
@@ -12,10 +12,10 @@ use diesel::sql_types::Text;
 
 use crate::insert::new_task::{NewTaskRow, Value};
 
-/// Before and after a time.
+/// The text before and after a time.
 const TIME: [&str; 2] = ["CAST(", " AS DATETIME(6))"];
 
-/// The values of the rows, of which each may have another shape.
+/// The values of the rows, which may differ in shape.
 #[derive(Debug)]
 pub(super) struct InsertMany<'a>(Vec<[Value<'a>; NewTaskRow::COLUMNS.len()]>);
 
@@ -53,7 +53,7 @@ impl QueryFragment<Mysql> for InsertMany<'_> {
 }
 
 fn write_number(buffer: &mut String, number: Option<impl Display>) -> &str {
-    // Nothing keeps a text in memory from growing.
+    // Writing to memory cannot fail.
     let _ = match number {
         Some(number) => write!(buffer, "{number}"),
         None => write!(buffer, "NULL"),
@@ -61,7 +61,7 @@ fn write_number(buffer: &mut String, number: Option<impl Display>) -> &str {
     buffer
 }
 
-/// A text between what comes before and after it, or what stands for none.
+/// Adds a text, with the parts before and after it, or the word for a missing one.
 fn push_text<'b>(
     out: &mut AstPass<'_, 'b, Mysql>,
     text: Option<&'b (impl ToSql<Text, Mysql> + 'b)>,

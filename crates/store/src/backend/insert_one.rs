@@ -1,5 +1,5 @@
-//! One task in one statement, prepared once for each connection: what queues a single task costs one round trip, and a batch
-//! on SQLite one execution for each row.
+//! Inserts one task with one statement, prepared once per connection: queueing a single task costs one round trip, and a batch on
+//! SQLite one execution per row.
 
 use diesel::backend::Backend;
 use diesel::mysql::{Mysql, MysqlConnection};
@@ -13,7 +13,7 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::insert::new_task::{NewTaskRow, Value};
 
-/// The statement. It returns the id, but on MySQL and MariaDB.
+/// The statement. It returns the id, except on MySQL and MariaDB.
 #[derive(Debug)]
 pub(in super::super) struct InsertOne<'a> {
     values: [Value<'a>; NewTaskRow::COLUMNS.len()],
@@ -21,14 +21,14 @@ pub(in super::super) struct InsertOne<'a> {
 }
 
 impl<'a> InsertOne<'a> {
-    /// Of a row that is told by its receipt from every other one, where it has one.
+    /// Inserts a row, identified by its receipt if it has one.
     pub(in super::super) fn new(row: &'a NewTaskRow, receipt: Option<&'a str>) -> Self {
         Self { values: row.values(), receipt }
     }
 }
 
-/// How an engine writes what is not the same everywhere. Times are sent as texts in UTC and made times by the engine, whatever
-/// the zone of the session, and with years that not every client library knows.
+/// The syntax that differs between engines. Times are sent as UTC text and converted by the engine: independent of the session's
+/// zone, and with years that some client libraries do not support.
 struct Spelling {
     quote: char,
     now: &'static str,
@@ -124,7 +124,7 @@ impl QueryFragment<Mysql> for InsertOne<'_> {
     }
 }
 
-/// The id of the row that this connection to MySQL or MariaDB has inserted last.
+/// The id of the last row inserted by this connection to MySQL or MariaDB.
 #[derive(Clone, Copy, Debug, QueryId)]
 pub(in super::super) struct LastInsertId;
 
@@ -141,7 +141,7 @@ impl Query for LastInsertId {
 
 impl RunQueryDsl<MysqlConnection> for LastInsertId {}
 
-// The text of the statement does not depend on the row: it is made once for each connection.
+// The text of the statement does not depend on the row: it is built once per connection.
 impl QueryId for InsertOne<'_> {
     type QueryId = InsertOne<'static>;
     const HAS_STATIC_QUERY_ID: bool = true;

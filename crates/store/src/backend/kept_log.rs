@@ -1,11 +1,11 @@
-//! SQLite: the command line keeps the write-ahead log of a store, and its index, when it ends.
+//! SQLite: the command line keeps the write-ahead log of a store, and its index, when it exits.
 //!
-//! By default the last connection copies the log into the store, syncs both and removes the log: a command that writes one row
-//! pays four fsyncs for it. Kept, the log costs the next command no fsync. What a start pays instead is to read it, so the log
-//! must stay short: a connection that finds a long one empties it when it closes, if it is the last one.
+//! By default, the last connection copies the log into the store, syncs both and removes the log. A command that writes one row
+//! pays four fsyncs for that. A kept log costs the next command no fsync, but the time to read it at the start. The log must
+//! therefore stay short. A connection that finds a long log empties it when it closes, if it is the last one.
 //!
-//! SQLite offers this only to C, and opens the log so that its first sync in each process also syncs the directory. Connections
-//! that ask for the VFS in [`option`] are set up by the code here; all others of this process are left alone.
+//! SQLite offers this only to C, and opens the log so that its first sync in each process also syncs the directory. The code here
+//! configures connections that use the VFS in [`option`]; other connections of this process are unaffected.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fs::metadata;
@@ -20,9 +20,9 @@ use libsqlite3_sys as ffi;
 use super::log_of;
 
 const NAME: &CStr = c"taskqueue";
-/// A log that is longer is emptied. Reading one of this length takes about as long as one fsync of a fast disk.
+/// A longer log is emptied. Reading a log of this length takes about as long as one fsync of a fast disk.
 const LONG_LOG_BYTES: u64 = 1 << 20;
-/// A log that is longer has been written, and its directory synced, by the process that created it.
+/// A longer log was written, and its directory synced, by the process that created it.
 const HEADER_BYTES: u64 = 32;
 
 type Open =
@@ -32,12 +32,12 @@ static IS_REGISTERED: OnceLock<bool> = OnceLock::new();
 static OPEN_OF_SYSTEM: OnceLock<Open> = OnceLock::new();
 static VFS: AtomicPtr<ffi::sqlite3_vfs> = AtomicPtr::new(null_mut());
 
-/// Keeps the logs of SQLite stores that this process opens from now on: for a process that runs one command.
+/// Keeps the logs of SQLite stores that this process opens later: for a process that runs one command.
 pub fn keep_sqlite_logs() {
     IS_REGISTERED.get_or_init(register);
 }
 
-/// Returns the parameter of an address that makes a connection keep the log; `None` where the process closes stores as usual.
+/// Returns the parameter of an address that makes a connection keep the log; `None` if the process closes stores as usual.
 pub(super) fn option() -> Option<(&'static str, &'static str)> {
     let is_registered = IS_REGISTERED.get().copied().unwrap_or_default();
     is_registered.then(|| ("vfs", NAME.to_str().unwrap_or_default()))
@@ -45,8 +45,8 @@ pub(super) fn option() -> Option<(&'static str, &'static str)> {
 
 #[expect(unsafe_code, reason = "SQLite offers neither a VFS nor the settings of a connection to SQL")]
 fn register() -> bool {
-    // SAFETY: the default VFS is valid for as long as the process runs, and so is its copy, which is never freed. The methods of
-    // SQLite's own VFS use the fields that were copied and nothing else of it.
+    // SAFETY: the default VFS is valid as long as the process runs, and so is its copy, which is never freed. The methods of
+    // SQLite's own VFS use only the fields that were copied.
     unsafe {
         let Some(system) = ffi::sqlite3_vfs_find(null()).as_ref() else { return false };
         let Some(open_of_system) = system.xOpen else { return false };
@@ -59,8 +59,8 @@ fn register() -> bool {
     }
 }
 
-/// Opens a file of a store. Of a log that is in the directory for good, the directory is not synced again: only files that may
-/// be created are synced with their directory.
+/// Opens a file of a store. If the log already exists durably, its directory is not synced again: only files that may be created
+/// are synced with their directory.
 #[expect(unsafe_code, reason = "called by SQLite")]
 unsafe extern "C" fn open(
     vfs: *mut ffi::sqlite3_vfs,
@@ -74,11 +74,11 @@ unsafe extern "C" fn open(
     if flags & ffi::SQLITE_OPEN_WAL != 0 && unsafe { length(name) } > HEADER_BYTES {
         flags &= !ffi::SQLITE_OPEN_CREATE;
     }
-    // SAFETY: the arguments are those that SQLite gave.
+    // SAFETY: the arguments come from SQLite.
     unsafe { open_of_system(vfs, name, file, flags, opened) }
 }
 
-/// Sets up a connection that has just been opened.
+/// Configures a connection that was just opened.
 #[expect(unsafe_code, reason = "called by SQLite")]
 unsafe extern "C" fn set_up(
     db: *mut ffi::sqlite3,
@@ -86,8 +86,8 @@ unsafe extern "C" fn set_up(
     _api: *const ffi::sqlite3_api_routines,
 ) -> c_int {
     let (mut vfs, mut yes) = (null_mut::<ffi::sqlite3_vfs>(), 1 as c_int);
-    // SAFETY: the connection is open, each operation is given a value of the type that SQLite documents for it, and the name of
-    // the store lives as long as the connection.
+    // SAFETY: the connection is open, each operation gets a value of the documented type, and the name of the store lives as long
+    // as the connection.
     unsafe {
         let asked =
             ffi::sqlite3_file_control(db, null(), ffi::SQLITE_FCNTL_VFS_POINTER, from_mut(&mut vfs).cast::<c_void>());
@@ -112,12 +112,12 @@ unsafe fn length(name: *const c_char) -> u64 {
     if name.is_null() {
         return 0;
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     metadata(unsafe { path(name) }).map_or(0, |found| found.len())
 }
 
 #[expect(unsafe_code, reason = "a name that SQLite gave")]
 unsafe fn path<'a>(name: *const c_char) -> &'a Path {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()))
 }

@@ -1,5 +1,5 @@
-//! The one place that asks which engine it is. `sqlite.rs`, `postgres.rs` and `mysql.rs` have the same functions, each
-//! with the statements that must differ; everything else in the store is portable Diesel.
+//! The only code that distinguishes engines. `sqlite.rs`, `postgres.rs` and `mysql.rs` have the same functions, with the
+//! statements that must differ; the rest of the store is portable Diesel.
 
 pub(super) mod batch;
 mod connect_failure;
@@ -38,10 +38,10 @@ use crate::insert::new_task::NewTaskRow;
 use taskqueue_host::net::patience::Patience;
 use taskqueue_host::net::sockets::LibrarySocket;
 
-/// A server that has a limit for a statement has so much longer to say that it is over.
+/// How much longer than the limit of a statement the client waits, so that the server can report the timeout.
 const LOOK_GRACE: Duration = Duration::from_secs(1);
 
-/// Connects and prepares the session. A SQLite file is made if its directory exists.
+/// Connects and prepares the session. Creates a SQLite file if its directory exists.
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
     match url.engine() {
         Engine::Sqlite => sqlite::connect(url).map(AnyConnection::Sqlite),
@@ -50,7 +50,7 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
     }
 }
 
-/// The same to what is there, for a session that only reads, and waits for nothing longer than about so long.
+/// Connects to an existing store for a session that only reads; statements wait at most about `limit`.
 pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<AnyConnection> {
     let url = &url.with_patience(Patience::of(limit + LOOK_GRACE));
     match url.engine() {
@@ -60,48 +60,47 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
     }
 }
 
-/// The same to a SQLite file whose disk is full or cannot be written, where that is why `error` was met.
+/// Connects to a SQLite file whose disk is full or read-only, if that is the cause of `error`.
 pub(super) fn connect_frozen(url: &DatabaseUrl, error: &StoreError) -> StoreResult<Option<(AnyConnection, String)>> {
     match url.engine() {
         Engine::Sqlite => Ok(sqlite::connect_frozen(url, error)?.map(|(conn, why)| (AnyConnection::Sqlite(conn), why))),
-        // Differs: the others are read by way of a server, whatever its disk is like.
+        // Differs: the other engines are read through a server, whatever the state of its disk.
         Engine::Postgres | Engine::Mysql => Ok(None),
     }
 }
 
-/// To an empty SQLite store in memory.
+/// Connects to an empty SQLite store in memory.
 pub(super) fn connect_to_memory(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
     sqlite::connect_to_memory(url).map(AnyConnection::Sqlite)
 }
 
-/// The same to what is there, to see what it is; `None` where it is a SQLite file that is still to be made.
+/// Connects to an existing store to examine it; `None` if it is a SQLite file that does not exist yet.
 pub(super) fn connect_if_there(url: &DatabaseUrl) -> StoreResult<Option<AnyConnection>> {
     match url.engine() {
-        // Differs: to connect to the others makes nothing.
+        // Differs: connecting to the other engines creates nothing.
         Engine::Sqlite => Ok(sqlite::connect_if_there(url)?.map(AnyConnection::Sqlite)),
         Engine::Postgres | Engine::Mysql => connect(url).map(Some),
     }
 }
 
-/// Where it is said that a run is cancelled. Of the whole database: who hears it asks whether it is one of theirs.
+/// The channel for cancelled runs. It covers the whole database: the listener checks whether the run is its own.
 pub(super) const CANCEL_CHANNEL: &str = "taskqueue_cancel";
-/// Where it is said that a message to a task was sent. Of the whole database, as of [`CANCEL_CHANNEL`].
+/// The channel for messages to tasks. It covers the whole database, like [`CANCEL_CHANNEL`].
 pub(super) const MESSAGE_CHANNEL: &str = "taskqueue_message";
-/// What a runner listens to for its runs.
+/// The channels to which a runner listens for its runs.
 pub(super) const RUN_CHANNELS: &[&str] = &[CANCEL_CHANNEL, MESSAGE_CHANNEL];
-/// Where it is said that there may be something to claim.
+/// The channel for new work to claim.
 pub(super) const WORK_CHANNEL: &str = "taskqueue_work";
-/// Where it is said that a task may have ended.
+/// The channel for finished tasks.
 pub(super) const END_CHANNEL: &str = "taskqueue_end";
 
-/// The same with a connection that is told what is said in these channels, and what to wait at for that, where the engine can
-/// tell.
+/// Connects and listens to these channels. Returns the connection and the socket to poll, if the engine supports notifications.
 pub(super) fn connect_listening(
     url: &DatabaseUrl,
     channels: &[&str],
 ) -> StoreResult<(AnyConnection, Option<LibrarySocket>)> {
     match url.engine() {
-        // Differs: the others have no way to tell anybody anything.
+        // Differs: the other engines have no notifications.
         Engine::Sqlite | Engine::Mysql => Ok((connect(url)?, None)),
         Engine::Postgres => {
             postgres::connect_listening(url, channels).map(|(conn, socket)| (AnyConnection::Postgres(conn), socket))
@@ -109,7 +108,7 @@ pub(super) fn connect_listening(
     }
 }
 
-/// Tells those who listen that a run is cancelled, once this transaction is committed.
+/// Notifies listeners that a run is cancelled, when this transaction commits.
 pub(super) fn announce_cancel(conn: &mut AnyConnection, run_id: i64) -> QueryResult<()> {
     match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
@@ -117,7 +116,7 @@ pub(super) fn announce_cancel(conn: &mut AnyConnection, run_id: i64) -> QueryRes
     }
 }
 
-/// Notifies runners that a message to a task was sent, once this transaction is committed.
+/// Notifies runners that a message to a task was sent, when this transaction commits.
 pub(super) fn announce_message(conn: &mut AnyConnection) -> QueryResult<()> {
     match conn {
         // Differs: their runners poll.
@@ -126,39 +125,39 @@ pub(super) fn announce_message(conn: &mut AnyConnection) -> QueryResult<()> {
     }
 }
 
-/// From now on statements read rows by their keys, in the order in which those are given.
+/// Makes later statements read rows by their keys, in the order of the keys.
 pub(super) fn prefer_lookups(conn: &mut AnyConnection) -> QueryResult<()> {
     match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
-        // Differs: a plan that was made while a table was small is kept, and reads all of it when it is large.
+        // Differs: a plan made while a table was small is kept, and reads the whole table when it has grown.
         AnyConnection::Postgres(conn) => postgres::prefer_lookups(conn),
     }
 }
 
-/// Tells those who listen that there may be something to claim.
+/// Notifies listeners that there may be work to claim.
 pub(super) fn tell_of_work(conn: &mut AnyConnection) -> QueryResult<()> {
     match conn {
-        // They see that the file was written.
+        // They detect that the file was written.
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::tell_of_work(conn),
     }
 }
 
-/// Whether the ends of tasks are told to those who listen; elsewhere there is nobody to tell, or they see it.
+/// Returns true if listeners are notified of finished tasks; other engines have no notifications, or listeners detect the write.
 pub(super) const fn supports_finish_notifications(engine: Engine) -> bool {
     matches!(engine, Engine::Postgres)
 }
 
-/// Tells those who wait for the end of a task that some have ended. Whether there was somebody to tell.
+/// Notifies waiters that tasks have finished. Returns true if any process was listening.
 pub(super) fn notify_finished(conn: &mut AnyConnection) -> QueryResult<bool> {
     match conn {
-        // They see that the file was written.
+        // They detect that the file was written.
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(false),
         AnyConnection::Postgres(conn) => postgres::notify_finished(conn),
     }
 }
 
-/// From now on this connection is told of ends, and shows that it wants to be.
+/// Makes this connection listen for finished tasks, and registers it as a waiter.
 pub(super) fn hear_of_ends(conn: &mut AnyConnection) -> QueryResult<()> {
     match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
@@ -166,7 +165,7 @@ pub(super) fn hear_of_ends(conn: &mut AnyConnection) -> QueryResult<()> {
     }
 }
 
-/// No longer.
+/// Stops listening for finished tasks.
 pub(super) fn ignore_ends(conn: &mut AnyConnection) -> QueryResult<()> {
     match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
@@ -174,19 +173,19 @@ pub(super) fn ignore_ends(conn: &mut AnyConnection) -> QueryResult<()> {
     }
 }
 
-/// The file that every change of the store is written to first; `None` where the store is no file.
+/// Returns the file to which every change of the store is written first; `None` if the store is not a file.
 pub(super) fn log_path(url: &DatabaseUrl) -> Option<PathBuf> {
     url.path().map(|path| log_of(&path))
 }
 
-/// The write-ahead log of a SQLite file.
+/// Returns the write-ahead log of a SQLite file.
 fn log_of(store: &Path) -> PathBuf {
     let mut path = store.as_os_str().to_owned();
     path.push("-wal");
     path.into()
 }
 
-/// Whether this connection was told something since the last question.
+/// Returns true if this connection was notified since the last call.
 pub(super) fn was_notified(conn: &mut AnyConnection) -> QueryResult<bool> {
     match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(false),
@@ -194,7 +193,7 @@ pub(super) fn was_notified(conn: &mut AnyConnection) -> QueryResult<bool> {
     }
 }
 
-/// The migrations of the engine.
+/// Returns the migrations of the engine.
 pub(super) fn migrations(engine: Engine) -> EmbeddedMigrations {
     match engine {
         Engine::Sqlite => sqlite::MIGRATIONS,
@@ -203,7 +202,7 @@ pub(super) fn migrations(engine: Engine) -> EmbeddedMigrations {
     }
 }
 
-/// Whether the database has the table of migrations, which the first migration makes.
+/// Returns true if the database has the table of migrations, which the first migration creates.
 pub(super) fn has_migrations_table(conn: &mut AnyConnection) -> QueryResult<bool> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::has_migrations_table(conn),
@@ -212,7 +211,7 @@ pub(super) fn has_migrations_table(conn: &mut AnyConnection) -> QueryResult<bool
     }
 }
 
-/// Whether a file holds tables, but none of ours. A server's database may always be shared.
+/// Returns true if a file has tables, but none of this program. A server's database may always be shared.
 pub(super) fn is_foreign(conn: &mut AnyConnection) -> StoreResult<bool> {
     match conn {
         AnyConnection::Sqlite(conn) => Ok(sqlite::is_foreign(conn)?),
@@ -220,7 +219,7 @@ pub(super) fn is_foreign(conn: &mut AnyConnection) -> StoreResult<bool> {
     }
 }
 
-/// Runs `work` while no other process can migrate. Nothing else is locked.
+/// Runs `work` while no other process can migrate. Locks nothing else.
 pub(super) fn with_migration_lock<T>(
     conn: &mut AnyConnection,
     url: &DatabaseUrl,
@@ -233,17 +232,17 @@ pub(super) fn with_migration_lock<T>(
     }
 }
 
-/// Begins a transaction that will write.
+/// Begins a write transaction.
 fn begin_write(conn: &mut AnyConnection) -> QueryResult<()> {
     match conn {
-        // Differs: a deferred BEGIN would fail at its first write, without waiting, whenever another process wrote
-        // since its first read.
+        // Differs: a deferred BEGIN would fail at its first write, without waiting, if another process has written since its
+        // first read.
         AnyConnection::Sqlite(conn) => AnsiTransactionManager::begin_transaction_sql(conn, "BEGIN IMMEDIATE"),
         _ => <AnyConnection as Connection>::TransactionManager::begin_transaction(conn),
     }
 }
 
-/// Runs `work` in one transaction that writes.
+/// Runs `work` in one write transaction.
 pub(super) fn write_transaction<T>(
     conn: &mut AnyConnection,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
@@ -263,15 +262,14 @@ fn finish_transaction<T>(
             Ok(value)
         }
         Err(error) => {
-            // The first error is the one to report; a rollback that fails means that the connection is gone, and the
-            // database rolls back by itself.
+            // The first error is reported. If the rollback fails, the connection is lost and the database rolls back on its own.
             let _ = Manager::rollback_transaction(conn);
             Err(error)
         }
     }
 }
 
-/// Runs `work` in one transaction under the WRITE lock on TaskQueueRuns (the scheme's lock for the pickup).
+/// Runs `work` in one transaction under the exclusive lock of claims on TaskQueueRuns.
 pub(super) fn claim_transaction<T>(
     conn: &mut AnyConnection,
     keeps_events: bool,
@@ -287,15 +285,15 @@ pub(super) fn claim_transaction<T>(
     }
 }
 
-/// Runs `work` in one transaction that excludes everybody under the WRITE lock, and nobody else: those who claim so see which
-/// rows another one of them has locked, and pass them over.
+/// Runs `work` in one transaction that excludes transactions under the exclusive lock, but not its own kind: concurrent claims
+/// skip rows that another one has locked.
 pub(super) fn shared_claim_transaction<T>(
     conn: &mut AnyConnection,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     write_transaction(conn, |conn| {
         match conn {
-            // BEGIN IMMEDIATE excludes all.
+            // BEGIN IMMEDIATE excludes all writers.
             AnyConnection::Sqlite(_) => {}
             AnyConnection::Postgres(conn) => postgres::share_runs(conn)?,
             AnyConnection::Mysql(conn) => mysql::share_runs(conn)?,
@@ -304,17 +302,17 @@ pub(super) fn shared_claim_transaction<T>(
     })
 }
 
-/// Whether this transaction may claim beside others now. If not, so many claim already that one more would only be in their way.
+/// Returns true if this transaction may claim concurrently with others now. If not, one more claim would only cause contention.
 pub(super) fn take_lane(conn: &mut AnyConnection) -> QueryResult<bool> {
     match conn {
-        // Differs: the claims of the others pass over locked rows at little cost.
+        // Differs: claims on these engines skip locked rows at little cost.
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(true),
         AnyConnection::Postgres(conn) => postgres::take_lane(conn),
     }
 }
 
-/// Waits for the claims that are under way, and keeps others away until the end of the transaction; on MySQL and MariaDB, whose
-/// claims lock in another way, it does not.
+/// Waits for claims in progress and blocks new ones until the end of the transaction. Does nothing on MySQL and MariaDB, whose
+/// claims use other locks.
 pub(super) fn exclude_claims(conn: &mut AnyConnection) -> QueryResult<()> {
     match conn {
         AnyConnection::Postgres(_) => postgres::lock_runs(conn),
@@ -322,24 +320,23 @@ pub(super) fn exclude_claims(conn: &mut AnyConnection) -> QueryResult<()> {
     }
 }
 
-/// Whether a transaction that writes lets nobody else write meanwhile.
+/// Returns true if a write transaction excludes all other writers.
 pub(super) const fn excludes_all(conn: &AnyConnection) -> bool {
     matches!(conn, AnyConnection::Sqlite(_))
 }
 
-/// Takes a row of TaskQueueLocks for the rest of the transaction: whoever comes second waits here.
+/// Locks a row of TaskQueueLocks until the end of the transaction; other transactions that need it wait here.
 pub(super) fn lock_gate(conn: &mut AnyConnection, gate: &str) -> QueryResult<()> {
     match conn {
-        // BEGIN IMMEDIATE has shut everybody else out already.
+        // BEGIN IMMEDIATE already excludes all other writers.
         AnyConnection::Sqlite(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::lock_gate(conn, gate),
         AnyConnection::Mysql(conn) => mysql::lock_gate(conn, gate),
     }
 }
 
-/// Must be the first thing in a transaction that takes two of the tables that a claim locks, or reads one of them before it
-/// writes it: all take TaskQueue first, as the claim does, so that none can block the claim's table locks while it waits for
-/// them.
+/// Must come first in a transaction that uses two of the tables that a claim locks, or reads one of them before it writes it. All
+/// transactions take TaskQueue first, as the claim does, so that none can block the claim's table locks while waiting for them.
 pub(super) fn enter_both_tables(conn: &mut AnyConnection) -> QueryResult<()> {
     match conn {
         AnyConnection::Mysql(conn) => mysql::enter_task_table(conn),
@@ -357,12 +354,12 @@ pub(super) fn insert_tasks(conn: &mut AnyConnection, rows: &[NewTaskRow]) -> Que
     }
 }
 
-/// Whether each statement costs a way to a server and back, on which its answer can be lost.
+/// Returns true if each statement costs a round trip to a server, in which its answer can be lost.
 pub(super) const fn has_round_trips(engine: Engine) -> bool {
     !matches!(engine, Engine::Sqlite)
 }
 
-/// Inserts a task with a receipt. One statement writes it.
+/// Inserts a task with a receipt, in one statement.
 pub(super) fn insert_one(conn: &mut AnyConnection, row: &NewTaskRow, receipt: &str) -> QueryResult<i64> {
     let insert = InsertOne::new(row, Some(receipt));
     match conn {
@@ -372,8 +369,8 @@ pub(super) fn insert_one(conn: &mut AnyConnection, row: &NewTaskRow, receipt: &s
     }
 }
 
-/// The ids and statuses of those of these tasks that there are. None of them changes before the transaction ends; they are
-/// locked in the order of their ids.
+/// Returns the ids and statuses of those of these tasks that exist. Locks them in the order of their ids until the transaction
+/// ends.
 pub(super) fn lock_prerequisites(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::lock_prerequisites(conn, ids),
@@ -385,34 +382,34 @@ pub(super) fn lock_prerequisites(conn: &mut AnyConnection, ids: &[i64]) -> Query
 /// Locks these tasks, which this transaction is about to change, in the order of their ids.
 pub(super) fn lock_tasks(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<()> {
     match conn {
-        // BEGIN IMMEDIATE has shut everybody else out already.
+        // BEGIN IMMEDIATE already excludes all other writers.
         AnyConnection::Sqlite(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::lock_tasks(conn, ids),
         AnyConnection::Mysql(conn) => mysql::lock_tasks(conn, ids),
     }
 }
 
-/// Locks those of these tasks that nobody else has locked, waits for none, and returns their ids.
+/// Locks those of these tasks that no other transaction has locked, without waiting, and returns their ids.
 pub(super) fn lock_free_tasks(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
     match conn {
-        // BEGIN IMMEDIATE has shut everybody else out already.
+        // BEGIN IMMEDIATE already excludes all other writers.
         AnyConnection::Sqlite(_) => Ok(ids.to_vec()),
         AnyConnection::Postgres(conn) => postgres::lock_free_tasks(conn, ids),
         AnyConnection::Mysql(conn) => mysql::lock_free_tasks(conn, ids),
     }
 }
 
-/// Locks what these runs wrote, in the order of their ids, and returns the id of the run for each output that is still there.
+/// Locks the outputs of these runs, in the order of their ids, and returns the id of the run for each output that still exists.
 pub(super) fn lock_outputs(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
     match conn {
-        // BEGIN IMMEDIATE has shut everybody else out already.
+        // BEGIN IMMEDIATE already excludes all other writers.
         AnyConnection::Sqlite(conn) => sqlite::list_outputs(conn, runs),
         AnyConnection::Postgres(conn) => postgres::lock_outputs(conn, runs),
         AnyConnection::Mysql(conn) => mysql::lock_outputs(conn, runs),
     }
 }
 
-/// Saves what a handler wrote to one stream, in place of what was saved before.
+/// Saves the output of a handler on one stream, replacing an earlier one.
 pub(super) fn put_output(conn: &mut AnyConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::put_output(conn, row),
@@ -430,7 +427,7 @@ pub(super) fn insert_dependencies(conn: &mut AnyConnection, rows: &[DependencyRo
     }
 }
 
-/// Sets when a task is to be processed, and the planned time that it is for.
+/// Sets when a task is to be processed, and its planned time.
 pub(super) fn plan_task(
     conn: &mut AnyConnection,
     task_id: i64,
@@ -440,12 +437,12 @@ pub(super) fn plan_task(
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::plan_task(conn, task_id, scheduled_on, planned_on),
         AnyConnection::Postgres(conn) => postgres::plan_task(conn, task_id, scheduled_on, planned_on),
-        // Differs: a time from 2038 on must be sent as text.
+        // Differs: times from 2038 on must be sent as text.
         AnyConnection::Mysql(conn) => mysql::plan_task(conn, task_id, scheduled_on, planned_on),
     }
 }
 
-/// The id of the row that this connection has just inserted into this table, whatever triggers have inserted since.
+/// Returns the id of the row that this connection last inserted into this table, even if triggers have inserted rows since.
 pub(super) fn last_inserted_id(conn: &mut AnyConnection, table: &str) -> QueryResult<i64> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::last_inserted_id(conn),
@@ -454,30 +451,30 @@ pub(super) fn last_inserted_id(conn: &mut AnyConnection, table: &str) -> QueryRe
     }
 }
 
-/// Must follow inserts of tasks and runs with ids: the next ones come after those.
+/// Must follow inserts of tasks and runs with explicit ids: later ids continue after those.
 pub(super) fn go_on_after_ids(conn: &mut AnyConnection) -> QueryResult<()> {
     match conn {
         AnyConnection::Postgres(conn) => postgres::go_on_after_ids(conn),
-        // They count from the largest id that there ever was.
+        // They count from the largest id ever used.
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
     }
 }
 
-/// Leaves a receipt of this transaction; `false` if an earlier transaction with this token was committed. Waits for one
-/// whose COMMIT is still under way.
+/// Writes a receipt of this transaction; returns `false` if an earlier transaction with this token was committed. Waits for a
+/// transaction whose COMMIT is still in progress.
 pub(super) fn leave_receipt(conn: &mut AnyConnection, token: &str) -> QueryResult<bool> {
     match conn {
-        // In this very process: the answer to a COMMIT cannot be lost.
+        // SQLite runs in this process: the answer to a COMMIT cannot be lost.
         AnyConnection::Sqlite(_) => Ok(true),
         AnyConnection::Postgres(conn) => postgres::leave_receipt(conn, token),
         AnyConnection::Mysql(conn) => mysql::leave_receipt(conn, token),
     }
 }
 
-/// A place in the order of the due tasks, by DueOn and then Id.
+/// A position in the order of the due tasks, by DueOn and then Id.
 ///
-/// A server keeps the index entries of tasks that are no longer due until it has cleaned up. Whoever creates the runs of
-/// a long backlog in parts begins each part where the last one ended, or walks all that are dead again each time.
+/// A server keeps the index entries of tasks that are no longer due until cleanup. When the runs of a long backlog are created in
+/// parts, each part starts at the end of the previous one; otherwise it would scan all dead entries again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DueFrom {
     due_on: Moment,
@@ -485,13 +482,13 @@ pub(super) struct DueFrom {
 }
 
 impl DueFrom {
-    /// Before all tasks.
+    /// Returns the position before all tasks.
     pub(super) fn beginning() -> Self {
         Self { due_on: Moment::beginning(), task_id: 0 }
     }
 }
 
-/// The first due task at or after a place.
+/// Returns the first due task at or after a position.
 pub(super) fn find_due(conn: &mut AnyConnection, from: DueFrom) -> QueryResult<Option<DueFrom>> {
     let found: Option<(Option<Moment>, i64)> = match conn {
         AnyConnection::Sqlite(conn) => sqlite::find_due(conn),
@@ -501,8 +498,8 @@ pub(super) fn find_due(conn: &mut AnyConnection, from: DueFrom) -> QueryResult<O
     Ok(found.and_then(|(due_on, task_id)| Some(DueFrom { due_on: due_on?, task_id })))
 }
 
-/// Creates one scheduled run for each of the first `limit` due tasks at or after a place and returns how many were due.
-/// Set-based; must run behind the gate `create-runs`.
+/// Creates one scheduled run for each of the first `limit` due tasks at or after a position, and returns how many were due.
+/// Set-based; requires the lock `create-runs`.
 pub(super) fn create_due_runs(conn: &mut AnyConnection, from: DueFrom, limit: i64) -> QueryResult<usize> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::create_due_runs(conn, limit),
@@ -511,15 +508,15 @@ pub(super) fn create_due_runs(conn: &mut AnyConnection, from: DueFrom, limit: i6
     }
 }
 
-/// What a hold is of.
+/// The class and the host of a hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassAtHost<'a> {
     pub(super) class: &'a str,
     pub(super) host: &'a str,
 }
 
-/// Holds a class on a host for so many seconds from now, whether it is held already or not. One statement: of several
-/// runners that find out at once that a handler cannot be started, none may fail over the row of another.
+/// Holds a class on a host for `secs` seconds from now, whether it is already held or not. In one statement: if several runners
+/// find at the same time that a handler cannot be started, none may fail because of a row of another.
 pub(super) fn hold_class(conn: &mut AnyConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::hold_class(conn, held, why, secs),
@@ -528,17 +525,17 @@ pub(super) fn hold_class(conn: &mut AnyConnection, held: &ClassAtHost<'_>, why: 
     }
 }
 
-/// Makes the connection fit for the next statement after one has failed.
+/// Prepares the connection for the next statement after one has failed.
 pub(super) fn forget_failed_statement(conn: &mut AnyConnection) {
     if let AnyConnection::Mysql(conn) = conn {
         mysql::forget_statements(conn);
     }
 }
 
-/// Whether the closure that met this error may be run again.
+/// Returns whether the closure that got this error may be repeated.
 pub(super) fn classify(engine: Engine, error: &DieselError) -> Repeat {
     let portable = classify_portably(error);
-    // Of a COMMIT that failed for want of room the ROLLBACK may have failed too: nothing was left to be rolled back.
+    // If a COMMIT failed for lack of space, the ROLLBACK may have failed too, because nothing was left to roll back.
     let may_want_room = portable.is_none() || matches!(error, DieselError::RollbackErrorOnCommit { .. });
     if may_want_room && is_without_room(engine, &error.to_string()) {
         return Repeat::WhenRoom;
@@ -553,7 +550,7 @@ pub(super) fn classify(engine: Engine, error: &DieselError) -> Repeat {
     })
 }
 
-/// Whether this is said of a disk that is full.
+/// Returns true if this is an error about a full disk.
 fn is_without_room(engine: Engine, text: &str) -> bool {
     match engine {
         Engine::Sqlite => sqlite::is_without_room(text),
@@ -562,7 +559,7 @@ fn is_without_room(engine: Engine, text: &str) -> bool {
     }
 }
 
-/// For how many seconds the server has been up; `None` where there is none that could be away.
+/// Returns for how many seconds the server has been up; `None` without a server.
 pub(super) fn server_up_secs(conn: &mut AnyConnection) -> QueryResult<Option<i64>> {
     match conn {
         AnyConnection::Sqlite(_) => Ok(None),
@@ -571,7 +568,7 @@ pub(super) fn server_up_secs(conn: &mut AnyConnection) -> QueryResult<Option<i64
     }
 }
 
-/// The version of the database, for people.
+/// Returns the version of the database, for people.
 pub(super) fn server_version(conn: &mut AnyConnection) -> QueryResult<String> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::server_version(conn),
@@ -580,11 +577,11 @@ pub(super) fn server_version(conn: &mut AnyConnection) -> QueryResult<String> {
     }
 }
 
-/// A connection error without the address, which may hold a password.
+/// Returns a connection error without the address, which may contain a password.
 fn unreachable(url: &DatabaseUrl, message: &str) -> StoreError {
     let failure = connect_failure::of(url, message);
     let message = url.without_secrets(message);
-    // libpq indents what it adds with a tab.
+    // libpq indents additional lines with a tab.
     let message = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
     let url = url.to_string();
     if message.contains("session is read-only") {

@@ -1,4 +1,4 @@
-//! MySQL and MariaDB: what differs from the other engines.
+//! MySQL and MariaDB: the code that differs from the other engines.
 
 use std::error::Error;
 use std::sync::mpsc;
@@ -32,14 +32,14 @@ use taskqueue_host::net::sockets;
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations/mysql");
 
-/// Where an address names no port.
+/// The port of an address that has none.
 pub(super) const DEFAULT_PORT: u16 = 3306;
-/// Rows of one bulk statement: below the smallest usual max_allowed_packet for data of some kilobytes.
+/// Rows of one bulk statement: below the smallest usual max_allowed_packet for data of a few kilobytes.
 const ROWS_PER_STATEMENT: usize = 500;
-/// Bytes of task data in one bulk statement; max_allowed_packet is 16 MiB where nobody set it.
+/// Bytes of task data in one bulk statement; max_allowed_packet is 16 MiB by default.
 const BYTES_PER_STATEMENT: usize = 4 << 20;
 
-/// The first host that answers in time and can be written.
+/// Connects to the first host that answers in time and is writable.
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<MysqlConnection> {
     let mut problems = Vec::new();
     for host in url.hosts() {
@@ -52,8 +52,7 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<MysqlConnection> {
     Err(unreachable(url, &problems.join("; ")))
 }
 
-/// MariaDB and MySQL have names of their own for the time that a statement may take, and each passes over what is written for
-/// the other.
+/// MariaDB and MySQL use different settings for the time limit of statements, and each ignores the setting for the other.
 pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<MysqlConnection> {
     let mut conn = connect(url)?;
     let (millis, secs) = (limit.as_millis(), limit.as_secs_f64());
@@ -65,13 +64,13 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
     Ok(conn)
 }
 
-/// Diesel has no way to tell the client library how long it may try, and by itself it tries for ever. A thread whose
-/// server never answers is left behind.
+/// Diesel cannot pass a timeout to the client library, which by default tries without a limit. If the server never answers, the
+/// thread is abandoned.
 fn connect_in_time(address: &str, url: &DatabaseUrl) -> Result<MysqlConnection, String> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let (address, url_of_thread, limit) = (address.to_owned(), url.clone(), url.connect_timeout());
     let connect = move || {
-        // Nobody hears it when it comes too late.
+        // If it is too late, the result is discarded.
         let _ = sender.send(connect_to_host(&address, &url_of_thread).map_err(|error| error.to_string()));
     };
     thread::Builder::new().name("connect".to_owned()).spawn(connect).map_err(|error| error.to_string())?;
@@ -82,24 +81,24 @@ fn connect_in_time(address: &str, url: &DatabaseUrl) -> Result<MysqlConnection, 
 fn connect_to_host(address: &str, url: &DatabaseUrl) -> Result<MysqlConnection, Box<dyn Error>> {
     let connecting = Connecting::begin();
     let mut conn = MysqlConnection::establish(address)?;
-    // The server knows from where it comes, but tells only some of its users.
+    // The server knows the port of the client, but reports it only to some users.
     connecting.watch(&mut conn, url, is_of_client, |_| None);
-    // libpq is told in its address; this client library cannot be told.
+    // libpq gets these options in its address; this client library has no such option.
     sockets::notice_dead_peers(Url::parse(address)?.port().unwrap_or(DEFAULT_PORT));
-    // READ COMMITTED: no gap locks, so that claims and inserts do not deadlock, and no stale snapshot to write upon.
-    // Strict mode: a value that does not fit is an error, not a shorter value.
-    // Messages in English: Diesel passes no error numbers on, so that some can be told apart by their texts alone.
-    // A host that vanishes in the middle of a claim keeps its table locks until the server ends the session, by itself
-    // after eight hours. Our own sessions that are idle for longer, beside a long handler, are made anew when needed.
-    // The collation of the columns: where a value has another one, MariaDB sorts all rows of a status instead of reading
-    // the index in its order.
+    // READ COMMITTED: no gap locks, so that claims and inserts do not deadlock, and no writes based on a stale snapshot.
+    // Strict mode: a value that does not fit is an error and is not truncated.
+    // Messages in English: Diesel does not pass error numbers on, so that some errors can only be recognized by their text.
+    // If a host disappears in the middle of a claim, its table locks are held until the server ends the session, by default after
+    // eight hours. Sessions of this program that are idle for longer, during a long handler, are reopened when needed.
+    // The collation of the columns: if a value has another collation, MariaDB sorts all rows of a status instead of reading them
+    // in index order.
     conn.batch_execute(
         "SET NAMES utf8mb4 COLLATE utf8mb4_bin;
          SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO',
              innodb_lock_wait_timeout = 30, lock_wait_timeout = 60, wait_timeout = 60, lc_messages = 'en_US';
          SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;",
     )?;
-    // super_read_only, which MariaDB does not know, comes with read_only.
+    // super_read_only, which MariaDB does not know, implies read_only.
     let is_read_only = "CAST(@@GLOBAL.read_only AS CHAR) NOT IN ('0', 'OFF')";
     if !url.takes_standby() && diesel::select(sql::<Bool>(is_read_only)).get_result(&mut conn)? {
         return Err("session is read-only: the server is a replica or was made read-only".into());
@@ -114,7 +113,7 @@ fn is_of_client(peer: &sockets::Peer) -> bool {
     }
 }
 
-/// By asking for its rows: the catalogue hides tables from users without privileges on them.
+/// Queries its rows: the catalogue hides tables from users without privileges on them.
 pub(super) fn has_migrations_table(conn: &mut MysqlConnection) -> QueryResult<bool> {
     match diesel::sql_query("SELECT 1 FROM `__diesel_schema_migrations` LIMIT 0").execute(conn) {
         Ok(_) => Ok(true),
@@ -128,7 +127,7 @@ pub(super) fn with_migration_lock<T>(
     _url: &DatabaseUrl,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
-    // The name holds the database's: GET_LOCK is one name space for the whole server.
+    // The name contains that of the database: GET_LOCK has one namespace for the whole server.
     const LOCK: &str = "CONCAT('taskqueue.migrate.', LEFT(SHA2(DATABASE(), 256), 32))";
     let got: Option<i64> =
         diesel::select(sql::<Nullable<BigInt>>(&format!("GET_LOCK({LOCK}, 60)"))).get_result(conn)?;
@@ -136,24 +135,24 @@ pub(super) fn with_migration_lock<T>(
         return Err(StoreError::Busy("another process has been migrating it for 60 seconds".to_owned()));
     }
     let result = work(conn);
-    // The server drops the lock with the connection at the latest.
+    // The server releases the lock with the connection at the latest.
     let _ = diesel::select(sql::<Nullable<BigInt>>(&format!("RELEASE_LOCK({LOCK})"))).execute(conn);
     result
 }
 
-/// LOCK TABLES commits an open transaction, and START TRANSACTION releases the locks: autocommit has to be off
-/// instead, and COMMIT comes before UNLOCK TABLES.
+/// LOCK TABLES commits an open transaction, and START TRANSACTION releases the locks: therefore autocommit is switched off, and
+/// COMMIT precedes UNLOCK TABLES.
 pub(super) fn under_table_locks<T>(
     conn: &mut AnyConnection,
     keeps_events: bool,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
-    // Whatever fails from here on, autocommit is switched on again: without it every later statement of this connection
-    // would be part of a transaction that nobody ends.
+    // After any failure from here on, autocommit must be switched on again: otherwise, later statements of this connection would
+    // be part of a transaction that never ends.
     //
-    // A claim takes milliseconds. Of a host that vanishes in the middle of one, and of each that vanishes while it waits
-    // for the tables, they are free again after ten seconds.
-    // Under LOCK TABLES nothing else can even be read.
+    // A claim takes milliseconds. If a host disappears in the middle of one, or while it waits for the tables, they are free
+    // again after ten seconds.
+    // Under LOCK TABLES, no other table can be read.
     let events = if keeps_events { ", `TaskQueueEvents` WRITE" } else { "" };
     let locked = conn.batch_execute(&format!(
         "SET autocommit = 0, wait_timeout = 10; LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE,
@@ -173,16 +172,15 @@ pub(super) fn under_table_locks<T>(
     Ok(value)
 }
 
-/// LOCK TABLES takes its tables in the order of their names. A transaction that writes TaskQueueRuns first and then asks
-/// for TaskQueue, or TaskQueuePauses and then for TaskQueueEvents, deadlocks with it, and is the one that the server
-/// sacrifices, again and again while claims go on; and so is one that reads TaskQueue before it inserts. A locking read takes
-/// the metadata lock that a write needs (a plain read takes a weaker one, which deadlocks when it is raised) and, since there
-/// is no such row, nothing else.
+/// LOCK TABLES locks its tables in the order of their names. A transaction deadlocks with it if it writes TaskQueueRuns and then
+/// uses TaskQueue, or TaskQueuePauses and then TaskQueueEvents, or if it reads TaskQueue before it inserts. The server then
+/// always aborts that transaction, repeatedly while claims go on. A locking read takes the metadata lock that a write needs. A
+/// plain read takes a weaker one, which deadlocks when it is upgraded. As the row does not exist, nothing else is locked.
 pub(super) fn enter_task_table(conn: &mut MysqlConnection) -> QueryResult<()> {
     prepared("SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
 }
 
-/// The metadata locks of both tables, in the order of their names, by reads that lock no row.
+/// Takes the metadata locks of both tables, in the order of their names, by reads that lock no row.
 pub(super) fn share_runs(conn: &mut MysqlConnection) -> QueryResult<()> {
     enter_task_table(conn)?;
     prepared("SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
@@ -195,7 +193,7 @@ pub(super) fn lock_gate(conn: &mut MysqlConnection, gate: &str) -> QueryResult<(
         .map(drop)
 }
 
-/// Asks for the id in a statement of its own, which commits nothing: this client library does not understand MariaDB's RETURNING.
+/// Queries the id with a separate statement, which commits nothing: this client library does not support MariaDB's RETURNING.
 pub(super) fn insert_one(conn: &mut MysqlConnection, insert: InsertOne<'_>) -> QueryResult<i64> {
     insert.execute(conn)?;
     LastInsertId.get_result(conn)
@@ -210,7 +208,7 @@ pub(in super::super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTask
     while !rest.is_empty() {
         let (chunk, later) = rest.split_at(statement_rows(rest));
         InsertMany::new(chunk).execute(conn)?;
-        // An INSERT whose number of rows is known beforehand gets consecutive ids, and this is the first of them.
+        // An INSERT with a known number of rows gets consecutive ids, and this is the first of them.
         let (first, step): (i64, i64) = diesel::select((
             sql::<BigInt>("CAST(LAST_INSERT_ID() AS SIGNED)"),
             sql::<BigInt>("@@auto_increment_increment"),
@@ -222,13 +220,13 @@ pub(in super::super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTask
     Ok(ids)
 }
 
-/// The rows with these ids, which are numbers and nothing else.
+/// Returns the clause for rows with these ids, which are numbers and nothing else.
 fn of_ids(ids: &[i64]) -> String {
     let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
     format!("FROM `TaskQueue` WHERE `Id` IN ({}) ORDER BY `Id`", ids.join(", "))
 }
 
-/// The older of two spellings, which MariaDB has too.
+/// Uses the older of two syntaxes, which MariaDB supports too.
 pub(in super::super) fn lock_prerequisites(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
     #[derive(QueryableByName)]
     struct StatusRow {
@@ -238,7 +236,7 @@ pub(in super::super) fn lock_prerequisites(conn: &mut MysqlConnection, ids: &[i6
         status: String,
     }
     let query = format!("SELECT `Id`, `LastStatus` {} LOCK IN SHARE MODE", of_ids(ids));
-    // A statement for each number of ids, and each list of them: not kept.
+    // The statement differs for each list of ids, so it is not kept.
     let rows: Vec<StatusRow> = diesel::sql_query(query).load(conn)?;
     Ok(rows.into_iter().map(|row| (row.id, row.status)).collect())
 }
@@ -289,13 +287,12 @@ pub(super) fn plan_task(
     .map(drop)
 }
 
-/// The id of the row that this connection has inserted last.
+/// Returns the id of the last row inserted by this connection.
 pub(super) fn last_inserted_id(conn: &mut MysqlConnection) -> QueryResult<i64> {
     LastInsertId.get_result(conn)
 }
 
-/// Diesel sends a time as the type TIMESTAMP, and MariaDB makes NULL of one that does not fit in there, from 2038 on:
-/// text has no such end.
+/// Returns a time as text: Diesel sends times as TIMESTAMP, and MariaDB converts those from 2038 on to NULL.
 fn as_text(moment: Moment) -> String {
     DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string()
 }
@@ -309,8 +306,9 @@ fn statement_rows(rows: &[NewTaskRow]) -> usize {
     fitting.count().max(1)
 }
 
-/// The due tasks `q` at or after a place of which no run is being processed. Written out: a comparison of pairs is not read from an
-/// index here. A value, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
+/// The due tasks `q` at or after a position that have no run in progress. The comparison of pairs is written out because it could
+/// not use an index here. A scalar subquery, because with NOT EXISTS, MariaDB would read all open runs of all tasks first,
+/// whatever the limit.
 const DUE_FROM: &str = "(q.`DueOn` > CAST(? AS DATETIME(6)) OR (q.`DueOn` = CAST(? AS DATETIME(6)) AND q.`Id` >= ?))
     AND q.`DueOn` <= UTC_TIMESTAMP(6)
     AND (SELECT p.`Id` FROM `TaskQueueRuns` AS p
@@ -339,7 +337,7 @@ pub(super) fn find_due(conn: &mut MysqlConnection, from: DueFrom) -> QueryResult
 
 pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: i64) -> QueryResult<usize> {
     let due_on = as_text(from.due_on);
-    // First, so that the next statement sees every start that is committed: a start changes no row of a task.
+    // First, so that the next statement reads every committed start: a start changes no row of a task.
     diesel::sql_query(format!(
         "SELECT q.`Id` FROM `TaskQueue` AS q WHERE {DUE_FROM} ORDER BY q.`DueOn`, q.`Id` LIMIT ? FOR UPDATE"
     ))
@@ -348,11 +346,9 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: 
     .bind::<BigInt, _>(from.task_id)
     .bind::<BigInt, _>(limit)
     .execute(conn)?;
-    // FOR UPDATE: nobody may cancel a task between the two statements.
-    // The limit stands inside: where a table is read that is also written, rows are buffered first, and a limit outside
-    // would come after all that are due were read and locked.
-    // One that became due meanwhile, and was started, is a duplicate, which is left as it is.
-    // LEFT JOIN, not NOT EXISTS: MariaDB would read all open runs of all tasks first, whatever the limit.
+    // FOR UPDATE: a task must not be cancelled between the two statements.
+    // The limit is inside the subquery. If a table is both read and written, rows are buffered first, and an outer limit would
+    // apply only after all due rows were read and locked.
     diesel::sql_query(format!(
         "INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`, `LimitKey`, `Tag`)
          SELECT d.`Id`, d.`TaskClass`, d.`Priority`, d.`Attempts` + 1, d.`LimitKey`, d.`Tag`
@@ -368,7 +364,7 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: 
     .bind::<BigInt, _>(from.task_id)
     .bind::<BigInt, _>(limit)
     .execute(conn)?;
-    // Also takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
+    // Also repairs tasks whose open run is not recorded in their row, which only manual changes of the tables can cause.
     diesel::sql_query(format!(
         "UPDATE `TaskQueue` AS t
          JOIN (SELECT d.`Id` AS `TaskId`, r.`Id` AS `RunId`
@@ -384,8 +380,8 @@ pub(super) fn create_due_runs(conn: &mut MysqlConnection, from: DueFrom, limit: 
     .execute(conn)
 }
 
-/// A prepared statement that failed once keeps its error, and Diesel takes that for a new one at the next use, without
-/// executing it: a repeat after a deadlock could never succeed. Switching the cache off empties it.
+/// Empties the cache of prepared statements. A statement that failed once keeps its error, which Diesel reports at the next use
+/// without executing it: a repeat after a deadlock could never succeed. Switching the cache off empties it.
 pub(in super::super) fn forget_statements(conn: &mut MysqlConnection) {
     conn.set_prepared_statement_cache_size(CacheSize::Disabled);
     conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
@@ -408,7 +404,7 @@ pub(super) fn hold_class(conn: &mut MysqlConnection, held: &ClassAtHost<'_>, why
         .map(drop)
 }
 
-/// What the client library says of a connection that is gone, and the server when it ends (1053), ends the session (1927,
+/// Messages about a lost connection: from the client library, and from the server when it stops (1053), ends the session (1927,
 /// 3169) or has left its cluster (1047).
 const LOST: [&str; 7] = [
     "gone away",
@@ -419,13 +415,13 @@ const LOST: [&str; 7] = [
     "was disconnected by the server",
     "WSREP has not yet prepared node",
 ];
-/// What a server says that cannot be written (1290 twice, 1836, 1792): another one may be about to take its place.
+/// Messages of a server that is read-only (1290 twice, 1836, 1792): another one may be about to take over.
 const READ_ONLY: [&str; 4] =
     ["--read-only option", "--super-read-only option", "read-only mode", "READ ONLY transaction"];
 
 pub(super) fn classify(text: &str) -> Repeat {
-    // Diesel knows neither 1205 nor 2006 and 2013, and gives no error numbers: the texts, which are English in our
-    // sessions, tell what can be told.
+    // Diesel does not recognize 1205, 2006 and 2013, and passes on no error numbers: the texts are compared, which are English in
+    // these sessions.
     if LOST.iter().any(|lost| text.contains(lost)) {
         Repeat::AfterReconnect
     } else if READ_ONLY.iter().any(|read_only| text.contains(read_only)) {
@@ -435,7 +431,7 @@ pub(super) fn classify(text: &str) -> Repeat {
     }
 }
 
-/// 1021, 1114 and whatever quotes the system's errors 28 and 122.
+/// 1021, 1114 and messages that quote the system's errors 28 and 122.
 pub(super) fn is_without_room(text: &str) -> bool {
     let is_table_full = text.contains("The table '") && text.contains("' is full");
     is_table_full || ["Disk full", "No space left on device", "Disk quota exceeded"].iter().any(|no| text.contains(no))
@@ -447,7 +443,7 @@ pub(super) fn server_up_secs(conn: &mut MysqlConnection) -> QueryResult<i64> {
         #[diesel(sql_type = Text, column_name = "Value")]
         value: String,
     }
-    // The tables that hold it differ between MySQL and MariaDB, and may be switched off.
+    // The tables with this value differ between MySQL and MariaDB, and may be switched off.
     let uptime: Variable = diesel::sql_query("SHOW GLOBAL STATUS LIKE 'Uptime'").get_result(conn)?;
     Ok(uptime.value.parse().unwrap_or(0))
 }

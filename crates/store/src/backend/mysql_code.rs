@@ -1,5 +1,5 @@
-//! Reads the error code of a MySQL or MariaDB that greets with one. Diesel passes on the message alone, in the language of the
-//! server. A server that has no connection left says so before it asks who connects.
+//! Reads the error code of a MySQL or MariaDB server that greets with an error. Diesel passes on only the message, in the
+//! language of the server. A server without free connections reports that before authentication.
 
 use std::io::{self, Read};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -12,7 +12,7 @@ use super::mysql::DEFAULT_PORT;
 use super::url::DatabaseUrl;
 use crate::error::ConnectFailure;
 
-/// The first byte of a message that is an error.
+/// The first byte of an error message.
 const ERROR: u8 = 0xff;
 const CON_COUNT_ERROR: u16 = 1040;
 const SERVER_SHUTDOWN: u16 = 1053;
@@ -47,7 +47,7 @@ fn greeting_code(address: &str, limit: Duration) -> io::Result<Option<u16>> {
     code_in(stream)
 }
 
-/// Length and number of the message, its first byte, and the code, whose low byte comes first.
+/// Reads the length and number of the message, its first byte, and the code, low byte first.
 fn code_in(mut stream: impl Read) -> io::Result<Option<u16>> {
     let mut head = [0; 7];
     stream.read_exact(&mut head)?;

@@ -1,6 +1,6 @@
-//! PostgreSQL behind a pooler, like PgBouncer in transaction mode. Two transactions of one of our connections may run in different
-//! sessions of the server, and other programs use these sessions too: nothing is prepared by name, nothing is set in a session,
-//! and nothing is listened for.
+//! PostgreSQL behind a pooler, such as PgBouncer in transaction mode. Two transactions of one connection may run in different
+//! sessions of the server, which other programs use too. Therefore nothing is prepared by name, nothing is set in a session, and
+//! nothing is listened for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -15,7 +15,7 @@ use super::{AnyConnection, sqlstate, unreachable, write_transaction};
 use crate::error::StoreResult;
 use taskqueue_host::net::direct::{SeenByServer, is_connected_to_parent_of, is_own_connection};
 
-/// The settings of each of our sessions, without `SET`. `postgres::connect` gives the reasons.
+/// The settings of each session, without `SET`. `postgres::connect` gives the reasons.
 pub(super) const SETTINGS: [&str; 8] = [
     "TIME ZONE 'UTC'",
     "lock_timeout = '30s'",
@@ -27,35 +27,35 @@ pub(super) const SETTINGS: [&str; 8] = [
     "enable_bitmapscan = off",
 ];
 
-/// The same for a worker, beside these.
+/// The additional settings of a worker.
 pub(super) const LOOKUPS: &str =
     "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;";
 
-/// Whether the sessions of the server are shared with others.
+/// Whether the sessions of the server are shared with other clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooler {
-    /// The address names none, and none was found.
+    /// The address declares no pooler, and none was found.
     NotFound,
-    /// A connection was found to end elsewhere than at the server.
+    /// A connection was found that does not end at the server.
     Found,
-    /// The address says that there is none: `pooler=none`.
+    /// The address declares that there is no pooler: `pooler=none`.
     None,
-    /// The address names one that keeps a session for each client: `pooler=session`.
+    /// The address declares a pooler that keeps a session for each client: `pooler=session`.
     Session,
-    /// The address names one that shares sessions between transactions: `pooler=transaction`.
+    /// The address declares a pooler that shares sessions between transactions: `pooler=transaction`.
     Transaction,
 }
 
 impl Pooler {
     const ALL: [Self; 5] = [Self::NotFound, Self::Found, Self::None, Self::Session, Self::Transaction];
 
-    /// Whether two transactions of a connection may run in different sessions.
+    /// Returns true if two transactions of a connection may run in different sessions.
     #[must_use]
     pub const fn shares_sessions(self) -> bool {
         matches!(self, Self::Found | Self::Transaction)
     }
 
-    /// The word for it in JSON and in an address.
+    /// Returns the word used in JSON and in addresses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,19 +68,19 @@ impl Pooler {
     }
 }
 
-/// What is known of a pooler at one address, for all that connect to it.
+/// What is known about a pooler at one address, shared by all connections to it.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Known(Arc<State>);
 
 #[derive(Debug)]
 struct State {
     pooler: AtomicU8,
-    /// Whether a second connection has shown that there is none: a translation of addresses stays what it is.
+    /// Whether a second connection has shown that there is no pooler: address translation does not change that.
     is_direct: AtomicBool,
 }
 
 impl Known {
-    /// What the address says of it.
+    /// Returns what the address declares.
     pub(super) fn declared(option: Option<&str>) -> Self {
         let pooler = match option {
             Some("none") => Pooler::None,
@@ -108,7 +108,7 @@ impl Known {
     }
 }
 
-/// Two addresses do not differ by what was found behind them.
+/// Addresses are equal regardless of what was found behind them.
 impl PartialEq for Known {
     fn eq(&self, _other: &Self) -> bool {
         true
@@ -117,7 +117,7 @@ impl PartialEq for Known {
 
 impl Eq for Known {}
 
-/// Whether this new connection shares sessions. It prepares nothing by name before [`keep_statements`].
+/// Returns true if this new connection shares sessions. Nothing is prepared by name before [`keep_statements`].
 pub(super) fn shares_sessions(url: &DatabaseUrl, conn: &mut PgConnection) -> StoreResult<bool> {
     conn.set_prepared_statement_cache_size(CacheSize::Disabled);
     let known = url.pooler();
@@ -131,9 +131,9 @@ pub(super) fn shares_sessions(url: &DatabaseUrl, conn: &mut PgConnection) -> Sto
     Ok(known.pooler().shares_sessions())
 }
 
-/// Prepares each statement once from now on, unless the session is shared: the next transaction may have another one.
+/// Makes the connection prepare each statement once, unless its session is shared: the next transaction may have another session.
 pub(in super::super) fn keep_statements(conn: &mut AnyConnection, known: &Known) {
-    // Differs by necessity: MySQL prepares each statement in any case, and SQLite has no round trips to save.
+    // Differs by necessity: MySQL prepares each statement anyway, and SQLite has no round trips to save.
     if let AnyConnection::Postgres(conn) = conn
         && !known.pooler().shares_sessions()
     {
@@ -158,7 +158,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether the server sees a socket of this process. A translation of addresses hides it as a pooler does.
+    /// Returns true if the server sees a socket of this process. Address translation hides it as a pooler does.
     fn is_ours(&self) -> bool {
         let Some(client) = &self.client else { return is_connected_to_parent_of(self.pid) };
         let port = |port: Option<i32>| port.and_then(|port| u16::try_from(port).ok());
@@ -171,12 +171,12 @@ impl Seen {
     }
 }
 
-/// What a connection sets in each transaction where it may set nothing in its session.
+/// The settings of each transaction of a connection that must not set anything in its session.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct LocalSettings {
     /// Whether statements read rows by their keys.
     pub(in super::super) prefers_lookups: bool,
-    /// Whether nothing is written, and for how many milliseconds a statement may wait.
+    /// For read-only work: for how many milliseconds a statement may wait.
     pub(in super::super) look_millis: Option<u128>,
 }
 
@@ -196,7 +196,7 @@ impl LocalSettings {
     }
 }
 
-/// Runs `work`; where sessions are shared, in a transaction that has these settings.
+/// Runs `work`; if sessions are shared, in a transaction with these settings.
 pub(in super::super) fn with_local_settings<T>(
     conn: &mut AnyConnection,
     known: &Known,

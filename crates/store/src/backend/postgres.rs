@@ -1,4 +1,4 @@
-//! PostgreSQL: what differs from the other engines.
+//! PostgreSQL: the code that differs from the other engines.
 
 use std::time::Duration;
 
@@ -27,15 +27,16 @@ use taskqueue_host::net::sockets::{self, LibrarySocket};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations/postgres");
 
-/// "taskqueue" in numbers: the advisory lock of migrations, one for each database.
+/// "taskqueue" as a number: the advisory lock of migrations, one per database.
 const MIGRATION_LOCK: i64 = 0x7461_736b_7175_6575;
 
-/// "taskends" in numbers: the advisory lock that everybody shares who waits for the end of a task. It ends with its session.
+/// "taskends" as a number: the advisory lock that all processes waiting for the end of a task share. It is released with its
+/// session.
 const WAITER_LOCK: i64 = 0x7461_736b_656e_6473;
 
-/// Rows from which on a COPY is quicker than a statement for each.
+/// The number of rows from which a COPY is faster than one statement per row.
 const WORTH_A_COPY: usize = 4;
-/// Rows of one bulk statement: large enough to hide the round trip, small enough for the server's memory.
+/// Rows of one bulk statement: enough to amortize the round trip, few enough for the server's memory.
 const ROWS_PER_STATEMENT: usize = 5_000;
 
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
@@ -43,17 +44,17 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     let connecting = Connecting::begin();
     let mut conn = PgConnection::establish(url.address()).map_err(|error| shown(&error))?;
     let shares_sessions = pooler::shares_sessions(url, &mut conn)?;
-    // Behind a pooler the server sees the port of the pooler.
+    // Behind a pooler, the server sees the port of the pooler.
     let port = |conn: &mut PgConnection| if shares_sessions { None } else { port_of_client(conn).ok().flatten() };
     connecting.watch(&mut conn, url, is_of_client, port);
     if shares_sessions {
         return Ok(conn);
     }
-    // UTC makes Diesel's timestamp without zone mean the instant that the timestamptz columns hold. The limits keep a
-    // dead client from holding its locks for ever. Generic plans: with a large backlog the claim's probes would be
-    // planned anew each time, which costs more than the probes, and each of our statements has but one good plan. No JIT:
-    // its compiler takes longer than any of them. No bitmaps: they lose the order of an index, and where the estimates are
-    // stale all rows are sorted for a part of them.
+    // UTC makes Diesel's timestamp without zone equal the instant in the timestamptz columns. The time limits prevent a dead
+    // client from holding its locks without limit. Generic plans: with a large backlog, planning the claim's lookups each time
+    // would cost more than the lookups, and each statement has only one good plan. No JIT: its compiler takes longer than any
+    // statement. No bitmap scans: they lose the order of an index, and with stale estimates all rows would be sorted to return a
+    // few.
     conn.batch_execute(&pooler::SETTINGS.map(|setting| format!("SET {setting};")).concat())
         .map_err(|error| shown(&error))?;
     Ok(conn)
@@ -73,8 +74,9 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
     Ok(conn)
 }
 
-/// A connection that hears what is said in these channels, and its socket. Where it cannot listen (a standby), or its socket cannot be
-/// told from that of another thread's connection (by a Unix socket, or behind a proxy), nothing is missed: who listens also asks.
+/// Connects and listens to these channels. Returns the connection and its socket. The socket is missing if the server cannot
+/// listen (a standby). It is also missing if it cannot be distinguished from that of another thread's connection (a Unix socket,
+/// or behind a proxy). Nothing is missed then, because listeners also poll.
 pub(super) fn connect_listening(
     url: &DatabaseUrl,
     channels: &[&str],
@@ -82,7 +84,7 @@ pub(super) fn connect_listening(
     let known = sockets::connected_sockets();
     let mut conn = connect(url)?;
     if url.pooler().pooler().shares_sessions() {
-        // Another session would be notified. Nothing is missed: the caller polls as well.
+        // Another session would be notified. Nothing is missed: the caller also polls.
         return Ok((conn, None));
     }
     let mut new = sockets::new_ones(&known, is_of_client);
@@ -97,7 +99,7 @@ pub(super) fn connect_listening(
     Ok((conn, socket.filter(|_| listens)))
 }
 
-/// From where the server sees this connection come; `None` by a Unix socket.
+/// Returns the client port of this connection as the server sees it; `None` for a Unix socket.
 fn port_of_client(conn: &mut PgConnection) -> QueryResult<Option<i32>> {
     diesel::select(sql::<Nullable<Integer>>("inet_client_port()")).get_result(conn)
 }
@@ -128,8 +130,7 @@ pub(super) fn tell_of_work(conn: &mut PgConnection) -> QueryResult<()> {
     diesel::select(told.sql(", '')::text")).execute(conn).map(drop)
 }
 
-/// Whoever waits shares the lock, so that to get it alone shows that nobody does. A look at the lock is no more than that: it
-/// writes nothing.
+/// Waiters share the lock, so getting it exclusively shows that there are none. Testing the lock writes nothing.
 pub(super) fn notify_finished(conn: &mut PgConnection) -> QueryResult<bool> {
     let alone = sql::<Bool>("CASE WHEN pg_try_advisory_xact_lock(").bind::<BigInt, _>(WAITER_LOCK);
     let told = alone.sql(") THEN FALSE ELSE pg_notify(").bind::<Text, _>(END_CHANNEL);
@@ -159,28 +160,28 @@ pub(super) fn with_migration_lock<T>(
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     if url.pooler().pooler().shares_sessions() {
-        // The transaction around this has it until its end.
+        // The surrounding transaction holds it until its end.
         let lock = sql::<Text>("pg_advisory_xact_lock(").bind::<BigInt, _>(MIGRATION_LOCK).sql(")::text");
         diesel::select(lock).execute(conn)?;
         return work(conn);
     }
     diesel::select(sql::<Text>("pg_advisory_lock(").bind::<BigInt, _>(MIGRATION_LOCK).sql(")::text")).execute(conn)?;
     let result = work(conn);
-    // The server drops the lock with the connection at the latest.
+    // The server releases the lock with the connection at the latest.
     let _ = diesel::select(sql::<Text>("pg_advisory_unlock(").bind::<BigInt, _>(MIGRATION_LOCK).sql(")::text"))
         .execute(conn);
     result
 }
 
 pub(super) fn lock_runs(conn: &mut AnyConnection) -> QueryResult<()> {
-    // Excludes itself and every writer, but no reader (ACCESS EXCLUSIVE, the default, would stop `status` too).
-    // Of a host that vanishes in the middle of a claim, which takes milliseconds, the lock is free after ten seconds.
+    // Excludes itself and every writer, but no reader (ACCESS EXCLUSIVE, the default, would block `status` too).
+    // If a host disappears in the middle of a claim, which takes milliseconds, the lock is free after ten seconds.
     conn.batch_execute(
         r#"SET LOCAL idle_in_transaction_session_timeout = '10s'; LOCK TABLE "TaskQueueRuns" IN SHARE ROW EXCLUSIVE MODE"#,
     )
 }
 
-/// This and the next three numbers: the advisory locks of those who claim beside each other.
+/// This and the next three numbers are the advisory locks of concurrent claims.
 const FIRST_LANE: i64 = i64::from_be_bytes(*b"tasklane");
 
 pub(super) fn share_runs(conn: &mut PgConnection) -> QueryResult<()> {
@@ -189,9 +190,9 @@ pub(super) fn share_runs(conn: &mut PgConnection) -> QueryResult<()> {
     )
 }
 
-/// Four may claim at once: more bring nothing where rows are all that is shared, and each of them walks over the rows that the
-/// others have locked, again and again. Nobody waits here for a lane: the snapshot of a statement that waits keeps every dead row
-/// and index entry that others leave meanwhile, and all claims would walk over those.
+/// Allows four concurrent claims. More gain nothing when they share rows, because each scans the rows that the others have
+/// locked. Claims do not wait for a lane. The snapshot of a waiting statement would preserve every row and index entry that dies
+/// meanwhile, and all claims would have to scan those.
 pub(super) fn take_lane(conn: &mut PgConnection) -> QueryResult<bool> {
     let tries = [0, 1, 2, 3].map(|lane| format!("pg_try_advisory_xact_lock({})", FIRST_LANE + lane)).join(" OR ");
     diesel::select(sql::<Bool>(&tries)).get_result(conn)
@@ -216,7 +217,8 @@ pub(in super::super) fn lock_prerequisites(conn: &mut PgConnection, ids: &[i64])
         .filter(task_queue::id.eq_any(ids))
         .order(task_queue::id)
         .select((task_queue::id, task_queue::last_status))
-        // Whoever has another prerequisite in common with us need not wait; who ends one must.
+        // Shared: transactions that use the same prerequisite need not wait for each other, but a transaction that ends it must
+        // wait.
         .for_share()
         .load(conn)
 }
@@ -226,7 +228,7 @@ pub(super) fn lock_tasks(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<()
     of_ids.for_no_key_update().execute(conn).map(drop)
 }
 
-/// As if they were to be deleted: that would wait for whoever keeps their keys.
+/// Uses the lock of a deletion, FOR UPDATE, which also conflicts with transactions that reference the rows.
 pub(super) fn lock_free_tasks(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
     let of_ids = task_queue::table.filter(task_queue::id.eq_any(ids)).order(task_queue::id).select(task_queue::id);
     of_ids.for_update().skip_locked().load(conn)
@@ -275,7 +277,7 @@ pub(super) fn plan_task(
         .map(drop)
 }
 
-/// Differs: `lastval()` would be that of a trigger which has inserted into a table of its own.
+/// Differs: `lastval()` could be that of a trigger that has inserted into another table.
 pub(super) fn last_inserted_id(conn: &mut PgConnection, table: &str) -> QueryResult<i64> {
     let sequence = format!("pg_get_serial_sequence('\"{table}\"', 'Id')");
     diesel::select(sql::<BigInt>(&format!("currval({sequence})"))).get_result(conn)
@@ -284,7 +286,7 @@ pub(super) fn last_inserted_id(conn: &mut PgConnection, table: &str) -> QueryRes
 pub(super) fn go_on_after_ids(conn: &mut PgConnection) -> QueryResult<()> {
     for table in ["TaskQueue", "TaskQueueRuns"] {
         let sequence = format!("pg_get_serial_sequence('\"{table}\"', 'Id')");
-        // Never backwards: an id that was given once is not given again.
+        // Never backwards: an id that was used is not used again.
         diesel::sql_query(format!(
             "SELECT setval({sequence}, last.id) FROM (
                  SELECT GREATEST(MAX(\"Id\"), pg_sequence_last_value({sequence}::regclass)) AS id FROM \"{table}\") AS last
@@ -313,13 +315,14 @@ pub(super) fn find_due(conn: &mut PgConnection, from: DueFrom) -> QueryResult<Op
 }
 
 pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64) -> QueryResult<usize> {
-    // Every row is found through an index. Left to its estimates, which are stale just after a batch was queued, the
-    // planner reads both tables whole for each part of a long backlog.
+    // Every row is found through an index. With its own estimates, which are stale just after a batch was queued, the planner
+    // would read both tables completely for each part of a long backlog.
     conn.batch_execute(
         "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off;",
     )?;
     let due = lock_due(conn, from, limit)?;
-    // The UNION takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
+    // The UNION also repairs tasks whose open run is not recorded in their row, which only manual changes of the tables can
+    // cause.
     diesel::sql_query(
         r#"WITH due AS MATERIALIZED (
                SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."LimitKey", t."Tag", t."DueOn",
@@ -348,15 +351,15 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64
     .execute(conn)
 }
 
-/// Locks the first due tasks at or after a place. A start changes no row of a task: which of them have been started only a later
-/// statement sees for certain.
+/// Locks the first due tasks at or after a position. A start changes no row of a task: only a later statement can tell for
+/// certain which of them were started.
 fn lock_due(conn: &mut PgConnection, from: DueFrom, limit: i64) -> QueryResult<Vec<i64>> {
     #[derive(QueryableByName)]
     struct IdRow {
         #[diesel(sql_type = BigInt)]
         id: i64,
     }
-    // The clock stands in a subquery because it is volatile: compared directly, it could not bound the index scan.
+    // The clock is in a subquery because it is volatile: compared directly, it could not bound the index scan.
     let rows: Vec<IdRow> = diesel::sql_query(
         r#"SELECT t."Id" AS id FROM "TaskQueue" AS t
            WHERE (t."DueOn", t."Id") >= ($1::timestamptz, $2) AND t."DueOn" <= (SELECT clock_timestamp())
@@ -390,12 +393,12 @@ pub(super) fn hold_class(conn: &mut PgConnection, held: &ClassAtHost<'_>, why: &
 }
 
 pub(super) fn classify(_text: &str) -> Repeat {
-    // Deadlock (40P01), lock timeout (55P03) and the like arrive as unknown, without their SQLSTATE, in the language
-    // of the server: a few repeats, then the message.
+    // Deadlocks (40P01), lock timeouts (55P03) and similar errors arrive as unknown, without SQLSTATE, in the language of the
+    // server: they are repeated a few times, then reported.
     Repeat::FewTimes
 }
 
-/// 53100 arrives without its number: what the system says is quoted in it, in the language of the server.
+/// 53100 arrives without its code, but quotes the message of the system, in the language of the server.
 pub(super) fn is_without_room(text: &str) -> bool {
     text.contains("No space left on device") || text.contains("Disk quota exceeded")
 }

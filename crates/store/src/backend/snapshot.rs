@@ -1,6 +1,6 @@
-//! MariaDB's `innodb_snapshot_isolation`, on by default from 11.6 on: in a REPEATABLE READ transaction that has read before, a
-//! statement that locks a row which another transaction has changed since fails with error 1020, and the server rolls the whole
-//! transaction back. Our own sessions are READ COMMITTED, so this is about callers' sessions alone.
+//! MariaDB's `innodb_snapshot_isolation`, on by default from 11.6. It concerns REPEATABLE READ transactions that have already
+//! read. A statement that locks a row changed by another transaction since then fails with error 1020, and the server rolls the
+//! whole transaction back. Sessions of this program are READ COMMITTED, so this concerns only callers' sessions.
 
 use diesel::connection::SimpleConnection as _;
 use diesel::mysql::MysqlConnection;
@@ -16,15 +16,15 @@ struct Variable {
     value: String,
 }
 
-/// MySQL and older versions of MariaDB do not have it.
+/// MySQL and older versions of MariaDB do not have this setting.
 fn is_isolated(conn: &mut MysqlConnection) -> QueryResult<bool> {
     let shown = diesel::sql_query("SHOW SESSION VARIABLES LIKE 'innodb_snapshot_isolation'");
     let found: Vec<Variable> = shown.load(conn)?;
     Ok(found.iter().any(|variable| variable.value == "ON"))
 }
 
-/// Runs statements that lock rows in a caller's transaction: they read the newest version of a row, as on every other server. The
-/// session is as it was afterwards.
+/// Runs statements that lock rows in a caller's transaction: they read the newest version of a row, as on every other server.
+/// Restores the session afterwards.
 pub(in super::super) fn reading_latest<T>(
     conn: &mut MysqlConnection,
     work: impl FnOnce(&mut MysqlConnection) -> StoreResult<T>,

@@ -1,4 +1,4 @@
-//! SQLite: what differs from the other engines.
+//! SQLite: the code that differs from the other engines.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -30,7 +30,7 @@ use taskqueue_host::files::file_checks::{is_network_filesystem, may_write};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations/sqlite");
 
-/// Before 3.51.3 a WAL file that many processes write and checkpoint can be corrupted (the WAL-reset bug).
+/// Before 3.51.3, a WAL file that many processes write and checkpoint can be corrupted (the WAL-reset bug).
 pub(super) const OLDEST_SAFE_FOR_WAL: i32 = 3_051_003;
 
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
@@ -52,7 +52,7 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
     Ok(conn)
 }
 
-/// Makes no file and changes none. It may write to the files beside it, without which nobody can read a write-ahead log.
+/// Creates and changes no store file. May write to the files beside it, without which a write-ahead log cannot be read.
 pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<SqliteConnection> {
     let path = url.path().unwrap_or_default();
     let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
@@ -66,7 +66,7 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
     Ok(conn)
 }
 
-/// The address of a file for SQLite, opened in this mode.
+/// Returns the address of a file for SQLite, opened in this mode.
 fn address_of(url: &DatabaseUrl, absolute: &Path, mode: &str) -> StoreResult<Url> {
     let no_path = |()| cannot_open(url, absolute, "it has no absolute path");
     let mut address = Url::from_file_path(absolute).map_err(no_path)?;
@@ -74,15 +74,15 @@ fn address_of(url: &DatabaseUrl, absolute: &Path, mode: &str) -> StoreResult<Url
     Ok(address)
 }
 
-/// To an empty database in memory; `url` is for messages.
+/// Connects to an empty database in memory; `url` is for messages.
 pub(super) fn connect_to_memory(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
     SqliteConnection::establish(":memory:").map_err(|error| unreachable(url, &error.to_string()))
 }
 
-/// With less room not even the index of the log can be made, without which SQLite reads nothing.
+/// With less space, SQLite cannot create the index of the log, without which it reads nothing.
 const LEAST_ROOM_BYTES: u64 = 64 << 10;
 
-/// To a file that nobody can write at the moment, as it is: without its log, which cannot be read without an index.
+/// Opens a file that cannot be written at the moment, without its log, which cannot be read without an index.
 pub(super) fn connect_frozen(url: &DatabaseUrl, error: &StoreError) -> StoreResult<Option<(SqliteConnection, String)>> {
     let path = url.path().unwrap_or_default();
     let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
@@ -100,10 +100,10 @@ pub(super) fn connect_frozen(url: &DatabaseUrl, error: &StoreError) -> StoreResu
     conn.batch_execute("PRAGMA query_only = ON;").map_err(|error| shown(&error))?;
     let has_log = log_of(&absolute).metadata().is_ok_and(|log| log.len() > 0);
     let newest = if has_log { "; the newest changes, in its log, cannot be read" } else { "" };
-    Ok(Some((conn, format!("the disk of {url} {why}: the store is shown as its file is{newest}"))))
+    Ok(Some((conn, format!("the disk of {url} {why}: the store is read from its file alone{newest}"))))
 }
 
-/// The same, for somebody who has time, and `None` where the file is still to be made and can be.
+/// Same as [`connect_to_look`], with a longer wait; `None` if the file does not exist yet and can be created.
 pub(super) fn connect_if_there(url: &DatabaseUrl) -> StoreResult<Option<SqliteConnection>> {
     let path = url.path().unwrap_or_default();
     let shown = |error: &dyn std::fmt::Display| cannot_open(url, &path, &error.to_string());
@@ -114,7 +114,7 @@ pub(super) fn connect_if_there(url: &DatabaseUrl) -> StoreResult<Option<SqliteCo
     }
     refuse_what_is_no_file(url, &path)?;
     let mut conn = connect_to_look(url, BUSY_TIMEOUT)?;
-    // The first look into the file, which says best what is wrong with it.
+    // The first read of the file reports best what is wrong with it.
     is_wal(&mut conn).map_err(|error| shown(&error))?;
     Ok(Some(conn))
 }
@@ -126,8 +126,8 @@ fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// Who may not write cannot even read, unless somebody else has the file open: the write-ahead log and its index are
-/// files beside it, made by the first and removed by the last.
+/// Without write permission, a process cannot even read, unless another process has the file open. The write-ahead log and its
+/// index are files beside it, created by the first process and removed by the last.
 fn cannot_open(url: &DatabaseUrl, path: &Path, error: &str) -> StoreError {
     let may_write = || [path, directory_of(path)].into_iter().all(may_write);
     let is_refused =
@@ -138,7 +138,7 @@ fn cannot_open(url: &DatabaseUrl, path: &Path, error: &str) -> StoreError {
     StoreError::ReadOnly {
         url: url.to_string(),
         message: format!(
-            "this user may not write {} or its directory, and even reading needs both, for the write-ahead log",
+            "this user may not write {} or its directory, which even reading needs, for the write-ahead log",
             path.display()
         ),
     }
@@ -152,12 +152,12 @@ fn create_private(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The log of a store that was removed would be taken for that of the new one, and its index is still shared by those who
-/// have the old one open.
+/// Rejects a log without a store. It would be taken for the log of the new store, and processes that have the old store open
+/// still share its index.
 fn refuse_log_without_store(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
     let length = |path: &Path| path.metadata().ok().map(|found| found.len());
     let is_left = |suffix: &&str| length(&beside(path, suffix)).is_some_and(|length| length > 0);
-    // The log first: where there is a store, it is there before its log.
+    // The log is checked first: a store always exists before its log.
     let Some(suffix) = ["-wal", "-shm"].into_iter().find(is_left) else { return Ok(()) };
     match path.metadata() {
         Ok(found) if found.len() > 0 || !found.is_file() || suffix == "-shm" => Ok(()),
@@ -178,10 +178,10 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// SQLite's own words for these speak of permissions and full disks.
+/// For these cases, SQLite's own messages mention permissions and full disks.
 fn refuse_what_is_no_file(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
     match path.metadata() {
-        Ok(metadata) if !metadata.is_file() => Err(unreachable(url, "it is no regular file")),
+        Ok(metadata) if !metadata.is_file() => Err(unreachable(url, "it is not a regular file")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(unreachable(url, "it is a link that leads to a file that does not exist"))
         }
@@ -189,14 +189,14 @@ fn refuse_what_is_no_file(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
     }
 }
 
-/// How long a statement waits for one of another process before it is repeated, and before a person is told of the wait.
+/// How long a statement waits for a lock before it is repeated, and before the user is notified of the wait.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long another process may take to make or migrate the file.
+/// How long another process may take to create or migrate the file.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
 
 fn prepare_session(conn: &mut SqliteConnection) -> QueryResult<()> {
-    // In memory: what a statement would need to be undone, which triggers and checks demand, went to files in /tmp, several
-    // writes for each row that a batch adds.
+    // temp_store: the undo journals of statements, which triggers and checks require, were otherwise written to files in /tmp,
+    // several writes per row of a batch.
     conn.batch_execute(&format!(
         "PRAGMA busy_timeout = {}; PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA mmap_size = 0;
          PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY;",
@@ -210,7 +210,7 @@ fn is_wal(conn: &mut SqliteConnection) -> QueryResult<bool> {
     Ok(mode == "wal")
 }
 
-/// Repeats the question for as long as another process has locked the whole file.
+/// Repeats a query while another process has locked the whole file.
 fn patiently<T>(path: &Path, mut ask: impl FnMut() -> QueryResult<T>) -> QueryResult<T> {
     let (started, mut notice) = (Instant::now(), LockNotice::default());
     loop {
@@ -232,13 +232,14 @@ fn unless_locked(path: &Path, error: &diesel::result::Error) -> Option<StoreErro
     })
 }
 
-/// A file of somebody else is not changed before `migrate` has made it ours.
+/// Returns true if the file is to be switched to WAL. A file of another program is not changed before `migrate` has created the
+/// tables in it.
 fn wants_wal(conn: &mut SqliteConnection) -> QueryResult<bool> {
     Ok(!is_wal(conn)? && !is_foreign(conn)?)
 }
 
-/// Needs the file for itself, and SQLite's busy timeout does not cover it: the lock keeps others from doing the same,
-/// and whoever merely looks at the file is gone soon.
+/// Needs exclusive access to the file, which SQLite's busy timeout does not cover. The lock excludes other processes that do the
+/// same, and readers finish soon.
 fn switch_to_wal(conn: &mut SqliteConnection) -> QueryResult<()> {
     let started = Instant::now();
     loop {
@@ -255,13 +256,13 @@ pub(super) fn library_version() -> i32 {
     libsqlite3_sys::SQLITE_VERSION_NUMBER
 }
 
-/// File locks and shared memory do not work across hosts: such a file would be corrupted sooner or later.
+/// File locks and shared memory do not work across hosts: the file would eventually be corrupted.
 fn refuse_network_filesystem(url: &DatabaseUrl, directory: &Path) -> StoreResult<()> {
     let is_network = is_network_filesystem(directory)
         .map_err(|error| unreachable(url, &format!("{}: {error}", directory.display())))?;
     if is_network {
         return Err(StoreError::BadAddress(format!(
-            "{} lies on a network file system, where SQLite loses data; use PostgreSQL or MySQL for several hosts",
+            "{} is on a network file system, where SQLite loses data; use PostgreSQL or MySQL for several hosts",
             directory.display()
         )));
     }
@@ -273,7 +274,7 @@ pub(super) fn has_migrations_table(conn: &mut SqliteConnection) -> QueryResult<b
     diesel::select(sql::<Bool>(found)).get_result(conn)
 }
 
-/// Both questions in one statement: another process may be migrating.
+/// Uses one statement for both conditions: another process may be migrating.
 pub(super) fn is_foreign(conn: &mut SqliteConnection) -> QueryResult<bool> {
     let found = "(SELECT COUNT(*) > 0 AND SUM(name = '__diesel_schema_migrations') = 0 FROM sqlite_schema
                   WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\')";
@@ -288,17 +289,17 @@ pub(super) fn with_migration_lock<T>(
     let path = url.path().unwrap_or_default();
     let _lock = lock_file::acquire(&path, LOCK_WAIT, |error| unreachable(url, &error.to_string()))?;
     let done = write_transaction(conn, work)?;
-    // The tables are in the file itself from now on, also where the log stays: a copy without it is no empty store.
+    // Writes the tables into the file itself, even if the log is kept: a copy without the log must not be an empty store.
     let _ = conn.batch_execute("PRAGMA wal_checkpoint(PASSIVE)");
     Ok(done)
 }
 
 pub(in super::super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
-    // One prepared statement, executed row by row, is the fastest that SQLite has.
+    // One prepared statement, executed row by row, is SQLite's fastest way.
     rows.iter().map(|row| InsertOne::new(row, None).get_result(conn)).collect()
 }
 
-/// BEGIN IMMEDIATE has shut everybody else out already.
+/// BEGIN IMMEDIATE already excludes all other writers.
 pub(in super::super) fn lock_prerequisites(
     conn: &mut SqliteConnection,
     ids: &[i64],
@@ -337,12 +338,12 @@ pub(super) fn plan_task(
         .map(drop)
 }
 
-/// The id of the row that this connection has inserted last.
+/// Returns the id of the last row inserted by this connection.
 pub(super) fn last_inserted_id(conn: &mut SqliteConnection) -> QueryResult<i64> {
     diesel::select(sql::<BigInt>("last_insert_rowid()")).get_result(conn)
 }
 
-/// From the beginning each time: the index entries of tasks that are no longer due are gone at once.
+/// Starts from the beginning each time: index entries of tasks that are no longer due are removed at once.
 pub(super) fn find_due(conn: &mut SqliteConnection) -> QueryResult<Option<(Option<Moment>, i64)>> {
     use task_queue::dsl;
     dsl::task_queue
@@ -365,7 +366,7 @@ pub(super) fn create_due_runs(conn: &mut SqliteConnection, limit: i64) -> QueryR
     )
     .bind::<BigInt, _>(limit)
     .execute(conn)?;
-    // Also takes up a task whose open run it does not know of, which only a hand in the tables can bring about.
+    // Also repairs tasks whose open run is not recorded in their row, which only manual changes of the tables can cause.
     diesel::sql_query(
         r#"UPDATE "TaskQueue"
            SET "CurrentRunId" = r."Id", "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
@@ -403,8 +404,8 @@ pub(super) fn classify(text: &str) -> Repeat {
     }
 }
 
-/// SQLite calls only a write that finds no room a full disk; a quota, and a write-ahead log or its index that cannot grow,
-/// are an I/O error to it.
+/// SQLite reports a full disk only for some writes; a quota, or a write-ahead log or index that cannot grow, is reported as an
+/// I/O error.
 pub(super) fn is_without_room(text: &str) -> bool {
     text.contains("database or disk is full") || text.contains("disk I/O error")
 }

@@ -1,5 +1,5 @@
-//! What the client library of PostgreSQL knows of a connection and Diesel does not pass on: the SQLSTATE of a refusal, whose
-//! message is in the language of the server, and which process of the server answers.
+//! Details of a connection that the client library of PostgreSQL has but Diesel does not pass on. These are the SQLSTATE of a
+//! refusal, whose message is in the language of the server, and which server process answers.
 
 use std::ffi::{CStr, CString};
 
@@ -18,30 +18,30 @@ pub(super) fn ask(url: &DatabaseUrl) -> ConnectFailure {
     attempt.map_or(ConnectFailure::Other, |attempt| attempt.failure())
 }
 
-/// Connects once more, and returns whether another process answers than the one that let the connection in. A pooler names
-/// a process of its own invention.
+/// Connects once more, and returns true if another process answers than the one that accepted the connection. A pooler reports a
+/// made-up process.
 ///
 /// # Errors
-/// The message of the client library, where there is no connection.
+/// The message of the client library, if the connection fails.
 pub(super) fn is_pooled(url: &DatabaseUrl) -> Result<bool, String> {
     let address = CString::new(url.address()).map_err(|error| error.to_string())?;
     let attempt = Attempt::of(&address).ok_or("out of memory")?;
     attempt.is_pooled()
 }
 
-/// A connection of its own. Finished when it is dropped.
+/// A separate connection. Closed when it is dropped.
 struct Attempt(*mut PGconn);
 
 #[expect(unsafe_code, reason = "Diesel cannot set how much a message of the server says")]
 impl Attempt {
     fn of(address: &CStr) -> Option<Self> {
-        // SAFETY: the address ends with a NUL and outlives the call. It is null only where there is no memory.
+        // SAFETY: the address ends with a NUL and outlives the call. The result is null only if memory is exhausted.
         let conn = unsafe { PQconnectStart(address.as_ptr()) };
         if conn.is_null() {
             return None;
         }
-        // SAFETY: the connection is not null and only ours. Nothing has been read from the server yet; `PQreset` connects anew
-        // with this verbosity, and waits for the end of that.
+        // SAFETY: the connection is not null and not shared. Nothing has been read from the server yet; `PQreset` connects again
+        // with this verbosity and waits until that ends.
         unsafe {
             PQsetErrorVerbosity(conn, PGVerbosity::PQERRORS_SQLSTATE);
             PQreset(conn);
@@ -50,18 +50,18 @@ impl Attempt {
     }
 
     fn failure(&self) -> ConnectFailure {
-        // SAFETY: the connection is not null, and the message, which ends with a NUL, lasts until the next call.
+        // SAFETY: the connection is not null, and the message, which ends with a NUL, is valid until the next call.
         let (status, message) = unsafe { (PQstatus(self.0), CStr::from_ptr(PQerrorMessage(self.0))) };
         if status == ConnStatusType::CONNECTION_OK {
-            // It takes connections again.
+            // The server accepts connections again.
             return ConnectFailure::NotReady;
         }
         by_code(&message.to_string_lossy())
     }
 
     fn is_pooled(&self) -> Result<bool, String> {
-        // SAFETY: the connection is not null. The result is null or lasts until it is cleared, and has a value where it has a
-        // row; the messages end with a NUL, and last until the next call.
+        // SAFETY: the connection is not null. The result is null or valid until it is cleared, and has a value if it has a row.
+        // The messages end with a NUL, and are valid until the next call.
         unsafe {
             let result = PQexec(self.0, c"SELECT pg_backend_pid()".as_ptr());
             let answer = (PQntuples(result) == 1)
@@ -78,12 +78,12 @@ impl Attempt {
 #[expect(unsafe_code, reason = "the client library frees its own memory")]
 impl Drop for Attempt {
     fn drop(&mut self) {
-        // SAFETY: the connection is not null, and nobody uses it after this.
+        // SAFETY: the connection is not null, and is not used after this.
         unsafe { PQfinish(self.0) }
     }
 }
 
-/// The code ends the line of the host that sent it: `… failed: FATAL:  53300`.
+/// Classifies by the code, which ends the line of the host that sent it: `… failed: FATAL:  53300`.
 fn by_code(message: &str) -> ConnectFailure {
     let has_code =
         |codes: &[&str]| message.lines().any(|line| codes.iter().any(|code| line.trim_end().ends_with(code)));

@@ -1,4 +1,4 @@
-//! Where the database is. Shows itself without its password, whatever it is asked.
+//! The address of a database. Displays itself without its password.
 
 mod options;
 
@@ -13,12 +13,12 @@ use super::pooler::{Known, Pooler};
 use crate::error::StoreError;
 use taskqueue_host::net::patience::Patience;
 
-/// How long one host is tried, unless the address says otherwise.
+/// How long to try one host, unless the address sets another limit.
 const CONNECT_TIMEOUT_SECS: u64 = 10;
-/// The same where there are others to try.
+/// The same if there are several hosts.
 const CONNECT_TIMEOUT_OF_SEVERAL_SECS: u64 = 3;
-/// What libpq is told unless the address says otherwise: to notice within a minute that a server is gone which could not
-/// say so.
+/// Options for libpq, unless the address sets them: they detect within a minute a server that disappeared without closing its
+/// connections.
 const POSTGRES_OPTIONS: [(&str, &str); 4] = [
     ("keepalives_idle", "30"),
     ("keepalives_interval", "10"),
@@ -26,10 +26,10 @@ const POSTGRES_OPTIONS: [(&str, &str); 4] = [
     ("tcp_user_timeout", "60000"),
 ];
 
-/// What is mostly wrong with an address that cannot be read.
+/// The most common problem of an address that cannot be parsed.
 const UNREADABLE: &str = "cannot be read; a password with special characters must be percent-encoded";
 
-/// Which engine.
+/// The engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Engine {
     /// SQLite
@@ -41,7 +41,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// Its name, for people.
+    /// Returns its name, for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,18 +52,18 @@ impl Engine {
     }
 }
 
-/// The address of a database: `sqlite:///path`, a bare path, `postgres://…` or `mysql://…`, a server's with one host or
-/// several.
+/// The address of a database: `sqlite:///path`, a bare path, `postgres://…` or `mysql://…`; a server's address has one or more
+/// hosts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl {
     engine: Engine,
-    /// What the client library gets: for SQLite the path.
+    /// The address for the client library; for SQLite, the path.
     address: String,
     shown: String,
     secrets: Vec<String>,
     hosts: Vec<Host>,
     options: Vec<(String, String)>,
-    /// How long its answers are waited for; the same for all clones.
+    /// How long to wait for answers of the database; shared by all clones.
     patience: Patience,
     pooler: Known,
 }
@@ -73,15 +73,15 @@ pub struct DatabaseUrl {
 pub(super) struct Host {
     /// Its name and port.
     pub(super) name: String,
-    /// The address with no other host in it, password included: never to be shown.
+    /// The address with only this host, password included: never to be printed.
     pub(super) address: String,
 }
 
 impl DatabaseUrl {
-    /// Reads an address. An unknown scheme is refused: it must not become a SQLite file that is named after a typo.
+    /// Parses an address. An unknown scheme is rejected: it must not create a SQLite file named after a typing error.
     ///
     /// # Errors
-    /// [`StoreError::BadAddress`] with what would be understood. The message never repeats the address.
+    /// [`StoreError::BadAddress`] with the accepted forms. The message never repeats the address.
     pub fn parse(text: &str) -> Result<Self, StoreError> {
         let bad = |message: &str| {
             Err(StoreError::BadAddress(format!(
@@ -95,7 +95,7 @@ impl DatabaseUrl {
             return bad("the database address contains a NUL");
         }
         if text == ":memory:" {
-            return bad("a store in memory would be gone with this command");
+            return bad("a store in memory would be lost when the command ends");
         }
         let Some((scheme, rest)) = text.split_once("://") else {
             const SCHEMES: [&str; 7] = ["sqlite:", "file:", "postgres:", "postgresql:", "pgsql:", "mysql:", "mariadb:"];
@@ -103,18 +103,18 @@ impl DatabaseUrl {
                 return bad("the database address has a scheme without //");
             }
             if text.contains('=') && !text.starts_with(['/', '.']) {
-                return bad("the database address is a list of options; a file whose name has a = is written with ./");
+                return bad("the database address is a list of options; write a file whose name has a = with ./");
             }
             if may_hold_password(text) {
                 return bad(
-                    "the database address has a user and a password, but no scheme; a file whose name has a : and a @ is written with ./",
+                    "the database address has a user and a password, but no scheme; write a file whose name has a : and a @ with ./",
                 );
             }
             return Ok(Self::sqlite(Path::new(text)));
         };
         if scheme == "sqlite" && may_hold_password(rest) {
             return bad(
-                "the database address is of SQLite and has a user and a password; a file whose name has a : and a @ is written with ./",
+                "the database address is of SQLite, but has a user and a password; write a file whose name has a : and a @ with ./",
             );
         }
         if scheme != "sqlite" && rest.contains('#') {
@@ -133,7 +133,7 @@ impl DatabaseUrl {
         }
     }
 
-    /// The SQLite store in this file.
+    /// Returns the address of the SQLite store in this file.
     #[must_use]
     pub fn sqlite(path: &Path) -> Self {
         let address = path.to_string_lossy().into_owned();
@@ -153,7 +153,7 @@ impl DatabaseUrl {
     fn server(engine: Engine, text: &str) -> Result<Self, StoreError> {
         let bad = |what: &str| StoreError::BadAddress(format!("the {} address {what}", engine.name()));
         let parts = Hosts::of(text);
-        // Cut in the middle of a password, it would be shown as the name of a host or of a database.
+        // If it were cut inside a password, the rest would be printed as the name of a host or a database.
         if parts.after().contains('@') {
             return Err(bad(UNREADABLE));
         }
@@ -168,10 +168,10 @@ impl DatabaseUrl {
         let mut secrets: Vec<String> =
             options.iter().filter(|(name, _)| is_secret(name)).map(|(_, it)| it.clone()).collect();
         if let Some(password) = url.password().map(str::to_owned) {
-            // As it was written, and as it must be.
+            // Both as it was written and as decoded.
             secrets.extend(parts.password().map(str::to_owned));
             secrets.push(password);
-            // Cannot fail for an address that has a password already.
+            // Cannot fail for an address that already has a password.
             let _ = url.set_password(Some("***"));
         }
         if options.iter().any(|(name, _)| is_secret(name)) {
@@ -190,7 +190,8 @@ impl DatabaseUrl {
         Ok(parsed)
     }
 
-    /// A server that does not answer must not hold a command for ever, and one more of them with each minute of cron.
+    /// Adds default options for libpq: a server that does not answer must not block commands without limit, with one more each
+    /// minute of cron.
     fn add_postgres_options(&mut self) {
         let timeout = self.connect_timeout().as_secs().to_string();
         let attrs = if self.takes_standby() { "any" } else { "read-write" };
@@ -203,13 +204,13 @@ impl DatabaseUrl {
         }
     }
 
-    /// What is known of a pooler there, by the address or by a connection that was made.
+    /// Returns what is known about a pooler, from the address or from an earlier connection.
     #[must_use]
     pub fn pooler_mode(&self) -> Pooler {
         self.pooler.pooler()
     }
 
-    /// The same, to be changed by what connects.
+    /// Returns the shared state of this knowledge, which connections update.
     pub(in super::super) const fn pooler(&self) -> &Known {
         &self.pooler
     }
@@ -218,15 +219,15 @@ impl DatabaseUrl {
         self.options.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// How long one host is tried.
+    /// Returns how long to try one host.
     pub(super) fn connect_timeout(&self) -> Duration {
         let usual = if self.hosts.len() > 1 { CONNECT_TIMEOUT_OF_SEVERAL_SECS } else { CONNECT_TIMEOUT_SECS };
         let asked = self.option("connect_timeout").and_then(|secs| secs.parse().ok()).filter(|secs| *secs > 0);
         Duration::from_secs(asked.unwrap_or(usual))
     }
 
-    /// Whether a server that cannot be written will do, as it does for `status`: the address says so, with libpq's word for
-    /// it, or there is no other.
+    /// Returns true if a read-only server is acceptable, as for `status`: the address requests it with libpq's option, or there
+    /// is only one host.
     pub(super) fn takes_standby(&self) -> bool {
         match self.option("target_session_attrs") {
             Some(attrs) => attrs != "read-write" && attrs != "primary",
@@ -234,18 +235,18 @@ impl DatabaseUrl {
         }
     }
 
-    /// Where libpq finds hosts that do not stand in their place.
+    /// Returns the hosts that libpq reads from options instead of the usual position.
     fn libpq_hosts(&self) -> Option<&str> {
         self.option("hostaddr").or_else(|| self.option("host"))
     }
 
-    /// The hosts of a server, in the order in which they are tried.
+    /// Returns the hosts of a server, in the order in which they are tried.
     pub(super) fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// A host on another machine to which tasks and password may go in the clear, or to somebody who only pretends to be
-    /// it: the address does not demand TLS. `default_mode` is what libpq uses where the address names no mode.
+    /// Returns a host on another machine to which tasks and password may be sent unencrypted, or to an impostor: the address does
+    /// not require TLS. `default_mode` is the mode that libpq uses if the address has none.
     #[must_use]
     pub fn host_without_tls(&self, default_mode: Option<&str>) -> Option<&str> {
         let (mode, strict, elsewhere): (_, &[&str], _) = match self.engine {
@@ -267,13 +268,13 @@ impl DatabaseUrl {
         }
     }
 
-    /// How long the answers of this database are waited for, on every connection that was made with this address or a clone.
+    /// Returns how long to wait for answers, on every connection made with this address or a clone.
     #[must_use]
     pub const fn patience(&self) -> &Patience {
         &self.patience
     }
 
-    /// The same address for a user who waits for answers independently of others.
+    /// Returns the same address for a user with a separate limit for answers.
     #[must_use]
     pub fn with_own_patience(&self) -> Self {
         self.with_patience(Patience::default())
@@ -283,30 +284,30 @@ impl DatabaseUrl {
         Self { patience, ..self.clone() }
     }
 
-    /// Which engine it is.
+    /// Returns the engine.
     #[must_use]
     pub const fn engine(&self) -> Engine {
         self.engine
     }
 
-    /// The file of a SQLite store.
+    /// Returns the file of a SQLite store.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         (self.engine == Engine::Sqlite).then(|| PathBuf::from(&self.address))
     }
 
-    /// Whether it holds a password, which then stood where others can read it if it came from a command line.
+    /// Returns true if it contains a password, which other users could have read if it was on a command line.
     #[must_use]
     pub const fn has_password(&self) -> bool {
         !self.secrets.is_empty()
     }
 
-    /// What the client library gets, password included: never to be shown.
+    /// Returns the address for the client library, password included: never to be printed.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    /// `message` with the address and the password masked: client libraries like to repeat what they were given.
+    /// Returns `message` with the address and the password masked: client libraries often repeat their input.
     pub fn without_secrets(&self, message: &str) -> String {
         let mut clean = message.replace(&self.address, &self.shown);
         for secret in &self.secrets {
@@ -316,14 +317,14 @@ impl DatabaseUrl {
     }
 }
 
-/// Each host with an address of its own, or what is wrong with them.
+/// Returns each host with its own address, or what is wrong with them.
 fn each_host(parts: &Hosts<'_>) -> Result<Vec<Host>, String> {
     let is_one_of_several = parts.names().len() > 1;
     let mut hosts = Vec::new();
     for (number, name) in (1..).zip(parts.names()) {
         let address = parts.with(name);
         if Url::parse(&address).is_err() || (is_one_of_several && name.is_empty()) {
-            let list = format!(", and several hosts are written host:port,host:port (look at number {number})");
+            let list = format!("; write several hosts as host:port,host:port (check number {number})");
             return Err(format!("{UNREADABLE}{}", if is_one_of_several { list.as_str() } else { "" }));
         }
         hosts.push(Host { name: (*name).to_owned(), address });
@@ -331,7 +332,7 @@ fn each_host(parts: &Hosts<'_>) -> Result<Vec<Host>, String> {
     Ok(hosts)
 }
 
-/// The address as the client library knows it, without our own parameter.
+/// Returns the address for the client library, without the parameter `pooler`.
 fn without_pooler(address: &str) -> String {
     let Some((before, query)) = address.split_once('?') else { return address.to_owned() };
     let others: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("pooler=")).collect();
@@ -347,14 +348,14 @@ fn is_secret(option: &str) -> bool {
     option.contains("password") || option.contains("passphrase")
 }
 
-/// Whether a path looks like the address of a server, as `user:password@host/database` does. It is never printed then.
+/// Returns true if a path looks like the address of a server, such as `user:password@host/database`. It is then never printed.
 fn may_hold_password(path: &str) -> bool {
     let is_written_as_path = path.starts_with(['/', '.']) && !path.starts_with("//");
     !is_written_as_path && path.split_once(':').is_some_and(|(_, rest)| rest.contains('@'))
 }
 
-/// libpq takes the first `@` for the end of the password, and shows the rest of it as the name of the host. A `#` means
-/// nothing to it, so that what stands after one can be a password too.
+/// libpq treats the first `@` as the end of the password, and prints the rest as the name of the host. It does not interpret `#`,
+/// so text after a `#` can be part of a password too.
 fn has_two_ends_of_user(rest: &str) -> bool {
     rest.split(['/', '?']).next().unwrap_or(rest).matches('@').count() > 1
 }

@@ -1,4 +1,4 @@
-//! Connections to servers are watched: a statement that is not answered in time ends with its connection.
+//! Watches connections to servers: a statement that is not answered in time ends with its connection.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,12 +11,12 @@ use super::url::DatabaseUrl;
 use taskqueue_host::net::patience::WatchedConnection;
 use taskqueue_host::net::sockets::{self, Peer};
 
-/// One thread connects at a time: what it has connected is the only new socket. A turn ends after this time: a server that does not
-/// answer keeps a thread busy, and others must not wait for it.
+/// Only one thread connects at a time, so that its socket is the only new one. A turn ends after this time: a server that does
+/// not answer keeps a thread waiting, and other threads must not wait for it.
 const TURN_LIMIT: Duration = Duration::from_millis(500);
 const TURN_PAUSE: Duration = Duration::from_millis(2);
 
-/// When the turn in progress began.
+/// When the current turn began.
 static TURN: Mutex<Option<Instant>> = Mutex::new(None);
 
 struct Turn {
@@ -48,21 +48,21 @@ fn lock() -> MutexGuard<'static, Option<Instant>> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A connection that is about to be made.
+/// A connection that is about to be opened.
 pub(super) struct Connecting {
     known: BTreeSet<u64>,
     turn: Turn,
 }
 
 impl Connecting {
-    /// Must come before the client library connects.
+    /// Must be called before the client library connects.
     pub(super) fn begin() -> Self {
         let turn = Turn::take();
         Self { known: sockets::connected_sockets(), turn }
     }
 
-    /// Watches the new connection. Best effort: a socket that cannot be told from others is not watched. `own_port` returns the port
-    /// from which the server sees it come.
+    /// Watches the new connection. Best effort: a socket that cannot be distinguished from others is not watched. `own_port`
+    /// returns the client port as the server sees it.
     pub(super) fn watch<C: Connection>(
         self,
         conn: &mut C,

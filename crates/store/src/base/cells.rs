@@ -1,5 +1,5 @@
-//! Values of columns that another program may have written. SQLite takes any bytes as text and any text as a time, and a server
-//! has times that no calendar of ours has: reading one of these never fails, so that one row cannot stop a query.
+//! Column values that another program may have written. SQLite accepts any bytes as text and any text as a time, and servers
+//! accept times that are invalid here. Reading an invalid value never fails, so that one row cannot fail a query.
 
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
@@ -11,19 +11,19 @@ use diesel::sqlite::Sqlite;
 use crate::backend::connection::MultiBackend;
 use taskqueue_domain::text::unreadable::{StoredText, Unreadable};
 
-/// A value, or what the column holds in its place.
+/// A value, or the content of the column if it cannot be read.
 #[derive(Clone, Debug, FromSqlRow)]
 pub(crate) struct Cell<T>(Result<T, Found>);
 
 #[derive(Clone, Debug)]
 enum Found {
     Text(StoredText),
-    /// In a form that can be shown.
+    /// In a printable form.
     Other(String),
 }
 
 impl<T> Cell<T> {
-    /// The value.
+    /// Returns the value.
     ///
     /// # Errors
     /// The column cannot be read.
@@ -48,21 +48,21 @@ where
     }
 }
 
-/// An engine that stores nothing else in a column than values of its type.
+/// An engine that stores only values of the column's type.
 trait Typed: Backend {}
 
 impl Typed for Pg {}
 impl Typed for Mysql {}
 
-/// Text exactly as it is stored. Reading fails where it is no UTF-8; the error shows the bytes.
+/// Text exactly as stored. Reading fails if it is not UTF-8; the error shows the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
 pub(crate) struct ExactText(pub(crate) String);
 
-// Differs by necessity: SQLite stores any bytes, and Diesel says of them only that they are no UTF-8.
+// Differs by necessity: SQLite stores any bytes, and Diesel's error does not contain them.
 impl FromSql<Text, Sqlite> for ExactText {
     fn from_sql(mut value: <Sqlite as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
         let text = value.read_text();
-        // What is no UTF-8 is read with these in its place; text may also hold some of its own.
+        // Invalid UTF-8 is read as these characters; valid text may contain them too.
         if !text.contains(char::REPLACEMENT_CHARACTER) {
             return Ok(Self(text.to_owned()));
         }
@@ -89,7 +89,7 @@ impl FromSql<Text, MultiBackend> for ExactText {
     }
 }
 
-/// Text for people: bytes that are no UTF-8 are shown in its place.
+/// Text for people: bytes that are not UTF-8 are replaced by a printable form.
 #[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
 pub(crate) struct ShownText(pub(crate) String);
 
@@ -109,7 +109,7 @@ impl From<ShownText> for String {
     }
 }
 
-/// The same of a column that may be NULL.
+/// The same for a column that may be NULL.
 #[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
 pub(crate) struct MaybeShownText(Option<ShownText>);
 
@@ -133,7 +133,7 @@ impl From<MaybeShownText> for Option<String> {
     }
 }
 
-/// A number of 32 bits. SQLite stores larger ones in the same column, and Diesel drops their upper half without an error.
+/// A 32-bit number. SQLite stores larger ones in the same column, and Diesel drops their upper half without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromSqlRow)]
 pub(crate) struct ExactInt(pub(crate) i32);
 

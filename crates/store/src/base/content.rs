@@ -1,4 +1,4 @@
-//! What a handler needs of a task: read in one place, whichever statement has claimed it.
+//! The data of a task that its handler needs: read in one place for all claim statements.
 
 use diesel::prelude::*;
 use diesel::sql_types::{Integer, Nullable, Text, Timestamp};
@@ -8,7 +8,7 @@ use super::sql::Moment;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::text::unreadable::{StoredText, Unreadable};
 
-/// As the rows of the task and of its run hold it.
+/// As stored in the rows of the task and of its run.
 #[derive(Clone, Debug, Queryable, QueryableByName)]
 pub(crate) struct ContentRow {
     #[diesel(sql_type = Text)]
@@ -19,14 +19,15 @@ pub(crate) struct ContentRow {
     pub(crate) max_retries: Option<Cell<ExactInt>>,
     #[diesel(sql_type = Nullable<Integer>)]
     pub(crate) timeout_secs: Option<Cell<ExactInt>>,
-    /// Chosen from here on by [`ContentRow::read`]: COALESCE of MariaDB takes a date of zeros, which cannot be read, for NULL.
+    /// [`ContentRow::read`] chooses between this and the next field: MariaDB's COALESCE treats a zero date, which cannot be read,
+    /// as NULL.
     #[diesel(sql_type = Nullable<Timestamp>)]
     pub(crate) planned_on: Option<Cell<Moment>>,
     #[diesel(sql_type = Timestamp)]
     pub(crate) scheduled_on: Cell<Moment>,
 }
 
-/// The same, once it has been read.
+/// The same, after reading.
 #[derive(Clone, Debug)]
 pub(crate) struct Content {
     pub(crate) class: TaskClass,
@@ -37,10 +38,10 @@ pub(crate) struct Content {
 }
 
 impl ContentRow {
-    /// Reads all of it.
+    /// Reads all columns.
     ///
     /// # Errors
-    /// The first column that cannot be read: nothing of such a row reaches a handler.
+    /// The first column that cannot be read: no part of the row reaches a handler.
     pub(crate) fn read(self) -> Result<Content, Unreadable> {
         let class = self.class.read("TaskClass")?.0;
         let bad_name = |_| Unreadable::of_text("TaskClass", StoredText::from(class.as_bytes()));

@@ -1,4 +1,4 @@
-//! What all statements share: tables, rows, values, times.
+//! Code shared by all statements: tables, rows, values, times.
 
 pub(crate) mod cells;
 pub(crate) mod content;

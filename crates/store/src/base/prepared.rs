@@ -1,7 +1,7 @@
-//! Statements written out that the connection keeps prepared.
+//! Hand-written statements that the connection keeps prepared.
 //!
-//! Diesel prepares every statement of `sql_query`, and every UPDATE, anew. Parsing and planning cost more than the statement
-//! itself where it changes one row by its key.
+//! Diesel prepares every `sql_query` and every UPDATE again. For a statement that changes one row by its key, parsing and
+//! planning cost more than the execution.
 
 use std::marker::PhantomData;
 
@@ -17,12 +17,12 @@ use diesel::sql_types::{HasSqlType, Untyped};
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared<'a, B> {
     bound: B,
-    /// What follows the last value.
+    /// The text after the last value.
     rest: &'a str,
     is_kept: bool,
 }
 
-/// A value in its place.
+/// A value at its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound<'a, B, T, V> {
     before: B,
@@ -31,21 +31,21 @@ pub(crate) struct Bound<'a, B, T, V> {
     sql_type: PhantomData<T>,
 }
 
-/// The statement with this text, in which `?` stands for a value on every engine and for nothing else. It is kept as long as
-/// its connection lives: there may be few such texts.
+/// Returns a statement with this text, in which `?` is a placeholder on every engine and must not occur otherwise. It is kept as
+/// long as its connection: there must be few different texts.
 pub(crate) const fn prepared(text: &str) -> Prepared<'_, ()> {
     Prepared { bound: (), rest: text, is_kept: true }
 }
 
-/// The same with a text that comes but once.
+/// Returns a statement with a text that is used only once.
 pub(crate) const fn prepared_once(text: &str) -> Prepared<'_, ()> {
     Prepared { bound: (), rest: text, is_kept: false }
 }
 
 impl<'a, B> Prepared<'a, B> {
-    /// Puts the value in the next place.
+    /// Binds the value to the next placeholder.
     pub(crate) fn bind<T, V>(self, value: V) -> Prepared<'a, Bound<'a, B, T, V>> {
-        // Where there is no place left, the engine says so.
+        // If no placeholder is left, the engine reports an error.
         let (text, rest) = self.rest.split_once('?').unwrap_or((self.rest, ""));
         Prepared {
             bound: Bound { before: self.bound, text, value, sql_type: PhantomData },
@@ -62,7 +62,7 @@ impl<B> Query for Prepared<'_, B> {
 impl<B> QueryId for Prepared<'_, B> {
     type QueryId = ();
 
-    /// Kept by its text.
+    /// Cached by its text.
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 

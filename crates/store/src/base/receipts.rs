@@ -1,4 +1,4 @@
-//! TaskQueueReceipts: what tells after a lost COMMIT whether it happened, for rows that nothing else guards from being
+//! TaskQueueReceipts: shows after a lost COMMIT whether it succeeded, for rows that have no other protection against being
 //! written twice.
 
 use diesel::dsl::exists;
@@ -10,12 +10,12 @@ use crate::backend::{self, AnyConnection};
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_host::random::token;
 
-/// Longer than any call is repeated, whatever the clocks and the locks do.
+/// Longer than any call is repeated, even with wrong clocks and long locks.
 const KEPT_SECS: i64 = 3_600;
 
 impl Store {
-    /// Runs a closure in one transaction that writes what must not be written twice, such as rows with new ids. It may
-    /// run more than once, but only one of its transactions stays.
+    /// Runs a closure in one transaction that writes data that must not be written twice, such as rows with new ids. The closure
+    /// may run more than once, but only one of its transactions is committed.
     pub(crate) fn write_once<T: Clone>(
         &mut self,
         mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
@@ -35,13 +35,13 @@ impl Store {
         })
     }
 
-    /// Removes the receipts that nobody will ask for any more.
+    /// Removes receipts that are no longer needed.
     ///
     /// # Errors
     /// The database could not be written.
     pub(crate) fn remove_old_receipts(&mut self) -> StoreResult<usize> {
         let old = || task_queue_receipts.filter(written_on.lt(db_now_plus(-KEPT_SECS)));
-        // Most times there is none, and then nothing is to be written.
+        // Usually there are none, and then nothing is written.
         if !self.read(|conn| Ok(diesel::select(exists(old())).get_result(conn)?))? {
             return Ok(0);
         }

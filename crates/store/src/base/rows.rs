@@ -1,4 +1,4 @@
-//! Rows as Diesel reads and writes them, and how they become what the domain knows.
+//! Rows as Diesel reads and writes them, and their conversion to domain types.
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
@@ -22,8 +22,7 @@ pub(crate) struct DependencyRow {
     pub(crate) is_satisfied: bool,
 }
 
-/// A task as its row holds it. An application writes most of these columns by SQL of its own, so any of them may hold what
-/// cannot be read.
+/// A task as stored. Applications write most of these columns with their own SQL, so any of them may be unreadable.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = task_queue)]
 pub(crate) struct TaskRow {
@@ -67,7 +66,7 @@ pub(crate) struct TaskRow {
     meta: Option<Cell<ExactText>>,
 }
 
-/// Reads the cells of a row, and notes which of them cannot be read.
+/// Reads the cells of a row, and records which of them cannot be read.
 #[derive(Default)]
 struct CellReader(RowReader);
 
@@ -107,7 +106,7 @@ impl CellReader {
 }
 
 impl TaskRow {
-    /// The status, and the open run, which the row need not know of yet.
+    /// Returns the status, and the open run, which the row may not contain yet.
     fn status_and_run(&self) -> (Stored<TaskStatus>, Option<RunId>) {
         let last_status = self.last_status.0.as_str();
         match (self.current_run_id, self.processed_run_id) {
@@ -295,7 +294,7 @@ impl From<RunnerRow> for Runner {
     }
 }
 
-/// What a handler wrote, to save.
+/// The output of a handler, to be saved.
 #[derive(Insertable, AsChangeset)]
 #[diesel(table_name = task_queue_run_outputs, primary_key(run_id, stream))]
 pub(crate) struct NewRunOutputRow<'a> {

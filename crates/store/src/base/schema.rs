@@ -1,5 +1,5 @@
-//! The tables as Diesel sees them, on every engine. Written by hand: one definition serves three schemas, and a test
-//! holds the schemas and this file equal.
+//! The tables as Diesel sees them, on every engine. Written by hand: one definition serves three schemas, and a test checks that
+//! the schemas agree with this file.
 
 diesel::table! {
     #[sql_name = "TaskQueue"]

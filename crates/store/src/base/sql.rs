@@ -1,4 +1,4 @@
-//! Time in SQL: instants as the engines store them, and the database's clock as an expression (rule R8).
+//! Time in SQL: instants as stored by the engines, and the database's clock as an expression (rule R8).
 
 use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
 use diesel::backend::Backend;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::schema::task_queue;
 use crate::backend::connection::MultiBackend;
 
-/// More failed attempts than a task can have: what its row allows where it states nothing.
+/// More failed attempts than a task can have: the limit of a row that states none.
 pub(crate) const ANY_RETRIES: i32 = 1_000_001;
 
 diesel::define_sql_function! {
@@ -24,22 +24,22 @@ diesel::define_sql_function! {
     fn first_of(limit: Nullable<Integer>, asked: Nullable<Integer>, otherwise: Integer) -> Integer;
 }
 
-/// Failed attempts that the row of a task allows, as the generated columns have it: a task is exhausted that has failed so often.
+/// The failed attempts that the row of a task allows, as in the generated columns: a task with this many is exhausted.
 pub(crate) type AllowedRetries = first_of<task_queue::retry_limit, task_queue::max_retries, i32>;
 
-/// Makes it.
+/// Returns the expression.
 pub(crate) fn allowed_retries() -> AllowedRetries {
     first_of(task_queue::retry_limit, task_queue::max_retries, ANY_RETRIES)
 }
 
-/// An instant as a column holds it: UTC, to the microsecond.
+/// An instant as stored in a column: UTC, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, AsExpression, FromSqlRow, Serialize, Deserialize)]
 #[diesel(sql_type = Timestamp)]
 #[serde(from = "DateTime<Utc>", into = "DateTime<Utc>")]
 pub(crate) struct Moment(NaiveDateTime);
 
 impl Moment {
-    /// Before all that the schema allows: no ScheduledOn lies before the year 1000.
+    /// Before all instants that the schema allows: no ScheduledOn is before the year 1000.
     pub(crate) fn beginning() -> Self {
         const DAYS_FROM_1000_TO_1970: i64 = 354_285;
         Self::from(DateTime::UNIX_EPOCH - TimeDelta::days(DAYS_FROM_1000_TO_1970))
@@ -58,8 +58,8 @@ impl From<Moment> for DateTime<Utc> {
     }
 }
 
-// Differs by necessity: Diesel writes as many decimals as an instant has. Columns of SQLite are compared as text, so
-// they always get six.
+// Differs by necessity: Diesel writes as many decimals as an instant has. SQLite compares the columns as text, so they always get
+// six.
 impl ToSql<Timestamp, Sqlite> for Moment {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
         out.set_value(self.0.format("%F %T%.6f").to_string());
@@ -96,19 +96,19 @@ where
     }
 }
 
-/// The database's clock at the moment at which the statement is executed, plus a number of seconds. Not at the
-/// beginning of the transaction: one that waited for a lock must not write a time from before the wait.
+/// The database's clock when the statement is executed, plus a number of seconds. Not at the start of the transaction: a
+/// transaction that waited for a lock must not write a time from before the wait.
 #[derive(Clone, Copy, Debug, QueryId)]
 pub(crate) struct DbClock {
     plus_secs: i64,
 }
 
-/// The database's clock now.
+/// Returns the current time by the database's clock.
 pub(crate) fn db_now() -> DbClock {
     DbClock { plus_secs: 0 }
 }
 
-/// The database's clock in so many seconds.
+/// Returns the time `secs` seconds from now by the database's clock.
 pub(crate) fn db_now_plus(secs: i64) -> DbClock {
     DbClock { plus_secs: secs }
 }
@@ -117,15 +117,15 @@ impl Expression for DbClock {
     type SqlType = Timestamp;
 }
 
-/// An instant of any year as a value of a column. Diesel sends a time to MySQL as the type TIMESTAMP, and MariaDB makes NULL
-/// of one that does not fit in there, from 2038 on: text has no such end.
+/// An instant of any year as a column value. Diesel sends times to MySQL as TIMESTAMP, and MariaDB converts those from 2038 on to
+/// NULL; text has no such limit.
 #[derive(Clone, Debug, QueryId)]
 pub(crate) struct AnyYear {
     moment: Moment,
     text: String,
 }
 
-/// The instant, however far away.
+/// Returns the instant, whatever its year.
 pub(crate) fn any_year(moment: Moment) -> AnyYear {
     AnyYear { moment, text: moment.0.format("%F %T%.6f").to_string() }
 }

@@ -1,5 +1,5 @@
-//! Tasks whose run is being processed and whose rows do not say so yet: the start of many runs writes no row of a task. What
-//! reads LastStatus, CurrentRunId or DueOn of more than one task goes through here.
+//! Unmarked tasks: their run is being processed, but their rows do not show it, because a batch start writes no task rows.
+//! Queries that read LastStatus, CurrentRunId or DueOn of more than one task use this module.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::backend::AnyConnection;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::run::transition::unmarked_statuses;
 
-/// The open run of a task. A value, not an EXISTS: MariaDB would read all open runs first.
+/// The open run of a task. A scalar subquery, because with EXISTS, MariaDB would read all open runs first.
 #[auto_type]
 pub(crate) fn open_run() -> _ {
     task_queue_runs::table
@@ -31,30 +31,30 @@ pub(crate) fn processed_run() -> _ {
         .single_value()
 }
 
-/// Whether the row of a task says rightly whether the task is processed.
+/// The condition that the row of a task shows correctly whether the task is being processed.
 #[auto_type]
 pub(crate) fn is_as_its_row_says() -> _ {
     task_queue::current_run_id.is_not_null().or(processed_run().is_null())
 }
 
-/// Such a task.
+/// An unmarked task.
 struct Unmarked {
     id: i64,
     class: String,
     status: String,
 }
 
-/// The status of a task of which a run is being processed, whatever its row says.
+/// Returns the status of a task with a run in progress, whatever its row shows.
 pub(crate) fn status_in_process(last_status: &str) -> Option<TaskStatus> {
     let status = TaskStatus::parse(last_status)?;
     Some(if unmarked_statuses().contains(&status) { TaskStatus::Processing } else { status })
 }
 
-/// All of them, as many at the most as runs are being processed.
+/// All unmarked tasks; at most as many as there are runs in progress.
 pub(crate) struct AllUnmarked(Vec<Unmarked>);
 
 impl AllUnmarked {
-    /// Those of this moment, of all classes or of one.
+    /// Loads the current ones, of all classes or of one.
     pub(crate) fn load(conn: &mut AnyConnection, class: Option<&str>) -> QueryResult<Self> {
         let rows: Vec<(i64, ShownText, ShownText)> = task_queue_runs::table
             .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
@@ -70,23 +70,23 @@ impl AllUnmarked {
         Ok(Self(unmarked.filter(is_meant).collect()))
     }
 
-    /// Their ids.
+    /// Returns their ids.
     pub(crate) fn ids(&self) -> BTreeSet<i64> {
         self.0.iter().map(|task| task.id).collect()
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub(crate) fn count(&self) -> i64 {
         i64::try_from(self.0.len()).unwrap_or(i64::MAX)
     }
 
-    /// How many of them have this status in their rows.
+    /// Returns how many of them have this status in their rows.
     pub(crate) fn count_with(&self, status: TaskStatus) -> i64 {
         let with = self.0.iter().filter(|task| task.status == status.as_str()).count();
         i64::try_from(with).unwrap_or(i64::MAX)
     }
 
-    /// How many of them are of this class and count as failed in their rows.
+    /// Returns how many of them belong to this class and count as failed in their rows.
     pub(crate) fn count_failed(&self, class: &str) -> i64 {
         let has_failed = |task: &&Unmarked| {
             [TaskStatus::Failed, TaskStatus::Timeout].iter().any(|status| task.status == status.as_str())

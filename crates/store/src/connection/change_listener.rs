@@ -1,5 +1,5 @@
-//! Hears that there may be something to claim, or that a task may have ended, where the engine can tell: who sleeps is woken.
-//! Notifications are hints: some are false and some are missing, so every listener also polls from time to time.
+//! Listens for new work or finished tasks, if the engine supports it, and wakes a sleeping caller. Notifications are hints: some
+//! are false and some are missing, so every listener also polls from time to time.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -14,20 +14,21 @@ pub struct ChangeListener {
 }
 
 enum Source {
-    /// A connection that listens, and its socket.
+    /// A listening connection, and its socket.
     Connection(Box<AnyConnection>, LibrarySocket),
-    /// Whoever writes the store writes this file.
+    /// The file that every writer of the store writes.
     File(FileWatch),
 }
 
 impl ChangeListener {
-    /// Begins to listen for something to claim. `None` where the engine cannot tell, or where nothing can be had for it.
+    /// Starts to listen for work to claim. Returns `None` if the engine has no notifications, or no resources are available.
     #[must_use]
     pub fn listen(url: &DatabaseUrl) -> Option<Self> {
         Self::begin(url, backend::WORK_CHANNEL)
     }
 
-    /// Begins to listen for the ends of tasks, so that those who end some tell of it. `None` as of [`ChangeListener::listen`].
+    /// Starts to listen for finished tasks, and makes other processes send these notifications. `None` as for
+    /// [`ChangeListener::listen`].
     #[must_use]
     pub fn listen_for_ends(url: &DatabaseUrl) -> Option<Self> {
         let mut listener = Self::begin(url, backend::END_CHANNEL)?;
@@ -37,7 +38,7 @@ impl ChangeListener {
 
     fn begin(url: &DatabaseUrl, channel: &str) -> Option<Self> {
         let source = match url.engine() {
-            // Differs by necessity: these have no way to tell anybody anything.
+            // Differs by necessity: these engines have no notifications.
             Engine::Mysql => return None,
             Engine::Postgres => match backend::connect_listening(url, &[channel]).ok()? {
                 (conn, Some(socket)) => Source::Connection(Box::new(conn), socket),
@@ -48,7 +49,7 @@ impl ChangeListener {
         Some(Self { source })
     }
 
-    /// Readable when there are news.
+    /// Returns a descriptor that is readable when there are notifications.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.source {
@@ -57,10 +58,10 @@ impl ChangeListener {
         }
     }
 
-    /// Whether there were news since the last question.
+    /// Returns true if there were notifications since the last call.
     ///
     /// # Errors
-    /// The connection is gone; nothing more will be heard.
+    /// The connection is lost; no more notifications will arrive.
     pub fn has_changed(&mut self) -> StoreResult<bool> {
         match &mut self.source {
             Source::Connection(conn, _) => Ok(backend::was_notified(conn)?),
@@ -71,7 +72,7 @@ impl ChangeListener {
     /// Receives nothing until [`ChangeListener::listen_again`], so that no process sends notifications in vain.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection is lost.
     pub fn rest(&mut self) -> StoreResult<()> {
         match &mut self.source {
             Source::Connection(conn, _) => Ok(backend::ignore_ends(conn)?),
@@ -79,10 +80,10 @@ impl ChangeListener {
         }
     }
 
-    /// Hears of ends again, from now on.
+    /// Receives notifications of finished tasks again.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection is lost.
     pub fn listen_again(&mut self) -> StoreResult<()> {
         match &mut self.source {
             Source::Connection(conn, _) => Ok(backend::hear_of_ends(conn)?),
@@ -92,26 +93,26 @@ impl ChangeListener {
 }
 
 impl Store {
-    /// Tells workers that sleep that there may be something to claim. Not in the transaction that brings it about: whoever
-    /// tells makes all others that tell wait for his commit.
+    /// Notifies sleeping workers that there may be work to claim. Must not be called in the transaction that creates the work: it
+    /// would make all other notifying transactions wait for its commit.
     ///
     /// # Errors
-    /// The database could not be asked. Workers find it by themselves, later.
+    /// The database could not be queried. Workers find the work later by polling.
     pub fn tell_of_work(&mut self) -> StoreResult<()> {
         Ok(backend::tell_of_work(&mut self.conn)?)
     }
 
-    /// Whether there is somebody to be told of ends, at times.
+    /// Returns true if waiters can be notified of finished tasks on this engine.
     #[must_use]
     pub const fn supports_finish_notifications(&self) -> bool {
         backend::supports_finish_notifications(self.url.engine())
     }
 
-    /// Tells those who wait for the end of a task that some have ended. Where nobody waits, nobody is told, and that costs one
-    /// question. Whether somebody does. Not in the transaction of the ends, as of [`Store::tell_of_work`].
+    /// Notifies waiters that tasks have finished, and returns true if there were any. Without waiters, this costs one query. Must
+    /// not be called in the transaction that ends the tasks, as for [`Store::tell_of_work`].
     ///
     /// # Errors
-    /// The database could not be asked. Who waits finds it by itself, later.
+    /// The database could not be queried. Waiters find the ends later by polling.
     pub fn notify_finished(&mut self) -> StoreResult<bool> {
         Ok(backend::notify_finished(&mut self.conn)?)
     }

@@ -1,4 +1,4 @@
-//! Waits for a connection that a server refuses for now: it has no free one, or it is restarting.
+//! Waits for a connection while a server temporarily refuses it: it has no free one, or it is restarting.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::error::ConnectFailure;
 use crate::{StoreError, StoreResult, pause};
 
-/// A wait shorter than this is not worth a message.
+/// A shorter wait is not reported.
 const SILENT: Duration = Duration::from_secs(1);
 
 const SHORTEST_AT_THE_END: Duration = Duration::from_millis(20);
@@ -20,19 +20,19 @@ pub struct ConnectWait {
 }
 
 impl ConnectWait {
-    /// One attempt, and no other.
+    /// Returns a single attempt without retries.
     #[must_use]
     pub fn none() -> Self {
         Self::up_to(Duration::ZERO)
     }
 
-    /// Retries until so much time has passed.
+    /// Retries for at most `limit`.
     #[must_use]
     pub fn up_to(limit: Duration) -> Self {
         Self { limit: Some(limit), announce: Arc::new(|_| {}), is_stopped: Arc::new(|| false) }
     }
 
-    /// Retries until there is a connection.
+    /// Retries until a connection is made.
     #[must_use]
     pub fn forever() -> Self {
         Self { limit: None, ..Self::none() }
@@ -50,8 +50,8 @@ impl ConnectWait {
         Self { is_stopped: Arc::new(is_stopped), ..self }
     }
 
-    /// Calls `connect` until it succeeds, fails for a reason that does not pass, or the time is over. A failed attempt has sent
-    /// no statement, so that nothing is done twice.
+    /// Calls `connect` until it succeeds, fails for a permanent reason, or the time is up. A failed attempt has sent no
+    /// statement, so nothing is done twice.
     ///
     /// # Errors
     /// The last error of `connect`.
@@ -90,12 +90,12 @@ impl ConnectWait {
     }
 }
 
-/// Shorter towards the end: a new client takes a free connection at once, so that one with long pauses would never get any.
+/// Shorter towards the end: new clients take free connections at once, so a client with long pauses would never get one.
 fn next_pause(repeats: u32, left: Duration) -> Duration {
     pause(repeats).min((left / 16).max(SHORTEST_AT_THE_END)).min(left)
 }
 
-/// Whether the server may accept a connection soon.
+/// Returns true if the server may accept a connection soon.
 const fn may_pass(error: &StoreError) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! What the server or the file shows that an operator should know, and tasks that nothing will move.
+//! Symptoms of the server or the file that an operator should know, and tasks that will never run.
 
 use diesel::prelude::*;
 
@@ -11,31 +11,31 @@ use taskqueue_domain::run::status::{ScheduleStatus, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
 
 impl Store {
-    /// What the server or the file shows; transactions count as long that have been open for so many seconds.
+    /// Returns the symptoms of the server or the file; a transaction is long if it has been open for `long_secs` seconds.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn symptoms(&mut self, long_secs: i64) -> StoreResult<Vec<Symptom>> {
         let file = self.url.path().filter(|_| !self.is_frozen);
         let mut symptoms = self.read(|conn| Ok(backend::health::symptoms(conn, file.as_deref(), long_secs)?))?;
-        // Without a log SQLite reports another mode than that of the file.
+        // Without a log, SQLite reports another mode than that of the file.
         let is_of_log = |it: &Symptom| matches!(it, Symptom::Setting { name, .. } if name == "journal_mode");
         symptoms.retain(|symptom| !(self.is_frozen && is_of_log(symptom)));
         Ok(symptoms)
     }
 
-    /// Nodes of the Galera cluster that the server belongs to; `None` where it belongs to none.
+    /// Returns the number of nodes of the server's Galera cluster; `None` if it is not in a cluster.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn cluster_nodes(&mut self) -> StoreResult<Option<i64>> {
         self.read(|conn| Ok(backend::health::cluster_nodes(conn)?))
     }
 
-    /// Up to `limit` schedules that cannot be read, by their newest tasks.
+    /// Returns up to `limit` schedules that cannot be parsed, by their newest tasks.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_broken_schedules(&mut self, limit: i64) -> StoreResult<Vec<TaskId>> {
         use task_queue::dsl;
         let ids: Vec<i64> = self.read(|conn| {
@@ -46,10 +46,10 @@ impl Store {
         Ok(ids.into_iter().map(TaskId).collect())
     }
 
-    /// Up to `limit` failed tasks that have retries left and were written more than `lead_secs` later than now.
+    /// Returns up to `limit` failed tasks that have retries left and whose last change is more than `lead_secs` in the future.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_failed_in_the_future(&mut self, lead_secs: i64, limit: i64) -> StoreResult<Vec<TaskId>> {
         use task_queue::dsl;
         let failed = [TaskStatus::Failed.as_str(), TaskStatus::Timeout.as_str()];
@@ -62,10 +62,10 @@ impl Store {
         Ok(ids.into_iter().map(TaskId).collect())
     }
 
-    /// Up to `limit` tasks that wait for one that was cancelled: nothing moves them by itself.
+    /// Returns up to `limit` tasks that wait for a cancelled task: they will not run on their own.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_stranded_tasks(&mut self, limit: i64) -> StoreResult<Vec<TaskId>> {
         use task_queue_dependencies::dsl;
         let ids: Vec<i64> = self.read(|conn| {

@@ -11,7 +11,8 @@ use taskqueue_host::files::lock::FileLock;
 /// Locks `STORE.lock` until the value is dropped or the process dies. Announces a wait of more than a second.
 ///
 /// # Errors
-/// [`StoreError::Busy`] when another process held it all the time; what `other` makes of problems with the file.
+/// [`StoreError::Busy`] if another process held the lock the whole time; otherwise the error that `other` makes of a problem with
+/// the file.
 pub(crate) fn acquire(
     store: &Path,
     wait: Duration,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taskqueue_host::files::lock_holders::{LockHolder, flock_holder, write_lock_holder};
 
-/// A wait that is shorter is not mentioned.
+/// A shorter wait is not reported.
 const SILENCE: Duration = Duration::from_secs(1);
 /// The byte of the index of the write-ahead log that a writer locks.
 const WAL_WRITE_BYTE: u64 = 120;
@@ -15,7 +15,7 @@ type Printer = Box<dyn Fn(&str) + Send>;
 
 static PRINTER: Mutex<Option<Printer>> = Mutex::new(None);
 
-/// Prints by this function, from now on, that a locked store is waited for; without one such a wait is silent.
+/// Sets the function that prints waits for a locked store; without one, such waits are silent.
 pub fn announce_locked_stores(print: impl Fn(&str) + Send + 'static) {
     *PRINTER.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(print));
 }
@@ -27,12 +27,12 @@ pub(crate) struct LockNotice {
 }
 
 impl LockNotice {
-    /// Announces the wait for this store once it has lasted for long enough.
+    /// Announces the wait for this store if it has lasted long enough.
     pub(crate) fn after(&mut self, waited: Duration, store: &Path) {
         self.announce(waited, store, || format!("{} has locked it", or_another(holder_words(store))));
     }
 
-    /// Announces the wait for the lock file beside this store once it has lasted for long enough.
+    /// Announces the wait for the lock file beside this store if it has lasted long enough.
     pub(crate) fn after_lock_file(&mut self, waited: Duration, store: &Path, file: &Path) {
         self.announce(waited, store, || format!("{} has locked {}", lock_file_holder(file), file.display()));
     }
@@ -48,7 +48,7 @@ impl LockNotice {
     }
 }
 
-/// `process 1234 (sqlite3)`: who keeps others from writing to this store, where that can be seen.
+/// Returns `process 1234 (sqlite3)`: the process that blocks writes to this store, if it can be found.
 pub(crate) fn holder_words(store: &Path) -> Option<String> {
     let mut index = store.as_os_str().to_owned();
     index.push("-shm");
@@ -57,12 +57,12 @@ pub(crate) fn holder_words(store: &Path) -> Option<String> {
     Some(words(&holder))
 }
 
-/// The process that holds a lock file, or `another process` where that cannot be seen.
+/// Returns the process that holds a lock file, or `another process` if it cannot be found.
 pub(crate) fn lock_file_holder(file: &Path) -> String {
     or_another(flock_holder(file).as_ref().map(words))
 }
 
-/// The holder, or `another process` where it cannot be seen.
+/// Returns the holder, or `another process` if it is unknown.
 pub(crate) fn or_another(holder: Option<String>) -> String {
     holder.unwrap_or_else(|| "another process".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Migrations: what is applied, what is pending, and the refusal of a schema that this program does not know.
+//! Migrations: applied and pending ones, and the rejection of a schema that this program does not know.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use crate::{ConnectWait, Store, StoreError, StoreResult};
 pub struct Migration {
     /// Its name: date and purpose.
     pub name: String,
-    /// Whether the database has it.
+    /// Whether it is applied in the database.
     pub applied: bool,
 }
 
-/// What `migrate` found or did.
+/// The result of `migrate`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MigrationReport {
-    /// All migrations of this program, oldest first, as they stood before.
+    /// All migrations of this program, oldest first, in their state before.
     pub migrations: Vec<Migration>,
-    /// The names of those that were applied just now.
+    /// The names of those that were applied now.
     pub newly_applied: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ pub struct MigrationReport {
 pub struct MigrationBegun {
     /// Its name.
     pub name: String,
-    /// How many were applied before it, just now.
+    /// How many were applied before it in this call.
     pub done: usize,
     /// How many were pending.
     pub pending: usize,
@@ -47,7 +47,7 @@ diesel::table! {
     }
 }
 
-/// All migrations of this program, as they stand where there is no database yet.
+/// Returns all migrations of this program, as pending, for a database that does not exist yet.
 ///
 /// # Errors
 /// [`StoreError::Migration`]
@@ -56,7 +56,7 @@ pub fn all_pending(engine: Engine) -> StoreResult<Vec<Migration>> {
 }
 
 impl Store {
-    /// What is applied and what is pending at this address; makes and changes nothing.
+    /// Returns the applied and the pending migrations at this address; creates and changes nothing.
     ///
     /// # Errors
     /// [`StoreError::Unreachable`], [`StoreError::BadAddress`], [`StoreError::ReadOnly`], [`StoreError::NewerSchema`].
@@ -67,7 +67,7 @@ impl Store {
         }
     }
 
-    /// What is applied and what is pending; changes nothing.
+    /// Returns the applied and the pending migrations; changes nothing.
     ///
     /// # Errors
     /// [`StoreError::NewerSchema`], [`StoreError::OlderSchema`].
@@ -86,7 +86,7 @@ impl Store {
         Ok(known.into_iter().map(|(version, name)| Migration { applied: is_applied(&version), name }).collect())
     }
 
-    /// Applies what is pending, while no other process can.
+    /// Applies the pending migrations, while no other process can.
     ///
     /// # Errors
     /// [`StoreError::NewerSchema`], [`StoreError::Migration`], [`StoreError::Busy`].
@@ -94,19 +94,19 @@ impl Store {
         self.migrate_and_tell(&mut |_| {})
     }
 
-    /// The same; `begun` hears of each migration before it is applied.
+    /// Same as [`Store::migrate`]; calls `begun` before each migration.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Store::migrate`].
     pub fn migrate_and_tell(&mut self, begun: &mut dyn FnMut(&MigrationBegun)) -> StoreResult<MigrationReport> {
         let url = self.url.clone();
         let migrations = self.migrations()?;
-        // Whoever may not create tables can still ask.
+        // A user without the right to create tables can still query.
         if migrations.iter().all(|migration| migration.applied) {
             return Ok(MigrationReport { migrations, newly_applied: Vec::new() });
         }
         let patience = url.patience().clone();
-        // A migration of large tables takes as long as it takes.
+        // A migration of large tables may take a long time.
         let allowed = patience.set_limit(Duration::MAX);
         let newly_applied = self.read(|conn| {
             backend::with_migration_lock(conn, &url, |conn| {
@@ -124,7 +124,7 @@ impl Store {
     }
 }
 
-/// Migrates SQLite by itself, unless the file is somebody else's; asks for `taskqueue migrate` elsewhere.
+/// Migrates SQLite automatically, unless the file belongs to another program; on servers, asks for `taskqueue migrate`.
 pub(crate) fn ensure_current(store: &mut Store) -> StoreResult<()> {
     match (count_pending(store)?, store.url.engine()) {
         (0, _) => Ok(()),
@@ -136,13 +136,13 @@ pub(crate) fn ensure_current(store: &mut Store) -> StoreResult<()> {
     }
 }
 
-/// Makes the tables of a SQLite store in memory, which no other process can see.
+/// Creates the tables of a SQLite store in memory, which other processes cannot access.
 pub(crate) fn migrate_memory(store: &mut Store) -> StoreResult<()> {
     let applied = |conn: &mut AnyConnection| apply_pending(conn, Engine::Sqlite, &mut |_| {}).map(drop);
     store.read(|conn| applied(conn).map_err(|error| StoreError::Migration(error.to_string())))
 }
 
-/// Migrates nothing: what is pending is an error on every engine.
+/// Migrates nothing: pending migrations are an error on every engine.
 pub(crate) fn require_current(store: &mut Store) -> StoreResult<()> {
     match count_pending(store)? {
         0 => Ok(()),
@@ -154,7 +154,7 @@ fn count_pending(store: &mut Store) -> StoreResult<usize> {
     Ok(store.migrations()?.iter().filter(|migration| !migration.applied).count())
 }
 
-/// Lists what is pending once more, now that nobody else can apply it.
+/// Lists the pending migrations again, now that no other process can apply them.
 fn apply_pending(
     conn: &mut AnyConnection,
     engine: Engine,
@@ -183,12 +183,12 @@ fn known_migrations(engine: Engine) -> StoreResult<Vec<(String, String)>> {
     Ok(known)
 }
 
-/// Only a database without the table of migrations has none applied; one that cannot be read is an error. Whether the table is
-/// there is asked only where it could not be read.
+/// Only a database without the table of migrations has none applied; an unreadable table is an error. Whether the table exists is
+/// checked only if it could not be read.
 fn applied_versions(store: &mut Store) -> StoreResult<Vec<String>> {
     let is_one_transaction = store.pooler().shares_sessions();
     store.read(|conn| {
-        // An error would end the transaction.
+        // An error would abort the transaction.
         if is_one_transaction && !backend::has_migrations_table(conn)? {
             return Ok(Vec::new());
         }
@@ -197,7 +197,7 @@ fn applied_versions(store: &mut Store) -> StoreResult<Vec<String>> {
             return Ok(first?);
         }
         backend::forget_failed_statement(conn);
-        // Another process may have made it between the two questions.
+        // Another process may have created it between the two queries.
         if backend::has_migrations_table(conn)? { Ok(read_versions(conn)?) } else { Ok(Vec::new()) }
     })
 }

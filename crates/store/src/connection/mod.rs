@@ -1,4 +1,4 @@
-//! A connection to the store: made, waited for, migrated, locked, and told of changes.
+//! Connections to the store: opening, retrying, migrating, locking, and listening for changes.
 
 pub(crate) mod change_listener;
 pub(crate) mod connecting;

@@ -1,7 +1,6 @@
-//! The file of a SQLite store that is open: whether its path still leads to it.
+//! Checks whether the path of an open SQLite store still leads to its file.
 //!
-//! A file that was removed or replaced can be read and written as before by those who have it open, and what they write
-//! there is lost.
+//! Processes that have a removed or replaced file open can still read and write it, but their writes are lost.
 
 use std::fs::{Metadata, metadata};
 use std::io;
@@ -11,7 +10,7 @@ use std::path::PathBuf;
 use crate::backend::DatabaseUrl;
 use crate::{StoreError, StoreResult};
 
-/// Device and inode of a store, as its path led to it when it was opened.
+/// Device and inode of a store when it was opened.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     path: PathBuf,
@@ -20,9 +19,9 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Returns the file that has just been opened; `None` for a server.
+    /// Returns the file that was just opened; `None` for a server.
     pub(crate) fn of(url: &DatabaseUrl) -> Option<Self> {
-        // Later the working directory may be another one.
+        // The working directory may change later.
         let path = std::path::absolute(url.path()?).ok()?;
         let found = metadata(&path).ok()?;
         Some(Self { device: found.dev(), inode: found.ino(), path })
@@ -37,7 +36,7 @@ impl OpenFile {
             Ok(found) if self.is(&found) => return Ok(()),
             Ok(_) => "replaced by another file",
             Err(error) if error.kind() == io::ErrorKind::NotFound => "removed or moved away",
-            // What cannot be examined at this moment may be the same.
+            // A file that cannot be examined now may be the same.
             Err(_) => return Ok(()),
         };
         Err(StoreError::Moved { url: url.to_string(), happened })

@@ -1,5 +1,5 @@
-//! Queueing inside a transaction of somebody else, over a connection of theirs: what is queued there stays if and only if
-//! that transaction does. Sets nothing in their session, commits nothing and repeats nothing that would end it.
+//! Queues tasks inside a transaction of the caller, over the caller's connection: the tasks are kept if and only if that
+//! transaction commits. Changes no setting of the session, commits nothing, and repeats nothing that would end the transaction.
 
 use chrono::{DateTime, Utc};
 use diesel::mysql::MysqlConnection;
@@ -23,10 +23,10 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::{NewTask, QueueRefusal};
 use taskqueue_domain::task::unique::{Arrival, OnConflict, QueuedTask, Uniqueness};
 
-/// How often an insert is tried again because the holder of its key ended just then.
+/// How often an insert is repeated because the holder of its key ended at that moment.
 const RACES: u32 = 10;
 
-/// A Diesel connection of a program's own: `PgConnection`, `MysqlConnection` or `SqliteConnection`.
+/// The Diesel connection of a caller: `PgConnection`, `MysqlConnection` or `SqliteConnection`.
 pub trait CallersConnection: parts::Parts {}
 
 impl<C: parts::Parts> CallersConnection for C {}
@@ -34,28 +34,29 @@ impl<C: parts::Parts> CallersConnection for C {}
 mod parts {
     use super::*;
 
-    /// The statements, which only this crate gives.
+    /// The statements, implemented only in this crate.
     pub trait Parts: Sized {
         fn setting_rows(&mut self) -> QueryResult<Vec<(String, String)>>;
         fn database_now(&mut self) -> QueryResult<DateTime<Utc>>;
         fn insert_row(&mut self, task: &NewTask, waiting_for: i32, now: DateTime<Utc>) -> QueryResult<Vec<i64>>;
         fn lock_prerequisites(&mut self, ids: &[i64]) -> QueryResult<Vec<(i64, String)>>;
-        /// With whether each has succeeded.
+        /// Inserts dependencies, each with whether its prerequisite has succeeded.
         fn insert_dependencies(&mut self, task_id: i64, on: &[(i64, bool)]) -> QueryResult<()>;
         fn keep_queued(&mut self, origin: &Origin, task_id: i64) -> QueryResult<()>;
-        /// Takes the window of a key away if it is over; whether it was.
+        /// Removes the window of a key if it has expired. Returns true if it had.
         fn free_ended_key(&mut self, class: &str, key: &str) -> QueryResult<bool>;
         fn find_holder(&mut self, class: &str, key: &str) -> QueryResult<Option<KeyHolder>>;
-        /// Makes the connection fit for the next statement after one has failed.
+        /// Prepares the connection for the next statement after one has failed.
         fn forget_failed_statement(&mut self);
-        /// Runs statements that lock rows of others: none of them fails because a row is newer than what was read before.
+        /// Runs statements that lock rows of other transactions: none fails because a row is newer than the snapshot of the
+        /// transaction.
         fn reading_latest<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T>;
-        /// All or nothing: in a savepoint, or in a transaction of its own where none is open.
+        /// Runs `work` atomically: in a savepoint, or in its own transaction if none is open.
         fn together<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T>;
     }
 }
 
-/// Id, status, and where in its schedule it stands if it has one.
+/// Id, status, and the position in its schedule, if it has one.
 type KeyHolder = (i64, String, Option<String>);
 
 macro_rules! impl_parts {
@@ -123,35 +124,35 @@ macro_rules! impl_parts {
 
 impl_parts!(SqliteConnection, sqlite, |_| (), unchanged);
 impl_parts!(PgConnection, postgres, |_| (), unchanged);
-// Locked: their transaction may read a snapshot from before the holder was there.
+// Locked: the transaction of the caller may use a snapshot from before the holder existed.
 impl_parts!(MysqlConnection, mysql, backend::mysql::forget_statements, backend::snapshot::reading_latest, for_update);
 
-/// SQLite and PostgreSQL have no such mode of a session.
+/// SQLite and PostgreSQL do not need this.
 fn unchanged<C, T>(conn: &mut C, work: impl FnOnce(&mut C) -> StoreResult<T>) -> StoreResult<T> {
     work(conn)
 }
 
-/// Name and value of every setting, read inside their transaction.
+/// Returns the name and the value of every setting, read inside the caller's transaction.
 ///
 /// # Errors
-/// The database could not be asked.
+/// The database could not be queried.
 pub fn callers_settings<C: CallersConnection>(conn: &mut C) -> StoreResult<Vec<(String, String)>> {
     Ok(conn.setting_rows()?)
 }
 
-/// The database's clock, asked inside their transaction.
+/// Returns the database's clock, queried inside the caller's transaction.
 ///
 /// # Errors
-/// The database could not be asked.
+/// The database could not be queried.
 pub fn callers_now<C: CallersConnection>(conn: &mut C) -> StoreResult<DateTime<Utc>> {
     Ok(conn.database_now()?)
 }
 
-/// Inserts a task inside their transaction. `auditor` keeps the event of it, if events of transitions are kept. Tasks that
+/// Inserts a task inside the caller's transaction. `auditor` records its event, if events of transitions are recorded. Tasks that
 /// replace others cannot be queued here.
 ///
 /// # Errors
-/// [`StoreError::NotQueued`], after which their transaction is as it was before, or the database refused something.
+/// [`StoreError::NotQueued`], after which the caller's transaction is unchanged, or an error of the database.
 pub fn insert_in<C: CallersConnection>(
     conn: &mut C,
     task: &NewTask,
@@ -199,7 +200,7 @@ fn insert_or_meet<C: CallersConnection>(
 }
 
 fn meet_holder(task: &NewTask, unique: &Uniqueness, (id, status, schedule_head): KeyHolder) -> StoreResult<QueuedTask> {
-    // A schedule is not there because a task is that happens once, and does not become one.
+    // An existing one-time task does not satisfy a request for a schedule, and does not become one.
     let is_what_was_wanted = schedule_head.is_some() || task.recurrence.is_none();
     if unique.on_conflict == OnConflict::Return && is_what_was_wanted {
         return Ok(QueuedTask { id: TaskId(id), arrival: Arrival::Existing });

@@ -1,5 +1,5 @@
-//! TaskQueueDependencies: which task waits for which. A dependency is satisfied once, by the success of its prerequisite,
-//! and stays so; WaitingFor of a task counts those that are not.
+//! TaskQueueDependencies: the prerequisites of tasks. A dependency is satisfied once, by the success of its prerequisite, and
+//! stays satisfied; WaitingFor of a task counts the unsatisfied ones.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,16 +19,16 @@ use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::task::dependencies::LinkedTask;
 use taskqueue_domain::task::ids::TaskId;
 
-/// Rows that one statement names by their ids.
+/// The maximum number of ids in one statement.
 pub(crate) const IDS_PER_STATEMENT: usize = 1_000;
 
-/// Satisfies what waits for a task that has just succeeded, whose row this transaction holds. Whoever queues a dependant
-/// locks that row first, so that each dependency is either seen here or was satisfied from the start.
+/// Satisfies the dependencies on a task that has just succeeded, whose row this transaction holds. A transaction that queues a
+/// dependant locks that row first, so each dependency is either found here or was satisfied from the start.
 pub(crate) fn satisfy_dependants(conn: &mut AnyConnection, prerequisite: i64) -> QueryResult<()> {
     let of_it = task_queue_dependencies.filter(depends_on_id.eq(prerequisite)).filter(is_satisfied.eq(false));
     let waiting: Vec<i64> = of_it.order((depends_on_id, task_id)).select(task_id).load(conn)?;
     for part in waiting.chunks(IDS_PER_STATEMENT) {
-        // Two prerequisites that succeed at the same moment have dependants in common.
+        // Two prerequisites that succeed at the same moment may have the same dependants.
         backend::lock_tasks(conn, part)?;
         diesel::update(task_queue::table)
             .filter(task_queue::id.eq_any(part))
@@ -45,15 +45,16 @@ pub(crate) fn satisfy_dependants(conn: &mut AnyConnection, prerequisite: i64) ->
     Ok(())
 }
 
-/// What a task still waits for, held as it is until the transaction ends.
+/// The open prerequisites of a task, locked until the transaction ends.
 pub(crate) struct OpenPrerequisites {
-    /// Each with whether it has succeeded by now.
+    /// Each with whether it has succeeded.
     found: Vec<(i64, bool)>,
 }
 
 impl OpenPrerequisites {
-    /// Locks their rows in the order of their ids: none of them can succeed unnoticed before another task waits for them too.
-    /// Must come before the dependant's row is changed, as whoever ends one of them holds it and then asks for that row.
+    /// Locks their rows in the order of their ids: none can succeed unnoticed before another task waits for them too. Must come
+    /// before the dependant's row is changed, because a transaction that ends one of them holds its row and then locks the
+    /// dependant's row.
     pub(crate) fn lock(conn: &mut AnyConnection, dependant: i64) -> QueryResult<Self> {
         let of_it = task_queue_dependencies.filter(task_id.eq(dependant)).filter(is_satisfied.eq(false));
         let ids: Vec<i64> = of_it.order((task_id, depends_on_id)).select(depends_on_id).load(conn)?;
@@ -67,13 +68,13 @@ impl OpenPrerequisites {
         Ok(Self { found })
     }
 
-    /// What WaitingFor is of a task that waits for them.
+    /// Returns WaitingFor of a task that waits for them.
     pub(crate) fn open_count(&self) -> i32 {
         let open = self.found.iter().filter(|(_, has_succeeded)| !has_succeeded).count();
         i32::try_from(open).unwrap_or(i32::MAX)
     }
 
-    /// Has another task wait for them.
+    /// Makes another task wait for them.
     pub(crate) fn insert_for(&self, conn: &mut AnyConnection, dependant: i64) -> QueryResult<()> {
         if self.found.is_empty() {
             return Ok(());
@@ -87,7 +88,7 @@ impl OpenPrerequisites {
     }
 }
 
-/// All to which these lead, step by step, without these themselves.
+/// Returns all tasks reachable from these, without these.
 fn follow(from: &[TaskId], mut step: impl FnMut(&[i64]) -> QueryResult<Vec<i64>>) -> QueryResult<Vec<TaskId>> {
     let mut seen: BTreeSet<i64> = from.iter().map(|id| id.0).collect();
     let mut found = BTreeSet::new();
@@ -103,13 +104,13 @@ fn follow(from: &[TaskId], mut step: impl FnMut(&[i64]) -> QueryResult<Vec<i64>>
     Ok(found.into_iter().collect())
 }
 
-/// Up to `limit` dependencies of these tasks that are not satisfied.
+/// Returns up to `limit` unsatisfied dependencies of these tasks.
 fn open_edges(conn: &mut AnyConnection, tasks: &[i64], limit: i64) -> QueryResult<Vec<(i64, i64)>> {
     let open = task_queue_dependencies.filter(task_id.eq_any(tasks)).filter(is_satisfied.eq(false));
     open.order((task_id, depends_on_id)).limit(limit).select((task_id, depends_on_id)).load(conn)
 }
 
-/// From a task by those that wait for each other to one that waits for it, and to itself.
+/// Returns the path from a task through tasks that wait for each other to one that waits for it, and back to itself.
 fn way_to(start: i64, last: i64, dependant_of: &HashMap<i64, i64>) -> Vec<TaskId> {
     let back = std::iter::successors(Some(last), |id| dependant_of.get(id).copied());
     let mut way: Vec<TaskId> = [start].into_iter().chain(back).map(TaskId).collect();
@@ -117,7 +118,7 @@ fn way_to(start: i64, last: i64, dependant_of: &HashMap<i64, i64>) -> Vec<TaskId
     way
 }
 
-/// The other side of a dependency and what its row says, if it is there.
+/// The other side of a dependency and its row, if it exists.
 type Link = (i64, bool, Option<(String, String, i32, i32, Option<Moment>, Option<i64>)>);
 
 fn linked((id, satisfied, row): Link) -> LinkedTask {
@@ -135,7 +136,7 @@ fn linked((id, satisfied, row): Link) -> LinkedTask {
     LinkedTask { id, class: Some(class), status: Some(status.into()), is_settled, is_satisfied: satisfied }
 }
 
-/// What is shown of the other side.
+/// The columns shown of the other side.
 macro_rules! link_columns {
     () => {
         (
@@ -151,10 +152,11 @@ macro_rules! link_columns {
 }
 
 impl Store {
-    /// The first `limit` tasks that must succeed before this one runs, by id; with `only_open` those that have not.
+    /// Returns the first `limit` tasks that must succeed before this one runs, by id; with `only_open`, those that have not
+    /// succeeded.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_prerequisites(
         &mut self,
         dependant: TaskId,
@@ -175,10 +177,10 @@ impl Store {
         Ok(links.into_iter().map(linked).collect())
     }
 
-    /// The tasks that still wait for one of these, or for one that waits for it, and so on; without these themselves.
+    /// Returns the tasks that still wait for these, directly or indirectly, without these.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_all_dependants(&mut self, prerequisites: &[TaskId]) -> StoreResult<Vec<TaskId>> {
         self.read(|conn| {
             let waiting = |part: &[i64]| {
@@ -189,10 +191,10 @@ impl Store {
         })
     }
 
-    /// The tasks for which one of these still waits, or one for which they wait, and so on; without these themselves.
+    /// Returns the tasks for which these still wait, directly or indirectly, without these.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_all_prerequisites(&mut self, dependants: &[TaskId]) -> StoreResult<Vec<TaskId>> {
         self.read(|conn| {
             let awaited = |part: &[i64]| {
@@ -203,11 +205,11 @@ impl Store {
         })
     }
 
-    /// A circle of tasks, this one first and last, in which each still waits for the next one: none of them ever runs. Looks
-    /// at no more than `max_edges` dependencies, those that are near first.
+    /// Returns a cycle of tasks, beginning and ending with this one, in which each still waits for the next: none of them can
+    /// run. Reads at most `max_edges` dependencies, nearest first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn find_circle_of(&mut self, start: TaskId, max_edges: i64) -> StoreResult<Option<Vec<TaskId>>> {
         self.read(|conn| {
             let (mut dependant_of, mut newest, mut edges_left) = (HashMap::new(), vec![start.0], max_edges);
@@ -229,10 +231,10 @@ impl Store {
         })
     }
 
-    /// The first `limit` tasks that wait or waited for this one, by id.
+    /// Returns the first `limit` tasks that wait or waited for this one, by id.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_dependants(&mut self, prerequisite: TaskId, limit: i64) -> StoreResult<Vec<LinkedTask>> {
         let links: Vec<Link> = self.read(|conn| {
             let of_task = task_queue_dependencies

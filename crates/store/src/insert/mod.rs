@@ -1,4 +1,4 @@
-//! Adds tasks.
+//! Inserts tasks.
 
 pub(crate) mod callers;
 pub(crate) mod dependencies;

@@ -1,12 +1,12 @@
-//! A task to insert: what each of its columns gets, for every way in which an engine takes rows.
+//! A task to insert: the value of each column, for every way of inserting rows.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::base::sql::Moment;
 use taskqueue_domain::task::new_task::NewTask;
 
-/// A task to insert. What is `None` gets the column's default. No statement that inserts names ScheduleId: a user with the role
-/// that queues has no right to write it, and could otherwise put tasks into the schedules of others.
+/// A task to insert. `None` uses the default of the column. No insert names ScheduleId: users with the queueing role may not
+/// write it, because they could otherwise add tasks to schedules of others.
 #[derive(Clone, Debug)]
 pub(crate) struct NewTaskRow {
     pub(crate) task_class: String,
@@ -32,7 +32,7 @@ pub(crate) struct NewTaskRow {
     pub(crate) planned_on: Option<Moment>,
 }
 
-/// What a column gets.
+/// The value of a column.
 #[derive(Clone, Debug)]
 pub(crate) enum Value<'a> {
     Text(&'a str),
@@ -40,22 +40,22 @@ pub(crate) enum Value<'a> {
     MaybeText(Option<&'a str>),
     MaybeNumber(Option<i32>),
     MaybeId(Option<i64>),
-    /// In UTC, without its zone. Sent as text: not every client library knows all years.
+    /// In UTC, without a zone. Sent as text: some client libraries do not support all years.
     MaybeTime(Option<String>),
-    /// The same, or the present moment of the database.
+    /// As `MaybeTime`, or the current time of the database.
     TimeOrNow(Option<String>),
-    /// A text, or the column's default.
+    /// A text, or the default of the column.
     TextOr(Option<&'a str>, &'static str),
 }
 
-/// The one list of columns: their names, and what each gets of a row.
+/// The only list of columns: their names, and their values for a row.
 macro_rules! columns {
     ($row:ident: $($name:literal = $value:expr,)+) => {
         impl NewTaskRow {
-            /// The columns of TaskQueue that a statement names.
+            /// The columns of TaskQueue that an insert names.
             pub(crate) const COLUMNS: [&str; [$($name),+].len()] = [$($name),+];
 
-            /// What each of them gets, in the same order.
+            /// Returns their values, in the same order.
             pub(crate) fn values(&self) -> [Value<'_>; Self::COLUMNS.len()] {
                 let $row = self;
                 [$($value),+]
@@ -85,7 +85,7 @@ columns! { row:
     "TimeZone" = Value::TextOr(row.time_zone.as_deref(), "UTC"),
     "CatchUp" = Value::TextOr(row.catch_up.as_deref(), "latest"),
     "PlannedOn" = Value::MaybeTime(text_of(row.planned_on)),
-    // The last one: COPY leaves it out where it is now.
+    // The last one: COPY omits it for tasks that are due now.
     "ScheduledOn" = Value::TimeOrNow(text_of(row.scheduled_on)),
 }
 
@@ -94,7 +94,7 @@ fn text_of(moment: Option<Moment>) -> Option<String> {
 }
 
 impl NewTaskRow {
-    /// A task that waits for so many others. `now` is the database's clock.
+    /// Returns a task that waits for `waiting_for` others. `now` is the database's clock.
     pub(crate) fn new(task: &NewTask, waiting_for: i32, now: DateTime<Utc>) -> Self {
         let window_secs = task.unique.as_ref().and_then(|unique| unique.window_secs);
         Self {

@@ -1,8 +1,7 @@
-//! A single task that neither has a key nor waits for others: one statement that is a transaction by itself, and no more round
-//! trips than that.
+//! Queues a single task without a key or prerequisites: one statement, which is a transaction on its own, in one round trip.
 //!
-//! Where the answer of a server is lost, nobody knows whether it was done. The receipt in the row, which is unique, keeps a
-//! repeated statement from doing it twice, even if the first one is carried out only then.
+//! If the server's answer is lost, it is unknown whether the task was inserted. The unique receipt in the row prevents a repeated
+//! statement from inserting it twice, even if the first statement is executed later.
 
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
@@ -16,13 +15,13 @@ use taskqueue_domain::task::new_task::NewTask;
 use taskqueue_host::random::ordered_token;
 
 impl Store {
-    /// Whether [`Store::insert_task`] can insert it.
+    /// Returns true if [`Store::insert_task`] can insert it.
     pub(crate) fn is_single(&mut self, task: &NewTask) -> StoreResult<bool> {
         let is_plain = task.unique.is_none() && task.after.is_empty() && task.recurrence.is_none();
         Ok(is_plain && backend::has_round_trips(self.url.engine()) && self.auditor()?.is_none())
     }
 
-    /// Inserts such a task.
+    /// Inserts a task for which [`Store::is_single`] returned true.
     pub(crate) fn insert_task(&mut self, task: &NewTask) -> StoreResult<TaskId> {
         let row = NewTaskRow::new(task, 0, chrono::DateTime::UNIX_EPOCH);
         let receipt = ordered_token().map_err(|error| StoreError::NoRandomness(error.to_string()))?;
@@ -38,7 +37,7 @@ fn insert_once(conn: &mut AnyConnection, row: &NewTaskRow, receipt: &str) -> Sto
         Err(error @ DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => {
             backend::forget_failed_statement(conn);
             let of_receipt = dsl::task_queue.filter(dsl::receipt.eq(receipt)).select(dsl::id);
-            // It was done before, and its answer lost.
+            // It was inserted earlier, and the answer was lost.
             of_receipt.first(conn).optional()?.ok_or(StoreError::Database(error))
         }
         inserted => Ok(inserted?),

@@ -1,4 +1,4 @@
-//! New tasks, with their keys and what they wait for, in one transaction: all or none.
+//! Inserts new tasks with their keys and prerequisites in one transaction: all or none.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -24,10 +24,10 @@ use taskqueue_domain::task::unique::{Arrival, OnConflict, QueuedTask, Uniqueness
 /// Rows between two calls of `inserted`.
 const PART: usize = 10_000;
 
-/// Hands parts of a batch to a closure, from the first part on. It is called again where the transaction is repeated.
+/// Passes the parts of a batch to a closure, from the first part on. Called again if the transaction is repeated.
 pub type EachPart<'a, Item> = &'a mut dyn FnMut(&mut dyn FnMut(Vec<Item>) -> StoreResult<()>) -> StoreResult<()>;
 
-/// What tasks of a batch need before the first of them is inserted.
+/// The work that a batch needs before its first task is inserted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BatchNeeds {
     replaces: bool,
@@ -35,10 +35,10 @@ pub struct BatchNeeds {
 }
 
 impl BatchNeeds {
-    /// What this task needs, too.
+    /// Adds the needs of this task.
     pub fn add(&mut self, task: &NewTask) {
         self.replaces |= task.unique.as_ref().is_some_and(|key| key.on_conflict == OnConflict::Replace);
-        // Those look for other tasks before they insert their own.
+        // These query other tasks before they insert their own.
         self.looks_up |= task.unique.is_some() || !task.after.is_empty();
     }
 
@@ -60,11 +60,11 @@ impl BatchNeeds {
 }
 
 impl Store {
-    /// Inserts all tasks or none, and returns them in the order given. A task whose key is taken is met as it says. Calls
+    /// Inserts all tasks or none, and returns them in the given order. A taken key is handled as its task specifies. Calls
     /// `inserted` with the number of rows after each part of a long batch.
     ///
     /// # Errors
-    /// [`StoreError::NotQueued`], or the database refused a row or could not be written; nothing is inserted then.
+    /// [`StoreError::NotQueued`], or the database rejected a row or could not be written; nothing is inserted then.
     pub fn insert_tasks(&mut self, tasks: &[NewTask], inserted: &mut dyn FnMut(usize)) -> StoreResult<Vec<QueuedTask>> {
         if let [task] = tasks
             && self.is_single(task)?
@@ -79,11 +79,11 @@ impl Store {
         })
     }
 
-    /// The same part by part, for tasks that do not wait for each other: no more than one part is held in memory, and all are
-    /// inserted in one transaction or none.
+    /// Same as [`Self::insert_tasks`], part by part, for tasks that do not wait for each other. Only one part is held in memory,
+    /// and all are inserted in one transaction or none.
     ///
     /// # Errors
-    /// Those of [`Self::insert_tasks`], and of `each_part`.
+    /// As for [`Self::insert_tasks`], and the errors of `each_part`.
     pub fn insert_in_parts(
         &mut self,
         needs: BatchNeeds,
@@ -119,14 +119,14 @@ impl Store {
         })?;
         fault_point!("queue.committed");
         for key in &freed_keys {
-            // The tasks are queued, whatever comes of this: `create-runs` gives every free slot.
+            // Errors are ignored: the tasks are queued, and `create-runs` assigns free slots.
             let _ = self.pass_key_slot_on(key);
         }
         Ok(queued)
     }
 }
 
-/// Inserts one part after the other within a transaction.
+/// Inserts parts in order within a transaction.
 struct Inserter<'a> {
     replacer: Replacer<'a>,
     queued: Vec<QueuedTask>,
@@ -168,7 +168,7 @@ impl Inserter<'_> {
         Ok(())
     }
 
-    /// With the place in the batch, of which this part is not the first perhaps; and a key that an earlier part has taken is taken
+    /// Converts an index within this part to an index within the batch. A key taken by an earlier part is reported as taken
     /// within the batch.
     fn of_batch(&self, error: StoreError) -> StoreError {
         let StoreError::NotQueued { index, refusal } = error else { return error };
@@ -181,27 +181,27 @@ impl Inserter<'_> {
     }
 }
 
-/// Where a task of the batch is, or will be.
+/// The position of a task of the batch, or its existing task.
 #[derive(Clone, Copy)]
 enum Spot {
     New,
     There(QueuedTask),
-    /// It is the same as an earlier one of the batch, which has its key.
+    /// It equals an earlier task of the batch, which has its key.
     Same(usize, Arrival),
 }
 
-/// What is inserted for which task of a batch.
+/// Which rows are inserted for which task of a batch.
 struct Plan<'a> {
     tasks: &'a [NewTask],
     spots: Vec<Spot>,
-    /// Tasks whose data, times and numbers are those of a later one that replaces them.
+    /// Tasks that get data, times and numbers of a later task that replaces them.
     replaced_by: HashMap<usize, usize>,
-    /// Of which replaced tasks had the slot.
+    /// The limit keys whose slots the replaced tasks had.
     freed_keys: BTreeSet<String>,
 }
 
 impl<'a> Plan<'a> {
-    /// Looks for the holders of all keys, and replaces those that are to be replaced.
+    /// Finds the holders of all keys, and replaces those that are to be replaced.
     fn make(conn: &mut AnyConnection, tasks: &'a [NewTask], replacer: Replacer<'_>) -> StoreResult<Self> {
         let spots = Vec::with_capacity(tasks.len());
         let mut plan = Self { tasks, spots, replaced_by: HashMap::new(), freed_keys: BTreeSet::new() };
@@ -234,7 +234,7 @@ impl<'a> Plan<'a> {
         let Some(holder) = find_holder(conn, task.class.as_str(), &unique.key)? else { return Ok(Spot::New) };
         fault_point!("queue.key_found");
         let there = |arrival| Ok(Spot::There(QueuedTask { id: holder.id, arrival }));
-        // A schedule is not there because a task is that happens once, and does not become one.
+        // An existing one-time task does not satisfy a request for a schedule, and does not become one.
         match unique.on_conflict {
             OnConflict::Return if holder.recurs || task.recurrence.is_none() => return there(Arrival::Existing),
             OnConflict::Replace
@@ -244,7 +244,7 @@ impl<'a> Plan<'a> {
             }
             OnConflict::Return | OnConflict::Replace | OnConflict::Fail => {}
         }
-        // Whoever could not be replaced may have been claimed since, or have ended.
+        // A task that could not be replaced may have been claimed since, or have ended.
         match find_holder(conn, task.class.as_str(), &unique.key)? {
             Some(holder) => Err(StoreError::NotQueued {
                 index: place,
@@ -254,7 +254,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// An earlier task of the batch has the key.
+    /// Handles a task whose key an earlier task of the batch has.
     fn spot_beside(
         &mut self,
         conn: &mut AnyConnection,
@@ -281,7 +281,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Lines that are one task because of their key may wait for each other where their names did not.
+    /// Lines that become one task because of their key may wait for each other although their names did not.
     fn check_circles(&self) -> StoreResult<()> {
         if !self.spots.iter().any(|spot| matches!(spot, Spot::Same(..))) {
             return Ok(());
@@ -315,7 +315,7 @@ impl<'a> Plan<'a> {
         &self.tasks[self.replaced_by.get(&place).copied().unwrap_or(place)]
     }
 
-    /// What a new task waits for, each once.
+    /// Returns the distinct prerequisites of a new task.
     fn after(&self, place: usize) -> BTreeSet<Prerequisite> {
         let at_its_spot = |prerequisite: &Prerequisite| match *prerequisite {
             Prerequisite::InBatch(other) => match self.spots.get(other) {
@@ -345,14 +345,14 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The tasks of the store for which new ones are to wait, held as they are until the transaction ends.
+/// The stored prerequisites of new tasks, locked until the transaction ends.
 struct Prerequisites {
     /// Whether each has succeeded.
     has_succeeded: HashMap<i64, bool>,
 }
 
 impl Prerequisites {
-    /// Locks their rows in the order of their ids: none of them can succeed unnoticed before the new tasks are there.
+    /// Locks their rows in the order of their ids: none can succeed unnoticed before the new tasks are inserted.
     fn lock(conn: &mut AnyConnection, plan: &Plan<'_>) -> StoreResult<Self> {
         let waits = |place: &usize| !plan.tasks[*place].after.is_empty();
         let wanted: BTreeSet<(i64, usize)> = plan
@@ -381,7 +381,7 @@ impl Prerequisites {
         stored_id(prerequisite).is_some_and(|id| self.has_succeeded.get(&id) == Some(&true))
     }
 
-    /// What WaitingFor of a new task is.
+    /// Returns WaitingFor of a new task.
     fn open_count(&self, after: &BTreeSet<Prerequisite>) -> i32 {
         let open = after.iter().filter(|prerequisite| !self.is_satisfied(prerequisite)).count();
         i32::try_from(open).unwrap_or(i32::MAX)

@@ -1,5 +1,5 @@
-//! Tasks with all that belongs to them, on their way out of a store and into another one, of any engine. Columns that the
-//! database computes stay behind, and so do runners, leases and tokens: no run is open on the way.
+//! Exports tasks with all related rows and imports them into another store, of any engine. Columns that the database computes are
+//! not exported, nor are runners, leases and tokens: exported tasks have no open run.
 
 use std::collections::HashMap;
 
@@ -26,29 +26,29 @@ pub use self::export::ExportedTask;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransferredTask {
-    /// The row.
+    /// Its row.
     task: TaskColumns,
-    /// Its runs, the oldest first.
+    /// Its runs, oldest first.
     #[serde(default)]
     runs: Vec<TransferredRun>,
-    /// Its events, the oldest first.
+    /// Its events, oldest first.
     #[serde(default)]
     events: Vec<EventColumns>,
-    /// The tasks that must succeed before.
+    /// Its dependencies on prerequisites.
     #[serde(default)]
     after: Vec<DependencyColumns>,
-    /// Claimants that have rejected it.
+    /// The claimants that have rejected it.
     #[serde(default)]
     rejections: Vec<RejectionColumns>,
 }
 
-/// A run and what its handler wrote.
+/// A run and its captured output.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TransferredRun {
     /// The row.
     run: RunColumns,
-    /// What its handler wrote.
+    /// Its captured output.
     #[serde(default)]
     outputs: Vec<OutputColumns>,
 }
@@ -216,24 +216,24 @@ struct RejectionColumns {
 }
 
 impl TransferredTask {
-    /// The id that it has had.
+    /// Returns its id in the source store.
     #[must_use]
     pub const fn id(&self) -> i64 {
         self.task.id
     }
 
-    /// The ids that it and its runs have had.
+    /// Returns its id and the ids of its runs in the source store.
     pub fn ids(&self) -> impl Iterator<Item = i64> {
         std::iter::once(self.task.id).chain(self.runs.iter().map(|whole| whole.run.id))
     }
 
-    /// TaskClass
+    /// Returns TaskClass.
     #[must_use]
     pub fn class(&self) -> &str {
         &self.task.task_class
     }
 
-    /// LastStatus
+    /// Returns LastStatus.
     #[must_use]
     pub fn status(&self) -> &str {
         &self.task.last_status
@@ -244,24 +244,24 @@ impl TransferredTask {
         status.as_str().clone_into(&mut self.task.last_status);
     }
 
-    /// The tasks that have not succeeded and must before.
+    /// Returns the prerequisites that have not succeeded.
     pub fn waits_for(&self) -> impl Iterator<Item = i64> {
         self.after.iter().filter(|edge| !edge.is_satisfied).map(|edge| edge.depends_on_id)
     }
 
-    /// Lets it wait for this one no more.
+    /// Removes this task from its open prerequisites.
     pub fn satisfy(&mut self, prerequisite: i64) {
         for edge in self.after.iter_mut().filter(|edge| edge.depends_on_id == prerequisite) {
             edge.is_satisfied = true;
         }
     }
 
-    /// Lets it wait for as many as have not succeeded: its row may have been read before one of them did.
+    /// Sets WaitingFor to the number of open prerequisites: its row may have been read before one of them succeeded.
     pub fn count_prerequisites(&mut self) {
         self.task.waiting_for = i32::try_from(self.waits_for().count()).unwrap_or(i32::MAX);
     }
 
-    /// Nothing happens to it any more unless somebody wants it to.
+    /// Returns true if it is settled: it will not run again unless requeued.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         match TaskStatus::parse(&self.task.last_status) {
@@ -275,12 +275,12 @@ impl TransferredTask {
         }
     }
 
-    /// The statuses of its runs, the newest first.
+    /// Returns the statuses of its runs, newest first.
     pub fn run_statuses(&self) -> impl Iterator<Item = Option<RunStatus>> {
         self.runs.iter().rev().map(|whole| RunStatus::parse(&whole.run.status))
     }
 
-    /// Leaves out its run that waits, and gives back the one that is processed.
+    /// Removes its waiting run, and releases the run in progress.
     pub fn end_open_runs(&mut self, decision: &str) {
         self.runs.retain(|whole| whole.run.status != RunStatus::Scheduled.as_str());
         let processing = self.runs.iter_mut().filter(|whole| whole.run.status == RunStatus::Processing.as_str());
@@ -292,24 +292,24 @@ impl TransferredTask {
     }
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Imported {
-    /// Tasks.
+    /// The number of tasks.
     pub tasks: usize,
-    /// Runs.
+    /// The number of runs.
     pub runs: usize,
-    /// Whether they have the ids that they had: the store was empty.
+    /// Whether the original ids were kept, because the store was empty.
     pub keeps_ids: bool,
 }
 
 impl Store {
-    /// Inserts all tasks of all parts or none, and keeps the event with what was done. They keep their ids in a store without tasks;
-    /// elsewhere they get new ones, and what refers to them is changed with them. `imported` hears how many are in the
+    /// Inserts all tasks of all parts or none, and records the event of the import. Tasks keep their ids in a store without
+    /// tasks; otherwise they get new ids, and references to them are updated. Calls `imported` with the number of tasks in the
     /// transaction so far.
     ///
     /// # Errors
-    /// The database refused a row or could not be written; nothing is inserted then.
+    /// The database rejected a row or could not be written; nothing is inserted then.
     pub fn import_tasks(
         &mut self,
         each_part: EachPart<'_, TransferredTask>,
@@ -345,19 +345,19 @@ impl Store {
     }
 }
 
-/// A task that refers to other tasks, whose ids are known once all are inserted.
+/// A task that refers to other tasks, whose new ids are known after all inserts.
 struct Linked {
     id: i64,
     schedule_id: Option<i64>,
     after: Vec<DependencyColumns>,
 }
 
-/// New ids by old ones.
+/// New ids by old ids.
 struct Ids {
-    /// Whether they are the same.
+    /// Whether they are equal.
     keeps: bool,
     tasks: HashMap<i64, i64>,
-    /// Of the task that is being inserted.
+    /// The runs of the task that is being inserted.
     runs: HashMap<i64, i64>,
 }
 
@@ -369,7 +369,7 @@ impl Ids {
     }
 }
 
-/// What the tables do not take, in the same words on every engine: the names of their constraints are sentences.
+/// Describes rows that the tables reject, in the same words on every engine: the names of their constraints are sentences.
 fn refused(index: usize, whole: &TransferredTask, error: StoreError) -> StoreError {
     let StoreError::Database(DieselError::DatabaseError(kind, info)) = &error else { return error };
     let (id, said) = (whole.id(), info.message());
@@ -380,17 +380,19 @@ fn refused(index: usize, whole: &TransferredTask, error: StoreError) -> StoreErr
         {
             format!("task {id}: its key \"{key}\" is that of a live task")
         }
-        (DatabaseErrorKind::UniqueViolation, ..) => format!("task {id}: there is one like it already: {said}"),
+        (DatabaseErrorKind::UniqueViolation, ..) => format!("task {id} conflicts with an existing row: {said}"),
         (DatabaseErrorKind::CheckViolation | DatabaseErrorKind::Unknown, Some(rule), _) => {
             format!("task {id} breaks a rule of the tables: {rule}")
         }
-        (DatabaseErrorKind::CheckViolation | DatabaseErrorKind::NotNullViolation, ..) => format!("task {id}: {said}"),
+        (DatabaseErrorKind::CheckViolation | DatabaseErrorKind::NotNullViolation, ..) => {
+            format!("the database refused task {id}: {said}")
+        }
         _ => return error,
     };
     StoreError::NotImported { index, problem }
 }
 
-/// The name of a constraint as SQLite, MySQL and MariaDB say that it failed.
+/// Returns the name of the violated constraint from a message of SQLite, MySQL or MariaDB.
 fn broken_rule(said: &str) -> Option<&str> {
     let between = |before: &str, after: &str| {
         let (_, rest) = said.split_once(before)?;
@@ -402,11 +404,11 @@ fn broken_rule(said: &str) -> Option<&str> {
 }
 
 fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids) -> StoreResult<()> {
-    // The schedules are mended once all ids are known.
+    // The schedules are corrected when all ids are known.
     // A parent has a lower id than its children, so it is imported before them or not at all.
     let parent_id = whole.task.parent_id.and_then(|old| ids.tasks.get(&old).copied());
     let row = TaskColumns { schedule_id: None, parent_id, ..whole.task.clone() };
-    // Times from 2038 on, which not every engine takes as they are.
+    // Times from 2038 on, which some engines do not accept in this form, are set separately.
     let (scheduled_on, planned_on) = (row.scheduled_on, row.planned_on);
     let row = TaskColumns { scheduled_on: row.updated_on, planned_on: None, ..row };
     let id = if ids.keeps {
@@ -451,7 +453,7 @@ fn import_run(conn: &mut AnyConnection, whole: &TransferredRun, task_id: i64, id
     Ok(())
 }
 
-/// Nobody waits for what stayed behind: those dependencies are of no use any more.
+/// Dependencies on tasks that were not exported are dropped: no task has to wait for them.
 fn import_dependencies(conn: &mut AnyConnection, tasks: &[Linked], ids: &Ids) -> StoreResult<()> {
     for task in tasks {
         let Some(task_id) = ids.tasks.get(&task.id) else { continue };
@@ -464,7 +466,7 @@ fn import_dependencies(conn: &mut AnyConnection, tasks: &[Linked], ids: &Ids) ->
     Ok(())
 }
 
-/// A schedule whose first task stayed behind is named by the first that came.
+/// Sets ScheduleId of imported tasks. A schedule whose first task was not exported gets the id of its first imported task.
 fn mend_schedules(conn: &mut AnyConnection, tasks: &[Linked], ids: &Ids) -> StoreResult<()> {
     let mut names: HashMap<i64, i64> = HashMap::new();
     for task in tasks {

@@ -1,4 +1,4 @@
-//! Keys of unique tasks: who holds one, and writes that race for it.
+//! Keys of unique tasks: the holder of a key, and concurrent writes of the same key.
 
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
@@ -9,10 +9,10 @@ use crate::base::sql::{Moment, db_now};
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::task::ids::TaskId;
 
-/// How often a write is repeated because others took the key that it had just found free.
+/// How often a write is repeated because another transaction took the key that it had found free.
 const RACES: u32 = 50;
 
-/// The live task that has a key, or the one that had it last in a window that is not over.
+/// The live task that has a key, or the last one that had it within a window that has not expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// The task.
@@ -21,11 +21,11 @@ pub struct Holder {
     pub key: String,
     /// LastStatus
     pub status: String,
-    /// Whether others follow it, because it belongs to a schedule.
+    /// Whether it belongs to a schedule, so that other tasks follow it.
     pub recurs: bool,
 }
 
-/// Who holds the key of a class. A window that is over is taken away by whoever comes across it.
+/// Returns the holder of a key of a class. Removes its window if it has expired.
 pub(crate) fn find_holder(conn: &mut AnyConnection, class: &str, key: &str) -> StoreResult<Option<Holder>> {
     let of_key = || dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::live_unique_key.eq(key));
     let over = dsl::unique_until.le(db_now().nullable());
@@ -45,7 +45,8 @@ pub(crate) fn find_holder(conn: &mut AnyConnection, class: &str, key: &str) -> S
     }))
 }
 
-/// Another task that holds the key of this one, which has one of these statuses and would be live again: the other one wins.
+/// Returns another task that holds the key of this one, which has one of these statuses and would become live again: the other
+/// one wins.
 pub(crate) fn find_other_holder(
     conn: &mut AnyConnection,
     task_id: TaskId,
@@ -62,11 +63,11 @@ pub(crate) fn find_other_holder(
 }
 
 impl Store {
-    /// Which task has this key of a class, if any has. Changes nothing: a window that is over counts until somebody takes it
-    /// away.
+    /// Returns the task that has this key of a class, if any. Changes nothing: an expired window counts until another operation
+    /// removes it.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn find_key_holder(&mut self, class: &str, key: &str) -> StoreResult<Option<TaskId>> {
         let found: Option<i64> = self.read(|conn| {
             let of_key = dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::live_unique_key.eq(key));
@@ -75,8 +76,8 @@ impl Store {
         Ok(found.map(TaskId))
     }
 
-    /// [`Store::write`] for what makes a task live that has a key: when others take the key between the look and the write, it
-    /// looks again. Nobody hears of the violated index.
+    /// Same as [`Store::write`], for a write that makes a task with a key live. If another transaction takes the key between the
+    /// check and the write, the write is repeated. Callers do not get the error of the violated index.
     pub(crate) fn write_key<T>(
         &mut self,
         mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
@@ -84,7 +85,7 @@ impl Store {
         look_again(|| self.write(&mut work))
     }
 
-    /// The same with [`Store::write_once`].
+    /// Same as [`Store::write_key`], based on [`Store::write_once`].
     pub(crate) fn write_key_once<T: Clone>(
         &mut self,
         mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
@@ -93,7 +94,7 @@ impl Store {
     }
 }
 
-/// Repeats a write that found a key free which others took before it was done.
+/// Repeats a write that found a key free which another transaction took before the write.
 pub(crate) fn look_again<T>(mut write: impl FnMut() -> StoreResult<T>) -> StoreResult<T> {
     let mut races = 0;
     loop {

@@ -1,5 +1,5 @@
-//! What somebody may mean by a word that is being typed: a few rows of each kind, newest or nearest first, always from an index,
-//! and of their columns only what names them.
+//! Candidates for completing a word that is being typed: a few rows of each kind, newest or nearest first, always from an index,
+//! and only their identifying columns.
 
 use diesel::prelude::*;
 
@@ -9,18 +9,18 @@ use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 
-/// Among which runs to look.
+/// Which runs to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhichRuns {
-    /// Those that wait for a runner.
+    /// Runs that wait for a runner.
     Waiting,
-    /// Those that somebody works on.
+    /// Runs in progress.
     Processing,
-    /// The newest, whatever became of them.
+    /// The newest runs, whatever their status.
     Newest,
 }
 
-/// By what a schedule is known.
+/// The identification of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleName {
     /// The id of its first task.
@@ -32,16 +32,16 @@ pub struct ScheduleName {
 }
 
 impl Store {
-    /// Up to `limit` tasks in this status with their classes: those first to which something may still happen, and in each part
-    /// the newest.
+    /// Returns up to `limit` tasks in this status with their classes: unfinished tasks first, and within each group the newest
+    /// first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_recent_tasks(&mut self, status: TaskStatus, limit: i64) -> StoreResult<Vec<(TaskId, String)>> {
         use task_queue::dsl;
         let rows = self.read(|conn| {
             Ok(part_by_part(limit, |part, missing| {
-                // The whole index is named in the order, as for a page of `status`.
+                // The order names all columns of the index, as for a page of `status`.
                 dsl::task_queue
                     .filter(dsl::last_status.eq(status.as_str()))
                     .filter(dsl::finished.eq(part))
@@ -54,10 +54,10 @@ impl Store {
         Ok(rows.into_iter().map(|(id, class)| (TaskId(id), class)).collect())
     }
 
-    /// Up to `limit` of these runs, each with its class and its status.
+    /// Returns up to `limit` of these runs, each with its class and its status.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_run_names(&mut self, which: WhichRuns, limit: i64) -> StoreResult<Vec<(RunId, String, String)>> {
         use task_queue_runs::dsl;
         let rows: Vec<(i64, String, String)> = self.read(|conn| {
@@ -76,10 +76,10 @@ impl Store {
         Ok(rows.into_iter().map(|(id, class, status)| (RunId(id), class, status)).collect())
     }
 
-    /// Up to `limit` runners that have not ended, as far as their rows say: names and hosts.
+    /// Returns names and hosts of up to `limit` runners that have not ended, according to their rows.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_runner_names(&mut self, limit: i64) -> StoreResult<Vec<(String, String)>> {
         use task_queue_runners::dsl;
         self.read(|conn| {
@@ -92,10 +92,10 @@ impl Store {
         })
     }
 
-    /// Up to `limit` schedules.
+    /// Returns up to `limit` schedules.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_schedule_names(&mut self, limit: i64) -> StoreResult<Vec<ScheduleName>> {
         use task_queue::dsl;
         let rows: Vec<(i64, Option<i64>, String, Option<String>)> = self.read(|conn| {
@@ -114,10 +114,11 @@ impl Store {
         Ok(rows.into_iter().map(name).collect())
     }
 
-    /// Up to `limit` keys that have a limit of their own, and up to as many with which runs have slots now, which may be the same.
+    /// Returns up to `limit` keys that have their own limit, and up to as many keys of which runs have slots now; they may
+    /// overlap.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_limit_key_names(&mut self, limit: i64) -> StoreResult<Vec<String>> {
         use {task_queue_key_limits as limits, task_queue_runs as runs};
         self.read(|conn| {
@@ -134,10 +135,10 @@ impl Store {
         })
     }
 
-    /// The unique keys of the first `limit` tasks that have one from this text on, each as often as tasks have it.
+    /// Returns the unique keys of the first `limit` tasks with a key from this text on, with repetitions.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_unique_keys_from(&mut self, beginning: &str, limit: i64) -> StoreResult<Vec<String>> {
         use task_queue::dsl;
         let keys: Vec<Option<String>> = self.read(|conn| {
@@ -151,10 +152,10 @@ impl Store {
         Ok(keys.into_iter().flatten().collect())
     }
 
-    /// Up to `limit` tags that tasks have, from this text on, each once: however many tasks have a tag, one of them is read.
+    /// Returns up to `limit` distinct tags of tasks from this text on. Reads one task per tag, however many have it.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_tags_from(&mut self, beginning: &str, limit: usize) -> StoreResult<Vec<String>> {
         use task_queue::dsl;
         self.read(|conn| {

@@ -1,4 +1,4 @@
-//! TaskQueueEvents as they are read: the newest, and those that come.
+//! Reads TaskQueueEvents: the newest events, and new ones.
 
 use std::collections::BTreeMap;
 
@@ -18,45 +18,45 @@ use crate::{Store, StoreResult};
 use taskqueue_domain::run::message::Message;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 
-/// Events that are looked at with one query.
+/// Events read with one query.
 const PAGE: i64 = 1_000;
-/// A range of at most so many ids is asked for by each of them, together with others like it.
+/// A range of at most this many ids is queried by single ids, together with other such ranges.
 const NARROW: i64 = 10;
-/// Ids in one statement. MariaDB makes a table of a list of 1000, and reads that first.
+/// Ids in one statement. MariaDB materializes a list of 1000, and reads that first.
 const IDS_PER_STATEMENT: usize = 500;
 
-/// Something that was kept.
+/// A recorded event.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Event {
     /// Id
     pub id: i64,
-    /// When, by the database's clock.
+    /// When it happened, by the database's clock.
     pub occurred_on: DateTime<Utc>,
     /// What happened.
     pub kind: String,
-    /// The task that it is about.
+    /// Its task.
     pub task_id: Option<TaskId>,
-    /// The run that it is about.
+    /// Its run.
     pub run_id: Option<RunId>,
-    /// Who did it.
+    /// Who caused it.
     pub actor: String,
-    /// Where.
+    /// The host.
     pub host: String,
-    /// JSON text with the rest.
+    /// Further details as JSON text.
     pub details: String,
 }
 
 impl Event {
-    /// Returns the details as a type of the program.
+    /// Returns the details deserialized into `T`.
     ///
     /// # Errors
-    /// The details have another shape.
+    /// The details do not deserialize into `T`.
     pub fn details_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(&self.details)
     }
 
-    /// Returns the message that this event keeps; `None` for one of another kind.
+    /// Returns the message that this event stores; `None` if it is not a message.
     #[must_use]
     pub fn message(&self) -> Option<Message> {
         let is_message = self.kind == "message" || self.kind == MESSAGE_TO_TASK;
@@ -64,21 +64,21 @@ impl Event {
     }
 }
 
-/// Which events.
+/// A filter for events.
 #[derive(Clone, Debug, Default)]
 pub struct EventFilter {
-    /// About this task.
+    /// Events of this task.
     pub task_id: Option<TaskId>,
-    /// About this run; also the messages to every attempt at its task.
+    /// Events of this run; also messages to every attempt of its task.
     pub run_id: Option<RunId>,
-    /// Of one of these kinds; empty means all.
+    /// Events of one of these kinds; empty means all.
     pub kinds: Vec<String>,
     /// Not before this time.
     pub since: Option<DateTime<Utc>>,
 }
 
 impl EventFilter {
-    /// Whether this event is one of them.
+    /// Returns true if this event matches.
     #[must_use]
     pub fn matches(&self, event: &Event) -> bool {
         self.task_id.is_none_or(|task| event.task_id == Some(task))
@@ -89,13 +89,13 @@ impl EventFilter {
 }
 
 impl EventFilter {
-    /// Of the task of the run that is named.
+    /// Returns true if the event is a message to every attempt of the task of the given run.
     fn is_to_every_attempt(&self, event: &Event) -> bool {
         event.kind == MESSAGE_TO_TASK && event.run_id.is_none() && self.task_id.is_some()
     }
 }
 
-/// Whether a range of ids, the first and the last included, is asked for together with others.
+/// Returns true if a range of ids, both ends included, is queried together with others.
 #[must_use]
 pub const fn is_narrow_range((first, last): (i64, i64)) -> bool {
     last - first < NARROW
@@ -119,17 +119,17 @@ fn event((event_id, when, what, task, run, who, place, rest): Row) -> Event {
 }
 
 impl Store {
-    /// The newest `limit` of these events, oldest first. Each kind is read from an index, and what is about a run from that of
-    /// its task.
+    /// Returns the newest `limit` of these events, oldest first. Each kind is read from an index, and events of a run from the
+    /// index of its task.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_events(&mut self, filter: &EventFilter, limit: i64) -> StoreResult<Vec<Event>> {
         if limit == 0 {
             return Ok(Vec::new());
         }
         let filter = &self.with_task(filter.clone())?;
-        // What was kept of a run goes with it.
+        // The events of a run are deleted with it.
         if filter.run_id.is_some() && filter.task_id.is_none() {
             return Ok(Vec::new());
         }
@@ -147,10 +147,10 @@ impl Store {
         Ok(found)
     }
 
-    /// The newest `limit` events of a task, newest first.
+    /// Returns the newest `limit` events of a task, newest first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_events_of_task(&mut self, task_id: TaskId, limit: i64) -> StoreResult<Vec<Event>> {
         let filter = EventFilter { task_id: Some(task_id), ..EventFilter::default() };
         let mut events = self.list_events(&filter, limit)?;
@@ -158,10 +158,10 @@ impl Store {
         Ok(events)
     }
 
-    /// The same filter, with the task of its run if it names a run alone.
+    /// Returns the filter with the task of its run added, if it has only a run.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn with_task(&mut self, filter: EventFilter) -> StoreResult<EventFilter> {
         let task_id = match (filter.task_id, filter.run_id) {
             (None, Some(run)) => self.task_of_run(run)?,
@@ -179,8 +179,8 @@ impl Store {
         Ok(found.map(TaskId))
     }
 
-    /// Page by page, so that a search for what is rare ends where the time asked for begins. Not from the last id on: told
-    /// of a bound, SQLite walks the primary key and leaves the index of the kinds aside.
+    /// Reads page by page, so that a search for rare events stops at the start of the given period. Does not continue from the
+    /// last id: with that bound, SQLite scans the primary key and ignores the index of kinds.
     fn newest_events(&mut self, filter: &EventFilter, of_kind: Option<&str>, limit: i64) -> StoreResult<Vec<Event>> {
         let (mut found, mut passed, size) = (BTreeMap::new(), 0, limit.clamp(100, PAGE));
         loop {
@@ -198,7 +198,7 @@ impl Store {
             passed += size;
             let is_over = filter.since.is_some_and(|since| events.iter().all(|event| event.occurred_on < since));
             let is_last = events.is_empty() || is_over;
-            // What comes meanwhile moves the pages: an event may be met twice.
+            // New events move the pages, so an event may be read twice.
             found.extend(events.into_iter().filter(|event| filter.matches(event)).map(|event| (event.id, event)));
             if is_last || i64::try_from(found.len()).unwrap_or(i64::MAX) >= limit {
                 return Ok(found.into_values().collect());
@@ -206,10 +206,10 @@ impl Store {
         }
     }
 
-    /// Up to a page of the events after this one, whatever they are about, in their order.
+    /// Returns up to a page of the events after this one, of all kinds, in order.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn events_after(&mut self, after: i64) -> StoreResult<Vec<Event>> {
         let rows: Vec<Row> = self.read(|conn| {
             Ok(task_queue_events.filter(id.gt(after)).order(id).limit(PAGE).select(COLUMNS).load(conn)?)
@@ -217,12 +217,12 @@ impl Store {
         Ok(rows.into_iter().map(event).collect())
     }
 
-    /// The events whose ids lie in these ranges, the first and the last id of each included, in their order. A statement for
-    /// each wide range and one for many narrow ones: of several ranges in one condition PostgreSQL makes bitmaps or, where
-    /// those are switched off, reads all events.
+    /// Returns the events whose ids are in these ranges, both ends included, in order. Uses one statement for each wide range and
+    /// one for many narrow ranges. For several ranges in one condition, PostgreSQL would use bitmap scans or, if those are
+    /// disabled, read all events.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn events_within(&mut self, ranges: &[(i64, i64)]) -> StoreResult<Vec<Event>> {
         let narrow = ranges.iter().copied().filter(|range| is_narrow_range(*range));
         let ids: Vec<i64> = narrow.flat_map(|(first, last)| first..=last).collect();
@@ -243,10 +243,10 @@ impl Store {
         Ok(events)
     }
 
-    /// The ids of the newest `limit` events, in their order.
+    /// Returns the ids of the newest `limit` events, in order.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn newest_event_ids(&mut self, limit: i64) -> StoreResult<Vec<i64>> {
         let mut ids: Vec<i64> =
             self.read(|conn| Ok(task_queue_events.order(id.desc()).limit(limit).select(id).load(conn)?))?;

@@ -1,4 +1,4 @@
-//! The failed attempts of a task, counted from its runs: FailedRetries says more where an attempt ruled out every retry.
+//! Counts the failed attempts of a task from its runs: FailedRetries is higher after an attempt that ruled out all retries.
 
 use diesel::prelude::*;
 
@@ -8,14 +8,14 @@ use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::TaskId;
 
-/// The events of a new start, after which failures are counted from zero.
+/// The events of a restart, after which failures are counted from zero.
 const NEW_STARTS: [&str; 2] = ["retried", "requeued"];
 
 impl Store {
-    /// Counts the failed attempts of this task since its last success or its last new start, as far as its runs are kept.
+    /// Returns the number of failed attempts of this task since its last success or restart, as far as its runs are kept.
     ///
     /// # Errors
-    /// The database could not be read.
+    /// The database could not be queried.
     pub fn count_failed_attempts(&mut self, task: TaskId) -> StoreResult<i64> {
         self.read(|conn| {
             let started_on: Option<Moment> = task_queue_events::table

@@ -1,4 +1,4 @@
-//! Tasks that failed, each with the error of its last failed attempt: what `failures` groups.
+//! Failed tasks, each with the error of its last failed attempt, for `failures` to group.
 
 use std::collections::HashMap;
 
@@ -17,14 +17,14 @@ use taskqueue_domain::run::decision::rules_out_retry;
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
 
-/// Ids that are named in one statement.
+/// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;
 
 /// Why a failed task is not retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GivenUp {
-    /// It has failed as often as it may.
+    /// It has no retry left.
     NoRetryLeft,
     /// Its last attempt ended in a way that rules out a retry.
     NotRetryable,
@@ -39,17 +39,17 @@ pub struct FailedTask {
     pub task_id: TaskId,
     /// Its class.
     pub class: String,
-    /// Whether nothing is tried any more by itself: no retry is left, or it is quarantined.
+    /// Whether it will not be retried: no retry is left, or it is quarantined.
     pub is_given_up: bool,
-    /// Why, if so.
+    /// Why it will not be retried.
     pub why_given_up: Option<GivenUp>,
-    /// Attempts that ended, released ones left out.
+    /// Attempts that ended, without released ones.
     pub attempts: i32,
-    /// ErrorCode of its last failed attempt; empty where that row is gone.
+    /// ErrorCode of its last failed attempt; empty if that row was deleted.
     pub error_code: String,
-    /// ErrorMessage of it.
+    /// ErrorMessage of that attempt.
     pub error_message: String,
-    /// When that ended.
+    /// When that attempt ended.
     pub failed_on: Option<DateTime<Utc>>,
 }
 
@@ -57,11 +57,11 @@ type Failed = (i64, String, i32, i32, i32, Option<Moment>, Option<i64>);
 type Failure = (i64, ShownText, ShownText, Option<Moment>, ShownText);
 
 impl Store {
-    /// Up to `limit` failed tasks of this status. Of one class: those that were to be processed last first. Of all: those that are
-    /// retried first, then those that are over, and in each part the newest.
+    /// Returns up to `limit` failed tasks of this status. For one class, the latest ScheduledOn comes first. For all classes,
+    /// tasks that will be retried come first, then finished ones, and within each group the newest first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_failed_tasks(
         &mut self,
         status: TaskStatus,
@@ -101,7 +101,7 @@ fn with_failure(
     }
 }
 
-/// Each with the id of its last run that failed.
+/// Loads tasks with the id of their last failed run.
 fn load_failed(
     conn: &mut AnyConnection,
     status: TaskStatus,
@@ -123,7 +123,7 @@ fn load_failed(
         let of_status = dsl::task_queue.filter(dsl::last_status.eq(status.as_str()));
         of_status.filter(is_as_its_row_says()).select(columns)
     };
-    // The whole index is named in the order, as for a page of `status`.
+    // The order names all columns of the index, as for a page of `status`.
     if let Some(class) = class {
         let order = (dsl::task_class.desc(), dsl::last_status.desc(), dsl::scheduled_on.desc(), dsl::id.desc());
         return failed().filter(dsl::task_class.eq(class)).order(order).limit(limit).load(conn);

@@ -1,5 +1,5 @@
-//! What monitoring counts: what lives and waits, and what was over of late. From indexes alone, each only so far, so that
-//! neither a long queue nor finished rows make a look at it slow.
+//! The numbers for monitoring: live and waiting tasks, and recently finished ones. Read only from indexes and only up to limits,
+//! so that neither a long queue nor finished rows slow it down.
 
 use std::ops::Bound;
 
@@ -16,16 +16,16 @@ use crate::transitions::next_head;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 
-/// Tasks of one kind that are counted.
+/// The highest count of tasks of one kind.
 const TASKS_LIMIT: i64 = 100_000;
-/// Waiting runs of one class that are counted.
+/// The highest count of waiting runs of one class.
 const RUNS_LIMIT: i64 = 10_000;
-/// What was over for longer is not of late.
+/// Tasks that finished longer ago are not recent.
 const OF_LATE: TimeDelta = TimeDelta::hours(1);
-/// A schedule is late when nobody has made a run of its time for so long.
+/// A schedule is late if its planned time has had no run for this long.
 const LATE_AFTER: TimeDelta = TimeDelta::minutes(1);
 
-/// Counts what comes from an index in its order. Where there is more than that, none of it is fetched.
+/// Counts rows in index order. If there are more than the limit, fetches none of them.
 macro_rules! count_in_order {
     ($conn:expr, $limit:expr, $ids:expr) => {{
         let beyond: Option<i64> = $ids.offset($limit).limit(1).first($conn).optional()?;
@@ -38,20 +38,20 @@ macro_rules! count_in_order {
     }};
 }
 
-/// Tasks by what they wait for. One task may be of several kinds.
+/// Tasks by what they wait for. A task may be counted more than once.
 #[derive(Clone, Debug, Default)]
 pub struct TaskBacklog {
     /// Due, without a run.
     pub due: Counted,
-    /// Since when the first of them has been.
+    /// When the first of them became due.
     pub oldest_due_on: Option<DateTime<Utc>>,
-    /// Due later, by their time alone.
+    /// Due later; only their time is missing.
     pub later: Counted,
     /// The last attempt failed or timed out.
     pub failed: Counted,
     /// Crashed too often.
     pub quarantined: Counted,
-    /// How many were over in the last hour, by status; those that are tried again do not count.
+    /// How many finished in the last hour, by status, without those that will be retried.
     pub over: Vec<(TaskStatus, Counted)>,
 }
 
@@ -60,17 +60,17 @@ pub struct TaskBacklog {
 pub struct WaitingRuns {
     /// The class.
     pub class: String,
-    /// How many.
+    /// How many there are.
     pub waiting: Counted,
-    /// When the next in line was created.
+    /// When the next run to be claimed was created.
     pub next_created_on: Option<DateTime<Utc>>,
 }
 
 impl Store {
-    /// The tasks that live, and those that were over of late, at this moment of the database's clock.
+    /// Returns the numbers of live and recently finished tasks at this time of the database's clock.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn count_backlog(&mut self, now: DateTime<Utc>) -> StoreResult<TaskBacklog> {
         self.read(|conn| {
             let (failed, timeout) = (count_status(conn, TaskStatus::Failed)?, count_status(conn, TaskStatus::Timeout)?);
@@ -90,16 +90,16 @@ impl Store {
         })
     }
 
-    /// The waiting runs of the first `most` classes, by name, and how many the others have.
+    /// Returns the waiting runs of the first `most` classes, by name, and the number of those of other classes.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn count_waiting_by_class(&mut self, most: usize) -> StoreResult<(Vec<WaitingRuns>, Counted)> {
         use task_queue_runs::dsl;
         self.read(|conn| {
             let (mut found, mut last_class) = (Vec::new(), String::new());
             while found.len() < most {
-                // No search gets past a name that cannot be read; the next claim sets its run aside.
+                // A name that cannot be read stops the scan; the next claim sets its run aside.
                 let Some((Stored::Known(class), run_id, _)) = next_head(conn, Bound::Excluded(&last_class), None)?
                 else {
                     return Ok((found, Counted::default()));
@@ -133,10 +133,10 @@ impl Store {
         })
     }
 
-    /// How many runs wait for a slot of their limit key.
+    /// Returns how many runs wait for a slot of their limit key.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn count_waiting_for_keys(&mut self) -> StoreResult<Counted> {
         use task_queue_runs::dsl;
         self.read(|conn| {
@@ -151,10 +151,10 @@ impl Store {
         })
     }
 
-    /// How many runs of each class are being processed.
+    /// Returns how many runs of each class are being processed.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn count_running_by_class(&mut self) -> StoreResult<Vec<(String, i64)>> {
         use task_queue_runs::dsl;
         let counts: Vec<(Option<String>, i64)> = self.read(|conn| {
@@ -164,10 +164,10 @@ impl Store {
         Ok(counts.into_iter().filter_map(|(class, count)| Some((class?, count))).collect())
     }
 
-    /// How many schedules stand how, and how many are late at this moment of the database's clock.
+    /// Returns the number of schedules by status, and how many are late at this time of the database's clock.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn count_schedules(&mut self, now: DateTime<Utc>) -> StoreResult<(Vec<(String, i64)>, Counted)> {
         use task_queue::dsl;
         let late_since = Moment::from(now - LATE_AFTER);
@@ -225,11 +225,11 @@ fn count_status(conn: &mut AnyConnection, status: TaskStatus) -> StoreResult<Cou
     ))
 }
 
-/// Tasks of this status that were over after this moment.
+/// Counts tasks of this status that finished after this moment.
 fn count_over(conn: &mut AnyConnection, status: TaskStatus, after: Moment) -> StoreResult<Counted> {
     use crate::base::schema::task_queue::dsl::{finished, id, last_status, status_on, task_queue};
     let mut counts = Vec::with_capacity(2);
-    // Those that state how long they are kept are apart in the index.
+    // In the index, tasks that state how long they are kept are separate.
     for part in [FINISHED, FINISHED_WITH_KEEP] {
         counts.push(count_in_order!(
             conn,

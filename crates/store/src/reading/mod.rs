@@ -1,4 +1,4 @@
-//! Reads, and changes nothing.
+//! Queries that change nothing.
 
 pub(crate) mod candidates;
 pub(crate) mod event_log;

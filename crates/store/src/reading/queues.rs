@@ -1,4 +1,4 @@
-//! What waits class by class, and what has ended lately: for whoever watches. From indexes, and counted only so far.
+//! Waiting work by class and recently finished tasks, for monitoring. Read from indexes and counted only up to limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -17,19 +17,19 @@ use crate::transitions::next_head;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 
-/// Due tasks of which the classes are looked at, those first that have been due for longest.
+/// The number of due tasks whose classes are read, longest due first.
 const DUE_LIMIT: i64 = 1_000;
-/// Rows that are counted of one class: the fewer, the more classes there are.
+/// The highest counts of rows per class: the more classes, the lower.
 const MOST_OF_CLASS: i64 = 10_000;
 const LEAST_OF_CLASS: i64 = 1_000;
 const OF_ALL_CLASSES: i64 = 50_000;
 
-/// What there is to do of one class.
+/// The work of one class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClassCounts {
     /// Task class
     pub class: String,
-    /// Tasks that are due and have no run.
+    /// Due tasks without a run.
     pub due: Counted,
     /// Runs that wait for a runner.
     pub waiting: Counted,
@@ -40,10 +40,10 @@ pub struct ClassCounts {
 }
 
 impl Store {
-    /// The classes of which something waits, runs or is due, and these, up to `limit` of them, by name.
+    /// Returns the classes with waiting, running or due work, and the given classes, up to `limit` of them, by name.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn count_by_class(&mut self, classes: &[String], limit: usize) -> StoreResult<Vec<ClassCounts>> {
         self.read(|conn| {
             let (due, running) = (first_due(conn)?, count_running(conn)?);
@@ -63,7 +63,7 @@ impl Store {
                     class,
                 });
             }
-            // After the counts, as for those of `status`.
+            // After the counts, as for `status`.
             let unmarked = AllUnmarked::load(conn, None)?;
             for of_class in &mut counts {
                 of_class.failed = of_class.failed.without(unmarked.count_failed(&of_class.class));
@@ -72,17 +72,17 @@ impl Store {
         })
     }
 
-    /// When up to `limit` tasks in this status were over within the last seconds, newest first.
+    /// Returns the end times of up to `limit` tasks in this status that finished within the last `secs` seconds, newest first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_newest_ends(&mut self, status: TaskStatus, secs: i64, limit: i64) -> StoreResult<Vec<DateTime<Utc>>> {
         use task_queue::dsl;
         let ends = self.read(|conn| {
             let now: Moment = diesel::select(db_now()).get_result(conn)?;
             let since = Moment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(secs));
             let mut ends = Vec::new();
-            // Those that state how long they are kept are apart in the index.
+            // In the index, tasks that state how long they are kept are separate.
             for finished in [FINISHED, FINISHED_WITH_KEEP] {
                 let over = dsl::task_queue
                     .filter(dsl::last_status.eq(status.as_str()))
@@ -103,7 +103,7 @@ impl Store {
     }
 }
 
-/// How many of the first due tasks are of which class.
+/// Returns how many of the first due tasks belong to each class.
 fn first_due(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, i64>> {
     use task_queue::dsl;
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
@@ -129,7 +129,7 @@ fn list_waiting_classes(conn: &mut AnyConnection, limit: usize) -> QueryResult<V
     let mut classes: Vec<String> = Vec::new();
     while classes.len() < limit {
         let last = classes.last().map_or("", String::as_str);
-        // No search gets past a name that cannot be read; the next claim sets its run aside.
+        // A name that cannot be read stops the scan; the next claim sets its run aside.
         let Some((Stored::Known(class), ..)) = next_head(conn, Bound::Excluded(last), None)? else { break };
         classes.push(class.to_string());
     }
@@ -138,7 +138,7 @@ fn list_waiting_classes(conn: &mut AnyConnection, limit: usize) -> QueryResult<V
 
 fn count_waiting(conn: &mut AnyConnection, class: &str, most: i64) -> QueryResult<Counted> {
     use task_queue_runs::dsl;
-    // In the order of the index, so that no plan reads the table for a class that has little.
+    // In index order, so that no plan reads the table for a class with few rows.
     let waiting = dsl::task_queue_runs.filter(dsl::claim_class.eq(class)).select(dsl::id);
     let waiting = waiting.order((dsl::claim_class, dsl::claim_order, dsl::id));
     Ok(counted(&waiting.limit(most + 1).load::<i64>(conn)?, most))

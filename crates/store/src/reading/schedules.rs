@@ -1,4 +1,4 @@
-//! Schedules as somebody asks for them: the heads of the chains, and the tasks of one chain.
+//! Schedules: the heads of the chains, and the tasks of one chain.
 
 use diesel::prelude::*;
 
@@ -10,10 +10,10 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 
 impl Store {
-    /// The head of every schedule, by what happens to it next.
+    /// Returns the head of every schedule, ordered by what happens to it next.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_schedules(&mut self) -> StoreResult<Vec<Task>> {
         let rows: Vec<TaskRow> = self.read(|conn| {
             Ok(dsl::task_queue
@@ -25,10 +25,10 @@ impl Store {
         Ok(rows.into_iter().map(Task::from).collect())
     }
 
-    /// The newest `limit` tasks of a schedule, newest first.
+    /// Returns the newest `limit` tasks of a schedule, newest first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_tasks_of_schedule(&mut self, schedule: TaskId, limit: i64) -> StoreResult<Vec<Task>> {
         let rows: Vec<TaskRow> = self.read(|conn| {
             let mut rows = dsl::task_queue
@@ -46,7 +46,7 @@ impl Store {
     }
 }
 
-/// The first row of a schedule, which has the id of none before `create-runs` has seen it.
+/// Returns the first row of a schedule, which has no ScheduleId until `create-runs` has processed it.
 fn of_new_schedule(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Vec<TaskRow>> {
     Ok(dsl::task_queue
         .filter(dsl::id.eq(id.0))
@@ -55,7 +55,7 @@ fn of_new_schedule(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Vec<Task
         .load(conn)?)
 }
 
-/// The head of a schedule.
+/// Returns the head of a schedule.
 pub(crate) fn head_of(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<Task>> {
     let row: Option<TaskRow> = dsl::task_queue
         .filter(dsl::schedule_id.eq(schedule.0))
@@ -67,7 +67,7 @@ pub(crate) fn head_of(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult
         None => of_new_schedule(conn, schedule)?.into_iter().next(),
         found => found,
     };
-    // Of a schedule that was removed the last row says so.
+    // The last row of a removed schedule is not a head.
     Ok(new.map(Task::from).filter(is_head))
 }
 

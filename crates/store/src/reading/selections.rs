@@ -1,5 +1,6 @@
-//! Which tasks a selection means: a question for each state and each place. A class, a status, an error, a schedule, a key, a tag, a
-//! parent and ids each lead to an index; who queued a task and when lead to none, and are asked of what the others leave, or of all.
+//! The tasks of a selection: one query for each status and each set of ids. A class, a status, an error, a schedule, a key, a
+//! tag, a parent and ids each use an index. QueuedBy and the queueing time have no index and filter the remaining tasks, or all
+//! tasks.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +20,10 @@ use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::selection::{ClassFilter, Selection, StatusFilter};
 
-/// Ids that are named in one statement.
+/// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;
 
-/// Where tasks are looked for by their ids.
+/// The ids among which tasks are searched.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Everywhere,
@@ -30,24 +31,23 @@ enum Place<'a> {
     Range(i64, i64),
 }
 
-/// How tasks are found that belong to a schedule.
+/// How tasks of a schedule are found.
 #[derive(Clone, Copy)]
 enum Chain {
-    /// They need not belong to any.
+    /// They need not belong to a schedule.
     Any,
     /// By ScheduleId.
     Linked,
-    /// By the id of the first one, which has no ScheduleId before `create-runs` has seen it.
+    /// By the id of the first task, which has no ScheduleId until `create-runs` has processed it.
     New,
 }
 
 impl Store {
-    /// The tasks that a selection means, in the order of their ids, as they are at this moment: whoever says how many there
-    /// are and then does something does it to no others. Where tasks are merely named, they are returned as named, whether
-    /// there are such tasks or not.
+    /// Returns the tasks of a selection, in the order of their ids, as of now. A caller that reports their number and then acts
+    /// on them acts on exactly these. A selection that only names tasks returns them as named, whether they exist or not.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn select_tasks(&mut self, selection: &Selection) -> StoreResult<Vec<TaskId>> {
         let classes = self.classes_of(selection)?;
         self.read(|conn| {
@@ -83,10 +83,10 @@ impl Store {
         })
     }
 
-    /// Those of these tasks that there are, in the order of their ids.
+    /// Returns those of these tasks that exist, in the order of their ids.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn get_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<Task>> {
         use task_queue::dsl;
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
@@ -101,7 +101,7 @@ impl Store {
         Ok(rows.into_iter().map(Task::from).collect())
     }
 
-    /// The names behind the patterns; `None` where every class is meant.
+    /// Returns the class names that match the patterns; `None` if all classes match.
     fn classes_of(&mut self, selection: &Selection) -> StoreResult<Option<Vec<String>>> {
         if selection.classes.is_empty() {
             return Ok(None);
@@ -120,7 +120,7 @@ fn newest_task(conn: &mut AnyConnection) -> StoreResult<Option<i64>> {
     Ok(dsl::task_queue.order(dsl::id.desc()).select(dsl::id).first(conn).optional()?)
 }
 
-/// One question for each state; only what failed has an error code.
+/// Returns the statuses, with one query for each; only failed tasks have an error code.
 fn statuses_of(selection: &Selection) -> Vec<Option<StatusFilter>> {
     if !selection.statuses.is_empty() {
         return selection.statuses.iter().copied().map(Some).collect();
@@ -131,7 +131,7 @@ fn statuses_of(selection: &Selection) -> Vec<Option<StatusFilter>> {
     [TaskStatus::Failed, TaskStatus::Timeout].map(|status| Some(StatusFilter::Is(status))).to_vec()
 }
 
-/// Two questions, because no index knows both kinds of rows.
+/// Returns two kinds of chains, with one query for each, because no index covers both kinds of rows.
 fn chains_of(selection: &Selection) -> &'static [Chain] {
     if selection.schedules.is_empty() { &[Chain::Any] } else { &[Chain::Linked, Chain::New] }
 }
@@ -144,13 +144,13 @@ fn places<'a>(selection: &Selection, ids: &'a [i64]) -> Vec<Place<'a>> {
     ids.chunks(IDS_PER_STATEMENT).map(Place::Ids).chain(ranges).collect()
 }
 
-/// Whether a selection means this task, as far as it names any.
+/// Returns true if the selection has no ids, or its ids include this task.
 fn names(selection: &Selection, ids: &[i64], id: i64) -> bool {
     let is_in_range = || selection.ranges.iter().any(|(first, last)| (first.0..=last.0).contains(&id));
     !selection.has_ids() || ids.contains(&id) || is_in_range()
 }
 
-/// One question.
+/// One query.
 struct Query<'a> {
     selection: &'a Selection,
     classes: Option<&'a [String]>,
@@ -233,7 +233,7 @@ impl Query<'_> {
         Ok(found.into_iter().filter(|(_, meta)| self.has_meta(String::from(meta.clone()))).map(|(id, _)| id).collect())
     }
 
-    /// Compared here: each engine writes numbers in JSON in its own way.
+    /// Compared here, because engines write numbers in JSON differently.
     fn has_meta(&self, text: String) -> bool {
         let Ok(meta) = Meta::try_from(text) else { return false };
         let wanted = &self.selection.meta;

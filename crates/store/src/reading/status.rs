@@ -1,4 +1,4 @@
-//! What `status` shows: counters and pages, always from an index, so that finished rows cost nothing.
+//! The counters and pages of `status`, always read from an index, so that finished rows cost nothing.
 
 use std::cmp::Reverse;
 
@@ -18,19 +18,19 @@ use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Run, Task};
 
-/// Rows that are counted one by one; beyond it a count says "or more".
+/// The highest exact count; beyond it, a count is shown as "or more".
 const COUNT_LIMIT: i64 = 100_000;
 
-/// The value of `Finished` of a task to which something may still happen.
+/// The value of `Finished` of a task that is not finished.
 pub(crate) const NOT_FINISHED: i32 = 0;
-/// The value of `Finished` of a task that is over.
+/// The value of `Finished` of a finished task.
 pub(crate) const FINISHED: i32 = 1;
-/// The value of `Finished` of a task that is over and states how long it is kept, or whose class does.
+/// The value of `Finished` of a finished task if it or its class states how long it is kept.
 pub(crate) const FINISHED_WITH_KEEP: i32 = 2;
 /// The parts of the index of a status, each in the order of `StatusOn`.
 const PARTS: [i32; 3] = [NOT_FINISHED, FINISHED, FINISHED_WITH_KEEP];
 
-/// The first `limit` rows of the parts of a status, one part after the other.
+/// Returns the first `limit` rows of the parts of a status, one part after the other.
 pub(crate) fn part_by_part<T>(
     limit: i64,
     mut load: impl FnMut(i32, i64) -> QueryResult<Vec<T>>,
@@ -46,24 +46,24 @@ pub(crate) fn part_by_part<T>(
 /// A number of rows, exact up to `COUNT_LIMIT`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// How many.
+    /// The counted number.
     pub count: i64,
-    /// Whether there are more than that.
+    /// Whether there are more.
     pub or_more: bool,
 }
 
 impl Counted {
-    /// So many, of which no more than `limit` were counted.
+    /// Returns the result of counting up to `limit` rows.
     pub(crate) const fn up_to(limit: i64, count: i64) -> Self {
         Self { count: if count > limit { limit } else { count }, or_more: count > limit }
     }
 
-    /// The same without so many that were counted too; where not all were counted, they may be among the rest.
+    /// Subtracts rows that were counted too. If not all rows were counted, they may be among the uncounted ones.
     pub(crate) fn without(self, others: i64) -> Self {
         if self.or_more { self } else { Self { count: (self.count - others).max(0), ..self } }
     }
 
-    /// The same and so many more.
+    /// Adds rows.
     pub(crate) fn and(self, others: i64) -> Self {
         Self { count: self.count + others, ..self }
     }
@@ -72,13 +72,13 @@ impl Counted {
 /// The counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TaskCounts {
-    /// Tasks that a runner works on.
+    /// Tasks that a runner is processing.
     pub processing: Counted,
     /// Runs that wait for a runner.
     pub waiting_runs: Counted,
     /// Tasks that are due and wait for `create-runs`.
     pub due: Counted,
-    /// Tasks that are scheduled, due or not, without an attempt so far.
+    /// Scheduled tasks, due or not, without an attempt so far.
     pub scheduled: Counted,
     /// Tasks whose last attempt failed, exhausted or not.
     pub failed: Counted,
@@ -88,7 +88,7 @@ pub struct TaskCounts {
     pub cancelled: Counted,
     /// Successful tasks.
     pub success: Counted,
-    /// Tasks that crashed too often, which an operator must look at.
+    /// Tasks that crashed too often, which an operator must check.
     pub quarantined: Counted,
     /// Tasks that will not be retried and whose failure was not reported yet.
     pub unreported_failures: Counted,
@@ -97,7 +97,7 @@ pub struct TaskCounts {
 }
 
 impl TaskCounts {
-    /// The same where tasks whose rows do not say so yet are counted as processed.
+    /// Counts tasks whose rows are not yet marked as processing.
     fn knowing(self, unmarked: &AllUnmarked) -> Self {
         let without = |counted: Counted, status| counted.without(unmarked.count_with(status));
         Self {
@@ -111,14 +111,14 @@ impl TaskCounts {
     }
 }
 
-/// Which tasks to show.
+/// A filter for tasks.
 #[derive(Clone, Debug, Default)]
 pub struct TaskFilter {
-    /// Of this class.
+    /// Tasks of this class.
     pub class: Option<String>,
-    /// With one of these statuses; empty means all.
+    /// Tasks with one of these statuses; empty means all.
     pub statuses: Vec<TaskStatus>,
-    /// How many at most.
+    /// The maximum number of tasks.
     pub limit: i64,
 }
 
@@ -132,10 +132,10 @@ pub struct TaskPage {
 }
 
 impl Store {
-    /// The counters, of all tasks or of those of a class.
+    /// Returns the counters, for all tasks or for a class.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn count_tasks(&mut self, class: Option<&str>) -> StoreResult<TaskCounts> {
         self.read(|conn| {
             let mut count = |status| count_status(conn, status, class);
@@ -152,17 +152,17 @@ impl Store {
             counts.quarantined = count_quarantined(conn, class)?;
             counts.unreported_failures = count_unreported(conn, class)?;
             (counts.due, counts.oldest_due_secs) = count_due(conn, class)?;
-            // After the counts: of what ends in between too few are left out, and never what still waits.
+            // After the counts: if a run ends in between, too few are subtracted, and waiting tasks are never missed.
             Ok(counts.knowing(&AllUnmarked::load(conn, class)?))
         })
     }
 
-    /// A page of tasks: those with a status that this version does not know first (rule R9; only when no status is asked
-    /// for), then those a runner works on, then troubles, then what waits, then what is done. In each the newest first: by the
-    /// end of what is over, by `ScheduledOn` of the rest.
+    /// Returns a page of tasks. Tasks with a status that this version does not know come first (rule R9; only if no status is
+    /// given). Then come tasks in progress, failures, waiting tasks and finished tasks. Within each group, the newest come first:
+    /// by end time for finished tasks, by `ScheduledOn` for the others.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_tasks(&mut self, filter: &TaskFilter) -> StoreResult<TaskPage> {
         let statuses: &[TaskStatus] = if filter.statuses.is_empty() { &TaskStatus::ALL } else { &filter.statuses };
         self.read(|conn| {
@@ -187,20 +187,20 @@ impl Store {
         })
     }
 
-    /// Those of these tasks that there are, newest first, each with its newest run.
+    /// Returns those of these tasks that exist, newest first, each with its newest run.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_named_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<(Task, Option<Run>)>> {
         let tasks = self.get_tasks(ids)?;
         self.read(|conn| with_last_runs(conn, tasks.iter().rev().cloned()))
     }
 
-    /// Up to `limit` tasks in this status whose time has come and that are not due for another reason: those first to which
-    /// something may still happen, and in each part the newest.
+    /// Returns up to `limit` tasks in this status whose time has come but that are not due for another reason. Unfinished tasks
+    /// come first, and within each group the newest.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_passed_tasks(&mut self, status: TaskStatus, limit: i64) -> StoreResult<Vec<Task>> {
         use crate::base::schema::task_queue::dsl::{
             due_on, finished, id, last_status, scheduled_on, status_on, task_queue,
@@ -222,10 +222,10 @@ impl Store {
         Ok(rows.into_iter().map(Task::from).collect())
     }
 
-    /// Up to `limit` tasks whose status this version does not know.
+    /// Returns up to `limit` tasks whose status this version does not know.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_unknown_tasks(&mut self, limit: i64) -> StoreResult<Vec<Task>> {
         self.read(|conn| list_unknown(conn, None, limit))
     }
@@ -285,7 +285,7 @@ fn count_due(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<(Coun
     Ok((count, waiting_secs))
 }
 
-/// Tasks whose status this version does not know. One index probe for each status that occurs.
+/// Lists tasks whose status this version does not know. One index probe per status that occurs.
 fn list_unknown(conn: &mut AnyConnection, class: Option<&str>, limit: i64) -> StoreResult<Vec<Task>> {
     use crate::base::schema::task_queue::dsl::{last_status, task_queue};
     let mut found = Vec::new();
@@ -325,8 +325,8 @@ fn list_by_status(conn: &mut AnyConnection, status: &str, class: Option<&str>, l
     Ok(found.into_iter().take(limit).map(|(_, task)| task).collect())
 }
 
-/// The newest of a part. The whole index is named in the order, so that no planner takes the primary key and walks it through all
-/// that is finished.
+/// Loads the newest tasks of a part. The order names all columns of the index, so that no planner scans the primary key through
+/// all finished tasks.
 fn load_part(conn: &mut AnyConnection, status: &str, part: i32, limit: i64) -> StoreResult<Vec<TaskRow>> {
     use crate::base::schema::task_queue::dsl::{finished, id, last_status, status_on, task_queue};
     Ok(task_queue
@@ -339,12 +339,12 @@ fn load_part(conn: &mut AnyConnection, status: &str, part: i32, limit: i64) -> S
         .load(conn)?)
 }
 
-/// Tasks that are processed and whose rows do not say so yet, newest first.
+/// Lists tasks in progress whose rows are not yet marked so, newest first.
 fn list_unmarked(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Vec<Task>> {
     use crate::base::schema::task_queue::dsl::{id, task_queue};
     let unmarked = task_queue.filter(id.eq_any(AllUnmarked::load(conn, class)?.ids())).order(id.desc());
     let rows: Vec<TaskRow> = unmarked.select(TaskRow::as_select()).load(conn)?;
-    // What has ended since is listed where it belongs now.
+    // Tasks that have ended since are listed with their new status.
     Ok(rows.into_iter().map(Task::from).filter(|task| task.status.is(TaskStatus::Processing)).collect())
 }
 

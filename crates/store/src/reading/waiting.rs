@@ -1,5 +1,5 @@
-//! What stands before a run that waits, and what waits at all: for whoever asks why nothing moves. From indexes, and counted
-//! only so far as a person wants to know it.
+//! What is ahead of a waiting run, and what is waiting at all, to explain why nothing is processed. Read from indexes and counted
+//! only up to limits.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -19,14 +19,14 @@ use taskqueue_domain::run::status::Stored;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::Task;
 
-/// Runs before another one that are counted.
+/// The highest count of runs ahead of another one.
 const BEFORE_LIMIT: i64 = 1_000;
 
 impl Store {
-    /// How many runs of its class are claimed before this one, which waits; 0 for one that does not.
+    /// Returns how many runs of its class are claimed before this waiting run; 0 if it is not waiting.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn count_runs_before(&mut self, run_id: RunId) -> StoreResult<Counted> {
         use task_queue_runs::dsl;
         self.read(|conn| {
@@ -48,10 +48,10 @@ impl Store {
         })
     }
 
-    /// How many runs each runner has claimed that have not ended, those that it claimed ahead too.
+    /// Returns how many claimed runs of each runner have not ended, including runs claimed ahead.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn count_runs_of_runners(&mut self) -> StoreResult<HashMap<RunnerId, i64>> {
         use task_queue_runs::dsl;
         let counts: Vec<(Option<i64>, i64)> = self.read(|conn| {
@@ -61,10 +61,10 @@ impl Store {
         Ok(counts.into_iter().filter_map(|(runner, count)| Some((RunnerId(runner?), count))).collect())
     }
 
-    /// The task of the first waiting run of each class, of up to `limit` classes.
+    /// Returns the task of the first waiting run of each class, for up to `limit` classes.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_first_waiting(&mut self, limit: usize) -> StoreResult<Vec<TaskId>> {
         use task_queue_runs::dsl;
         self.read(|conn| {
@@ -74,7 +74,7 @@ impl Store {
                 let task: i64 =
                     dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::task_queue_id).first(conn)?;
                 tasks.push(TaskId(task));
-                // No search gets past a name that cannot be read; the next claim sets its run aside.
+                // A name that cannot be read stops the scan; the next claim sets its run aside.
                 let Stored::Known(class) = class else { break };
                 last_class = class.to_string();
             }
@@ -82,10 +82,10 @@ impl Store {
         })
     }
 
-    /// The tasks of up to `limit` runs that wait for a slot of their limit key.
+    /// Returns the tasks of up to `limit` runs that wait for a slot of their limit key.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_first_waiting_for_keys(&mut self, limit: i64) -> StoreResult<Vec<TaskId>> {
         use task_queue_runs::dsl;
         let tasks: Vec<i64> = self.read(|conn| {
@@ -96,14 +96,14 @@ impl Store {
         Ok(tasks.into_iter().map(TaskId).collect())
     }
 
-    /// The `limit` tasks that have been due for longest and have no run.
+    /// Returns the `limit` tasks that have been due longest and have no run.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_first_due(&mut self, limit: i64) -> StoreResult<Vec<Task>> {
         use task_queue::dsl;
         let rows: Vec<TaskRow> = self.read(|conn| {
-            // As a value: PostgreSQL looks for no function of the clock in an index.
+            // Bound as a value: PostgreSQL cannot use an index with a function of the clock.
             let now: Moment = diesel::select(db_now()).get_result(conn)?;
             let due = dsl::task_queue.filter(dsl::due_on.le(now)).filter(open_run().is_null());
             let due = due.order((dsl::due_on, dsl::id));
@@ -112,10 +112,10 @@ impl Store {
         Ok(rows.into_iter().map(Task::from).collect())
     }
 
-    /// The `limit` tasks that were quarantined last.
+    /// Returns the `limit` tasks that were quarantined last.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_quarantined_tasks(&mut self, limit: i64) -> StoreResult<Vec<Task>> {
         use task_queue::dsl;
         let rows: Vec<TaskRow> = self.read(|conn| {
@@ -126,10 +126,10 @@ impl Store {
         Ok(rows.into_iter().map(Task::from).collect())
     }
 
-    /// The task that becomes due next by its time alone, and when.
+    /// Returns the task that becomes due next, with its time, of those that wait only for their time.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn find_next_due(&mut self) -> StoreResult<Option<(TaskId, DateTime<Utc>)>> {
         use task_queue::dsl;
         let next: Option<(i64, Moment)> = self.read(|conn| {

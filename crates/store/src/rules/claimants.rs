@@ -1,4 +1,4 @@
-//! What claimants ask for between the claim and the end of a run, and what others ask about them.
+//! Operations of claimants between the claim and the end of a run, and queries about claimants.
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
@@ -23,8 +23,8 @@ use taskqueue_domain::task::records::Run;
 type Runs = crate::base::schema::task_queue_runs::BoxedQuery<'static, MultiBackend>;
 
 impl Store {
-    /// Renews the lease of a claimant's run and saves what it reports. When the lease ends now; `None` if the run is not
-    /// its own any more, or a runner's. A lease that is over but was noticed by nobody is renewed too.
+    /// Renews the lease of a claimant's run and saves its report. Returns the new end of the lease; `None` if the run no longer
+    /// belongs to the claimant, or belongs to a runner. Also renews an expired lease whose run was not rescued yet.
     ///
     /// # Errors
     /// The database could not be written; nothing is renewed then.
@@ -54,11 +54,11 @@ impl Store {
         })
     }
 
-    /// Up to `limit` runs that are processing and whose lease is over, or that a claimant of this host has with a process of its
-    /// own; those first whose lease ends first.
+    /// Returns up to `limit` runs in progress whose lease has expired, or that a claimant of this host has claimed and registered
+    /// its process. The earliest end of a lease comes first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_overdue_runs(&mut self, of_host: &str, limit: i64) -> StoreResult<Vec<Run>> {
         self.list_first_to_end(limit, |runs| {
             let has_process = claimant.is_not_null().and(process_identity.ne("")).and(host.eq(of_host.to_owned()));
@@ -66,27 +66,27 @@ impl Store {
         })
     }
 
-    /// Up to `limit` runs that are processing and that nobody has been heard of for so many seconds, those first whose lease
-    /// ends first.
+    /// Returns up to `limit` runs in progress without a report for `silent_secs` seconds. The earliest end of a lease comes
+    /// first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_silent_runs(&mut self, silent_secs: i64, limit: i64) -> StoreResult<Vec<Run>> {
         self.list_first_to_end(limit, |runs| runs.filter(updated_on.lt(db_now_plus(-silent_secs))))
     }
 
-    /// Up to `limit` runs that claimants have, those first whose deadline comes first.
+    /// Returns up to `limit` runs of claimants, the earliest deadline first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_claims(&mut self, limit: i64) -> StoreResult<Vec<Run>> {
         self.list_first_to_end(limit, |runs| runs.filter(claimant.is_not_null()))
     }
 
-    /// The runs of these tasks that claimants have.
+    /// Returns the runs of these tasks that claimants have.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_claims_of_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<Run>> {
         let ids: Vec<i64> = ids.iter().map(|task| task.0).collect();
         let rows: Vec<RunRow> = self.read(|conn| {
@@ -100,7 +100,7 @@ impl Store {
         Ok(rows.into_iter().map(Run::from).collect())
     }
 
-    /// Up to `limit` of the processing runs that `choose` leaves, those first whose lease ends first.
+    /// Returns up to `limit` of the runs in progress that pass the filter `choose`, the earliest end of a lease first.
     fn list_first_to_end(&mut self, limit: i64, choose: impl Fn(Runs) -> Runs) -> StoreResult<Vec<Run>> {
         let rows: Vec<RunRow> = self.read(|conn| {
             Ok(choose(task_queue_runs.filter(running_class.is_not_null()).into_boxed())
@@ -112,11 +112,11 @@ impl Store {
         Ok(rows.into_iter().map(Run::from).collect())
     }
 
-    /// The run that has this token. A claimant's begins with the run's id, and is found for ever; another one only while the
-    /// run is processing.
+    /// Returns the run with this token. A claimant's token begins with the run's id and is always found; other tokens only while
+    /// the run is in progress.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn find_run_of_token(&mut self, wanted: &str) -> StoreResult<Option<Run>> {
         let run_id = wanted.split_once('-').and_then(|(number, _)| number.parse::<i64>().ok());
         let row: Option<RunRow> = self.read(|conn| {
@@ -138,19 +138,19 @@ impl Store {
         Ok(row.map(Run::from))
     }
 
-    /// Whether a claimant of this name holds a run.
+    /// Returns true if a claimant of this name has a run.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn is_claimant_at_work(&mut self, name: &str) -> StoreResult<bool> {
         let held = task_queue_runs.filter(running_class.is_not_null()).filter(claimant.eq(name));
         self.read(|conn| Ok(diesel::select(diesel::dsl::exists(held)).get_result(conn)?))
     }
 
-    /// Who has rejected the task, by name.
+    /// Returns the claimants that have rejected the task, by name.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_rejections(&mut self, task_id: TaskId) -> StoreResult<Vec<String>> {
         use task_queue_rejections::dsl;
         self.read(|conn| {
@@ -160,10 +160,10 @@ impl Store {
         })
     }
 
-    /// Who is held back from the task now, because its time with it ran out, by name.
+    /// Returns the claimants from which the task is held back now because their claim expired, by name.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_held_back(&mut self, task_id: TaskId) -> StoreResult<Vec<HeldBack>> {
         use task_queue_rejections::dsl;
         let rows: Vec<(String, Option<Moment>)> = self.read(|conn| {
@@ -175,11 +175,11 @@ impl Store {
         Ok(rows.into_iter().filter_map(held).collect())
     }
 
-    /// Returns true where a claimant, not a runner, started the newest run of this class, as far as the runs in progress and those
-    /// of the newest task in each status show it.
+    /// Returns true if a claimant, not a runner, started the newest run of this class. Reads only the runs in progress and those
+    /// of the newest task in each status.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn is_newest_start_by_claimant(&mut self, class: &str) -> StoreResult<bool> {
         use crate::base::schema::task_queue_runs::dsl;
         let newest: Option<(Option<Moment>, i64, bool)> = self.read(|conn| {
@@ -196,16 +196,16 @@ impl Store {
         Ok(newest.is_some_and(|(.., is_by_claimant)| is_by_claimant))
     }
 
-    /// Whether a task is due and has no run yet.
+    /// Returns true if a task is due and has no run yet.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn has_due_task(&mut self) -> StoreResult<bool> {
         Ok(self.read(|conn| Ok(backend::find_due(conn, DueFrom::beginning())?))?.is_some())
     }
 }
 
-/// The newest task of a class in each status.
+/// Returns the newest task of a class in each status.
 fn newest_tasks(conn: &mut AnyConnection, class: &str) -> QueryResult<Vec<i64>> {
     use crate::base::schema::task_queue::dsl;
     let mut found = Vec::with_capacity(TaskStatus::ALL.len());

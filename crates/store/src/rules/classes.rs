@@ -1,4 +1,4 @@
-//! Task classes as the database knows them: which ones have tasks, and TaskQueueClassHolds.
+//! Task classes in the database: the classes that have tasks, and TaskQueueClassHolds.
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
@@ -13,26 +13,26 @@ use crate::base::sql::{Moment, db_now};
 use crate::upkeep::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
 
-/// A class that is not claimed on a host, because its handler could not be started there.
+/// A class that is not claimed on a host because its handler could not be started there.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassHold {
     /// Task class
     pub class: String,
     /// Host
     pub host: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Since when.
+    /// When the hold began.
     pub held_on: DateTime<Utc>,
-    /// When the next try is made.
+    /// When the next attempt may be made.
     pub held_until: DateTime<Utc>,
 }
 
 impl Store {
-    /// The holds whose time is not over.
+    /// Returns the holds that have not expired.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_class_holds(&mut self) -> StoreResult<Vec<ClassHold>> {
         type Row = (ShownText, ShownText, ShownText, Moment, Moment);
         let rows: Vec<Row> = self.read(|conn| {
@@ -52,7 +52,7 @@ impl Store {
         Ok(rows.into_iter().map(hold).collect())
     }
 
-    /// Ends the holds of a class on every host, and keeps the event, with their number as `holds`. Returns how many there were.
+    /// Ends the holds of a class on every host, and records the event, with their number as `holds`. Returns how many there were.
     ///
     /// # Errors
     /// The database could not be written.
@@ -67,18 +67,18 @@ impl Store {
         })
     }
 
-    /// The first `limit` classes that have tasks, by name. From an index, whatever the number of tasks.
+    /// Returns the first `limit` classes that have tasks, by name. Reads an index, so the number of tasks does not matter.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_task_classes(&mut self, limit: usize) -> StoreResult<Vec<String>> {
         self.list_task_classes_from("", limit)
     }
 
-    /// The same from this name on, which need not be one.
+    /// Same as [`Store::list_task_classes`], starting at this name, which need not exist.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_task_classes_from(&mut self, beginning: &str, limit: usize) -> StoreResult<Vec<String>> {
         self.read(|conn| {
             let mut classes: Vec<String> = Vec::new();

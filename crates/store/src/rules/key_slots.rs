@@ -1,6 +1,7 @@
-//! The slots of limit keys: of the open runs that have a key only so many have a slot, and a run without one is not claimed.
-//! Slots are given and taken back under the lock of the claim, so that no race gives one too many, and end with their runs:
-//! a claim never walks those that wait for one. Who ends such a run passes its slot on; `create-runs` gives all that are free.
+//! The slots of limit keys: only a limited number of open runs with a key have a slot, and a run without one is not claimed.
+//! Slots are assigned and removed under the lock of the claim, so that no race assigns one too many, and they end with their
+//! runs. Claims therefore never scan runs that wait for a slot. The process that ends a run with a slot assigns the slot to the
+//! next run; `create-runs` assigns all free slots.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,28 +20,28 @@ use taskqueue_domain::run::limits::{DEFAULT_KEY_LIMIT, KeyLimit, MAX_KEY_RUNNING
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::TaskId;
 
-/// Keys that are looked at together.
+/// Keys that are checked together.
 const KEYS_PER_PAGE: usize = 500;
-/// Keys whose slots are given under one lock, and slots of each: for some milliseconds nobody else can claim.
+/// Keys, and slots of each, that are handled under one lock: other claims wait for some milliseconds.
 const KEYS_PER_TRANSACTION: usize = 50;
 const SLOTS_PER_TRANSACTION: i64 = 100;
 
-/// How far a key is used.
+/// The usage of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyUse {
-    /// Runs that are processed at once at the most.
+    /// The limit of simultaneous runs.
     pub max_running: i32,
-    /// Runs that have a slot: they are processed, or the next to be.
+    /// Runs that have a slot: they are being processed, or are next.
     pub held: i64,
     /// Those of them that are being processed.
     pub running: i64,
 }
 
 impl Store {
-    /// All limits of keys, by key.
+    /// Returns all limits of keys, by key.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_key_limits(&mut self) -> StoreResult<Vec<KeyLimit>> {
         use task_queue_key_limits::dsl;
         let rows: Vec<(String, i32)> = self.read(|conn| {
@@ -50,14 +51,14 @@ impl Store {
         Ok(rows.into_iter().map(|(key, max_running)| KeyLimit { key, max_running }).collect())
     }
 
-    /// Sets the limit of a key, and keeps the event. Of runs that have a slot too many those that wait lose it; runs that
-    /// are being processed go on.
+    /// Sets the limit of a key, and records the event. If too many runs have a slot, waiting ones lose theirs; runs in progress
+    /// continue.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
     pub fn set_key_limit(&mut self, limit: &KeyLimit, event: &NewEvent) -> StoreResult<()> {
         use task_queue_key_limits::dsl;
-        // Two who limit the same at once find nothing to remove; the second one looks again.
+        // If two transactions limit the same key at once, both find no row to remove; the second one is repeated.
         self.write_key_once(|conn| {
             backend::enter_both_tables(conn)?;
             diesel::delete(dsl::task_queue_key_limits.filter(dsl::limit_key.eq(&limit.key))).execute(conn)?;
@@ -68,19 +69,19 @@ impl Store {
             fault_point!("limits.before_set_key_commit");
             Ok(())
         })?;
-        // It is set, whatever comes of this: `create-runs` does it, too.
+        // Errors are ignored: the limit is set, and `create-runs` also adjusts the slots.
         let _ = self.fit_keys(std::slice::from_ref(&limit.key));
         Ok(())
     }
 
-    /// Removes the limit of a key, which is one at a time again, and keeps the event. Whether it had one.
+    /// Removes the limit of a key, so that the default of 1 applies again, and records the event. Returns true if it had one.
     ///
     /// # Errors
     /// The database could not be written.
     pub fn remove_key_limit(&mut self, key: &str, event: &NewEvent) -> StoreResult<bool> {
         use task_queue_key_limits::dsl;
         let row = || dsl::task_queue_key_limits.filter(dsl::limit_key.eq(key));
-        // One at a time first: of keys without a row `create-runs` takes no slots back.
+        // Sets the default first: `create-runs` removes no slots of keys without a row.
         self.write(|conn| {
             backend::enter_both_tables(conn)?;
             diesel::update(row()).set(dsl::max_running.eq(DEFAULT_KEY_LIMIT)).execute(conn)?;
@@ -99,10 +100,10 @@ impl Store {
         })
     }
 
-    /// How far a key is used.
+    /// Returns the usage of a key.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn use_of_key(&mut self, key: &str) -> StoreResult<KeyUse> {
         self.read(|conn| {
             let holders = task_queue_runs.filter(held_key.eq(key)).filter(status.eq(RunStatus::Processing.as_str()));
@@ -111,10 +112,10 @@ impl Store {
         })
     }
 
-    /// The tasks whose runs have the slots of a key, in the order of the claim; so many at the most.
+    /// Returns up to `limit` tasks whose runs have the slots of a key, in the order of claims.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_key_holders(&mut self, key: &str, limit: i64) -> StoreResult<Vec<TaskId>> {
         let ids: Vec<i64> = self.read(|conn| {
             let held = task_queue_runs.filter(held_key.eq(key)).order((held_key, claim_order, id));
@@ -123,13 +124,12 @@ impl Store {
         Ok(ids.into_iter().map(TaskId).collect())
     }
 
-    /// Gives every slot that is free to the first run that waits for it, and takes back those that a lower limit does not
-    /// allow any more.
+    /// Assigns every free slot to the first waiting run, and removes slots beyond a lowered limit.
     ///
     /// # Errors
-    /// The database could not be written; what was given stays given.
+    /// The database could not be written; earlier assignments remain.
     pub fn give_key_slots(&mut self) -> StoreResult<()> {
-        // Most stores have no limit of a key and no run that waits for a slot: one question for both.
+        // Most stores have no limit keys and no runs that wait for a slot: one query checks both.
         let (has_limits, has_waiting): (bool, bool) = self.read(|conn| {
             let waiting = task_queue_runs.filter(waiting_key.is_not_null()).select(waiting_key);
             Ok(diesel::select((
@@ -160,9 +160,9 @@ impl Store {
         }
     }
 
-    /// Gives the slot that has become free to the next run with this key, if one waits.
+    /// Assigns a freed slot to the next run with this key, if one is waiting.
     pub(crate) fn pass_key_slot_on(&mut self, key: &str) -> StoreResult<()> {
-        // No run that is created meanwhile is missed: whoever creates it looks for free slots afterwards.
+        // A run that is created meanwhile is not missed: the process that creates it assigns free slots afterwards.
         let is_waited_for: bool = self.read(|conn| {
             let waiting = task_queue_runs.filter(waiting_key.eq(key));
             Ok(diesel::select(diesel::dsl::exists(waiting)).get_result(conn)?)
@@ -170,8 +170,8 @@ impl Store {
         if is_waited_for { self.fit_keys(&[key.to_owned()]) } else { Ok(()) }
     }
 
-    /// The same for the keys of these tasks, after a change that may have ended runs of them that waited. That change is made,
-    /// whatever comes of this: `create-runs` does it, too.
+    /// Same as [`Store::pass_key_slot_on`], for the keys of these tasks, after a change that may have ended waiting runs of them.
+    /// Errors are ignored: the change is made, and `create-runs` also assigns slots.
     pub(crate) fn pass_on_slots_of(&mut self, tasks: &[TaskId]) {
         use crate::base::schema::task_queue;
         let ids: Vec<i64> = tasks.iter().map(|task| task.0).collect();
@@ -215,15 +215,15 @@ impl Store {
     }
 }
 
-/// As many runs have a slot as may have one; of many a part at a time. Whether there may be more to do. Must run under the
-/// lock of the claim.
+/// Adjusts the slots of a key to its limit, at most a part at a time. Returns true if there may be more to do. Requires the lock
+/// of the claim.
 pub(crate) fn fit_key(conn: &mut AnyConnection, key: &str) -> StoreResult<bool> {
     let room = i64::from(limit_of(conn, key)?) - count_held(conn, key)?;
     let runs: Vec<i64> = if room > 0 {
         let waiting = task_queue_runs.filter(waiting_key.eq(key)).order((waiting_key, claim_order, id));
         waiting.limit(room.min(SLOTS_PER_TRANSACTION)).select(id).load(conn)?
     } else {
-        // The last in order loses it, unless it is being processed.
+        // The last in order loses its slot, unless it is being processed.
         let held = task_queue_runs.filter(held_key.eq(key)).filter(status.eq(RunStatus::Scheduled.as_str()));
         held.order((held_key.desc(), claim_order.desc(), id.desc()))
             .limit((-room).min(SLOTS_PER_TRANSACTION))
@@ -234,8 +234,8 @@ pub(crate) fn fit_key(conn: &mut AnyConnection, key: &str) -> StoreResult<bool> 
     Ok(i64::try_from(runs.len()).is_ok_and(|count| count == SLOTS_PER_TRANSACTION))
 }
 
-/// Gives a slot to this very run, whoever waits before it. `Err` with the limit if none is free. Must run under the lock
-/// of the claim.
+/// Gives a slot to this run, even if others wait for one. Returns `Err` with the limit if none is free. Requires the lock of the
+/// claim.
 pub(crate) fn take_key_slot(conn: &mut AnyConnection, run_id: i64, key: &str) -> StoreResult<Result<(), i32>> {
     let max_running = limit_of(conn, key)?;
     if count_held(conn, key)? >= i64::from(max_running) {
@@ -272,7 +272,7 @@ fn count_held_by_key(conn: &mut AnyConnection, keys: &[String]) -> QueryResult<H
     Ok(counts.into_iter().filter_map(|(key, count)| Some((key?, count))).collect())
 }
 
-/// The next keys for which runs wait, in order: one index probe each, however many wait.
+/// Returns the next keys for which runs wait, in order: one index probe per key, however many runs wait.
 fn list_waiting_keys(conn: &mut AnyConnection, after: &str) -> QueryResult<Vec<String>> {
     let mut keys: Vec<String> = Vec::new();
     while keys.len() < KEYS_PER_PAGE {

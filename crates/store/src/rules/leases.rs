@@ -1,5 +1,5 @@
-//! Leases: how runners say that they live, and how they are found silent. The database's clock writes and compares
-//! (rule R8).
+//! Leases: how runners show that they are alive, and how silent ones are found. All times are written and compared by the
+//! database's clock (rule R8).
 
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
@@ -15,37 +15,37 @@ use taskqueue_domain::run::lease::TwoClocks;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::{RunId, RunnerId};
 
-/// What a runner renews.
+/// A request to renew leases.
 #[derive(Clone, Copy, Debug)]
 pub struct RenewalRequest<'a> {
-    /// Its own row.
+    /// The row of the runner.
     pub runner_id: RunnerId,
     /// Runs whose leases are due for renewal.
     pub due: &'a [RunRef],
-    /// Runs that were claimed a moment ago, renewed only if the clock was set since the last renewal.
+    /// Recently claimed runs, renewed only if the clock was set since the last renewal.
     pub fresh: &'a [RunRef],
-    /// For how long.
+    /// The duration of the lease.
     pub lease_secs: i64,
-    /// Reads the clock of its host that counts from boot, in milliseconds.
+    /// Reads its host's clock since boot, in milliseconds.
     pub boot_ms: fn() -> i64,
-    /// Who notes that the clock was set.
+    /// Who is recorded as noticing that the clock was set.
     pub origin: &'a Origin,
 }
 
-/// What a renewal found.
+/// The result of a renewal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renewal {
-    /// Whether the runner's row is still open: nobody has given its slots away.
+    /// Whether the runner's row is still open, so that it still has its slots.
     pub is_registered: bool,
-    /// Runs that are no longer the runner's.
+    /// Runs that no longer belong to the runner.
     pub lost: Vec<RunId>,
     /// Whether the database's clock was set since the last renewal, so that all runs were renewed.
     pub was_clock_set: bool,
 }
 
 impl Store {
-    /// Renews the runner's row and the leases of its runs, and marks their tasks as `processing`. A lease that is over is renewed
-    /// too: a process that takes a run for its lease looks at the lease in the same statement.
+    /// Renews the runner's row and the leases of its runs, and marks their tasks as `processing`. Also renews expired leases: a
+    /// process that takes over a run for its lease checks the lease in the same statement.
     ///
     /// # Errors
     /// The database could not be written; nothing is renewed then.
@@ -55,7 +55,7 @@ impl Store {
             let step = step_since_renewal(conn, request)?;
             let was_clock_set = !step.is_zero();
             let fresh = if was_clock_set { request.fresh } else { &[] };
-            // Whoever writes many ends does that in the same order: neither waits for the other.
+            // Batches of ends are written in the same order, so neither waits for the other.
             let mut runs: Vec<&RunRef> = request.due.iter().chain(fresh).collect();
             runs.sort_unstable_by_key(|run| run.id.0);
             let (mut lost, mut renewed) = (Vec::new(), Vec::new());
@@ -85,16 +85,16 @@ impl Store {
         })
     }
 
-    /// Whether silence is held against anybody.
+    /// Returns true if expired leases count.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn leases_count(&mut self, lease_secs: i64) -> StoreResult<bool> {
         self.read(|conn| leases_count(conn, lease_secs))
     }
 
-    /// Marks those of these runners finished that have not been heard of for the time of a lease, if silence is held
-    /// against anybody. Returns how many.
+    /// Marks those of these runners as finished that have not renewed for the duration of a lease, if expired leases count.
+    /// Returns how many.
     ///
     /// # Errors
     /// The database could not be written.
@@ -117,7 +117,7 @@ impl Store {
     }
 }
 
-/// By how much the database's clock was set since the runner's last renewal. What it compares is of one host.
+/// Returns by how much the database's clock was set since the runner's last renewal. Compares only clocks of one host.
 fn step_since_renewal(conn: &mut AnyConnection, request: &RenewalRequest<'_>) -> StoreResult<TimeDelta> {
     use task_queue_runners::dsl;
     let last: Option<(Moment, Option<i64>)> = dsl::task_queue_runners
@@ -142,14 +142,14 @@ fn clock_set(request: &RenewalRequest<'_>, step: TimeDelta) -> NewEvent {
     }
 }
 
-/// Whether a lease that is over may be held against its runner: only when the server has been up for a lease's time. While
-/// it was away nobody could renew, and who waits to do so is not dead. Every statement that takes something for an old
-/// lease asks this first, in its transaction: a server that restarts in between ends that.
+/// Returns true if an expired lease counts: the server must have been up for the duration of a lease. While it was down, no
+/// runner could renew, and a runner that waits to renew is not dead. Every statement that acts on an expired lease checks this
+/// first, in its transaction: a restart of the server in between aborts the transaction.
 pub(crate) fn leases_count(conn: &mut AnyConnection, lease_secs: i64) -> StoreResult<bool> {
     Ok(backend::server_up_secs(conn)?.is_none_or(|up_secs| up_secs >= lease_secs))
 }
 
-/// When the lease of a run ends.
+/// Returns when the lease of a run expires.
 pub(crate) fn lease_end(conn: &mut AnyConnection, run_id: i64) -> StoreResult<Option<DateTime<Utc>>> {
     use task_queue_runs::dsl;
     let until: Option<Option<Moment>> =

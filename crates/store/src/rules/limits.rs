@@ -1,5 +1,5 @@
-//! TaskQueueClassLimits, and what keeps a run from being claimed though nothing is wrong with it: pauses and limits. What
-//! is counted is counted under the lock of the claim, so that no race lets one too many in.
+//! TaskQueueClassLimits, and what blocks the claim of a run although nothing is wrong with it: pauses and limits. Counts are
+//! taken under the lock of the claim, so that no race exceeds a limit.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -20,25 +20,25 @@ use taskqueue_domain::task::class_set::after_prefix;
 use taskqueue_domain::task::records::ClaimedRun;
 
 impl Store {
-    /// All limits, by class.
+    /// Returns all limits, by class.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_class_limits(&mut self) -> StoreResult<Vec<ClassLimit>> {
         self.read(load_limits)
     }
 
-    /// Sets the limits of a class, in place of those that it has, and keeps the event. Claims that begin from now on keep
-    /// to it; runs that are being processed go on. A rate counts what has started before as far as `recall_starts` finds it.
+    /// Sets the limits of a class, replacing earlier ones, and records the event. Later claims obey them; runs in progress
+    /// continue. A rate counts earlier starts as far as `recall_starts` finds them.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
     pub fn set_class_limit(&mut self, limit: &ClassLimit, event: &NewEvent) -> StoreResult<()> {
-        // Two who limit the same at once find nothing to remove; the second one looks again.
+        // If two transactions limit the same class at once, both find no row to remove; the second one is repeated.
         self.write_key_once(|conn| {
             backend::enter_both_tables(conn)?;
             if limit.rate.is_some() {
-                // A claim that is under way and knows no rate keeps no start: it is waited for.
+                // A claim in progress that does not know of a rate records no start, so it is waited for.
                 backend::exclude_claims(conn)?;
             }
             diesel::delete(task_queue_class_limits.filter(task_class.eq(&limit.class))).execute(conn)?;
@@ -60,7 +60,7 @@ impl Store {
         })
     }
 
-    /// Removes the limits of a class, and keeps the event. Whether it had any.
+    /// Removes the limits of a class, and records the event. Returns true if it had any.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -77,19 +77,19 @@ impl Store {
         })
     }
 
-    /// How many runs of this class are being processed.
+    /// Returns how many runs of this class are being processed.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn count_running(&mut self, class: &str) -> StoreResult<i64> {
         self.read(|conn| Ok(count_running(conn, class)?))
     }
 
-    /// All that keeps a runner of this name from claiming runs of this class now, pauses of the runner itself included, in the
-    /// order in which a claim looks at it.
+    /// Returns everything that blocks a runner of this name from claiming runs of this class now. Includes pauses of the runner,
+    /// and has the order in which a claim checks.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_obstacles(&mut self, class: &str, runner_name: &str) -> StoreResult<Vec<Obstacle>> {
         self.read(|conn| Obstacles::load(conn, runner_name)?.list(conn, class))
     }
@@ -109,7 +109,7 @@ fn load_limits(conn: &mut AnyConnection) -> StoreResult<Vec<ClassLimit>> {
     Ok(rows.into_iter().map(limit).collect())
 }
 
-/// Pauses and limits as they stand, and what was found out about each class so far: to be dropped with the lock.
+/// The current pauses and limits, and the results for classes checked so far: to be dropped with the lock.
 pub(crate) struct Obstacles<'a> {
     pauses: Pauses,
     limits: Vec<ClassLimit>,
@@ -122,17 +122,17 @@ impl<'a> Obstacles<'a> {
         Ok(Self { pauses: load_pauses(conn)?.into(), limits: load_limits(conn)?, runner_name, known: HashMap::new() })
     }
 
-    /// Where it does not matter what keeps runs from being claimed now.
+    /// Returns an empty set, for queries that ignore what blocks claims now.
     pub(crate) fn none() -> Self {
         Self { pauses: Pauses::default(), limits: Vec::new(), runner_name: "", known: HashMap::new() }
     }
 
-    /// Whether nothing at all can be claimed by this runner.
+    /// Returns true if this runner may not claim anything.
     pub(crate) fn is_closed(&self) -> bool {
         self.pauses.others().any(|pause| pause.scope.covers_runner(self.runner_name))
     }
 
-    /// What keeps runs of this class from being claimed, if anything does.
+    /// Returns what blocks the claim of runs of this class, if anything.
     pub(crate) fn of_class(&mut self, conn: &mut AnyConnection, class: &str) -> StoreResult<Option<Obstacle>> {
         if let Some(obstacle) = self.known.get(class) {
             return Ok(obstacle.clone());
@@ -142,14 +142,14 @@ impl<'a> Obstacles<'a> {
         Ok(obstacle)
     }
 
-    /// Whether nothing keeps runs of this class from being claimed, and nothing limits them.
+    /// Returns true if runs of this class are neither blocked nor limited.
     pub(crate) fn is_free(&self, class: &str) -> bool {
         self.pauses.covering(class, self.runner_name).next().is_none()
             && !self.limits.iter().any(|limit| limit.class == class)
     }
 
-    /// The place in the order of names after this class and all others that one pause keeps from being claimed with it; `None`
-    /// where no name comes after them.
+    /// Returns the position in name order after this class and all others that the same pause covers; `None` if no name can
+    /// follow.
     pub(crate) fn place_after(&self, class: &str) -> Option<Bound<String>> {
         let prefixes = self.pauses.others().filter_map(|pause| pause.scope.class_prefix());
         match prefixes.filter(|prefix| class.starts_with(prefix)).min_by_key(|prefix| prefix.len()) {
@@ -158,7 +158,7 @@ impl<'a> Obstacles<'a> {
         }
     }
 
-    /// How many runs of this class may be claimed now, as far as `wanted`.
+    /// Returns how many runs of this class may be claimed now, at most `wanted`.
     pub(crate) fn room_for(&mut self, conn: &mut AnyConnection, class: &str, wanted: usize) -> StoreResult<usize> {
         if self.is_free(class) {
             return Ok(wanted);
@@ -166,7 +166,7 @@ impl<'a> Obstacles<'a> {
         if self.of_class(conn, class)?.is_some() {
             return Ok(0);
         }
-        // For one there is room: that much was counted just now.
+        // There is room for one, which was just checked.
         let limit = self.limits.iter().find(|limit| limit.class == class).filter(|_| wanted > 1);
         let Some(limit) = limit else { return Ok(wanted) };
         let mut room = wanted;
@@ -180,7 +180,7 @@ impl<'a> Obstacles<'a> {
         Ok(room)
     }
 
-    /// Keeps that these runs were claimed, where a rate counts them.
+    /// Records the claims of these runs for rates.
     pub(crate) fn count_starts(&self, conn: &mut AnyConnection, claimed: &[ClaimedRun]) -> StoreResult<()> {
         for limit in &self.limits {
             let Some(rate) = limit.rate else { continue };
@@ -202,7 +202,7 @@ impl<'a> Obstacles<'a> {
         }
     }
 
-    /// All that keeps runs of this class from being claimed.
+    /// Returns everything that blocks the claim of runs of this class.
     fn list(&self, conn: &mut AnyConnection, class: &str) -> StoreResult<Vec<Obstacle>> {
         let mut obstacles: Vec<Obstacle> = self.pauses_of(class).collect();
         if let Some(limit) = self.limits.iter().find(|limit| limit.class == class) {

@@ -1,4 +1,4 @@
-//! What keeps a run from being claimed, and who may claim.
+//! Rules that block claims, and the registration of those who may claim.
 
 pub(crate) mod claimants;
 pub(crate) mod classes;

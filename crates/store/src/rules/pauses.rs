@@ -1,5 +1,4 @@
-//! TaskQueuePauses: what operators keep from being claimed. Claims read it under their lock, runners look at it while they
-//! work.
+//! TaskQueuePauses: what operators have paused. Claims read it under their lock; runners read it while they work.
 
 use std::collections::HashMap;
 
@@ -15,39 +14,39 @@ use crate::upkeep::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
 use taskqueue_domain::pause::{Pause, PauseMode, PauseScope};
 
-/// A pause that somebody asks for.
+/// A pause to be set.
 #[derive(Clone, Debug)]
 pub struct NewPause {
     /// What is paused.
     pub scope: PauseScope,
-    /// What happens to those at work.
+    /// What happens to runs in progress.
     pub mode: PauseMode,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Seconds after which it ends by itself.
+    /// Seconds after which it expires.
     pub for_secs: Option<i64>,
-    /// Who asks.
+    /// Who sets it.
     pub author: String,
-    /// Where.
+    /// The host from which it is set.
     pub host: String,
 }
 
 impl Store {
-    /// The pauses whose time is not over.
+    /// Returns the pauses that have not expired.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_pauses(&mut self) -> StoreResult<Vec<Pause>> {
         self.read(load_pauses)
     }
 
-    /// Pauses something, in place of an earlier pause of the same, and keeps the event. Once it has returned, no claim of
-    /// what is paused begins.
+    /// Sets a pause, replacing an earlier one with the same scope, and records the event. After it returns, no claim of what is
+    /// paused begins.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
     pub fn set_pause(&mut self, pause: &NewPause, event: &NewEvent) -> StoreResult<()> {
-        // Two who pause the same at once find nothing to remove; the second one looks again.
+        // If two transactions pause the same at once, both find no row to remove; the second one is repeated.
         self.write_key_once(|conn| {
             backend::enter_both_tables(conn)?;
             remove(conn, &pause.scope)?;
@@ -68,7 +67,7 @@ impl Store {
         })
     }
 
-    /// Ends a pause, and keeps the event. Whether there was one.
+    /// Ends a pause, and records the event. Returns true if there was one.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -84,7 +83,7 @@ impl Store {
         })
     }
 
-    /// Removes the pauses whose time is over, and keeps the event of each. They have counted no more since then.
+    /// Removes expired pauses, which no longer have an effect, and records the event of each.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -97,7 +96,7 @@ impl Store {
             let Some(of) = PauseScope::parse(&kind, of) else { continue };
             removed += self.write_once(|conn| {
                 backend::enter_both_tables(conn)?;
-                // Only if nobody has removed it, or paused the same anew, meanwhile.
+                // Only if it was not removed or set again meanwhile.
                 let row = task_queue_pauses.filter(scope.eq(of.kind())).filter(name.eq(of.name()));
                 let count = diesel::delete(row.filter(until.le(db_now().nullable()))).execute(conn)?;
                 if count > 0 {
@@ -115,13 +114,13 @@ fn remove(conn: &mut AnyConnection, of: &PauseScope) -> QueryResult<usize> {
     diesel::delete(task_queue_pauses.filter(scope.eq(of.kind())).filter(name.eq(of.name()))).execute(conn)
 }
 
-/// Pauses in their order, found by what they cover: those of one class each may be many.
+/// Pauses in order, indexed by what they cover: there may be many pauses of single classes.
 #[derive(Default)]
 pub(crate) struct Pauses {
     all: Vec<Pause>,
-    /// Places of those of one class.
+    /// Indexes of pauses of single classes.
     by_class: HashMap<String, usize>,
-    /// Places of the others.
+    /// Indexes of the others.
     others: Vec<usize>,
 }
 
@@ -141,12 +140,12 @@ impl From<Vec<Pause>> for Pauses {
 }
 
 impl Pauses {
-    /// Those that may cover a class, beside those of one class each.
+    /// Returns the pauses that may cover a class, except those of single classes.
     pub(crate) fn others(&self) -> impl Iterator<Item = &Pause> {
         self.others.iter().map(|place| &self.all[*place])
     }
 
-    /// Those that keep runs of this class from a runner of this name.
+    /// Returns the pauses that block a runner of this name from claiming runs of this class.
     pub(crate) fn covering(&self, class: &str, runner: &str) -> impl Iterator<Item = &Pause> {
         let covers = |place: &usize| self.all[*place].scope.covers(class, runner);
         let mut places: Vec<usize> = self.others.iter().copied().filter(covers).collect();
@@ -156,7 +155,7 @@ impl Pauses {
     }
 }
 
-/// The pauses that count now.
+/// Loads the pauses that are in effect now.
 pub(crate) fn load_pauses(conn: &mut AnyConnection) -> StoreResult<Vec<Pause>> {
     type Row = (String, ShownText, String, ShownText, ShownText, ShownText, Moment, Option<Moment>);
     let rows: Vec<Row> = task_queue_pauses

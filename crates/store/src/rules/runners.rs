@@ -1,4 +1,4 @@
-//! TaskQueueRunners: registration under the limit (rule R5).
+//! TaskQueueRunners: registration within the runner limit (rule R5).
 
 use diesel::prelude::*;
 
@@ -16,35 +16,35 @@ use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::ids::RunnerId;
 use taskqueue_domain::task::records::Runner;
 
-/// A process that asks to be a runner.
+/// A process that registers as a runner.
 #[derive(Clone, Debug)]
 pub struct NewRunner {
     /// PID
     pub process_id: i64,
     /// Host
     pub host: String,
-    /// Who it is, beyond its PID.
+    /// The identity of its process.
     pub process_identity: String,
     /// How many runs it may execute at once.
     pub slots: i32,
     /// Version of the program.
     pub version: String,
-    /// By which operators know it.
+    /// The name by which operators refer to it.
     pub name: String,
     /// The classes that it executes.
     pub classes: ServedClasses,
-    /// Reads the clock of its host that counts from boot, in milliseconds.
+    /// Reads its host's clock since boot, in milliseconds.
     pub boot_ms: fn() -> i64,
 }
 
-/// The answer to a process that asks to be a runner.
+/// The answer to a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
-    /// It is one, until it says that it ended.
+    /// It is registered until it is marked as finished.
     Registered(RunnerId),
     /// The limit is reached.
     LimitReached {
-        /// Slots of the runners that are registered.
+        /// Slots of the registered runners.
         in_use: i64,
         /// The limit.
         limit: i64,
@@ -52,7 +52,7 @@ pub enum Registration {
 }
 
 impl Store {
-    /// Registers a runner unless the limit is reached. Those who ask at once are let in one by one.
+    /// Registers a runner unless the limit is reached. Concurrent registrations are serialized.
     ///
     /// # Errors
     /// The database could not be written.
@@ -83,11 +83,11 @@ impl Store {
                     version.eq(&runner.version),
                     name.eq(&runner.name),
                     classes.eq(as_json(&runner.classes)),
-                    // Read here: before, it may have waited for the gate.
+                    // Read here, because the transaction may have waited for the lock before.
                     heartbeat_boot_ms.eq((runner.boot_ms)()),
                 ))
                 .execute(conn)?;
-            // Behind the gate the newest living row of this process is the one just inserted.
+            // Under the lock, the newest open row of this process is the one just inserted.
             let own_id = task_queue_runners
                 .filter(finished_on.is_null())
                 .filter(process_identity.eq(&runner.process_identity))
@@ -99,7 +99,7 @@ impl Store {
         })
     }
 
-    /// Notes that a runner executes these classes from now on.
+    /// Records the classes that a runner now executes.
     ///
     /// # Errors
     /// The database could not be written.
@@ -111,10 +111,10 @@ impl Store {
         })
     }
 
-    /// The runners that have not ended, as far as their rows say.
+    /// Returns the runners that have not ended, according to their rows.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_live_runners(&mut self) -> StoreResult<Vec<Runner>> {
         let rows: Vec<RunnerRow> = self.read(|conn| {
             Ok(task_queue_runners.filter(finished_on.is_null()).order(id).select(RunnerRow::as_select()).load(conn)?)
@@ -122,10 +122,10 @@ impl Store {
         Ok(rows.into_iter().map(Runner::from).collect())
     }
 
-    /// The runner with this id, also one that has ended.
+    /// Returns the runner with this id, even if it has ended.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn find_runner(&mut self, runner: RunnerId) -> StoreResult<Option<Runner>> {
         let row: Option<RunnerRow> = self.read(|conn| {
             Ok(task_queue_runners.filter(id.eq(runner.0)).select(RunnerRow::as_select()).first(conn).optional()?)
@@ -133,10 +133,10 @@ impl Store {
         Ok(row.map(Runner::from))
     }
 
-    /// The newest `limit` runners, newest first.
+    /// Returns the newest `limit` runners, newest first.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_runners(&mut self, limit: i64) -> StoreResult<Vec<Runner>> {
         let rows: Vec<RunnerRow> = self.read(|conn| {
             Ok(task_queue_runners.order(id.desc()).limit(limit).select(RunnerRow::as_select()).load(conn)?)
@@ -144,8 +144,8 @@ impl Store {
         Ok(rows.into_iter().map(Runner::from).collect())
     }
 
-    /// Marks runners finished: by the runner itself at its end, or by whoever proved it dead. Returns how many were
-    /// still open.
+    /// Marks runners as finished: called by a runner at its end, or by a process that proved it dead. Returns how many were still
+    /// open.
     ///
     /// # Errors
     /// The database could not be written.
@@ -165,7 +165,7 @@ impl Store {
     }
 }
 
-/// What cannot be written as JSON, which a list of names always can, is not known to anybody.
+/// Returns the classes as JSON. A list of names can always be written so; otherwise the classes are stored as unknown.
 fn as_json(served: &ServedClasses) -> Option<String> {
     serde_json::to_string(served).ok()
 }

@@ -11,29 +11,29 @@ use crate::upkeep::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
 use taskqueue_domain::settings::{Setting, Settings};
 
-/// A setting alone, for the end of a run. Never where a claim has locked the tables.
+/// Returns a single setting, for the end of a run. Must not be called where a claim has locked the tables.
 pub(crate) fn setting_now(conn: &mut AnyConnection, setting: Setting) -> QueryResult<i64> {
     let row = task_queue_settings.filter(name.eq(setting.name()));
     let text: Option<String> = row.select(value).first(conn).optional()?;
-    // A bad value keeps no run from ending: whoever reads all settings names it.
+    // An invalid value must not block the end of a run: reading all settings reports it.
     Ok(text.and_then(|text| setting.value(&text).ok()).unwrap_or(setting.default_value()))
 }
 
 impl Store {
-    /// The settings as they stand.
+    /// Returns the current settings.
     ///
     /// # Errors
-    /// A value outside its range ([`crate::StoreError::Setting`]).
+    /// A value is outside its range ([`crate::StoreError::Setting`]).
     pub fn settings(&mut self) -> StoreResult<Settings> {
         let rows = self.setting_rows()?;
         Ok(Settings::from_rows(&rows)?)
     }
 
-    /// The settings as they stood within the last second: for what is done so often that asking each time would cost more than
-    /// the work. Also tells whether transitions are kept.
+    /// Returns settings that may be up to a second old: for operations so frequent that a query each time would cost more than
+    /// the work. Also updates whether transitions are recorded.
     ///
     /// # Errors
-    /// As of [`Store::settings`].
+    /// As for [`Store::settings`].
     pub fn recent_settings(&mut self) -> StoreResult<Settings> {
         if let Some((settings, asked)) = &self.recent_settings
             && asked.elapsed() < LOOK_AGAIN
@@ -46,15 +46,15 @@ impl Store {
         Ok(settings)
     }
 
-    /// Name and value of every row.
+    /// Returns the name and the value of every row.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn setting_rows(&mut self) -> StoreResult<Vec<(String, String)>> {
         self.read(|conn| Ok(task_queue_settings.select((name, value)).order(name).load(conn)?))
     }
 
-    /// Sets values that were checked against the ranges of their settings, and keeps the event of each, in one transaction.
+    /// Sets values that were checked against their ranges, and records the event of each, in one transaction.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.

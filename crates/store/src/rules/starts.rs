@@ -1,5 +1,5 @@
-//! TaskQueueStarts: the starts that rates count. Only a run whose class has a rate has a row, so that all others cost nothing, and
-//! pruning a run changes no rate.
+//! TaskQueueStarts: the starts counted by rates. Only runs of classes with a rate have rows, so that other runs cost nothing, and
+//! pruning a run does not change a rate.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use taskqueue_domain::run::limits::Rate;
 
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;
-/// Runs that are read for a new rate: claims wait meanwhile.
+/// Runs that are read for a new rate, while claims wait.
 const RECALLED: i64 = 20_000;
 
 /// Returns how many runs of the class may start now.
@@ -26,8 +26,8 @@ pub(crate) fn starts_left(conn: &mut AnyConnection, class: &str, rate: Rate) -> 
     Ok(usize::try_from(i64::from(rate.count) - started).unwrap_or(0))
 }
 
-/// Returns when the next run of the class may start, if not now. The window slides: as many starts as the rate has must lie
-/// further back than its time.
+/// Returns when the next run of the class may start, if not now. The window slides: the start that is `count` starts back must be
+/// older than the period.
 pub(crate) fn next_start(conn: &mut AnyConnection, class: &str, rate: Rate) -> QueryResult<Option<DateTime<Utc>>> {
     let start: Option<Moment> = task_queue_starts
         .filter(task_class.eq(class))
@@ -44,7 +44,7 @@ pub(crate) fn next_start(conn: &mut AnyConnection, class: &str, rate: Rate) -> Q
     Ok((next > now).then_some(next))
 }
 
-/// Keeps that these runs of the class have started, and removes what has left the window.
+/// Records that these runs of the class have started, and removes starts that are outside the window.
 pub(crate) fn keep_starts(conn: &mut AnyConnection, class: &str, rate: Rate, runs: &[i64]) -> StoreResult<()> {
     if runs.is_empty() {
         return Ok(());
@@ -55,8 +55,8 @@ pub(crate) fn keep_starts(conn: &mut AnyConnection, class: &str, rate: Rate, run
     insert(conn, runs)
 }
 
-/// Keeps what has started within the window of a rate that is new: of the runs of the class in progress, and of the newest
-/// [`RECALLED`] runs. What was kept already stays.
+/// Records starts within the window of a new rate, from the runs of the class in progress and the newest [`RECALLED`] runs. Keeps
+/// starts recorded earlier.
 pub(crate) fn recall_starts(conn: &mut AnyConnection, class: &str, rate: Rate) -> StoreResult<()> {
     use task_queue_runs::dsl;
     type Start = (i64, String, Option<Moment>);
@@ -72,7 +72,7 @@ pub(crate) fn recall_starts(conn: &mut AnyConnection, class: &str, rate: Rate) -
     insert(conn, &runs.into_iter().collect::<Vec<_>>())
 }
 
-/// Removes the starts of a class that has no rate any more.
+/// Removes the starts of a class that no longer has a rate.
 pub(crate) fn forget_starts(conn: &mut AnyConnection, class: &str) -> StoreResult<()> {
     diesel::delete(task_queue_starts.filter(task_class.eq(class))).execute(conn)?;
     Ok(())
@@ -91,7 +91,7 @@ fn insert(conn: &mut AnyConnection, runs: &[i64]) -> StoreResult<()> {
     Ok(())
 }
 
-/// Returns the time of the database, and when the window of the rate begins that ends now.
+/// Returns the time of the database, and the beginning of the window of the rate that ends now.
 fn window(conn: &mut AnyConnection, rate: Rate) -> QueryResult<(Moment, Moment)> {
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
     Ok((now, Moment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(i64::from(rate.secs)))))

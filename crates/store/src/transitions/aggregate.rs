@@ -1,4 +1,4 @@
-//! What the end of a run means for its task.
+//! Applies the end of a run to its task.
 
 use diesel::prelude::*;
 
@@ -28,21 +28,21 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::meta::{MAX_META_BYTES, Meta};
 use taskqueue_domain::text::unreadable::Unreadable;
 
-/// Names of metadata that did not fit that an event lists.
+/// How many names of rejected metadata an event lists.
 const MAX_REFUSED_NAMES: usize = 20;
 
 /// The task of a run that has ended.
 pub(super) struct Aggregated {
     pub(super) task_id: TaskId,
-    /// The key of which a slot is free now, if the run had one.
+    /// The limit key of which a slot is now free, if the run had one.
     pub(super) freed_key: Option<String>,
-    /// What its end means for the task.
+    /// What the end means for the task.
     pub(super) outcome: AttemptOutcome,
     /// Whether the task states how long results are kept.
     pub(super) keeps_results: bool,
 }
 
-/// A task as it was before its run ended, and what of the run matters to it.
+/// A task before its run ended, with the columns that matter for the end.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = task_queue)]
 struct TaskBefore {
@@ -63,22 +63,22 @@ struct TaskBefore {
     keep_results_secs: Option<i32>,
 }
 
-/// What becomes of it.
+/// The task after the end.
 struct TaskAfter {
     status: Option<TaskStatus>,
     failed_retries: i32,
-    /// How many attempts may fail, where the settings and not its own row say so and they have.
+    /// How many attempts may fail, if the settings and not its row determine it, and that many have failed.
     retry_limit: Option<i32>,
     is_exhausted: bool,
     attempts: i32,
     crashes: i32,
-    /// Whether it starts from the beginning.
+    /// Whether it restarts from the beginning.
     restarts: bool,
     is_quarantined: bool,
     delay_secs: Option<i64>,
 }
 
-/// The scheme's OnAfterItemUpdate. `None` where the run has no task.
+/// Updates the task of an ended run. Returns `None` if the run has no task.
 pub(super) fn aggregate_into_task(
     conn: &mut AnyConnection,
     run_id: RunId,
@@ -138,7 +138,7 @@ fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> 
     })
 }
 
-/// The status of the task while its run was processed: the start of many runs leaves the rows of their tasks as they are.
+/// Returns the status of the task while its run was processed: a batch start does not change the rows of tasks.
 fn status_while_run(task: &TaskBefore) -> Option<TaskStatus> {
     if task.current_run_id.is_none() {
         return status_in_process(&task.last_status);
@@ -146,14 +146,14 @@ fn status_while_run(task: &TaskBefore) -> Option<TaskStatus> {
     TaskStatus::parse(&task.last_status)
 }
 
-/// How many attempts of a task that states this MaxRetries may fail, by the settings as they are now.
+/// Returns how many attempts of a task with this MaxRetries may fail, by the current settings.
 fn allowed_now(conn: &mut AnyConnection, max_retries: Option<i32>) -> StoreResult<i32> {
     let asked = max_retries.map_or_else(|| setting_now(conn, Setting::MaxRetries), |count| Ok(count.into()))?;
     let allowed = asked.min(setting_now(conn, Setting::MaxRetriesCap)?);
     Ok(i32::try_from(allowed).unwrap_or(i32::MAX))
 }
 
-/// Seconds until the next attempt, where the end changes when that is.
+/// Returns the seconds until the next attempt, if the end changes its time.
 fn delay_secs(task: &TaskBefore, event: TaskEvent, (failed_retries, crashes): (i32, i32), end: &RunEnd) -> Option<i64> {
     match event {
         TaskEvent::Fail | TaskEvent::TimeOut => {
@@ -183,7 +183,7 @@ fn update_task(conn: &mut AnyConnection, task: &TaskBefore, after: &TaskAfter) -
             dsl::attempts.eq(after.attempts),
             dsl::current_run_id.eq(None::<i64>),
             dsl::crashes.eq(after.crashes),
-            // What the class states now is written afterwards.
+            // The current retention of the class is written afterwards.
             dsl::class_keep_secs.eq(None::<i32>),
             after.restarts.then(|| dsl::quarantined_on.eq(None::<Moment>)),
             after.restarts.then(|| (dsl::scheduled_on.eq(db_now()), dsl::next_attempt_on.eq(None::<Moment>))),
@@ -195,7 +195,7 @@ fn update_task(conn: &mut AnyConnection, task: &TaskBefore, after: &TaskAfter) -
     Ok(())
 }
 
-/// What else an end brings about, in its transaction.
+/// Performs the further effects of an end, in its transaction.
 fn follow_up(
     conn: &mut AnyConnection,
     task: &TaskBefore,
@@ -216,9 +216,9 @@ fn follow_up(
     if let Some((host, secs)) = &end.hold {
         backend::hold_class(conn, &ClassAtHost { class: &task.task_class, host }, &end.error_message, *secs)?;
     }
-    // Of one that somebody has settled in the tables, `create-runs` finds it out; a claim could not write what follows.
+    // If the task was settled by a manual change of the tables, `create-runs` handles it; a claim could not write the next task.
     if task.recurrence.is_some() && after.status.is_some() {
-        // By nobody: the time has come.
+        // No user is the author: its time has come.
         follow_settled(conn, TaskId(task.id), &Author { name: "", host })?;
     }
     if let Some(kind) = what_to_tell(after.is_quarantined, after.is_exhausted, end.hold.is_some()) {
@@ -236,7 +236,7 @@ fn follow_up(
     Ok(())
 }
 
-/// What somebody must know of an end; of several things the one that needs him most.
+/// Returns the notice of an end; of several, the one that needs an operator most.
 const fn what_to_tell(is_quarantined: bool, is_exhausted: bool, is_held: bool) -> Option<NoticeKind> {
     match (is_quarantined, is_exhausted, is_held) {
         (true, _, _) => Some(NoticeKind::Quarantined),
@@ -246,8 +246,8 @@ const fn what_to_tell(is_quarantined: bool, is_exhausted: bool, is_held: bool) -
     }
 }
 
-/// Keeps that the task is retried, or not any more. A success has no event of its own: most runs succeed, and their ends are
-/// written many at once in a few statements.
+/// Records that the task is retried, or no longer. A success has no event: most runs succeed, and their ends are written in
+/// batches with few statements.
 fn keep_outcome(
     conn: &mut AnyConnection,
     outcome: AttemptOutcome,
@@ -292,7 +292,7 @@ fn set_aside_event(task_id: i64, run_id: RunId, problem: &Unreadable, host: &str
     }
 }
 
-/// What was reported is kept here: the end of a run must not wait for it.
+/// Returns the event with the rejected metadata: the end of a run must not wait for it.
 fn meta_refused_event(task_id: i64, run_id: RunId, meta: &Meta, host: &str) -> NewEvent {
     let names: Vec<&str> = meta.entries().map(|(name, _)| name).take(MAX_REFUSED_NAMES).collect();
     NewEvent {
@@ -305,7 +305,7 @@ fn meta_refused_event(task_id: i64, run_id: RunId, meta: &Meta, host: &str) -> N
     }
 }
 
-/// The status that a task had before its open run was claimed, by the last of its runs that counted.
+/// Returns the status that a task had before its open run was claimed, from the last of its runs that counted.
 fn last_status_before(conn: &mut AnyConnection, task_id: i64) -> StoreResult<TaskStatus> {
     use task_queue_runs::dsl;
     let counted: Vec<&str> =

@@ -1,5 +1,5 @@
-//! Tasks are cancelled: those that wait at once, together with their waiting runs; of those that are processed, whoever
-//! does it is asked to end them.
+//! Cancels tasks: waiting ones at once, together with their waiting runs; for tasks in progress, the runner or claimant is asked
+//! to end them.
 
 use diesel::prelude::*;
 
@@ -17,33 +17,33 @@ use taskqueue_domain::run::status::{RunStatus, TaskStatus};
 use taskqueue_domain::run::transition::{RunEvent, TaskEvent, task_after};
 use taskqueue_domain::task::ids::{RunId, TaskId};
 
-/// How often what was seen of a task may have changed before it could be acted upon.
+/// How often the state of a task may change between the check and the write.
 const LOOKS: usize = 20;
 
-/// The answer to a cancel.
+/// The answer to a cancellation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CancelAnswer {
     /// It is cancelled.
     Cancelled,
-    /// Its run is processed there; it is asked to end.
+    /// Its run is in progress there; it was asked to end.
     Requested {
         /// The run.
         run_id: RunId,
-        /// Host of whoever processes it; empty if that is not known.
+        /// The host of the runner or claimant that processes it; empty if unknown.
         host: String,
-        /// The claimant that processes it, or else it is a runner.
+        /// The claimant that processes it; `None` if it is a runner.
         claimant: Option<String>,
     },
-    /// It has this status, from which it cannot be cancelled.
+    /// It has this status and cannot be cancelled.
     Refused {
         /// LastStatus
         status: String,
     },
-    /// There is no such task.
+    /// The task does not exist.
     NoSuchTask,
 }
 
-/// The open run of a task, as it was seen.
+/// The open run of a task, as it was read.
 struct Seen {
     run_id: i64,
     status: String,
@@ -52,7 +52,7 @@ struct Seen {
 }
 
 impl Store {
-    /// Cancels these tasks, in one transaction, with one answer for each. `event` is kept for each that was cancelled, or
+    /// Cancels these tasks, in one transaction, with one answer for each. Records `event` for each task that was cancelled or
     /// asked to end; its kind is `cancelled` or `cancel-requested`.
     ///
     /// # Errors
@@ -73,10 +73,10 @@ impl Store {
         Ok(answers)
     }
 
-    /// Those of these runs that are to end, each with the reason.
+    /// Returns those of these runs whose cancellation was requested, each with the reason.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_cancel_requests(&mut self, runs: &[RunId]) -> StoreResult<Vec<(RunId, String)>> {
         use task_queue_runs::dsl;
         let ids: Vec<i64> = runs.iter().map(|run| run.0).collect();
@@ -91,7 +91,7 @@ impl Store {
     }
 }
 
-/// Each write compares with what was seen: a claim or an end that came in between is seen by the next look.
+/// Cancels one task. Each write compares with the state that was read: a claim or an end in between is found by the next read.
 fn cancel_task(
     conn: &mut AnyConnection,
     id: TaskId,
@@ -123,7 +123,7 @@ fn cancel_task(
             None => {}
         }
     }
-    Err(StoreError::Busy(format!("task {id} changed each time that it was looked at")))
+    Err(StoreError::Busy(format!("task {id} changed each time it was read")))
 }
 
 fn cancelled_from(status: &str) -> Option<TaskStatus> {
@@ -140,7 +140,8 @@ fn open_run(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<Seen>> {
     Ok(found.map(|(run_id, status, host, claimant)| Seen { run_id, status, host, claimant }))
 }
 
-/// Asks whoever processes the run to end it. `None` if it is not processed any more. The first who asks is kept.
+/// Asks the runner or claimant of the run to end it. Returns `None` if the run is no longer in progress. The first request is
+/// kept.
 fn request(
     conn: &mut AnyConnection,
     run: &Seen,
@@ -155,7 +156,7 @@ fn request(
         || dsl::task_queue_runs.filter(dsl::id.eq(run.run_id)).filter(dsl::status.eq(RunStatus::Processing.as_str()));
     let requested = diesel::update(processing())
         .filter(dsl::cancel_requested_on.is_null())
-        // Not UpdatedOn: nobody has heard of the run, and who is silent stays so.
+        // UpdatedOn is not changed: the run has not reported anything, so a silent run stays silent.
         .set((dsl::cancel_requested_on.eq(db_now().nullable()), dsl::cancel_reason.eq(reason)))
         .execute(conn)?;
     if requested == 1 {

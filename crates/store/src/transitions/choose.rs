@@ -1,4 +1,4 @@
-//! The first run of the tasks that a claimant has chosen. Each choice has an index of its own, so that the runs of others,
+//! Finds the first run among the tasks that a claimant has selected. Each criterion has its own index, so that other runs,
 //! however many wait, are not read.
 
 use diesel::prelude::*;
@@ -13,14 +13,14 @@ use crate::base::schema::{task_queue, task_queue_runs};
 use crate::rules::limits::Obstacles;
 use taskqueue_domain::run::status::Stored;
 
-/// Returns the first run that waits, is chosen and offered, and that neither a pause nor a limit keeps from being claimed.
+/// Returns the first waiting run that is selected and offered, and that neither a pause nor a limit blocks.
 pub(super) fn first_chosen(
     conn: &mut AnyConnection,
     claim: &OutsideClaim<'_>,
     obstacles: &mut Obstacles<'_>,
 ) -> StoreResult<Option<Head>> {
     for head in list_chosen(conn, claim)? {
-        // A name that cannot be read is set aside, as by any claim.
+        // A run whose class cannot be read is set aside, as by any claim.
         let Stored::Known(class) = &head.0 else { return Ok(Some(head)) };
         if claim.classes.contains(class) && obstacles.of_class(conn, class)?.is_none() {
             return Ok(Some(head));
@@ -29,7 +29,7 @@ pub(super) fn first_chosen(
     Ok(None)
 }
 
-/// Few: a task has one run that waits, a unique key one live task in each class, and a limit key so many as have its slots.
+/// These are few: a task has at most one waiting run, a unique key one live task per class, and a limit key as many as its slots.
 fn list_chosen(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> QueryResult<Vec<Head>> {
     use task_queue_runs::dsl::{claim_class, claim_order, held_key, id, open_task_id};
     let mut runs = task_queue_runs::table
@@ -48,11 +48,11 @@ fn list_chosen(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> QueryResul
         runs = runs.filter(held_key.eq(key));
     }
     if let Some(tag) = &claim.choice.tag {
-        // Not WaitingTag: SQLite would read all runs with the tag, by that index.
+        // Not WaitingTag: SQLite would read all runs with the tag through that index.
         runs = runs.filter(task_queue_runs::tag.eq(tag));
     }
     let rows: Vec<(Option<ShownText>, i64, i32)> = runs.load(conn)?;
-    // Sorted here: these are few, for which MySQL and MariaDB would make a table.
+    // Sorted here: these are few, but MySQL and MariaDB would create a temporary table.
     let mut heads: Vec<Head> = rows.into_iter().filter_map(head_of).collect();
     heads.sort_unstable_by_key(|(_, run_id, order)| (*order, *run_id));
     Ok(heads)

@@ -1,4 +1,4 @@
-//! Who claims, and the claim of one run: the next one, or a certain one.
+//! The parameters of a claim, and the claim of one run: the next one, or a specific one.
 
 use diesel::prelude::*;
 
@@ -17,45 +17,45 @@ use taskqueue_domain::task::class_set::ClassSet;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 
-/// Who claims, what it may claim, and for how long.
+/// Who claims, which runs may be claimed, and for how long.
 pub struct Claim<'a> {
     /// The claiming runner's row.
     pub runner_id: RunnerId,
-    /// Its name, by which it may be paused.
+    /// Its name, to which pauses refer.
     pub runner_name: &'a str,
     /// Its PID.
     pub process_id: i64,
     /// Its host.
     pub host: &'a str,
-    /// Who it is, beyond its PID.
+    /// The identity of its process.
     pub process_identity: &'a str,
     /// The classes that can be executed here.
     pub classes: ClassSet<'a>,
-    /// Seconds until anybody may take the run, unless the lease is renewed.
+    /// Seconds until any runner may take the run, unless the lease is renewed.
     pub lease_secs: i64,
 }
 
 /// The answer to a claim of one specific run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecificClaim {
-    /// It is ours.
+    /// It was claimed.
     Claimed(Box<ClaimedRun>),
-    /// It cannot be claimed: it is in this status, or of a class that cannot be executed here.
+    /// It cannot be claimed: it has this status, or this host cannot execute its class.
     Refused {
-        /// The status that it has.
+        /// Its status.
         status: String,
         /// Its class.
         class: String,
     },
-    /// It waits, but may not be claimed now.
+    /// It is waiting, but may not be claimed now.
     Obstructed {
-        /// Why.
+        /// The reason.
         obstacle: Obstacle,
     },
 }
 
 impl<'a> Claim<'a> {
-    /// Whoever claims, as the rows of the runs name them.
+    /// Returns the holder as stored in the rows of the runs.
     pub(super) fn holder(&self) -> Holder<'a> {
         Holder {
             runner_id: Some(self.runner_id.0),
@@ -70,8 +70,8 @@ impl<'a> Claim<'a> {
 }
 
 impl Store {
-    /// Claims the first run that waits and can be executed here (rule R6): by priority, then id. `None` when there is none. The
-    /// token is new and random: the fence of the run.
+    /// Claims the first waiting run that can be executed here (rule R6), by priority, then id. Returns `None` if there is none.
+    /// The token is new and random: the fencing token of the run.
     ///
     /// # Errors
     /// The database could not be written.
@@ -79,7 +79,7 @@ impl Store {
         let tokens = [token.to_owned()];
         loop {
             let mut claimed = self.claim_alone(claim, &tokens, false, Source::Runs)?;
-            // What was set aside has this token: another run gets it once that one has ended.
+            // A run that was set aside has this token: another run gets it after that one has ended.
             let is_over = claimed.aside.is_empty() && !claimed.has_ended_some;
             self.set_aside(std::mem::take(&mut claimed.aside));
             if is_over || !claimed.runs.is_empty() {
@@ -88,18 +88,18 @@ impl Store {
         }
     }
 
-    /// The run that the claim with this token has taken and that has not ended. Asked under the lock of the claim: one whose
-    /// COMMIT is still under way is waited for.
+    /// Returns the run that the claim with this token has taken, if it has not ended. Queried under the lock of the claim, which
+    /// waits for a claim whose COMMIT is still in progress.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn find_claimed(&mut self, token: &str) -> StoreResult<Option<(RunId, TaskId)>> {
         let tokens = [token.to_owned()];
         let held = self.claim_write(false, |conn| Ok(held_with(conn, &tokens)?))?;
         Ok(held.first().map(|held| (RunId(held.run_id), TaskId(held.task_id))))
     }
 
-    /// Claims this run, whatever stands before it. Pauses and limits are kept.
+    /// Claims this run, even if others are ahead of it. Pauses and limits apply.
     ///
     /// # Errors
     /// [`StoreError::NotFound`]

@@ -1,5 +1,5 @@
-//! Many runs pass to processing at once, for a runner with many slots: under the lock of the claim like one, with the same
-//! rules, and in a few statements. Where no run waits, due tasks are started without a run that waits in between.
+//! Claims many runs at once, for a runner with many slots: under the lock of the claim with the same rules as one run, in few
+//! statements. If no run is waiting, due tasks are started directly, without a waiting run.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -26,14 +26,14 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::task::task_class::TaskClass;
 
-/// When there may be something to claim.
+/// When there may be work to claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextWork {
-    /// At once.
+    /// Now.
     Now,
-    /// In so long, when the next task becomes due.
+    /// After this time, when the next task becomes due.
     In(Duration),
-    /// Nobody knows.
+    /// Unknown.
     Nothing,
 }
 
@@ -46,35 +46,35 @@ fn next_due(conn: &mut AnyConnection) -> StoreResult<NextWork> {
     Ok(wait.to_std().map_or(NextWork::Now, |wait| if wait.is_zero() { NextWork::Now } else { NextWork::In(wait) }))
 }
 
-/// What a claim of many has found.
+/// The result of a batch claim.
 #[derive(Clone, Debug, Default)]
 pub struct ManyClaimed {
-    /// The runs that are ours now, in the order in which they are to be executed.
+    /// The claimed runs, in the order in which they are to be executed.
     pub runs: Vec<ClaimedRun>,
-    /// Whether tasks are due that must get their runs from `create-runs` before they can be claimed.
+    /// Whether due tasks need runs from `create-runs` before they can be claimed.
     pub needs_runs: bool,
-    /// The runs that were taken and that no handler can get.
+    /// The claimed runs that cannot be passed to a handler.
     pub(super) aside: UnreadableRuns,
-    /// Whether runs that were met have ended instead of being claimed.
+    /// Whether runs ended instead of being claimed.
     pub(super) has_ended_some: bool,
-    /// Whether nothing was looked for, because enough others claim at this moment.
+    /// Whether nothing was claimed because enough other claims are in progress.
     pub is_crowded: bool,
 }
 
 /// What a claim takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// Runs that wait.
+    /// Waiting runs.
     Runs,
-    /// Where those are too few, due tasks without a run as well.
+    /// Waiting runs and, if those are too few, due tasks without a run.
     RunsAndDueTasks,
 }
 
 impl Store {
-    /// When there may be something to claim: a run that can be executed here, or a task that is due. Locks nothing.
+    /// Returns when there may be work to claim: a run that can be executed here, or a due task. Locks nothing.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn poll_for_work(&mut self, runner_name: &str, classes: &ClassSet<'_>) -> StoreResult<NextWork> {
         self.read(|conn| {
             if batch::nothing_restricts_claims(conn)? {
@@ -91,19 +91,19 @@ impl Store {
         })
     }
 
-    /// Whether a run waits, of whatever class. Locks nothing.
+    /// Returns true if a run of any class is waiting. Locks nothing.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn has_waiting_runs(&mut self) -> StoreResult<bool> {
         self.read(|conn| Ok(is_any_waiting(conn)?))
     }
 
-    /// Whether a run waits of a class that can be executed by a runner of this name, and that nothing keeps it from claiming.
+    /// Returns true if a waiting run belongs to one of these classes and nothing blocks a runner of this name from claiming it.
     /// Locks nothing.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn sees_claimable(&mut self, runner_name: &str, classes: &ClassSet<'_>) -> StoreResult<bool> {
         self.read(|conn| {
             let mut obstacles = Obstacles::load(conn, runner_name)?;
@@ -111,8 +111,8 @@ impl Store {
         })
     }
 
-    /// Claims the first runs that can be executed here (rule R6), at most one for each of these tokens; where there are not so
-    /// many, it starts the first due tasks as well.
+    /// Claims the first runs that can be executed here (rule R6), at most one for each of these tokens. If there are fewer, also
+    /// starts the first due tasks.
     ///
     /// # Errors
     /// The database could not be written; nothing was claimed then, unless the answer to a COMMIT was lost.
@@ -121,7 +121,7 @@ impl Store {
         self.finish_claim(shared, claim, tokens)
     }
 
-    /// Claims under the lock where that is needed, and sets aside what no handler can get.
+    /// Claims under the lock if necessary, and sets aside runs that cannot be passed to a handler.
     pub(super) fn finish_claim(
         &mut self,
         shared: Shared,
@@ -134,7 +134,7 @@ impl Store {
                 self.claim_alone(claim, tokens, is_repeated, Source::RunsAndDueTasks)?
             }
         };
-        // Runs may wait behind those that were set aside.
+        // Runs may be waiting behind those that were set aside.
         claimed.needs_runs |= !claimed.aside.is_empty();
         self.set_aside(std::mem::take(&mut claimed.aside));
         Ok(claimed)
@@ -148,7 +148,7 @@ impl Store {
         let (shared, low_water) = self.shared_claim_write(|conn| {
             let mut low_water = remembered;
             let shared = claim_beside_others(conn, claim, tokens, is_repeated, &mut low_water)?;
-            // From here on an error may be that of a COMMIT which happened.
+            // An error after this point may belong to a COMMIT that succeeded.
             is_repeated = true;
             fault_point!("claim_many.before_shared_commit");
             Ok((shared, low_water))
@@ -157,7 +157,7 @@ impl Store {
         Ok(shared)
     }
 
-    /// Claims under the lock of all claims. An earlier attempt may have claimed with these tokens where it `is_repeated`.
+    /// Claims under the lock of all claims. If `is_repeated`, an earlier attempt may have claimed with these tokens.
     pub(super) fn claim_alone(
         &mut self,
         claim: &Claim<'_>,
@@ -171,7 +171,7 @@ impl Store {
             let mut low_water = (source == Source::RunsAndDueTasks).then(LowWater::default);
             let (auditor, low_water) = (auditor.as_ref(), low_water.as_mut());
             let claimed = claim_under_lock(conn, claim, tokens, is_repeated, auditor, low_water)?;
-            // From here on an error may be that of a COMMIT which happened.
+            // An error after this point may belong to a COMMIT that succeeded.
             is_repeated = true;
             fault_point!("claim.before_commit");
             Ok(claimed)
@@ -179,17 +179,17 @@ impl Store {
     }
 }
 
-/// What came of a claim beside others.
+/// The result of a concurrent claim.
 pub(super) enum Shared {
     Done(ManyClaimed),
-    /// Something waits that only whoever holds the lock alone may claim, or an earlier attempt may have claimed.
+    /// Some work may be claimed only under the exclusive lock, or an earlier attempt may have claimed.
     NeedsLock {
         is_repeated: bool,
     },
 }
 
-/// Where no run waits that can be executed here, due tasks are started while others do the same and ends are written: nothing
-/// is counted, so the locks of the rows will do.
+/// Starts due tasks concurrently with other claims and with ends, if no executable run is waiting: nothing is counted, so row
+/// locks are sufficient.
 pub(super) fn claim_beside_others(
     conn: &mut AnyConnection,
     claim: &Claim<'_>,
@@ -200,7 +200,7 @@ pub(super) fn claim_beside_others(
     if backend::excludes_all(conn) {
         return claim_under_lock(conn, claim, tokens, is_repeated, None, Some(low_water)).map(Shared::Done);
     }
-    // Only whoever holds the lock alone waits for a COMMIT that may still be under way.
+    // Only the exclusive lock waits for a COMMIT that may still be in progress.
     if is_repeated {
         low_water.forget();
         return Ok(Shared::NeedsLock { is_repeated });
@@ -215,14 +215,14 @@ pub(super) fn claim_beside_others(
     if obstacles.is_closed() {
         return Ok(Shared::Done(ManyClaimed::default()));
     }
-    // Also one that may not be claimed now: while others end runs, it may be in the next moment.
+    // Also a run that may not be claimed now: another process may end a run at any moment, which makes it claimable.
     if first_claimable(conn, &claim.classes, None, &mut Obstacles::none())?.is_some() {
         return Ok(Shared::NeedsLock { is_repeated });
     }
     start_due(conn, claim, tokens, Some(&obstacles), low_water).map(Shared::Done)
 }
 
-/// Without a low-water mark only runs that wait are claimed.
+/// Without a low-water mark, only waiting runs are claimed.
 fn claim_under_lock(
     conn: &mut AnyConnection,
     claim: &Claim<'_>,
@@ -231,7 +231,7 @@ fn claim_under_lock(
     auditor: Option<&Origin>,
     mut low_water: Option<&mut LowWater>,
 ) -> StoreResult<ManyClaimed> {
-    // Only an attempt whose COMMIT came to nothing, or whose answer was lost, can have claimed with these tokens.
+    // Only an attempt whose COMMIT failed, or whose answer was lost, can have claimed with these tokens.
     if is_repeated {
         if let Some(low_water) = &mut low_water {
             low_water.forget();
@@ -252,11 +252,11 @@ fn claim_under_lock(
         return Ok(ManyClaimed::default());
     }
     let mut claimed = claim_waiting(conn, claim, tokens, &mut obstacles, auditor)?;
-    // A run that is to be set aside has one of the tokens until it has ended: the next claim goes on.
+    // A run that is to be set aside has one of the tokens until it has ended: the next claim continues.
     let rest = tokens.get(claimed.runs.len()..).filter(|_| claimed.aside.is_empty()).unwrap_or_default();
     let Some(low_water) = low_water.filter(|_| !rest.is_empty()) else { return Ok(claimed) };
     if auditor.is_some() {
-        // What keeps each transition needs each run by itself.
+        // Recording each transition requires separate runs.
         claimed.needs_runs = !batch::list_due(conn, None, 1)?.is_empty();
         return Ok(claimed);
     }
@@ -266,7 +266,7 @@ fn claim_under_lock(
     Ok(claimed)
 }
 
-/// Claims the first runs that wait. While it meets some that have to end instead, it looks further.
+/// Claims the first waiting runs. Continues while it finds runs that have to end instead.
 fn claim_waiting<'a>(
     conn: &mut AnyConnection,
     claim: &Claim<'a>,
@@ -290,15 +290,15 @@ fn claim_waiting<'a>(
         if started.ended == 0 || !claimed.aside.is_empty() || ended >= ENDS_PER_TRANSACTION {
             break;
         }
-        // What is full now was not before.
+        // The new claims may have reached a limit.
         *obstacles = Obstacles::load(conn, claim.runner_name)?;
     }
     claimed.has_ended_some = ended > 0;
     Ok(claimed)
 }
 
-/// Starts the first due tasks, unless one of them must have its turn among runs. Without `obstacles` there are none, and no due
-/// task has a priority.
+/// Starts the first due tasks, unless one of them must be claimed in order with runs. `obstacles` is `None` if there are no
+/// obstacles and no due task has a priority.
 fn start_due(
     conn: &mut AnyConnection,
     claim: &Claim<'_>,
@@ -310,7 +310,7 @@ fn start_due(
     if due.is_empty() {
         return Ok(ManyClaimed::default());
     }
-    // One that cannot be read is set aside by the claim of its run.
+    // A task that cannot be read is set aside by the claim of its run.
     let readable = due.into_iter().map(|row| Some((row.facts, row.content.read().ok()?))).collect::<Option<Vec<_>>>();
     let plain = readable.filter(|due| !due.iter().any(|(facts, _)| facts.is_special));
     let Some(due) = plain.filter(|due| {
@@ -340,8 +340,8 @@ fn start_of<'a>(((facts, content), token): (&'a (DueFacts, Content), &'a String)
     TaskStart { task_id: facts.task_id, class: &content.class, attempt: facts.attempts.saturating_add(1), token }
 }
 
-/// The first due tasks, from where the last look has left off. Where that does not give all that were asked for, they are looked
-/// for from the beginning: nothing is overlooked by whoever runs dry.
+/// Returns the first due tasks, starting where the last scan stopped. If that returns too few, scans again from the beginning, so
+/// that no task is missed.
 fn list_due(conn: &mut AnyConnection, count: usize, low_water: &mut LowWater) -> StoreResult<Vec<DueRow>> {
     let limit = i64::try_from(count).unwrap_or(i64::MAX);
     let mut from = low_water.place();

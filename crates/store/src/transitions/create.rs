@@ -1,4 +1,4 @@
-//! The run of one task that somebody waits for; those of all due tasks are created by the engines' own statements.
+//! Creates the run of a single task; statements of the engines create the runs of all due tasks.
 
 use diesel::prelude::*;
 
@@ -11,7 +11,7 @@ use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 
 impl Store {
-    /// Creates the run of this one task if it is due, and returns its open run, whoever created it.
+    /// Creates the run of this task if it is due, and returns its open run, whichever process created it.
     ///
     /// # Errors
     /// [`StoreError::NotFound`](crate::StoreError::NotFound)
@@ -25,7 +25,7 @@ impl Store {
     }
 }
 
-/// What the run of a task takes over from it.
+/// What the run of a task copies from it.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = task_queue)]
 struct DueTask {
@@ -37,8 +37,8 @@ struct DueTask {
     tag: Option<String>,
 }
 
-/// Creates the run of a task if it is due, and returns its open run. For who holds the gate, or the row because it has just
-/// been inserted. The auditor keeps that it was created.
+/// Creates the run of a task if it is due, and returns its open run. The caller must hold the lock `create-runs`, or the row
+/// because it has just inserted it. The auditor records the creation.
 pub(super) fn open_run_if_due(
     conn: &mut AnyConnection,
     task_id: TaskId,
@@ -60,7 +60,7 @@ pub(super) fn open_run_if_due(
         .first(conn)
         .optional()?;
     let Some((run_id, status)) = open else { return Ok(None) };
-    // Of one that is processed, its runner marks the task.
+    // If it is in progress, its runner marks the task.
     if status == RunStatus::Scheduled.as_str() {
         diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)).filter(dsl::current_run_id.is_null()))
             .set(dsl::current_run_id.eq(run_id))

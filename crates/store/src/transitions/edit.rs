@@ -1,4 +1,4 @@
-//! Tasks are changed while they are there: their data, their time, their numbers. UpdatedOn is their version.
+//! Changes data, times and numbers of existing tasks. UpdatedOn is their version.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
@@ -22,27 +22,27 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::task_change::TaskChange;
 
-/// Who fails and has retries left is live.
+/// Failed tasks that have retries left are live.
 const FAILED: [&str; 2] = [TaskStatus::Failed.as_str(), TaskStatus::Timeout.as_str()];
 
 /// The answer to an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EditAnswer {
-    /// It is changed; as it was before.
+    /// It was changed; the task before the change.
     Edited(Box<Task>),
-    /// Somebody has changed it since; as it is.
+    /// It was changed by another process; the current task.
     Stale(Box<Task>),
-    /// Its status is one that this version does not know; as it is.
+    /// This version does not know its status; the current task.
     Unknown(Box<Task>),
-    /// With more retries it would be live again, and another live task has its key.
+    /// With more retries it would become live again, and another live task has its key.
     KeyTaken(Holder),
-    /// There is no such task.
+    /// The task does not exist.
     NoSuchTask,
 }
 
 impl Store {
-    /// Changes these tasks, in one transaction, with one answer for each; with `if_updated_on` only where UpdatedOn is that
-    /// very instant. Keeps the event of each, with what was there before.
+    /// Changes these tasks, in one transaction, with one answer for each. With `if_updated_on`, changes only tasks whose
+    /// UpdatedOn equals it. Records the event of each, with the previous values.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -76,7 +76,7 @@ fn edit_task(
     auditor: Option<&Origin>,
 ) -> StoreResult<EditAnswer> {
     use task_queue::dsl;
-    // Nobody changes it from here on.
+    // From here on, no other transaction can change it.
     let this_task = || dsl::task_queue.filter(dsl::id.eq(id.0));
     diesel::update(this_task()).set(dsl::updated_on.eq(dsl::updated_on)).execute(conn)?;
     let found: Option<Task> = this_task().select(TaskRow::as_select()).first(conn).optional()?.map(Task::from);
@@ -93,12 +93,12 @@ fn edit_task(
         return Ok(EditAnswer::KeyTaken(holder));
     }
     if let Some(run) = task.current_run_id.filter(|_| change.priority.is_some()) {
-        // One that is processed goes before no other, whatever its priority is from now on.
+        // A task in progress is ahead of no other, whatever its new priority.
         batch::mark_started(conn, &[run.0])?;
     }
     let now: DateTime<Utc> = diesel::select(db_now()).get_result::<Moment>(conn)?.into();
     edit_waiting_run(conn, &task, change, now, auditor)?;
-    // Later than what anybody has seen: some clocks have but milliseconds.
+    // Later than any earlier version: some clocks have only milliseconds.
     let planned_on = change.scheduled_on.and_then(|on| task.planned_on_if_moved_up(on, now));
     let version = now.max(task.updated_on + TimeDelta::microseconds(1));
     diesel::update(this_task())
@@ -126,7 +126,7 @@ fn edit_task(
     Ok(EditAnswer::Edited(task))
 }
 
-/// A run that waits has its task's priority, and is there because its time had come.
+/// Updates or releases the waiting run of an edited task: it has its task's priority, and exists because the task was due.
 fn edit_waiting_run(
     conn: &mut AnyConnection,
     task: &Task,

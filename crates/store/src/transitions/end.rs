@@ -1,4 +1,4 @@
-//! A run ends, exactly once, and its task with it.
+//! Ends a run exactly once, together with its task.
 
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
@@ -25,7 +25,7 @@ use taskqueue_domain::task::records::Run;
 use taskqueue_domain::time::retention::KeepOfClass;
 
 impl Store {
-    /// Ends a run and aggregates it into its task. The run must still be processing under this token (rule R3).
+    /// Ends a run and aggregates it into its task. The run must still be in progress with this token (rule R3).
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -35,8 +35,8 @@ impl Store {
         }
         let cancelled = end.as_cancelled();
         let request = if cancelled.is_some() { CancelRequest::Missing } else { CancelRequest::Any };
-        // Set by an attempt whose COMMIT came to nothing, or whose answer was lost: only then can a run that is over have
-        // been ended by this very call.
+        // Set by an attempt whose COMMIT failed, or whose answer was lost: only then can an ended run have been ended by this
+        // call.
         let mut was_written = false;
         let mut freed_key = None;
         let auditor = self.auditor()?;
@@ -82,17 +82,17 @@ impl Store {
         })?;
         if let Some(key) = freed_key {
             fault_point!("end.key_freed");
-            // The run has ended, whatever comes of this: `create-runs` gives every free slot.
+            // Errors are ignored: the run has ended, and `create-runs` assigns free slots.
             let _ = self.pass_key_slot_on(&key);
         }
         Ok(ended)
     }
 
-    /// What has become of an end, whoever has sent it: it was recorded, or recorded as a cancellation; or it is lost, for the run
-    /// has another status, which is still `processing` where nobody has ended it.
+    /// Returns the result of an end, whichever process sent it: recorded, or recorded as a cancellation. Or lost, because the run
+    /// has another status, which is still `processing` if it was not ended.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn find_end(&mut self, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
         self.read(|conn| repeated_or_lost(conn, run, end))
     }
@@ -111,7 +111,8 @@ fn keep_as_stated(
     keep_results_as_stated(conn, keep_of, &[run_id.0])
 }
 
-/// What must be true of the request to cancel a run, which may come at any moment: the statement that ends it decides.
+/// The required state of the cancellation request of a run, which may arrive at any moment: the statement that ends the run
+/// checks it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CancelRequest {
     Any,
@@ -165,10 +166,10 @@ fn end_run_if_processing(
     Ok(updated == 1)
 }
 
-/// In place of the status of a run that was deleted.
+/// Replaces the status of a run that was deleted.
 const GONE: &str = "gone";
 
-/// Why a run could not be ended: the status that it has.
+/// Returns why a run could not be ended: its status.
 fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<Ended> {
     use task_queue_runs::dsl;
     let status: Option<String> =
@@ -176,11 +177,11 @@ fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<Ended> {
     Ok(Ended::Lost { found: status.unwrap_or_else(|| GONE.to_owned()) })
 }
 
-/// Tells an end that was written before from one that somebody else wrote after its COMMIT had failed. A rescuer shows the
-/// runner's token and may write the runner's status: what was decided tells them apart.
+/// Distinguishes an end that was written before from one that another process wrote after the COMMIT had failed. A rescuer uses
+/// the runner's token and may write the same status: the decision distinguishes them.
 pub(super) fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
     use task_queue_runs::dsl;
-    // One look: between two of them somebody else could write this very end.
+    // One query: between two queries, another process could write this end.
     let row = dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).select(RunRow::as_select()).first(conn).optional()?;
     Ok(match row.map(Run::from) {
         Some(found) if found.token.as_ref() == Some(&run.token) && end.is_end_of(&found) => {
@@ -196,7 +197,7 @@ pub(super) fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &Run
     })
 }
 
-/// Whether the event of this run says that its task is not retried.
+/// Returns true if the event of this run reports that its task is not retried.
 fn is_given_up(conn: &mut AnyConnection, run: &Run) -> StoreResult<bool> {
     use task_queue_events::dsl;
     let failed = dsl::task_queue_events
@@ -206,7 +207,7 @@ fn is_given_up(conn: &mut AnyConnection, run: &Run) -> StoreResult<bool> {
     Ok(diesel::select(diesel::dsl::exists(failed)).get_result(conn)?)
 }
 
-/// Keeps the end of a run that was in `from`.
+/// Records the end of a run that was in `from`.
 pub(super) fn keep_end(
     conn: &mut AnyConnection,
     origin: &Origin,
@@ -222,7 +223,7 @@ pub(super) fn keep_end(
     keep_run_transition(conn, origin, "run-ended", ids, details)
 }
 
-/// Ends a run that waits, and its task with it. Whether it still waited. The slot of its key, if it had one, is free then.
+/// Ends a waiting run, and its task with it. Returns true if it was still waiting. This frees the slot of its key, if it had one.
 pub(super) fn end_waiting_run(
     conn: &mut AnyConnection,
     run_id: RunId,
@@ -239,7 +240,7 @@ pub(super) fn end_waiting_run(
     Ok(has_ended)
 }
 
-/// The same of the run alone: what that means for its task is the caller's matter.
+/// Same as [`end_waiting_run`], for the run only: the caller handles its task.
 pub(super) fn end_waiting_row(conn: &mut AnyConnection, run_id: RunId, end: &RunEnd) -> StoreResult<bool> {
     use task_queue_runs::dsl;
     let Some(status) = run_after(RunStatus::Scheduled, end.event) else { return Ok(false) };

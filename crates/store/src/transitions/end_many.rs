@@ -1,4 +1,4 @@
-//! Many runs end at once, for a runner with many slots: their successes in a few statements, everything else one by one.
+//! Ends many runs at once, for a runner with many slots: successes in few statements, other ends one by one.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,7 +19,7 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::time::retention::KeepOfClass;
 
 impl RunEnd {
-    /// Whether it is a success that brings nothing about but that of its task.
+    /// Returns true if it is a success without further effects.
     fn is_plain_success(&self) -> bool {
         self.event == RunEvent::Succeed
             && self.condition == EndCondition::Held
@@ -46,11 +46,11 @@ impl RunEnd {
 }
 
 impl Store {
-    /// Ends these runs, each as [`Store::end_run`] would, those that succeeded in one transaction. The answers are in their
-    /// order; who is not answered any more after an error has not ended, unless the answer to a COMMIT was lost.
+    /// Ends these runs, each as [`Store::end_run`] would, the successes in one transaction. The answers are in their order. After
+    /// an error, runs without an answer have not ended, unless the answer to a COMMIT was lost.
     ///
     /// # Errors
-    /// The database could not be written; `ended` has heard of all that have ended by then.
+    /// The database could not be written; `ended` was called for all runs that have ended by then.
     pub fn end_runs(&mut self, ends: &[(RunRef, &RunEnd)], ended: &mut dyn FnMut(usize, Ended)) -> StoreResult<()> {
         let is_kept_apart = self.auditor()?.is_some();
         let is_plain = |end: &RunEnd| !is_kept_apart && end.is_plain_success();
@@ -79,12 +79,11 @@ impl Store {
         Ok(answers)
     }
 
-    /// The same as [`Store::end_runs`] and [`Store::claim_runs`] after each other, in one commit where nothing but successes
-    /// has ended.
+    /// Same as [`Store::end_runs`] followed by [`Store::claim_runs`], in one commit if only successes ended.
     ///
     /// # Errors
-    /// The database could not be written; `ended` has heard of all that have ended by then, and nothing was claimed, unless the
-    /// answer to a COMMIT was lost.
+    /// The database could not be written. `ended` was called for all runs that have ended by then. Nothing was claimed, unless
+    /// the answer to a COMMIT was lost.
     pub fn end_runs_and_claim(
         &mut self,
         ends: &[(RunRef, &RunEnd)],
@@ -103,7 +102,7 @@ impl Store {
             let mut low_water = remembered;
             let (answers, freed_keys) = write_successes(conn, &ends, keep_of.as_ref())?;
             let shared = claim_beside_others(conn, claim, tokens, is_repeated, &mut low_water)?;
-            // From here on an error may be that of a COMMIT which happened.
+            // An error after this point may belong to a COMMIT that succeeded.
             is_repeated = true;
             fault_point!("end_many.before_commit_with_claim");
             Ok((answers, freed_keys, shared, low_water))
@@ -117,20 +116,20 @@ impl Store {
     fn pass_key_slots_on(&mut self, freed_keys: &BTreeSet<String>) {
         for key in freed_keys {
             fault_point!("end_many.key_freed");
-            // The runs have ended, whatever comes of this: `create-runs` gives every free slot.
+            // Errors are ignored: the runs have ended, and `create-runs` assigns free slots.
             let _ = self.pass_key_slot_on(key);
         }
     }
 }
 
-/// The answer to each, and the keys of which a slot is free now.
+/// Returns the answer to each, and the limit keys of which a slot is now free.
 fn write_successes(
     conn: &mut AnyConnection,
     ends: &[&(RunRef, &RunEnd)],
     keep_of: Option<&KeepOfClass>,
 ) -> StoreResult<(Vec<Ended>, BTreeSet<String>)> {
     let mut successes: Vec<Success<'_>> = ends.iter().map(|(run, end)| end.as_success(run)).collect();
-    // In the order in which leases are renewed: neither waits for a row that the other has locked, and the other for its.
+    // In the order in which leases are renewed, so that the two cannot deadlock.
     successes.sort_unstable_by_key(|success| success.run_id);
     let rows = batch::end_successes(conn, &successes)?;
     keep_as_stated(conn, &rows, keep_of)?;
@@ -145,7 +144,7 @@ fn write_successes(
                 follow_success(conn, row)?;
                 Ended::Recorded
             }
-            // An earlier attempt may have ended it, whose answer was lost.
+            // An earlier attempt whose answer was lost may have ended it.
             None => repeated_or_lost(conn, run, end)?,
         });
     }
@@ -164,7 +163,7 @@ fn follow_success(conn: &mut AnyConnection, row: &EndedRow) -> StoreResult<()> {
         satisfy_dependants(conn, row.task_id)?;
     }
     if row.has_succeeded && row.recurs {
-        // By nobody: the time has come.
+        // No user is the author: its time has come.
         follow_settled(conn, TaskId(row.task_id), &Author { name: "", host: &row.host })?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! The first runs that may be claimed. What waits and may not, however much it is, costs a claim next to nothing: the first of
-//! all are read in the order of the queue, and where those do not do, the first of each class that is taken.
+//! Finds the first runs that may be claimed. Waiting runs that may not be claimed cost a claim almost nothing, however many they
+//! are. The first runs are read in queue order, and if that is not sufficient, the first of each accepted class.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -18,14 +18,14 @@ use taskqueue_domain::run::status::Stored;
 use taskqueue_domain::task::class_set::ClassSet;
 use taskqueue_domain::task::task_class::TaskClass;
 
-/// Runs that are read in the order of the queue before classes are searched.
+/// Runs that are read in queue order before classes are scanned.
 const READ_IN_ORDER: usize = 32;
 
-/// Class, id and place in the order of a run that waits.
+/// Class, id and queue position of a waiting run.
 pub(in super::super) type Head = (Stored<TaskClass>, i64, i32);
 type Row = (Option<ShownText>, i64, i32);
 
-/// Who asks for the head of the queue from outside, and for which tasks.
+/// The claimant that asks for the head of the queue, and for which tasks.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Asker<'a> {
     pub(super) claimant: &'a str,
@@ -33,8 +33,8 @@ pub(in super::super) struct Asker<'a> {
     pub(super) tag: Option<&'a str>,
 }
 
-/// The task of a run, where this claimant has rejected it or is held back from it. A value, not an EXISTS: planners would read
-/// all rejections of the claimant first.
+/// The task of a run, if this claimant has rejected it or it is held back from the claimant. A scalar subquery, because with
+/// EXISTS, planners would read all rejections of the claimant first.
 macro_rules! rejection_by {
     ($claimant:expr) => {{
         use crate::base::schema::{task_queue_rejections as rejections, task_queue_runs as runs};
@@ -50,7 +50,7 @@ macro_rules! rejection_by {
 }
 pub(super) use rejection_by;
 
-/// The first run, by class, order and id, for which this holds.
+/// Returns the first run, by class, order and id, for which the condition holds.
 macro_rules! first_where {
     ($conn:expr, $condition:expr, $asker:expr) => {{
         let waiting = task_queue_runs.filter($condition).order((claim_class, claim_order, id));
@@ -62,14 +62,14 @@ macro_rules! first_where {
             }
             Some(Asker { claimant, tag: Some(tag) }) => {
                 let tagged = waiting.filter(rejection_by!(claimant).is_null()).filter(waiting_tag.eq(tag));
-                // The whole index is named in the order, so that planners choose it.
+                // The order names all columns of the index, so that planners choose it.
                 tagged.order((waiting_tag, claim_class, claim_order, id)).first::<Row>($conn).optional()
             }
         }
     }};
 }
 
-/// The first run of these classes that may be claimed now (rule R6).
+/// Returns the first run of these classes that may be claimed now (rule R6).
 pub(super) fn first_claimable(
     conn: &mut AnyConnection,
     classes: &ClassSet<'_>,
@@ -79,8 +79,8 @@ pub(super) fn first_claimable(
     Ok(first_claimables(conn, classes, asker, 1, obstacles)?.into_iter().next())
 }
 
-/// The first `count` runs of these classes that may be claimed now (rule R6); of a class with limits as many as they leave room
-/// for. One whose class cannot be read comes alone, as soon as a search meets it: it is set aside.
+/// Returns the first `count` runs of these classes that may be claimed now (rule R6); for a class with limits, as many as the
+/// limits allow. A run whose class cannot be read is returned alone, as soon as a scan reaches it: it is set aside.
 pub(super) fn first_claimables(
     conn: &mut AnyConnection,
     classes: &ClassSet<'_>,
@@ -94,7 +94,7 @@ pub(super) fn first_claimables(
     }
 }
 
-/// `None` where more must be read than the first of all. Runs with a tag have no index of this order.
+/// Returns `None` if more than the first runs must be read. Runs with a tag have no index of this order.
 fn first_in_order(
     conn: &mut AnyConnection,
     classes: &ClassSet<'_>,
@@ -129,7 +129,7 @@ fn first_in_order(
     Ok(is_all.then_some(heads))
 }
 
-/// Returns true if a run waits, of whatever class.
+/// Returns true if a run of any class is waiting.
 pub(super) fn is_any_waiting(conn: &mut AnyConnection) -> QueryResult<bool> {
     diesel::select(diesel::dsl::exists(task_queue_runs.filter(waiting_order.is_not_null()).select(id))).get_result(conn)
 }
@@ -146,8 +146,8 @@ fn read_in_order(conn: &mut AnyConnection, asker: Option<Asker<'_>>, count: usiz
     }
 }
 
-/// The first of each class, one index probe for each class that is taken and waits: rows of others, however many, are never
-/// walked.
+/// Returns the first runs of each class, with one index probe for each accepted class with waiting runs: runs of other classes
+/// are never scanned.
 fn first_of_classes(
     conn: &mut AnyConnection,
     classes: &ClassSet<'_>,
@@ -159,7 +159,7 @@ fn first_of_classes(
     let mut place = classes.seek(Bound::Unbounded);
     while let Some(from) = place {
         let Some(head) = next_head(conn, from.as_ref().map(String::as_str), asker)? else { break };
-        // No search gets past a name that cannot be read.
+        // A name that cannot be read stops the scan.
         let Stored::Known(class) = head.0.clone() else { return Ok(vec![head]) };
         if classes.contains(&class) {
             match obstacles.room_for(conn, &class, count)? {
@@ -175,8 +175,8 @@ fn first_of_classes(
     Ok(heads)
 }
 
-/// The head of the first class from this place on. For a claimant, runs of other tags than it asks for, and of tasks that it has
-/// rejected, are passed over.
+/// Returns the head of the first class from this position on. For a claimant, skips runs without the requested tag, and runs of
+/// tasks that it has rejected.
 pub(in super::super) fn next_head(
     conn: &mut AnyConnection,
     from: Bound<&str>,
@@ -199,7 +199,7 @@ fn heads_of_class(conn: &mut AnyConnection, class: &TaskClass, count: usize) -> 
     Ok(of_class.load::<Row>(conn)?.into_iter().filter_map(head_of).collect())
 }
 
-/// The head that a row describes; `None` where another claim took the run meanwhile.
+/// Returns the head in a row; `None` if another claim took the run meanwhile.
 pub(super) fn head_of((class, run_id, order): Row) -> Option<Head> {
     Some((Stored::from(class?.0), run_id, order))
 }

@@ -1,6 +1,6 @@
-//! How long tasks and their results are kept is written where `prune` finds it by an index: what a class states into a task
-//! whose attempt has ended, and what a task or its class states of results into their run. The configuration is that of
-//! whoever ends the attempt, as for its backoff: a class that is changed afterwards changes nothing of what is over.
+//! Stores how long tasks and their results are kept, so that `prune` finds them through an index. The retention of a class is
+//! stored in a task whose attempt has ended, the retention of results in their run. The configuration of the process that ends
+//! the attempt applies, as for the backoff: a later change of the class does not affect finished tasks.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use taskqueue_domain::time::retention::KeepOfClass;
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;
 
-/// Writes into these tasks what their classes state. For those of which an attempt has ended, or that were cancelled.
+/// Stores the retention of their classes in these tasks, of which an attempt has ended or that were cancelled.
 pub(in super::super) fn keep_as_classes_state(
     conn: &mut AnyConnection,
     keep_of: Option<&KeepOfClass>,
@@ -41,7 +41,7 @@ pub(in super::super) fn keep_as_classes_state(
     Ok(())
 }
 
-/// Writes into these runs, which have ended, what their tasks or else their classes state about results.
+/// Stores in these ended runs how long their results are kept, as stated by their tasks or else their classes.
 pub(super) fn keep_results_as_stated(
     conn: &mut AnyConnection,
     keep_of: Option<&KeepOfClass>,
@@ -70,7 +70,7 @@ pub(super) fn keep_results_as_stated(
     Ok(())
 }
 
-/// Lets the results of all runs of a task be kept for so many seconds, or for as long as the setting says.
+/// Sets how many seconds the results of all runs of a task are kept; `None` uses the setting.
 pub(super) fn keep_results_of(conn: &mut AnyConnection, id: TaskId, secs: Option<i32>) -> StoreResult<()> {
     use task_queue_runs::dsl;
     diesel::update(dsl::task_queue_runs.filter(dsl::task_queue_id.eq(id.0)))

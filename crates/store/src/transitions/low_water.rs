@@ -1,25 +1,25 @@
-//! Where the last look for due tasks has left off. A server keeps the index entries of tasks that are no longer due until it has
-//! cleaned up, and cannot clean up while anybody holds an old snapshot: who looks for one task after the other need not walk
-//! over all of them each time.
+//! The position at which the last scan for due tasks stopped. A server keeps the index entries of tasks that are no longer due
+//! until cleanup, which old snapshots block. With this position, repeated scans for due tasks need not read all those entries
+//! each time.
 
 use std::time::{Duration, Instant};
 
 use crate::base::sql::Moment;
 
-/// What became due before, or was passed over because somebody held it, is found within this time.
+/// A task that became due before the position, or was skipped because it was locked, is found within this time.
 const VALID: Duration = Duration::from_secs(2);
 
-/// A place in the order of due tasks before which there was nothing a moment ago.
+/// A position in the order of due tasks before which there was recently nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct LowWater(Option<(Moment, Instant)>);
 
 impl LowWater {
-    /// From where to look; the beginning, where that has not been done for a while.
+    /// Returns the position from which to scan; the beginning if the position is too old.
     pub(super) fn place(self) -> Option<Moment> {
         self.0.filter(|(_, until)| Instant::now() < *until).map(|(place, _)| place)
     }
 
-    /// A look from there, or from the beginning if `None`, has come to the task that was due then.
+    /// Records that a scan from `from`, or from the beginning if `None`, has reached the task that was due at `reached`.
     pub(super) fn rise(&mut self, from: Option<Moment>, reached: Moment) {
         let until = match (from, self.0) {
             (Some(_), Some((_, until))) => until,
@@ -28,7 +28,7 @@ impl LowWater {
         self.0 = Some((reached, until));
     }
 
-    /// Nothing is known any more.
+    /// Resets the position.
     pub(super) fn forget(&mut self) {
         self.0 = None;
     }

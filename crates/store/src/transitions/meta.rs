@@ -1,4 +1,4 @@
-//! The metadata of a task is extended: by the end of an attempt, and by an edit.
+//! Adds to the metadata of a task: at the end of an attempt, and by an edit.
 
 use diesel::prelude::*;
 
@@ -9,8 +9,8 @@ use crate::base::schema::task_queue::dsl;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::meta::{MAX_META_BYTES, Meta};
 
-/// Adds these values, name by name; for a transaction that has written the row, so that no other one does meanwhile. Metadata
-/// that would become too large, or that cannot be read, stays as it is: `false`.
+/// Adds these values by name. The transaction must have written the row, so that no other transaction does meanwhile. Returns
+/// `false` if the metadata would become too large or cannot be read; it is then unchanged.
 pub(super) fn extend_meta(conn: &mut AnyConnection, id: TaskId, later: &Meta) -> StoreResult<bool> {
     let this_task = || dsl::task_queue.filter(dsl::id.eq(id.0));
     let found: Option<StoredMeta> = this_task().select(StoredMeta::as_select()).first(conn).optional()?;

@@ -1,5 +1,5 @@
-//! Every change of a status, as compare-and-set: a write says from which status (and with which token) it starts and
-//! must touch one row. Task and run change in one transaction (rule R4). Which changes exist is the domain's matter.
+//! Every change of a status, as compare-and-set: a write states the status (and token) from which it starts and must affect one
+//! row. Task and run change in one transaction (rule R4). The domain crate defines which changes are possible.
 
 mod aggregate;
 mod cancel;
@@ -46,8 +46,8 @@ use crate::base::schema::task_queue_runs;
 use crate::base::sql::db_now;
 use taskqueue_domain::task::ids::TaskId;
 
-/// Must be the first thing in a transaction that changes these tasks, or their runs. Where there are several it stays
-/// behind the gate of `create-runs`, which takes the rows of many tasks too, in another order.
+/// Must come first in a transaction that changes these tasks or their runs. For several tasks, it takes the lock `create-runs`,
+/// because `create-runs` also locks the rows of many tasks, in another order.
 fn enter_tasks(conn: &mut AnyConnection, ids: &[TaskId]) -> StoreResult<()> {
     if ids.len() > 1 {
         backend::lock_gate(conn, "create-runs")?;
@@ -55,8 +55,8 @@ fn enter_tasks(conn: &mut AnyConnection, ids: &[TaskId]) -> StoreResult<()> {
     Ok(backend::enter_both_tables(conn)?)
 }
 
-/// Locks the row of a task, and says whether the task has no open run. After a look at it: the start of many runs changes no row of
-/// a task, but waits for no row that is locked.
+/// Locks the row of a task, and returns true if the task has no open run. Reads the runs after locking: a batch start changes no
+/// task row, but skips locked rows.
 fn hold_idle(conn: &mut AnyConnection, id: TaskId) -> StoreResult<bool> {
     backend::lock_tasks(conn, &[id.0])?;
     let open = task_queue_runs::table.filter(task_queue_runs::open_task_id.eq(id.0));
@@ -64,8 +64,8 @@ fn hold_idle(conn: &mut AnyConnection, id: TaskId) -> StoreResult<bool> {
     Ok(!is_open)
 }
 
-/// A claim has the lock of TaskQueueRuns and then asks for the row of a task. Whoever has the row first has to have written
-/// runs before, be it none.
+/// Excludes claims. A claim has the lock of TaskQueueRuns and then locks task rows. A transaction that locks a task row first
+/// must therefore write to TaskQueueRuns before, even if no row matches.
 pub(super) fn keep_claims_out(conn: &mut AnyConnection) -> StoreResult<()> {
     use task_queue_runs::dsl;
     diesel::update(dsl::task_queue_runs.filter(dsl::id.eq(0))).set(dsl::updated_on.eq(db_now())).execute(conn)?;

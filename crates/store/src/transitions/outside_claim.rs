@@ -1,5 +1,5 @@
-//! A claimant, a worker that is no runner of this program, takes runs: under the lock of all claims and in their order
-//! (rule R6), but never one of a task that it has rejected.
+//! Claims by claimants, workers that are not runners of this program. They use the lock and the order of all claims (rule R6),
+//! but never get a run of a task that they have rejected.
 
 use std::ops::ControlFlow;
 
@@ -25,16 +25,16 @@ use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::task::task_choice::TaskChoice;
 use taskqueue_domain::task::task_class::TaskClass;
 
-/// The name of no runner: only pauses of all and of classes concern claimants.
+/// A name that no runner has: only pauses of everything and of classes apply to claimants.
 const NO_RUNNER: &str = "";
 
-/// Who claims from outside, what is offered to it, and for how long.
+/// A claimant, what it is offered, and for how long.
 pub struct OutsideClaim<'a> {
-    /// The name by which it is remembered.
+    /// The name by which it is recorded.
     pub claimant: &'a str,
-    /// PID and identity of its process, if it named one of this host.
+    /// PID and identity of its process, if it gave one of this host.
     pub process: Option<(i64, String)>,
-    /// The host from which it asks.
+    /// The host from which it claims.
     pub host: &'a str,
     /// The classes whose runs are offered.
     pub classes: ClassSet<'a>,
@@ -42,23 +42,23 @@ pub struct OutsideClaim<'a> {
     pub choice: &'a TaskChoice,
     /// One for each run that may be claimed: the random part of its token, new for each claim.
     pub secrets: &'a [String],
-    /// Seconds until anybody may take a run of this class, whose task has this timeout, unless the lease is renewed.
+    /// Seconds until any worker may take a run of this class whose task has this timeout, unless the lease is renewed.
     pub lease_secs: &'a dyn Fn(Option<&TaskClass>, Option<i32>) -> i64,
-    /// Who asked on its behalf, for the event.
+    /// The event of a claim, with its author.
     pub event: &'a dyn Fn(&ClaimedRun) -> NewEvent,
 }
 
-/// A run that a claimant has taken.
+/// A run that a claimant has claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutsideRun {
     /// The run, as a runner would get it.
     pub run: ClaimedRun,
-    /// When anybody may take it, unless the lease is renewed.
+    /// When any worker may take it, unless the lease is renewed.
     pub deadline: DateTime<Utc>,
 }
 
 impl Store {
-    /// Claims the first runs that are offered, one for each secret at the most, all or none.
+    /// Claims the first runs that are offered, at most one for each secret, all or none.
     ///
     /// # Errors
     /// The database could not be written.
@@ -70,7 +70,7 @@ impl Store {
         }
     }
 
-    /// `Continue` after so many runs that had to be ended that others shall claim in between.
+    /// Returns `Continue` when many runs were ended, so that other claims can run in between.
     fn claim_outside_or_end_some(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<ControlFlow<Vec<OutsideRun>>> {
         // The closure runs again after a COMMIT whose answer was lost.
         let mut was_written = false;
@@ -101,20 +101,20 @@ impl Store {
         Ok(claimed)
     }
 
-    /// The runs that a claim with these secrets has taken and that have not ended, each with its token. Asked under the lock
-    /// of the claim: one whose COMMIT is still under way is waited for.
+    /// Returns the runs that a claim with these secrets has taken and that have not ended, each with its token. Queried under the
+    /// lock of the claim, which waits for a claim whose COMMIT is still in progress.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn find_claimed_outside(&mut self, claimant: &str, secrets: &[String]) -> StoreResult<Vec<RunRef>> {
         let held = self.claim_write(false, |conn| Ok(held_by(conn, claimant, secrets)?))?;
         Ok(held.into_iter().map(|(run_id, token)| RunRef { id: RunId(run_id), token }).collect())
     }
 
-    /// Whether there is anything to claim, without the lock.
+    /// Returns true if there is anything to claim, without the lock.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn has_claimable_outside(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<bool> {
         self.read(|conn| {
             let mut obstacles = Obstacles::load(conn, NO_RUNNER)?;
@@ -132,7 +132,7 @@ fn claim_first(
     aside: &mut UnreadableRuns,
 ) -> StoreResult<Option<OutsideRun>> {
     while *ends_left > 0 {
-        // Anew for each run: with each one more of its class is processed.
+        // Loaded for each run: each claim increases the number of runs of its class.
         let mut obstacles = Obstacles::load(conn, NO_RUNNER)?;
         let Some((class, run_id, _)) = first_offered(conn, claim, &mut obstacles)? else { return Ok(None) };
         let timeout_secs: Option<Option<i32>> = task_queue_runs::table
@@ -163,7 +163,7 @@ fn claim_first(
     Ok(None)
 }
 
-/// The first run that is offered, unless a pause or a limit of its class keeps it.
+/// Returns the first run that is offered, unless a pause or a limit of its class blocks it.
 fn first_offered(
     conn: &mut AnyConnection,
     claim: &OutsideClaim<'_>,
@@ -179,22 +179,22 @@ fn first_offered(
     first_claimable(conn, &claim.classes, Some(asker), obstacles)
 }
 
-/// It begins with the run's id, so that the run of a token is found without an index of its own.
+/// Begins with the run's id, so that the run of a token is found without a separate index.
 fn token_of(run_id: i64, secret: &str) -> String {
     format!("{run_id}-{secret}")
 }
 
-/// What this very call has claimed, by its secrets.
+/// Returns what this call has already claimed, by its secrets.
 fn claimed_before(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreResult<Vec<OutsideRun>> {
     let mut held = Started::default();
     for (run_id, token) in held_by(conn, claim.claimant, claim.secrets)? {
-        // One that cannot be read is taken back once its deadline is over.
+        // A run that cannot be read is rescued after its deadline.
         load_held(conn, run_id, token, &mut held)?;
     }
     held.runs.into_iter().map(|run| with_deadline(conn, run)).collect()
 }
 
-/// Each run that a claimant holds by one of these secrets, with its token, in the order of the secrets.
+/// Returns each run that a claimant has with one of these secrets, with its token, in the order of the secrets.
 fn held_by(conn: &mut AnyConnection, claimant: &str, secrets: &[String]) -> QueryResult<Vec<(i64, String)>> {
     use task_queue_runs::dsl;
     let held: Vec<(i64, Option<String>)> = dsl::task_queue_runs

@@ -1,6 +1,6 @@
-//! A schedule goes on. It is a chain of tasks, one for each planned time; the newest is its head. When the head has
-//! settled, the next one is inserted: by the end of its last run, and by `create-runs` for whatever settled otherwise. Two
-//! tasks of a schedule are never in question at once, so that no two of them overlap.
+//! Advances schedules. A schedule is a chain of tasks, one per planned time; the newest is its head. When the head has settled,
+//! the next task is inserted: by the end of its last run, or by `create-runs` if it settled in another way. Only one task of a
+//! schedule can run at a time, so runs of a schedule do not overlap.
 
 use chrono::DateTime;
 use diesel::prelude::*;
@@ -25,15 +25,15 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Task, TaskSchedule};
 use taskqueue_domain::time::recurrence::{CatchUp, Recurrence, Step};
 
-/// Heads that go on in one transaction.
+/// Heads that are advanced in one transaction.
 const HEADS_PER_TRANSACTION: usize = 500;
 
-/// Who makes a schedule go on.
+/// Who advances a schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct Author<'a> {
     /// Login name.
     pub name: &'a str,
-    /// Where.
+    /// The host.
     pub host: &'a str,
 }
 
@@ -43,16 +43,16 @@ impl Author<'_> {
     }
 }
 
-/// What became of schedules.
+/// The result of advancing schedules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Advanced {
     /// Planned times that were set or moved, and tasks that were inserted.
     pub planned: usize,
-    /// Planned times that were left out.
+    /// Planned times that were skipped.
     pub skipped: usize,
-    /// Whether more were left out than are counted.
+    /// Whether more were skipped than were counted.
     pub skipped_or_more: bool,
-    /// Schedules that nobody can read.
+    /// Schedules that cannot be parsed.
     pub broken: usize,
 }
 
@@ -66,11 +66,11 @@ impl Advanced {
 }
 
 impl Store {
-    /// Lets every schedule go on whose head is new, has settled, or waits since a planned time that does not count any more.
-    /// One look at an index where there is none.
+    /// Advances every schedule whose head is new, has settled, or waits since a planned time that no longer counts. Costs one
+    /// index lookup if there is none.
     ///
     /// # Errors
-    /// The database could not be written; what earlier transactions wrote stays.
+    /// The database could not be written; changes of earlier transactions remain.
     pub fn advance_schedules(&mut self, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
         let ids = self.read(heads_to_advance)?;
         let mut total = Advanced::default();
@@ -91,7 +91,7 @@ impl Store {
         Ok(total)
     }
 
-    /// Lets one schedule go on, if it can.
+    /// Advances one schedule, if possible.
     ///
     /// # Errors
     /// The database could not be written.
@@ -128,7 +128,7 @@ fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
     Ok(ids)
 }
 
-/// The next task of the schedule whose head this is, if it has settled.
+/// Inserts the next task of the schedule with this head, if the head has settled.
 pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>) -> StoreResult<()> {
     match find_head(conn, id)? {
         Some((task, schedule, head)) if head == "settled" => {
@@ -146,7 +146,7 @@ fn find_head(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<(Task, 
         .first(conn)
         .optional()?;
     Ok(row.and_then(|(row, head)| {
-        // A task that follows would take over what was shown in place of what cannot be read.
+        // The next task would copy placeholders of values that cannot be read.
         let task = Some(Task::from(row)).filter(|task| task.unreadable.is_empty())?;
         let schedule = task.schedule.clone()?;
         Some((task, schedule, head?))
@@ -163,7 +163,7 @@ fn advance(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>, grace_secs
     }
 }
 
-/// Completes a row that somebody inserted with no more than an expression.
+/// Completes a row that was inserted with only an expression.
 fn adopt(conn: &mut AnyConnection, task: &Task, schedule: &TaskSchedule, author: &Author<'_>) -> StoreResult<Advanced> {
     let planned_on = match (schedule.planned_on, schedule.recurrence()) {
         (_, Err(why)) => return break_off(conn, task, schedule, author, "new", &why),
@@ -182,8 +182,8 @@ fn adopt(conn: &mut AnyConnection, task: &Task, schedule: &TaskSchedule, author:
     Ok(Advanced { planned: usize::from(schedule.planned_on.is_none()), ..Advanced::default() })
 }
 
-/// Why a schedule has no next task, although its expression can be read.
-const NEVER: &str = "it never happens again";
+/// Why a schedule has no next task although its expression can be parsed.
+const NEVER: &str = "it matches no more times";
 
 fn follow(
     conn: &mut AnyConnection,
@@ -226,7 +226,7 @@ fn follow(
             keep_queued(conn, origin, &[id.0])?;
         }
         note_skipped(conn, id, &recurrence, step, author)?;
-        // Its time may have passed already: whoever drains the queue goes on with it.
+        // Its time may have passed already: a caller that drains the queue then processes it too.
         open_run_if_due(conn, id, auditor.as_ref())?;
     }
     fault_point!("recur.next_inserted");
@@ -239,33 +239,33 @@ fn join_schedule(conn: &mut AnyConnection, id: TaskId, schedule: TaskId) -> Stor
     Ok(())
 }
 
-/// The moment that counts instead of the planned time of a task that was moved up in the table, and has ended before that time:
-/// the planned time remains for the next task.
+/// Returns the time that replaces the planned time of a task that was moved up in the table and has ended before that time. The
+/// next task then gets the original planned time.
 fn ran_early(task: &Task, schedule: &TaskSchedule, now: Moment) -> Option<Moment> {
     let has_run = task.attempts > 0 && !task.status.is(TaskStatus::Cancelled);
     let planned_on = schedule.planned_on.filter(|planned| has_run && task.scheduled_on < *planned)?;
     (DateTime::from(now) < planned_on).then_some(now)
 }
 
-/// Somebody may have taken the key of a head that was settled by something else than the end of its run.
+/// Returns another holder of the head's key, which may exist if the head was settled other than by the end of its run.
 fn other_holder(conn: &mut AnyConnection, task: &Task) -> StoreResult<Option<Holder>> {
     let Some(key) = &task.unique_key else { return Ok(None) };
     Ok(find_holder(conn, task.class.as_str(), key)?.filter(|holder| holder.id != task.id))
 }
 
-/// Nothing follows before the holder has ended: each `create-runs` looks again. What passes meanwhile counts by the way to catch
-/// up.
+/// Records that another task has the key. No task follows until the holder has ended: each `create-runs` checks again. Times that
+/// pass meanwhile are handled by catch-up.
 fn wait_for_key(conn: &mut AnyConnection, task: &Task, holder: &Holder, author: &Author<'_>) -> StoreResult<()> {
     let details = serde_json::json!({ "key": holder.key, "holder": holder.id });
     let event = event("key-taken", task.id, author, details);
-    // The holder may be the next task, which somebody else has just inserted: the head says so.
+    // The holder may be the next task, which another process has just inserted: the head shows that.
     if !is_kept_of_task(conn, &event)? && change_head(conn, task, "settled", ScheduleStatus::Active)? {
         insert_event(conn, &event)?;
     }
     Ok(())
 }
 
-/// A window by which the one that has ended keeps its key would keep it from its own successor.
+/// Removes the key window of the ended task, which would otherwise block its successor.
 fn hand_key_over(conn: &mut AnyConnection, task: &Task) -> StoreResult<()> {
     if task.unique_until.is_some() {
         diesel::update(dsl::task_queue.filter(dsl::id.eq(task.id.0)))
@@ -275,7 +275,7 @@ fn hand_key_over(conn: &mut AnyConnection, task: &Task) -> StoreResult<()> {
     Ok(())
 }
 
-/// Whoever inserts rows by SQL may have taken the planned time; that must not keep a run from ending.
+/// Skips planned times that rows inserted by SQL have taken; these must not block the end of a run.
 fn free_step(
     conn: &mut AnyConnection,
     schedule: &TaskSchedule,
@@ -294,8 +294,8 @@ fn free_step(
     }
 }
 
-/// What an operator changed of the task that settled holds for the next one, too; and so does what it still waited for when
-/// somebody cancelled it.
+/// Returns the row of the next task. It takes over changes that an operator made to the settled task, and its open prerequisites
+/// if it was cancelled.
 fn next_row(task: &Task, recurrence: &Recurrence, step: Step, waiting_for: i32) -> NewTaskRow {
     NewTaskRow {
         task_class: task.class.to_string(),
@@ -335,7 +335,7 @@ fn move_if_missed(
         Err(why) => return break_off(conn, task, schedule, author, "waiting", &why),
     };
     let last = schedule.planned_on.unwrap_or(task.scheduled_on);
-    // Somebody may have put it off until a time that is none of the schedule's.
+    // An operator may have postponed it to a time that the schedule does not have.
     let step = recurrence.move_overdue(last.max(task.due_from()), now.into(), grace_secs);
     let Some(step) = step else { return Ok(Advanced::default()) };
     if !change_head(conn, task, "waiting", ScheduleStatus::Active)? {
@@ -346,7 +346,7 @@ fn move_if_missed(
     Ok(Advanced { planned: 1, skipped: step.skipped, skipped_or_more: step.skipped_or_more(), broken: 0 })
 }
 
-/// Nobody tries it again before somebody has mended it.
+/// Marks a schedule as broken: it is not tried again until it is repaired.
 fn break_off(
     conn: &mut AnyConnection,
     task: &Task,
@@ -363,7 +363,7 @@ fn break_off(
     Ok(Advanced { broken: 1, ..Advanced::default() })
 }
 
-/// Changes the status of a head as it was seen, and gives it the id of its schedule: whoever was first has changed
+/// Changes the status of a head that is unchanged since it was read, and sets its ScheduleId: a faster process has changed
 /// UpdatedOn, too.
 fn change_head(conn: &mut AnyConnection, seen: &Task, head: &str, status: ScheduleStatus) -> StoreResult<bool> {
     let schedule_id = seen.schedule.as_ref().map(|schedule| schedule.id.0);

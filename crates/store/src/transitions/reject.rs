@@ -1,5 +1,5 @@
-//! A claimant that rejects a task is never offered it again. One whose time with a task ran out is held back from it for a while,
-//! so that others get it first, and after some such times it counts as having rejected it (source 000).
+//! A claimant that rejects a task is never offered it again. A task is held back temporarily from a claimant whose claim expired,
+//! so that others get it first. After several expired claims, the claimant counts as having rejected it (source 000).
 
 use diesel::prelude::*;
 
@@ -11,10 +11,10 @@ use crate::base::schema::task_queue_runs;
 use crate::base::sql::{Moment, db_now, db_now_plus};
 use taskqueue_domain::task::ids::RunId;
 
-/// A task has at most one open run, so that nobody else remembers the same at the same moment.
+/// Records a rejection. A task has at most one open run, so no other transaction records the same rejection at the same time.
 pub(super) fn remember_rejection(conn: &mut AnyConnection, run_id: RunId) -> StoreResult<()> {
     let Some((task_id, claimant)) = held_by(conn, run_id)? else { return Ok(()) };
-    // One that is held back may have claimed the task in the tables, by SQL of its own.
+    // A claimant from which the task is held back may have claimed it with its own SQL.
     if timeouts_of(conn, task_id, &claimant)?.is_none() {
         insert(conn, task_id, &claimant)?;
     }
@@ -23,7 +23,7 @@ pub(super) fn remember_rejection(conn: &mut AnyConnection, run_id: RunId) -> Sto
     Ok(())
 }
 
-/// After the run of a claimant whose time ran out.
+/// Called after the run of a claimant whose claim expired.
 pub(super) fn hold_back(conn: &mut AnyConnection, run_id: RunId, lateness: Lateness) -> StoreResult<()> {
     let Some((task_id, claimant)) = held_by(conn, run_id)? else { return Ok(()) };
     let known = timeouts_of(conn, task_id, &claimant)?;
@@ -43,7 +43,7 @@ pub(super) fn hold_back(conn: &mut AnyConnection, run_id: RunId, lateness: Laten
     Ok(())
 }
 
-/// The task of a run, and the claimant that held it.
+/// Returns the task of a run, and the claimant that had it.
 fn held_by(conn: &mut AnyConnection, run_id: RunId) -> StoreResult<Option<(i64, String)>> {
     let (task_id, claimant): (i64, Option<String>) = task_queue_runs::table
         .filter(task_queue_runs::id.eq(run_id.0))
@@ -52,7 +52,7 @@ fn held_by(conn: &mut AnyConnection, run_id: RunId) -> StoreResult<Option<(i64, 
     Ok(claimant.map(|claimant| (task_id, claimant)))
 }
 
-/// How often the time of the claimant ran out, and whether it has rejected the task.
+/// Returns how many claims of the claimant expired, and whether it has rejected the task.
 fn timeouts_of(conn: &mut AnyConnection, task_id: i64, claimant: &str) -> StoreResult<Option<(i32, bool)>> {
     Ok(row_of(task_id, claimant).select((dsl::timeouts, dsl::held_until.is_null())).first(conn).optional()?)
 }

@@ -1,4 +1,4 @@
-//! A waiting task is replaced by a new one with its key.
+//! Replaces a waiting task by a new one with the same key.
 
 use std::collections::BTreeSet;
 
@@ -18,16 +18,16 @@ use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::new_task::NewTask;
 
-/// Who replaces, and whether every transition is kept.
+/// Who replaces, and whether every transition is recorded.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Replacer<'a> {
     pub(in super::super) origin: &'a Origin,
     pub(in super::super) is_auditor: bool,
 }
 
-/// Gives a waiting task the data, times and numbers of a new one. A run of it that waits is given back, so that the new
-/// time and priority count; the key whose slot it had goes to `freed_keys`. Must run behind the gate `create-runs`: none is
-/// created meanwhile. `false` if it is not waiting.
+/// Gives a waiting task the data, times and numbers of a new one. Releases its waiting run, so that the new time and priority
+/// apply; the key whose slot it had is added to `freed_keys`. Requires the lock `create-runs`, so that no run is created
+/// meanwhile. Returns `false` if the task is not waiting.
 pub(in super::super) fn replace_task(
     conn: &mut AnyConnection,
     id: TaskId,
@@ -86,7 +86,7 @@ pub(in super::super) fn replace_task(
     Ok(true)
 }
 
-/// The key whose slot is free now, if it had one.
+/// Returns the key whose slot is now free, if it had one.
 fn release_waiting_run(
     conn: &mut AnyConnection,
     task_id: TaskId,

@@ -1,5 +1,5 @@
-//! A task gets a new start. After a retry, of what failed, its status stays that of its last attempt; what is requeued, however
-//! it ended, is as it was when it was queued.
+//! Restarts tasks. A retried task keeps the status of its last attempt. A requeued task, whatever its outcome, returns to the
+//! state in which it was queued.
 
 use diesel::prelude::*;
 
@@ -17,17 +17,17 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::task_change::TaskChange;
 
-/// Which new start.
+/// The kinds of restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// Of what failed: with all its retries.
+    /// Restarts a failed task, with all its retries.
     Retry,
-    /// Of whatever is over: from the beginning.
+    /// Restarts any finished task from the beginning.
     Requeue,
 }
 
 impl Restart {
-    /// The statuses that allow it.
+    /// Returns the statuses that allow it.
     fn from(self) -> Vec<&'static str> {
         let may_start = |status: &TaskStatus| match self {
             Self::Retry => matches!(status, TaskStatus::Failed | TaskStatus::Timeout),
@@ -37,27 +37,27 @@ impl Restart {
     }
 }
 
-/// The answer to it.
+/// The answer to a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestartAnswer {
-    /// It is due now, or then.
+    /// It is due now, or at the given time.
     Done,
-    /// It is in another status, or it has an open run.
+    /// It has another status, or an open run.
     Refused {
         /// LastStatus
         status: String,
-        /// Whether a run of it waits or is processed.
+        /// Whether it has a run that is waiting or in progress.
         has_open_run: bool,
     },
-    /// Another live task, queued since, has its key: that one wins.
+    /// Another live task, queued later, has its key and takes precedence.
     KeyTaken(Holder),
-    /// There is no such task.
+    /// The task does not exist.
     NoSuchTask,
 }
 
 impl Store {
-    /// Makes tasks due, without failures or crashes, and keeps the event of each: the one at each place so many seconds from now.
-    /// With `data` they have this JSON text from then on, which is an event of its own. One answer for each task, in one
+    /// Makes tasks due, with failures and crashes reset, and records the event of each. `due_in_secs` returns the delay of the
+    /// task at an index. `data` replaces their JSON text, which is a separate event. Returns one answer per task, in one
     /// transaction.
     ///
     /// # Errors

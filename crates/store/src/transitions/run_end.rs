@@ -1,4 +1,4 @@
-//! How a run ends, and what the store answers to whoever says so.
+//! How a run ends, and the store's answer to the process that reports it.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -19,11 +19,11 @@ const MAX_DECISION_CHARS: usize = 190;
 pub struct RunEnd {
     /// What happens to the run.
     pub event: RunEvent,
-    /// Whether the task is tried again while retries are left.
+    /// Whether the task is retried while retries are left.
     pub may_retry: bool,
-    /// Seconds until the next attempt; `None` leaves it to the backoff.
+    /// Seconds until the next attempt; `None` uses the backoff.
     pub delay_secs: Option<i64>,
-    /// How long failed attempts wait, where the task itself does not say.
+    /// The backoff of failed attempts, if the task states none.
     pub backoff: Backoff,
     /// Set if its worker was lost.
     #[serde(skip)]
@@ -37,36 +37,36 @@ pub struct RunEnd {
     pub error_code: String,
     /// Empty on success.
     pub error_message: String,
-    /// What was decided, and by which rule.
+    /// The decision, and the rule that led to it.
     pub decision: String,
-    /// PID and identity of the handler; `None` keeps what was saved before.
+    /// PID and identity of the handler; `None` keeps the saved values.
     pub handler: Option<(i64, String)>,
-    /// 0 to 100; `None` keeps what was saved before. 100 after a success.
+    /// 0 to 100; `None` keeps the saved value. 100 after a success.
     pub percents_completed: Option<i32>,
-    /// The last line for people; `None` keeps what was saved before.
+    /// The last line for people; `None` keeps the saved value.
     pub message: Option<String>,
-    /// JSON text; `None` keeps what was saved before.
+    /// JSON text; `None` keeps the saved value.
     pub results: Option<String>,
-    /// What is added to the metadata of the task.
+    /// Values added to the metadata of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Meta>,
-    /// What the handler wrote.
+    /// The captured output of the handler.
     pub outputs: Vec<RunOutput>,
-    /// Host and seconds for which the class is held, for the reason in `error_message`.
+    /// The host and the seconds for which the class is held, for the reason in `error_message`.
     pub hold: Option<(String, i64)>,
-    /// What must still be true of the run.
+    /// A condition that the run must meet.
     #[serde(skip)]
     pub condition: EndCondition,
-    /// Set if the task starts from the beginning once the run is released, as after `requeue`.
+    /// Set if the task restarts from the beginning after the release, as after `requeue`.
     #[serde(skip)]
     pub restarts_task: bool,
-    /// Events that are kept with the end, or not at all.
+    /// Events that are recorded with the end, or not at all.
     #[serde(skip)]
     pub notes: Vec<NewEvent>,
 }
 
 impl RunEnd {
-    /// An end of which there is nothing more to say.
+    /// Returns an end without further data.
     #[must_use]
     pub fn of(event: RunEvent, code: &str, message: &str, decision: &str) -> Self {
         Self {
@@ -93,8 +93,8 @@ impl RunEnd {
         }
     }
 
-    /// The same where somebody has asked for the end of the run: it did not succeed, and is not tried again. `None` for what
-    /// stays as it is.
+    /// Returns the same end for a run whose cancellation was requested: it did not succeed, and is not retried. Returns `None`
+    /// for ends that stay unchanged.
     pub(super) fn as_cancelled(&self) -> Option<Self> {
         if matches!(self.event, RunEvent::Succeed | RunEvent::Cancel) {
             return None;
@@ -103,7 +103,7 @@ impl RunEnd {
         Some(Self { event: RunEvent::Cancel, crash: None, loss: None, decision, ..self.clone() })
     }
 
-    /// Whether this is how the run has ended.
+    /// Returns true if the run has ended in this way.
     #[must_use]
     pub fn is_end_of(&self, run: &Run) -> bool {
         let is_written = |end: &Self| {
@@ -115,58 +115,58 @@ impl RunEnd {
     }
 }
 
-/// The loss of a worker. Where neither task nor class states a backoff, the next attempt comes at once; from the second crash on it
-/// waits by the backoff of the settings.
+/// The loss of a worker. If neither task nor class states a backoff, the retry is immediate; from the second crash on, it waits
+/// by the backoff of the settings.
 #[derive(Clone, Debug)]
 pub struct Loss {
     /// The backoff that the class states.
     pub class_backoff: Option<Backoff>,
-    /// Set if the time of a claimant ran out.
+    /// Set if the claim of a claimant expired.
     pub lateness: Option<Lateness>,
 }
 
-/// What becomes of a claimant whose time with a task ran out: it is not offered the task for a while, and after so many times
-/// it counts as having rejected it.
+/// What happens after the claim of a claimant expired. The task is not offered to it for a while. After several expired claims,
+/// the claimant counts as having rejected it.
 #[derive(Clone, Copy, Debug)]
 pub struct Lateness {
-    /// Seconds for which it is not offered the task.
+    /// Seconds for which the task is not offered to it.
     pub hold_secs: i64,
-    /// How many times make a rejection.
+    /// How many expired claims count as a rejection.
     pub limit: i32,
 }
 
-/// A crash, by which the task comes nearer to its quarantine.
+/// A crash, which counts towards the quarantine of the task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Crash {
     /// The number of crashes, without a success between them, that quarantines the task.
     pub limit: i32,
-    /// Who notes the quarantine.
+    /// Who is recorded as the author of the quarantine.
     pub actor: String,
-    /// Where.
+    /// The host.
     pub host: String,
 }
 
-/// What must be true of a run that is ended, beyond its status and its token.
+/// A condition of ending a run, in addition to its status and its token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EndCondition {
-    /// Nothing more.
+    /// No further condition.
     #[default]
     Held,
-    /// Its lease is over: the runner may have renewed it since somebody looked. And leases count, which they do not before
-    /// the server has been up for the time of one.
+    /// Its lease has expired: the runner may have renewed it since the check. Also, leases must count, which they do not until
+    /// the server has been up for the duration of a lease.
     LeaseOver {
-        /// The time of a lease.
+        /// The duration of a lease.
         lease_secs: i64,
     },
-    /// Its lease is still this one, which its runner does not renew although it is not over: it was written under a clock that was
-    /// ahead. And leases count.
+    /// Its lease is unchanged. The runner does not renew it although it has not expired, because it was written under a clock
+    /// that was ahead. Also, leases must count.
     LeaseIs {
         /// The lease.
         lease: DateTime<Utc>,
-        /// The time of a lease.
+        /// The duration of a lease.
         lease_secs: i64,
     },
-    /// Nothing more; and the claimant that holds it rejects its task, and is remembered.
+    /// No further condition; the claimant that has the run rejects its task, and this is recorded.
     Rejected,
 }
 
@@ -175,19 +175,19 @@ pub enum EndCondition {
 pub enum Ended {
     /// It ended as asked.
     Recorded,
-    /// The same of a run that failed or timed out, and its task is not retried.
+    /// As `Recorded`, for a run that failed or timed out and whose task is not retried.
     GivenUp,
-    /// It ended, but as cancelled: that was asked for before.
+    /// It ended as cancelled, because that had been requested before.
     Cancelled,
-    /// Somebody else was first: the run has this status, or another token.
+    /// Another process was first: the run has this status, or another token.
     Lost {
-        /// The status that it has.
+        /// Its status.
         found: String,
     },
 }
 
 impl Ended {
-    /// Whether it ended as asked.
+    /// Returns true if it ended as asked.
     #[must_use]
     pub fn is_as_asked(&self) -> bool {
         matches!(self, Self::Recorded | Self::GivenUp)

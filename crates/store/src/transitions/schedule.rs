@@ -1,5 +1,5 @@
-//! What an operator does to a schedule: pause, resume, another time, an end. What is processed goes on; a run that nobody
-//! has claimed is given back or cancelled.
+//! Operator actions on a schedule: pause, resume, edit, remove. Runs in progress continue; an unclaimed run is released or
+//! cancelled.
 
 use diesel::prelude::*;
 
@@ -21,37 +21,37 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::{Task, TaskSchedule};
 use taskqueue_domain::time::recurrence::Recurrence;
 
-/// How often the head may have become another one before its row was held.
+/// How often the head may be replaced before its row is locked.
 const LOOKS: usize = 20;
 
-/// What is to happen to a schedule.
+/// An action on a schedule.
 #[derive(Clone, Debug)]
 pub enum ScheduleChange {
-    /// Nothing happens before it is resumed.
+    /// Nothing happens until it is resumed.
     Pause,
-    /// It goes on.
+    /// It continues.
     Resume,
-    /// It happens at other times.
+    /// It gets other times.
     Edit(Box<Recurrence>),
-    /// Nothing follows any more.
+    /// No further task follows.
     Remove,
 }
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScheduleAnswer {
-    /// Done; with the newest task of the schedule as it was before.
+    /// Done; the newest task of the schedule before the change.
     Changed(Box<Task>),
-    /// It is in this status, which does not allow it.
+    /// It has this status, which does not allow the action.
     Refused(String),
-    /// The times that were asked for never come.
+    /// The requested times never occur.
     NeverHappens,
-    /// There is no such schedule, or not any more.
+    /// The schedule does not exist, or no longer.
     NoSuchSchedule,
 }
 
 impl Store {
-    /// Changes a schedule, and keeps the event in the same transaction, for its newest task.
+    /// Changes a schedule, and records the event for its newest task in the same transaction.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -88,8 +88,8 @@ impl Store {
     }
 }
 
-/// The head of a schedule, which nobody changes from here on. Whoever ended its last run while its row was waited for has
-/// made another task the head.
+/// Locks the head of a schedule. A transaction that ended its last run during the wait for the lock has made another task the
+/// head, so this is checked again.
 fn lock_head(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<Task>> {
     let mut locked = None;
     for _ in 0..LOOKS {
@@ -100,7 +100,7 @@ fn lock_head(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<T
         backend::lock_tasks(conn, &[head.id.0])?;
         locked = Some(head.id);
     }
-    Err(StoreError::Busy(format!("schedule {schedule} went on each time that it was looked at")))
+    Err(StoreError::Busy(format!("schedule {schedule} changed each time it was read")))
 }
 
 fn refused(seen: &TaskSchedule) -> Option<ScheduleAnswer> {
@@ -178,8 +178,8 @@ fn set_status(conn: &mut AnyConnection, head: &Task, status: ScheduleStatus) -> 
     Ok(())
 }
 
-/// Ends the run of a task that nobody has claimed. `false` if somebody has: the task is processed. It is no attempt of the
-/// task, of which no more changes than that it has no open run.
+/// Ends the waiting run of a task. Returns `false` if it was claimed: the task is in progress. The run does not count as an
+/// attempt; only the task's open run is cleared.
 fn take_waiting_run(
     conn: &mut AnyConnection,
     head: &Task,
@@ -188,7 +188,7 @@ fn take_waiting_run(
 ) -> StoreResult<bool> {
     use task_queue_runs::dsl as run;
     let end = RunEnd::of(event, "", "", "its schedule was changed");
-    // Looked for first: a write by OpenTaskId may wait for a run that is just being ended, whose end waits for the head.
+    // Read first: a write by OpenTaskId could wait for a run that is just being ended, whose end waits for the head.
     let waiting = run::task_queue_runs
         .filter(run::open_task_id.eq(head.id.0))
         .filter(run::status.eq(RunStatus::Scheduled.as_str()));

@@ -1,4 +1,4 @@
-//! A task whose row cannot be read is set aside: its run ends, it is quarantined, and all others go on.
+//! Sets aside tasks whose rows cannot be read: the run ends, the task is quarantined, and all other tasks are processed.
 
 use super::run_end::RunEnd;
 use crate::Store;
@@ -6,7 +6,7 @@ use crate::runs::RunRef;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::text::unreadable::{UNREADABLE_CODE, Unreadable};
 
-/// Runs that a claim has taken and that no handler can get, each with what cannot be read.
+/// Claimed runs that cannot be passed to a handler, each with the unreadable column.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnreadableRuns(Vec<(RunRef, Unreadable)>);
 
@@ -23,22 +23,22 @@ impl UnreadableRuns {
         self.0.is_empty()
     }
 
-    /// Before the closure of a claim runs again.
+    /// Called before the closure of a claim runs again.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
 impl Store {
-    /// Ends these runs and quarantines their tasks. After the claim, not in it: MySQL and MariaDB write no other table under the
-    /// lock of a claim. The notice is the one of every quarantine, so it comes once.
+    /// Ends these runs and quarantines their tasks. After the claim, not in it: under the lock of a claim, MySQL and MariaDB
+    /// cannot write other tables. Sends the usual notice of a quarantine, once.
     pub(super) fn set_aside(&mut self, aside: UnreadableRuns) {
         for (run, problem) in aside.0 {
             let end = RunEnd {
                 unreadable: Some(problem.clone()),
                 ..RunEnd::of(RunEvent::Fail, UNREADABLE_CODE, &problem.message(), "quarantined: its row cannot be read")
             };
-            // What else was claimed must not be lost by an error here: without an end, the lease of this run expires.
+            // An error here must not lose the other claimed runs. If this run does not end, its lease expires.
             let _ = self.end_run(&run, &end);
         }
     }

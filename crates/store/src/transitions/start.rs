@@ -1,4 +1,4 @@
-//! A run that waits passes to processing, under the lock of the claim: the one place for all who claim.
+//! Starts waiting runs under the lock of the claim: the only code for all claims.
 
 use std::collections::HashMap;
 
@@ -22,23 +22,22 @@ use taskqueue_domain::run::transition::{RunEvent, run_after};
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 
-/// Runs that a claim meets and that must end instead of being executed, under one lock: for some milliseconds nobody else
-/// can claim.
+/// Runs that must end instead of being executed, handled under one lock: other claims wait for some milliseconds.
 pub(super) const ENDS_PER_TRANSACTION: usize = 100;
 
-/// What came of the runs that were to start.
+/// The result of starting runs.
 #[derive(Default)]
 pub(super) struct Started {
     /// In the order of the starts.
     pub(super) runs: Vec<ClaimedRun>,
-    /// Those that have started and that no handler can get.
+    /// Started runs that cannot be passed to a handler.
     pub(super) aside: UnreadableRuns,
     /// How many have ended instead.
     pub(super) ended: usize,
 }
 
-/// Starts these runs. One that belongs to no task, or whose task was cancelled in the tables, ends instead; after many ends the
-/// rest is left waiting.
+/// Starts these runs. A run without a task, or whose task was cancelled in the tables, ends instead; after many ends, the
+/// remaining runs keep waiting.
 pub(super) fn start_waiting(
     conn: &mut AnyConnection,
     holder: &Holder<'_>,
@@ -77,7 +76,7 @@ pub(super) fn start_waiting(
     Ok(started)
 }
 
-/// A run that is ours, with what its handler needs.
+/// Returns a claimed run, with the data that its handler needs.
 pub(super) fn claimed_run(
     (run_id, task_id): (RunId, TaskId),
     token: String,
@@ -99,7 +98,7 @@ pub(super) fn claimed_run(
     }
 }
 
-/// A run that was claimed and has not ended.
+/// A claimed run that has not ended.
 #[derive(Queryable)]
 pub(super) struct HeldRun {
     pub(super) run_id: i64,
@@ -107,7 +106,7 @@ pub(super) struct HeldRun {
     pub(super) token: Option<String>,
 }
 
-/// The runs with these tokens, in the order of their ids.
+/// Returns the runs with these tokens, in the order of their ids.
 pub(super) fn held_with(conn: &mut AnyConnection, tokens: &[String]) -> QueryResult<Vec<HeldRun>> {
     use task_queue_runs::dsl;
     let mut held: Vec<HeldRun> = dsl::task_queue_runs
@@ -119,7 +118,7 @@ pub(super) fn held_with(conn: &mut AnyConnection, tokens: &[String]) -> QueryRes
     Ok(held)
 }
 
-/// The runs that these very tokens have claimed: the closure of a claim runs again after a COMMIT whose answer was lost.
+/// Returns the runs that these tokens have claimed: the closure of a claim runs again after a COMMIT whose answer was lost.
 pub(super) fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<Started> {
     let mut started = Started::default();
     for held in held_with(conn, tokens)? {
@@ -128,7 +127,7 @@ pub(super) fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> St
     Ok(started)
 }
 
-/// Adds what the handler of a run that was claimed before needs.
+/// Loads the data that the handler of a claimed run needs.
 pub(super) fn load_held(
     conn: &mut AnyConnection,
     run_id: i64,
@@ -160,7 +159,7 @@ pub(super) fn load_held(
     Ok(())
 }
 
-/// Ends a run that waits and can never start: it would be at the head of its class for ever.
+/// Ends a waiting run that can never start; otherwise it would stay at the head of its class.
 fn end_instead(conn: &mut AnyConnection, run_id: i64, auditor: Option<&Origin>) -> StoreResult<()> {
     let row: Option<(Option<String>, Option<i64>)> = task_queue_runs::table
         .left_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))

@@ -1,5 +1,5 @@
-//! The audit of transitions: where the setting TaskQueueAuditTransitions is on, each change of a status keeps an event in its
-//! own transaction. What operators do is kept always, by those who write it.
+//! The audit of transitions: if the setting TaskQueueAuditTransitions is on, each change of a status records an event in its own
+//! transaction. Actions of operators are always recorded, by the code of each action.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 
-/// For how long the setting is taken to be what it was.
+/// How long a read value of the setting is used.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Tasks of one statement.
+/// Tasks in one statement.
 const PART: usize = 500;
-/// The kind of event that a run was created.
+/// The kind of the event for the creation of a run.
 pub(crate) const CREATED: &str = "run-created";
 
-/// Who this process is, in the events of the transitions that it makes.
+/// The identity of this process in the events of its transitions.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     /// Login name.
@@ -30,7 +30,7 @@ pub struct Origin {
     pub host: String,
 }
 
-/// Whether transitions are kept, and since when this is known.
+/// Whether transitions are recorded, and when that was read.
 #[derive(Debug, Default)]
 pub(crate) struct AuditSwitch {
     is_on: bool,
@@ -38,19 +38,20 @@ pub(crate) struct AuditSwitch {
 }
 
 impl AuditSwitch {
-    /// Takes what somebody has just read.
+    /// Stores a value that was just read.
     pub(crate) fn look(&mut self, is_on: bool) {
         *self = Self { is_on, looked_at: Some(Instant::now()) };
     }
 }
 
 impl Store {
-    /// Says who this process is.
+    /// Sets the identity of this process.
     pub fn set_origin(&mut self, origin: Origin) {
         self.origin = origin;
     }
 
-    /// Who keeps transitions, if they are kept. Asks the database once a second at the most; never inside a transaction.
+    /// Returns who records transitions, if they are recorded. Queries the database at most once a second; never inside a
+    /// transaction.
     pub(crate) fn auditor(&mut self) -> StoreResult<Option<Origin>> {
         if self.audit.looked_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
             let is_on = self.read(|conn| Ok(keeps_transitions(conn)?))?;
@@ -60,7 +61,8 @@ impl Store {
     }
 }
 
-/// Whether the setting is on. For what is rare enough to ask each time, and never where a claim has locked the tables.
+/// Returns true if the setting is on. For operations rare enough to query it each time; must not be called where a claim has
+/// locked the tables.
 pub(crate) fn keeps_transitions(conn: &mut AnyConnection) -> QueryResult<bool> {
     let setting = Setting::AuditTransitions;
     let text: Option<String> = task_queue_settings::table
@@ -68,11 +70,11 @@ pub(crate) fn keeps_transitions(conn: &mut AnyConnection) -> QueryResult<bool> {
         .select(task_queue_settings::value)
         .first(conn)
         .optional()?;
-    // A bad value keeps nobody from anything: whoever reads all settings names it.
+    // An invalid value must not block anything: reading all settings reports it.
     Ok(text.is_some_and(|text| setting.value(&text).is_ok_and(|value| value != 0)))
 }
 
-/// Keeps a transition of a run.
+/// Records a transition of a run.
 pub(crate) fn keep_run_transition(
     conn: &mut AnyConnection,
     origin: &Origin,
@@ -84,7 +86,7 @@ pub(crate) fn keep_run_transition(
     insert_event(conn, &NewEvent { kind, task_id: Some(ids.0), run_id: Some(ids.1), actor, host, details })
 }
 
-/// Keeps that these tasks were queued.
+/// Records that these tasks were queued.
 pub(crate) fn keep_queued(conn: &mut AnyConnection, origin: &Origin, ids: &[i64]) -> StoreResult<()> {
     use task_queue_events::dsl;
     for part in ids.chunks(PART) {
@@ -102,17 +104,18 @@ pub(crate) fn keep_queued(conn: &mut AnyConnection, origin: &Origin, ids: &[i64]
     Ok(())
 }
 
-/// The newest run: those that are created from here on, behind the gate of `create-runs`, have higher ids.
+/// Returns the newest run: runs created later under the lock `create-runs` have higher ids.
 pub(crate) fn newest_run(conn: &mut AnyConnection) -> QueryResult<i64> {
     let newest = task_queue_runs::table.order(task_queue_runs::id.desc()).select(task_queue_runs::id).first(conn);
     Ok(newest.optional()?.unwrap_or(0))
 }
 
-/// Keeps that the runs after this one were created, by this very transaction: what others have committed meanwhile is there,
-/// too. The run of a schedule's next task has its event already; one that was imported does not wait, and was not created here.
+/// Records the creation of the runs after this one that have no such event yet: those of this transaction. Runs that other
+/// transactions have committed meanwhile already have their events, and so has the run of a schedule's next task. An imported
+/// run is not waiting and was not created here.
 pub(crate) fn keep_created(conn: &mut AnyConnection, origin: &Origin, after: i64) -> StoreResult<()> {
     use task_queue_events::dsl;
-    // A join: MySQL documents no subquery on the table into which it inserts.
+    // A join, because MySQL does not document subqueries on the table into which it inserts.
     let is_kept = task_queue_events::task_queue_id
         .eq(task_queue_runs::task_queue_id.nullable())
         .and(task_queue_events::run_id.eq(task_queue_runs::id.nullable()))

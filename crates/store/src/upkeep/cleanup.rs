@@ -1,5 +1,5 @@
-//! What there is to clean up, asked with one statement. Most calls of `create-runs` find nothing, and a question for each kind of
-//! rows would be half of what they cost.
+//! Checks with one statement what has to be cleaned up. Most calls of `create-runs` find nothing, and a query for each kind of
+//! rows would be half of their cost.
 
 use diesel::dsl::{exists, min, not};
 use diesel::prelude::*;
@@ -19,18 +19,18 @@ use taskqueue_domain::time::retention::{Keep, Retention};
 diesel::alias!(task_queue_run_outputs as all_outputs: AllOutputs);
 diesel::alias!(task_queue_events as all_events: AllEvents);
 
-/// Which kinds of rows have some to remove or to send.
+/// Which kinds of rows have to be removed or sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanupNeeds {
-    /// Pauses that have ended.
+    /// Expired pauses.
     pub pauses: bool,
-    /// Notices, of whatever age.
+    /// Notices, of any age.
     pub notices: bool,
-    /// What is kept no longer. It may be kept for another reason.
+    /// Rows past their retention period. They may be kept for another reason.
     pub prunable: bool,
 }
 
-/// Since when each kind of rows is kept no longer.
+/// The time limit of each kind of rows.
 struct Limits {
     now: Moment,
     success: Moment,
@@ -42,19 +42,19 @@ struct Limits {
 }
 
 impl CleanupNeeds {
-    /// All of it, where it is not known.
+    /// Everything, if the needs are unknown.
     pub const ALL: Self = Self { pauses: true, notices: true, prunable: true };
 }
 
 impl Store {
-    /// What there is to clean up by these times and numbers.
+    /// Returns what has to be cleaned up by these times and numbers.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn cleanup_needs(&mut self, retention: &Retention) -> StoreResult<CleanupNeeds> {
         let limits = self.limits_of(retention)?;
         let needs = self.read(|conn| Ok(ask(conn, &limits, retention.outputs.days > 0)?))?;
-        // What is too many is found by counting: that is not done twice.
+        // Rows beyond a maximum number are found by counting, which is not done twice.
         let has_numbers = [retention.success, retention.cancelled, retention.failed].iter().any(|keep| keep.most > 0);
         Ok(CleanupNeeds { prunable: needs.prunable || has_numbers, ..needs })
     }
@@ -73,14 +73,14 @@ impl Store {
     }
 }
 
-/// A row in which this column says a moment before the limit.
+/// Whether a row has a time before the limit in this column.
 macro_rules! any_before {
     ($table:ident, $column:ident, $limit:expr) => {
         exists($table::table.filter($table::$column.le(any_year($limit).nullable())).select($table::$column))
     };
 }
 
-/// A task that has been over in this status since the limit.
+/// Whether a task has been finished in this status since before the limit.
 macro_rules! any_over {
     ($status:expr, $limit:expr) => {
         exists(
@@ -99,8 +99,8 @@ fn ask(conn: &mut AnyConnection, limits: &Limits, prunes_outputs: bool) -> Query
         .or(any_over!(TaskStatus::Failed, limits.failed))
         .or(any_over!(TaskStatus::Timeout, limits.failed))
         .or(any_before!(task_queue, expires_on, limits.now));
-    // The first alone: ids and times grow together. One that is still written to does not count as kept, so that those behind it
-    // are looked at.
+    // Only the first: ids and times grow together. An output that is still written to does not count as kept, so that later ones
+    // are checked too.
     let first = all_outputs.select(min(all_outputs.field(task_queue_run_outputs::run_id))).single_value();
     let kept = task_queue_runs::table
         .filter(task_queue_runs::id.eq(task_queue_run_outputs::run_id))

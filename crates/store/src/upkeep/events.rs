@@ -1,5 +1,5 @@
-//! TaskQueueEvents: what should be known afterwards: late results, rescues, what operators did, messages of handlers. A
-//! hold that begins stands on the run that began it.
+//! TaskQueueEvents: events recorded for later, such as late results, rescues, actions of operators and messages of handlers. The
+//! start of a hold is recorded on the run that caused it.
 
 use diesel::prelude::*;
 
@@ -12,30 +12,30 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::task_change::TaskChange;
 
-/// Something to be kept.
+/// An event to be recorded.
 #[derive(Clone, Debug)]
 pub struct NewEvent {
     /// What happened; docs/events.md lists the kinds.
     pub kind: &'static str,
-    /// The task that it is about.
+    /// Its task.
     pub task_id: Option<TaskId>,
-    /// The run that it is about.
+    /// Its run.
     pub run_id: Option<RunId>,
-    /// Who did it.
+    /// Who caused it.
     pub actor: String,
-    /// Where.
+    /// The host.
     pub host: String,
-    /// JSON object with the rest.
+    /// A JSON object with further details.
     pub details: serde_json::Value,
 }
 
 impl NewEvent {
-    /// The same, with what this change replaces in a task.
+    /// Returns the event with the values that this change replaces in a task.
     pub(crate) fn edited(&self, change: &TaskChange, task: &Task) -> Self {
         self.with_details(serde_json::json!({ "columns": change.columns(), "before": change.replaced_in(task) }))
     }
 
-    /// The same, with these details as well.
+    /// Returns the event with these additional details.
     pub(crate) fn with_details(&self, more: serde_json::Value) -> Self {
         let mut event = self.clone();
         if let (Some(object), serde_json::Value::Object(more)) = (event.details.as_object_mut(), more) {
@@ -45,7 +45,7 @@ impl NewEvent {
     }
 }
 
-/// Keeps an event in the transaction of what it tells of.
+/// Records an event in the transaction of the change it describes.
 pub(crate) fn insert_event(conn: &mut AnyConnection, event: &NewEvent) -> StoreResult<()> {
     diesel::insert_into(task_queue_events)
         .values((
@@ -60,7 +60,7 @@ pub(crate) fn insert_event(conn: &mut AnyConnection, event: &NewEvent) -> StoreR
     Ok(())
 }
 
-/// Whether the same was kept of its task before.
+/// Returns true if the same event was recorded for its task before.
 pub(crate) fn is_kept_of_task(conn: &mut AnyConnection, event: &NewEvent) -> StoreResult<bool> {
     let same = task_queue_events
         .filter(task_queue_id.eq(event.task_id.map(|task| task.0)))
@@ -70,7 +70,7 @@ pub(crate) fn is_kept_of_task(conn: &mut AnyConnection, event: &NewEvent) -> Sto
 }
 
 impl Store {
-    /// Keeps an event about a run unless the same was kept before.
+    /// Records an event of a run unless the same event was recorded before.
     ///
     /// # Errors
     /// The database could not be written.

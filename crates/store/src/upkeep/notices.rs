@@ -1,5 +1,5 @@
-//! TaskQueueNotices: what somebody is to be told of. Written in the transaction of what happened, removed when it was told:
-//! whoever tells and dies in between is followed by one who tells again.
+//! TaskQueueNotices: pending notifications. A notice is written in the transaction of its event, and removed after it was sent.
+//! If the sender dies in between, another process sends it again.
 
 use std::collections::HashSet;
 
@@ -20,23 +20,23 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 
 /// The row of TaskQueueTimers.
 const TIMER: &str = "notify";
-/// The row that says until when the notices are left to a host that has `[notify]`.
+/// The row with the time until which notices are left to a host that has `[notify]`.
 const NOTIFY_HOST_TIMER: &str = "notify-host";
-/// For how long after its last `create-runs` the notices are left to such a host.
+/// How long after its last `create-runs` the notices are left to that host.
 const NOTIFY_HOST_SECS: i64 = 3_600;
-/// Tasks that are counted one by one; beyond it a count says "or more".
+/// The highest exact count of tasks; beyond it, a count is shown as "or more".
 const COUNT_LIMIT: i64 = 1_000;
-/// Notices of one message; the rest come with the next.
+/// Notices in one message; the others are sent with the next one.
 const TOGETHER: i64 = 10_000;
-/// How long a notice waits for somebody who tells it, in seconds: a week.
+/// How long a notice is kept unsent, in seconds: a week.
 const KEPT_SECS: i64 = 7 * 86_400;
-/// Those removed in one transaction.
+/// Notices removed in one transaction.
 const REMOVED_TOGETHER: usize = 1_000;
 
 /// A notice to be written.
 #[derive(Clone, Debug)]
 pub struct NewNotice {
-    /// What happened.
+    /// Its kind.
     pub kind: NoticeKind,
     /// The task.
     pub task_id: TaskId,
@@ -44,15 +44,15 @@ pub struct NewNotice {
     pub run_id: RunId,
     /// Its class.
     pub class: String,
-    /// Where.
+    /// The host on which it happened.
     pub host: String,
-    /// Error of the run.
+    /// The error code of the run.
     pub error_code: String,
-    /// Error of the run.
+    /// The error message of the run.
     pub error_message: String,
 }
 
-/// Which notices a process takes.
+/// Which notices a process sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoticeChoice {
     /// All, on a host that has `[notify]`.
@@ -61,23 +61,23 @@ pub enum NoticeChoice {
     FinalFailures,
 }
 
-/// Notices that one process is about to tell.
+/// Notices that one process is about to send.
 #[derive(Clone, Debug, Default)]
 pub struct TakenNotices {
-    /// What to tell.
+    /// The notices to send.
     pub notices: Vec<Notice>,
     ids: Vec<i64>,
 }
 
 impl TakenNotices {
-    /// Returns true where nothing was taken, neither to tell nor to remove.
+    /// Returns true if nothing was taken, neither to send nor to remove.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 }
 
-/// Leaves a notice in the transaction of what happened.
+/// Writes a notice in the transaction of its event.
 pub(crate) fn insert_notice(conn: &mut AnyConnection, notice: &NewNotice) -> StoreResult<()> {
     diesel::insert_into(task_queue_notices)
         .values((
@@ -94,7 +94,7 @@ pub(crate) fn insert_notice(conn: &mut AnyConnection, notice: &NewNotice) -> Sto
 }
 
 impl Store {
-    /// Leaves a notice unless the same waits already.
+    /// Writes a notice unless the same one is already pending.
     ///
     /// # Errors
     /// The database could not be written.
@@ -106,8 +106,8 @@ impl Store {
         })
     }
 
-    /// Takes what there is to tell, unless it is too early: others take nothing for so many seconds then, whatever becomes
-    /// of this process.
+    /// Takes the pending notices, unless it is too early. Other processes then take none for `pause_secs` seconds, whatever
+    /// happens to this process.
     ///
     /// # Errors
     /// The database could not be written.
@@ -129,7 +129,7 @@ impl Store {
         })
     }
 
-    /// Leaves the notices to hosts that have `[notify]`, as this one does, for the next hour.
+    /// Leaves the notices to hosts that have `[notify]`, such as this one, for the next hour.
     ///
     /// # Errors
     /// The database could not be written.
@@ -149,7 +149,7 @@ impl Store {
         })
     }
 
-    /// From now on, nobody tells anything for so many seconds.
+    /// Delays the next notices by `secs` seconds.
     ///
     /// # Errors
     /// The database could not be written.
@@ -162,10 +162,10 @@ impl Store {
         })
     }
 
-    /// Removes what was told.
+    /// Removes sent notices.
     ///
     /// # Errors
-    /// The database could not be written; what was not removed is told again.
+    /// The database could not be written; notices that remain are sent again.
     pub fn remove_told_notices(&mut self, taken: &TakenNotices) -> StoreResult<()> {
         for part in taken.ids.chunks(REMOVED_TOGETHER) {
             self.write(|conn| Ok(diesel::delete(task_queue_notices.filter(id.eq_any(part))).execute(conn)?))?;
@@ -174,12 +174,12 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a part of what nobody wanted to be told of for a week.
+    /// Removes a batch of notices that were not sent within a week.
     ///
     /// # Errors
     /// The database could not be written.
     pub fn remove_old_notices(&mut self) -> StoreResult<usize> {
-        // By id, which the primary key has in order: they are about as old as their ids say.
+        // By id, in the order of the primary key: their ages follow their ids closely enough.
         let oldest = |conn: &mut AnyConnection| -> StoreResult<Vec<(i64, bool)>> {
             let is_old = occurred_on.lt(db_now_plus(-KEPT_SECS));
             Ok(task_queue_notices.order(id).limit(1_000).select((id, is_old)).load(conn)?)
@@ -240,7 +240,8 @@ fn load_notices(conn: &mut AnyConnection, choice: NoticeChoice) -> StoreResult<T
     Ok(TakenNotices { notices, ids })
 }
 
-/// An operator may have retried, edited or deleted a task since its notice was written.
+/// Keeps the newest notice of each task that will still not be retried: an operator may have retried, edited or deleted a task
+/// since its notice was written.
 fn keep_newest_of_given_up(conn: &mut AnyConnection, notices: &mut Vec<Notice>) -> StoreResult<()> {
     let tasks: Vec<i64> = notices.iter().filter_map(|notice| notice.task_id).map(|task| task.0).collect();
     let mut given_up = given_up_among(conn, &tasks)?;
@@ -250,7 +251,7 @@ fn keep_newest_of_given_up(conn: &mut AnyConnection, notices: &mut Vec<Notice>) 
     Ok(())
 }
 
-/// Those of these tasks that failed or timed out and will not be retried.
+/// Returns those of these tasks that failed or timed out and will not be retried.
 fn given_up_among(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashSet<i64>> {
     use crate::base::schema::task_queue::dsl;
     let failed = [TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str);
@@ -267,7 +268,7 @@ fn given_up_among(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashSe
     Ok(found)
 }
 
-/// The tasks, of all classes or of one, that will not be retried and of which no process has notified anyone.
+/// Counts the tasks, of all classes or of one, that will not be retried and that were not reported yet.
 pub(crate) fn count_unreported(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Counted> {
     let mut query = task_queue_notices
         .filter(kind.eq_any(final_kinds()))

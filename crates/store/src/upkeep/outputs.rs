@@ -1,4 +1,4 @@
-//! TaskQueueRunOutputs: what handlers wrote, also while they write. Pruning is in `prune`.
+//! TaskQueueRunOutputs: the captured output of handlers, also while they run. Pruning is in `prune`.
 
 use diesel::prelude::*;
 
@@ -12,10 +12,10 @@ use taskqueue_domain::task::ids::RunId;
 use taskqueue_domain::task::records::RunOutput;
 
 impl Store {
-    /// What the handler of a run wrote.
+    /// Returns the captured output of the handler of a run.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn list_run_outputs(&mut self, run_id: RunId) -> StoreResult<Vec<RunOutput>> {
         let rows: Vec<RunOutputRow> = self.read(|conn| {
             let of_run = task_queue_run_outputs::table.filter(task_queue_run_outputs::run_id.eq(run_id.0));
@@ -24,7 +24,7 @@ impl Store {
         Ok(rows.into_iter().map(RunOutput::from).collect())
     }
 
-    /// Saves what the handler of a run has written so far, in place of what was saved before. Whether the run is still ours.
+    /// Saves the output of a run so far, replacing earlier output. Returns true if the run still belongs to the caller.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -45,7 +45,7 @@ impl Store {
     }
 }
 
-/// In place of what was saved before, while the handler wrote it.
+/// Saves outputs, replacing those saved while the handler was running.
 pub(crate) fn put_outputs(conn: &mut AnyConnection, run_id: RunId, outputs: &[RunOutput]) -> StoreResult<()> {
     for output in outputs {
         backend::put_output(conn, &NewRunOutputRow::new(run_id, output))?;

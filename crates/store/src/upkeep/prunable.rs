@@ -1,6 +1,6 @@
-//! Which tasks may be deleted. One rule, for those that were kept long enough and for those that somebody names: finished
-//! for good, without an open run, not the head of a schedule, not awaited by a task that stays, and without a unique key that it
-//! keeps for a time.
+//! Which tasks may be deleted. One rule applies to expired tasks and to tasks named by an operator. They must be finished,
+//! without an open run, and not the head of a schedule. No task that is kept may wait for them, and they must not keep a unique
+//! key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,20 +19,20 @@ const IDS_PER_STATEMENT: usize = 1_000;
 /// Whether a task is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PruneVerdict {
-    /// It may be, or has been.
+    /// It may be deleted, or was deleted.
     Goes,
     /// It is kept.
     Stays {
         /// LastStatus
         status: String,
-        /// Why.
+        /// The reason.
         why: Kept,
     },
-    /// There is no such task.
+    /// The task does not exist.
     NoSuchTask,
 }
 
-/// What a row says about itself, and where it stands among the others. Finished says in the database what `kept` says here.
+/// The row of a task, and its sort keys. The column Finished computes in the database what `kept` computes here.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = task_queue)]
 pub(crate) struct Candidate {
@@ -54,7 +54,7 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Why it stays, as far as its own row knows.
+    /// Returns why it is kept, as far as its own row shows.
     fn kept(&self, now: Moment) -> Option<Kept> {
         let status = TaskStatus::parse(&self.last_status);
         let has_failed = matches!(status, Some(TaskStatus::Failed | TaskStatus::Timeout));
@@ -74,7 +74,7 @@ impl Candidate {
     }
 }
 
-/// Those of these tasks that there are, in the order of their ids.
+/// Returns those of these tasks that exist, in the order of their ids.
 pub(crate) fn load_by_id(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<Candidate>> {
     use task_queue::dsl;
     let mut rows = Vec::with_capacity(ids.len());
@@ -85,7 +85,7 @@ pub(crate) fn load_by_id(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<V
     Ok(rows)
 }
 
-/// Those of these tasks that stay, and why. What only waits for each other may go together.
+/// Returns those of these tasks that are kept, and why. Tasks that only wait for each other may be deleted together.
 pub(crate) fn find_kept(conn: &mut AnyConnection, rows: &[Candidate]) -> StoreResult<BTreeMap<i64, Kept>> {
     if rows.is_empty() {
         return Ok(BTreeMap::new());
@@ -103,7 +103,7 @@ pub(crate) fn find_kept(conn: &mut AnyConnection, rows: &[Candidate]) -> StoreRe
     Ok(kept)
 }
 
-/// The same of the tasks with these ids, as far as there are such.
+/// Returns the verdict for those of these tasks that exist.
 pub(crate) fn judge(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<BTreeMap<i64, PruneVerdict>> {
     let rows = load_by_id(conn, ids)?;
     let kept = find_kept(conn, &rows)?;
@@ -114,7 +114,7 @@ pub(crate) fn judge(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<BTreeM
     Ok(rows.into_iter().map(verdict).collect())
 }
 
-/// Open runs of which their tasks need not know.
+/// Returns tasks with open runs, which their rows may not show.
 fn with_open_run(conn: &mut AnyConnection, ids: &BTreeSet<i64>) -> StoreResult<Vec<i64>> {
     use task_queue_runs::dsl;
     let ids: Vec<Option<i64>> = ids.iter().copied().map(Some).collect();
@@ -127,7 +127,7 @@ fn with_open_run(conn: &mut AnyConnection, ids: &BTreeSet<i64>) -> StoreResult<V
     Ok(found)
 }
 
-/// Those of these tasks for which others wait, or that are awaited by one for which others wait, and so on.
+/// Returns those of these tasks for which tasks outside this set wait, directly or indirectly.
 fn awaited(conn: &mut AnyConnection, ids: &BTreeSet<i64>) -> StoreResult<BTreeSet<i64>> {
     use task_queue_dependencies::dsl;
     let named: Vec<i64> = ids.iter().copied().collect();

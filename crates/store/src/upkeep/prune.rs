@@ -1,5 +1,5 @@
-//! Deletes what was kept long enough, or what somebody names, in small transactions, always from an index. With a task go its
-//! runs, what they wrote, and its events.
+//! Deletes expired rows, or tasks named by an operator, in small transactions, always through an index. Deleting a task also
+//! deletes its runs, their output, and its events.
 
 use std::time::{Duration, Instant};
 
@@ -22,56 +22,56 @@ use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::time::retention::{KeepOfClass, Kept};
 
-/// Rows that are looked at, and rows that are deleted, at once.
+/// The maximum number of rows that are read, and deleted, at once.
 const WINDOW: i64 = 500;
-/// For how long the clock goes on by itself.
+/// How long a read clock is extrapolated.
 const CLOCK_FOR: Duration = Duration::from_secs(1);
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 5_000;
 
-/// Which finished tasks are deleted: those of a status, and of a class if one is named, that are older or more than this and
-/// do not state how long they are kept; or those that state it, and are kept no longer.
+/// Which finished tasks are deleted. Either those with a status, and a class if given, that exceed an age or a number and do not
+/// state how long they are kept. Or those whose stated retention has expired.
 #[derive(Clone, Debug)]
 pub struct PruneRule {
     /// LastStatus
     pub status: TaskStatus,
-    /// Those that were kept for as long as they, or their classes, state; age and number do not count then.
+    /// Tasks whose retention, as stated by them or their classes, has expired; age and number do not apply then.
     pub has_expired: bool,
-    /// Of this class alone.
+    /// Only tasks of this class.
     pub class: Option<String>,
-    /// Those that have been over for so many seconds.
+    /// Tasks that have been finished for this many seconds.
     pub older_than_secs: Option<i64>,
-    /// All but so many of the status, whatever their class: those that were over last.
+    /// All except this many of the status, of any class: those that finished last are kept.
     pub at_most: Option<i64>,
 }
 
-/// A place in the order in which tasks are looked at: by StatusOn, or by ScheduledOn where a class is named, and then by Id.
+/// A position in the scan order of tasks: by StatusOn, or by ScheduledOn if a class is given, and then by Id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PrunePlace(Moment, i64);
 
-/// A part of the tasks of a status.
+/// A part of the tasks with a status.
 #[derive(Clone, Debug, Default)]
 pub struct PruneWindow {
     /// Those that may be deleted.
     ids: Vec<i64>,
-    /// Those of them that SQL alone has ended, and whose classes state how long they are kept: the rule leaves them alone.
+    /// Those of them that were ended by SQL only, and whose classes state how long they are kept: the rule skips them.
     stated: usize,
-    /// Those of the latter that were kept for so long.
+    /// Those of the latter whose stated retention has expired.
     stated_and_expired: usize,
-    /// The newest UpdatedOn among them: whatever changes later is left alone.
+    /// The newest UpdatedOn among them: tasks that change later are skipped.
     seen_on: Option<Moment>,
     /// Where the next part begins; `None` at the end.
     pub next: Option<PrunePlace>,
 }
 
 impl PruneWindow {
-    /// Whether there are some to be deleted, or at least to be looked at.
+    /// Returns true if no task is to be deleted or checked.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// How many are deleted, where those that have expired are deleted too or are not.
+    /// Returns how many are deleted, with or without those whose stated retention has expired.
     #[must_use]
     pub const fn count(&self, with_expired: bool) -> usize {
         self.ids.len() - self.stated + if with_expired { self.stated_and_expired } else { 0 }
@@ -81,33 +81,33 @@ impl PruneWindow {
 /// How many rows were deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pruned {
-    /// Tasks, with all that belongs to them.
+    /// Tasks, with all related rows.
     pub tasks: usize,
-    /// Runs of which the output was deleted.
+    /// Runs whose output was deleted.
     pub outputs: usize,
-    /// Runs of which the results were deleted.
+    /// Runs whose results were deleted.
     pub results: usize,
     /// Runners.
     pub runners: usize,
-    /// Events that belonged to no task.
+    /// Events without a task.
     pub events: usize,
 }
 
 impl PruneRule {
-    /// Those of a status that have been over for so many seconds.
+    /// Returns a rule for tasks with a status that have been finished for this many seconds.
     #[must_use]
     pub const fn older_than(status: TaskStatus, secs: i64) -> Self {
         Self { status, has_expired: false, class: None, older_than_secs: Some(secs), at_most: None }
     }
 
-    /// Whether a task is one of those of which the rule tells by their age or number, as far as its row knows.
+    /// Returns true if the rule applies to a task by age or number, as far as its row shows.
     fn is_of(&self, row: &Candidate) -> bool {
         row.last_status == self.status.as_str()
             && row.finished == if self.has_expired { FINISHED_WITH_KEEP } else { FINISHED }
             && self.place_of(row).is_some()
     }
 
-    /// Where it stands among the others; `None` if it is not over.
+    /// Returns its position; `None` if it is not finished.
     fn place_of(&self, row: &Candidate) -> Option<PrunePlace> {
         let on = if self.has_expired { row.expires_on } else { row.status_on };
         on.filter(|_| row.finished != NOT_FINISHED).map(|on| PrunePlace(on, row.id))
@@ -115,10 +115,10 @@ impl PruneRule {
 }
 
 impl Store {
-    /// Where the tasks end that the rule reaches by their age; `None` if it reaches none.
+    /// Returns the end of the tasks that the rule covers by age; `None` if it covers none.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn last_old_task(&mut self, rule: &PruneRule) -> StoreResult<Option<PrunePlace>> {
         if rule.has_expired {
             return Ok(Some(PrunePlace(self.so_long_ago(0)?, i64::MIN)));
@@ -127,20 +127,20 @@ impl Store {
         Ok(Some(PrunePlace(self.so_long_ago(secs)?, i64::MIN)))
     }
 
-    /// Where the tasks end that are too many by the rule. All that are not are counted for it: to be asked once, not for each
-    /// part.
+    /// Returns the end of the tasks that exceed the number of the rule. Counts all tasks that are kept, so it should be called
+    /// once and not for each part.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn last_excess_task(&mut self, rule: &PruneRule) -> StoreResult<Option<PrunePlace>> {
         let Some(most) = rule.at_most else { return Ok(None) };
         self.read(|conn| first_in_excess(conn, rule.status, most))
     }
 
-    /// A part of the tasks that the rule reaches, `until` where they end; `from` is where the part before ended.
+    /// Returns a part of the tasks that the rule covers, up to `until`; `from` is where the previous part ended.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn find_prunable_tasks(
         &mut self,
         rule: &PruneRule,
@@ -159,8 +159,8 @@ impl Store {
         Ok(window)
     }
 
-    /// Deletes the tasks of a part that have not changed since and that nobody uses, and returns how many. Where there are
-    /// some, `kept` is kept with their number.
+    /// Deletes the tasks of a part that have not changed and are not in use, and returns how many. If there are any, the event
+    /// `kept` is recorded with their number.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -174,7 +174,7 @@ impl Store {
         let keep_of = self.keep_of.clone().filter(|_| !rule.has_expired);
         self.write_kept(kept, |conn| {
             let free = enter_tasks(conn, &window.ids)?;
-            // What was ended by SQL alone has not heard what its class states.
+            // Tasks that were ended by SQL only do not have the retention of their class yet.
             keep_as_classes_state(conn, keep_of.as_ref(), &free)?;
             let mut rows = load_by_id(conn, &free)?;
             rows.retain(|row| rule.is_of(row) && row.updated_on <= seen_on);
@@ -184,25 +184,25 @@ impl Store {
         })
     }
 
-    /// Says of each of these tasks whether it may be deleted, if all are deleted together that may be.
+    /// Returns for each of these tasks whether it may be deleted, if all that may be are deleted together.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn judge_tasks(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<PruneVerdict>> {
         let ids: Vec<i64> = tasks.iter().map(|id| id.0).collect();
         let mut verdicts = self.read(|conn| judge(conn, &ids))?;
         Ok(ids.iter().map(|id| verdicts.remove(id).unwrap_or(PruneVerdict::NoSuchTask)).collect())
     }
 
-    /// Deletes those of these tasks that may be and that nobody uses, however old they are, in one transaction, with one
-    /// verdict for each. Where there are some, `kept` is kept with their number.
+    /// Deletes those of these tasks that may be deleted and are not in use, at any age, in one transaction, with one verdict for
+    /// each. If there are any, the event `kept` is recorded with their number.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
     pub fn prune_named_tasks(&mut self, tasks: &[TaskId], kept: Option<&NewEvent>) -> StoreResult<Vec<PruneVerdict>> {
         let mut verdicts = self.judge_tasks(tasks)?;
         let goes = |verdict: &PruneVerdict| *verdict == PruneVerdict::Goes;
-        // The rows of the others are left to those who work with them.
+        // The rows of other tasks are not locked, so that they do not block other transactions.
         let named = tasks.iter().zip(&verdicts).filter(|(_, verdict)| goes(verdict));
         let ids: Vec<i64> = named.map(|(id, _)| id.0).collect();
         if ids.is_empty() {
@@ -225,7 +225,7 @@ impl Store {
         Ok(verdicts)
     }
 
-    /// Deletes what the oldest runs wrote, where they ended so many seconds ago, and returns of how many runs.
+    /// Deletes the output of the oldest runs that ended `older_than_secs` seconds ago or earlier, and returns the number of runs.
     ///
     /// # Errors
     /// The database could not be written.
@@ -236,7 +236,7 @@ impl Store {
             ("outputs", kept),
             |conn| old_runs_with_output(conn, limit),
             |conn, runs| {
-                // Somebody else may prune at the same time.
+                // Another process may prune at the same time.
                 let mut left = backend::lock_outputs(conn, runs)?;
                 left.dedup();
                 diesel::delete(dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(&left))).execute(conn)?;
@@ -245,8 +245,8 @@ impl Store {
         )
     }
 
-    /// Deletes the oldest results, of runs that ended so many seconds ago, and returns of how many runs. All else about a
-    /// run stays as it is; those whose results are gone are in the index no more.
+    /// Deletes the oldest results, of runs that ended `older_than_secs` seconds ago or earlier, and returns the number of runs.
+    /// Everything else about a run is kept; runs without results are no longer in the index.
     ///
     /// # Errors
     /// The database could not be written.
@@ -259,7 +259,7 @@ impl Store {
         })
     }
 
-    /// Deletes results that were kept for as long as their tasks or classes state, and returns of how many runs.
+    /// Deletes results whose retention, as stated by their tasks or classes, has expired, and returns the number of runs.
     ///
     /// # Errors
     /// The database could not be written.
@@ -286,7 +286,7 @@ impl Store {
         })
     }
 
-    /// Deletes runners that ended so many seconds ago, and returns how many.
+    /// Deletes runners that ended `older_than_secs` seconds ago or earlier, and returns how many.
     ///
     /// # Errors
     /// The database could not be written.
@@ -303,7 +303,7 @@ impl Store {
         )
     }
 
-    /// Deletes events of that age that belong to no task, and returns how many.
+    /// Deletes events of that age without a task, and returns how many.
     ///
     /// # Errors
     /// The database could not be written.
@@ -322,7 +322,7 @@ impl Store {
         )
     }
 
-    /// By the database's clock (rule R8), which is not asked for each kind of rows.
+    /// Returns a time in the past by the database's clock (rule R8), which is not queried for each kind of rows.
     pub(crate) fn so_long_ago(&mut self, secs: i64) -> StoreResult<Moment> {
         let now = match self.recent_clock {
             Some((clock, asked)) if asked.elapsed() < CLOCK_FOR => clock + asked.elapsed(),
@@ -336,7 +336,7 @@ impl Store {
         Ok(ago.map_or_else(Moment::beginning, Moment::from).max(Moment::beginning()))
     }
 
-    /// Prunes the rows that are found, which stay prunable, and returns how many. Where none is found nothing is written.
+    /// Prunes the rows that `find` returns, which stay prunable, and returns how many. Writes nothing if there are none.
     fn prune_part(
         &mut self,
         (what, kept): (&str, Option<&NewEvent>),
@@ -355,7 +355,8 @@ impl Store {
         })
     }
 
-    /// A repeat finds nothing to delete any more; with an event it has to tell of what the first one has deleted.
+    /// Runs a write transaction, with an event exactly once: a repeat would find nothing to delete, but must report what the
+    /// first attempt has deleted.
     fn write_kept(
         &mut self,
         kept: Option<&NewEvent>,
@@ -365,16 +366,16 @@ impl Store {
     }
 }
 
-/// Must be the first thing in a transaction that deletes these tasks. Returns those that may be looked at. Whoever queues a
-/// task that waits for one of them locks it first. Claims are kept out before: of tasks that were prunable when they were
-/// found one may have got a run since. While they are, nothing may be waited for: what somebody else holds is left out.
+/// Must come first in a transaction that deletes these tasks. Returns those that were locked. A transaction that queues a task
+/// waiting for one of them locks its row first. Claims are excluded before: a task that was prunable when it was found may have
+/// got a run since. While claims are excluded, this must not wait, so tasks locked by other transactions are skipped.
 fn enter_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<i64>> {
     backend::enter_both_tables(conn)?;
     keep_claims_out(conn)?;
     Ok(backend::lock_free_tasks(conn, ids)?)
 }
 
-/// Where the next part begins, in the order of the index that is read.
+/// Returns where the next part begins, in the order of the index used.
 fn next_place(rule: &PruneRule, row: &Candidate) -> Option<PrunePlace> {
     let on = match rule {
         PruneRule { has_expired: true, .. } => row.expires_on,
@@ -384,7 +385,7 @@ fn next_place(rule: &PruneRule, row: &Candidate) -> Option<PrunePlace> {
     on.map(|on| PrunePlace(on, row.id))
 }
 
-/// The newest of those that are too many. Those that keep their key beyond now are kept besides.
+/// Returns the newest excess task. Tasks that keep their key beyond now are not counted.
 fn first_in_excess(conn: &mut AnyConnection, status: TaskStatus, most: i64) -> StoreResult<Option<PrunePlace>> {
     use task_queue::dsl;
     let now: Moment = diesel::select(db_now()).get_result(conn)?;
@@ -401,7 +402,7 @@ fn first_in_excess(conn: &mut AnyConnection, status: TaskStatus, most: i64) -> S
     Ok(found.and_then(|(on, id)| Some(PrunePlace(on?, id))))
 }
 
-/// The next tasks, of which those are found that were over by a place in the order of StatusOn, that one included.
+/// Loads the next tasks that finished at or before a position in the order of StatusOn.
 fn load_window(
     conn: &mut AnyConnection,
     rule: &PruneRule,
@@ -421,16 +422,18 @@ fn load_window(
     Ok(going)
 }
 
-/// Until when the class of this task states that it is kept, which is not yet written into its row; `Some(None)` without an end.
+/// Returns the end of the retention that the class of this task states, if its row does not have it yet; `Some(None)` means no
+/// limit.
 fn stated_end(row: &Candidate, keep_of: &KeepOfClass) -> Option<Option<DateTime<Utc>>> {
     let secs = keep_of(&row.task_class).task_secs?;
     let end = |status_on| DateTime::from(status_on).checked_add_signed(TimeDelta::seconds(i64::from(secs)));
     Some(row.status_on.filter(|_| secs > 0).and_then(end))
 }
 
-/// By StatusOn, in the part of its index that holds only what is finished, and what keeps its key behind all that does not: what
-/// has to stay is not walked each time. Those of a class, which only an operator asks for, by the index of their class, whether
-/// they are over or not: it does not hold StatusOn, and one statement could read all of them for a few that are.
+/// Loads tasks by StatusOn, in the part of its index that has only finished tasks, with those that keep their key after all
+/// others. Tasks that must be kept are thus not scanned each time. For a class, which only an operator gives, uses the index of
+/// classes, finished or not. That index lacks StatusOn, so without a limit one statement could read all tasks of the class to
+/// find a few.
 fn load_candidates(
     conn: &mut AnyConnection,
     rule: &PruneRule,
@@ -447,15 +450,15 @@ fn load_candidates(
         .select(Candidate::as_select())
         .into_boxed();
     if let Some(class) = &rule.class {
-        // At the beginning, too: MariaDB tells by the rows of that range which of two indexes that are in order is the right one.
+        // Also at the beginning: MariaDB uses the row estimate of this range to choose between two indexes with the right order.
         let PrunePlace(on, id) = from.unwrap_or_else(|| PrunePlace(Moment::beginning(), 0));
         let (later, same) = (dsl::scheduled_on.gt(any_year(on)), dsl::scheduled_on.eq(any_year(on)));
         query = query
             .filter(dsl::task_class.eq(class))
-            // The first one says where in the index it begins.
+            // The first condition determines where the scan of the index begins.
             .filter(dsl::scheduled_on.ge(any_year(on)))
             .filter(later.or(same.and(dsl::id.gt(id))));
-        // The whole index is named in the order, as in `load_part`.
+        // The order names all columns of the index, as in `load_part`.
         query = query.order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id));
     } else {
         query = query.filter(dsl::finished.eq(FINISHED)).filter(dsl::status_on.le(any_year(until).nullable()));
@@ -469,7 +472,7 @@ fn load_candidates(
     Ok(query.load(conn)?)
 }
 
-/// Those that were kept for as long as they or their classes state: the index holds nothing that states nothing.
+/// Loads tasks whose stated retention has expired: the index contains only tasks with a stated retention.
 fn load_expired(
     conn: &mut AnyConnection,
     rule: &PruneRule,
@@ -484,7 +487,7 @@ fn load_expired(
         .filter(dsl::expires_on.le(any_year(until).nullable()))
         .filter(dsl::expires_on.ge(place()))
         .filter(later.or(same.and(dsl::id.gt(id))))
-        // Not `=`: SQLite has no statistics, and would read all tasks of the status by their index.
+        // Not `=`: SQLite has no statistics, and would read all tasks of the status through their index.
         .filter(dsl::last_status.like(rule.status.as_str()))
         .order((dsl::expires_on, dsl::id))
         .limit(WINDOW)
@@ -496,7 +499,7 @@ fn load_expired(
     Ok(query.load(conn)?)
 }
 
-/// Keeps an event of what this transaction has deleted, with the number of it.
+/// Records an event with the number of rows that this transaction has deleted.
 fn keep_count(conn: &mut AnyConnection, kept: Option<&NewEvent>, what: &str, count: usize) -> StoreResult<()> {
     let Some(event) = kept.filter(|_| count > 0) else { return Ok(()) };
     insert_event(conn, &event.with_details(serde_json::json!({ what: count })))
@@ -536,17 +539,17 @@ fn delete_what_belongs_to(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResul
     Ok(())
 }
 
-/// The oldest of the runs of which an output is kept, if they ended before.
+/// Returns the oldest runs with captured output that ended before the limit.
 fn old_runs_with_output(conn: &mut AnyConnection, limit: Moment) -> StoreResult<Vec<i64>> {
     use task_queue_run_outputs::dsl;
-    // What they write is there while they are processed, for however long.
+    // The output of runs in progress is kept, however long they run.
     let processing = task_queue_runs::table.filter(task_queue_runs::running_class.is_not_null());
     let processing: Vec<i64> = processing.select(task_queue_runs::id).load(conn)?;
     let oldest = |most: i64| {
         let of_others = dsl::task_queue_run_outputs.filter(dsl::run_id.ne_all(processing.clone()));
         of_others.order((dsl::run_id, dsl::stream)).limit(most).select(dsl::run_id)
     };
-    // Runs end about in the order of their ids: where the first one is young, all are.
+    // Runs end roughly in the order of their ids: if the first one is recent, all are.
     let first: Vec<i64> = oldest(1).load(conn)?;
     if old_runs(conn, &first, limit)?.is_empty() {
         return Ok(Vec::new());
@@ -556,7 +559,7 @@ fn old_runs_with_output(conn: &mut AnyConnection, limit: Moment) -> StoreResult<
     old_runs(conn, &runs, limit)
 }
 
-/// Those of these runs that ended before, or that are gone.
+/// Returns those of these runs that ended before the limit or were deleted.
 fn old_runs(conn: &mut AnyConnection, ids: &[i64], limit: Moment) -> StoreResult<Vec<i64>> {
     use task_queue_runs::dsl;
     let known: Vec<(i64, Option<Moment>)> =

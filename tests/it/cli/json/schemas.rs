@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use crate::support::Cli;
 use crate::support::cli::listed_verbs;
 
-/// Parts of others, and what is printed on standard error.
+/// Schemas that other schemas include, and the schema of the output on standard error.
 const NO_VERBS: [&str; 2] = ["common", "error"];
-/// What prints nothing: a handler says it to its runner.
+/// Verbs without output: a handler sends a report to its runner.
 const WITHOUT_FACTS: [&str; 1] = ["result"];
 
-/// Every schema by its name, as it stands there.
+/// Returns every schema by its name, unchanged.
 fn files() -> BTreeMap<String, Value> {
     let directory = Path::new(env!("REPOSITORY_DIR")).join("docs/json");
     let read = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -26,7 +26,7 @@ fn files() -> BTreeMap<String, Value> {
     std::fs::read_dir(directory).unwrap().map(read).collect()
 }
 
-/// Does `act` to the schema and to all that it consists of, but for the conditions, which only repeat names.
+/// Applies `act` to a schema and all its parts, except conditions, which only repeat names.
 fn walk(schema: &mut Value, act: &mut dyn FnMut(&mut Value)) {
     act(schema);
     let Some(object) = schema.as_object_mut() else { return };
@@ -48,7 +48,7 @@ fn walk(schema: &mut Value, act: &mut dyn FnMut(&mut Value)) {
     }
 }
 
-/// What a later version may add does not fit any more.
+/// Closes a schema, so that additions of a later version do not fit.
 fn close(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     if object.contains_key("properties") {
@@ -59,12 +59,12 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// Whether a key of this name holds any JSON.
+/// Returns true if a key of this name may contain any JSON.
 pub(super) fn can_be_anything(key: &str) -> bool {
     ["data", "details", "results"].contains(&key)
 }
 
-/// What one verb prints in one case.
+/// What a verb prints in one case.
 struct Form {
     name: String,
     place: usize,
@@ -72,7 +72,7 @@ struct Form {
     is_used: bool,
 }
 
-/// All of them.
+/// All forms.
 pub(super) struct Forms(Vec<Form>);
 
 impl Forms {
@@ -94,12 +94,12 @@ impl Forms {
         Self(forms)
     }
 
-    /// Whether it is what the verb may print.
+    /// Returns true if the verb may print this document.
     pub(super) fn fits(&self, name: &str, document: &Value) -> bool {
         self.0.iter().any(|form| form.name == name && form.validator.is_valid(document))
     }
 
-    /// Fails with what is wrong in each form if it fits none.
+    /// Fails with the errors of each form if the document fits none.
     #[track_caller]
     pub(super) fn check(&mut self, name: &str, document: &Value) {
         let mut problems = Vec::new();
@@ -115,7 +115,7 @@ impl Forms {
         assert!(fits, "docs/json/{name}.schema.json: {document}\n{}", problems.join("\n"));
     }
 
-    /// The forms that no document had.
+    /// Returns the forms that no document had.
     pub(super) fn unused(&self) -> Vec<String> {
         self.0.iter().filter(|form| !form.is_used).map(|form| format!("{}, form {}", form.name, form.place)).collect()
     }

@@ -1,4 +1,4 @@
-//! What can be done to a store, in random order: each command names tasks, runs and runners by their number in the model.
+//! Random commands for a store: each one refers to tasks, runs and runners by their number in the model.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -7,26 +7,26 @@ use taskqueue_domain::task::unique::OnConflict;
 
 use super::reference::{Model, When, Who};
 
-/// The classes there are.
+/// The classes.
 pub const CLASSES: [&str; 3] = ["a", "b", "c"];
 
-/// How many claimants there are.
+/// The number of claimants.
 pub const CLAIMANTS: usize = 2;
 
-/// How long a task waits after its run: no wait, or one that no test outlives.
+/// How long a task waits after its run: not at all, or longer than any test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
     None,
     Long,
-    /// Left to the backoff, which is long.
+    /// By the backoff, which is long.
     Backoff,
 }
 
-/// Who claims, and what it can execute.
+/// A runner that claims, and the classes that it can execute.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimant {
     pub who: Who,
-    /// One for each class.
+    /// One flag for each class.
     pub can: [bool; 3],
 }
 
@@ -41,7 +41,7 @@ pub struct End {
     pub hold: Option<bool>,
 }
 
-/// What a handler of the program itself does.
+/// The result of a handler in this program.
 #[derive(Clone, Copy, Debug)]
 pub enum Handled {
     Succeed,
@@ -58,29 +58,29 @@ pub enum Command {
         max_retries: i32,
         when: When,
     },
-    /// Behind two others, which may be the same.
+    /// Queues a task after two others, which may be the same.
     QueueAfter {
         class: usize,
         after: [usize; 2],
     },
-    /// With one of two keys of its class.
+    /// Queues a task with one of two unique keys of its class.
     QueueUnique {
         class: usize,
         key: u8,
         on_conflict: OnConflict,
     },
-    /// With one of two limit keys, which all classes share.
+    /// Queues a task with one of two limit keys, which all classes share.
     QueueLimited {
         class: usize,
         key: u8,
         priority: i32,
     },
-    /// By a plain INSERT of an application, which names nothing that it need not.
+    /// Inserts a task with a plain INSERT of an application, with the required columns only.
     Insert {
         class: usize,
     },
-    /// The first task of a schedule, whose planned times lie years ahead. One at a time, so that it is known which task
-    /// follows which.
+    /// Queues the first task of a schedule whose planned times are years ahead. Only one at a time, so that it is known which
+    /// task follows which.
     QueueSchedule {
         class: usize,
     },
@@ -93,22 +93,22 @@ pub enum Command {
         task: usize,
     },
     ClaimNext(Claimant),
-    /// As a worker does, which starts a due task itself where no run waits.
+    /// Starts runs like a worker, which starts a due task itself if no run waits.
     Start(Claimant),
     ClaimRun {
         run: usize,
         claimant: Claimant,
     },
-    /// By a claimant of this number, which is no runner.
+    /// Claims for the claimant with this number, which is no runner.
     ClaimOutside {
         by: usize,
         claimant: Claimant,
     },
-    /// Only of runs that a claimant has, or had.
+    /// Rejects a run that a claimant has or had.
     Reject {
         run: usize,
     },
-    /// Also of a runner's run: then it is refused.
+    /// Also for a runner's run: then it is refused.
     Heartbeat {
         run: usize,
     },
@@ -123,7 +123,7 @@ pub enum Command {
     Report {
         run: usize,
     },
-    /// By a whole `process-run`, with its registration and its look at the holds.
+    /// Runs a whole `process-run`, with its registration and its check of the holds.
     Process(Handled),
     LeaseOver {
         run: usize,
@@ -148,20 +148,20 @@ pub enum Command {
     ReleaseClass {
         class: usize,
     },
-    /// Of a class, or of all.
+    /// Pauses a class or everything.
     Pause {
         class: Option<usize>,
     },
     Resume {
         class: Option<usize>,
     },
-    /// Runs at once, and starts for as long as the test lasts; neither is no limit.
+    /// Limits runs at once, and starts during the test; `None` means no limit.
     LimitClass {
         class: usize,
         max_running: Option<i32>,
         starts: Option<i32>,
     },
-    /// Runs at once with this limit key; none is one.
+    /// Limits the runs at once with this limit key; `None` means one.
     LimitKey {
         key: u8,
         max_running: Option<i32>,
@@ -180,7 +180,7 @@ pub enum Command {
         priority: i32,
         is_later: bool,
     },
-    /// Each of these by an UPDATE of somebody with a hand in the tables.
+    /// These commands are UPDATEs by SQL.
     CancelTask {
         task: usize,
     },
@@ -239,7 +239,7 @@ fn queue() -> impl Strategy<Value = Command> {
     })
 }
 
-/// A class more often than all: a store in which everything is paused most of the time tests nothing else.
+/// Generates a class more often than everything: otherwise most tests would have a store in which everything is paused.
 fn paused() -> impl Strategy<Value = Option<usize>> + Clone {
     prop_oneof![3 => class().prop_map(Some), 1 => Just(None)]
 }
@@ -274,7 +274,7 @@ fn limit_key() -> impl Strategy<Value = Command> {
 
 type Choices = Vec<(u32, BoxedStrategy<Command>)>;
 
-/// Any command that makes sense now.
+/// Generates any command that makes sense now.
 pub fn any_command(model: &Model) -> BoxedStrategy<Command> {
     let mut choices: Choices = vec![
         (8, queue().boxed()),
@@ -335,7 +335,7 @@ fn add_for_runs(choices: &mut Choices, model: &Model) {
         choices.push((2, run.prop_map(|(run, end)| Command::EndWithWrongToken { run, end }).boxed()));
         choices.push((2, select(processing).prop_map(|run| Command::LeaseOver { run }).boxed()));
     }
-    // Late words of those whose run was taken or ended before.
+    // Late reports for runs that were rescued or ended before.
     let claimed = model.claimed_runs();
     if !claimed.is_empty() {
         let run = (select(claimed.clone()), end());

@@ -1,9 +1,9 @@
-//! What the tables must hold after a step, told by the model in the words in which `Real::state` tells what they hold.
+//! The expected content of the tables after a step, formatted by the model like `Real::state` formats the real content.
 
 use super::commands::CLASSES;
 use super::reference::Model;
 
-/// What the tables must hold.
+/// Returns the expected content of the tables.
 pub fn state_of(model: &Model) -> Vec<String> {
     let tasks = model.tasks.iter().enumerate().map(|(index, task)| {
         format!(

@@ -1,7 +1,7 @@
-//! Random sequences of commands, on a store and on a model of it: both must answer the same and hold the same after every
-//! step. What fails is made as short as it goes.
+//! Random sequences of commands, on a store and on a model of it: both must give the same answers and have the same content
+//! after every step. A failing sequence is shortened.
 //!
-//! `TASKQUEUE_TEST_MODEL_CASES` says how many sequences are tried on each engine, `TASKQUEUE_TEST_MODEL_SEED` repeats those
+//! `TASKQUEUE_TEST_MODEL_CASES` sets how many sequences are run on each engine, and `TASKQUEUE_TEST_MODEL_SEED` repeats those
 //! of an earlier test.
 
 mod commands;
@@ -22,9 +22,9 @@ use self::real::Real;
 use self::reference::Model;
 use crate::each_engine;
 
-/// Sequences of a normal test.
+/// The number of sequences in a normal test.
 const CASES: u64 = 40;
-/// Commands of a sequence.
+/// The number of commands in a sequence.
 const STEPS: usize = 30;
 
 struct Machine;
@@ -55,7 +55,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
 }
 
-/// Does the step on both sides and compares answers and tables.
+/// Executes the step on both sides, and compares answers and tables.
 fn step(real: &mut Real<'_>, model: &mut Model, command: &Command) -> Result<(), TestCaseError> {
     let (answer, expected) = (real.step(command), model.step(command));
     prop_assert_eq!(answer, expected, "(store, model) after {:?}", command);
@@ -87,13 +87,13 @@ each_engine! {
             Ok(())
         });
         if let Err(TestError::Fail(reason, (_, commands, _))) = outcome {
-            panic!("TASKQUEUE_TEST_MODEL_SEED={seed}\n{reason}\nthe shortest way there:\n{commands:#?}");
+            panic!("TASKQUEUE_TEST_MODEL_SEED={seed}\n{reason}\nthe shortest sequence:\n{commands:#?}");
         }
         outcome.unwrap();
     }
 }
 
-/// A seed that no earlier test had.
+/// Returns a new seed.
 fn new_seed() -> u64 {
     u64::from_str_radix(&token().unwrap()[..16], 16).unwrap()
 }

@@ -1,4 +1,4 @@
-//! The real side: the same commands through the library, on a database whose tables are emptied before each sequence.
+//! The real side: executes the commands with the library, on a database whose tables are emptied before each sequence.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ use crate::support::{TestDb, wait_until};
 const FAR_SECS: i64 = 86_400;
 const LONG_AGO: &str = "'2020-01-01 00:00:00.000000'";
 
-/// A store, what it was asked, and the ids of what is in it, in the order in which it came.
+/// A store, the handler and tokens that the commands use, and the ids of its rows in the order of their creation.
 pub struct Real<'a> {
     db: &'a TestDb,
     ctx: Context,
@@ -63,7 +63,7 @@ fn handle(handled: Handled) -> HandlerResult {
     match handled {
         Handled::Succeed => Ok(()),
         Handled::Fail { retry, is_later } => Err(error(retry, if is_later { FAR_SECS } else { 0 })),
-        Handled::Panic => panic!("as the model asked"),
+        Handled::Panic => panic!("requested by the model"),
     }
 }
 
@@ -83,12 +83,12 @@ impl<'a> Real<'a> {
             });
         }
         let mut ctx = db.context(registry);
-        // No wait of the program's own choice ends during the test.
+        // No configured delay passes during the test.
         settings::set(&mut ctx, Setting::RetryDelay, &FAR_SECS.to_string()).unwrap();
         settings::set(&mut ctx, Setting::CrashLimit, &CRASH_LIMIT.to_string()).unwrap();
         settings::set(&mut ctx, Setting::ClaimTimeoutLimit, &CLAIM_TIMEOUT_LIMIT.to_string()).unwrap();
         settings::set(&mut ctx, Setting::RetryDelayMax, &(2 * FAR_SECS).to_string()).unwrap();
-        // Leases count once a server has been up for the time of one, which is far longer than a sequence takes.
+        // Leases count when a server has been up for one lease, which is far longer than a sequence takes.
         for (setting, secs) in [(Setting::LeaseRenewal, "5"), (Setting::LeaseMargin, "5"), (Setting::LeaseTime, "30")] {
             settings::set(&mut ctx, setting, secs).unwrap();
         }
@@ -107,7 +107,7 @@ impl<'a> Real<'a> {
         }
     }
 
-    /// Empties the tables: much faster than a new database for each sequence.
+    /// Empties the tables, which is much faster than a new database for each sequence.
     pub fn clear(&mut self) {
         for table in [
             "TaskQueueRunOutputs",
@@ -129,7 +129,7 @@ impl<'a> Real<'a> {
         (self.tasks, self.runs, self.runners, self.tokens) = Default::default();
     }
 
-    /// Does it, and translates the answer into the model's numbers.
+    /// Executes a command, and translates the answer to the numbers of the model.
     pub fn step(&mut self, command: &Command) -> Answer {
         match *command {
             Command::Queue { class, priority, max_retries, when } => {
@@ -267,7 +267,7 @@ impl<'a> Real<'a> {
                 let mut hear = |answer: TaskAnswer| is_retried = answer.result.is_some();
                 retry_tasks(&mut self.ctx, &[self.tasks[task]], &mut hear).unwrap();
                 if is_retried {
-                    // Now is before or after another task's now: the model has no clock.
+                    // The order of two current times is not defined in the model, which has no clock.
                     self.update_task(&format!("\"NextAttemptOn\" = NULL, \"ScheduledOn\" = {LONG_AGO}"), task);
                 }
                 Answer::Retried(is_retried)
@@ -291,7 +291,7 @@ impl<'a> Real<'a> {
                 Answer::Done
             }
             Command::CancelTask { task } => self.update_task("\"LastStatus\" = 'cancelled'", task),
-            // Refused by the index where another task has its key.
+            // The index refuses it if another task has its key.
             Command::GrantRetry { task } => {
                 let id = self.tasks[task].0;
                 let sql = format!(
@@ -373,7 +373,7 @@ impl<'a> Real<'a> {
         }
     }
 
-    /// `Refused` stands for nothing to claim, too.
+    /// Claims a run; `Refused` also means that there was nothing to claim.
     fn claim(&mut self, claimant: Claimant, run: Option<usize>) -> SpecificClaim {
         let run = run.map(|run| self.runs[run]);
         let refused = SpecificClaim::Refused { status: String::new(), class: String::new() };
@@ -387,7 +387,7 @@ impl<'a> Real<'a> {
     }
 
     fn start(&mut self, claimant: Claimant) -> Answer {
-        // Of one connection the next look begins for a while where the last one has left off; of a new one it does not.
+        // On a reused connection, the next claim begins where the last one ended for a while; on a new one it does not.
         let mut store = self.db.store();
         let mut started = self.with_claim(claimant, |_, claim, token| {
             store.claim_runs(claim, std::slice::from_ref(&token.to_owned())).unwrap().runs
@@ -396,7 +396,7 @@ impl<'a> Real<'a> {
         started.pop().map_or(Answer::NothingToClaim, |run| self.claimed(&run))
     }
 
-    /// With a token of this process alone: a rescue ends processes by their token.
+    /// Claims with a token that is unique for this process, because a rescue ends processes by their token.
     fn with_claim<T>(&mut self, claimant: Claimant, act: impl FnOnce(&mut Store, &Claim<'_>, &str) -> T) -> T {
         self.claims += 1;
         let token = format!("model-{}-{}-{}", std::process::id(), self.db.engine.name(), self.claims);
@@ -440,7 +440,7 @@ impl<'a> Real<'a> {
         };
         let has_any = self.ctx.store.has_claimable_outside(&claim).unwrap();
         let claimed = self.ctx.store.claim_outside(&claim).unwrap();
-        // There may have been but the run of a task that was cancelled meanwhile, which the claim ends.
+        // There may have been only the run of a task that was cancelled meanwhile, which the claim ends.
         assert!(has_any || claimed.is_empty());
         claimed.first().map_or(Answer::NothingToClaim, |claimed| self.claimed(&claimed.run))
     }
@@ -453,11 +453,11 @@ impl<'a> Real<'a> {
     }
 
     fn number_of(&self, run: RunId) -> usize {
-        self.runs.iter().position(|id| *id == run).unwrap_or_else(|| panic!("run {run} came from nowhere"))
+        self.runs.iter().position(|id| *id == run).unwrap_or_else(|| panic!("run {run} is unknown"))
     }
 
     fn reference(&self, run: usize) -> RunRef {
-        // What a `process-run` claimed has a token that nobody else knows.
+        // The token of a run that `process-run` claimed is unknown here.
         RunRef { id: self.runs[run], token: self.tokens[run].clone().unwrap_or_else(|| "unknown".to_owned()) }
     }
 
@@ -499,7 +499,7 @@ impl<'a> Real<'a> {
             CancelAnswer::Cancelled => Answer::Cancelled,
             CancelAnswer::Requested { run_id, .. } => Answer::CancelRequested { run: self.number_of(run_id) },
             CancelAnswer::Refused { .. } => Answer::Refused,
-            CancelAnswer::NoSuchTask => panic!("task {task} is gone"),
+            CancelAnswer::NoSuchTask => panic!("task {task} does not exist"),
         }
     }
 
@@ -530,7 +530,7 @@ impl<'a> Real<'a> {
         }
     }
 
-    /// Gives what is new the next numbers.
+    /// Gives new rows the next numbers.
     fn look_up_ids(&mut self) {
         let mut ids = |table: &str| -> Vec<i64> {
             let found = self.raw.numbers(&format!("SELECT \"Id\" AS value FROM \"{table}\" ORDER BY \"Id\""));
@@ -542,11 +542,11 @@ impl<'a> Real<'a> {
         self.tokens.resize(self.runs.len(), None);
     }
 
-    /// All that is in the tables, a line for each row, in the words of [`state_of`].
+    /// Returns the content of the tables, one line per row, in the format of [`state_of`].
     pub fn state(&mut self) -> Vec<String> {
         self.look_up_ids();
         let now = sql_now(self.db.engine, 0);
-        // The start of many runs leaves the rows of their tasks as they are.
+        // A batch start does not change the rows of the tasks.
         let run = "COALESCE(t.\"CurrentRunId\",
             (SELECT p.\"Id\" FROM \"TaskQueueRuns\" AS p WHERE p.\"OpenTaskId\" = t.\"Id\" AND p.\"Status\" = 'processing'), 0)";
         let is_marked = format!(

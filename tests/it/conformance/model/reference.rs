@@ -1,5 +1,5 @@
-//! The reference: tasks, runs and runners as rules R1 to R10 (docs/architecture.md) want them, in plain vectors. It knows nothing of
-//! the program's own rules, and no clock.
+//! The reference: tasks, runs and runners in plain vectors, by the rules R1 to R10 (docs/architecture.md). It does not use the
+//! program's own rules or a clock.
 
 mod runs;
 mod tasks;
@@ -11,28 +11,28 @@ use taskqueue_domain::task::unique::OnConflict;
 
 use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
 
-/// Crashes that quarantine a task: few, so that short sequences get there.
+/// How many crashes quarantine a task: few, so that short sequences reach it.
 pub const CRASH_LIMIT: i32 = 2;
-/// Times that a claimant is late with a task until it is offered it no more.
+/// How many claims of a task a claimant may let expire before it may no longer claim it.
 pub const CLAIM_TIMEOUT_LIMIT: i32 = 2;
 
-/// When a task is to be processed. What is earlier gets its run first.
+/// When a task is planned. Earlier tasks get their run first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
-    /// So many seconds into 2020.
+    /// This many seconds into 2020.
     Past(u32),
     /// When it was queued.
     Now,
-    /// Not before the test is over.
+    /// After the test.
     Later,
 }
 
-/// What can be found out about a process.
+/// The state of a process, as far as it can be determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     Alive,
     Dead,
-    /// On another machine: nobody here can tell.
+    /// On another host: it cannot be checked from here.
     Elsewhere,
 }
 
@@ -48,13 +48,13 @@ pub struct Task {
     pub status: &'static str,
     pub when: When,
     pub open_run: Option<usize>,
-    /// The tasks that have not succeeded since it was queued.
+    /// The prerequisites that have not succeeded.
     pub waits_for: BTreeSet<usize>,
-    /// Whether it is the newest of a schedule.
+    /// Whether it is the newest task of a schedule.
     pub recurs: bool,
-    /// Unique among the live tasks of its class.
+    /// Its unique key in its class.
     pub key: Option<u8>,
-    /// Of the runs with the same one only so many have a slot.
+    /// Its limit key, which limits the slots.
     pub limit_key: Option<u8>,
 }
 
@@ -65,12 +65,12 @@ pub struct Run {
     pub attempt: i32,
     pub status: &'static str,
     pub error_code: &'static str,
-    /// Who claimed it, if anybody did.
+    /// The process that claimed it, if any.
     pub holder: Option<Who>,
     /// The number of the claimant, if it was no runner.
     pub claimant: Option<usize>,
     pub is_lease_over: bool,
-    /// Somebody has asked for its end.
+    /// Whether its end was requested.
     pub is_unwanted: bool,
     pub has_key_slot: bool,
 }
@@ -83,7 +83,7 @@ pub struct Runner {
     pub is_finished: bool,
 }
 
-/// What a command answers. Runs and the like by their number.
+/// The answer to a command. Runs and tasks are given by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Done,
@@ -134,16 +134,16 @@ pub enum Answer {
     },
 }
 
-/// How a run ends that waits and is not wanted any more.
+/// The end of a waiting run that is no longer needed.
 const CANCELLED: End =
     End { event: RunEvent::Cancel, may_retry: true, is_crash: false, delay: Delay::None, hold: None };
 
-/// What keeps a claimant from a task.
+/// Why a claimant may not claim a task.
 #[derive(Clone, Debug, Default)]
 pub struct Rejection {
-    /// How often its time ran out.
+    /// How often its lease expired.
     pub timeouts: i32,
-    /// Otherwise it ends by itself, after the sequence.
+    /// If false, it passes after the sequence.
     pub is_final: bool,
 }
 
@@ -152,16 +152,16 @@ pub struct Model {
     pub tasks: Vec<Task>,
     pub runs: Vec<Run>,
     pub runners: Vec<Runner>,
-    /// Class, and whether it is held on this host or on another.
+    /// Held classes, each with whether it is held on this host.
     pub holds: BTreeSet<(usize, bool)>,
-    /// For each task and claimant that has rejected it, or is held back from it.
+    /// For each task and claimant with a rejection or an expired lease.
     pub rejections: BTreeMap<(usize, usize), Rejection>,
     pub limit: i32,
-    /// Classes that are paused; `None` is all.
+    /// Paused classes; `None` means everything.
     pub pauses: BTreeSet<Option<usize>>,
-    /// For each class: runs at once, starts.
+    /// For each class: the limit of runs at once, and of starts.
     pub class_limits: [(Option<i32>, Option<i32>); 3],
-    /// For each limit key: slots.
+    /// For each limit key: its slots.
     pub key_limits: [i32; 2],
 }
 
@@ -196,7 +196,7 @@ impl Model {
         self.tasks.iter().any(|task| task.recurs)
     }
 
-    /// Another task follows the newest of a schedule when nothing happens to that any more.
+    /// Creates the next task of a schedule when its newest task has finished.
     pub(super) fn follow(&mut self, index: usize) {
         let task = &mut self.tasks[index];
         let is_exhausted = matches!(task.status, "failed" | "timeout") && task.failed_retries >= task.max_retries;
@@ -214,7 +214,7 @@ impl Model {
         self.runners.iter().filter(|runner| !runner.is_finished).map(|runner| runner.slots).sum()
     }
 
-    /// Whether a task gets a run now.
+    /// Returns true if a task gets a run now.
     pub fn is_due(&self, task: usize) -> bool {
         let task = &self.tasks[task];
         matches!(task.status, "scheduled" | "failed" | "timeout")
@@ -225,7 +225,7 @@ impl Model {
             && task.when != When::Later
     }
 
-    /// Whether all that the command names is there: a shorter sequence of commands may lack it.
+    /// Returns true if everything that the command refers to exists: in a shortened sequence it may not.
     pub fn allows(&self, command: &Command) -> bool {
         use Command::{
             Cancel, CancelTask, ClaimRun, Edit, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, Heartbeat,
@@ -254,7 +254,7 @@ impl Model {
         }
     }
 
-    /// Does it, and says what the store must answer.
+    /// Executes a command, and returns the expected answer of the store.
     pub fn step(&mut self, command: &Command) -> Answer {
         match *command {
             Command::Queue { class, priority, max_retries, when } => self.add_task(class, priority, max_retries, when),
@@ -375,7 +375,7 @@ impl Model {
                 Answer::Retried(is_over)
             }
             Command::Edit { task, priority, is_later } => self.edit(task, priority, is_later),
-            // A run that waits ends instead of being claimed; one that is processed goes on.
+            // A waiting run ends when it would be claimed; a run in progress continues.
             Command::CancelTask { task } => {
                 self.tasks[task].status = "cancelled";
                 Answer::Done

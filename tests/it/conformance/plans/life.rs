@@ -1,4 +1,4 @@
-//! The statements of each run's life: a start, an end, a renewal, and what a worker and `create-runs` ask when there is nothing to do.
+//! The statements of each run: start, end, renewal, and the queries of a worker and of `create-runs` without work.
 
 use super::{by_id, now};
 use crate::conformance::explain::{is_looked_up_by, is_read_from};
@@ -6,7 +6,7 @@ use crate::support::{EngineUnderTest, TestDb};
 
 pub(super) fn check(db: &TestDb) {
     let now = now(db.engine);
-    // store::backend::batch::*::start_runs and end_successes, of the runs with these ids and then of their tasks.
+    // store::backend::batch::*::start_runs and end_successes, for the runs with these ids and then for their tasks.
     let (runs, tasks) = (by_id(db, "TaskQueueRuns"), by_id(db, "TaskQueue"));
     for (run, task) in starts(db.engine) {
         is_looked_up_by(db, &runs, run);
@@ -54,7 +54,7 @@ pub(super) fn check(db: &TestDb) {
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!("\"PriorityDueOn\" <= {now}"),
     };
     is_looked_up_by(db, "TaskQueuePriorityDue", &format!("SELECT 1 FROM \"TaskQueue\" WHERE {with_priority} LIMIT 1"));
-    // store::rules::runners::list_live_runners: what a rescue and the start of a runner look at.
+    // store::rules::runners::list_live_runners: for a rescue and the start of a runner.
     is_read_from(
         db,
         "TaskQueueRunnersByEnd",
@@ -64,7 +64,7 @@ pub(super) fn check(db: &TestDb) {
     // store::rules::claimants::list_overdue_runs and the rescue of dead runners' runs read TaskQueueRunsRunning: see `plans`.
 }
 
-/// What writes runs, and what writes their tasks.
+/// The statements that write runs, and those that write their tasks.
 fn starts(engine: EngineUnderTest) -> [(&'static str, &'static str); 2] {
     match engine {
         EngineUnderTest::Sqlite => [

@@ -1,4 +1,4 @@
-//! The statements of indexes that few rows are in, or that are read now and then.
+//! The statements of small indexes, and of indexes that are read rarely.
 
 use super::now;
 use crate::conformance::explain::{is_found_by, is_read_from};
@@ -12,7 +12,7 @@ pub(super) fn check(db: &TestDb) {
         2,
         "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"QuarantinedOn\" IS NOT NULL LIMIT 100001",
     );
-    // store::insert::queue_one::insert_once, where the answer was lost.
+    // store::insert::queue_one::insert_once, after the answer was lost.
     is_read_from(db, "TaskQueueReceipt", 1, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Receipt\" = 'key7'");
     // store::upkeep::cleanup, store::base::receipts::remove_old_receipts
     is_read_from(
@@ -31,7 +31,8 @@ pub(super) fn check(db: &TestDb) {
             now(db.engine)
         ),
     );
-    // store::reading::failed_attempts, store::reading::event_log: the events of a task. store::upkeep::prune::prune_events: those of none.
+    // store::reading::failed_attempts, store::reading::event_log: the events of a task. store::upkeep::prune::prune_events:
+    // those without a task.
     is_read_from(
         db,
         "TaskQueueEventsByTask",
@@ -39,7 +40,7 @@ pub(super) fn check(db: &TestDb) {
         "SELECT \"OccurredOn\" FROM \"TaskQueueEvents\" WHERE \"TaskQueueId\" = 40000
          ORDER BY \"TaskQueueId\" DESC, \"Id\" DESC LIMIT 1",
     );
-    // MariaDB plans a sort where there are none.
+    // MariaDB plans a sort if there are none.
     let _ = is_found_by(
         db,
         "TaskQueueEventsByTask",

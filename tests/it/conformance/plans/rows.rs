@@ -1,12 +1,12 @@
-//! The rows on which the plans are looked at.
+//! The rows for the plans.
 
 use crate::conformance::fixture::sql_now;
 use crate::support::{EngineUnderTest, TestDb};
 
 const MANY: u32 = 50_000;
 
-/// 50,000 due tasks, 50,000 tasks that succeeded, and as many runs in either state, of five classes; a thousand runs
-/// that are processing.
+/// Inserts 50,000 due tasks, 50,000 successful tasks, as many runs in either state, in five classes, and a thousand runs in
+/// progress.
 pub(super) fn fill(db: &TestDb) {
     let mut raw = db.raw();
     let numbers = match db.engine {
@@ -30,13 +30,13 @@ pub(super) fn fill(db: &TestDb) {
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CONCAT('class', i % 5)",
     };
     let past = sql_now(db.engine, -3_600);
-    // Times of their own, as tasks have that were queued one after the other.
+    // Different times, as for tasks that were queued one after the other.
     let each_time = match db.engine {
         EngineUnderTest::Sqlite => "strftime('%Y-%m-%d %H:%M:%f000', 'now', -i || ' seconds')",
         EngineUnderTest::Postgres => "clock_timestamp() - i * interval '1 second'",
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "UTC_TIMESTAMP(6) - INTERVAL i SECOND",
     };
-    // Finished first, so that a walk along the primary key meets all of them.
+    // Finished tasks first, so that a scan of the primary key reads all of them.
     raw.execute(&format!(
         "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\") SELECT {class}, 'success', {each_time} FROM {numbers}"
     ));
@@ -61,14 +61,14 @@ pub(super) fn fill(db: &TestDb) {
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CONCAT('key', \"Id\")",
     };
     raw.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueKey\" = {key} WHERE \"Id\" % 2 = 1"));
-    // Over long ago, before their time, and kept for their keys.
+    // Finished long ago, before their time, and kept for their keys.
     raw.execute(&format!(
         "UPDATE \"TaskQueue\" SET \"UpdatedOn\" = '2010-01-01 00:00:00.000000', \"ScheduledOn\" = '2098-01-01 00:00:00.000000',
              \"UniqueUntil\" = {}
          WHERE \"LastStatus\" = 'success' AND \"Id\" > 2000 AND \"Id\" <= 4000",
         sql_now(db.engine, 3_600)
     ));
-    // Ten schedules, as far as an index looks at them.
+    // Ten schedules, as far as an index needs them.
     raw.execute(
         "UPDATE \"TaskQueue\" SET \"ScheduleId\" = \"Id\" - \"Id\" % 100, \"PlannedOn\" = \"ScheduledOn\"
          WHERE \"Id\" >= 100 AND \"Id\" < 1100",
@@ -82,14 +82,14 @@ pub(super) fn fill(db: &TestDb) {
         "INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"FinishedOn\") SELECT \"Id\", {past} FROM \"TaskQueue\" WHERE \"Id\" <= 2000"
     ));
     raw.execute("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\") VALUES (1), (2)");
-    // Two of each class of late, and two thousand long ago.
+    // Two recent starts of each class, and two thousand old ones.
     for (count, on) in [(10, past.as_str()), (2_000, "'2010-01-01 00:00:00.000000'")] {
         raw.execute(&format!(
             "INSERT INTO \"TaskQueueStarts\" (\"TaskClass\", \"StartedOn\", \"RunId\")
              SELECT \"TaskClass\", {on}, \"Id\" FROM \"TaskQueueRuns\" WHERE \"Id\" <= {count}"
         ));
     }
-    // Those of the others have expired.
+    // The results of the others have expired.
     raw.execute("UPDATE \"TaskQueueRuns\" SET \"Results\" = '{}' WHERE \"Status\" = 'success' AND \"Id\" % 100 = 0");
     raw.execute(
         "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
@@ -111,7 +111,7 @@ pub(super) fn fill(db: &TestDb) {
     }
 }
 
-/// Nothing on SQLite: no command of the program analyses a store there, so that its plans are made without statistics.
+/// Does nothing on SQLite: the program never analyses a store there, so its plans are made without statistics.
 pub(super) fn analyze(db: &TestDb, table: &str) {
     match db.engine {
         EngineUnderTest::Sqlite => {}

@@ -103,7 +103,7 @@ each_engine! {
             let at_40 = "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"PercentsCompleted\" = 40";
             wait_until("the progress is saved", || raw.numbers(at_40) == [Some(1)]);
             run.set_results("half")?;
-            // Saved twice a second at the most: every report is an occasion.
+            // Saved at most twice a second; each report triggers it.
             wait_until("the results are saved", || {
                 run.heartbeat();
                 texts(&mut raw, "Results").is_some_and(|json| json == "\"half\"")
@@ -256,7 +256,7 @@ each_engine! {
         });
         let mut runner = db.cli().spawn(&["process-run"]);
         match db.engine {
-            // There is nothing to ask SQLite; what matters is seen below all the same.
+            // SQLite has no such view; the checks below apply anyway.
             EngineUnderTest::Sqlite => {}
             EngineUnderTest::Postgres => wait_until("the runner waits for the lock", || {
                 db.number(

@@ -1,4 +1,4 @@
-//! The planned times, above all on the days on which the clock jumps.
+//! Planned times, above all on days when the clock changes.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn at(text: &str) -> DateTime<Utc> {
     DateTime::parse_from_rfc3339(text).unwrap().with_timezone(&Utc)
 }
 
-/// The planned times after an instant, as they stand on the wall.
+/// Checks the planned times after an instant, as wall-clock times.
 #[track_caller]
 fn happens(every: &str, zone: &str, after: &str, expected: &[&str]) {
     let schedule = schedule(every, zone, "all");
@@ -31,7 +31,7 @@ fn a_time_that_the_clock_skips_happens_once_at_the_first_moment_after() {
         "2026-03-28T00:00:00Z",
         &["2026-03-28 02:30:00 +01:00", "2026-03-29 03:00:00 +02:00", "2026-03-30 02:30:00 +02:00"],
     );
-    // Several of them, and one that is the first moment after, are one.
+    // Several skipped times and the first moment after the gap are one planned time.
     happens(
         "15,45 2,3 * * *",
         "Europe/Berlin",
@@ -49,7 +49,7 @@ fn a_time_that_the_clock_skips_happens_once_at_the_first_moment_after() {
         "2026-03-29T00:00:00Z",
         &["2026-03-29 03:00:00 +02:00", "2026-03-30 02:00:00 +02:00"],
     );
-    // Half an hour on Lord Howe Island, and a whole day that Samoa left out.
+    // Half an hour on Lord Howe Island, and a whole day that Samoa skipped.
     happens(
         "15 2 * * *",
         "Australia/Lord_Howe",
@@ -79,7 +79,7 @@ fn a_time_that_comes_twice_happens_once() {
         "2026-10-25T00:00:00Z",
         &["2026-10-25 02:30:00 +02:00", "2026-10-25 03:00:00 +01:00", "2026-10-25 03:30:00 +01:00"],
     );
-    // Seen from between the two.
+    // Seen from between the two occurrences.
     happens("30 2 * * *", "Europe/Berlin", "2026-10-25T01:00:00Z", &["2026-10-26 02:30:00 +01:00"]);
 }
 
@@ -132,7 +132,7 @@ fn steps_of_several_hours_are_a_list_of_hours() {
         "2026-10-24T22:00:00Z",
         &["2026-10-25 02:00:00 +02:00", "2026-10-25 04:00:00 +01:00"],
     );
-    // In Havana it is midnight that is left out, and that comes twice.
+    // In Havana, midnight is skipped and occurs twice.
     happens(
         "0 */24 * * *",
         "America/Havana",
@@ -167,9 +167,9 @@ fn planned_times_follow_the_fields_and_nicknames() {
 #[test]
 fn a_cron_error_names_the_wrong_field_with_its_range_or_the_nicknames() {
     for (every, why) in [
-        ("0 24 * * *", "the hour is 24; it lies between 0 and 23"),
-        ("61 * * * *", "the minute is 61; it lies between 0 and 59"),
-        ("0 3 0 * *", "the day is 0; it lies between 1 and 31"),
+        ("0 24 * * *", "the hour is 24; it must be 0 to 23"),
+        ("61 * * * *", "the minute is 61; it must be 0 to 59"),
+        ("0 3 0 * *", "the day is 0; it must be 1 to 31"),
         ("0 3 * 1-13 *", "the month is 13"),
         ("60 0 3 * * *", "the second is 60"),
         ("@dayly", "@hourly, @daily, @weekly"),
@@ -177,21 +177,21 @@ fn a_cron_error_names_the_wrong_field_with_its_range_or_the_nicknames() {
         ("0 3 * *", "five fields, or six"),
     ] {
         let error = Recurrence::parse(every, "UTC", "latest").unwrap_err();
-        assert!(error.contains(why) && error.contains("no cron expression"), "{every}: {error}");
+        assert!(error.contains(why) && error.contains("not a cron expression"), "{every}: {error}");
     }
 }
 
 #[test]
 fn what_is_no_schedule_is_refused_and_says_why() {
     let cases = [
-        ("", "UTC", "latest", "no cron expression"),
-        ("* * * *", "UTC", "latest", "no cron expression"),
-        ("61 * * * *", "UTC", "latest", "no cron expression"),
-        ("0 3 * * * 2026 *", "UTC", "latest", "no cron expression"),
+        ("", "UTC", "latest", "not a cron expression"),
+        ("* * * *", "UTC", "latest", "not a cron expression"),
+        ("61 * * * *", "UTC", "latest", "not a cron expression"),
+        ("0 3 * * * 2026 *", "UTC", "latest", "not a cron expression"),
         ("0 3 * * ü", "UTC", "latest", "ASCII"),
-        ("@sometimes", "UTC", "latest", "no cron expression"),
-        ("0 3 * * *", "Europe/Atlantis", "latest", "no time zone"),
-        ("0 3 * * *", "", "latest", "no time zone"),
+        ("@sometimes", "UTC", "latest", "not a cron expression"),
+        ("0 3 * * *", "Europe/Atlantis", "latest", "not a time zone"),
+        ("0 3 * * *", "", "latest", "not a time zone"),
         ("0 3 * * *", "UTC", "sometimes", "none, latest or all"),
     ];
     for (every, zone, catch_up, why) in cases {
@@ -229,7 +229,7 @@ fn the_latest_time_missed_during_a_long_task_happens_within_the_grace() {
     assert_eq!(step("@hourly", "2026-01-01T11:15:00Z"), to("2026-01-01T11:00:00Z", 0));
     assert_eq!(step("@hourly", "2026-01-01T11:15:00.000001Z"), to("2026-01-01T12:00:00Z", 1));
     assert_eq!(step("@hourly", "2026-01-01T13:01:00Z"), to("2026-01-01T13:00:00Z", 2));
-    // No more than one of them, and the one before is none of them.
+    // At most one of them; the one before does not count.
     assert_eq!(step("*/5 * * * *", "2026-01-01T10:12:00Z"), to("2026-01-01T10:10:00Z", 1));
     assert_eq!(step("*/5 * * * *", "2026-01-01T10:04:00Z"), to("2026-01-01T10:05:00Z", 0));
 }

@@ -102,7 +102,7 @@ fn the_environment_is_clean_and_run_variables_cannot_be_replaced() {
         ("TASKQUEUE_STOP_REASON_FD", "4"),
         ("TASKQUEUE_EVENTS_SOCKET", socket.name()),
     ]);
-    // Taken over only where the test itself has them.
+    // These are passed on only if the test process itself has them.
     let ours = ["TZ", "CARGO_MANIFEST_DIR"].map(|name| (name, std::env::var(name)));
     expected.extend(ours.iter().filter_map(|(name, value)| Some((*name, value.as_deref().ok()?))));
     assert_eq!(found, expected);

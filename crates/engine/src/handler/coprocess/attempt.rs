@@ -1,4 +1,4 @@
-//! One attempt at a run, as the thread sees it that waits for its end: its timeout, its alarms, what is reported of it.
+//! One attempt at a run, seen from the thread that waits for its end: timeout, alarms and reports.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use taskqueue_process::children::capture::{Captured, Stream};
 use taskqueue_process::children::child::Control;
 use taskqueue_process::children::event_socket::EventSocket;
 
-/// The observer hears from us at least this often; the promise is 500 ms.
+/// How often the observer is called; the contract is 500 ms.
 const IDLE_EVERY: Duration = Duration::from_millis(400);
-/// Processes that may end before they have read anything of the run; after that it is taken for the cause.
+/// How many processes may end without having read the run. After that many, the run is taken for the cause.
 const MOST_TRIES: u32 = 3;
-/// A flood of messages from the socket must not hide an answer.
+/// Limits how many socket messages are read at once, so that a flood of them cannot delay an answer.
 const MESSAGES_PER_TURN: usize = 32;
 
 pub(super) struct Attempt<'a> {
@@ -33,16 +33,16 @@ pub(super) struct Attempt<'a> {
     socket: Option<&'a EventSocket>,
     observer: &'a mut dyn CommandObserver,
     ticket: Arc<Ticket>,
-    /// By us, before it ended.
+    /// The end that the runner decided on before the process answered.
     decided: Option<Ending>,
     next_idle: Moment,
     tries: u32,
     said: Said,
-    /// Once the program listens.
+    /// Set once the program listens.
     inbox: Option<Inbox>,
 }
 
-/// Where a run is.
+/// The process that has a run.
 struct At<'a> {
     pool: &'a Pool,
     member: u64,
@@ -50,7 +50,7 @@ struct At<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    /// The error is its end, if it cannot even begin.
+    /// Creates an attempt; the error is the end of a run that cannot even begin.
     pub(super) fn new(
         handler: &'a CoprocessHandler,
         run: &'a RunContext,
@@ -76,7 +76,8 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// `None` when it is to be tried again: its process has ended without having read anything of it, or the pool is closed.
+    /// Runs the attempt on this pool. Returns `None` if it must be retried: the process ended without having read anything of
+    /// the run, or the pool was closed.
     pub(super) fn run_by(&mut self, pool: &Arc<Pool>, number: u64) -> Option<HandlerEnd> {
         let id = WireId { run_id: self.run.run_id, number };
         let message = match protocol::run(id, self.run, self.socket.map(EventSocket::name)) {
@@ -102,7 +103,7 @@ impl<'a> Attempt<'a> {
         self.follow(&At { pool, member, id })
     }
 
-    /// Waits for a change while it has no place yet. Says whether it must end.
+    /// Waits for a change while no process has the run yet. Returns whether the run must end.
     fn must_leave(&mut self) -> bool {
         if self.ticket.wait(self.alarms, self.next_idle.remaining()).ready.is_some() {
             return true;
@@ -111,7 +112,7 @@ impl<'a> Attempt<'a> {
             return false;
         }
         self.next_idle = Moment::after(IDLE_EVERY);
-        // It is not silent: it has not begun.
+        // A run that waits for a process has not begun, so it does not count as silent.
         self.observer.heartbeat();
         self.observer.idle() != Control::Continue
     }
@@ -126,7 +127,7 @@ impl<'a> Attempt<'a> {
             let has_alarm = letters.ready.is_some_and(|ready| ready < alarms.len());
             let has_message = letters.ready.is_some_and(|ready| ready == alarms.len());
             let (mut reported, outcome) = self.read(letters);
-            // Before the outcome: what was sent while the run was processed counts.
+            // Before the outcome, because messages sent while the run was processed count.
             if has_message || outcome.is_some() {
                 reported |= self.read_socket();
             }
@@ -163,13 +164,13 @@ impl<'a> Attempt<'a> {
             } else if !deadline.has_passed() {
                 continue;
             }
-            // It does not end this run, so that it must end itself.
+            // The process did not end this run, so it must end itself.
             at.pool.kill(at.member, at.id);
             deadline = Moment::after(Duration::from_secs(1));
         }
     }
 
-    /// Says whether something was a report.
+    /// Processes what has arrived. Returns whether it contained a report, and the outcome.
     fn read(&mut self, letters: Letters) -> (bool, Option<Outcome>) {
         if !letters.fresh.is_empty() {
             self.observer.output(Stream::Stderr, &letters.fresh);
@@ -194,7 +195,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// What came over the event socket. Says whether something was a report.
+    /// Processes the messages of the event socket. Returns whether they contained a report.
     fn read_socket(&mut self) -> bool {
         let Some(socket) = self.socket else { return false };
         let mut reported = false;
@@ -207,7 +208,7 @@ impl<'a> Attempt<'a> {
                     }
                     None => self.said.note_unread(&line),
                 },
-                // It started a command, or had the token of another run.
+                // The message started a command, or had the token of another run.
                 Ok(None) => {}
                 Err(_) => break,
             }
@@ -235,7 +236,7 @@ impl<'a> Attempt<'a> {
         let ending = match (self.decided.take(), &death.cause) {
             (Some(decided), _) => decided,
             (None, Cause::Run(run_id)) if *run_id != self.run.run_id => Ending::KilledWithAnother(format!(
-                "run {run_id} of the same coprocess did not end when it had to, so that the coprocess was killed"
+                "run {run_id} of the same coprocess did not end in time, so the coprocess was killed"
             )),
             (None, Cause::Fault(code, why)) => {
                 self.said.error =
@@ -250,7 +251,7 @@ impl<'a> Attempt<'a> {
         Some(HandlerEnd { unended: death.unended.clone(), ..self.ended(ending) })
     }
 
-    /// A coprocess that ends before it has answered has not done its work, whatever its exit code means elsewhere.
+    /// Reports an error if the process exits with success before it has answered: the run is not done.
     fn never_well(&mut self, ending: &Ending) {
         if let Ending::Exited(code) = ending
             && self.handler.exit_rules.meaning(*code).0 == ExitMeaning::Success
@@ -262,7 +263,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn refused(&mut self, error: &serde_json::Error) -> HandlerEnd {
-        let message = format!("the data of the task is no JSON: {error}");
+        let message = format!("the data of the task is not JSON: {error}");
         let (code, retry) = ("invalid-data".to_owned(), Some(false));
         self.said.error = Some(ReportedError { code, message, retry, delay_secs: None });
         self.ended(Ending::Exited(1))

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 
 use super::tests::*;
 
-/// Runs with an alarm that rings as soon as the handler has reported something.
+/// Runs with an alarm that is raised as soon as the handler has reported something.
 fn run_with_alarm(coprocesses: &Coprocesses, handler: &CoprocessHandler) -> (HandlerEnd, Seen) {
     let alarm = Arc::new(Waker::new().unwrap());
     let mut seen = Seen { told: Some(Arc::clone(&alarm)), ..Seen::new() };
@@ -13,7 +13,7 @@ fn run_with_alarm(coprocesses: &Coprocesses, handler: &CoprocessHandler) -> (Han
     (end, seen)
 }
 
-/// Reports, and ends the run when it is asked to.
+/// Reports, and ends the run when asked to.
 const CANCELLABLE: &str = r#"hello(1, "cancel")
 for message in iter(hear, None):
     if message["type"] == "run":

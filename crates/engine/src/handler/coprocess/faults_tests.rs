@@ -1,4 +1,4 @@
-//! Processes that break the protocol, or do not even begin to speak it.
+//! Processes that break the protocol, or never send a hello.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::panic)]
 
 use super::tests::*;
@@ -15,12 +15,12 @@ fn a_program_without_a_proper_hello_could_not_be_started() {
     let mut mute = handler("time.sleep(600)");
     mute.start_timeout = Duration::from_millis(100);
     mute.command.kill_grace = Duration::from_millis(20);
-    assert_eq!(why(&mute), "could not start python3: it said no hello within 0.1 seconds");
+    assert_eq!(why(&mute), "could not start python3: it sent no hello within 0.1 seconds");
     for (script, expected) in [
-        ("say(type='hello', version=2)\nhear()", "it speaks version 2 of the protocol, and we speak 1"),
-        ("say(type='pong')\nhear()", "its first message is no hello"),
-        ("print('ready', flush=True)\nhear()", "is no message: ready"),
-        ("hello(0)\nhear()", "it takes no run"),
+        ("say(type='hello', version=2)\nhear()", "it uses version 2 of the protocol, taskqueue uses 1"),
+        ("say(type='pong')\nhear()", "its first message is not a hello"),
+        ("print('ready', flush=True)\nhear()", "is not a message: ready"),
+        ("hello(0)\nhear()", "its hello sets max_in_flight to 0"),
         ("sys.stderr.write('no module\\n')\nsys.exit(3)", "it ended with exit code 3 before its hello: no module"),
         ("os.kill(os.getpid(), 9)", "it was ended by signal 9 before its hello"),
         ("os.close(1)\nhear(); hear()", "it closed its standard output"),
@@ -40,7 +40,7 @@ fn all_who_wait_for_a_start_hear_that_it_failed() {
     }
 }
 
-/// How the run ended whose process does this; the next one is done by another process.
+/// Returns how the run ends whose process executes `script`, and checks that another process takes the next run.
 fn fault(script: &str) -> (String, String) {
     let directory = tempfile::tempdir().unwrap();
     let script = format!(
@@ -61,11 +61,11 @@ fn fault(script: &str) -> (String, String) {
 #[test]
 fn who_breaks_the_protocol_ends_with_its_runs_and_the_next_run_is_done() {
     for (script, expected) in [
-        ("say(type='done', id='70.4711'); hear()", "answered for \"70.4711\", which is none of the runs"),
-        ("say(type='done', id='7'); hear()", "answered for \"7\", which is none of the runs"),
+        ("say(type='done', id='70.4711'); hear()", "answered for \"70.4711\", which is not one of its runs"),
+        ("say(type='done', id='7'); hear()", "answered for \"7\", which is not one of its runs"),
         ("say(type='fail'); hear()", "answered for \"\""),
-        ("hello(); hear()", "said hello twice"),
-        ("print('debug\\x1b[1m', flush=True); hear()", "is no message: debug [1m"),
+        ("hello(); hear()", "sent hello twice"),
+        ("print('debug\\x1b[1m', flush=True); hear()", "is not a message: debug [1m"),
         ("sys.stdout.write('x' * 3000000); sys.stdout.flush(); print(flush=True); hear()", "a line of more than 1 MiB"),
         ("os.close(1); hear()", "it closed its standard output"),
     ] {
@@ -76,7 +76,7 @@ fn who_breaks_the_protocol_ends_with_its_runs_and_the_next_run_is_done() {
 
 #[test]
 fn an_answer_for_a_run_that_it_does_not_have_ends_no_other_run_well() {
-    // It has two; the answer is for a third. What comes after it is not listened to.
+    // It has two runs; the answer is for a third one. Later output is ignored.
     let script = "hello(2)\nheld = []\nfor run in runs():\n held.append(run)\n if len(held) == 2:\n  \
                   say(type='done', id='70.99999', result='stray')\n  [done(run, 'late') for run in held]";
     for end in run_together(&Coprocesses::default(), &handler(script), 2) {
@@ -86,7 +86,7 @@ fn an_answer_for_a_run_that_it_does_not_have_ends_no_other_run_well() {
 
 #[test]
 fn two_answers_for_one_run_are_an_answer_and_a_fault() {
-    // Both are in one write; the second might have been meant for the other run.
+    // Both are in one write; the second one might have been meant for the other run.
     let script = "hello(2)\nheld = []\nfor run in runs():\n held.append(run)\n if len(held) == 2:\n  \
                   twice = json.dumps({'type': 'done', 'id': held[0]['id'], 'result': held[0]['data']}) + '\\n'\n  \
                   os.write(1, twice.encode() * 2)";
@@ -95,7 +95,7 @@ fn two_answers_for_one_run_are_an_answer_and_a_fault() {
     assert_eq!((well.len(), ill.len()), (1, 1), "{ends:?}");
     assert_eq!(well[0].1.results, Some(well[0].0.to_string()));
     let error = ill[0].1.error.as_ref().unwrap();
-    assert!(error.code == "protocol" && error.message.contains("none of the runs"), "{error:?}");
+    assert!(error.code == "protocol" && error.message.contains("not one of its runs"), "{error:?}");
     assert_eq!(ill[0].1.results, None);
 }
 

@@ -1,5 +1,4 @@
-//! The thread that starts one process, hears what it says, sees to its pings, its age and its memory, and stays until it has
-//! ended.
+//! The thread of one process: starts it, reads its output, checks its pings, age and memory, and waits for its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +13,14 @@ use taskqueue_host::clock::Moment;
 use taskqueue_host::net::waker::Waker;
 use taskqueue_process::children::coprocess::{Coprocess, CoprocessEnd, EndPlan};
 
-/// How soon it is listened to again when nobody takes its news.
+/// How soon its output is read again while a run does not take its events.
 const CONGESTED: Duration = Duration::from_millis(5);
-/// How long the end of a process may take that has closed its output.
+/// How long a process that has closed its output may take to end.
 const MUTE_END: Duration = Duration::from_millis(500);
-/// Longer than this it does not sleep in any case.
+/// The longest sleep.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
-/// Starts a process for a member of the pool and stays with it.
+/// Starts a process for a member of the pool and manages it until it has ended.
 pub(super) fn keep(shared_pool: &Arc<SharedPool>, number: u64, waker: &Waker) {
     let started = shared_pool
         .handler
@@ -52,21 +51,21 @@ struct Keeper<'a> {
     number: u64,
     output_reader: OutputReader,
     pings: Pings,
-    /// By when it must have ended, having closed its output.
+    /// When it must have ended, after it closed its output.
     mute_until: Option<Moment>,
 }
 
-/// What is to be done next.
+/// What to do next.
 enum Next {
     Listen { wants_to_write: bool, until: Moment },
     End(EndPlan, Cause),
 }
 
-/// Whether it still answers.
+/// Checks whether the process still answers.
 struct Pings {
     every: Duration,
     next: Moment,
-    /// By when it must have said something.
+    /// When it must have sent something.
     answer_by: Option<Moment>,
 }
 
@@ -100,7 +99,7 @@ impl Keeper<'_> {
                 });
                 self.output_reader.deliver(is_large);
             }
-            // Whatever became of it afterwards.
+            // Checked whether or not the process has ended.
             if let Some(why) = self.output_reader.fault.take() {
                 break (self.plan(Duration::ZERO, self.grace()), Cause::Fault("protocol", why));
             }
@@ -115,12 +114,13 @@ impl Keeper<'_> {
         self.finish(coprocess, &plan, cause);
     }
 
-    /// Who ends closes its output a little before its end is known.
+    /// Returns true if a process that closed its output has had enough time to end: the output closes a little before the exit
+    /// is seen.
     fn ends_by_itself_no_more(&mut self) -> bool {
         self.mute_until.get_or_insert_with(|| Moment::after(MUTE_END)).has_passed()
     }
 
-    /// What others say to it now is written by us.
+    /// Makes this thread write what other threads send to the process.
     fn wake_up(&self) {
         if let Some(member) = self.shared_pool.state().member(self.number) {
             member.keeper_is_awake = true;
@@ -135,7 +135,7 @@ impl Keeper<'_> {
         EndPlan { closes_input: false, term_after, kill_after, kill_grace: self.grace(), reason: None }
     }
 
-    /// Writes what waits, and looks what has been ordered and what has become due.
+    /// Writes pending output, and checks orders and deadlines.
     fn next(&mut self) -> Next {
         let (shared_pool, number) = (self.shared_pool, self.number);
         let mut state = shared_pool.state();
@@ -155,7 +155,7 @@ impl Keeper<'_> {
             Order::Retire if member.in_flight.is_empty() => {
                 member.say(DRAIN);
                 let (grace, is_known) = (self.grace(), member.hello.is_some());
-                // Who has not even said a hello has nothing to bring to an end.
+                // A process that has sent no hello has no run to finish.
                 let term_after = if is_known { grace } else { Duration::ZERO };
                 let kill_after = term_after.saturating_add(grace);
                 Next::End(EndPlan { closes_input: true, ..self.plan(term_after, kill_after) }, Cause::Itself)
@@ -172,7 +172,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Until when nothing becomes due; the error is why it must be killed.
+    /// Returns when the next deadline is; the error is why the process must be killed.
     fn due(&mut self, member: &mut Member) -> Result<Moment, Cause> {
         let mut until = self.mute_until.unwrap_or_else(|| Moment::after(LONGEST_SLEEP));
         let Some(hello) = member.hello else {
@@ -181,7 +181,7 @@ impl Keeper<'_> {
             if hello_by.has_passed() {
                 return Err(Cause::Fault(
                     "no-hello",
-                    format!("it said no hello within {} seconds", limit.as_secs_f64()),
+                    format!("it sent no hello within {} seconds", limit.as_secs_f64()),
                 ));
             }
             return Ok(until.min(hello_by));
@@ -199,7 +199,7 @@ impl Keeper<'_> {
                 return Err(Cause::Fault("no-pong", why));
             }
             Some(by) => until = until.min(by),
-            // Who does one thing at a time cannot answer while it does it.
+            // A process that does one thing at a time cannot answer while it works.
             None if !hello.can_ping && !member.in_flight.is_empty() => {}
             None if self.pings.next.has_passed() => {
                 member.say(PING);
@@ -214,7 +214,7 @@ impl Keeper<'_> {
 
     fn finish(mut self, coprocess: Coprocess, plan: &EndPlan, cause: Cause) {
         let inlet = self.shared_pool.state().member(self.number).and_then(|member| {
-            // Nobody gives it anything any more.
+            // It gets no further runs.
             member.is_leaving = true;
             member.inlet.take()
         });
@@ -226,7 +226,7 @@ impl Keeper<'_> {
         self.bury(end, cause, plan.closes_input);
     }
 
-    /// Lets everybody know whose run it had.
+    /// Removes the process from the pool, and reports its end to its runs.
     fn bury(&self, end: CoprocessEnd, cause: Cause, was_asked: bool) {
         let CoprocessEnd { ending, unended, unread_bytes } = end;
         let death = Arc::new(Death { ending, cause, unended });
@@ -252,7 +252,7 @@ impl Keeper<'_> {
             (_, Ending::Signalled(signal) | Ending::Killed { signal, .. }) => {
                 format!("it was ended by signal {signal} before its hello")
             }
-            (_, other) => format!("it said no hello: {other:?}"),
+            (_, other) => format!("it sent no hello: {other:?}"),
         };
         let said = self.output_reader.last_words();
         let said = if said.is_empty() { said } else { format!(": {said}") };

@@ -1,4 +1,4 @@
-//! What a process that keeps to the protocol is given, how long it is kept, and how it is let go.
+//! What a process that follows the protocol receives, how long it is kept, and how it ends.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::panic)]
 
 use super::tests::*;
@@ -39,7 +39,7 @@ fn a_coprocess_gets_its_run_by_message_and_not_by_the_environment() {
 
 #[test]
 fn several_runs_are_in_flight_and_each_gets_its_own_answer() {
-    // It answers when it has four, the last one first.
+    // It answers when it has four runs, the last one first.
     let script = "hello(4)\nheld = []\nfor run in runs():\n held.append(run)\n if len(held) == 4:\n  \
                   while held: run = held.pop(); done(run, [os.getpid(), run['data']])";
     let coprocesses = Coprocesses::default();
@@ -55,7 +55,7 @@ fn several_runs_are_in_flight_and_each_gets_its_own_answer() {
 
 #[test]
 fn as_many_processes_as_runs_at_once_where_each_takes_one() {
-    // None answers before three are at work.
+    // None answers before three runs are in progress.
     let directory = tempfile::tempdir().unwrap();
     let script = format!(
         "hello()\nfor run in runs():\n open(os.path.join({0}, str(os.getpid())), 'w')\n \

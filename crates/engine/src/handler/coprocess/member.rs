@@ -1,5 +1,5 @@
-//! One process of a pool, as everybody who shares it sees it: what waits to be written to it, which runs it has, and what
-//! it is to do next. Guarded by the lock of the pool; nothing here blocks.
+//! One process of a pool, as all threads see it: pending output, its runs and its order. Guarded by the lock of the pool;
+//! nothing here blocks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use taskqueue_host::net::waker::Waker;
 use taskqueue_process::children::coprocess::Inlet;
 use taskqueue_process::identities::identity::ProcessIdentity;
 
-/// Messages are not written to a process for which more than this waits.
+/// Messages are not written to a process with more unwritten bytes than this.
 const MOST_WAITING_BYTES: u64 = 1 << 20;
 
-/// What its keeper is to do with it.
+/// What the keeper should do with the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Go on.
+    /// Continue.
     Serve,
-    /// No more runs; it ends when it has none.
+    /// Take no more runs; end when it has none.
     Retire,
-    /// It is asked to end, and killed after the grace.
+    /// Ask it to end, and kill it after the grace.
     Terminate(Cause, StopReason),
-    /// It is killed.
+    /// Kill it.
     Kill(Cause),
 }
 
@@ -40,40 +40,40 @@ impl Order {
     }
 }
 
-/// A run that it has.
+/// A run that the process has.
 pub(super) struct InFlight {
     pub(super) ticket: Arc<Ticket>,
-    /// How many bytes went to it before those of this run.
+    /// How many bytes were written to the process before those of this run.
     pub(super) start: u64,
-    /// Whether it was asked to end this run.
+    /// Whether the process was asked to end this run.
     pub(super) was_asked: bool,
 }
 
 /// One process.
 pub(super) struct Member {
     pub(super) number: u64,
-    /// `None` until it has said its hello.
+    /// `None` until it has sent its hello.
     pub(super) hello: Option<Hello>,
-    /// Keys of its hello that mean nothing, until the first run that it answers has named them.
+    /// Unknown keys of its hello, until the first run that it answers has reported them.
     pub(super) unknown_keys: Vec<String>,
     pub(super) identity: Option<Arc<ProcessIdentity>>,
     pub(super) waker: Arc<Waker>,
     pub(super) started: Moment,
     pub(super) order: Order,
-    /// Whether its end has begun.
+    /// Whether it is ending.
     pub(super) is_leaving: bool,
     pub(super) in_flight: HashMap<WireId, InFlight>,
-    /// Runs that it was asked to end and still has: it gets no new ones, which might have to die with it.
+    /// How many of its runs it was asked to end. While there are any it gets no new runs, because these might die with it.
     pub(super) asked: usize,
-    /// Runs that it was given in all.
+    /// How many runs it has received in total.
     pub(super) given: u64,
-    /// Whether its keeper is at work and will write what waits before it sleeps.
+    /// Whether its keeper is running, and will write pending output before it sleeps.
     pub(super) keeper_is_awake: bool,
     pub(super) inlet: Option<Inlet>,
     outbox: Vec<u8>,
-    /// How much of the outbox was written.
+    /// How many bytes of the outbox were written.
     sent: usize,
-    /// How much was written in all.
+    /// How many bytes were written in total.
     pub(super) written: u64,
 }
 
@@ -99,14 +99,15 @@ impl Member {
         }
     }
 
-    /// How many more runs it can be given now.
+    /// Returns how many more runs it can take now.
     pub(super) fn room(&self) -> usize {
         let takes_runs = self.order == Order::Serve && !self.is_leaving && self.asked == 0;
         let most = self.hello.filter(|_| takes_runs).map_or(0, |hello| hello.max_in_flight);
         most.saturating_sub(self.in_flight.len())
     }
 
-    /// Not before it has had a run: one that takes longer to start than it may live would never have any.
+    /// Returns true if it has reached the age. It must have had a run: a process that starts more slowly than `max_age` would
+    /// never have any.
     pub(super) fn is_old(&self, max_age: Duration) -> bool {
         self.given > 0 && self.started.elapsed() >= max_age
     }
@@ -118,16 +119,16 @@ impl Member {
         self.say(message);
     }
 
-    /// It is written at once if its keeper sleeps: that costs no change of threads.
+    /// Queues a message. It is written at once if the keeper sleeps, which saves a thread switch.
     pub(super) fn say(&mut self, message: &[u8]) {
         self.outbox.extend_from_slice(message);
         if !self.keeper_is_awake && !self.flush() {
-            // The keeper waits for room.
+            // The keeper waits until it can write.
             self.wake_keeper();
         }
     }
 
-    /// Whether nothing waits any more.
+    /// Writes pending output. Returns whether all of it was written.
     pub(super) fn flush(&mut self) -> bool {
         let Some(inlet) = &self.inlet else { return self.outbox.is_empty() };
         while let Some(rest) = self.outbox.get(self.sent..).filter(|rest| !rest.is_empty()) {
@@ -137,18 +138,18 @@ impl Member {
                     self.sent += count;
                     self.written += u64::try_from(count).unwrap_or_default();
                 }
-                // Want of kernel memory at the worst: its timeout ends what cannot be written.
+                // At worst the kernel lacks memory; then the timeout ends the run.
                 Err(_) => return false,
             }
         }
         self.outbox.clear();
         self.sent = 0;
-        // One large run must not hold its memory for ever.
+        // A large run must not keep its memory allocated.
         self.outbox.shrink_to(256 * 1024);
         true
     }
 
-    /// Returns false while it does not read what waits for it.
+    /// Returns false while too much output is unwritten because the process does not read.
     pub(super) fn has_room_for_message(&self) -> bool {
         self.waiting_bytes() < MOST_WAITING_BYTES
     }
@@ -157,7 +158,7 @@ impl Member {
         u64::try_from(self.outbox.len() - self.sent).unwrap_or_default()
     }
 
-    /// A stronger order replaces a weaker one.
+    /// Sets an order; a stronger one replaces a weaker one.
     pub(super) fn order(&mut self, order: Order) {
         if order.rank() > self.order.rank() {
             self.order = order;
@@ -171,7 +172,7 @@ impl Member {
         }
     }
 
-    /// Asks for the end of one run. `false` when it does not have it any more.
+    /// Asks the process to end one run. Returns false if it no longer has the run.
     pub(super) fn ask_to_end(&mut self, id: WireId, reason: StopReason, grace: Duration) -> bool {
         let Some(run) = self.in_flight.get_mut(&id) else { return false };
         if !run.was_asked {
@@ -181,7 +182,7 @@ impl Member {
         if self.hello.is_some_and(|hello| hello.can_cancel) {
             self.say(&protocol::cancel(id, reason, grace));
         } else {
-            // It has this run only.
+            // This is its only run.
             self.order(Order::Terminate(Cause::Run(id.run_id), reason));
         }
         true

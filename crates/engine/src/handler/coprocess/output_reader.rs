@@ -1,5 +1,5 @@
-//! What one process says: cut into lines, read, and handed to the runs that it has. What it says about a run goes to that run
-//! or to nobody.
+//! Splits the output of one process into lines, parses them, and passes them to its runs. A message about a run goes only to
+//! that run.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use taskqueue_host::files::lines::LineSplitter;
 use taskqueue_process::children::capture::Capture;
 use taskqueue_process::children::coprocess::CoprocessListener;
 
-/// How much of standard error is kept for the words that explain why it could not start.
+/// How much of standard error is kept to explain why the process could not start.
 const WORDS_BYTES: usize = 8 * 1024;
 
 pub(super) struct OutputReader {
@@ -20,14 +20,14 @@ pub(super) struct OutputReader {
     number: u64,
     lines: LineSplitter,
     heard: Vec<Message>,
-    /// What it did wrong; nothing that came afterwards is listened to.
+    /// How it broke the protocol; its later output is ignored.
     pub(super) fault: Option<String>,
     ignores_output: bool,
-    /// Runs whose news nobody has taken for long.
+    /// Runs that do not take their events.
     congested: Vec<Arc<Ticket>>,
     words: Option<Capture>,
     last_words: String,
-    /// Whether it is being killed already, and nobody needs to be asked.
+    /// Whether it is being killed already, so that no check is needed.
     is_being_killed: bool,
 }
 
@@ -47,7 +47,7 @@ impl OutputReader {
         }
     }
 
-    /// Whether it is to be listened to.
+    /// Returns true if its output should be read now.
     pub(super) fn are_open(&mut self) -> bool {
         self.congested.retain(|ticket| !ticket.has_room());
         self.congested.is_empty()
@@ -66,13 +66,13 @@ impl OutputReader {
         self.last_words = self.words.take().map(last_line).unwrap_or_default();
     }
 
-    /// The last line that it wrote to standard error before its hello.
+    /// Returns the last line that it wrote to standard error before its hello.
     pub(super) fn last_words(&self) -> String {
         self.last_words.clone()
     }
 
-    /// Hands over what was heard, with the lock taken once. `retires` lets it have no more runs, before anybody learns of the
-    /// end of one.
+    /// Delivers the messages that were read, taking the lock once. With `retires`, it takes no more runs; this is set before
+    /// any run can see its end.
     pub(super) fn deliver(&mut self, retires: bool) {
         let mut answered: Vec<(Arc<Ticket>, Answer)> = Vec::new();
         let mut state = self.shared_pool.state();
@@ -105,7 +105,7 @@ impl OutputReader {
     }
 }
 
-/// The error says what it did wrong.
+/// Applies one message; the error is how it breaks the protocol.
 fn take(
     member: &mut Member,
     message: Message,
@@ -113,10 +113,10 @@ fn take(
     congested: &mut Vec<Arc<Ticket>>,
 ) -> Result<(), String> {
     if member.hello.is_none() && !matches!(message, Message::Hello(..)) {
-        return Err("its first message is no hello".to_owned());
+        return Err("its first message is not a hello".to_owned());
     }
     match message {
-        Message::Hello(..) if member.hello.is_some() => return Err("it said hello twice".to_owned()),
+        Message::Hello(..) if member.hello.is_some() => return Err("it sent hello twice".to_owned()),
         Message::Hello(hello, unknown_keys) => {
             member.hello = Some(hello);
             member.unknown_keys = unknown_keys;
@@ -174,7 +174,7 @@ impl CoprocessListener for OutputReader {
         if let Some(words) = &mut self.words {
             words.push(bytes);
         }
-        // Nobody can tell which of its runs it is about.
+        // It is unknown which of its runs this is about, so all of them get it.
         if let Some(member) = self.shared_pool.state().member(self.number) {
             for run in member.in_flight.values() {
                 run.ticket.add_stderr(bytes);

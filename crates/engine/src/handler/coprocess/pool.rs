@@ -1,5 +1,5 @@
-//! The processes of one class: who gets which run, when another one is started, when one is given up. What a process says is
-//! heard by its `keeper`, a thread of its own.
+//! The processes of one class: which one takes a run, when another one is started, and when one is given up. The thread in
+//! `keeper` reads the output of a process.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,15 +24,15 @@ pub(super) struct Pool {
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The way to a place.
+/// The result of looking for a process for a run.
 pub(super) enum Place {
     /// This process has the run now.
     Given { member: u64, identity: Arc<ProcessIdentity> },
-    /// Not yet: the ticket is called when something has changed.
+    /// No process yet: the ticket is called when something has changed.
     Wait,
-    /// A process could not be started while we waited.
+    /// A process could not be started during the wait.
     Failed(Ending),
-    /// This pool was retired: the class was configured anew.
+    /// This pool was retired because its class was reconfigured.
     Closed,
 }
 
@@ -48,13 +48,13 @@ impl Pool {
         &self.shared_pool.handler
     }
 
-    /// How many starts have failed so far.
+    /// Returns how many starts have failed so far.
     pub(super) fn failures(&self) -> u64 {
         self.shared_pool.state().failures
     }
 
-    /// Gives the run to a process, or sees to it that there will be one. `seen` is how many starts had failed when the
-    /// wait for a place began.
+    /// Gives the run to a process, or makes sure that one is being started. `seen` is the number of failed starts when the wait
+    /// began.
     pub(super) fn place(&self, id: WireId, message: &[u8], ticket: &Arc<Ticket>, seen: u64) -> Place {
         let mut state = self.shared_pool.state();
         state.waiting.retain(|other| !Arc::ptr_eq(other, ticket));
@@ -65,7 +65,7 @@ impl Pool {
             return Place::Failed(ending);
         }
         self.retire_the_old(&mut state);
-        // The fullest first: what goes to one process together costs less, and the others may rest.
+        // Prefers the process with the least room: runs that share a process cost less, and the others can stay idle.
         let fullest = state.members.iter_mut().filter(|member| member.room() > 0).min_by_key(|member| member.room());
         if let Some((member, identity)) =
             fullest.and_then(|member| member.identity.clone().map(|found| (member, found)))
@@ -119,7 +119,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Whoever gives up waiting says so.
+    /// Removes a ticket that no longer waits.
     pub(super) fn leave(&self, ticket: &Arc<Ticket>) {
         self.shared_pool.state().waiting.retain(|other| !Arc::ptr_eq(other, ticket));
     }
@@ -131,21 +131,21 @@ impl Pool {
         while member.has_room_for_message()
             && let Some(message) = inbox.take()
         {
-            // What is no JSON was left out before.
+            // Messages that are not JSON were dropped before.
             if let Ok(line) = protocol::to_run(id, &message) {
                 member.say(&line);
             }
         }
     }
 
-    /// A single run is to end.
+    /// Asks for the end of a single run.
     pub(super) fn ask_to_end(&self, member: u64, id: WireId, reason: StopReason) {
         if let Some(member) = self.shared_pool.state().member(member) {
             member.ask_to_end(id, reason, self.shared_pool.handler.command.kill_grace);
         }
     }
 
-    /// The process that has this run has no more time.
+    /// Kills the process that has this run.
     pub(super) fn kill(&self, member: u64, id: WireId) {
         if let Some(member) = self.shared_pool.state().member(member)
             && member.in_flight.contains_key(&id)
@@ -158,7 +158,7 @@ impl Pool {
         self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets each process end when it has no run any more.
+    /// Makes each process end when it has no run.
     pub(super) fn close(&self) {
         let mut state = self.shared_pool.state();
         state.is_closed = true;
@@ -168,7 +168,7 @@ impl Pool {
         state.call_waiting();
     }
 
-    /// Waits until all have ended that were told to.
+    /// Waits until all processes that were asked to end have ended.
     pub(super) fn wait(&self) {
         let keepers = mem::take(&mut *self.keepers());
         for keeper in keepers {
@@ -176,7 +176,7 @@ impl Pool {
         }
     }
 
-    /// Whether there is nothing left to wait for.
+    /// Returns true if no process is left.
     pub(super) fn has_ended(&self) -> bool {
         self.shared_pool.state().members.is_empty()
     }

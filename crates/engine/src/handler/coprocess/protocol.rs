@@ -1,6 +1,6 @@
-//! The messages between a runner and a coprocess: one JSON object a line. docs/coprocess.md is the specification.
+//! The messages between a runner and a coprocess: one JSON object per line. docs/coprocess.md is the specification.
 //!
-//! Writes and reads lines and knows nothing of processes. Whatever it does not know in an object is passed over.
+//! This module only writes and parses lines. Unknown keys and types are ignored.
 
 use std::borrow::Cow;
 
@@ -14,14 +14,14 @@ use taskqueue_domain::run::message as domain;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_domain::task::meta::Meta;
 
-/// The only version there is.
+/// The only version so far.
 pub(super) const VERSION: u32 = 1;
-/// More runs at once are not handed out, whatever a handler offers.
+/// The largest number of runs in flight, whatever a handler offers.
 const MOST_IN_FLIGHT: u32 = 1024;
-/// How much of a line that is no message is shown.
+/// How much of an invalid line is shown.
 const SHOWN_CHARS: usize = 200;
 
-/// By which the messages of a run are told from those of others: the run, and a number that this process never gives twice.
+/// Identifies a run on the wire: the run id, and a number that this program never reuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WireId {
     pub(super) run_id: i64,
@@ -35,7 +35,7 @@ impl WireId {
     }
 }
 
-/// Only the form that we write: two texts never mean the same run.
+/// Parses only the form that we write, so that two strings never mean the same run.
 fn plain<T: std::str::FromStr>(digits: &str) -> Option<T> {
     let is_plain = digits == "0" || !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| is_plain)
@@ -47,35 +47,35 @@ impl std::fmt::Display for WireId {
     }
 }
 
-/// What a handler says of itself.
+/// The `hello` of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     /// How many runs it takes at once.
     pub(super) max_in_flight: usize,
-    /// Whether it ends a single run when it is asked to.
+    /// Whether it can end a single run when asked to.
     pub(super) can_cancel: bool,
-    /// Whether it answers pings while it works, too.
+    /// Whether it also answers pings while it works.
     pub(super) can_ping: bool,
 }
 
 /// Keys of every message, besides those of an event.
 const ENVELOPE: [&str; 3] = ["type", "id", "exit"];
 
-/// What a handler says.
+/// A message of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// With its keys that mean nothing.
+    /// With its unknown keys.
     Hello(Hello, Vec<String>),
-    /// Events of a run. `None` when they could not be read.
+    /// Events of a run. `None` if they could not be parsed.
     Report(WireId, Option<Event>),
-    /// It takes the messages to this run from now on.
+    /// Requests the messages to this run.
     Listen(WireId),
     /// A run has ended.
     Answer(WireId, Answer),
     Pong,
-    /// It wants no more runs.
+    /// It takes no more runs.
     Drain,
-    /// Of a later version, or about nothing that can be a run.
+    /// From a later version of the protocol, or without a valid run id.
     Unknown,
 }
 
@@ -84,13 +84,13 @@ pub(super) enum Message {
 pub(super) struct Answer {
     pub(super) exit_code: i32,
     pub(super) error: Option<ReportedError>,
-    /// JSON text
+    /// JSON text.
     pub(super) results: Option<String>,
-    /// What is added to the metadata of the task.
+    /// Added to the metadata of the task.
     pub(super) meta: Option<Meta>,
-    /// What came with it could not be read.
+    /// Whether some part of it could not be parsed.
     pub(super) is_partly_unread: bool,
-    /// Its keys that mean nothing.
+    /// Unknown keys.
     pub(super) unknown_keys: Vec<String>,
 }
 
@@ -135,15 +135,16 @@ struct Cancel<'a> {
     grace_secs: f64,
 }
 
-/// The first line.
+/// Returns the first line.
 pub(super) fn hello() -> Vec<u8> {
     line(&OurHello { r#type: "hello", versions: [VERSION], capabilities: ["cancel", "ping", "drain", "message"] })
 }
 
-/// `events_socket` is the name for the variable of a program that the handler starts. The data is handed over as it is stored, but for line ends between its parts, which would cut the line.
+/// Returns the message with a run. `events_socket` is for programs that the handler starts. The data is sent as stored, except
+/// that line breaks between its parts are replaced: they would end the message.
 ///
 /// # Errors
-/// It is no JSON.
+/// Returns an error if the data is not JSON.
 pub(super) fn run(id: WireId, run: &RunContext, events_socket: Option<&str>) -> Result<Vec<u8>, serde_json::Error> {
     let data = on_one_line(&run.data);
     let message = Run {
@@ -164,22 +165,22 @@ pub(super) fn run(id: WireId, run: &RunContext, events_socket: Option<&str>) -> 
     Ok(line(&message))
 }
 
-/// Somebody has sent this to a run.
+/// Returns the line that passes a message to a run.
 ///
 /// # Errors
-/// Its data is no JSON.
+/// Returns an error if the data of the message is not JSON.
 pub(super) fn to_run(id: WireId, message: &domain::Message) -> Result<Vec<u8>, serde_json::Error> {
     let data = on_one_line(&message.data);
     let id = id.to_string();
     Ok(line(&ToRun { r#type: "message", id: &id, name: &message.name, data: serde_json::from_str(&data)? }))
 }
 
-/// JSON text without the line ends between its parts. Inside of texts there are none.
+/// Replaces line breaks between the parts of JSON text. JSON strings contain none.
 fn on_one_line(json: &str) -> Cow<'_, str> {
     if json.contains(['\n', '\r']) { Cow::Owned(json.replace(['\n', '\r'], " ")) } else { Cow::Borrowed(json) }
 }
 
-/// A single run is to end.
+/// Returns the request to end a single run.
 pub(super) fn cancel(id: WireId, reason: StopReason, grace: std::time::Duration) -> Vec<u8> {
     line(&Cancel { r#type: "cancel", id: id.to_string(), reason: reason.as_str(), grace_secs: grace.as_secs_f64() })
 }
@@ -188,7 +189,7 @@ pub(super) const PING: &[u8] = b"{\"type\":\"ping\"}\n";
 pub(super) const DRAIN: &[u8] = b"{\"type\":\"drain\"}\n";
 
 fn line(message: &impl Serialize) -> Vec<u8> {
-    // Texts and numbers always have a JSON form.
+    // Serializing strings and numbers cannot fail.
     let mut line = serde_json::to_vec(message).unwrap_or_default();
     line.push(b'\n');
     line
@@ -211,15 +212,15 @@ struct TheirHello {
     max_in_flight: Option<u32>,
 }
 
-/// Reads one line of a handler.
+/// Parses one line of a handler.
 ///
 /// # Errors
-/// Says what is wrong with a line after which nobody can tell what the next one belongs to.
+/// Returns what is wrong if it is unknown to which run the following lines belong.
 pub(super) fn read(bytes: &[u8]) -> Result<Message, String> {
     if bytes.is_empty() {
         return Err("it wrote a line of more than 1 MiB to its standard output".to_owned());
     }
-    let no_message = || format!("it wrote a line to its standard output that is no message: {}", shown(bytes));
+    let no_message = || format!("it wrote a line to its standard output that is not a message: {}", shown(bytes));
     let text = std::str::from_utf8(bytes).ok().filter(|text| text.trim_start().starts_with('{'));
     let head: Head<'_> = text.and_then(|text| serde_json::from_str(text).ok()).ok_or_else(no_message)?;
     let id = head.id.as_deref().and_then(WireId::parse);
@@ -246,7 +247,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Message, String> {
 }
 
 fn failure(exit: Option<i64>, event: Option<Event>) -> Answer {
-    // 0 is no failure, and what is no exit code is as good as the usual one.
+    // 0 is not a failure; an invalid exit code counts as 1.
     let exit_code = exit.and_then(|exit| u8::try_from(exit).ok()).filter(|exit| *exit != 0).unwrap_or(1);
     let is_partly_unread = event.is_none();
     let Event { error, result: results, meta, unknown_keys, .. } = event.unwrap_or_default();
@@ -257,13 +258,13 @@ fn their_hello(text: &str) -> Result<Hello, String> {
     let hello: TheirHello = serde_json::from_str(text).map_err(|error| format!("its hello cannot be read: {error}"))?;
     match hello.version {
         Some(VERSION) => {}
-        Some(other) => return Err(format!("it speaks version {other} of the protocol, and we speak {VERSION}")),
-        None => return Err("its hello names no version".to_owned()),
+        Some(other) => return Err(format!("it uses version {other} of the protocol, taskqueue uses {VERSION}")),
+        None => return Err("its hello has no version".to_owned()),
     }
     let can = |capability: &str| hello.capabilities.iter().any(|found| found == capability);
     let max_in_flight = hello.max_in_flight.unwrap_or(1);
     if max_in_flight == 0 {
-        return Err("its hello says that it takes no run".to_owned());
+        return Err("its hello sets max_in_flight to 0".to_owned());
     }
     if max_in_flight > 1 && !can("cancel") {
         return Err(format!(
@@ -277,16 +278,16 @@ fn their_hello(text: &str) -> Result<Hello, String> {
     })
 }
 
-/// The beginning of a line, fit for a message.
+/// Returns the beginning of a line, safe to display.
 fn shown(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let shown: String = text.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(SHOWN_CHARS).is_some() { format!("{shown}…") } else { shown }
 }
 
-/// What is wrong with an answer for a run that it does not have: it had another one, or has answered already.
+/// Returns the message for an answer to a run that the process does not have, or has already answered.
 pub(super) fn not_one_of_its_runs(id: &str) -> String {
-    format!("it answered for \"{}\", which is none of the runs that it has", shown(id.as_bytes()))
+    format!("it answered for \"{}\", which is not one of its runs", shown(id.as_bytes()))
 }
 
 #[cfg(test)]
@@ -348,13 +349,13 @@ mod tests {
         for line in
             ["debug: 7", "[]", "{}", "{\"type\":1}", "{\"type\":\"done\"", "{\"type\":\"done\",\"type\":\"done\"}"]
         {
-            assert!(read(line.as_bytes()).unwrap_err().contains("no message: "), "{line}");
+            assert!(read(line.as_bytes()).unwrap_err().contains("not a message: "), "{line}");
         }
         assert!(read(b"\xff").is_err());
         assert!(read(b"").unwrap_err().contains("1 MiB"));
         for id in ["7", "70.x", "70.3.1", "070.3", "70.+3", " 70.3", ""] {
             let line = format!("{{\"type\":\"done\",\"id\":\"{id}\"}}");
-            assert!(read(line.as_bytes()).unwrap_err().contains("none of the runs"), "{id}");
+            assert!(read(line.as_bytes()).unwrap_err().contains("not one of its runs"), "{id}");
             let line = format!("{{\"type\":\"progress\",\"id\":\"{id}\",\"progress\":1}}");
             assert_eq!(read(line.as_bytes()).unwrap(), Message::Unknown);
         }
@@ -376,9 +377,9 @@ mod tests {
         assert_eq!(hello(whole), Ok((8, true, true)));
         assert_eq!(hello(",\"version\":1,\"capabilities\":[\"cancel\"],\"max_in_flight\":99999").unwrap().0, 1024);
         for (rest, why) in [
-            ("", "names no version"),
-            (",\"version\":2", "speaks version 2 of the protocol, and we speak 1"),
-            (",\"version\":1,\"max_in_flight\":0", "takes no run"),
+            ("", "has no version"),
+            (",\"version\":2", "uses version 2 of the protocol, taskqueue uses 1"),
+            (",\"version\":1,\"max_in_flight\":0", "max_in_flight to 0"),
             (",\"version\":1,\"max_in_flight\":2", "lacks the capability \"cancel\""),
             (",\"version\":\"1\"", "cannot be read"),
         ] {

@@ -1,4 +1,4 @@
-//! What the pool of a class and the keepers of its processes share: what the class is, and how it stands.
+//! The state that the pool of a class and the keepers of its processes share.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,12 +10,12 @@ use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_process::identities::identity::ProcessIdentity;
 
-/// The processes of one class, as the threads know them that work for it.
+/// The shared data of the processes of one class.
 pub(super) struct SharedPool {
     pub(super) handler: CoprocessHandler,
-    /// Of the run for which it was made: no argument depends on it where runs of several classes share the processes.
+    /// The class of the run for which the pool was made. If several classes share the pool, no argument depends on it.
     pub(super) class: TaskClass,
-    /// Names the runner in the environment of its processes.
+    /// Identifies the runner in the environment of its processes.
     pub(super) runner: ProcessIdentity,
     state: Mutex<State>,
 }
@@ -30,16 +30,16 @@ impl SharedPool {
     }
 }
 
-/// What everybody shares.
+/// The mutable part.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) members: Vec<Member>,
-    /// Those who wait for a place.
+    /// Tickets that wait for a process.
     pub(super) waiting: Vec<Arc<Ticket>>,
     pub(super) next_number: u64,
-    /// How many runs at once the last one took that said it.
+    /// How many runs at once the last process accepted that sent a hello.
     pub(super) capacity: Option<usize>,
-    /// Starts that failed, and how the last one did.
+    /// How many starts have failed, and how the last one failed.
     pub(super) failures: u64,
     pub(super) failure: Option<Ending>,
     pub(super) is_closed: bool,
@@ -50,7 +50,7 @@ impl State {
         self.members.iter_mut().find(|member| member.number == number)
     }
 
-    /// Lets everybody look again who waits for a place.
+    /// Wakes all tickets that wait for a process, so that they try again.
     pub(super) fn call_waiting(&mut self) {
         for ticket in mem::take(&mut self.waiting) {
             ticket.call();

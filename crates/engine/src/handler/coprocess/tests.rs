@@ -1,4 +1,4 @@
-//! What the tests of coprocesses share: handlers in Python, and the runs that they get.
+//! Shared by the tests of coprocesses: handlers in Python, and runs for them.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::panic)]
 
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(super) use taskqueue_process::children::capture::Stream;
 pub(super) use taskqueue_process::children::child::Control;
 pub(super) use taskqueue_process::identities::identity::Liveness;
 
-/// What every handler of these tests begins with.
+/// The beginning of every handler in these tests.
 pub(super) const PRELUDE: &str = r#"
 import json, os, signal, sys, time
 def say(**message):
@@ -51,7 +51,7 @@ pub(super) struct Seen {
     pub(super) reports: Vec<String>,
     pub(super) output: Vec<u8>,
     pub(super) control: Control,
-    /// What somebody else waits for.
+    /// Woken after a report.
     pub(super) told: Option<Arc<Waker>>,
 }
 
@@ -61,7 +61,7 @@ impl Seen {
     }
 
     fn add(&mut self, report: String) {
-        // We are a sign of life ourselves while it waits for a process.
+        // While the run waits for a process, our own heartbeats arrive here; they do not count.
         if self.handler.is_some() {
             self.reports.push(report);
             if let Some(told) = &self.told {
@@ -131,7 +131,7 @@ pub(super) fn run(coprocesses: &Coprocesses, handler: &CoprocessHandler, data: &
     (end, seen)
 }
 
-/// All at once, each by a thread of its own; the ends in their order.
+/// Runs `count` attempts at once, each in its own thread; returns their ends in order.
 pub(super) fn run_together(coprocesses: &Coprocesses, handler: &CoprocessHandler, count: usize) -> Vec<HandlerEnd> {
     std::thread::scope(|scope| {
         let start = |number: usize| move || run(coprocesses, handler, &number.to_string()).0;

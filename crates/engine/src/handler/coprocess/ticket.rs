@@ -1,4 +1,4 @@
-//! What passes between the thread that waits for a run and the thread that hears the coprocess.
+//! Passes messages from the thread that reads a coprocess to the thread that waits for a run.
 
 use std::cell::OnceCell;
 use std::os::fd::BorrowedFd;
@@ -12,9 +12,9 @@ use taskqueue_domain::run::ending::Ending;
 use taskqueue_host::net::waker::Waker;
 use taskqueue_process::children::capture::{Capture, Captured, Showing};
 
-/// Events of one run beyond which the output of its coprocess is not read until they are taken.
+/// The number of untaken events of one run beyond which the output of its coprocess is not read.
 const MAX_EVENTS: usize = 1_000;
-/// What nobody takes of standard error beyond this is only captured.
+/// Standard error beyond this many untaken bytes is only captured.
 const MOST_FRESH_BYTES: usize = 1 << 20;
 
 /// One attempt at a run.
@@ -27,9 +27,9 @@ pub(super) struct Ticket {
 /// How an attempt ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// The handler said so.
+    /// The handler answered.
     Answered(Answer),
-    /// Its coprocess is dead; `may_have_started` is whether it had read anything of the run.
+    /// Its coprocess ended; `may_have_started` is true if it had read any part of the run.
     Lost { death: Arc<Death>, may_have_started: bool },
 }
 
@@ -38,32 +38,32 @@ pub(super) enum Outcome {
 pub(super) struct Death {
     pub(super) ending: Ending,
     pub(super) cause: Cause,
-    /// Why processes of it may still live.
+    /// Why some of its processes may still be running.
     pub(super) unended: Option<String>,
 }
 
-/// Why it died.
+/// Why a coprocess died.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// For reasons of its own.
+    /// It exited on its own.
     Itself,
-    /// We killed it for a run that did not end when it had to.
+    /// It was killed for a run that did not end in time.
     Run(i64),
-    /// We ended it for what it did wrong: a code and the words.
+    /// It was ended because it broke the protocol: a code and a message.
     Fault(&'static str, String),
 }
 
-/// What has come for a run since somebody looked.
+/// What has arrived for a run since the last read.
 #[derive(Default)]
 pub(super) struct Letters {
     pub(super) events: Vec<Event>,
     pub(super) unread: u64,
-    /// Of standard error.
+    /// New output on standard error.
     pub(super) fresh: Vec<u8>,
     pub(super) outcome: Option<Outcome>,
     /// Whether it takes messages.
     pub(super) listens: bool,
-    /// The index of the first of the descriptors that were waited for that is readable.
+    /// The index of the first of `others` that is readable.
     pub(super) ready: Option<usize>,
 }
 
@@ -105,7 +105,7 @@ impl Ticket {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes whoever waits, if somebody does: most messages come while nobody sleeps.
+    /// Applies a change, and wakes the waiting thread if there is one: most messages arrive while none waits.
     fn put(&self, change: impl FnOnce(&mut Mail)) {
         let is_awaited = {
             let mut mail = self.mail();
@@ -117,7 +117,7 @@ impl Ticket {
         }
     }
 
-    /// Whether there is room for more.
+    /// Adds an event. Returns whether there is room for more.
     pub(super) fn add_update(&self, event: Option<Event>) -> bool {
         let mut has_room = true;
         self.put(|mail| {
@@ -147,21 +147,21 @@ impl Ticket {
         self.put(|mail| mail.outcome = Some(outcome));
     }
 
-    /// The program takes the messages to this run from now on.
+    /// Records that the program takes the messages to this run.
     pub(super) fn listen(&self) {
         self.put(|mail| (mail.listens, mail.is_called) = (true, true));
     }
 
-    /// Something has changed for the thread that waits: there may be a place, or a message.
+    /// Wakes the waiting thread to check again: a process may be free, or a message may have arrived.
     pub(super) fn call(&self) {
         self.put(|mail| mail.is_called = true);
     }
 
-    /// Waits for letters, a call or one of these descriptors, for at most so long.
+    /// Waits at most `limit` for messages, a call or one of these descriptors.
     pub(super) fn wait(&self, others: &[BorrowedFd<'_>], limit: Duration) -> Letters {
         let ready = match self.look() {
             Here::Outcome => None,
-            // A flood of news must not hide an alarm.
+            // Descriptors are checked even if there are events, so that a flood of events cannot hide an alarm.
             Here::Mail => self.waker.wait_beside(others, Duration::ZERO),
             Here::Nothing => self.waker.wait_beside(others, limit),
         };
@@ -178,7 +178,7 @@ impl Ticket {
         }
     }
 
-    /// What is here already; if nothing, whoever puts something here wakes us.
+    /// Returns what has already arrived; if nothing has, the next change will wake this thread.
     fn look(&self) -> Here {
         let mut mail = self.mail();
         if mail.outcome.is_some() {
@@ -189,7 +189,7 @@ impl Ticket {
         if has_mail { Here::Mail } else { Here::Nothing }
     }
 
-    /// What it has written so far, where it is time to show that and there is more than the last time.
+    /// Returns the standard error so far, if it is time to show it and there is something new.
     pub(super) fn stderr_so_far(&self) -> Option<Captured> {
         let Mail { stderr, showing, .. } = &mut *self.mail();
         showing.take(stderr)
@@ -200,8 +200,8 @@ impl Ticket {
     }
 }
 
-/// One for each thread that waits: a descriptor for every run would cost as much as the rest of the wait. Whoever is woken for
-/// a run that is over looks in vain, and waits again.
+/// Returns the waker of this thread. A descriptor for every run would cost as much as the rest of the wait. A wake-up for an
+/// earlier run is harmless: the thread checks and waits again.
 fn own_waker() -> io::Result<Arc<Waker>> {
     thread_local!(static OWN: OnceCell<Arc<Waker>> = const { OnceCell::new() });
     OWN.with(|own| {

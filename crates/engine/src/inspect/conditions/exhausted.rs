@@ -1,11 +1,11 @@
-//! Why a failed task is not retried, and after how many attempts.
+//! Explains why a failed task is not retried, and after how many attempts.
 
 use super::{Inquiry, Reason};
 use crate::EngineResult;
 use taskqueue_domain::task::records::{Run, Task};
 
 impl Inquiry<'_> {
-    /// FailedRetries is MaxRetries also where the first attempt ruled out a retry: then the attempts are counted.
+    /// If the first attempt ruled out a retry, FailedRetries was set to MaxRetries; then the attempts are counted.
     pub(super) fn exhausted(&mut self, task: &Task, last_run: Option<&Run>, error: String) -> EngineResult<Reason> {
         let no_retry_rule = last_run.and_then(Run::no_retry_rule).map(str::to_owned);
         let failed_attempts = match no_retry_rule {

@@ -1,5 +1,5 @@
-//! Every condition that decides whether a task runs, in the order in which they do, each asked by the code that decides. `status`
-//! shows the first that is not met, `explain` all of them. Changes nothing.
+//! Every condition that decides whether a task runs, in the order in which they are checked, each evaluated by the code that
+//! decides. `status` shows the first unmet one, `explain` all of them. Changes nothing.
 
 mod exhausted;
 mod runners;
@@ -22,48 +22,48 @@ use taskqueue_domain::text::unreadable::Unreadable;
 use taskqueue_domain::time::due::{DueCondition, NotDue};
 use taskqueue_store::ClassHold;
 
-/// Tasks for which one waits that are named with the reason.
+/// How many prerequisites are named in the reason.
 const NAMED_LIMIT: i64 = 3;
 
-/// What must hold for a task to run.
+/// A condition for running a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConditionName {
-    /// Whoever has its run lives, and has renewed its lease.
+    /// The runner or claimant that has its run is alive and has renewed its lease.
     RunIsHeld,
     /// Every column of its row can be read.
     RowIsReadable,
     /// No operator has paused its class, or everything.
     NotPaused,
-    /// Its class has a handler here, or where a runner lives.
+    /// Its class has a handler on this host, or at a live runner.
     HasHandler,
-    /// Its class is not held here.
+    /// Its class is not held on this host.
     ClassNotHeld,
-    /// Fewer runs of its class are processed than may be.
+    /// Fewer runs of its class are in progress than the limit.
     ClassHasRoom,
-    /// Fewer runs of its class have started than may.
+    /// Fewer runs of its class have started than its rate allows.
     WithinRate,
-    /// Its limit key has a slot for it.
+    /// Its limit key has a free slot.
     KeyHasSlot,
     /// It has a run.
     HasRun,
-    /// A runner is there that can take it now.
+    /// A live runner can take it now.
     RunnerIsFree,
-    /// One of those of the due rule.
+    /// A condition of the due rule.
     #[serde(untagged)]
     Due(DueCondition),
 }
 
-/// A condition, and whether it is met.
+/// A condition and whether it is met.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Condition {
-    /// Which.
+    /// The condition.
     pub condition: ConditionName,
     /// Whether it is met.
     pub is_met: bool,
-    /// Why not.
+    /// Why it is not met.
     pub why: Option<Reason>,
-    /// When it is met by itself, or is looked at again, where that is known.
+    /// When it is met on its own, or is checked again, if that is known.
     pub next_on: Option<DateTime<Utc>>,
 }
 
@@ -74,7 +74,7 @@ impl Condition {
     }
 }
 
-/// A look at the tasks of one moment. What they have in common is asked once.
+/// Evaluates the tasks at one moment. What they share is read once.
 pub(crate) struct Inquiry<'a> {
     pub(crate) ctx: &'a mut Context,
     now: DateTime<Utc>,
@@ -84,25 +84,25 @@ pub(crate) struct Inquiry<'a> {
     claimed_classes: HashMap<String, bool>,
     holds: Option<Vec<ClassHold>>,
     runners: Option<Vec<Runner>>,
-    /// The clock by which leases are over; none where silence is held against nobody.
+    /// The clock for expired leases; `None` inside if silence counts against no runner.
     lease_clock: Option<Option<TwoClocks>>,
 }
 
 impl<'a> Inquiry<'a> {
-    /// `now` is the database's clock.
+    /// Creates an inquiry; `now` is the time of the database's clock.
     pub(crate) fn new(ctx: &'a mut Context, now: DateTime<Utc>) -> Self {
         let (obstacles, claimed_classes) = (HashMap::new(), HashMap::new());
         Self { ctx, now, settings: None, obstacles, claimed_classes, holds: None, runners: None, lease_clock: None }
     }
 
-    /// The first condition that is not met; a task that meets them all waits for a runner.
+    /// Returns the first unmet condition; a task that meets all of them waits for a runner.
     pub(crate) fn reason_of(&mut self, task: &Task, last_run: Option<&Run>) -> EngineResult<Reason> {
         let unmet = self.conditions_of(task, last_run)?.into_iter().find_map(|condition| condition.why);
         Ok(unmet.unwrap_or(Reason::WaitsForRunner))
     }
 
-    /// All that is asked of this task, but for a runner: the due rule until it has a run, what keeps runs of its class from
-    /// being claimed until it is processed, and whether it still is then.
+    /// Returns all conditions of this task except the runner: the due rule until it has a run, the conditions for claiming runs
+    /// of its class until it is in progress, and then whether its run is still held.
     pub(crate) fn conditions_of(&mut self, task: &Task, last_run: Option<&Run>) -> EngineResult<Vec<Condition>> {
         let facts = due_facts(task);
         let (mut conditions, mut is_due) = (Vec::new(), true);
@@ -110,7 +110,7 @@ impl<'a> Inquiry<'a> {
             let not_due = condition.check(&facts, self.now).err();
             match not_due {
                 Some(NotDue::Processing) => conditions.push(self.run_is_held(last_run)?),
-                // Those that follow were met when it was created.
+                // The following conditions were met when the run was created.
                 Some(NotDue::HasOpenRun) => break,
                 None if condition == DueCondition::NoOpenRun => continue,
                 _ => {}
@@ -118,7 +118,7 @@ impl<'a> Inquiry<'a> {
             let is_met = not_due.is_none();
             let why = not_due.map(|not_due| self.reason_for(&not_due, task, last_run)).transpose()?;
             conditions.push(Condition::new(ConditionName::Due(condition), why));
-            // What is over stays as it is, whatever else would have to be so.
+            // A finished task does not change, whatever the other conditions.
             if !is_met && task.is_settled() {
                 return Ok(conditions);
             }
@@ -171,7 +171,7 @@ impl<'a> Inquiry<'a> {
         })
     }
 
-    /// What a claim looks at, whoever it is that will claim it: pauses of single runners do not count.
+    /// Adds the conditions that every claim checks; pauses of single runners do not count.
     fn add_claim_conditions(
         &mut self,
         task: &Task,
@@ -230,7 +230,7 @@ impl<'a> Inquiry<'a> {
     }
 }
 
-/// The first column of its row that cannot be read.
+/// Returns the first column of its row that cannot be read.
 fn unreadable(task: &Task) -> Option<Reason> {
     let Unreadable { column, found, .. } = task.unreadable.first()?.clone();
     Some(Reason::Unreadable { column, found })

@@ -1,5 +1,5 @@
-//! The conditions that ask who there is to run a task: whether whoever has its run lives, whether its class is executed here or on
-//! another host, and whether a runner has a free slot for it.
+//! The conditions about runners: whether the owner of a run is alive, whether its class is executed here or on another host,
+//! and whether a runner has a free slot for it.
 
 use chrono::TimeDelta;
 
@@ -14,7 +14,7 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::{Run, Runner, Task};
 use taskqueue_process::identities::identity::Liveness;
 
-/// Runs in progress that are looked at for those that nobody will end.
+/// How many runs in progress are checked for lost ones.
 const PROCESSING_LIMIT: i64 = 500;
 
 impl Inquiry<'_> {
@@ -22,7 +22,7 @@ impl Inquiry<'_> {
         Ok(Condition::new(ConditionName::RunIsHeld, self.why_lost(run)?))
     }
 
-    /// Of the first runs in progress those that nobody will end any more, by their tasks.
+    /// Returns the lost runs among the first runs in progress, by task: their runner or claimant will not end them.
     pub(crate) fn lost_runs(&mut self) -> EngineResult<Vec<(TaskId, Reason)>> {
         let mut lost = Vec::new();
         for run in self.ctx.store.list_processing_runs(None, PROCESSING_LIMIT)? {
@@ -31,7 +31,7 @@ impl Inquiry<'_> {
         Ok(lost)
     }
 
-    /// Why a run in progress will not be ended by whoever has it, if so: what the rescue looks at.
+    /// Returns why the owner of a run in progress will not end it, if so; the rescue uses the same rule.
     fn why_lost(&mut self, run: Option<&Run>) -> EngineResult<Option<Reason>> {
         let lease_secs = self.settings()?.lease.lease_secs;
         let clock = match self.lease_clock {
@@ -73,7 +73,7 @@ impl Inquiry<'_> {
         Ok(is_served)
     }
 
-    /// Of this host, as long as nobody on another one can execute the class.
+    /// Returns the hold of this host, unless a runner on another host can execute the class.
     pub(super) fn hold_of(&mut self, class: &str) -> EngineResult<Option<Reason>> {
         let own_host = self.ctx.me.host.clone();
         let serves_elsewhere = |runner: &Runner| runner.host != own_host && serves(runner, class);
@@ -87,7 +87,7 @@ impl Inquiry<'_> {
         Ok(hold.map(|hold| Reason::ClassHeld { why: hold.reason.clone(), until: hold.held_until }))
     }
 
-    /// Whether a runner can take this waiting run now.
+    /// Checks whether a runner can take this waiting run now.
     pub(crate) fn runner_is_free(&mut self, task: &Task, run_id: RunId) -> EngineResult<Condition> {
         let why = self.runner_obstacle(task.class.as_str(), run_id)?;
         Ok(Condition::new(ConditionName::RunnerIsFree, why))
@@ -120,8 +120,8 @@ impl Inquiry<'_> {
         Ok((before.count > 0).then_some(Reason::WaitsItsTurn { before }))
     }
 
-    /// Those whose process lives on this host and that have not renewed their lease in its time, each with the seconds since the
-    /// last renewal. Their slots stay taken.
+    /// Returns the runners whose process is alive on this host but which have not renewed their lease in time. Each comes with
+    /// the seconds since its last renewal. Their slots stay taken.
     pub(crate) fn silent_runners(&mut self) -> EngineResult<Vec<(Runner, i64)>> {
         let lease_secs = self.settings()?.lease.lease_secs;
         let Some(limit) = SilenceLimit::read(&mut self.ctx.store, lease_secs)? else { return Ok(Vec::new()) };
@@ -133,8 +133,8 @@ impl Inquiry<'_> {
         Ok(silent.collect())
     }
 
-    /// By how much the database's clock was set since a runner of this host renewed its lease: the largest step, with the name of
-    /// the runner.
+    /// Returns by how much the database's clock was set since a runner of this host renewed its lease: the largest step, with
+    /// the name of the runner.
     pub(crate) fn clock_step(&mut self) -> EngineResult<Option<(String, TimeDelta)>> {
         let now = both_clocks(&mut self.ctx.store)?;
         let steps =
@@ -142,7 +142,7 @@ impl Inquiry<'_> {
         Ok(steps.max_by_key(|(_, step)| step.abs()))
     }
 
-    /// Those that live, as far as that can be told from here.
+    /// Returns the live runners, as far as this host can tell.
     pub(crate) fn live_runners(&mut self) -> EngineResult<&[Runner]> {
         if self.runners.is_none() {
             let lease = TimeDelta::seconds(self.settings()?.lease.lease_secs);
@@ -155,12 +155,12 @@ impl Inquiry<'_> {
     }
 }
 
-/// Whether it executes runs of this class, as far as its row says: one that does not say may.
+/// Returns true if its row allows runs of this class; an empty column allows all.
 fn serves(runner: &Runner, class: &str) -> bool {
     runner.classes.as_ref().is_none_or(|classes| classes.includes(class))
 }
 
-/// What keeps this runner as such from claiming anything.
+/// Returns the pause of this runner that prevents it from claiming anything.
 fn order_to<'a>(runner: &Runner, pauses: &'a [Pause]) -> Option<&'a Pause> {
     let of_runner = |pause: &&Pause| matches!(pause.scope, PauseScope::Runner(_));
     pauses.iter().filter(of_runner).find(|pause| pause.scope.covers_runner(&runner.name))

@@ -1,5 +1,5 @@
-//! What a handler in Rust and the thread that watches it pass to each other. The handler reaches the store by nothing else: once it
-//! was given up on, whatever it reports or returns is dropped here.
+//! Passes reports and requests between a Rust handler and the thread that watches it. It is the only way from the handler to
+//! the store: once the handler was given up on, whatever it reports or returns is dropped here.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +18,7 @@ use taskqueue_process::identities::survivors::thread_name;
 /// Opens the inbox of a run.
 pub(crate) type OpenInbox = Box<dyn Fn() -> Inbox + Send + Sync>;
 
-/// Of one run.
+/// The exchange for one run.
 pub(crate) struct Desk {
     order: Arc<CancelOrder>,
     open_inbox: OpenInbox,
@@ -33,20 +33,20 @@ struct State {
     heard_at: Option<Moment>,
     stop_reason: Option<StopReason>,
     ended: Option<Result<(), HandlerError>>,
-    /// Once the handler listens.
+    /// Set once the handler calls for messages.
     inbox: Option<Inbox>,
-    /// The handler is asked to end.
+    /// Whether the handler was asked to end.
     is_asked: bool,
-    /// It was given up on.
+    /// Whether it was given up on.
     is_left: bool,
 }
 
-/// What came from the handler since the last turn.
+/// What the handler has reported since the last read.
 pub(crate) struct HandlerUpdate {
     pub(crate) unsaved: Unsaved,
-    /// When it reported last, if it did.
+    /// When it last reported.
     pub(crate) heard_at: Option<Moment>,
-    /// What it returned, once it has.
+    /// Its result, once it has returned.
     pub(crate) ended: Option<Result<(), HandlerError>>,
 }
 
@@ -59,7 +59,7 @@ impl Desk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the end of the handler, and for reports where they are wanted, until this moment.
+    /// Waits until `until` for the end of the handler, or with `wants_reports` for a report.
     pub(crate) fn wait(&self, until: Moment, wants_reports: bool) -> HandlerUpdate {
         let mut state = self.lock();
         while state.ended.is_none() && !(wants_reports && state.heard_at.is_some()) && !until.has_passed() {
@@ -68,24 +68,24 @@ impl Desk {
         state.turn()
     }
 
-    /// What has come since the last turn.
+    /// Returns what was reported since the last read.
     pub(crate) fn turn(&self) -> HandlerUpdate {
         self.lock().turn()
     }
 
-    /// From now on the handler learns that it is to end, for this reason; `None` while it may go on.
+    /// Sets the stop reason for the handler; `None` while it may continue.
     pub(crate) fn show(&self, reason: Option<StopReason>) {
         self.lock().stop_reason = reason;
     }
 
-    /// The handler is asked to end: it waits neither for a cancel nor for a message any more.
+    /// Asks the handler to end, and ends its waits for a cancel or a message.
     pub(crate) fn ask_to_end(&self) {
         let inbox = {
             let mut state = self.lock();
             state.is_asked = true;
             state.inbox.clone()
         };
-        // Afterwards: the thread that wakes asks for the reason.
+        // After setting the reason: the thread that wakes up reads it.
         self.order.token().cancel();
         if let Some(inbox) = inbox {
             inbox.close();
@@ -102,7 +102,7 @@ impl Desk {
         inbox
     }
 
-    /// Gives up on the handler, unless it ends at this very moment. Its thread counts as left behind until it ends.
+    /// Gives up on the handler, unless it has just ended. Its thread counts as left behind until it ends.
     pub(crate) fn leave(&self) -> HandlerUpdate {
         let mut state = self.lock();
         state.is_left = state.ended.is_none();
@@ -112,7 +112,7 @@ impl Desk {
         state.turn()
     }
 
-    /// The handler has returned.
+    /// Stores the result of the handler.
     fn end(&self, result: Result<(), HandlerError>) {
         let mut state = self.lock();
         if state.is_left {
@@ -147,9 +147,9 @@ impl State {
     }
 }
 
-/// Runs a handler in the calling thread, until it returns.
+/// Runs a handler in the calling thread until it returns.
 pub(crate) fn run_at(desk: &Desk, handler: &dyn TaskHandler, context: &RunContext, action: OverrunAction) {
-    // A process that shows the run is killed by the one that finds it has lost the run.
+    // The name of the thread shows the run, so that a process that rescues it can find and kill this one.
     let own_name = (action == OverrunAction::Abort).then(own_thread_name);
     if own_name.is_some() {
         name_own_thread(&thread_name(&context.token));
@@ -161,7 +161,7 @@ pub(crate) fn run_at(desk: &Desk, handler: &dyn TaskHandler, context: &RunContex
     }
 }
 
-/// Notes that the handler has ended, also where it ended its thread.
+/// Records the end of the handler, even if the handler ended its thread.
 struct Ending<'a> {
     desk: &'a Desk,
     result: Option<Result<(), HandlerError>>,
@@ -174,7 +174,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// What the handler reports to.
+/// The reporter of the handler.
 struct DeskReporter<'a>(&'a Desk);
 
 impl Reporter for DeskReporter<'_> {

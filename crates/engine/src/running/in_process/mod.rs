@@ -1,5 +1,4 @@
-//! Handlers in Rust: each runs on a thread of this process, and another one watches it, so that a run whose handler does not end is
-//! given up on.
+//! Rust handlers: each runs in one thread, and another thread watches it and gives up on it if it does not end.
 
 mod desk;
 mod thread;

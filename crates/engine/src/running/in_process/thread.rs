@@ -1,5 +1,5 @@
-//! The thread of `process-run` that runs its handlers in Rust, one after the other, so that the main thread can give up on one
-//! that does not end. One that is left behind ends with its handler, and the next run gets another thread.
+//! The thread of `process-run` that runs its Rust handlers one after the other. The main thread can give up on one that does
+//! not end. A thread that was left behind exits after its handler, and the next run gets a new one.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::desk::{Desk, run_at};
 use crate::handler::overrun::OverrunAction;
 use crate::handler::{RunContext, TaskHandler};
 
-/// Starts its thread with the first handler.
+/// Starts a thread when the first handler runs.
 #[derive(Default)]
 pub(crate) struct HandlerThread {
     jobs: Option<Sender<Job>>,
@@ -24,10 +24,10 @@ struct Job {
 }
 
 impl HandlerThread {
-    /// Begins this run.
+    /// Begins a run.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// Returns an error if no thread can be started.
     pub(crate) fn begin(
         &mut self,
         handler: Arc<dyn TaskHandler>,
@@ -41,7 +41,7 @@ impl HandlerThread {
         Ok(())
     }
 
-    /// The thread does not end its handler: the next run gets another one.
+    /// Leaves the thread behind because its handler does not end; the next run gets a new one.
     pub(crate) fn leave(&mut self) {
         self.jobs = None;
     }

@@ -1,4 +1,4 @@
-//! Messages to the runs that are held: which of them are new, and for whom. Only runs whose handlers listen are asked about.
+//! Delivers messages to the held runs. Only runs whose handlers listen cause queries.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -10,16 +10,16 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_host::clock::Moment;
 use taskqueue_store::{Envelope, Store, StoreResult};
 
-/// How long a transaction may take after it has inserted a message, which gets its id before the commit.
+/// How long a transaction may take after it has inserted a message: the message gets its id before the commit.
 const LONGEST_TRANSACTION: Duration = Duration::from_secs(60);
 
-/// The inbox of a run that is held, and what it has got.
+/// The inbox of a held run, with the messages that it has received.
 pub(super) struct OpenInbox {
     task_id: TaskId,
     inbox: Inbox,
-    /// Ids of the messages that it has got.
+    /// Ids of the messages already delivered.
     seen: HashSet<i64>,
-    /// Nothing was looked for yet.
+    /// Whether nothing was delivered yet.
     is_new: bool,
 }
 
@@ -49,10 +49,10 @@ impl Drop for OpenInbox {
     }
 }
 
-/// Up to where all messages were read. It lags behind the newest by the time that a transaction may take.
+/// The id up to which all messages were read. It lags behind the newest id by the longest duration of a transaction.
 pub(super) struct Horizon {
     settled: i64,
-    /// The newest id at this moment.
+    /// The newest id, and when it was read.
     newest: (i64, Moment),
 }
 
@@ -73,11 +73,11 @@ impl Horizon {
 /// The runs whose handlers listen.
 pub(super) struct Listening {
     tasks: Vec<TaskId>,
-    /// Those for which nothing was looked for yet.
+    /// Those that were not queried yet.
     new_runs: HashSet<RunId>,
 }
 
-/// Delivers the messages that have come since the last call.
+/// Delivers the messages that arrived since the last call.
 pub(super) fn deliver(store: &mut Store, shared: &Shared, horizon: &mut Horizon) -> StoreResult<()> {
     let Some(wanted) = shared.listening() else { return Ok(()) };
     let after = if wanted.new_runs.is_empty() { horizon.settled } else { 0 };
@@ -90,7 +90,7 @@ pub(super) fn deliver(store: &mut Store, shared: &Shared, horizon: &mut Horizon)
 }
 
 impl Shared {
-    /// Returns the messages to this run, which are asked for at once after the first call.
+    /// Returns the inbox of a run. The first call also triggers a query for its messages.
     pub(super) fn open_inbox(&self, run_id: RunId, task_id: TaskId) -> Inbox {
         let mut state = self.lock();
         let Some(held) = state.runs.get_mut(&run_id) else { return Inbox::closed() };
@@ -129,7 +129,7 @@ impl Shared {
         envelopes.iter().filter(is_missed).map(|envelope| envelope.id).collect()
     }
 
-    /// An inbox that was opened since the question is passed over: its older messages were not asked for.
+    /// Skips inboxes that were opened after the query, because it did not include their older messages.
     fn hand_over(&self, envelopes: &[Envelope], messages: &HashMap<i64, Message>, new_runs: &HashSet<RunId>) {
         let mut state = self.lock();
         for (run_id, held) in &mut state.runs {

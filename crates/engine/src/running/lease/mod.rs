@@ -1,9 +1,9 @@
-//! Keeps the leases of this process, saves what its handlers report, looks what operators have ordered and hears which of
-//! its runs are cancelled: a thread and a connection of its own, so that neither a long handler nor a busy main thread looks
-//! like a dead runner, and a database that is slow or away keeps nobody from watching the handler.
+//! Keeps the leases of this process, saves what its handlers report, reads the orders of operators, and notices cancelled runs.
+//! It uses its own thread and connection. So neither a long handler nor a busy main thread causes a missed renewal, and a slow
+//! database does not stop the watching of handlers.
 //!
-//! The thread may hang in a call to the database. A thread that works for a run therefore asks [`Leases::lease_state`] by
-//! itself, often enough, and gives up when the lease can no longer be trusted.
+//! A call to the database may block this thread. Therefore a thread that executes a run must check [`Leases::lease_state`]
+//! often, and give up when the lease can no longer be trusted.
 
 mod inboxes;
 mod shared;
@@ -23,46 +23,46 @@ use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_host::clock::Moment;
 use taskqueue_store::{DatabaseUrl, RunRef};
 
-/// How long the end of the thread is waited for; it may hang in a call to a database that does not answer.
+/// How long to wait for the end of the thread, which may be blocked in a call to the database.
 const END_WAIT: Duration = Duration::from_secs(2);
 
-/// Where a run, or the runner itself, stands.
+/// The state of the lease of a run or of the runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseState {
     /// The lease can be trusted.
     Held,
-    /// The database said that it is somebody else's.
+    /// The database reported that another process has it.
     Lost,
-    /// It was not renewed in time: somebody else may take it any moment now.
+    /// It was not renewed in time: another process may take it at any moment.
     Over,
 }
 
-/// The leases of this process, for every thread that executes its runs.
+/// The leases of this process, shared by all threads that execute its runs.
 #[derive(Clone)]
 pub(crate) struct Leases {
     shared: Arc<Shared>,
 }
 
-/// Renews them until it is dropped.
+/// Renews the leases until it is dropped.
 pub(crate) struct LeaseKeeper {
     leases: Leases,
 }
 
-/// A run whose lease is to be kept.
+/// A run whose lease must be kept.
 pub(crate) struct Holding<'a> {
     /// The run.
     pub(crate) run: RunRef,
     /// Its class.
     pub(crate) class: &'a str,
-    /// Its lease is kept for as long as its handler is silent for no longer than this.
+    /// The lease is kept only while the handler is silent for no longer than this.
     pub(crate) silence: Duration,
 }
 
 impl LeaseKeeper {
-    /// Begins to keep the lease of a runner that asked to be registered at this moment.
+    /// Starts to keep the lease of a runner whose registration was requested at `asked_at`.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// Returns an error if no thread can be started.
     pub(crate) fn start(
         url: &DatabaseUrl,
         runner_id: RunnerId,
@@ -75,7 +75,7 @@ impl LeaseKeeper {
         Ok(Self { leases: Leases { shared } })
     }
 
-    /// What it renews.
+    /// Returns the leases that it renews.
     pub(crate) const fn leases(&self) -> &Leases {
         &self.leases
     }
@@ -90,18 +90,18 @@ impl Leases {
         for Holding { run, class, silence } in runs {
             state.runs.insert(run.id, HeldRun::new(run, class, trusted_until, silence));
         }
-        // Among others it is asked for with them.
+        // If others are held, the next query for them includes these.
         if held_none {
             self.shared.waker.wake();
         }
     }
 
-    /// What says that a run is to end; `None` for one that is not held.
+    /// Returns the request to end a run; `None` if it is not held.
     pub(crate) fn cancel_order(&self, run_id: RunId) -> Option<Arc<CancelOrder>> {
         self.shared.lock().runs.get(&run_id).map(|held| Arc::clone(&held.cancel))
     }
 
-    /// Opens the inbox of a run each time that it is called, for a caller without a borrow. A run that is not held gets no messages.
+    /// Returns a function that opens the inbox of a run and borrows nothing. A run that is not held gets no messages.
     pub(crate) fn inbox_of(
         &self,
         run_id: RunId,
@@ -111,26 +111,27 @@ impl Leases {
         move || shared.open_inbox(run_id, task_id)
     }
 
-    /// The handler was heard of; it may be silent anew from now.
+    /// Records a report of the handler, which restarts its time of silence.
     pub(crate) fn heard_of(&self, run_id: RunId) {
         if let Some(held) = self.shared.lock().runs.get_mut(&run_id) {
             held.renew_until = Moment::after(held.silence);
         }
     }
 
-    /// Saves this update of the run soon, unless the run ends first. Returns at once.
+    /// Schedules an update of the run to be saved soon, unless the run ends first. Returns at once.
     pub(crate) fn save(&self, run_id: RunId, update: Unsaved) {
         let mut state = self.shared.lock();
         let Some(held) = state.runs.get_mut(&run_id) else { return };
         let save_at = held.add_update(update);
         if save_at < state.sleeps_until {
-            // Whoever comes next finds it awake.
+            // Further calls need not wake it again.
             state.sleeps_until = save_at;
             self.shared.waker.wake();
         }
     }
 
-    /// Returns what is not saved yet of a run whose handler has ended. It is kept for so long, for its end to be recorded.
+    /// Returns the unsaved updates of a run whose handler has ended. Its lease is kept for `kept_for`, so that its end can be
+    /// recorded.
     pub(crate) fn take_unsaved(&self, run_id: RunId, kept_for: Duration) -> Unsaved {
         let mut state = self.shared.lock();
         let give_up = Moment::after(END_WAIT);
@@ -142,23 +143,23 @@ impl Leases {
         held.take_update()
     }
 
-    /// The run is over, or is somebody else's.
+    /// Stops keeping the lease of a run that has ended or was lost.
     pub(crate) fn let_go(&self, run_id: RunId) {
         self.shared.lock().runs.remove(&run_id);
     }
 
-    /// Keeps no room for runs that are not held.
+    /// Frees memory of runs that are no longer held.
     pub(crate) fn shrink(&self) {
         self.shared.lock().runs.shrink_to_fit();
     }
 
-    /// Where a run stands now.
+    /// Returns the state of the lease of a run.
     pub(crate) fn lease_state(&self, run_id: RunId) -> LeaseState {
         self.shared.lease_state(run_id)
     }
 
-    /// Waits a moment for an answer of the database about a run whose lease is over, and returns whether there was one. A process
-    /// that was suspended has it soon, one whose database is away does not.
+    /// Waits briefly until the database answers about a run whose lease has expired, and returns whether it did. After a
+    /// suspension the answer comes soon; if the database is unreachable, it does not.
     pub(crate) fn was_answered(&self, run_id: RunId) -> bool {
         let give_up = Moment::after(END_WAIT);
         let mut state = self.shared.lock();
@@ -172,27 +173,27 @@ impl Leases {
         }
     }
 
-    /// How long a handler may take to end once its lease is over.
+    /// Returns how long a handler may take to end after its lease has expired.
     pub(crate) fn notice(&self) -> Duration {
         self.shared.times.notice()
     }
 
-    /// The runs that are held.
+    /// Returns the held runs.
     pub(crate) fn held_runs(&self) -> Vec<RunId> {
         self.shared.lock().runs.keys().copied().collect()
     }
 
-    /// How often the leases were renewed since the last question.
+    /// Returns how often the leases were renewed since the last call.
     pub(crate) fn take_renewals(&self) -> u64 {
         self.shared.take_renewals()
     }
 
-    /// What operators have ordered.
+    /// Returns the orders of operators.
     pub(crate) fn orders(&self) -> Orders {
         self.shared.orders.clone()
     }
 
-    /// Where the runner itself stands: whether it still has its slot and may claim.
+    /// Returns the state of the runner's own lease: whether it still has its slots and may claim.
     pub(crate) fn runner_lease_state(&self) -> LeaseState {
         self.shared.lock().runner.lease_state()
     }

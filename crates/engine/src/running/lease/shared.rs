@@ -1,5 +1,4 @@
-//! What the thread of the leases and those it works for know together: which runs are held, where each stands, and what of
-//! them is not saved yet.
+//! The state shared by the lease thread and the threads it works for: the held runs, their leases, and their unsaved updates.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,53 +18,53 @@ use taskqueue_host::net::sockets::LibrarySocket;
 use taskqueue_host::net::waker::Waker;
 use taskqueue_store::{Origin, Renewal, RunRef, StoreResult};
 
-/// The longest pause after a renewal that failed.
+/// The longest pause after a failed renewal.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// How old the first news of a run are when they are saved: most runs are over before, and their end has all of it.
+/// How long the first update of a run is delayed before it is saved. Most runs end sooner, and their end includes it.
 const SAVE_AFTER: Duration = Duration::from_millis(100);
 
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Something was done that others wait for.
+    /// Signals a change that other threads wait for.
     changed: Condvar,
-    /// There is something to do for the thread.
+    /// Wakes the thread when there is work for it.
     pub(super) waker: Waker,
     pub(super) runner_id: RunnerId,
     pub(super) runner_name: String,
     pub(super) origin: Origin,
     pub(super) times: LeaseTimes,
     pub(super) orders: Orders,
-    /// How often the leases were renewed since somebody asked.
+    /// How often the leases were renewed since the last read.
     renewals: AtomicU64,
 }
 
 pub(super) struct State {
     pub(super) runner: Lease,
     pub(super) runs: HashMap<RunId, HeldRun>,
-    /// The run whose news are being written at this moment.
+    /// The run whose update is being written.
     pub(super) saving: Option<RunId>,
-    /// No news are written before, after an attempt that failed.
+    /// After a failed write, nothing is written before this moment.
     save_after: Moment,
-    /// Until when the thread sleeps unless it is woken.
+    /// When the thread wakes up unless it is woken earlier.
     pub(super) sleeps_until: Moment,
-    /// Somebody listens since a moment ago.
+    /// Whether a handler has just started to listen, so that a query is due now.
     pub(super) asks_now: bool,
     pub(super) is_ending: bool,
     pub(super) has_ended: bool,
 }
 
-/// What the thread does next.
+/// The next work of the thread.
 pub(super) enum Work {
     Renew {
         due: Vec<RunRef>,
-        /// Claimed a moment ago.
+        /// Claimed recently, so that the lease needs no renewal yet.
         fresh: Vec<RunRef>,
     },
     Save(RunRef, Unsaved),
     Look,
-    /// Which of these are cancelled, and what messages have come.
+    /// Query which of these runs are cancelled, and fetch new messages.
     Ask(Vec<RunId>),
-    /// Something has come to the socket.
+    /// Read a notification from the socket.
     Listen,
     End,
 }
@@ -74,19 +73,19 @@ pub(super) struct HeldRun {
     run: RunRef,
     class: String,
     pub(super) lease: Lease,
-    /// A run whose handler is silent for longer than its timeout allows, and whose end nobody brings about, is renewed no
-    /// more: then anybody may end it.
+    /// After this moment the lease is not renewed: the handler is silent for longer than its timeout allows, and its runner
+    /// does not end it. Then any process may rescue the run.
     pub(super) renew_until: Moment,
     pub(super) silence: Duration,
     unsaved: Unsaved,
-    /// Set while there are news.
+    /// Set while there are unsaved updates.
     save_at: Option<Moment>,
     pub(super) cancel: Arc<CancelOrder>,
-    /// Once its handler listens.
+    /// Set once its handler listens.
     pub(super) inbox: Option<OpenInbox>,
 }
 
-/// When the thread does what, if nothing else happens.
+/// When the thread does its regular work.
 pub(super) struct Plan {
     pub(super) renew_at: Moment,
     pub(super) ask_at: Moment,
@@ -114,12 +113,12 @@ impl HeldRun {
         }
     }
 
-    /// Whether it may be cancelled without our knowing it.
+    /// Returns true if the run may have been cancelled without this process knowing.
     fn is_in_question(&self) -> bool {
         !self.lease.is_lost && self.cancel.reason().is_none()
     }
 
-    /// Adds news, and says when they are to be saved.
+    /// Adds an update. Returns when it must be saved.
     pub(super) fn add_update(&mut self, update: Unsaved) -> Moment {
         self.unsaved.add(update);
         *self.save_at.get_or_insert_with(|| Moment::after(SAVE_AFTER))
@@ -148,7 +147,8 @@ impl Lease {
 
 impl Shared {
     pub(super) fn new(runner_id: RunnerId, me: &Me, times: LeaseTimes, asked_at: Moment) -> EngineResult<Self> {
-        let waker = Waker::new().map_err(|source| EngineError::Os { what: "no descriptor for the leases", source })?;
+        let waker = Waker::new()
+            .map_err(|source| EngineError::Os { what: "cannot open a descriptor for the leases", source })?;
         let state = State {
             runner: Lease { trusted_until: asked_at.plus(times.trusted_for()), is_lost: false },
             runs: HashMap::new(),
@@ -182,11 +182,11 @@ impl Shared {
 
     pub(super) fn lease_state(&self, run_id: RunId) -> LeaseState {
         let state = self.lock();
-        // A run that was let go is nobody's.
+        // A run that is no longer held counts as lost.
         state.runs.get(&run_id).map_or(LeaseState::Lost, |held| held.lease.lease_state())
     }
 
-    /// Waits for something to do, also at the socket. Renewals come first: a run whose lease is lost needs no news.
+    /// Waits for work, also at the socket. Renewals come first: updates of a run whose lease is lost are useless.
     pub(super) fn next_work(&self, plan: &Plan, socket: Option<&LibrarySocket>) -> Work {
         let renew_at = plan.renew_at;
         let mut has_waited = false;
@@ -257,7 +257,7 @@ impl Shared {
         }
         if let Some(held) = state.runs.get_mut(&run.id).filter(|held| held.run == *run) {
             held.lease.is_lost |= matches!(saved, Ok(false));
-            // What a lost run reported is kept for the event of its late result.
+            // The reports of a lost run are kept for the event about its late result.
             if !matches!(saved, Ok(true)) {
                 let newer = held.take_update();
                 held.add_update(update);
@@ -284,7 +284,7 @@ impl Shared {
         self.renewals.swap(0, Ordering::Relaxed)
     }
 
-    /// The classes of the runs that are held.
+    /// Returns the classes of the held runs.
     pub(super) fn classes(&self) -> Vec<String> {
         let mut classes: Vec<String> = self.lock().runs.values().map(|held| held.class.clone()).collect();
         classes.sort_unstable();
@@ -292,7 +292,7 @@ impl Shared {
         classes
     }
 
-    /// The thread has ended.
+    /// Marks the thread as ended.
     pub(super) fn end(&self) {
         self.lock().has_ended = true;
         self.changed.notify_all();

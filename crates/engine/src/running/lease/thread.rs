@@ -1,4 +1,4 @@
-//! The thread of the leases: does what is next, with a connection of its own.
+//! The lease thread: does the next piece of work, with its own connection.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,9 +12,9 @@ use taskqueue_host::clock::Moment;
 use taskqueue_host::random::spread;
 use taskqueue_store::{DatabaseUrl, RenewalRequest, Store, StoreResult};
 
-/// Between two looks at what operators have ordered.
+/// The pause between two reads of the orders of operators.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// How often it is asked which runs are cancelled and what messages there are, also where the engine tells of it: not every request is told.
+/// How often cancelled runs and messages are queried, even if the engine sends notifications: not every request causes one.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) fn start(shared: &Arc<Shared>, url: &DatabaseUrl) -> EngineResult<()> {
@@ -22,7 +22,7 @@ pub(super) fn start(shared: &Arc<Shared>, url: &DatabaseUrl) -> EngineResult<()>
     thread::Builder::new()
         .name("leases".to_owned())
         .spawn(move || keep(&kept, &url))
-        .map_err(|source| EngineError::Os { what: "no thread for the leases", source })?;
+        .map_err(|source| EngineError::Os { what: "cannot start a thread for the leases", source })?;
     Ok(())
 }
 
@@ -92,7 +92,7 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
         if !is_well {
             store = None;
         }
-        // Also what came while something else was asked: then nothing comes to the socket any more.
+        // A notification may have arrived during another query; then nothing more comes to the socket.
         match store.as_mut().map(Store::was_notified_of_cancel) {
             Some(Ok(true)) => plan.ask_at = Moment::now(),
             Some(Err(_)) => store = None,

@@ -1,5 +1,4 @@
-//! A handler in Rust while it works. Another thread watches it: it asks the handler to end where it must, and gives up on it where
-//! it does not end.
+//! A Rust handler at work. Another thread watches it, asks it to end when it must, and gives up on it if it does not end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +14,21 @@ use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::clock::Moment;
 
-/// Between two looks at a handler; less than the shortest notice of a lease.
+/// The time between two checks of a handler; less than the shortest notice of a lease.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// A run with a handler in Rust, for the thread that watches it.
+/// A run with a Rust handler, for the thread that watches it.
 pub(crate) struct RustRun<'a> {
     live: LiveRun<'a>,
     desk: Arc<Desk>,
     /// How long the handler may be silent.
     limit: Duration,
-    /// How long it may go on once it is asked to end.
+    /// How long it may continue after it was asked to end.
     grace: Duration,
-    /// When it has been silent for too long.
+    /// When its timeout expires.
     deadline: Moment,
     asked: Option<StopRequest>,
-    /// The row says whose process the handler is in.
+    /// Whether the row already names the process of the handler.
     is_shown: bool,
 }
 
@@ -40,24 +39,24 @@ struct StopRequest {
 }
 
 impl<'a> RustRun<'a> {
-    /// A run whose handler is about to begin.
+    /// Wraps a run whose handler is about to begin.
     pub(crate) fn new(live: LiveRun<'a>, limit: Duration, grace: Duration, overrun: &Overrun) -> Self {
         let open_inbox = Box::new(live.place.leases.inbox_of(live.run_id, live.task_id));
         let desk = Arc::new(Desk::new(Arc::clone(&live.order), open_inbox, Arc::clone(&overrun.left_behind)));
         Self { live, desk, limit, grace, deadline: Moment::after(limit), asked: None, is_shown: false }
     }
 
-    /// What the handler reports to.
+    /// Returns the exchange that the handler reports to.
     pub(crate) fn desk(&self) -> Arc<Desk> {
         Arc::clone(&self.desk)
     }
 
-    /// What was reported.
+    /// Returns the run with its reports.
     pub(crate) fn into_live(self) -> LiveRun<'a> {
         self.live
     }
 
-    /// Watches until the handler ends, or is given up on.
+    /// Watches the handler until it ends or is given up on.
     pub(crate) fn watch(&mut self) -> HandlerFinish {
         loop {
             let wants_reports = self.live.save_after.has_passed();
@@ -68,13 +67,13 @@ impl<'a> RustRun<'a> {
         }
     }
 
-    /// One look: `None` while the handler may go on.
+    /// Checks the handler once; returns `None` while it may continue.
     pub(crate) fn look(&mut self) -> Option<HandlerFinish> {
         let turn = self.desk.turn();
         self.take_turn(turn)
     }
 
-    /// When the next look is due.
+    /// Returns when the next check is due.
     pub(crate) fn next_look(&self) -> Moment {
         let next = self.asked.map_or(self.deadline, |asked| asked.give_up_at);
         next.min(Moment::after(LOOK_EVERY))
@@ -114,14 +113,14 @@ impl<'a> RustRun<'a> {
         turn.ended
     }
 
-    /// Notes why the handler must end, where it must. The first reason counts, and the earliest end.
+    /// Checks whether the handler must end, and stores why. The first reason and the earliest deadline count.
     fn ask_to_end(&mut self) {
         let live = &mut self.live;
         let urgency = live.check_stopping();
         let standing = live.place.leases.lease_state(live.run_id);
         live.was_over |= standing == LeaseState::Over;
         let (why, grace) = match standing {
-            // Another runner may begin at once, or has: what was asked before does not prolong that.
+            // Another runner may have begun already, so an earlier request does not extend the time.
             LeaseState::Lost | LeaseState::Over => (StopReason::LeaseLost, live.place.leases.notice()),
             LeaseState::Held if urgency == Urgency::Kill => (StopReason::Shutdown, Duration::ZERO),
             LeaseState::Held if live.place.stopping.has_run_out() => (StopReason::Shutdown, self.grace),
@@ -141,17 +140,18 @@ impl<'a> RustRun<'a> {
         self.why().or_else(|| self.live.place.stopping.is_stopping().then_some(StopReason::Shutdown))
     }
 
-    /// How a run ended that was asked to end, and failed or was given up on.
+    /// Returns how a run ended that was asked to end, and then failed or was given up on.
     fn ending(&self) -> Ending {
         match (self.why(), self.live.order.reason()) {
             (Some(StopReason::Timeout), _) => Ending::TimedOut,
-            // What is cancelled is not given back.
+            // A cancelled run is not released.
             (_, Some(reason)) => Ending::Cancelled(reason.to_owned()),
             (_, None) => Ending::Stopped,
         }
     }
 
-    /// A success stays one, however late it comes. An error after it was asked to end is that end.
+    /// Returns the end for a result of the handler. A success counts however late it is; an error after a request to end counts
+    /// as that end.
     fn finish_of(&self, result: Result<(), HandlerError>) -> HandlerFinish {
         match (result, self.why()) {
             (Ok(()), _) => HandlerFinish::new(None, None),

@@ -1,5 +1,5 @@
-//! Handlers that leave processes behind in every way there is: each must be gone, soon, and leave no zombie. Each test is
-//! a process of its own, because it looks at all its children.
+//! Handlers that leave processes behind in every possible way: each must disappear soon and leave no zombie. Each test runs in
+//! its own process, because it checks all its children.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use taskqueue_host::machine::proc_files::{other_processes, read_stat};
 use taskqueue_host::testing::{eventually, run_again_inside};
 
 const MODULE: &str = "children::child::leftover_tests::";
-/// Beyond the grace of the class; the promise is 2 seconds, and this machine may be busy.
+/// Beyond the grace period of the class; the promise is 2 seconds, but this machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn own_children() -> Vec<i32> {
@@ -22,8 +22,8 @@ fn is_alive(pid: i32) -> bool {
     read_stat(pid).is_ok_and(|stat| !stat.has_ended())
 }
 
-/// Python that leaves itself behind in a new session, by a double fork, without its pipes, and writes its PID to `path`.
-/// `before` is executed there first.
+/// Python code that leaves itself behind in a new session, by a double fork, without its pipes, and writes its PID to `path`. It
+/// executes `before` first.
 fn daemon(path: &str, before: &str) -> String {
     format!(
         "import os,signal,sys,time\n\
@@ -39,7 +39,7 @@ fn daemon(path: &str, before: &str) -> String {
     )
 }
 
-/// Runs the script as a handler and looks at what is left of the daemon that it made.
+/// Runs the script as a handler and checks what is left of the daemon that it made.
 fn check_daemon(name: &str, before: &str, after: &str, timeout_ms: u64, grace_ms: u64) -> Option<Ending> {
     if !run_again_inside(&["env", "TASKQUEUE_RUN_TOKEN="], &format!("{MODULE}{name}")) {
         return None;
@@ -103,7 +103,7 @@ fn a_daemon_with_a_cleaned_environment_ends_with_its_handler() {
     assert_eq!(own_children(), [0; 0]);
 }
 
-/// A daemon of a daemon: each is found when the one before it is gone.
+/// A daemon of a daemon: each is found when its parent has ended.
 #[test]
 fn a_whole_tree_of_sessions_ends_with_its_handler() {
     let name = "a_whole_tree_of_sessions_ends_with_its_handler";
@@ -154,7 +154,7 @@ fn an_orphan_that_ends_while_its_handler_works_is_no_zombie_for_long() {
     assert!(observer.1, "it was reaped before the handler ended");
 }
 
-/// A program that embeds the library starts children of its own, before and while a handler works.
+/// A program that embeds the library starts its own children, before a handler runs and meanwhile.
 #[test]
 fn children_of_the_program_itself_are_left_alone() {
     let name = "children_of_the_program_itself_are_left_alone";
@@ -169,7 +169,7 @@ fn children_of_the_program_itself_are_left_alone() {
     impl Observer for Starting<'_> {
         fn started(&mut self, _handler: &crate::identities::identity::ProcessIdentity) {
             self.1.push((self.0)("sleep", &["600"]));
-            // In a session of its own, and without what a handler has given up.
+            // In its own session, and without the privileges that a handler has given up.
             self.1.push((self.0)("setsid", &["sleep", "600"]));
             self.1.push((self.0)("true", &[]));
         }
@@ -200,7 +200,7 @@ fn children_of_the_program_itself_are_left_alone() {
     }
 }
 
-/// Two runs in one process: neither touches what belongs to the other.
+/// Two runs in one process: neither touches processes of the other.
 #[test]
 fn what_belongs_to_another_run_of_the_same_process_is_left_to_it() {
     let name = "what_belongs_to_another_run_of_the_same_process_is_left_to_it";
@@ -217,7 +217,7 @@ fn what_belongs_to_another_run_of_the_same_process_is_left_to_it() {
     };
     let pid = |token: &str| std::fs::read_to_string(path(token)).ok().and_then(|pid| pid.parse::<i32>().ok());
     let go = path("go");
-    // The second one is the younger one, so that its orphan is no older than the first handler.
+    // The second handler is the younger one, so its orphan is not older than the first handler.
     let first = run("first", &format!("while not os.path.exists('{go}'): time.sleep(0.01)"));
     eventually(|| pid("first").is_some());
     let second = run("second", &format!("while not os.path.exists('{go}2'): time.sleep(0.01)"));

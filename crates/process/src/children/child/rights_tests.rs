@@ -1,4 +1,4 @@
-//! What a handler may do and use, seen from inside it.
+//! The rights and limits of a handler, tested from inside it.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use super::tests::{LONG, Seen, limits, rights, spec};
@@ -51,7 +51,7 @@ fn a_handler_that_computes_for_too_long_is_ended_with_a_clear_reason() {
     let finished = run("while :; do :; done", rights(limits));
     assert_eq!(why(&finished), "over its limit of 1 seconds of processor time");
     assert!(matches!(finished.ending, Ending::Killed { signal: 24, .. }), "{finished:?}");
-    // Ignored, it is followed by a KILL that we did not send either.
+    // If the signal is ignored, a KILL follows, which the runner did not send either.
     let finished = run("trap '' XCPU; while :; do :; done", rights(limits));
     assert!(matches!(finished.ending, Ending::Killed { signal: 9, .. }), "{finished:?}");
     assert_eq!(why(&finished), "over its limit of 1 seconds of processor time");
@@ -90,7 +90,7 @@ fn a_handler_has_a_raised_oom_score_and_by_default_no_new_privileges() {
 #[test]
 fn a_kill_that_we_did_not_send_may_have_been_the_kernels() {
     let finished = run("kill -KILL $$", rights(Limits::default()));
-    assert!(why(&finished).starts_with("killed by signal 9, which we did not send; perhaps"), "{finished:?}");
+    assert!(why(&finished).starts_with("killed by signal 9, which taskqueue did not send; perhaps"), "{finished:?}");
 }
 
 fn nobody() -> Option<Rights> {
@@ -120,7 +120,7 @@ fn a_handler_becomes_its_user_with_all_ids_and_groups_and_cannot_go_back() {
     assert_eq!(finished.stderr.to_text(), "it\n");
 }
 
-/// With our memory shared the kernel would take from us what it takes from a process that becomes another user.
+/// With shared memory, the kernel would also take from this process what it takes from a process that becomes another user.
 #[test]
 fn a_handler_of_another_user_never_has_our_memory() {
     let Some(rights) = nobody() else { return };

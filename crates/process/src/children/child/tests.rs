@@ -12,7 +12,7 @@ use crate::spawning::rights::Rights;
 use taskqueue_domain::run::confinement::Limits;
 use taskqueue_host::testing::{eventually, run_again_inside};
 
-/// Keeps what it is told; every event line but `quiet` counts as a report.
+/// Records the calls; every event line except `quiet` counts as a report.
 #[derive(Default)]
 pub(super) struct Seen {
     handler: Option<ProcessIdentity>,
@@ -93,7 +93,7 @@ fn input_output_events_and_exit_code_pass_through() {
 
 #[test]
 fn a_handler_has_five_descriptors_default_signals_and_its_environment() {
-    // A descriptor that is not marked close-on-exec, as some database clients leave theirs.
+    // A descriptor without close-on-exec, as some database clients leave theirs.
     let leaky = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 20).unwrap();
     rustix::io::fcntl_setfd(&leaky, rustix::io::FdFlags::empty()).unwrap();
     let script = "import os\nprint(sorted(int(n) for n in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{n}')))\n\
@@ -112,15 +112,15 @@ fn a_handler_has_five_descriptors_default_signals_and_its_environment() {
     assert_eq!(masks(&finished), [0, 0]);
 }
 
-/// The masks in lines as of /proc/PID/status, without signals 32 and 33: those belong to the C library, which lets
-/// nobody reset them.
+/// Returns the masks in lines as of /proc/PID/status, without signals 32 and 33: those belong to the C library, which does not
+/// allow resetting them.
 fn masks(finished: &Finished) -> Vec<u64> {
     let text = finished.stdout.to_text();
     let masks = text.lines().map(|line| u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap());
     masks.map(|mask| mask & !(3 << 31)).collect()
 }
 
-/// As in a container that something outside entered: our session and our group have no number inside it.
+/// As in a container that a process entered from outside: the session and the group of this process have no number inside it.
 #[test]
 fn a_group_is_ended_when_the_session_leader_is_outside_our_pid_namespace() {
     let name = "children::child::tests::a_group_is_ended_when_the_session_leader_is_outside_our_pid_namespace";
@@ -131,7 +131,7 @@ fn a_group_is_ended_when_the_session_leader_is_outside_our_pid_namespace() {
     assert!(is_gone(&finished.stdout.to_text()));
 }
 
-/// As started by nohup in the background of a shell that blocks and ignores what it can, SIGCHLD included.
+/// As if started by nohup in the background of a shell that blocks and ignores all it can, including SIGCHLD.
 #[test]
 fn an_ending_is_known_even_when_our_parent_ignored_and_blocked_signals() {
     let name = "children::child::tests::an_ending_is_known_even_when_our_parent_ignored_and_blocked_signals";
@@ -265,7 +265,7 @@ fn a_handler_dies_with_the_thread_that_watches_it() {
     impl Observer for Vanish {
         fn started(&mut self, handler: &ProcessIdentity) {
             self.0.send(handler.clone()).unwrap();
-            // The runner's thread is gone, without any clean-up.
+            // The runner's thread ends without clean-up.
             std::panic::resume_unwind(Box::new(()));
         }
         fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
@@ -340,7 +340,7 @@ fn what_could_not_start_is_explained() {
     assert!(matches!(finished.ending, Ending::CouldNotStart(why) if why.contains("too long")));
 }
 
-/// Numbers that a handler is to have are free in us, and our ends of its pipes get them.
+/// The descriptor numbers of the handler are free in this process, so its ends of the pipes get them.
 #[test]
 fn a_handler_gets_its_descriptors_when_their_numbers_are_free_in_us() {
     let name = "children::child::tests::a_handler_gets_its_descriptors_when_their_numbers_are_free_in_us";

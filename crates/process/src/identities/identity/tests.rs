@@ -92,7 +92,7 @@ fn only_the_exact_text_is_read() {
     }
 }
 
-/// Runs in a PID namespace of its own, where the next PID can be chosen; needs root and is passed over without.
+/// Runs in its own PID namespace, where the next PID can be chosen; needs root and is skipped otherwise.
 #[test]
 fn a_reused_pid_is_dead_and_its_new_owner_is_not_signalled() {
     let name = "identities::identity::tests::a_reused_pid_is_dead_and_its_new_owner_is_not_signalled";
@@ -106,7 +106,7 @@ fn a_reused_pid_is_dead_and_its_new_owner_is_not_signalled() {
     let mut innocent = loop {
         fs::write("/proc/sys/kernel/ns_last_pid", (old.pid - 1).to_string()).unwrap();
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        // Ticks last 10 ms: only a process started in a later one can be told apart.
+        // Ticks last 10 ms: only a process started in a later tick can be distinguished.
         if i32::try_from(child.id()) == Ok(old.pid) && of_child(&child) != old {
             break child;
         }

@@ -1,5 +1,5 @@
-//! Many runs in a few statements, each engine's own: what a runner with many slots does all the time. Every one of them does
-//! the same to a run as the portable statements of `transitions` do to one; a test holds them equal.
+//! Batch statements for many runs, written for each engine; runners with many slots use them all the time. Each has the same
+//! effect on a run as the portable statements of `transitions` have on one run; a test checks that they agree.
 
 mod mysql;
 mod postgres;
@@ -19,25 +19,25 @@ use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::run::transition::{TaskEvent, statuses_for, unmarked_statuses};
 use taskqueue_domain::task::task_class::TaskClass;
 
-/// The statuses in which a task can be started, for `IN`.
+/// The statuses in which a task can be started, as a list for `IN`.
 static STARTABLE: LazyLock<String> = LazyLock::new(|| quoted_list(&statuses_for(TaskEvent::Start)));
-/// The statuses of a task whose row may not say yet that it has started, for `IN`.
+/// The statuses that a started task can have before its row is marked, as a list for `IN`.
 static UNMARKED: LazyLock<String> = LazyLock::new(|| quoted_list(&unmarked_statuses()));
 
 fn quoted_list(statuses: &[TaskStatus]) -> String {
     statuses.iter().map(|status| format!("'{}'", status.as_str())).collect::<Vec<_>>().join(", ")
 }
 
-/// A statement with the statuses in place of the names of their lists.
+/// Replaces the names of status lists in a statement by the lists.
 fn with_statuses(text: &str) -> String {
     text.replace("STARTABLE", &STARTABLE).replace("UNMARKED", &UNMARKED)
 }
 
-/// The runner or claimant that takes runs, as the rows of the runs name it.
+/// The runner or claimant that takes runs, as stored in the rows of the runs.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Holder<'a> {
     pub(in super::super) runner_id: Option<i64>,
-    /// Only for the event of a start.
+    /// Used only for the event of a start.
     pub(in super::super) runner_name: &'a str,
     pub(in super::super) claimant: Option<&'a str>,
     pub(in super::super) process_id: Option<i64>,
@@ -46,15 +46,15 @@ pub(in super::super) struct Holder<'a> {
     pub(in super::super) lease_secs: i64,
 }
 
-/// A run that waits and is to start.
+/// A waiting run to start.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Start<'a> {
     pub(in super::super) run_id: i64,
-    /// Its fence from now on.
+    /// Its new fencing token.
     pub(in super::super) token: &'a str,
 }
 
-/// A run that has started, with what its handler needs.
+/// A started run, with the data that its handler needs.
 #[derive(Clone, Debug, QueryableByName)]
 pub(in super::super) struct StartedRow {
     #[diesel(sql_type = BigInt)]
@@ -80,27 +80,27 @@ pub(in super::super) struct DueRow {
     pub(in super::super) content: ContentRow,
 }
 
-/// What a claim must know of a due task besides what its handler needs.
+/// What a claim needs to know about a due task, besides the data for its handler.
 #[derive(Clone, Copy, Debug, QueryableByName)]
 pub(in super::super) struct DueFacts {
     #[diesel(sql_type = BigInt)]
     pub(in super::super) task_id: i64,
     #[diesel(sql_type = Integer)]
     pub(in super::super) attempts: i32,
-    /// Whether it can have its turn only as a run among runs: it has a priority or a limit key.
+    /// Whether it can only be claimed through a run, in order with other runs: it has a priority or a limit key.
     #[diesel(sql_type = Bool)]
     pub(in super::super) is_special: bool,
-    /// Whether others look at its row to see that it runs: it recurs or has a unique key.
+    /// Whether others read from its row that it is running: it recurs or has a unique key.
     #[diesel(sql_type = Bool)]
     pub(in super::super) is_watched: bool,
     #[diesel(sql_type = Timestamp)]
     pub(in super::super) due_on: Moment,
-    /// The database's clock.
+    /// The time by the database's clock.
     #[diesel(sql_type = Timestamp)]
     pub(in super::super) seen_on: Moment,
 }
 
-/// A task to start, and the fence of its run.
+/// A task to start, and the fencing token of its run.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct TaskStart<'a> {
     pub(in super::super) task_id: i64,
@@ -110,7 +110,7 @@ pub(in super::super) struct TaskStart<'a> {
     pub(in super::super) token: &'a str,
 }
 
-/// A task that has started, and its run.
+/// A started task, and its run.
 #[derive(Clone, Copy, Debug, QueryableByName)]
 pub(in super::super) struct StartedTask {
     #[diesel(sql_type = BigInt)]
@@ -119,31 +119,31 @@ pub(in super::super) struct StartedTask {
     pub(in super::super) task_id: i64,
 }
 
-/// The id of a row that was written.
+/// The id of a written row.
 #[derive(QueryableByName)]
 struct IdRow {
     #[diesel(sql_type = BigInt)]
     id: i64,
 }
 
-/// Whether what was asked for is there.
+/// Whether something was found.
 #[derive(QueryableByName)]
 struct FoundRow {
     #[diesel(sql_type = Bool)]
     found: bool,
 }
 
-/// A run that has succeeded.
+/// A run that succeeded.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Success<'a> {
     pub(in super::super) run_id: i64,
     pub(in super::super) token: &'a str,
-    /// `None` keeps what was saved before; so does every other `None`.
+    /// `None` keeps the previously saved value; the same applies to every other `None`.
     pub(in super::super) handler: Option<(i64, &'a str)>,
     pub(in super::super) details: SuccessDetails<'a>,
 }
 
-/// What the end of a run writes besides that it has succeeded, and is the same for many.
+/// What the end of a run writes besides its success, the same for many runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct SuccessDetails<'a> {
     pub(in super::super) decision: &'a str,
@@ -151,7 +151,7 @@ pub(in super::super) struct SuccessDetails<'a> {
     pub(in super::super) message: Option<&'a str>,
 }
 
-/// Those that end alike together: most do.
+/// Groups ends with equal details: most are equal.
 fn by_details<'a, 'b>(successes: &'b [Success<'a>]) -> HashMap<SuccessDetails<'a>, Vec<&'b Success<'a>>> {
     let mut alike: HashMap<SuccessDetails<'_>, Vec<&Success<'_>>> = HashMap::new();
     for end in successes {
@@ -160,7 +160,7 @@ fn by_details<'a, 'b>(successes: &'b [Success<'a>]) -> HashMap<SuccessDetails<'a
     alike
 }
 
-/// What of the end of a run concerns others.
+/// What the end of a run means for other rows.
 #[derive(Clone, Debug, QueryableByName)]
 pub(in super::super) struct EndedRow {
     #[diesel(sql_type = BigInt)]
@@ -169,10 +169,10 @@ pub(in super::super) struct EndedRow {
     pub(in super::super) task_id: i64,
     #[diesel(sql_type = Text)]
     pub(in super::super) host: String,
-    /// The key of which a slot is free now.
+    /// The limit key of which a slot is now free.
     #[diesel(sql_type = Nullable<Text>)]
     pub(in super::super) freed_key: Option<String>,
-    /// Whether the task itself has succeeded by it.
+    /// Whether the task itself succeeded with this run.
     #[diesel(sql_type = Bool)]
     pub(in super::super) has_succeeded: bool,
     #[diesel(sql_type = Bool)]
@@ -184,9 +184,9 @@ pub(in super::super) struct EndedRow {
     pub(in super::super) keeps_results: bool,
 }
 
-/// Starts those of these runs that wait, for a task that was not cancelled; under the lock of the claim. Those that are
-/// missing from the answer have not changed. A status of a task that allows no start was written by a hand in the tables or a newer
-/// version: the run goes ahead, the status is left alone (rule R9).
+/// Starts the waiting ones of these runs whose task was not cancelled; requires the lock of the claim. Runs missing from the
+/// result were not changed. A status of a task that does not allow a start was written by hand or by a newer version. The run
+/// then starts and the status is left unchanged (rule R9).
 pub(in super::super) fn start_runs(
     conn: &mut AnyConnection,
     holder: &Holder<'_>,
@@ -199,8 +199,8 @@ pub(in super::super) fn start_runs(
     }
 }
 
-/// The first tasks that are due and have no open run, from this moment on, in their order, of which no other connection holds the
-/// row; under the lock of the claim. Their rows are locked.
+/// Lists and locks the first due tasks from this moment on, in order, that have no open run. Skips rows that another connection
+/// has locked. Requires the lock of the claim.
 pub(in super::super) fn list_due(
     conn: &mut AnyConnection,
     from: Option<Moment>,
@@ -214,8 +214,8 @@ pub(in super::super) fn list_due(
     }
 }
 
-/// Whether nothing is there that must be looked at before due tasks are started: no pause, no limit of a class, no run that
-/// waits, no due task with a priority. One question in place of five.
+/// Returns true if nothing has to be checked before due tasks are started. There is no pause, no limit of a class, no waiting
+/// run, and no due task with a priority. One query instead of five.
 pub(in super::super) fn nothing_restricts_claims(conn: &mut AnyConnection) -> QueryResult<bool> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::nothing_restricts_claims(conn),
@@ -224,7 +224,7 @@ pub(in super::super) fn nothing_restricts_claims(conn: &mut AnyConnection) -> Qu
     }
 }
 
-/// Whether a task is due that has a priority.
+/// Returns true if a task with a priority is due.
 pub(in super::super) fn has_due_with_priority(conn: &mut AnyConnection) -> QueryResult<bool> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::has_due_with_priority(conn),
@@ -233,9 +233,9 @@ pub(in super::super) fn has_due_with_priority(conn: &mut AnyConnection) -> Query
     }
 }
 
-/// Starts these due tasks, whose rows this transaction has locked: each gets a run that is being processed from its first moment.
-/// The runs have ids in the order of the tasks. The rows of the tasks stay as they are, see [`mark_started`]. A task that is
-/// missing from the answer has got a run from another claim since it was listed.
+/// Starts these due tasks, whose rows this transaction has locked, by inserting runs that are already being processed. The ids of
+/// the runs have the order of the tasks. The rows of the tasks are not changed, see [`mark_started`]. A task that is missing from
+/// the result has got a run from another claim since it was listed.
 pub(in super::super) fn start_tasks(
     conn: &mut AnyConnection,
     holder: &Holder<'_>,
@@ -248,9 +248,9 @@ pub(in super::super) fn start_tasks(
     }
 }
 
-/// Writes into the rows of their tasks that these runs are being processed, where they do not say so yet; for a transaction that
-/// holds the rows of the runs or of the tasks, so that none ends meanwhile. A start of many leaves that out: most runs are over
-/// before anything looks at the row, and each version of a row costs as much as its index entries.
+/// Marks the tasks of these runs as being processed, if their rows do not show that yet. The transaction must hold the rows of
+/// the runs or of the tasks, so that no run ends meanwhile. A batch start skips this: most runs end before another query reads
+/// the row, and each row version also costs its index entries.
 pub(in super::super) fn mark_started(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<()> {
     if runs.is_empty() {
         return Ok(());
@@ -262,8 +262,8 @@ pub(in super::super) fn mark_started(conn: &mut AnyConnection, runs: &[i64]) -> 
     }
 }
 
-/// Ends those of these runs that are still being processed under their tokens, and writes what that means for their tasks
-/// themselves. Those that are missing from the answer have not changed.
+/// Ends those of these runs that are still being processed with their tokens, and updates their tasks. Runs missing from the
+/// result were not changed.
 pub(in super::super) fn end_successes(
     conn: &mut AnyConnection,
     successes: &[Success<'_>],

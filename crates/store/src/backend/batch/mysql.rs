@@ -1,4 +1,4 @@
-//! MySQL and MariaDB: a statement for all runs, in whose text stands what differs between them.
+//! MySQL and MariaDB: one statement for all runs, whose differing values are part of its text.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,29 +23,29 @@ struct FirstId {
     step: i64,
 }
 
-/// Numbers and nothing else.
+/// Returns a list of numbers; it contains nothing else.
 fn list(ids: impl Iterator<Item = i64>) -> String {
     ids.map(|id| id.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// An expression with a value of its own for some runs, which leaves the column of the others as it is.
+/// Returns an expression with a separate value for some runs, which leaves the column of other runs unchanged.
 fn by_run(column: &str, values: impl Iterator<Item = (i64, Option<String>)>) -> String {
     let cases: String = values.filter_map(|(run_id, value)| Some(format!(" WHEN {run_id} THEN {}", value?))).collect();
     if cases.is_empty() { column.to_owned() } else { format!("CASE `Id`{cases} ELSE {column} END") }
 }
 
-/// A time as text: MariaDB takes no value from before 1970 for a time of the kind that Diesel sends.
+/// Returns a time as text: MariaDB does not accept times before 1970 in the type that Diesel sends.
 fn as_text(moment: Moment) -> String {
     DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string()
 }
 
-/// A text as hexadecimal digits, which need no quoting whatever is in it.
+/// Returns a text as hexadecimal digits, which need no quoting.
 fn quoted(text: &str) -> String {
     let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
     format!("CONVERT(X'{digits}' USING utf8mb4)")
 }
 
-/// The claim has locked both tables: what is read here is what is written to.
+/// Starts these runs. The claim has locked both tables, so rows cannot change between the read and the write.
 pub(super) fn start_runs(
     conn: &mut MysqlConnection,
     holder: &Holder<'_>,
@@ -64,7 +64,7 @@ pub(super) fn start_runs(
     let tokens: HashMap<i64, &str> = starts.iter().map(|start| (start.run_id, start.token)).collect();
     let token = |row: &StartedRow| tokens.get(&row.run_id).copied().unwrap_or_default().to_owned();
     let started: Vec<StartedRow> = startable.into_iter().map(|row| StartedRow { token: token(&row), ..row }).collect();
-    // The same moment for all: what the handler is told of is what the row has.
+    // The same moment for all: the handler gets the value that is in the row.
     let Some(started_on) = started.first().map(|row| as_text(row.started_on)) else { return Ok(started) };
     let text = format!(
         "UPDATE `TaskQueueRuns`
@@ -93,8 +93,8 @@ pub(super) fn mark_started(conn: &mut MysqlConnection, runs: &[i64]) -> QueryRes
     mark(conn, runs.iter().copied(), &UNMARKED, NOT_MARKED)
 }
 
-/// What the start of these runs means for their tasks, of which those in these statuses become `processing`. Under LOCK TABLES each
-/// table goes by its own name.
+/// Updates the tasks of these started runs: tasks in these statuses become `processing`. Under LOCK TABLES, each table must be
+/// referred to by its own name.
 fn mark(
     conn: &mut MysqlConnection,
     runs: impl Iterator<Item = i64>,
@@ -113,8 +113,8 @@ fn mark(
     .map(drop)
 }
 
-/// Under LOCK TABLES a table can be named once in a statement, and by its own name only. SKIP LOCKED: what another claim is about
-/// to start is passed over. A value, not NOT EXISTS: MariaDB would read all open runs of all tasks first.
+/// Under LOCK TABLES, a statement can refer to a table only once, and only by its own name. SKIP LOCKED skips tasks that another
+/// claim is about to start. A scalar subquery, because with NOT EXISTS, MariaDB would read all open runs of all tasks first.
 const LIST_DUE: &str = "
     SELECT `Id` AS task_id, `TaskClass` AS class, `Attempts` AS attempts, `TaskData` AS data, `MaxRetries` AS max_retries,
         `Timeout` AS timeout_secs, `PlannedOn` AS planned_on, `ScheduledOn` AS scheduled_on,
@@ -132,7 +132,7 @@ pub(super) fn list_due(conn: &mut MysqlConnection, from: Moment, limit: i64) -> 
     prepared(LIST_DUE).bind::<Text, _>(as_text(from)).bind::<BigInt, _>(limit).load(conn)
 }
 
-// Differs: there are no indexes of a part of the rows, so what has a priority and is due has a column of its own.
+// Differs: there are no partial indexes, so a separate column marks due tasks with a priority.
 pub(super) fn nothing_restricts_claims(conn: &mut MysqlConnection) -> QueryResult<bool> {
     const FIND: &str = "
         SELECT NOT (EXISTS (SELECT 1 FROM `TaskQueuePauses`) OR EXISTS (SELECT 1 FROM `TaskQueueClassLimits`)
@@ -148,8 +148,8 @@ pub(super) fn has_due_with_priority(conn: &mut MysqlConnection) -> QueryResult<b
     Ok(row.found)
 }
 
-/// Those of these tasks that have an open run. The list of due tasks is as old as its statement, and a start changes no row of a
-/// task: only now, when their rows are locked, is that certain.
+/// Returns those of these tasks that have an open run. The list of due tasks may be stale, because a start changes no row of a
+/// task. Only now that their rows are locked is the answer certain.
 fn with_open_run(conn: &mut MysqlConnection, tasks: &[TaskStart<'_>]) -> QueryResult<HashSet<i64>> {
     let rows: Vec<IdRow> = diesel::sql_query(format!(
         "SELECT `OpenTaskId` AS id FROM `TaskQueueRuns` WHERE `OpenTaskId` IN ({})",
@@ -190,7 +190,7 @@ pub(super) fn start_tasks(
             .bind::<BigInt, _>(holder.lease_secs);
     }
     insert.execute(conn)?;
-    // An INSERT whose number of rows is known beforehand gets consecutive ids, and this is the first of them.
+    // An INSERT with a known number of rows gets consecutive ids, and this is the first of them.
     let ids: FirstId = prepared("SELECT CAST(LAST_INSERT_ID() AS SIGNED) AS first, @@auto_increment_increment AS step")
         .get_result(conn)?;
     let step = usize::try_from(ids.step).unwrap_or(1);
@@ -206,7 +206,7 @@ struct HeldRow {
     token: Option<String>,
 }
 
-/// Ends these runs, all with these details.
+/// Ends these runs, all with the same details.
 fn end_alike(conn: &mut MysqlConnection, details: &SuccessDetails<'_>, ends: &[&Success<'_>]) -> QueryResult<()> {
     let pid = |end: &Success<'_>| end.handler.map(|(pid, _)| pid.to_string());
     let identity = |end: &Success<'_>| end.handler.map(|(_, identity)| quoted(identity));
@@ -228,7 +228,7 @@ fn end_alike(conn: &mut MysqlConnection, details: &SuccessDetails<'_>, ends: &[&
         .map(drop)
 }
 
-/// The rows are locked first, so that all that are found can be written without another look at them.
+/// Locks the rows first, so that all rows found can be written without another check.
 pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>]) -> QueryResult<Vec<EndedRow>> {
     let tokens: HashMap<i64, &str> = successes.iter().map(|end| (end.run_id, end.token)).collect();
     let unmarked = UNMARKED.as_str();

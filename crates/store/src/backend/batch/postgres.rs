@@ -54,9 +54,9 @@ pub(super) fn start_runs(
     statement.load(conn)
 }
 
-/// SKIP LOCKED: of a task that somebody is about to cancel or change, the answer comes with the next look. The clock stands in a
-/// subquery because it is volatile: compared directly, it could not keep the scan of the index from tasks of the future. A value,
-/// not NOT EXISTS: planned while there is no run, it would read the index of open runs whole, with all that VACUUM has not removed.
+/// SKIP LOCKED: a task that is about to be cancelled or changed is found by the next poll. The clock is in a subquery because it
+/// is volatile: compared directly, it could not limit the index scan to due tasks. A scalar subquery instead of NOT EXISTS: if
+/// that was planned while there were no runs, it would read the whole index of open runs, with all dead entries.
 const LIST_DUE: &str = r#"
     SELECT t."Id" AS task_id, t."TaskClass" AS class, t."Attempts" AS attempts, t."TaskData"::text AS data,
         t."MaxRetries" AS max_retries, t."Timeout" AS timeout_secs,
@@ -91,10 +91,10 @@ pub(super) fn has_due_with_priority(conn: &mut PgConnection) -> QueryResult<bool
     Ok(row.found)
 }
 
-/// One moment for all: a run is not started before it is created. The list of due tasks is as old as its statement, and a start
-/// changes no row of a task: only now, when their rows are locked, is it certain which of them have an open run. Who makes a run
-/// without the lock of its task in this very moment is met by the index, and then all is done once more: ON CONFLICT would write
-/// a record more for each run.
+/// The same time for all: a run is not started before it is created. The list of due tasks may be stale, because a start changes
+/// no row of a task. Only now that their rows are locked is it certain which of them have an open run. If another transaction
+/// creates a run at this moment without the lock of its task, the unique index reports it and everything is repeated. ON CONFLICT
+/// would write one more record per run.
 const START_TASKS: &str = r#"
     WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now), started AS (
         INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Attempt", "Status", "CreatedOn", "StartedOn", "Token",

@@ -1,5 +1,5 @@
-//! SQLite: one statement for all rows, which come as a JSON array: of a statement for each row, most of the cost would be its
-//! beginning and its end. The clock is read once and bound: SQLite would print it anew for each column of each row.
+//! SQLite: one statement for all rows, passed as a JSON array: with a statement per row, starting and ending it would be most of
+//! the cost. The clock is read once and bound, because SQLite would format it again for each column of each row.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -17,12 +17,12 @@ use super::{
 use crate::base::prepared::prepared;
 use crate::base::sql::Moment;
 
-/// SQLite's clock, as the columns hold it.
+/// SQLite's clock, in the format of the columns.
 #[derive(QueryableByName)]
 struct Clock {
     #[diesel(sql_type = Text)]
     now: String,
-    /// So many seconds later.
+    /// The time a given number of seconds later.
     #[diesel(sql_type = Text)]
     later: String,
 }
@@ -33,7 +33,7 @@ fn read_clock(conn: &mut SqliteConnection, plus_secs: i64) -> QueryResult<Clock>
     prepared(READ).bind::<BigInt, _>(plus_secs).get_result(conn)
 }
 
-/// The FROM of an UPDATE is read first, row by row, and each row of the table found by its key.
+/// The FROM of an UPDATE is read first, row by row, and each row of the table is found by its key.
 const START_RUNS: &str = r#"
     UPDATE "TaskQueueRuns"
     SET "Status" = 'processing', "StartedOn" = ?, "ProcessId" = ?, "RunnerId" = ?, "Claimant" = ?, "Token" = n.value ->> 1,
@@ -162,7 +162,7 @@ pub(super) fn start_tasks(
         .bind::<Text, _>(&clock.later)
         .bind::<Text, _>(json!(rows).to_string())
         .load(conn)?;
-    // They were inserted in the order of the tasks, but RETURNING promises none.
+    // They were inserted in the order of the tasks, but RETURNING guarantees no order.
     started.sort_unstable_by_key(|task| task.run_id);
     Ok(started)
 }
@@ -228,7 +228,7 @@ pub(super) fn end_successes(conn: &mut SqliteConnection, successes: &[Success<'_
     let tasks: Vec<i64> = ended.iter().map(|run| run.task_id).collect();
     let marked: Vec<EndedTask> =
         prepared(&MARK_ENDED).bind::<Text, _>(&now).bind::<Text, _>(json!(tasks).to_string()).load(conn)?;
-    // A task has one open run at the most, so these are all different.
+    // A task has at most one open run, so these are all different.
     let mut marked: HashMap<i64, EndedTask> = marked.into_iter().map(|task| (task.task_id, task)).collect();
     let row = |run: EndedRun| {
         let EndedTask { task_id, has_succeeded, recurs, has_dependants, keeps_results } =

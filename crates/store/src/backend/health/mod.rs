@@ -1,4 +1,4 @@
-//! What an engine tells of itself that an operator should know. Only asks; what may not be asked is left out.
+//! Reads from an engine what an operator should know about its state. Read-only; values that may not be read are skipped.
 
 mod mysql;
 mod postgres;
@@ -13,14 +13,14 @@ use serde::Serialize;
 
 use super::AnyConnection;
 
-/// Fewer dead rows are nothing to speak of.
+/// A smaller number of dead rows is insignificant.
 const MANY_DEAD_ROWS: i64 = 50_000;
 
-/// Something about the server, or the file.
+/// A problem or fact of the server or the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "symptom", rename_all = "snake_case")]
 pub enum Symptom {
-    /// A setting by which what was committed can be lost, or the tables grow.
+    /// A setting with which committed data can be lost, or tables grow.
     Setting {
         /// Its name.
         name: String,
@@ -29,21 +29,21 @@ pub enum Symptom {
         /// What it should be.
         wanted: String,
     },
-    /// An index of the migrations is not there, or cannot be used.
+    /// An index of the migrations is missing or unusable.
     MissingIndex {
         /// Its name.
         name: String,
-        /// The statement that makes it.
+        /// The statement that creates it.
         statement: String,
     },
-    /// A transaction has been open for long.
+    /// A transaction has been open for a long time.
     LongTransaction {
-        /// For how long, in seconds.
+        /// How long, in seconds.
         secs: i64,
-        /// Whose it is, and what ends it.
+        /// The session, and the statement that ends it.
         who: String,
     },
-    /// More rows of a table are dead than live, and were not cleaned up.
+    /// More rows of a table are dead than live, and VACUUM has not removed them.
     DeadRows {
         /// The table.
         table: String,
@@ -52,36 +52,36 @@ pub enum Symptom {
         /// Live rows.
         live: i64,
     },
-    /// A SQLite store has been locked for a second, so that nothing can be written.
+    /// A SQLite store has been locked for a second, so that it cannot be written.
     Locked {
         /// Its file.
         path: PathBuf,
-        /// Which process has locked it.
+        /// The process that has locked it.
         who: String,
     },
     /// The server is a node of a Galera cluster.
     Cluster {
-        /// Nodes that it sees, itself included.
+        /// The number of nodes it sees, including itself.
         nodes: i64,
     },
 }
 
-/// What this connection's server or file shows; transactions count as long that have been open for so many seconds. `file` is
-/// that of a SQLite store that can be locked.
+/// Returns the symptoms of this connection's server or file; a transaction is long if it has been open for `long_secs` seconds.
+/// `file` is the file of a SQLite store that can be locked.
 pub(in super::super) fn symptoms(
     conn: &mut AnyConnection,
     file: Option<&Path>,
     long_secs: i64,
 ) -> QueryResult<Vec<Symptom>> {
     match conn {
-        // Differs: who reads for long is seen by the log that grows.
+        // Differs: long readers show as a growing log.
         AnyConnection::Sqlite(conn) => sqlite::symptoms(conn, file),
         AnyConnection::Postgres(conn) => postgres::symptoms(conn, long_secs),
         AnyConnection::Mysql(conn) => mysql::symptoms(conn, long_secs),
     }
 }
 
-/// Nodes of the Galera cluster that the server belongs to; `None` where it belongs to none.
+/// Returns the number of nodes of the server's Galera cluster; `None` if it is not in a cluster.
 pub(in super::super) fn cluster_nodes(conn: &mut AnyConnection) -> QueryResult<Option<i64>> {
     match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => Ok(None),
@@ -105,7 +105,7 @@ struct Name {
     name: String,
 }
 
-/// Somebody, and for how long.
+/// A session, and for how long its transaction has been open.
 #[derive(QueryableByName)]
 struct Open {
     #[diesel(sql_type = Text)]
@@ -114,7 +114,7 @@ struct Open {
     secs: i64,
 }
 
-/// The settings whose value is not the one that is wanted.
+/// Returns the settings that do not have the wanted value.
 fn wrong_settings(found: Vec<Named>, wanted: &[(&str, &str)]) -> Vec<Symptom> {
     let wrong = found.into_iter().filter_map(|Named { name, value }| {
         let (_, good) = wanted.iter().find(|(wanted, _)| *wanted == name)?;
@@ -124,14 +124,14 @@ fn wrong_settings(found: Vec<Named>, wanted: &[(&str, &str)]) -> Vec<Symptom> {
     wrong.collect()
 }
 
-/// The indexes that this text of a migration makes and that are not among those found.
+/// Returns the indexes that the text of a migration creates and that are not among those found.
 fn missing_indexes(migration: &str, found: &[Name]) -> Vec<Symptom> {
     let is_there = |name: &str| found.iter().any(|found| found.name == name);
     let missing = made_indexes(migration).into_iter().filter(|(name, _)| !is_there(name));
     missing.map(|(name, statement)| Symptom::MissingIndex { name, statement }).collect()
 }
 
-/// Name and statement of each `CREATE INDEX` of a migration.
+/// Returns the name and the statement of each `CREATE INDEX` of a migration.
 fn made_indexes(migration: &str) -> Vec<(String, String)> {
     let lines = migration.lines().map(str::trim).filter(|line| !line.starts_with("--") && !line.is_empty());
     let text = lines.collect::<Vec<_>>().join(" ");

@@ -11,7 +11,7 @@ const MIGRATION: &str = include_str!("../../../../../migrations/mysql/2026-11-26
 pub(super) fn symptoms(conn: &mut MysqlConnection, long_secs: i64) -> QueryResult<Vec<Symptom>> {
     let wanted = [("innodb_flush_log_at_trx_commit", "1"), ("innodb_doublewrite", "1"), ("sync_binlog", "1")];
     let settings: Vec<Named> = diesel::sql_query(
-        // Without a binary log its setting says nothing. MySQL has words for doublewrite, MariaDB has them, too, since 11.
+        // Without a binary log, its setting is irrelevant. For doublewrite, MySQL and MariaDB since 11 use words.
         "SELECT 'innodb_flush_log_at_trx_commit' AS name, CAST(@@GLOBAL.innodb_flush_log_at_trx_commit AS CHAR) AS value
          UNION ALL
          SELECT 'innodb_doublewrite',
@@ -28,7 +28,7 @@ pub(super) fn symptoms(conn: &mut MysqlConnection, long_secs: i64) -> QueryResul
     )
     .load(conn)?;
     found.extend(missing_keys(&indexes));
-    // Not every user may see the transactions of the server, whose times are those of its machine.
+    // Some users may not read the transactions of the server, whose times are in the zone of its machine.
     let open: QueryResult<Vec<Open>> = diesel::sql_query(
         "SELECT CONCAT('thread ', trx_mysql_thread_id, ' (KILL ', trx_mysql_thread_id, ')') AS who,
                 CAST(TIMESTAMPDIFF(SECOND, trx_started, CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM')) AS SIGNED) AS secs
@@ -46,7 +46,7 @@ struct Shown {
     value: String,
 }
 
-/// By SHOW: servers without Galera do not know the names.
+/// Uses SHOW, because servers without Galera do not know the names.
 pub(super) fn cluster_nodes(conn: &mut MysqlConnection) -> QueryResult<Option<i64>> {
     let on: Vec<Shown> = diesel::sql_query("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'").load(conn)?;
     if !on.iter().any(|shown| shown.value == "ON") {
@@ -56,7 +56,7 @@ pub(super) fn cluster_nodes(conn: &mut MysqlConnection) -> QueryResult<Option<i6
     Ok(Some(size.first().and_then(|shown| shown.value.parse().ok()).unwrap_or(1)))
 }
 
-/// Here the keys of a table stand in the statement that makes it.
+/// Returns the missing keys. In these migrations, the keys of a table are part of the statement that creates it.
 fn missing_keys(found: &[Name]) -> Vec<Symptom> {
     let (mut missing, mut table) = (Vec::new(), "");
     for line in MIGRATION.lines().map(|line| line.trim().trim_end_matches(',')) {

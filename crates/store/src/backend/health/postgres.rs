@@ -21,7 +21,8 @@ struct Rows {
 pub(super) fn symptoms(conn: &mut PgConnection, long_secs: i64) -> QueryResult<Vec<Symptom>> {
     let wanted = [("fsync", "on"), ("full_page_writes", "on"), ("synchronous_commit", "on"), ("autovacuum", "on")];
     let settings: Vec<Named> = diesel::sql_query(
-        // `local`, `remote_write` and `remote_apply` differ in what standbys do; all of them have it on the disk here.
+        // `local`, `remote_write` and `remote_apply` differ only for standbys; with all of them, a commit is on this server's
+        // disk.
         "SELECT name::text AS name,
                 CASE WHEN name = 'synchronous_commit' AND setting <> 'off' THEN 'on' ELSE setting END::text AS value
          FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum') ORDER BY name",

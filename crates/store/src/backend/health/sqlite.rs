@@ -17,7 +17,7 @@ pub(super) fn symptoms(conn: &mut SqliteConnection, file: Option<&Path>) -> Quer
     let settings: Vec<Named> =
         diesel::sql_query("SELECT 'journal_mode' AS name, journal_mode AS value FROM pragma_journal_mode")
             .load(conn)?;
-    // An older one, which only a build without `bundled` has, is kept from it on purpose.
+    // An older library, possible only in a build without `bundled`, is kept from WAL on purpose.
     let wanted: &[(&str, &str)] =
         if library_version() >= OLDEST_SAFE_FOR_WAL { &[("journal_mode", "wal")] } else { &[] };
     let mut found = wrong_settings(settings, wanted);
@@ -28,7 +28,7 @@ pub(super) fn symptoms(conn: &mut SqliteConnection, file: Option<&Path>) -> Quer
     Ok(found)
 }
 
-/// Tries for as long as a statement waits to begin a transaction that writes; it writes nothing.
+/// Tries to start a write transaction, for as long as a statement waits for a lock; writes nothing.
 fn find_lock(conn: &mut SqliteConnection, file: &Path) -> Option<Symptom> {
     let error = conn.batch_execute("BEGIN IMMEDIATE; ROLLBACK;").err()?;
     let is_locked = classify(&error.to_string()) == Repeat::Yes;

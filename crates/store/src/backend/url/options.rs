@@ -1,9 +1,9 @@
-//! What may stand behind the `?` of an address. The clients pass over what they do not know, or take it for a server that
-//! cannot be reached; a typing error must not leave a connection without TLS.
+//! The options after the `?` of an address. Clients ignore unknown ones, or report that the server cannot be reached; a typing
+//! error must not produce a connection without TLS.
 
 use super::Engine;
 
-/// What libpq and we know.
+/// The options of libpq and of this program.
 const POSTGRES: [&str; 54] = [
     "application_name",
     "channel_binding",
@@ -60,7 +60,7 @@ const POSTGRES: [&str; 54] = [
     "tcp_user_timeout",
     "user",
 ];
-/// What Diesel's client and we know.
+/// The options of Diesel's client and of this program.
 const MYSQL: [&str; 7] =
     ["connect_timeout", "ssl_ca", "ssl_cert", "ssl_key", "ssl_mode", "target_session_attrs", "unix_socket"];
 
@@ -69,10 +69,10 @@ const MYSQL_MODES: [&str; 5] = ["disabled", "preferred", "required", "verify_ca"
 const POOLERS: [&str; 3] = ["none", "session", "transaction"];
 const SESSION_ATTRS: [&str; 6] = ["any", "read-write", "read-only", "primary", "standby", "prefer-standby"];
 
-/// Checks the names, and the values whose meaning is ours or whose mistakes would go unseen.
+/// Checks the names, and the values that this program interprets or whose errors would go unnoticed.
 ///
 /// # Errors
-/// What is wrong, and what would be understood. A value is never repeated: it may be a password.
+/// What is wrong, and what is accepted. A value is never repeated: it may be a password.
 pub(super) fn check(engine: Engine, options: &[(String, String)]) -> Result<(), String> {
     for (name, value) in options {
         check_name(engine, name)?;
@@ -89,7 +89,7 @@ fn check_name(engine: Engine, name: &str) -> Result<(), String> {
     Err(format!("has an unknown parameter{}; it knows {}", shown(name), known.join(", ")))
 }
 
-/// The name, unless it looks like something else: behind a `?` in a password stands the rest of the password.
+/// Returns the name, unless it does not look like one: after a `?` in a password, this would be the rest of the password.
 fn shown(name: &str) -> String {
     let is_name = name.len() <= 32 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     if is_name && !name.is_empty() { format!(" \"{name}\"") } else { String::new() }
@@ -102,11 +102,11 @@ fn check_value(name: &str, value: &str) -> Result<(), String> {
         "ssl_mode" => &MYSQL_MODES,
         "target_session_attrs" => &SESSION_ATTRS,
         "connect_timeout" if value.parse::<u32>().is_err() => {
-            return Err("has a connect_timeout that is no whole number of seconds".to_owned());
+            return Err("has a connect_timeout that is not a whole number of seconds".to_owned());
         }
         _ => return Ok(()),
     };
-    // Of the two modes only MySQL's is read in capital letters, too.
+    // Of the two modes, only MySQL's is also accepted in capital letters.
     let is_known = known.contains(&value) || (name == "ssl_mode" && known.contains(&value.to_lowercase().as_str()));
-    if is_known { Ok(()) } else { Err(format!("has a {name} that is none of {}", known.join(", "))) }
+    if is_known { Ok(()) } else { Err(format!("has a {name} that is not one of {}", known.join(", "))) }
 }

@@ -1,4 +1,4 @@
-//! Addresses that are understood, and those that are not.
+//! Addresses that are accepted, and addresses that are rejected.
 
 use super::*;
 
@@ -115,11 +115,11 @@ fn an_address_with_a_bad_parameter_is_refused_with_what_is_allowed() {
         ("mysql://u@h/d?sslmode=require", ["\"sslmode\"", "ssl_mode"]),
         ("mysql://u@h1,h2/d?foo=bar", ["\"foo\"", "unix_socket"]),
         ("postgres://u@h/d?ssl_mode=require", ["\"ssl_mode\"", "sslmode"]),
-        ("mysql://u@h/d?ssl_mode=requird", ["ssl_mode that is none of", "required"]),
-        ("postgres://u@h/d?sslmode=requird", ["sslmode that is none of", "require"]),
+        ("mysql://u@h/d?ssl_mode=requird", ["ssl_mode that is not one of", "required"]),
+        ("postgres://u@h/d?sslmode=requird", ["sslmode that is not one of", "require"]),
         ("mysql://u@h/d?connect_timeout=x", ["connect_timeout", "whole number of seconds"]),
         ("postgres://u@h/d?connect_timeout=-1", ["connect_timeout", "whole number of seconds"]),
-        ("mysql://u@h/d?target_session_attrs=write", ["target_session_attrs that is none of", "read-write"]),
+        ("mysql://u@h/d?target_session_attrs=write", ["target_session_attrs that is not one of", "read-write"]),
     ] {
         let error = DatabaseUrl::parse(text).unwrap_err();
         assert!(matches!(error, StoreError::BadAddress(_)), "{text}: {error}");

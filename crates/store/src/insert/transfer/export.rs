@@ -1,4 +1,4 @@
-//! Reads tasks with all that belongs to them.
+//! Reads tasks with all related rows.
 
 use std::collections::HashMap;
 
@@ -27,11 +27,11 @@ const PAGE: i64 = 500;
 const IDS_PER_STATEMENT: usize = 5_000;
 
 impl Store {
-    /// The tasks after the one with this id, in the order of their ids, with all that belongs to them: some hundreds, none
-    /// at the end.
+    /// Returns the tasks after the one with this id, in the order of their ids, with all related rows: a few hundred, or none at
+    /// the end.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn export_page(&mut self, after: i64) -> StoreResult<Vec<ExportedTask>> {
         self.read(|conn| {
             let tasks = task_queue::table.filter(task_queue::id.gt(after)).order(task_queue::id).limit(PAGE);
@@ -40,10 +40,10 @@ impl Store {
         })
     }
 
-    /// Those of these tasks that there are, in the order of their ids, with all that belongs to them: for some hundreds.
+    /// Returns those of these tasks that exist, in the order of their ids, with all related rows; for a few hundred ids.
     ///
     /// # Errors
-    /// The database could not be asked.
+    /// The database could not be queried.
     pub fn export_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<ExportedTask>> {
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
         self.read(|conn| load_tasks(conn, &ids))
@@ -54,11 +54,11 @@ impl Store {
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum ExportedTask {
-    /// With all that belongs to it.
+    /// A task with all related rows.
     Whole(Box<TransferredTask>),
-    /// Its row cannot be read: no import takes it.
+    /// A task whose row cannot be read: no import accepts it.
     Unreadable {
-        /// Which task, and what it holds.
+        /// The task and its content.
         unreadable: UnreadableTask,
     },
 }
@@ -70,7 +70,7 @@ pub struct UnreadableTask {
     columns: Vec<UnreadableColumn>,
 }
 
-/// A column of it, with all that it holds where that is text.
+/// A column of an unreadable task, with its full content if it is text.
 #[derive(Clone, Debug, Serialize)]
 struct UnreadableColumn {
     #[serde(flatten)]
@@ -87,7 +87,7 @@ impl From<Task> for UnreadableTask {
 }
 
 impl ExportedTask {
-    /// Its id.
+    /// Returns its id.
     #[must_use]
     pub fn id(&self) -> TaskId {
         match self {
@@ -97,7 +97,7 @@ impl ExportedTask {
     }
 }
 
-/// All at once; one by one where a row among them cannot be read.
+/// Loads all at once, or one by one if a row among them cannot be read.
 fn load_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<ExportedTask>> {
     let load = |conn: &mut AnyConnection, ids: &[i64]| {
         let tasks = task_queue::table.filter(task_queue::id.eq_any(ids.to_vec())).order(task_queue::id);
@@ -189,7 +189,7 @@ fn rejections_of(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResult<HashMap
     Ok(by_owner(rows, |rejection| rejection.task_id))
 }
 
-/// Each under the id of what it belongs to, in the order in which they come.
+/// Groups rows by the id of their owner, in their order.
 fn by_owner<Row>(rows: impl IntoIterator<Item = Row>, owner: impl Fn(&Row) -> i64) -> HashMap<i64, Vec<Row>> {
     let mut owned: HashMap<i64, Vec<Row>> = HashMap::new();
     for row in rows {

@@ -1,9 +1,9 @@
-//! What happens to runs and runners of the model.
+//! Runs and runners of the model.
 
 use super::*;
 
 impl Model {
-    /// The head of the queue, once all before it have ended whose tasks were cancelled.
+    /// Returns the first claimable run, after ending earlier runs whose tasks were cancelled.
     pub(super) fn next_claimable(&mut self, can: [bool; 3]) -> Option<usize> {
         while let Some(run) = self.first_of(can, |_| true) {
             if !self.is_cancelled(run) {
@@ -14,7 +14,7 @@ impl Model {
         None
     }
 
-    /// The same for a claimant of this number, which is not offered what it has rejected or was late with.
+    /// Like `next_claimable`, for this claimant, which may not claim tasks that it has rejected or was late with.
     pub(super) fn next_offered(&mut self, can: [bool; 3], by: usize) -> Option<usize> {
         while let Some(run) = self.first_of(can, |run| !self.rejections.contains_key(&(self.runs[*run].task, by))) {
             if !self.is_cancelled(run) {
@@ -25,7 +25,7 @@ impl Model {
         None
     }
 
-    /// The head of the queue; where nothing waits, or all that waited has ended instead, the first due task without a run before it.
+    /// Starts the first claimable run; if none waits, or all waiting runs have ended instead, the first due task without a run.
     pub(super) fn start(&mut self, claimant: Claimant) -> Answer {
         if let Some(run) = self.next_claimable(claimant.can) {
             return self.claim(run, claimant.who);
@@ -40,7 +40,7 @@ impl Model {
         self.claim(self.runs.len() - 1, claimant.who)
     }
 
-    /// Whether the task need not have its turn among runs.
+    /// Returns true if the task may start without waiting behind runs.
     fn may_start(&self, task: usize, can: [bool; 3]) -> bool {
         let Task { class, limit_key, .. } = self.tasks[task];
         let is_free = !self.pauses.contains(&None) && !self.pauses.contains(&Some(class));
@@ -66,7 +66,7 @@ impl Model {
         Answer::Created { rescued, finished_runners, created: due.len() }
     }
 
-    /// Only dead releases work; whoever has not renewed its lease has lost it.
+    /// Rescues only runs of dead processes, and runs whose lease has expired.
     pub(super) fn rescue(&mut self) -> BTreeSet<(usize, &'static str)> {
         let mut rescued = BTreeSet::new();
         let processing = self.processing_runs();
@@ -83,7 +83,7 @@ impl Model {
                 Run { is_lease_over: true, .. } => "lease-expired",
                 _ => continue,
             };
-            // A claimant that is late has not crashed, nor has what was lost with others or with its machine.
+            // A late claimant has not crashed, nor has a run that was lost with others or with its host.
             let is_crash = match self.runs[run].holder {
                 _ if is_outside => reason == "claimant-died",
                 Some(Who::Alive) => !had_several[0],
@@ -106,7 +106,7 @@ impl Model {
         rejection.is_final |= rejection.timeouts >= CLAIM_TIMEOUT_LIMIT;
     }
 
-    /// Whether a pause or a limit keeps runs of this class from being claimed.
+    /// Returns true if a pause or a limit blocks claims of this class.
     pub(super) fn is_obstructed(&self, class: usize) -> bool {
         let of_class = |run: &&Run| self.tasks[run.task].class == class;
         let count = |is_counted: fn(&Run) -> bool| {
@@ -123,7 +123,7 @@ impl Model {
         [0, 1].into_iter().for_each(|key| self.fit_key(key));
     }
 
-    /// As many open runs have a slot as may, the first in order of those that wait; the last in order lose theirs.
+    /// Gives slots to as many open runs as allowed: the first waiting runs in order get one, and the last ones lose theirs.
     pub(super) fn fit_key(&mut self, key: u8) {
         while self.held_slots(key) < self.key_limits[usize::from(key)] {
             let waiting = self.scheduled_with(key, false).min_by_key(|run| (-self.runs[*run].priority, *run));
@@ -205,7 +205,7 @@ impl Model {
         if as_cancelled { Answer::RecordedAsCancelled } else { Answer::Recorded }
     }
 
-    /// Rules R3 and R4. Whether it was cancelled instead.
+    /// Rules R3 and R4. Returns whether it was cancelled instead.
     pub(super) fn end(&mut self, index: usize, end: &End, error_code: &'static str) -> bool {
         let is_instead = self.runs[index].is_unwanted && !matches!(end.event, RunEvent::Succeed | RunEvent::Cancel);
         let end = &if is_instead { End { event: RunEvent::Cancel, ..*end } } else { *end };
@@ -215,7 +215,7 @@ impl Model {
             RunEvent::TimeOut => ("timeout", "timeout"),
             RunEvent::Cancel => ("cancelled", "cancelled"),
             RunEvent::Release => ("released", self.status_before(self.runs[index].task)),
-            RunEvent::Claim => unreachable!("a claim is no end"),
+            RunEvent::Claim => unreachable!("a claim does not end a run"),
         };
         let run = &mut self.runs[index];
         (run.status, run.error_code, run.is_lease_over) = (of_run, error_code, false);
@@ -257,7 +257,7 @@ impl Model {
         if let Some(is_here) = end.hold {
             self.holds.insert((task.class, is_here));
         }
-        // Of what somebody has settled in the tables, create-runs finds it out.
+        // create-runs notices what was changed in the tables.
         if is_its_end {
             self.follow(number);
         }
@@ -267,7 +267,7 @@ impl Model {
         is_instead
     }
 
-    /// The status of the last attempt that counted, if that failed.
+    /// Returns the status of the last attempt that counted, if it failed.
     pub(super) fn status_before(&self, task: usize) -> &'static str {
         let ended = |run: &Run| match run.status {
             "success" | "cancelled" => Some("scheduled"),

@@ -1,4 +1,4 @@
-//! What happens to tasks of the model before a run of them is claimed.
+//! Tasks of the model before a run of them is claimed.
 
 use super::*;
 
@@ -23,7 +23,7 @@ impl Model {
         Answer::Done
     }
 
-    /// Something happens to it by itself. A run of a cancelled one that waits is not executed.
+    /// Returns true if the task may still change on its own. The waiting run of a cancelled task is not executed.
     pub(super) fn is_live(task: &Task) -> bool {
         let is_tried_again = matches!(task.status, "failed" | "timeout") && task.failed_retries < task.max_retries;
         task.open_run.is_some() && task.status != "cancelled"
@@ -36,7 +36,7 @@ impl Model {
         self.tasks[task].key.is_some_and(|key| self.holder(class, key, Some(task)).is_some())
     }
 
-    /// The live task with this key, but for one.
+    /// Returns the live task with this key, except `but`.
     pub(super) fn holder(&self, class: usize, key: u8, but: Option<usize>) -> Option<usize> {
         (0..self.tasks.len()).find(|number| {
             let task = &self.tasks[*number];
@@ -116,7 +116,7 @@ impl Model {
         Answer::Cancelled
     }
 
-    /// A run that waits has the priority of its task; one that is or was processed keeps its own.
+    /// A waiting run has the priority of its task; other runs keep theirs.
     pub(super) fn edit(&mut self, task: usize, priority: i32, is_later: bool) -> Answer {
         self.tasks[task].priority = priority;
         self.tasks[task].when = if is_later { When::Later } else { When::Past(0) };
@@ -137,7 +137,7 @@ impl Model {
         self.end(run, &CANCELLED, "cancelled");
     }
 
-    /// Whatever became of a run of the task, the slots of its key are looked at, and of no other.
+    /// Checks the slots of the task's key after any end of its run, and of no other key.
     fn pass_slot_on(&mut self, task: usize) {
         if let Some(key) = self.tasks[task].limit_key {
             self.fit_key(key);
