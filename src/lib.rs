@@ -57,7 +57,7 @@ pub use crate::library::{
     TaskQueue, WorkReport, Worker, WorkerEvent, queue_in, typed,
 };
 #[doc(inline)]
-pub use taskqueue_domain::pause::{Pause, PauseMode, PauseScope};
+pub use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 #[doc(inline)]
 pub use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
 #[doc(inline)]
@@ -75,9 +75,9 @@ pub use taskqueue_engine::StopHandle;
 #[doc(inline)]
 pub use taskqueue_engine::change::messages::SentMessage;
 #[doc(inline)]
-pub use taskqueue_engine::change::take_back::TakenBack;
-#[doc(inline)]
 pub use taskqueue_engine::claiming::claimants::{Renewed, Resolved};
+#[doc(inline)]
+pub use taskqueue_engine::claiming::take_back::TakenBack;
 #[doc(inline)]
 pub use taskqueue_engine::handler::{
     ActiveRun, CancelToken, HandlerError, Inbox, OverrunAction, StopReason, TaskHandler,

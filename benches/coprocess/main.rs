@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use taskqueue_domain::run::confinement::Confinement;
+use taskqueue_domain::limits::confinement::Confinement;
 use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_engine::handler::command::{CommandHandler, CommandObserver, CommandSource};
 use taskqueue_engine::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use taskqueue_domain::run::confinement::{Confinement, Limits};
+use taskqueue_domain::limits::confinement::{Confinement, Limits};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_engine::handler::command::{CommandHandler, CommandObserver, CommandSource};
 use taskqueue_engine::handler::{Reporter, RunContext};

@@ -82,12 +82,12 @@ fn only_the_command_line_prints() {
     only_in(&["io::stdout()", "io::stderr()"], &["cli/output/"]);
     let found = lines_with(&["println!", "print!(", "eprintln!", "eprint!("], &[]);
     assert_eq!(found, Vec::<String>::new());
-    only_in(&["ProgressStyle"], &["cli/output/", "cli/commands/work_narrator.rs"]);
+    only_in(&["ProgressStyle"], &["cli/output/", "cli/commands/running/work_narrator.rs"]);
     only_in(&["comfy_table"], &["cli/output/table.rs"]);
     // The first one controls the terminal, the second one only draws.
     only_in(&["ratatui"], &["cli/output/screen.rs", "cli/top/draw.rs"]);
     only_in(&["crossterm"], &["cli/output/screen.rs"]);
-    only_in(&["prometheus_client"], &["engine/inspect/metrics_text.rs"]);
+    only_in(&["prometheus_client"], &["engine/inspect/monitoring/metrics_text.rs"]);
     only_in(&["httparse"], &["host/net/http.rs"]);
 }
 
@@ -102,8 +102,8 @@ fn only_host_and_process_talk_to_the_kernel_by_hand() {
             "host/machine/closed_output.rs",
             "host/machine/heap.rs",
             "process/spawning/ignored_signals.rs",
-            "store/backend/kept_log.rs",
-            "store/backend/sqlstate.rs",
+            "store/backend/sqlite/kept_log.rs",
+            "store/backend/postgres/sqlstate.rs",
         ],
     );
     only_in(&["rustix::"], &["host/", "process/"]);

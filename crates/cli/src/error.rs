@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-use super::output::human::shell_word;
-use taskqueue_domain::run::limits::Obstacle;
+use crate::shell_word::shell_word;
+use taskqueue_domain::limits::limit::Obstacle;
 use taskqueue_domain::run::status::{RunStatus, Stored};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Run;

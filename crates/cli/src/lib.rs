@@ -15,10 +15,12 @@ mod in_handler;
 mod manual;
 pub(crate) mod output;
 mod session;
+mod shell_word;
 mod top;
 mod topics;
 mod verb_groups;
 mod verbs;
+mod views;
 
 use std::ffi::OsString;
 use std::io;
@@ -28,11 +30,13 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, CommandFactory as _, Parser};
 
-use self::commands::{
-    cancel, check, claim, classes, completions, create_runs, doctor, edit, events, exec, explain, failures, heartbeat,
-    init, limits, logs, man, metrics, migrate, pauses, process_run, prune, queue, release, report, requeue, resolve,
-    retry, runners, schedule, settings, show, status, tick, transfer, wait, work,
-};
+use self::commands::changing::{cancel, edit, prune, requeue, retry, transfer};
+use self::commands::claiming::{claim, heartbeat, release, report, resolve};
+use self::commands::inspecting::{events, explain, failures, logs, runners, show, status, top as top_command, wait};
+use self::commands::operating::{check, doctor, limits, metrics, pauses};
+use self::commands::queueing::{exec, queue, schedule};
+use self::commands::running::{create_runs, process_run, tick, work};
+use self::commands::setup::{classes, completions, init, man, migrate, settings};
 use self::completion::Question;
 use self::error::{CliError, DONE};
 use self::output::Out;
@@ -281,7 +285,7 @@ fn carry_out(command: Command, session: Session, out: &mut Out) -> anyhow::Resul
         Command::Tick(args) => tick::run(session, &args, out),
         Command::Work(args) => work::run(session, &args, out),
         Command::Status(args) => status::run(session, &args, out),
-        Command::Top(args) => commands::top::run(session, &args, out),
+        Command::Top(args) => top_command::run(session, &args, out),
         Command::Show(args) => show::run(session, &args, out),
         Command::Explain(args) => explain::run(session, &args, out),
         Command::Failures(args) => failures::run(session, &args, out),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::GlobalArgs;
 use super::error::CliError;
 use super::output::Out;
-use taskqueue_domain::listen_address::ListenAddress;
+use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_engine::config::{
     Classes, Config, ConfigError, Environment, HandlerEnvironment, default_spool_path, default_store_path, load,
     load_file_or_pipe,

@@ -6,12 +6,14 @@ use std::ffi::OsString;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, FromArgMatches as _, Subcommand};
 
-use super::commands::{
-    cancel, check, claim, classes, completions, create_runs, doctor, edit, events, exec, explain, failures, heartbeat,
-    init, limits, logs, man, metrics, migrate, pauses, process_run, prune, queue, release, report, requeue, resolve,
-    retry, runners, schedule, settings, show, status, tick, top, transfer, wait, work,
-};
 use super::{Cli, GlobalArgs};
+use crate::commands::changing::{cancel, edit, prune, requeue, retry, transfer};
+use crate::commands::claiming::{claim, heartbeat, release, report, resolve};
+use crate::commands::inspecting::{events, explain, failures, logs, runners, show, status, top, wait};
+use crate::commands::operating::{check, doctor, limits, metrics, pauses};
+use crate::commands::queueing::{exec, queue, schedule};
+use crate::commands::running::{create_runs, process_run, tick, work};
+use crate::commands::setup::{classes, completions, init, man, migrate, settings};
 
 macro_rules! verbs {
     ($($name:literal => $verb:ident($arguments:ty)),+ $(,)?) => {

@@ -2,8 +2,8 @@
 //!
 //! Pure: no Diesel, no clock, no process, no environment, no printing. Every crate may depend on it; it depends on none of them.
 
-pub mod listen_address;
-pub mod pause;
+pub mod limits;
+pub mod monitoring;
 pub mod run;
 pub mod served;
 pub mod settings;

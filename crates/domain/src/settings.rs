@@ -4,9 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::run::lease::LeaseTimes;
-use crate::task::records::Task;
-use crate::time::retention::{Keep, Retention};
+use crate::limits::lease::LeaseTimes;
+use crate::run::retention::{Keep, Retention};
 
 /// A setting of the whole queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -297,12 +296,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns how many attempts of this task may fail, or might when it was exhausted.
-    #[must_use]
-    pub fn retries_of(&self, task: &Task) -> i32 {
-        task.retry_limit.unwrap_or_else(|| self.allowed_retries(task.max_retries))
-    }
-
     /// Returns how many attempts of a task with this MaxRetries may fail.
     #[must_use]
     pub fn allowed_retries(&self, max_retries: Option<i32>) -> i32 {

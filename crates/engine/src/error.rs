@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use taskqueue_domain::run::limits::Obstacle;
+use taskqueue_domain::limits::limit::Obstacle;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Run;
 use taskqueue_store::StoreError;

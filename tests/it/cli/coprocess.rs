@@ -201,7 +201,7 @@ each_engine! {
         runner.kill().unwrap();
         runner.wait().unwrap();
         for process in both {
-            let _ = taskqueue_process::signals::signalling::ProcessHandle::open(&process).unwrap().map(|handle| handle.signal(Signal::KILL));
+            let _ = taskqueue_process::identities::signalling::ProcessHandle::open(&process).unwrap().map(|handle| handle.signal(Signal::KILL));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Many runs claimed and ended at once: the results are the same as one by one, on every engine.
 
 use chrono::DateTime;
-use taskqueue_domain::run::limits::ClassLimit;
+use taskqueue_domain::limits::limit::ClassLimit;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::{ClaimedRun, Run, RunOutput, Task};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskqueue_domain::run::limits::ClassLimit;
+use taskqueue_domain::limits::limit::ClassLimit;
 use taskqueue_domain::task::class_set::ClassSet;
 use taskqueue_domain::task::ids::RunId;
 use taskqueue_domain::task::task_choice::TaskChoice;

@@ -1,6 +1,6 @@
 //! `create-runs` queries once what it must clean up. A kind of rows missing in this query would stay forever.
 
-use taskqueue_domain::time::retention::Retention;
+use taskqueue_domain::run::retention::Retention;
 use taskqueue_store::CleanupNeeds;
 
 use super::fixture::{create, willing};

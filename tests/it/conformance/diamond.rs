@@ -18,7 +18,7 @@ use taskqueue_engine::change::selected::TaskAnswer;
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::queue_batch::queue_batch;
 use taskqueue_engine::running::process_run::{ProcessOptions, ProcessReport};
-use taskqueue_engine::upkeep::tick::tick;
+use taskqueue_engine::tick::tick;
 use taskqueue_process::signals::stop_signals::StopSignals;
 
 use super::fixture::*;

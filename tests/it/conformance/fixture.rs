@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use taskqueue::{ActiveRun, HandlerError, TaskHandler};
+use taskqueue_domain::limits::lease::LeaseTimes;
 use taskqueue_domain::run::backoff::Backoff;
-use taskqueue_domain::run::lease::LeaseTimes;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::class_set::ClassSet;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};

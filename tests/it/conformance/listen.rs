@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use serde_json::json;
 use taskqueue_engine::StopSignals;
-use taskqueue_engine::change::requeue::requeue_tasks;
+use taskqueue_engine::claiming::requeue::requeue_tasks;
 use taskqueue_engine::inspect::events::{EventFilter, listen};
 
 use super::fixture::{context, create, drain, last_run, queue_with_run, willing};

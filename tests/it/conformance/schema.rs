@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{TimeDelta, Timelike as _};
+use taskqueue_domain::run::due::is_due;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::time::due::is_due;
 use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
 use taskqueue_engine::upkeep::create_runs::due_facts;
 use taskqueue_store::PruneVerdict;

@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 use taskqueue::Message;
-use taskqueue_domain::pause::{PauseMode, PauseScope};
+use taskqueue_domain::limits::pause::{PauseMode, PauseScope};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::task_change::ChangeRequest;
 use taskqueue_engine::Context;
 use taskqueue_engine::change::edit::{Edit, edit_tasks};
 use taskqueue_engine::change::messages::send_to_task;
 use taskqueue_engine::change::pauses::{PauseRequest, pause};
-use taskqueue_engine::change::requeue::requeue_tasks;
 use taskqueue_engine::change::retry::retry_tasks;
+use taskqueue_engine::claiming::requeue::requeue_tasks;
 use taskqueue_store::{MESSAGE_TO_TASK, Store};
 
 use super::blocks_of_data::{execute_as_written, is_for, try_as_written};

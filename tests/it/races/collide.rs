@@ -1,7 +1,7 @@
 //! Many equal writes at the same time: none fails because of another, and each is recorded once.
 
-use taskqueue_domain::pause::{PauseMode, PauseScope};
-use taskqueue_domain::run::limits::{ClassLimit, KeyLimit};
+use taskqueue_domain::limits::limit::{ClassLimit, KeyLimit};
+use taskqueue_domain::limits::pause::{PauseMode, PauseScope};
 use taskqueue_domain::run::message::Message;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::class_set::ClassSet;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use taskqueue_domain::run::limits::KeyLimit;
+use taskqueue_domain::limits::limit::KeyLimit;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_domain::task::unique::OnConflict;

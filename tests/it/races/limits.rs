@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use taskqueue_domain::run::limits::{ClassLimit, Rate};
+use taskqueue_domain::limits::limit::{ClassLimit, Rate};
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::RunId;
 use taskqueue_engine::change::limits;

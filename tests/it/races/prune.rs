@@ -1,7 +1,7 @@
 //! Pruning during other work: nothing waits behind a waiting prune, and no process reports tasks that another one has deleted.
 
+use taskqueue_domain::run::retention::Kept;
 use taskqueue_domain::run::status::TaskStatus;
-use taskqueue_domain::time::retention::Kept;
 use taskqueue_store::{PruneRule, PruneVerdict};
 
 use super::schedules::exhausted;

@@ -18,7 +18,7 @@ use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_domain::task::unique::OnConflict;
 use taskqueue_domain::time::recurrence::CatchUp;
 use taskqueue_engine::config::{completion_limit, with_home};
-use taskqueue_engine::inspect::candidates::{Candidate, Wanted, candidates};
+use taskqueue_engine::inspect::diagnosis::candidates::{Candidate, Wanted, candidates};
 
 /// How long a completion may wait for the store.
 const LIMIT: Duration = Duration::from_millis(500);

@@ -62,15 +62,6 @@ pub(crate) fn plural(number: impl TryInto<i64>, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// Quotes a word for a shell, so that output can be pasted.
-pub(crate) fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.,:@%+=/".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
-}
-
 /// Joins the parts in as many lines as the terminal needs; in one line without a width.
 pub(crate) fn fitted<Part: AsRef<str>>(parts: &[Part], between: &str, width: Option<u16>) -> String {
     let width = width.map_or(usize::MAX, usize::from);
@@ -121,14 +112,6 @@ pub(crate) fn folded(line: &str, width: Option<u16>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_word_is_quoted_where_a_shell_would_read_more_into_it() {
-        assert_eq!(shell_word("mail.send"), "mail.send");
-        assert_eq!(shell_word("mail.*"), "'mail.*'");
-        assert_eq!(shell_word("it's"), "'it'\\''s'");
-        assert_eq!(shell_word(""), "''");
-    }
 
     #[test]
     fn distances_have_two_units_at_most() {

@@ -8,10 +8,10 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 
-use super::clean::{clean_json, clean_line};
-use super::write_line;
+use super::lines::write_line;
 use taskqueue_domain::task::ids::RunnerId;
 use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_domain::text::outside_text::{clean_json, clean_line};
 use taskqueue_engine::Journal;
 use taskqueue_engine::config::{BadVariable, JournalEnvironment};
 

@@ -1,6 +1,7 @@
 //! The only module that prints: data on standard output, messages on standard error.
 
 pub(crate) mod human;
+mod lines;
 pub(crate) mod log;
 pub(crate) mod page;
 pub(crate) mod progress;
@@ -15,6 +16,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use self::clean::{clean_block, clean_json, clean_line};
+use self::lines::write_line;
 use self::log::{Log, LogFormat, Priority};
 use self::page::Page;
 use super::error::CliError;
@@ -315,14 +317,6 @@ impl Out {
         self.lines_left = Some(left.saturating_sub(cut.matches('\n').count() + 1));
         (left > 0).then_some(cut)
     }
-}
-
-/// Writes a line and its line break in one call, so that no line of another process comes in between.
-pub(super) fn write_line(stream: &mut impl Write, line: &str) -> io::Result<()> {
-    let mut bytes = Vec::with_capacity(line.len() + 1);
-    bytes.extend_from_slice(line.as_bytes());
-    bytes.push(b'\n');
-    stream.write_all(&bytes)
 }
 
 /// Prints one message line on standard error.

@@ -1,6 +1,6 @@
 //! Text that may be printed on standard output.
 
-use super::clean::clean_block;
+use taskqueue_domain::text::outside_text::clean_block;
 
 /// Whole lines that may be printed. Text is cleaned as it is added. The only part with control sequences is a coloured table,
 /// whose cells were cleaned. [`super::Out`] prints no other type.

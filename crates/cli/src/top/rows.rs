@@ -2,11 +2,11 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::commands::given_up_words;
 use crate::output::clean::clean_line;
 use crate::output::human::{count, distance, relative};
 use crate::output::table::Tone;
-use taskqueue_domain::pause::{Pause, PauseMode, PauseScope};
+use crate::views::why::given_up_words;
+use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 use taskqueue_domain::run::status::Stored;
 use taskqueue_domain::task::ids::{RunnerId, TaskId};
 use taskqueue_engine::inspect::status::{Counted, RunnerLine};

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use super::keys::Key;
 use super::rows::{self, Pane, Row, RowId};
 use crate::output::clean::clean_line;
-use taskqueue_domain::pause::{Pause, PauseScope};
+use taskqueue_domain::limits::pause::{Pause, PauseScope};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_engine::inspect::status::TaskCounts;
 use taskqueue_engine::inspect::top::{Change, Glance, Throughput, TopCounts};

@@ -11,7 +11,7 @@ use super::draw::{draw, plain_text};
 use super::keys::Key;
 use super::rows::Pane;
 use super::state::{State, TopCommand};
-use taskqueue_domain::pause::{Pause, PauseMode, PauseScope};
+use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 use taskqueue_domain::run::status::Stored;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::Runner;

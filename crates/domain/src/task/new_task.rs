@@ -8,10 +8,10 @@ use super::meta::{MAX_META_BYTES, Meta};
 use super::task_class::TaskClass;
 use super::unique::{OnConflict, Uniqueness, check_key};
 use crate::run::backoff::Backoff;
+use crate::run::retention::MAX_KEEP_SECS;
 use crate::settings::Settings;
 use crate::text::json::check_storable;
 use crate::time::recurrence::{CatchUp, Recurrence};
-use crate::time::retention::MAX_KEEP_SECS;
 
 /// The highest priority; the lowest is its negative.
 pub const MAX_PRIORITY: i32 = 1_000;

@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::ids::{RunId, RunnerId, TaskId};
 use super::task_class::TaskClass;
 use crate::run::decision::rules_out_retry;
+use crate::run::retention::Retention;
 use crate::run::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
 use crate::served::ServedClasses;
+use crate::settings::Settings;
 use crate::text::unreadable::Unreadable;
 use crate::time::recurrence::Recurrence;
-use crate::time::retention::Retention;
 
 /// A row of TaskQueue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -376,4 +377,12 @@ pub struct ClaimedRun {
     pub planned_on: DateTime<Utc>,
     /// When it was claimed, by the database's clock.
     pub started_on: DateTime<Utc>,
+}
+
+impl Settings {
+    /// Returns how many attempts of this task may fail, or might when it was exhausted.
+    #[must_use]
+    pub fn retries_of(&self, task: &Task) -> i32 {
+        task.retry_limit.unwrap_or_else(|| self.allowed_retries(task.max_retries))
+    }
 }

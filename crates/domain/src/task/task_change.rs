@@ -7,8 +7,8 @@ use super::meta::Meta;
 use super::new_task::{MAX_PRIORITY, MAX_TIMEOUT_SECS, check_meta_size, in_range, validate_data, validate_instant};
 use super::records::Task;
 use crate::run::backoff::Backoff;
+use crate::run::retention::MAX_KEEP_SECS;
 use crate::settings::Settings;
-use crate::time::retention::MAX_KEEP_SECS;
 
 /// A change as requested, before validation. `None` leaves a field unchanged; an inner `None` clears it, so that the class or the
 /// settings apply.

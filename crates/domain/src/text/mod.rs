@@ -1,6 +1,5 @@
 //! Text from outside, and text for people.
 
-pub mod check;
 pub mod error_words;
 pub mod json;
 pub mod nearest;

@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use super::selected::{OnAnswer, TaskAnswer, claims_of, portions, preview};
-use crate::{Context, EngineError, EngineResult};
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::run::transition::{TaskEvent, statuses_for, task_after};
 use taskqueue_domain::task::ids::TaskId;

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use crate::announcing::outside_program::Call;
 use crate::config::ClassConfig;
+use crate::error::{EngineError, EngineResult};
 use crate::handler::command::CommandHandler;
-use crate::running::outside_program::Call;
-use crate::{EngineError, EngineResult, Handlers};
+use crate::handler::handlers::Handlers;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_host::machine::account::is_root;

@@ -5,7 +5,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::config::Protocol;
-use crate::{Context, EngineResult};
+use crate::context::Context;
+use crate::error::EngineResult;
 use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_host::files::file_checks::check_program;
 use taskqueue_store::ClassHold;

@@ -4,8 +4,9 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::json;
 
 use super::selected::{OnAnswer, PORTION, TaskAnswer, key_taken, portions, preview};
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use crate::handler::exec::ExecRequest;
-use crate::{Context, EngineError, EngineResult};
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::run::transition::{TaskEvent, statuses_for};
 use taskqueue_domain::task::ids::TaskId;

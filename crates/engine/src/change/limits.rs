@@ -3,8 +3,9 @@
 
 use serde::Serialize;
 
-use crate::{Context, EngineError, EngineResult};
-use taskqueue_domain::run::limits::{ClassLimit, KeyLimit, MAX_KEY_RUNNING, MAX_RUNNING};
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
+use taskqueue_domain::limits::limit::{ClassLimit, KeyLimit, MAX_KEY_RUNNING, MAX_RUNNING};
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::task::unique::check_key;
 

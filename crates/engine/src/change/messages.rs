@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::{Context, EngineError, EngineResult};
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::run::message::{Message, check_message};
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::selection::ClassFilter;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{Context, EngineError, EngineResult};
-use taskqueue_domain::pause::{Pause, PauseMode, PauseScope, check_runner_name};
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
+use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope, check_runner_name};
 use taskqueue_domain::task::records::Runner;
 use taskqueue_domain::text::reason::parse_reason;
 use taskqueue_store::NewPause;

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::selected::{OnAnswer, TaskAnswer, claims_of, key_taken};
-use crate::{Context, EngineResult};
+use crate::context::Context;
+use crate::error::EngineResult;
 use taskqueue_domain::run::status::ScheduleStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;

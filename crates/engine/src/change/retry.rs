@@ -3,8 +3,9 @@
 use super::edit::{Edit, checked};
 use super::restart::{NewStart, places_in_schedules};
 use super::selected::{OnAnswer, TaskAnswer, portions, preview};
-use crate::{Context, EngineResult};
-use taskqueue_domain::run::limits::Rate;
+use crate::context::Context;
+use crate::error::EngineResult;
+use taskqueue_domain::limits::limit::Rate;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;

@@ -3,7 +3,8 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::{Context, EngineError, EngineResult};
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Task, TaskSchedule};

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::{Context, EngineResult};
+use crate::context::Context;
+use crate::error::EngineResult;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{HeldClaim, Run, Task};
 use taskqueue_domain::task::selection::Selection;

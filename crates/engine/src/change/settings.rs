@@ -1,6 +1,7 @@
 //! `settings`: the settings that all hosts share.
 
-use crate::{Context, EngineError, EngineResult};
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::settings::{BadSetting, Setting, Settings};
 use taskqueue_domain::text::nearest::nearest_names;
 

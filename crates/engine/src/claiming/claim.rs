@@ -4,18 +4,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use wildmatch::WildMatch;
 
-use crate::change::not_claimable::is_never_claimable;
-pub use crate::change::not_claimable::{NotClaimable, WhyNot, why_not_claimable};
+use crate::claiming::not_claimable::is_never_claimable;
+pub use crate::claiming::not_claimable::{NotClaimable, WhyNot, why_not_claimable};
+pub use crate::claiming::request::{ClaimRequest, MAX_COUNT};
+use crate::context::{Context, new_tokens};
+use crate::error::{EngineError, EngineResult};
 use crate::outbox::outcomes::{outside_claim_leaver, send_left_over};
 use crate::upkeep::rescue::rescue_some;
-use crate::{Context, EngineError, EngineResult, new_tokens};
 use taskqueue_domain::run::claimant::ClaimantId;
 use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::class_set::ClassSet;
 use taskqueue_domain::task::records::ClaimedRun;
-use taskqueue_domain::task::task_choice::TaskChoice;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_host::clock::Moment;
 use taskqueue_host::files::spool::SpoolFile;
@@ -31,33 +31,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How often a waiting claim rescues runs of dead or silent claimants.
 const RESCUE_EVERY: Duration = Duration::from_secs(5);
-
-/// The largest number of runs in one claim.
-pub const MAX_COUNT: u16 = 1_000;
-
-/// A claim: the claimant and the runs that it accepts.
-#[derive(Clone, Debug)]
-pub struct ClaimRequest {
-    /// The name of the claimant.
-    pub claimant: ClaimantId,
-    /// Names of classes, or patterns with `*` and `?`; empty accepts all classes.
-    pub classes: Vec<String>,
-    /// Further conditions on the tasks; the default accepts all.
-    pub choice: TaskChoice,
-    /// The largest number of runs to claim.
-    pub count: usize,
-    /// How long to wait for a claimable run.
-    pub wait: Duration,
-    /// The claimant's process, if it is on this host.
-    pub process: Option<ProcessIdentity>,
-}
-
-impl ClaimRequest {
-    /// Returns true if the request accepts runs of this class.
-    pub(crate) fn offers(&self, class: &TaskClass) -> bool {
-        self.classes.is_empty() || self.classes.iter().any(|pattern| WildMatch::new(pattern).matches(class))
-    }
-}
 
 /// A run that a claimant has claimed.
 #[derive(Clone, Debug)]

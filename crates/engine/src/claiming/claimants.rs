@@ -5,11 +5,12 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::announcing::announce::start_hook;
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use crate::outbox::outcomes::prepared;
 use crate::running::execute::MAX_MESSAGE_CHARS;
 use crate::running::handler_finish::storable;
-use crate::upkeep::announce::start_hook;
-use crate::{Context, EngineError, EngineResult};
 use taskqueue_domain::run::decision::Decision;
 use taskqueue_domain::run::ending::ReportedError;
 use taskqueue_domain::run::message::{Message, check_message};

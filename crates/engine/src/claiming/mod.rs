@@ -2,5 +2,8 @@
 
 pub mod claim;
 pub mod claimants;
-pub mod orders;
+pub(crate) mod not_claimable;
 pub mod report;
+pub(crate) mod request;
+pub mod requeue;
+pub mod take_back;

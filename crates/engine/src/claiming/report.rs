@@ -1,6 +1,6 @@
 //! `progress` and `result`: what a handler reports to the runner that started it.
 
-use crate::{EngineError, EngineResult};
+use crate::error::{EngineError, EngineResult};
 use taskqueue_process::children::event_socket::send_event;
 
 /// Sends one event to the runner's socket. Both socket and run token are in the handler's environment.

@@ -6,12 +6,12 @@ use std::time::Duration;
 use wildmatch::WildMatch;
 
 use super::protocol::Protocol;
+use taskqueue_domain::limits::confinement::Confinement;
 use taskqueue_domain::run::backoff::Backoff;
-use taskqueue_domain::run::confinement::Confinement;
 use taskqueue_domain::run::exit_rules::ExitRules;
+use taskqueue_domain::run::retention::Keeping;
 use taskqueue_domain::task::selection::ClassFilter;
 use taskqueue_domain::task::task_class::TaskClass;
-use taskqueue_domain::time::retention::Keeping;
 
 /// How runs of a class, or of all classes that match a pattern, are handled.
 #[derive(Clone, Debug)]

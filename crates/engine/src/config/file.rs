@@ -13,16 +13,16 @@ use super::checks::{MAX_LIMIT_BYTES, check_argv, check_user, check_variables, in
 use super::class::{ClassConfig, Classes};
 use super::protocol::{CoprocessKeys, Protocol};
 use super::{Config, ConfigError};
-use taskqueue_domain::listen_address::ListenAddress;
+use taskqueue_domain::limits::confinement::{Confinement, DEFAULT_UMASK, Limits};
+use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_domain::run::backoff::Backoff;
-use taskqueue_domain::run::confinement::{Confinement, DEFAULT_UMASK, Limits};
 use taskqueue_domain::run::exit_rules::{ExitCodes, ExitMeaning, ExitRules};
+use taskqueue_domain::run::retention::{Keeping, MAX_KEEP_SECS, parse_keep};
 use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::new_task::MAX_TIMEOUT_SECS;
 use taskqueue_domain::task::selection::ClassFilter;
 use taskqueue_domain::task::task_class::MAX_CLASS_LENGTH;
 use taskqueue_domain::text::parse_words::plain;
-use taskqueue_domain::time::retention::{Keeping, MAX_KEEP_SECS, parse_keep};
 use taskqueue_host::files::trusted_path::{FileType, Trust, TrustedPath, Untrusted};
 use taskqueue_host::machine::account::is_root;
 

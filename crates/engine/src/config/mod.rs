@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use taskqueue_domain::listen_address::ListenAddress;
+use taskqueue_domain::monitoring::listen_address::ListenAddress;
 
 pub use self::announcements::{Announcements, Notify};
 pub use self::class::{ClassConfig, Classes};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::events::{Said, parse_event};
 use super::{Reporter, RunContext};
-use taskqueue_domain::run::confinement::Confinement;
+use taskqueue_domain::limits::confinement::Confinement;
 use taskqueue_domain::run::ending::{Ending, ReportedError};
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::files::file_checks::{ProgramProblem, check_program, recently_checked};

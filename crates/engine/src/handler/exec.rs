@@ -92,7 +92,7 @@ mod tests {
             cwd: Some("/".into()),
             env: vec![("A".to_owned(), "configured".to_owned()), ("C".to_owned(), "c".to_owned())],
             pass_env: Vec::new(),
-            confinement: taskqueue_domain::run::confinement::Confinement::default(),
+            confinement: taskqueue_domain::limits::confinement::Confinement::default(),
             kill_grace: Duration::from_secs(1),
             output_limit_bytes: 100,
         };

@@ -10,6 +10,7 @@ pub mod command;
 pub mod coprocess;
 pub mod events;
 pub mod exec;
+pub mod handlers;
 pub mod inbox;
 pub mod overrun;
 pub mod registry;

@@ -6,8 +6,9 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use crate::upkeep::event_gaps::Gaps;
-use crate::{Context, EngineError, EngineResult};
 use taskqueue_process::signals::stop_signals::StopSignals;
 pub use taskqueue_store::{Event, EventFilter};
 

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::{Context, EngineResult};
+use crate::context::Context;
+use crate::error::EngineResult;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::text::outside_text::OutsideText;

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::end_watch::EndWatch;
-use crate::{Context, EngineResult};
-use taskqueue_domain::run::follow::Followed;
+use crate::context::Context;
+use crate::error::EngineResult;
+use taskqueue_domain::monitoring::follow::Followed;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::{Run, RunOutput};

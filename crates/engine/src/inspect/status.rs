@@ -3,18 +3,20 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::conditions::Inquiry;
-pub use super::reasons::Reason;
-use super::standstill::{Standstill, standstills};
+use crate::context::Context;
+use crate::error::EngineResult;
+use crate::inspect::diagnosis::conditions::Inquiry;
+use crate::inspect::diagnosis::explain::CIRCLE_EDGES;
+pub use crate::inspect::diagnosis::reasons::Reason;
+use crate::inspect::diagnosis::standstill::{Standstill, standstills};
+use crate::running::runner::silence::SilenceLimit;
 use crate::upkeep::prune::kept_until;
-use crate::upkeep::silence::SilenceLimit;
-use crate::{Context, EngineResult};
-use taskqueue_domain::pause::Pause;
+use taskqueue_domain::limits::pause::Pause;
+use taskqueue_domain::monitoring::time_line::{Segment, time_line};
 use taskqueue_domain::run::claimant::HeldBack;
 use taskqueue_domain::task::dependencies::LinkedTask;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::{Run, RunOutput, Runner, Task};
-use taskqueue_domain::time::time_line::{Segment, time_line};
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 use taskqueue_process::identities::usage::memory_bytes;
 use taskqueue_store::TaskPage;
@@ -22,9 +24,6 @@ pub use taskqueue_store::{Counted, Event, TaskCounts, TaskFilter};
 
 /// The largest number of runs, events and dependencies of one task to show.
 const DETAIL_LIMIT: i64 = 100;
-
-/// How many dependencies are searched for a circular one.
-pub(crate) const CIRCLE_EDGES: i64 = 1_000;
 
 /// A task as the list shows it.
 #[derive(Clone, Debug)]

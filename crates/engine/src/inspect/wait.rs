@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::end_watch::EndWatch;
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use crate::running::process_run::{ProcessOptions, ProcessReport, process_runs};
 use crate::running::run_listener::RunListener;
 use crate::upkeep::create_runs::due_facts;
-use crate::{Context, EngineError, EngineResult};
+use taskqueue_domain::run::due::is_due;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Run, RunOutput, Task};
-use taskqueue_domain::time::due::is_due;
 use taskqueue_host::clock::Moment;
 use taskqueue_process::signals::stop_signals::StopSignals;
 

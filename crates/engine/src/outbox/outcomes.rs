@@ -6,8 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::upkeep::announce::start_hook;
-use crate::{Context, EngineError, EngineResult, NotRecorded};
+use crate::announcing::announce::start_hook;
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult, NotRecorded};
 use taskqueue_domain::run::claimant::ClaimantId;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};

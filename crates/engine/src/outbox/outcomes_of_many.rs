@@ -1,7 +1,8 @@
 //! The outcomes of a worker's runs on their way to the database: written to the spool one by one, sent together.
 
 use super::outcomes::{Claimed, GivenBack, Outcome, hear, leave, send, shorter_if_full};
-use crate::{Context, EngineError, EngineResult};
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_host::files::spool::{Spool, SpoolFile};
 use taskqueue_store::{Claim, Ended, ManyClaimed, RunEnd, RunRef, Store, StoreError, StoreResult};

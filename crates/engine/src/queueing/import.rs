@@ -6,7 +6,9 @@ use std::io::BufRead;
 
 use super::queue_batch::{bad_line, not_spooled};
 use super::transfer::{FirstLine, LastLine, VERSION};
-use crate::{Context, EngineError, EngineResult, StoreError};
+use crate::StoreError;
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::run::transition::status_before;
 use taskqueue_domain::task::dependencies::{find_circle, id_circle_words};

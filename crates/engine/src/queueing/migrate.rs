@@ -1,6 +1,6 @@
 //! `migrate`: creates or updates the tables of a server.
 
-use crate::EngineResult;
+use crate::error::EngineResult;
 pub use taskqueue_store::MigrationBegun;
 use taskqueue_store::{ConnectWait, DatabaseUrl, Migration, MigrationReport, Store, all_pending};
 

@@ -1,9 +1,10 @@
 //! The queue of a handler: commands that its runner executes for it, limited to its task and the children of that task.
 
 use super::queue::{Admission, ClassCheck};
-use crate::handlers::Handler;
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
+use crate::handler::handlers::Handler;
 use crate::inspect::events::EventFilter;
-use crate::{Context, EngineError, EngineResult};
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::parent::Parent;

@@ -6,7 +6,8 @@ use std::io::BufRead;
 use chrono::{DateTime, TimeZone, Utc};
 
 use super::queue::{Admission, ClassCheck, QueuedLine, at_line, parse_line, refused, wake_workers};
-use crate::{Context, EngineError, EngineResult};
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::dependencies::{LineNames, Prerequisite, resolve_names};
 use taskqueue_domain::task::new_task::NewTask;

@@ -3,7 +3,8 @@
 use chrono::{DateTime, Utc};
 
 use super::queue::{Admission, ClassCheck, refused};
-use crate::{EngineError, EngineResult, Handlers};
+use crate::error::{EngineError, EngineResult};
+use crate::handler::handlers::Handlers;
 use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_domain::task::unique::{OnConflict, QueuedTask};

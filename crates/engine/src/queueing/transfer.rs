@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Context, EngineError, EngineResult};
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_store::ExportedTask;
 

@@ -9,15 +9,15 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::handler_finish::{HandlerFinish, storable};
 use super::in_process::HandlerThread;
-use super::lease::LeaseState;
 use super::live_run::{LiveRun, RustRun};
 use super::run_listener::{RunListener, RunOutcome};
-use super::runner_context::{RunPolicy, RunnerContext};
 use super::unsaved::Unsaved;
 use crate::handler::exec::ExecRequest;
+use crate::handler::handlers::Handler;
 use crate::handler::{HandlerError, OverrunAction, RunContext, TaskHandler};
-use crate::handlers::Handler;
 use crate::outbox::outcomes::GivenBack;
+use crate::running::runner::lease::LeaseState;
+use crate::running::runner::runner_context::{RunPolicy, RunnerContext};
 use taskqueue_domain::run::decision::Decision;
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::message::Messages;

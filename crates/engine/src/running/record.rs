@@ -2,8 +2,9 @@
 
 use super::execute::Executed;
 use super::run_listener::RunOutcome;
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use crate::outbox::outcomes::{self, Outcome};
-use crate::{Context, EngineError, EngineResult};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_host::files::spool::SpoolFile;
 use taskqueue_store::RunRef;

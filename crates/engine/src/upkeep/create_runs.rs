@@ -3,17 +3,18 @@
 
 use serde::Serialize;
 
-use super::announce::tell_notices;
 use super::prune::prune_some;
 use super::rescue::{RescueReport, rescue_runs};
+use crate::announcing::announce::tell_notices;
 use crate::change::pauses::remove_ended;
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use crate::outbox::outcomes::send_left_over;
-use crate::running::register::finish_dead_runners;
-use crate::{Context, EngineError, EngineResult};
+use crate::running::runner::register::finish_dead_runners;
+use taskqueue_domain::run::due::{DueFacts, NotDue, is_due};
 use taskqueue_domain::run::status::{ScheduleStatus, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
-use taskqueue_domain::time::due::{DueFacts, NotDue, is_due};
 use taskqueue_store::{Advanced, Author, CleanupNeeds, Pruned, Store, StoreError, StoreResult};
 
 /// The result of `create-runs`.

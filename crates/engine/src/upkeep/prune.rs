@@ -5,11 +5,12 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use crate::change::selected::{OnAnswer, TaskAnswer, portions};
-use crate::{Context, EngineResult};
+use crate::context::Context;
+use crate::error::EngineResult;
+use taskqueue_domain::run::retention::{Kept, Retention};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
-use taskqueue_domain::time::retention::{Kept, Retention};
 pub use taskqueue_store::Pruned;
 use taskqueue_store::{NewEvent, PrunePlace, PruneRule, PruneVerdict, Store, StoreResult};
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use super::pace::Pace;
 use super::shortage::Shortage;
+use crate::error::{EngineError, EngineResult};
+use crate::inspect::monitoring::counted::{Counted, outcome_of_sent};
 use crate::outbox::outcomes::Outcome;
-use crate::outbox::outcomes_of_many::keep;
+use crate::outbox::outcomes_of_many::{Sent, keep};
 use crate::running::execute::Executed;
 use crate::running::run_listener::RunOutcome;
-use crate::running::runner_context::RunPolicy;
-use crate::{EngineError, EngineResult};
+use crate::running::runner::runner_context::RunPolicy;
 use taskqueue_domain::run::message::Messages;
 use taskqueue_domain::task::ids::RunId;
 use taskqueue_domain::task::records::ClaimedRun;
@@ -50,6 +51,15 @@ pub(super) struct Finished {
     pub(super) to_send: Option<Outcome>,
     /// How long its handler ran.
     pub(super) took: Duration,
+}
+
+impl Finished {
+    /// Returns what to count for the run with this answer.
+    pub(super) fn counted(&self, answer: Option<&Sent>) -> Counted<'_> {
+        let ended = self.to_send.as_ref().zip(answer);
+        let outcome = ended.map_or("open", |(to_send, sent)| outcome_of_sent(to_send.end.event, sent));
+        Counted { class: &self.run.class, outcome, took: Some(self.took) }
+    }
 }
 
 /// The state for the coordinator.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::WorkListener;
 use super::backlog::BacklogCounts;
 use super::coordinator::Coordinator;
+use super::listener::WorkListener;
+use crate::context::{Context, new_tokens};
+use crate::error::EngineResult;
 use crate::outbox::outcomes_of_many::leave_claims;
-use crate::{Context, EngineResult, new_tokens};
 use taskqueue_domain::run::decision::Decision;
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::task::task_class::TaskClass;

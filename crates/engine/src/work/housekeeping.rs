@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, Scope};
 use std::time::Duration;
 
+use crate::announcing::announce::{start_hook, tell_notices};
+use crate::announcing::final_failures::print_final_failures;
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
 use crate::outbox::outcomes::Outcome;
-use crate::upkeep::announce::{start_hook, tell_notices};
 use crate::upkeep::create_runs::look_after;
-use crate::upkeep::final_failures::print_final_failures;
-use crate::{Context, EngineError, EngineResult};
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_host::clock::Moment;
 use taskqueue_process::identities::turn::take_turn;

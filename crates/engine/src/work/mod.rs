@@ -7,16 +7,16 @@
 mod backlog;
 mod claiming;
 mod coordinator;
-mod counted;
 mod housekeeping;
+mod listener;
 mod memory;
 mod monitor;
+mod options;
 mod pace;
 mod recording;
 mod reload;
 mod shortage;
 mod slot;
-mod tally;
 mod unanswered;
 
 use std::sync::Arc;
@@ -26,23 +26,24 @@ use std::time::Duration;
 use self::backlog::Backlog;
 use self::coordinator::Coordinator;
 use self::housekeeping::Housekeeping;
+pub use self::listener::WorkListener;
 pub use self::monitor::Monitor;
-pub use self::reload::Reconfiguration;
+pub use self::options::{Reconfiguration, WorkOptions};
 use self::reload::{Current, reconfigure};
 use self::slot::Slot;
-pub use self::tally::{ClassTally, Tally, WorkerFacts};
 use self::unanswered::{count_answered, remember};
+use crate::context::Context;
+use crate::end_statements::end_statements_on;
+use crate::error::{EngineError, EngineResult};
+pub use crate::inspect::monitoring::tally::{ClassTally, Tally, WorkerFacts};
 use crate::outbox::outcomes::send_left_over;
 use crate::outbox::outcomes_of_many::leave_waiting;
 use crate::running::process_run::ProcessReport;
-use crate::running::register::{as_runner, register};
-use crate::running::run_listener::RunListener;
-use crate::running::runner_context::{RunPolicy, RunnerContext};
-use crate::running::stopping::{Stopping, end_statements_on};
-use crate::{Context, EngineError, EngineResult};
+use crate::running::runner::register::{as_runner, register};
+use crate::running::runner::runner_context::{RunPolicy, RunnerContext};
+use crate::running::runner::stopping::Stopping;
 use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::ids::RunnerId;
-use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_host::clock::Moment;
 use taskqueue_host::machine::descriptors;
 use taskqueue_process::identities::marks::Marks;
@@ -58,66 +59,6 @@ const FILES: u64 = 48;
 const FILES_PER_SLOT: u64 = 10;
 /// The pause between two attempts to reconnect to an unreachable database.
 const RETURN_PAUSE: Duration = Duration::from_secs(2);
-
-/// The options of a worker.
-#[derive(Clone, Debug, Default)]
-pub struct WorkOptions {
-    /// How many runs are executed at once, 1 or more.
-    pub slots: usize,
-    /// Names of classes, or patterns with `*` and `?`; empty accepts all classes known here.
-    pub classes: Vec<String>,
-    /// The largest number of runs.
-    pub max_runs: Option<u64>,
-    /// No new run is started after this time.
-    pub max_time: Option<Duration>,
-    /// Ends after being idle for this long.
-    pub idle_exit: Option<Duration>,
-    /// Ends when the worker itself, without its handlers, uses more memory than this, in bytes.
-    pub max_rss_bytes: Option<u64>,
-    /// How long the runs in progress may continue after the first signal to stop.
-    pub stop_wait: Duration,
-    /// Whether to end, after the runs in progress, when so many threads were left behind that nothing may be claimed; otherwise
-    /// it waits until some of them end.
-    pub ends_when_blocked: bool,
-    /// Counts what the worker does.
-    pub tally: Arc<Tally>,
-}
-
-/// Receives notifications about the worker itself, besides those about its runs.
-pub trait WorkListener: RunListener {
-    /// The runner limit leaves no slot; the worker waits.
-    fn waits_for_slots(&mut self, in_use: i64, limit: i64);
-    /// The worker runs with fewer slots than requested, for this reason.
-    fn has_fewer_slots(&mut self, _wanted: usize, _slots: usize, _why: &str) {}
-    /// The database is unreachable; the worker retries.
-    fn lost_database(&mut self, problem: &EngineError);
-    /// The database is reachable again.
-    fn found_database(&mut self) {}
-    /// The settings of the store are invalid; the previous ones stay in effect.
-    fn kept_settings(&mut self, _problem: &EngineError) {}
-    /// The worker uses too much memory, and ends after its runs in progress.
-    fn is_too_large(&mut self, _used_bytes: u64, _most_bytes: u64) {}
-    /// Returns a new configuration, if there is one that the worker does not have yet. Called several times a second.
-    fn reconfiguration(&mut self) -> Option<Reconfiguration> {
-        None
-    }
-    /// The worker uses the new configuration.
-    fn reconfigured(&mut self) {}
-    /// Returns a function to call while a database operation waits: the database is unreachable, but the worker does not hang.
-    fn pulse(&self) -> Box<dyn Fn() + Send> {
-        Box::new(|| {})
-    }
-    /// So many threads were left behind that the worker claims nothing for now.
-    fn is_blocked(&mut self, _threads: usize) {}
-    /// Some of them have ended, so the worker claims again.
-    fn claims_again(&mut self) {}
-    /// The database refuses the outcome of this run, which stays in the spool.
-    fn not_recorded(&mut self, run: &ClaimedRun, problem: &EngineError);
-    /// The worker was registered as this runner.
-    fn registered(&mut self, runner_id: RunnerId);
-    /// Called several times a second.
-    fn looked(&mut self, report: &ProcessReport, working: usize);
-}
 
 /// Runs a worker until it is asked to stop or its options end it.
 ///

@@ -7,11 +7,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::tally::{Tally, WorkerFacts};
-use crate::inspect::metrics::{StoreFacts, look};
-use crate::inspect::metrics_text::{CONTENT_TYPE, text};
-use crate::{Context, EngineResult};
-use taskqueue_domain::listen_address::ListenAddress;
+use crate::context::Context;
+use crate::error::EngineResult;
+use crate::inspect::monitoring::metrics::{StoreFacts, look};
+use crate::inspect::monitoring::metrics_text::{CONTENT_TYPE, text};
+use crate::inspect::monitoring::tally::{Tally, WorkerFacts};
+use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_host::clock::Moment;
 use taskqueue_host::net::http::{Answer, HttpServer, Route};
 use taskqueue_process::identities::identity::ProcessIdentity;

@@ -1,14 +1,14 @@
 //! How the coordinator writes outcomes, and releases runs that no slot has started.
 
-use super::WorkListener;
 use super::backlog::{BacklogCounts, Finished};
 use super::claiming::Request;
 use super::coordinator::Coordinator;
-use super::counted::{Counted, counted, outcome_of_sent};
+use super::listener::WorkListener;
+use crate::error::{EngineError, EngineResult};
+use crate::inspect::monitoring::counted::{Counted, outcome_of_sent};
 use crate::outbox::outcomes::{GivenBack, Outcome};
 use crate::outbox::outcomes_of_many::{Sent, send_many, send_many_and_claim};
 use crate::running::process_run::ProcessReport;
-use crate::{EngineError, EngineResult};
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_host::clock::Moment;
 use taskqueue_store::{ManyClaimed, RunRef};
@@ -42,7 +42,7 @@ impl Coordinator<'_> {
         self.options.tally.committed(took);
         self.options
             .tally
-            .ended(finished.iter().zip(&answers).map(|(finished, answer)| counted(finished, answer.as_ref())));
+            .ended(finished.iter().zip(&answers).map(|(finished, answer)| finished.counted(answer.as_ref())));
         // Other tasks may wait for a success.
         (self.next_poll_at, self.idle_since) = (Moment::now(), Moment::now());
         self.pause.reset();

@@ -4,31 +4,18 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{WorkListener, WorkOptions};
-use crate::config::{Announcements, Classes};
-use crate::handlers::Handlers;
-use crate::running::runner_context::RunPolicy;
-use crate::{Context, EngineError, EngineResult};
+use super::listener::WorkListener;
+use super::options::{Reconfiguration, WorkOptions};
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
+use crate::handler::handlers::Handlers;
+use crate::running::runner::runner_context::RunPolicy;
 use taskqueue_domain::settings::Settings;
 use taskqueue_host::clock::Moment;
 use taskqueue_store::StoreError;
 
 /// The pause between two reads of the settings of the store.
 const SETTINGS_EVERY: Duration = Duration::from_secs(10);
-
-/// The parts of a reloaded configuration that a running worker uses. A changed store or spool needs a restart.
-pub struct Reconfiguration {
-    /// The configured classes.
-    pub classes: Classes,
-    /// Whether `exec` may be used.
-    pub exec_enabled: bool,
-    /// The user that handlers of `exec` run as.
-    pub exec_user: Option<String>,
-    /// Notices and hooks.
-    pub announcements: Announcements,
-    /// How long the runs in progress may continue after the first signal to stop.
-    pub stop_wait: Duration,
-}
 
 /// Applies a new configuration, if there is one. Returns whether there was.
 pub(super) fn reconfigure(ctx: &mut Context, options: &mut WorkOptions, listener: &mut dyn WorkListener) -> bool {

@@ -15,7 +15,7 @@ use crate::running::execute::{Executed, Work, begin, conclude, no_thread, run_pr
 use crate::running::handler_finish::HandlerFinish;
 use crate::running::in_process::run_at;
 use crate::running::live_run::RustRun;
-use crate::running::runner_context::{RunPolicy, RunnerContext};
+use crate::running::runner::runner_context::{RunPolicy, RunnerContext};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_host::clock::Moment;
 use taskqueue_host::machine::thread_names::name_own_thread;

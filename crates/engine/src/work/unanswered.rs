@@ -2,8 +2,8 @@
 //! reconnected, sends them from the spool. Their result is then read from the store and counted.
 
 use super::backlog::Finished;
-use super::counted::{Counted, Unanswered, counted, outcome_of};
-use super::tally::Tally;
+use crate::inspect::monitoring::counted::{Counted, Unanswered, outcome_of};
+use crate::inspect::monitoring::tally::Tally;
 use crate::outbox::outcomes::GivenBack;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::records::ClaimedRun;
@@ -20,7 +20,7 @@ fn without_texts(end: RunEnd) -> RunEnd {
 /// Remembers the finished runs and the unstarted runs when the database was lost. Runs that stay open have no answer.
 pub(super) fn remember(tally: &Tally, finished: Vec<Finished>, waiting: Vec<ClaimedRun>) {
     let (to_send, open): (Vec<_>, Vec<_>) = finished.into_iter().partition(|finished| finished.to_send.is_some());
-    tally.ended(open.iter().map(|finished| counted(finished, None)));
+    tally.ended(open.iter().map(|finished| finished.counted(None)));
     tally.add_unanswered(to_send.into_iter().filter_map(|Finished { run, to_send, took, .. }| {
         let end = to_send?.end;
         Some(Unanswered::new(run, without_texts(end), Some(took)))

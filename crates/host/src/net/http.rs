@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::listener::{Listener, SocketFile, Stream};
 use super::waker::Waker;
 use crate::clock::{Moment, poll_wait};
-use taskqueue_domain::listen_address::ListenAddress;
+use taskqueue_domain::monitoring::listen_address::ListenAddress;
 
 /// The maximum number of clients, and of clients from one address. Each additional client closes the connection that has waited
 /// longest, so that slow clients do not delay others.

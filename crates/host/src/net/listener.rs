@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use rustix::process::geteuid;
 
 use crate::clock::Moment;
-use taskqueue_domain::listen_address::ListenAddress;
+use taskqueue_domain::monitoring::listen_address::ListenAddress;
 
 /// How long to wait for the lock of a directory, which other processes of this program hold briefly, and the pause between
 /// attempts.

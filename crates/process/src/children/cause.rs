@@ -8,7 +8,7 @@ use rustix::param::clock_ticks_per_second;
 use rustix::process::Signal;
 
 use crate::identities::cgroup::own_group;
-use taskqueue_domain::run::confinement::Limits;
+use taskqueue_domain::limits::confinement::Limits;
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_host::machine::proc_files::read_stat;
 

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use super::adoption::Adopting;
 pub use super::capture::{Captured, Stream};
 use super::cause::{OomKills, explained};
 use super::event_socket::EventSocket;
 use super::leftovers::end_leftovers;
 pub use super::observer::{Control, Keep, Observer};
 use super::pump::Pump;
-use crate::signals::signalling::Signal;
+use crate::identities::adoption::Adopting;
+use crate::identities::signalling::Signal;
 pub use crate::spawning::spawn::ChildSpec;
 use crate::spawning::spawn::{self, Handler};
 use taskqueue_domain::run::ending::Ending;

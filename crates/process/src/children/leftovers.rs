@@ -7,10 +7,9 @@ use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::adoption::Origin;
 use super::observer::Observer;
 use super::pump::Pump;
-use crate::signals::signalling::{ProcessHandle, Signal};
+use crate::identities::signalling::Signal;
 use crate::spawning::spawn::Handler;
 use taskqueue_host::clock::Moment;
 
@@ -56,12 +55,5 @@ pub(crate) fn end_leftovers(
             // The end of one process may have reparented others to this process.
             members.retain(|member| !member.has_ended());
         }
-    }
-}
-
-/// Asks processes that have left the running handler to end. Called once, so no process is asked twice.
-pub(crate) fn ask_orphans_to_end(origin: &Origin) {
-    for orphan in origin.left_behind().unwrap_or_default() {
-        let _ = ProcessHandle::ask_to_end(&orphan);
     }
 }

@@ -1,6 +1,5 @@
 //! Supervises a child from its start to its end: its output, its events, its ending.
 
-pub(crate) mod adoption;
 pub mod capture;
 pub(crate) mod cause;
 pub mod child;

@@ -8,7 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use super::identity::ProcessIdentity;
-use crate::signals::signalling::ProcessHandle;
+use crate::identities::signalling::ProcessHandle;
 use taskqueue_host::machine::proc_files::has_environment_entry;
 
 /// The variable in which a process names its claimant.

@@ -14,7 +14,7 @@ use std::io;
 use std::time::Duration;
 
 use super::identity::{Liveness, ProcessIdentity};
-use crate::signals::signalling::{ProcessHandle, Signal, wait_all_gone};
+use crate::identities::signalling::{ProcessHandle, Signal, wait_all_gone};
 use taskqueue_host::clock::Moment;
 use taskqueue_host::machine::proc_files::{
     environment_entry, has_environment_entry, has_thread_named, other_processes, read_stat,

@@ -1,7 +1,6 @@
 //! Sending, receiving and blocking signals, and notifications to a service manager.
 
 pub mod reload_signal;
-pub mod signalling;
 pub mod stop_signals;
 pub mod supervisor;
 pub mod suspend;

@@ -14,7 +14,7 @@ use rustix::process::{
 };
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use taskqueue_domain::run::confinement::Limits;
+use taskqueue_domain::limits::confinement::Limits;
 use taskqueue_host::machine::account::Credentials;
 use taskqueue_host::machine::descriptors::limits_of_handlers;
 use taskqueue_host::recent::Recent;

@@ -1,8 +1,9 @@
 //! Classifies connection failures. Diesel passes on only the message of the client library, without a code, so messages are
 //! compared. If a server writes another language, its code is queried.
 
-use super::url::{DatabaseUrl, Engine};
-use super::{mysql_code, sqlstate};
+use crate::address::url::{DatabaseUrl, Engine};
+use crate::backend::mysql::mysql_code;
+use crate::backend::postgres::sqlstate;
 use crate::error::ConnectFailure;
 
 /// The server, or a pooler in front of it, has no connection left.

@@ -11,7 +11,7 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::insert::new_task::{NewTaskRow, Value};
+use crate::base::new_task::{NewTaskRow, Value};
 
 /// The statement. It returns the id, except on MySQL and MariaDB.
 #[derive(Debug)]

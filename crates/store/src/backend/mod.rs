@@ -3,21 +3,12 @@
 
 pub(super) mod batch;
 mod connect_failure;
-pub(super) mod connection;
-mod copy;
 pub(super) mod health;
-mod hosts;
-mod insert_many;
 mod insert_one;
-pub(super) mod kept_log;
 pub(super) mod mysql;
-mod mysql_code;
-pub(super) mod pooler;
 pub(super) mod postgres;
 pub(super) mod snapshot;
 pub(super) mod sqlite;
-mod sqlstate;
-mod url;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -28,13 +19,13 @@ use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager}
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel_migrations::EmbeddedMigrations;
 
-pub(super) use self::connection::AnyConnection;
 use self::insert_one::InsertOne;
-pub use self::url::{DatabaseUrl, Engine};
+use crate::address::url::{DatabaseUrl, Engine};
+use crate::base::connection::AnyConnection;
+use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, NewRunOutputRow};
 use crate::base::sql::Moment;
 use crate::error::{Repeat, StoreError, StoreResult, classify_portably};
-use crate::insert::new_task::NewTaskRow;
 use taskqueue_host::net::patience::Patience;
 use taskqueue_host::net::sockets::LibrarySocket;
 

@@ -1,5 +1,8 @@
 //! MySQL and MariaDB: the code that differs from the other engines.
 
+pub(crate) mod insert_many;
+pub(crate) mod mysql_code;
+
 use std::error::Error;
 use std::sync::mpsc;
 use std::thread;
@@ -15,11 +18,13 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use url::Url;
 
-use super::insert_many::InsertMany;
 use super::insert_one::{InsertOne, LastInsertId};
-use super::url::DatabaseUrl;
 use super::watch::Connecting;
-use super::{AnyConnection, ClassAtHost, DueFrom, unreachable};
+use super::{ClassAtHost, DueFrom, unreachable};
+use crate::address::url::DatabaseUrl;
+use crate::backend::mysql::insert_many::InsertMany;
+use crate::base::connection::AnyConnection;
+use crate::base::new_task::NewTaskRow;
 use crate::base::prepared::prepared;
 use crate::base::rows::{DependencyRow, NewRunOutputRow};
 use crate::base::schema::{
@@ -27,7 +32,6 @@ use crate::base::schema::{
 };
 use crate::base::sql::{Moment, db_now, db_now_plus};
 use crate::error::{Repeat, StoreError, StoreResult};
-use crate::insert::new_task::NewTaskRow;
 use taskqueue_host::net::sockets;
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations/mysql");

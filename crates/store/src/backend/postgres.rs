@@ -1,5 +1,9 @@
 //! PostgreSQL: the code that differs from the other engines.
 
+pub(crate) mod copy;
+pub(crate) mod local_settings;
+pub(crate) mod sqlstate;
+
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection as _;
@@ -9,20 +13,18 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
-use super::copy::copy_tasks;
 use super::insert_one::InsertOne;
-use super::url::DatabaseUrl;
 use super::watch::Connecting;
-use super::{
-    AnyConnection, CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, MESSAGE_CHANNEL, WORK_CHANNEL, pooler,
-    unreachable,
-};
+use crate::address::url::DatabaseUrl;
+use crate::backend::postgres::copy::copy_tasks;
+use crate::backend::{CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, MESSAGE_CHANNEL, WORK_CHANNEL, unreachable};
+use crate::base::connection::AnyConnection;
+use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, NewRunOutputRow};
 use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
 use crate::base::sql::{Moment, db_now, db_now_plus};
 use crate::base::unmarked::processed_run;
 use crate::error::{Repeat, StoreResult};
-use crate::insert::new_task::NewTaskRow;
 use taskqueue_host::net::sockets::{self, LibrarySocket};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations/postgres");
@@ -43,7 +45,7 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     let shown = |error: &dyn std::fmt::Display| unreachable(url, &error.to_string());
     let connecting = Connecting::begin();
     let mut conn = PgConnection::establish(url.address()).map_err(|error| shown(&error))?;
-    let shares_sessions = pooler::shares_sessions(url, &mut conn)?;
+    let shares_sessions = local_settings::shares_sessions(url, &mut conn)?;
     // Behind a pooler, the server sees the port of the pooler.
     let port = |conn: &mut PgConnection| if shares_sessions { None } else { port_of_client(conn).ok().flatten() };
     connecting.watch(&mut conn, url, is_of_client, port);
@@ -55,7 +57,7 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     // would cost more than the lookups, and each statement has only one good plan. No JIT: its compiler takes longer than any
     // statement. No bitmap scans: they lose the order of an index, and with stale estimates all rows would be sorted to return a
     // few.
-    conn.batch_execute(&pooler::SETTINGS.map(|setting| format!("SET {setting};")).concat())
+    conn.batch_execute(&local_settings::SETTINGS.map(|setting| format!("SET {setting};")).concat())
         .map_err(|error| shown(&error))?;
     Ok(conn)
 }

@@ -1,5 +1,9 @@
 //! SQLite: the code that differs from the other engines.
 
+pub(crate) mod kept_log;
+pub(crate) mod lock_file;
+pub(crate) mod lock_notice;
+
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,17 +18,16 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use url::Url;
 
 use super::insert_one::InsertOne;
-use super::kept_log;
-use super::url::DatabaseUrl;
-use super::{AnyConnection, ClassAtHost, log_of, unreachable, write_transaction};
+use super::{ClassAtHost, log_of, unreachable, write_transaction};
+use crate::address::url::DatabaseUrl;
+use crate::backend::sqlite::lock_notice::{LockNotice, holder_words};
+use crate::base::connection::AnyConnection;
+use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, NewRunOutputRow};
 use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
 use crate::base::sql::{Moment, db_now, db_now_plus};
 use crate::base::unmarked::processed_run;
-use crate::connection::lock_file;
-use crate::connection::lock_notice::{LockNotice, holder_words};
 use crate::error::{Repeat, StoreError, StoreResult};
-use crate::insert::new_task::NewTaskRow;
 use taskqueue_host::files::disk::room_at;
 use taskqueue_host::files::file_checks::{is_network_filesystem, may_write};
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::{Connection, InstrumentationEvent};
 
-use super::url::DatabaseUrl;
+use crate::address::url::DatabaseUrl;
 use taskqueue_host::net::patience::WatchedConnection;
 use taskqueue_host::net::sockets::{self, Peer};
 

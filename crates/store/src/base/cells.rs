@@ -8,7 +8,7 @@ use diesel::pg::Pg;
 use diesel::sql_types::{Integer, Nullable, Text};
 use diesel::sqlite::Sqlite;
 
-use crate::backend::connection::MultiBackend;
+use crate::base::connection::MultiBackend;
 use taskqueue_domain::text::unreadable::{StoredText, Unreadable};
 
 /// A value, or the content of the column if it cannot be read.

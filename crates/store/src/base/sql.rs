@@ -14,7 +14,7 @@ use diesel::sqlite::Sqlite;
 use serde::{Deserialize, Serialize};
 
 use super::schema::task_queue;
-use crate::backend::connection::MultiBackend;
+use crate::base::connection::MultiBackend;
 
 /// More failed attempts than a task can have: the limit of a row that states none.
 pub(crate) const ANY_RETRIES: i32 = 1_000_001;

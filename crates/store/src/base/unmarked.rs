@@ -8,7 +8,7 @@ use diesel::prelude::*;
 
 use super::cells::ShownText;
 use super::schema::{task_queue, task_queue_runs};
-use crate::backend::AnyConnection;
+use crate::base::connection::AnyConnection;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::run::transition::unmarked_statuses;
 

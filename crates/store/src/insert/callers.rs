@@ -9,13 +9,13 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 use diesel::sql_types::Text;
 use diesel::sqlite::SqliteConnection;
 
-use super::new_task::NewTaskRow;
 use crate::backend;
+use crate::base::new_task::NewTaskRow;
 use crate::base::rows::DependencyRow;
 use crate::base::schema::task_queue::dsl;
 use crate::base::schema::{task_queue_events, task_queue_settings};
 use crate::base::sql::{Moment, db_now};
-use crate::upkeep::audit::Origin;
+use crate::session::origin::Origin;
 use crate::{StoreError, StoreResult};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::dependencies::Prerequisite;

@@ -6,8 +6,9 @@
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use super::new_task::NewTaskRow;
-use crate::backend::{self, AnyConnection};
+use crate::backend;
+use crate::base::connection::AnyConnection;
+use crate::base::new_task::NewTaskRow;
 use crate::base::schema::task_queue::dsl;
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::task::ids::TaskId;

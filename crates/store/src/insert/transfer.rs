@@ -7,14 +7,15 @@ use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{self, AnyConnection};
+use crate::backend;
 use crate::base::cells::{MaybeShownText, ShownText};
+use crate::base::connection::AnyConnection;
 use crate::base::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runs,
 };
 use crate::base::sql::Moment;
-use crate::upkeep::events::{NewEvent, insert_event};
+use crate::journal::events::{NewEvent, insert_event};
 use crate::{EachPart, Store, StoreError, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
 

@@ -13,7 +13,7 @@ use crate::base::schema::task_queue_events::dsl::{
 };
 use crate::base::schema::task_queue_runs;
 use crate::base::sql::Moment;
-use crate::task_messages::MESSAGE_TO_TASK;
+use crate::records::task_messages::MESSAGE_TO_TASK;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::message::Message;
 use taskqueue_domain::task::ids::{RunId, TaskId};

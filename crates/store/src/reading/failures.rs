@@ -7,8 +7,8 @@ use diesel::prelude::*;
 use serde::Serialize;
 
 use super::status::part_by_part;
-use crate::backend::AnyConnection;
 use crate::base::cells::ShownText;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{Moment, allowed_retries};
 use crate::base::unmarked::is_as_its_row_says;

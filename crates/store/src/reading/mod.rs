@@ -4,6 +4,7 @@ pub(crate) mod candidates;
 pub(crate) mod event_log;
 pub(crate) mod failed_attempts;
 pub(crate) mod failures;
+pub(crate) mod heads;
 pub(crate) mod metrics;
 pub(crate) mod queues;
 pub(crate) mod schedules;

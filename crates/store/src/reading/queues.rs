@@ -8,12 +8,13 @@ use diesel::dsl::count_star;
 use diesel::prelude::*;
 use serde::Serialize;
 
-use super::status::{Counted, FINISHED, FINISHED_WITH_KEEP};
-use crate::backend::AnyConnection;
+use super::status::{FINISHED, FINISHED_WITH_KEEP};
+use crate::base::connection::AnyConnection;
+use crate::base::counted::Counted;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{Moment, db_now};
 use crate::base::unmarked::{AllUnmarked, open_run};
-use crate::transitions::next_head;
+use crate::reading::heads::next_head;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 

@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 
-use crate::backend::AnyConnection;
+use crate::base::connection::AnyConnection;
 use crate::base::rows::TaskRow;
 use crate::base::schema::task_queue::dsl;
 use crate::{Store, StoreResult};

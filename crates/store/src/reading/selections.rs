@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
-use crate::backend::AnyConnection;
 use crate::base::cells::ShownText;
+use crate::base::connection::AnyConnection;
 use crate::base::rows::TaskRow;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{Moment, allowed_retries, db_now};

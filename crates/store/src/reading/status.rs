@@ -7,10 +7,11 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use serde::Serialize;
 
-use crate::backend::AnyConnection;
+use crate::base::connection::AnyConnection;
 use crate::base::rows::{RunRow, TaskRow};
-use crate::upkeep::notices::count_unreported;
+use crate::records::notices::count_unreported;
 
+use crate::base::counted::Counted;
 use crate::base::sql::{Moment, db_now};
 use crate::base::unmarked::{AllUnmarked, is_as_its_row_says, open_run};
 use crate::{Store, StoreResult};
@@ -41,32 +42,6 @@ pub(crate) fn part_by_part<T>(
         rows.extend(load(part, missing.max(0))?);
     }
     Ok(rows)
-}
-
-/// A number of rows, exact up to `COUNT_LIMIT`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counted {
-    /// The counted number.
-    pub count: i64,
-    /// Whether there are more.
-    pub or_more: bool,
-}
-
-impl Counted {
-    /// Returns the result of counting up to `limit` rows.
-    pub(crate) const fn up_to(limit: i64, count: i64) -> Self {
-        Self { count: if count > limit { limit } else { count }, or_more: count > limit }
-    }
-
-    /// Subtracts rows that were counted too. If not all rows were counted, they may be among the uncounted ones.
-    pub(crate) fn without(self, others: i64) -> Self {
-        if self.or_more { self } else { Self { count: (self.count - others).max(0), ..self } }
-    }
-
-    /// Adds rows.
-    pub(crate) fn and(self, others: i64) -> Self {
-        Self { count: self.count + others, ..self }
-    }
 }
 
 /// The counters.

@@ -8,12 +8,12 @@ use chrono::{DateTime, Utc};
 use diesel::dsl::count_star;
 use diesel::prelude::*;
 
-use super::status::Counted;
+use crate::base::counted::Counted;
 use crate::base::rows::TaskRow;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{Moment, db_now};
 use crate::base::unmarked::open_run;
-use crate::transitions::next_head;
+use crate::reading::heads::next_head;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::Stored;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};

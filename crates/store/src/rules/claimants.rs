@@ -4,8 +4,9 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::leases::lease_end;
-use crate::backend::connection::MultiBackend;
-use crate::backend::{self, AnyConnection, DueFrom};
+use crate::backend::{self, DueFrom};
+use crate::base::connection::AnyConnection;
+use crate::base::connection::MultiBackend;
 use crate::base::rows::RunRow;
 use crate::base::schema::task_queue_rejections;
 use crate::base::schema::task_queue_runs::dsl::{
@@ -13,7 +14,7 @@ use crate::base::schema::task_queue_runs::dsl::{
     results, running_class, status, task_queue_runs, token, updated_on,
 };
 use crate::base::sql::{Moment, db_now, db_now_plus};
-use crate::runs::{RunRef, RunReport};
+use crate::records::runs::{RunRef, RunReport};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::claimant::HeldBack;
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};

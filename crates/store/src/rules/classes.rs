@@ -10,7 +10,7 @@ use crate::base::schema::task_queue_class_holds::dsl::{
     held_on, held_until, host, reason, task_class, task_queue_class_holds,
 };
 use crate::base::sql::{Moment, db_now};
-use crate::upkeep::events::{NewEvent, insert_event};
+use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
 
 /// A class that is not claimed on a host because its handler could not be started there.

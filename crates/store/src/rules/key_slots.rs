@@ -8,15 +8,16 @@ use std::collections::{BTreeSet, HashMap};
 use diesel::dsl::{count_star, exists};
 use diesel::prelude::*;
 
-use crate::backend::{self, AnyConnection};
+use crate::backend;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_key_limits;
 use crate::base::schema::task_queue_runs::dsl::{
     claim_order, has_key_slot, held_key, id, status, task_queue_id, task_queue_runs, updated_on, waiting_key,
 };
 use crate::base::sql::db_now;
-use crate::upkeep::events::{NewEvent, insert_event};
+use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
-use taskqueue_domain::run::limits::{DEFAULT_KEY_LIMIT, KeyLimit, MAX_KEY_RUNNING};
+use taskqueue_domain::limits::limit::{DEFAULT_KEY_LIMIT, KeyLimit, MAX_KEY_RUNNING};
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::TaskId;
 

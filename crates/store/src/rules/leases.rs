@@ -4,14 +4,15 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
-use crate::backend::{self, AnyConnection, batch};
+use crate::backend::{self, batch};
+use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue_runners, task_queue_runs};
 use crate::base::sql::{Moment, db_now, db_now_plus};
-use crate::runs::RunRef;
-use crate::upkeep::audit::Origin;
-use crate::upkeep::events::{NewEvent, insert_event};
+use crate::journal::events::{NewEvent, insert_event};
+use crate::records::runs::RunRef;
+use crate::session::origin::Origin;
 use crate::{Store, StoreResult};
-use taskqueue_domain::run::lease::TwoClocks;
+use taskqueue_domain::limits::lease::TwoClocks;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::{RunId, RunnerId};
 

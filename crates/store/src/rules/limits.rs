@@ -8,14 +8,15 @@ use diesel::prelude::*;
 
 use super::pauses::{Pauses, load_pauses};
 use super::starts::{forget_starts, keep_starts, next_start, recall_starts, starts_left};
-use crate::backend::{self, AnyConnection};
+use crate::backend;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_class_limits::dsl::{
     max_running, rate_count, rate_secs, task_class, task_queue_class_limits,
 };
 use crate::base::schema::task_queue_runs;
-use crate::upkeep::events::{NewEvent, insert_event};
+use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
-use taskqueue_domain::run::limits::{ClassLimit, Obstacle, Rate};
+use taskqueue_domain::limits::limit::{ClassLimit, Obstacle, Rate};
 use taskqueue_domain::task::class_set::after_prefix;
 use taskqueue_domain::task::records::ClaimedRun;
 

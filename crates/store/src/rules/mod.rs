@@ -2,6 +2,7 @@
 
 pub(crate) mod claimants;
 pub(crate) mod classes;
+pub(crate) mod dependencies;
 pub(crate) mod key_slots;
 pub(crate) mod leases;
 pub(crate) mod limits;
@@ -9,3 +10,4 @@ pub(crate) mod pauses;
 pub(crate) mod runners;
 pub(crate) mod settings;
 pub(crate) mod starts;
+pub(crate) mod unique;

@@ -4,15 +4,16 @@ use std::collections::HashMap;
 
 use diesel::prelude::*;
 
-use crate::backend::{self, AnyConnection};
+use crate::backend;
 use crate::base::cells::ShownText;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_pauses::dsl::{
     author, created_on, host, mode, name, reason, scope, task_queue_pauses, until,
 };
 use crate::base::sql::{Moment, db_now, db_now_plus};
-use crate::upkeep::events::{NewEvent, insert_event};
+use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
-use taskqueue_domain::pause::{Pause, PauseMode, PauseScope};
+use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 
 /// A pause to be set.
 #[derive(Clone, Debug)]

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use diesel::prelude::*;
 
-use crate::backend::AnyConnection;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_settings::dsl::{name, task_queue_settings, value};
-use crate::upkeep::audit::LOOK_AGAIN;
-use crate::upkeep::events::{NewEvent, insert_event};
+use crate::journal::events::{NewEvent, insert_event};
+use crate::session::origin::SETTINGS_FRESH;
 use crate::{Store, StoreResult};
 use taskqueue_domain::settings::{Setting, Settings};
 
@@ -36,12 +36,12 @@ impl Store {
     /// As for [`Store::settings`].
     pub fn recent_settings(&mut self) -> StoreResult<Settings> {
         if let Some((settings, asked)) = &self.recent_settings
-            && asked.elapsed() < LOOK_AGAIN
+            && asked.elapsed() < SETTINGS_FRESH
         {
             return Ok(settings.clone());
         }
         let settings = self.settings()?;
-        self.audit.look(settings.audits_transitions);
+        self.audit.set(settings.audits_transitions);
         self.recent_settings = Some((settings.clone(), Instant::now()));
         Ok(settings)
     }

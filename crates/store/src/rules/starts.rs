@@ -7,11 +7,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
 use crate::StoreResult;
-use crate::backend::AnyConnection;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_runs;
 use crate::base::schema::task_queue_starts::dsl::{run_id, started_on, task_class, task_queue_starts};
 use crate::base::sql::{Moment, db_now};
-use taskqueue_domain::run::limits::Rate;
+use taskqueue_domain::limits::limit::Rate;
 
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;

@@ -6,19 +6,20 @@ use super::meta::extend_meta;
 use super::recur::{Author, follow_settled};
 use super::run_end::{Crash, RunEnd};
 use crate::StoreResult;
-use crate::backend::{self, AnyConnection, ClassAtHost};
+use crate::backend::{self, ClassAtHost};
 use crate::base::cells::{MaybeShownText, ShownText};
+use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{Moment, db_now, db_now_plus};
 use crate::base::unmarked::status_in_process;
-use crate::insert::dependencies::satisfy_dependants;
+use crate::journal::events::{NewEvent, insert_event};
+use crate::records::notices::{NewNotice, insert_notice};
+use crate::rules::dependencies::satisfy_dependants;
 use crate::rules::settings::setting_now;
-use crate::upkeep::events::{NewEvent, insert_event};
-use crate::upkeep::notices::{NewNotice, insert_notice};
+use taskqueue_domain::monitoring::notice::NoticeKind;
 use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
 use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::decision::rule_without_retry;
-use taskqueue_domain::run::notice::NoticeKind;
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
 use taskqueue_domain::run::transition::{
     TaskEvent, aggregated, crashes_after, failed_retries_after, run_after, status_before, task_after,

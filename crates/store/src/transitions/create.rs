@@ -2,10 +2,12 @@
 
 use diesel::prelude::*;
 
-use crate::backend::{self, AnyConnection};
+use crate::backend;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::db_now;
-use crate::upkeep::audit::{CREATED, Origin, keep_run_transition};
+use crate::journal::audit::{CREATED, keep_run_transition};
+use crate::session::origin::Origin;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::{RunId, TaskId};

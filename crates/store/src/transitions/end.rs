@@ -5,24 +5,26 @@ use diesel::sql_types::{Bool, Nullable};
 
 use super::aggregate::{Aggregated, aggregate_into_task};
 use super::keep::{keep_as_classes_state, keep_results_as_stated};
-use super::reject::{hold_back, remember_rejection};
 use super::run_end::{EndCondition, Ended, RunEnd};
-use crate::backend::{self, AnyConnection};
+use crate::backend;
+use crate::base::connection::AnyConnection;
 use crate::base::rows::RunRow;
 use crate::base::schema::{task_queue_events, task_queue_runs};
 use crate::base::sql::{Moment, db_now};
+use crate::journal::audit::keep_run_transition;
+use crate::journal::events::insert_event;
+use crate::records::outputs::put_outputs;
+use crate::records::runs::RunRef;
 use crate::rules::leases::leases_count;
-use crate::runs::RunRef;
-use crate::upkeep::audit::{Origin, keep_run_transition};
-use crate::upkeep::events::insert_event;
-use crate::upkeep::outputs::put_outputs;
+use crate::session::origin::Origin;
+use crate::transitions::reject::{hold_back, remember_rejection};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
+use taskqueue_domain::run::retention::KeepOfClass;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::run::transition::{RunEvent, run_after};
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::Run;
-use taskqueue_domain::time::retention::KeepOfClass;
 
 impl Store {
     /// Ends a run and aggregates it into its task. The run must still be in progress with this token (rule R3).

@@ -2,21 +2,22 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::claim::Claim;
-use super::claim_many::{ManyClaimed, claim_beside_others};
 use super::end::repeated_or_lost;
 use super::keep::{keep_as_classes_state, keep_results_as_stated};
 use super::recur::{Author, follow_settled};
 use super::run_end::{EndCondition, Ended, RunEnd};
+use crate::backend;
 use crate::backend::batch::{self, EndedRow, Success, SuccessDetails};
-use crate::backend::{self, AnyConnection};
-use crate::insert::dependencies::satisfy_dependants;
-use crate::runs::RunRef;
-use crate::upkeep::outputs::put_outputs;
+use crate::base::connection::AnyConnection;
+use crate::records::outputs::put_outputs;
+use crate::records::runs::RunRef;
+use crate::rules::dependencies::satisfy_dependants;
+use crate::transitions::claiming::claim::Claim;
+use crate::transitions::claiming::claim_many::{ManyClaimed, claim_beside_others};
 use crate::{Store, StoreResult};
+use taskqueue_domain::run::retention::KeepOfClass;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::time::retention::KeepOfClass;
 
 impl RunEnd {
     /// Returns true if it is a success without further effects.

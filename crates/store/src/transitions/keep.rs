@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use diesel::prelude::*;
 
 use crate::StoreResult;
-use crate::backend::AnyConnection;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
+use taskqueue_domain::run::retention::KeepOfClass;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::time::retention::KeepOfClass;
 
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;

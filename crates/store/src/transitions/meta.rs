@@ -3,8 +3,8 @@
 use diesel::prelude::*;
 
 use crate::StoreResult;
-use crate::backend::AnyConnection;
 use crate::base::cells::MaybeShownText;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue::dsl;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::meta::{MAX_META_BYTES, Meta};

@@ -3,45 +3,39 @@
 
 mod aggregate;
 mod cancel;
-mod choose;
-mod claim;
-mod claim_many;
+pub(crate) mod claiming;
 mod create;
 mod edit;
 mod end;
 mod end_many;
-mod heads;
 mod keep;
-mod low_water;
 mod meta;
-mod outside_claim;
 mod recur;
-mod reject;
+pub(crate) mod reject;
 mod replace;
 mod retry;
 mod run_end;
 mod schedule;
 mod set_aside;
-mod start;
 
 pub use self::cancel::CancelAnswer;
-pub use self::claim::{Claim, SpecificClaim};
-pub use self::claim_many::{ManyClaimed, NextWork};
 pub use self::edit::EditAnswer;
-pub(super) use self::heads::next_head;
 pub(super) use self::keep::keep_as_classes_state;
-pub(super) use self::low_water::LowWater;
-pub use self::outside_claim::{OutsideClaim, OutsideRun};
 pub use self::recur::{Advanced, Author};
 pub(super) use self::replace::{Replacer, replace_task};
 pub use self::retry::{Restart, RestartAnswer};
 pub use self::run_end::{Crash, EndCondition, Ended, Lateness, Loss, RunEnd};
 pub use self::schedule::{ScheduleAnswer, ScheduleChange};
+pub use crate::transitions::claiming::choose::OutsideClaim;
+pub use crate::transitions::claiming::claim::{Claim, SpecificClaim};
+pub use crate::transitions::claiming::claim_many::{ManyClaimed, NextWork};
+pub use crate::transitions::claiming::outside_claim::OutsideRun;
 
 use diesel::prelude::*;
 
 use crate::StoreResult;
-use crate::backend::{self, AnyConnection};
+use crate::backend;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_runs;
 use crate::base::sql::db_now;
 use taskqueue_domain::task::ids::TaskId;

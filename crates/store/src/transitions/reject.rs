@@ -3,16 +3,16 @@
 
 use diesel::prelude::*;
 
-use super::run_end::Lateness;
 use crate::StoreResult;
-use crate::backend::AnyConnection;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_rejections::dsl;
 use crate::base::schema::task_queue_runs;
 use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::transitions::run_end::Lateness;
 use taskqueue_domain::task::ids::RunId;
 
 /// Records a rejection. A task has at most one open run, so no other transaction records the same rejection at the same time.
-pub(super) fn remember_rejection(conn: &mut AnyConnection, run_id: RunId) -> StoreResult<()> {
+pub(crate) fn remember_rejection(conn: &mut AnyConnection, run_id: RunId) -> StoreResult<()> {
     let Some((task_id, claimant)) = held_by(conn, run_id)? else { return Ok(()) };
     // A claimant from which the task is held back may have claimed it with its own SQL.
     if timeouts_of(conn, task_id, &claimant)?.is_none() {
@@ -24,7 +24,7 @@ pub(super) fn remember_rejection(conn: &mut AnyConnection, run_id: RunId) -> Sto
 }
 
 /// Called after the run of a claimant whose claim expired.
-pub(super) fn hold_back(conn: &mut AnyConnection, run_id: RunId, lateness: Lateness) -> StoreResult<()> {
+pub(crate) fn hold_back(conn: &mut AnyConnection, run_id: RunId, lateness: Lateness) -> StoreResult<()> {
     let Some((task_id, claimant)) = held_by(conn, run_id)? else { return Ok(()) };
     let known = timeouts_of(conn, task_id, &claimant)?;
     if known.is_none() {

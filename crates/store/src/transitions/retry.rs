@@ -4,12 +4,12 @@
 use diesel::prelude::*;
 
 use super::{enter_tasks, hold_idle};
-use crate::backend::AnyConnection;
+use crate::base::connection::AnyConnection;
 use crate::base::rows::TaskRow;
 use crate::base::schema::task_queue::dsl;
 use crate::base::sql::{Moment, db_now, db_now_plus};
-use crate::insert::unique::{Holder, find_other_holder};
-use crate::upkeep::events::{NewEvent, insert_event};
+use crate::journal::events::{NewEvent, insert_event};
+use crate::rules::unique::{Holder, find_other_holder};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::run::transition::{TaskEvent, task_after};

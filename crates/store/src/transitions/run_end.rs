@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::upkeep::events::NewEvent;
+use crate::journal::events::NewEvent;
 use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::run::transition::{RunEvent, run_after};

@@ -2,13 +2,13 @@
 
 use super::run_end::RunEnd;
 use crate::Store;
-use crate::runs::RunRef;
+use crate::records::runs::RunRef;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::text::unreadable::{UNREADABLE_CODE, Unreadable};
 
 /// Claimed runs that cannot be passed to a handler, each with the unreadable column.
 #[derive(Clone, Debug, Default)]
-pub(super) struct UnreadableRuns(Vec<(RunRef, Unreadable)>);
+pub(crate) struct UnreadableRuns(Vec<(RunRef, Unreadable)>);
 
 impl UnreadableRuns {
     pub(super) fn add(&mut self, run: RunRef, problem: Unreadable) {

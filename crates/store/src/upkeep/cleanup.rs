@@ -5,7 +5,7 @@ use diesel::dsl::{exists, min, not};
 use diesel::prelude::*;
 use diesel::sql_types::Bool;
 
-use crate::backend::AnyConnection;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::{
     task_queue, task_queue_events, task_queue_notices, task_queue_pauses, task_queue_run_outputs, task_queue_runners,
     task_queue_runs,
@@ -13,8 +13,8 @@ use crate::base::schema::{
 use crate::base::sql::{Moment, any_year};
 use crate::reading::status::FINISHED;
 use crate::{Store, StoreResult};
+use taskqueue_domain::run::retention::{Keep, Retention};
 use taskqueue_domain::run::status::TaskStatus;
-use taskqueue_domain::time::retention::{Keep, Retention};
 
 diesel::alias!(task_queue_run_outputs as all_outputs: AllOutputs);
 diesel::alias!(task_queue_events as all_events: AllEvents);

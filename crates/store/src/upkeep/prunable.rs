@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use diesel::prelude::*;
 
 use crate::StoreResult;
-use crate::backend::AnyConnection;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_dependencies, task_queue_runs};
 use crate::base::sql::{AllowedRetries, Moment, allowed_retries, db_now};
+use taskqueue_domain::run::retention::{Kept, Retention};
 use taskqueue_domain::run::status::TaskStatus;
-use taskqueue_domain::time::retention::{Kept, Retention};
 
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;

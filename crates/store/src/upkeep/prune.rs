@@ -7,20 +7,21 @@ use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
-use super::events::{NewEvent, insert_event};
 use super::prunable::{Candidate, PruneVerdict, find_kept, judge, load_by_id};
-use crate::backend::{self, AnyConnection};
+use crate::backend;
+use crate::base::connection::AnyConnection;
 use crate::base::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runners, task_queue_runs,
 };
 use crate::base::sql::{Moment, any_year, db_now};
+use crate::journal::events::{NewEvent, insert_event};
 use crate::reading::status::{FINISHED, FINISHED_WITH_KEEP, NOT_FINISHED};
 use crate::transitions::{keep_as_classes_state, keep_claims_out};
 use crate::{Store, StoreResult};
+use taskqueue_domain::run::retention::{KeepOfClass, Kept};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::time::retention::{KeepOfClass, Kept};
 
 /// The maximum number of rows that are read, and deleted, at once.
 const WINDOW: i64 = 500;

@@ -7,7 +7,7 @@ use taskqueue_domain::task::ids::RunId;
 use taskqueue_engine::change::settings;
 use taskqueue_engine::handler::registry::HandlerRegistry;
 use taskqueue_engine::running::process_run::{ProcessOptions, process_runs};
-use taskqueue_engine::running::register::{finish_dead_runners, register};
+use taskqueue_engine::running::runner::register::{finish_dead_runners, register};
 use taskqueue_engine::{EngineError, StoreError};
 use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_process::signals::stop_signals::StopSignals;

@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::coprocess_handler::{CoprocessHandler, did_not_start};
 use super::pool::{Place, Pool};
 use super::protocol::{self, Answer, WireId};
 use super::ticket::{Cause, Death, Letters, Outcome, Ticket};
-use super::{CoprocessHandler, did_not_start};
 use crate::handler::command::{CommandObserver, HandlerEnd};
 use crate::handler::events::{Said, parse_event};
 use crate::handler::{Inbox, RunContext};

@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use super::CoprocessHandler;
+use super::coprocess_handler::CoprocessHandler;
 use super::keeper;
 use super::member::{Member, Order};
 use super::protocol::{self, WireId};

@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::CoprocessHandler;
+use super::coprocess_handler::CoprocessHandler;
 use super::member::Member;
 use super::ticket::Ticket;
 use taskqueue_domain::run::ending::Ending;

@@ -2,13 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::panic)]
 
 use std::path::Path;
+pub(super) use std::time::Duration;
 
 pub(super) use super::*;
 pub(super) use crate::handler::Reporter;
 pub(super) use crate::handler::active_run::tests::context;
-pub(super) use crate::handler::command::CommandSource;
-pub(super) use taskqueue_domain::run::confinement::Confinement;
+pub(super) use crate::handler::command::{CommandHandler, CommandSource};
+pub(super) use taskqueue_domain::limits::confinement::Confinement;
 pub(super) use taskqueue_domain::run::ending::ReportedError;
+pub(super) use taskqueue_domain::run::exit_rules::ExitRules;
 pub(super) use taskqueue_host::net::waker::Waker;
 pub(super) use taskqueue_host::testing::eventually;
 pub(super) use taskqueue_process::children::capture::Stream;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::super::handler_finish::HandlerFinish;
 use super::super::in_process::{Desk, HandlerUpdate};
-use super::super::lease::LeaseState;
-use super::super::stopping::Urgency;
 use super::LiveRun;
 use crate::handler::HandlerError;
 use crate::handler::overrun::Overrun;
+use crate::running::runner::lease::LeaseState;
+use crate::running::runner::stopping::Urgency;
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::clock::Moment;

@@ -4,7 +4,7 @@
 use super::tests::{LONG, Seen, limits, rights, spec};
 use super::*;
 use crate::spawning::rights::Rights;
-use taskqueue_domain::run::confinement::Limits;
+use taskqueue_domain::limits::confinement::Limits;
 use taskqueue_host::machine::account::{is_root, run_as};
 
 fn run(script: &str, rights: Rights) -> Finished {

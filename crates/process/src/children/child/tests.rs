@@ -9,7 +9,7 @@ use super::*;
 use crate::children::event_socket::send_event;
 use crate::identities::identity::ProcessIdentity;
 use crate::spawning::rights::Rights;
-use taskqueue_domain::run::confinement::Limits;
+use taskqueue_domain::limits::confinement::Limits;
 use taskqueue_host::testing::{eventually, run_again_inside};
 
 /// Records the calls; every event line except `quiet` counts as a report.

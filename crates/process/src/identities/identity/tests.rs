@@ -114,7 +114,7 @@ fn a_reused_pid_is_dead_and_its_new_owner_is_not_signalled() {
         child.wait().unwrap();
     };
     assert_eq!(old.liveness(), Liveness::Dead);
-    assert!(crate::signals::signalling::ProcessHandle::open(&old).unwrap().is_none());
+    assert!(crate::identities::signalling::ProcessHandle::open(&old).unwrap().is_none());
     let grace = std::time::Duration::from_secs(1);
     let marker = "TASKQUEUE_RUN_TOKEN=nobody";
     let recorded = crate::identities::survivors::RecordedHandler { identity: old.clone(), has_own_group: true };

@@ -12,7 +12,7 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamp};
 
-use super::AnyConnection;
+use crate::base::connection::AnyConnection;
 use crate::base::content::ContentRow;
 use crate::base::sql::Moment;
 use taskqueue_domain::run::status::TaskStatus;

@@ -11,7 +11,7 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 use serde::Serialize;
 
-use super::AnyConnection;
+use crate::base::connection::AnyConnection;
 
 /// A smaller number of dead rows is insignificant.
 const MANY_DEAD_ROWS: i64 = 50_000;

@@ -10,7 +10,7 @@ use super::{
     DependencyColumns, EventColumns, OutputColumns, RejectionColumns, RunColumns, TaskColumns, TransferredRun,
     TransferredTask,
 };
-use crate::backend::AnyConnection;
+use crate::base::connection::AnyConnection;
 use crate::base::rows::TaskRow;
 use crate::base::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,

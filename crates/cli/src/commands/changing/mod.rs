@@ -1,0 +1,8 @@
+//! Verbs that change or remove tasks.
+
+pub(crate) mod cancel;
+pub(crate) mod edit;
+pub(crate) mod prune;
+pub(crate) mod requeue;
+pub(crate) mod retry;
+pub(crate) mod transfer;

@@ -1,0 +1,122 @@
+//! `taskqueue export` and `taskqueue import`
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::commands::options::reason::ReasonArgs;
+use crate::commands::options::selected::{SELECTION_HELP, selected_tasks};
+use crate::commands::queueing::queue::open_batch;
+use crate::error::{CliError, DONE, FAILED, NOT_FOUND};
+use crate::output::progress::Progress;
+use crate::output::{Out, human};
+use crate::session::Session;
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_engine::queueing::import::import;
+use taskqueue_engine::queueing::transfer::{Exported, export_all, export_selected, with_prerequisites};
+use taskqueue_engine::{EngineError, EngineResult};
+
+/// Print tasks with all their rows, as lines of JSON
+///
+/// Prints all tasks, or those of a selection, with their runs, outputs and events. `taskqueue import` inserts them into a store
+/// of any engine.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue export >tasks.ndjson\n  taskqueue --database postgres://db.example.org/tasks import tasks.ndjson\n  taskqueue export class=import.* status=waiting --prerequisites >waiting.ndjson"
+)]
+pub(crate) struct ExportArgs {
+    /// Tasks
+    #[arg(value_name = "SELECTION", help = SELECTION_HELP)]
+    selection: Vec<String>,
+    /// Also export the tasks for which these still wait, directly or through others
+    #[arg(long, requires = "selection")]
+    prerequisites: bool,
+}
+
+/// Insert the tasks of an export, all or none
+///
+/// In a store without tasks, the tasks keep their ids; elsewhere they get new ones. A run that was in progress is released, and
+/// its task is retried. The classes of this configuration handle the tasks. Only tasks of the class `exec` contain their own
+/// program, and are refused without --allow-exec.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue import tasks.ndjson\n  taskqueue export | taskqueue --database copy.db import --allow-exec"
+)]
+pub(crate) struct ImportArgs {
+    /// Export file (`-`: standard input)
+    #[arg(value_name = "FILE", default_value = "-")]
+    file: PathBuf,
+    /// Also import tasks of the class `exec`: each runs the program that its data names
+    #[arg(long)]
+    allow_exec: bool,
+    #[command(flatten)]
+    reason: ReasonArgs,
+}
+
+pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> anyhow::Result<u8> {
+    if args.selection.is_empty() {
+        let mut ctx = session.open_to_read(out)?;
+        let exported = export_all(&mut ctx, &mut |line| print(&line, out))?;
+        if !out.is_unread() {
+            tell(&exported, out);
+        }
+        return Ok(DONE);
+    }
+    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let mut ctx = session.open_to_read(out)?;
+    let Some(mut ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
+    if args.prerequisites {
+        ids = with_prerequisites(&mut ctx, ids)?;
+    }
+    let exported = export_selected(&mut ctx, &ids, &mut |line| print(&line, out))?;
+    if out.is_unread() {
+        return Ok(DONE);
+    }
+    // Tasks matched by a range or a filter may have been deleted since.
+    let missing = if selection.is_named() { exported.missing.as_slice() } else { &[] };
+    for id in missing {
+        out.warn(&format!("there is no task {id}"));
+    }
+    tell(&exported, out);
+    Ok(match (exported.tasks, missing) {
+        (_, []) => DONE,
+        (0, _) => NOT_FOUND,
+        _ => FAILED,
+    })
+}
+
+/// Stops reading when the output has no reader.
+fn print(line: &str, out: &mut Out) -> EngineResult<ControlFlow<()>> {
+    out.json_text(line).map_err(|error| EngineError::Refused(format!("{error:#}")))?;
+    Ok(if out.is_unread() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+}
+
+fn tell(exported: &Exported, out: &mut Out) {
+    if let [(id, awaited), others @ ..] = exported.in_vain.as_slice() {
+        let others = match others.len() {
+            0 => String::new(),
+            number => format!(" ({} like it)", human::plural(number, "other")),
+        };
+        out.warn(&format!(
+            "task {id} waits for task {awaited}, which is not exported{others}; import will refuse it; --prerequisites adds it"
+        ));
+    }
+    out.say(&format!("exported {}", human::plural(exported.tasks, "task")));
+}
+
+pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let mut input = open_batch(&args.file)?;
+    let mut ctx = session.open_or_make()?;
+    let progress = Progress::to_an_end(out, "importing");
+    let mut imported = |count, total| progress.at(count, total);
+    let result = ctx.because(args.reason.text(), |ctx| import(ctx, &mut input, args.allow_exec, &mut imported));
+    drop(progress);
+    let imported = result?;
+    if out.is_json() {
+        out.json(&imported)?;
+    }
+    let ids = if imported.keeps_ids { "with the original ids" } else { "with new ids" };
+    out.say(&format!("imported {} {ids}", human::plural(i64::try_from(imported.tasks).unwrap_or(i64::MAX), "task")));
+    Ok(DONE)
+}

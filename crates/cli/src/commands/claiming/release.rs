@@ -1,0 +1,72 @@
+//! `taskqueue release`: a claimant rejects a run or releases it at no cost, or an operator takes it from its claimant.
+
+use anyhow::bail;
+use clap::Args;
+
+use crate::commands::claiming::heartbeat::token_missing;
+use crate::commands::claiming::resolve::end;
+use crate::error::DONE;
+use crate::output::Out;
+use crate::session::Session;
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_engine::claiming::claimants::{Held, Resolution};
+use taskqueue_engine::claiming::take_back::{TakenBack, take_back};
+
+/// Reject or release a run you claimed
+///
+/// A rejected task is due at once for others, and you are never offered it again. The attempt counts as failed, so a task that
+/// every claimant rejects is exhausted. With --no-reject, no attempt is counted, and you may be offered the task again. With
+/// --force, an operator takes the run from its claimant before the deadline, without the token. The claimant can no longer end
+/// the run, and its process gets TERM if it is on this host. The task is due at once.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "taskqueue release RUN --token TOKEN [--no-reject] [--reason TEXT]\n       taskqueue release RUN --force [--reason TEXT]",
+    after_help = "Examples:\n  taskqueue release 7 --token \"$token\" --reason 'no such disk'\n  taskqueue release 7 --token \"$token\" --no-reject\n  taskqueue release 7 --force --reason 'bot-1 was removed'"
+)]
+pub(crate) struct ReleaseArgs {
+    /// Run, as `claim` printed it
+    #[arg(value_name = "RUN")]
+    run: RunId,
+    /// Token that `claim` printed with the run
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+    /// Release the run without rejecting its task, for example at a shutdown; no attempt is counted
+    #[arg(long)]
+    no_reject: bool,
+    /// Take the run from its claimant, as an operator; `events` shows who did it
+    #[arg(long, conflicts_with_all = ["token", "no_reject"])]
+    force: bool,
+    /// Reason, stored with the run
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+pub(crate) fn run(session: Session, args: &ReleaseArgs, out: &mut Out) -> anyhow::Result<u8> {
+    if args.force {
+        return take(session, args, out);
+    }
+    let Some(token) = &args.token else { bail!(token_missing("release", args.run)) };
+    let held = Held { run_id: args.run, token: token.clone() };
+    let reason = args.reason.clone().unwrap_or_default();
+    let resolution = if args.no_reject { Resolution::Release(reason) } else { Resolution::Rejection(reason) };
+    end(session, &held, &resolution, out)
+}
+
+fn take(session: Session, args: &ReleaseArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let mut ctx = session.open()?;
+    let taken = ctx.because(args.reason.as_deref(), |ctx| take_back(ctx, args.run))?;
+    if out.is_json() {
+        out.json(&taken)?;
+        return Ok(DONE);
+    }
+    let TakenBack { run_id, task_id, claimant, status, .. } = &taken;
+    if taken.was_recorded_before {
+        out.say(&format!("run {run_id} was already recorded as {status}"));
+    } else {
+        out.say(&format!("run {run_id} of task {task_id} is {status}; it was taken from claimant {claimant}"));
+    }
+    if let Some(why) = &taken.not_ended {
+        out.warn(&format!("claimant {claimant} may still be working on run {run_id}, but can no longer end it: {why}"));
+    }
+    Ok(DONE)
+}

@@ -1,0 +1,208 @@
+//! `taskqueue progress`, `result` and `message`: reports of a handler for which descriptor 3 is inconvenient; `progress` and
+//! `message` of a claimant; `message` to tasks.
+
+use std::io::{self, Read as _};
+
+use anyhow::bail;
+use clap::Args;
+
+use crate::commands::claiming::heartbeat;
+use crate::commands::claiming::send_message;
+use crate::commands::claiming::send_message::To;
+use crate::error::{CliError, DONE};
+use crate::output::Out;
+use crate::session::Session;
+use crate::shell_word::shell_word;
+use taskqueue_domain::run::message::{Message, check_message};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::selection::ClassFilter;
+use taskqueue_domain::text::json::check_storable;
+use taskqueue_engine::claiming::claimants::{self, Held, ProgressReport};
+use taskqueue_engine::claiming::report;
+use taskqueue_engine::config::HandlerEnvironment;
+
+/// Report the progress of a run
+///
+/// The report also restarts the timeout. A handler passes no run and no token, because the runner that started it knows both. A
+/// claimant passes both, and its deadline is renewed, as with `heartbeat`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "taskqueue progress PERCENT [MESSAGE]\n       taskqueue progress RUN PERCENT [MESSAGE] --token TOKEN",
+    after_help = "Examples:\n  taskqueue progress 40 'page 4 of 10'\n  taskqueue progress 7 40 'page 4 of 10' --token \"$token\""
+)]
+pub(crate) struct ProgressArgs {
+    /// Percentage, 0 to 100, and a message for people; with --token, the run comes first
+    #[arg(value_name = "PERCENT", num_args = 1..=3, required = true, allow_negative_numbers = true)]
+    words: Vec<String>,
+    /// Token that `claim` printed with the run
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+}
+
+/// Save the result of a run, from inside its handler
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue result '{\"pages\":10}'\n  taskqueue status 17 --json | taskqueue result -"
+)]
+pub(crate) struct ResultArgs {
+    /// Result: JSON text, or `-` for standard input
+    // Not called `json`, because clap would confuse it with the global option.
+    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    text: String,
+}
+
+/// Send a message to a running task, or from a handler
+///
+/// With --task or --class, the handlers of the runs in progress get the message. A coprocess or a handler in Rust listens for it,
+/// every other handler reads it with `events --follow`. Without these options, a handler or a claimant sends the message to those
+/// who follow its events. A handler passes no run. A claimant passes its run and the token, and its deadline is renewed, as with
+/// `heartbeat`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "taskqueue message --task TASK [--keep] NAME [JSON]\n       taskqueue message --class CLASS NAME [JSON]\n       taskqueue message NAME [JSON]\n       taskqueue message RUN NAME [JSON] --token TOKEN",
+    after_help = "Examples:\n  taskqueue message --task 4711 priority '{\"lane\":\"fast\"}'\n  taskqueue message --task 4711 --keep skip '[17,18]'\n  taskqueue message --class 'report.*' reload"
+)]
+pub(crate) struct MessageArgs {
+    /// Name of the message; with --token, the run comes first
+    #[arg(value_name = "NAME")]
+    first: String,
+    /// Data of the message: JSON text, or `-` for standard input
+    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    second: Option<String>,
+    // The JSON, if the first argument is the run.
+    #[arg(hide = true, allow_hyphen_values = true, requires = "token")]
+    third: Option<String>,
+    /// Token that `claim` printed with the run
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["task", "class"])]
+    token: Option<String>,
+    /// Send it to the attempt of this task that is in progress
+    #[arg(long, value_name = "TASK")]
+    task: Option<TaskId>,
+    /// Send it to all runs in progress of this class, or of the classes that match a pattern with * and ?
+    #[arg(long, value_name = "CLASS", conflicts_with = "task")]
+    class: Option<String>,
+    /// Send it to all later attempts of the task, too; none need be in progress
+    #[arg(long, requires = "task", conflicts_with = "class")]
+    keep: bool,
+}
+
+impl MessageArgs {
+    /// Returns false if a handler sends it through its runner.
+    pub(crate) const fn needs_database(&self) -> bool {
+        self.token.is_some() || self.task.is_some() || self.class.is_some()
+    }
+
+    /// Returns the tasks or classes to send it to; `None` for a report of a handler or a claimant.
+    pub(crate) fn to(&self) -> Option<To> {
+        let class = || self.class.as_ref().map(|class| To::Class(ClassFilter::new(class.as_str())));
+        self.task.map(|id| To::Task { id, is_kept: self.keep }).or_else(class)
+    }
+}
+
+impl ProgressArgs {
+    /// Returns true for a claimant's report, which needs the database.
+    pub(crate) const fn is_of_claimant(&self) -> bool {
+        self.token.is_some()
+    }
+}
+
+pub(crate) fn progress(args: &ProgressArgs) -> anyhow::Result<u8> {
+    let of_claimant = progress_of_claimant(&args.words);
+    let (percent, message) = percent_and_message(&args.words)
+        .map_err(|error| if args.words.len() == 3 { error.with_hint(claimant_hint(&of_claimant)) } else { error })?;
+    send(&serde_json::json!({ "progress": percent, "message": message }), &of_claimant)
+}
+
+/// Returns the command of a claimant that was probably meant: the words contain no token.
+fn progress_of_claimant(words: &[String]) -> String {
+    let names_run = words.len() > 1 && words[..2].iter().all(|word| word.parse::<i64>().is_ok());
+    let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
+    let run = if names_run { "" } else { "RUN " };
+    format!("progress {run}{} --token \"$token\"", words.join(" "))
+}
+
+/// Reports progress of a run that a claimant holds.
+pub(crate) fn claimant_progress(session: Session, args: &ProgressArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let (run, rest) = args.words.split_first().map_or(("", &[][..]), |(run, rest)| (run.as_str(), rest));
+    let run_id = run.parse().map_err(CliError::usage)?;
+    let (percent, message) = percent_and_message(rest)?;
+    let held = Held { run_id, token: args.token.clone().unwrap_or_default() };
+    let report = ProgressReport { percents: Some(percent), message: message.map(str::to_owned) };
+    heartbeat::tell(session, &held, &report, out)
+}
+
+fn percent_and_message(words: &[String]) -> Result<(i32, Option<&str>), CliError> {
+    let (percent, message) = match words {
+        [percent] => (percent, None),
+        [percent, message] => (percent, Some(message.as_str())),
+        [] => return Err(CliError::usage("PERCENT is required: a whole number from 0 to 100")),
+        [_, _, _, ..] => return Err(CliError::usage("too many arguments: pass PERCENT and one MESSAGE in quotes")),
+    };
+    match percent.parse() {
+        Ok(number @ 0..=100) => Ok((number, message)),
+        _ => Err(CliError::usage(format!("\"{percent}\" is not a percentage: write a whole number from 0 to 100"))),
+    }
+}
+
+pub(crate) fn result(args: &ResultArgs) -> anyhow::Result<u8> {
+    let value = json_of("the result", &args.text)?;
+    send(&serde_json::json!({ "result": value }), "resolve RUN --token TOKEN --results JSON")
+}
+
+pub(crate) fn message(args: &MessageArgs) -> anyhow::Result<u8> {
+    let Message { name, data } = message_of(&args.first, args.second.as_deref())?;
+    let data: serde_json::Value = serde_json::from_str(&data)?;
+    send(
+        &serde_json::json!({ "event": name, "data": data }),
+        "message RUN NAME --token TOKEN`; to a task: `taskqueue message --task TASK NAME",
+    )
+}
+
+/// Sends a message to tasks, or for a run that a claimant holds.
+pub(crate) fn message_by_database(session: Session, args: &MessageArgs, out: &mut Out) -> anyhow::Result<u8> {
+    if let Some(to) = args.to() {
+        let message = message_of(&args.first, args.second.as_deref())?;
+        return send_message::run(session, &to, &message, out);
+    }
+    let run_id = args.first.parse().map_err(CliError::usage)?;
+    let name = args.second.as_deref().ok_or_else(|| CliError::usage("NAME of the message is required"))?;
+    let message = message_of(name, args.third.as_deref())?;
+    let held = Held { run_id, token: args.token.clone().unwrap_or_default() };
+    let mut ctx = session.open()?;
+    heartbeat::answer(&claimants::emit(&mut ctx, &held, &message)?, out)
+}
+
+fn message_of(name: &str, text: Option<&str>) -> anyhow::Result<Message> {
+    let data = text.map(|text| json_of("the data", text)).transpose()?.unwrap_or_default().to_string();
+    check_message(name, &data).map_err(CliError::usage)?;
+    Ok(Message { name: name.to_owned(), data })
+}
+
+/// Parses the JSON of an argument, or of standard input.
+fn json_of(what: &str, text: &str) -> anyhow::Result<serde_json::Value> {
+    let mut text = text.to_owned();
+    if text == "-" {
+        text.clear();
+        io::stdin().lock().read_to_string(&mut text)?;
+    }
+    check_storable(&text).map_err(|problem| CliError::usage(format!("{what} {problem}")))?;
+    Ok(serde_json::from_str(&text).map_err(|error| CliError::usage(error.to_string()))?)
+}
+
+fn claimant_hint(of_claimant: &str) -> String {
+    format!("for a run that you claimed: `taskqueue {of_claimant}`")
+}
+
+/// Sends an event to the runner of this handler. `of_claimant` is the command of a claimant, for the hint.
+fn send(event: &serde_json::Value, of_claimant: &str) -> anyhow::Result<u8> {
+    let HandlerEnvironment { socket: Some(socket), token: Some(token), .. } = HandlerEnvironment::own()? else {
+        bail!(
+            CliError::usage(
+                "this works only inside a handler: TASKQUEUE_EVENTS_SOCKET and TASKQUEUE_RUN_TOKEN are not set",
+            )
+            .with_hint(claimant_hint(of_claimant))
+        );
+    };
+    report::send(&socket, &token, event)?;
+    Ok(DONE)
+}

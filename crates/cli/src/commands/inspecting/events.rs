@@ -1,0 +1,117 @@
+//! `taskqueue events`
+
+use std::time::Duration;
+
+use anyhow::Result;
+use chrono::Local;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use crate::error::{CliError, DONE, INTERRUPTED};
+use crate::output::Out;
+use crate::output::clean::clean_line;
+use crate::output::human::{folded, instant};
+use crate::session::Session;
+use crate::views::task_view::event_json;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::time::when;
+use taskqueue_engine::inspect::events::{self, Event, EventFilter};
+use taskqueue_engine::{Context, StopSignals, output_has_no_reader};
+
+/// Show or follow events: what operators, rescues and handlers did
+///
+/// If the setting TaskQueueAuditTransitions is 1, every change of a status is an event, too.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue events\n  taskqueue events --task 4711\n  taskqueue events --kind message --kind retried --since 2h\n  taskqueue events --follow --json"
+)]
+pub(crate) struct EventsArgs {
+    /// Show only events of this task
+    #[arg(long, value_name = "TASK")]
+    task: Option<TaskId>,
+    /// Show only events of this run, and messages that are kept for all attempts of its task
+    #[arg(long, value_name = "RUN")]
+    run: Option<RunId>,
+    /// Show only events of this kind; may be given more than once
+    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(events::KINDS), hide_possible_values = true)]
+    kind: Vec<String>,
+    /// Show only events since this time, or within this duration: "2026-11-21 10:00", 2h
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Show the newest N events; 0 with --follow shows only new ones
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i64).range(0..=100_000))]
+    limit: i64,
+    /// Then print new events until a signal
+    #[arg(short, long)]
+    follow: bool,
+}
+
+pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<u8> {
+    let stop = args.follow.then(StopSignals::install).transpose()?;
+    if let Some(stop) = &stop {
+        session.end_statements_on(stop, Duration::ZERO);
+    }
+    let mut ctx = if args.follow { session.open_to_follow(out)? } else { session.open_to_read(out)? };
+    let filter = filter(&mut ctx, args)?;
+    let Some(stop) = stop else {
+        let found = events::list(&mut ctx, &filter, args.limit)?;
+        if found.is_empty() {
+            events::expect_subject(&mut ctx, &filter)?;
+        }
+        for event in found {
+            show(&event, out)?;
+        }
+        return Ok(DONE);
+    };
+    // Starts to follow before the list is read, so that no event is missed in between.
+    let mut follower = events::Follower::from_now(&mut ctx, filter.clone())?;
+    let newest = events::list(&mut ctx, &filter, args.limit)?;
+    for event in &newest {
+        show(event, out)?;
+    }
+    let shown = newest.last().map_or(0, |event| event.id);
+    // Also checked without new events, because the reader of a pipe may have exited.
+    while !out.is_unread() && !output_has_no_reader() {
+        for event in follower.next(&mut ctx)? {
+            if event.id > shown || newest.iter().all(|other| other.id != event.id) {
+                show(&event, out)?;
+            }
+        }
+        if stop.wait(events::POLL_INTERVAL) {
+            break;
+        }
+    }
+    Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
+}
+
+fn filter(ctx: &mut Context, args: &EventsArgs) -> Result<EventFilter> {
+    let since = match &args.since {
+        Some(text) => {
+            let now = ctx.now()?.with_timezone(&Local);
+            Some(when::parse_past(text, &now).map_err(|message| CliError::usage(format!("--since: {message}")))?)
+        }
+        None => None,
+    };
+    Ok(EventFilter { task_id: args.task, run_id: args.run, kinds: args.kind.clone(), since })
+}
+
+fn show(event: &Event, out: &mut Out) -> Result<()> {
+    if out.is_json() {
+        return out.json(&event_json(event));
+    }
+    let about = match (event.task_id, event.run_id) {
+        (Some(task), Some(run)) => format!("   task {task} run {run}"),
+        (Some(task), None) => format!("   task {task}"),
+        (None, Some(run)) => format!("   run {run}"),
+        (None, None) => String::new(),
+    };
+    let by = match (event.actor.as_str(), event.host.as_str()) {
+        ("", "") => String::new(),
+        ("", host) => format!("   on {host}"),
+        (actor, "") => format!("   {actor}"),
+        (actor, host) => format!("   {actor} on {host}"),
+    };
+    let rest = if event.details == "{}" { String::new() } else { format!("   {}", event.details) };
+    let line = format!("{}   {}{about}{by}{rest}", instant(event.occurred_on), event.kind);
+    out.data(folded(&clean_line(&line), out.width()))
+}

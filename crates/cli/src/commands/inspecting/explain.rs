@@ -1,0 +1,289 @@
+//! `taskqueue explain`
+
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::commands::options::selected::{SELECTION_HELP, if_gone, selected_tasks};
+use crate::error::{CliError, DONE, NOT_FOUND, did_you_mean};
+use crate::output::Out;
+use crate::output::clean::clean_line;
+use crate::output::human::{count, distance, fitted, fitted_words, hanging, instant, plural, relative};
+use crate::output::page::Page;
+use crate::output::table::{Field, Tone, render};
+use crate::session::Session;
+use crate::views::clock::{clock_ahead, clock_words};
+use crate::views::task_view::{kept_words, task_json};
+use crate::views::why::{remedy, sentence};
+use taskqueue_domain::run::due::DueCondition;
+use taskqueue_domain::task::dependencies::id_circle_words;
+use taskqueue_domain::task::records::{HeldClaim, Run};
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_domain::text::error_words::error_words;
+use taskqueue_engine::Context;
+use taskqueue_engine::inspect::diagnosis::explain::{
+    Condition, ConditionName, Explanation, FirstOfClass, QueueExplanation, explain_queue, explain_task,
+};
+
+/// List what holds tasks back, when it changes and how to fix it
+///
+/// Lists every condition that decides whether a task runs, met or not. The first one that is not met is the cause. For a finished
+/// task, it shows how each attempt ended, what was decided then, and by which rule.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue explain 4711\n  taskqueue explain status=due\n  taskqueue explain --queue"
+)]
+pub(crate) struct ExplainArgs {
+    /// Tasks
+    #[arg(required_unless_present = "queue", value_name = "SELECTION", help = SELECTION_HELP)]
+    selection: Vec<String>,
+    /// Explain the whole queue: the first waiting task of each class
+    #[arg(long, conflicts_with = "selection")]
+    queue: bool,
+    /// Explain at most N tasks
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+}
+
+pub(crate) fn run(session: Session, args: &ExplainArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let mut ctx = session.open_to_read(out)?;
+    if args.queue {
+        let explanation = explain_queue(&mut ctx)?;
+        show_queue(&explanation, out)?;
+        return Ok(DONE);
+    }
+    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
+    let shown = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    for (place, id) in ids.iter().take(shown).enumerate() {
+        let explanation = explain_task(&mut ctx, *id)?;
+        if place > 0 && !out.is_json() {
+            out.data("")?;
+        }
+        show(&mut ctx, &explanation, out)?;
+    }
+    if ids.len() > shown {
+        out.say(&format!("{} more; -n N explains more", plural(ids.len() - shown, "task")));
+    }
+    Ok(DONE)
+}
+
+fn show(ctx: &mut Context, explanation: &Explanation, out: &mut Out) -> anyhow::Result<()> {
+    let ahead = clock_ahead(ctx)?;
+    if out.is_json() {
+        return out.json(&as_json(explanation, ahead));
+    }
+    let page = words(explanation, ahead, out);
+    out.data(page)
+}
+
+/// The width of the labels before lines of the answer.
+const LABEL: usize = 7;
+
+/// Returns the answer as text.
+pub(crate) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &Out) -> Page {
+    let (task, now) = (&explanation.task, explanation.now);
+    let told = |label: &str, what: &str| hanging(&format!("{label:<LABEL$}"), &clean_line(what), out.width());
+    let head = format!("task {}   {}   {}", task.id, task.class, task.status);
+    let mut text = vec![fitted_words(&clean_line(&head), out.width())];
+    let cause = explanation.cause();
+    text.push(match cause {
+        Some((_, reason)) => told("cause", &sentence(reason, explanation.last_run.as_ref(), now)),
+        None => told("cause", "nothing holds it back: a runner can take it now"),
+    });
+    for blocker in &explanation.blockers {
+        let why = sentence(&blocker.why, None, now);
+        text.push(told("after", &format!("task {} ({}): {why}", blocker.task_id, blocker.class)));
+    }
+    if let Some(circle) = &explanation.circle {
+        text.push(told("circle", &format!("{}: they wait for each other forever", id_circle_words(circle))));
+    }
+    text.push(told("next", &next_words(explanation)));
+    if let Some(command) = cause.and_then(|(_, reason)| remedy(reason, task)) {
+        // In one line, however long, because it is meant to be pasted.
+        text.push(format!("{:<LABEL$}{}", "try", clean_line(&command)));
+    }
+    if let Some(claim) = held_claim(explanation) {
+        // In one line too.
+        text.push(format!("{:<LABEL$}{}", "or", clean_line(&if_gone(&claim))));
+    }
+    if !explanation.nearest_classes.is_empty() {
+        let meant = did_you_mean(&explanation.nearest_classes);
+        text.push(told("class", &format!("{} is not known here{meant}", task.class)));
+    }
+    if let Some(holder) = explanation.key_holder {
+        let key = task.unique_key.as_deref().unwrap_or_default();
+        let taken = format!("task {holder} has the key {key}: this task cannot run again until that task has finished");
+        text.push(told("key", &taken));
+    }
+    if let Some(until) = explanation.kept_until {
+        text.push(told("kept", &kept_words(until, now)));
+    }
+    if let Some(ahead) = ahead {
+        text.push(told("clock", &clock_words(ahead)));
+    }
+    let mut page = Page::from(text.join("\n"));
+    page.add("");
+    page.add(conditions(explanation, out));
+    if !explanation.attempts.is_empty() {
+        let rows = explanation.attempts.iter().map(|run| attempt_row(run, now)).collect();
+        page.add("");
+        page.add(render(out, &["ATTEMPT", "RUN", "STATUS", "ENDED", "TOOK", "DECISION", "ERROR"], rows, &[4, 1]));
+    }
+    page
+}
+
+/// Returns the claim that has the task.
+fn held_claim(explanation: &Explanation) -> Option<HeldClaim> {
+    explanation.last_run.as_ref().and_then(Run::held_claim)
+}
+
+fn next_words(explanation: &Explanation) -> String {
+    let Some(next) = &explanation.next else {
+        return if explanation.task.is_settled() {
+            "finished; it will not run again unless you requeue it".to_owned()
+        } else {
+            "this will not change on its own".to_owned()
+        };
+    };
+    let what = match next.condition {
+        Some(condition) => condition_words(condition).to_owned(),
+        None => format!("task {}", next.task_id),
+    };
+    format!("{} ({}): {what}", instant(next.on), relative(next.on, explanation.now))
+}
+
+/// On a narrower terminal a table of the conditions would be three times as long as a list.
+const NARROW: u16 = 60;
+
+fn conditions(explanation: &Explanation, out: &Out) -> Page {
+    let rows = explanation.conditions.iter().map(|condition| condition_row(condition, explanation));
+    if out.width().is_none_or(|width| width >= NARROW) {
+        return render(out, &["MET", "CONDITION", "REASON"], rows.collect(), &[]);
+    }
+    let line = |condition: &Condition| {
+        let words = condition_words(condition.condition);
+        let Some(why) = &condition.why else { return hanging("yes  ", words, out.width()) };
+        let why = sentence(why, explanation.last_run.as_ref(), explanation.now);
+        hanging("NO   ", &clean_line(&format!("{words}: {why}")), out.width())
+    };
+    explanation.conditions.iter().map(line).collect::<Vec<_>>().join("\n").into()
+}
+
+fn condition_row(condition: &Condition, explanation: &Explanation) -> Vec<Field> {
+    let words = condition_words(condition.condition);
+    match &condition.why {
+        None => vec![Field::toned("yes", Tone::Good), words.into(), "".into()],
+        Some(why) => {
+            let why = sentence(why, explanation.last_run.as_ref(), explanation.now);
+            vec![Field::toned("NO", Tone::Bad), words.into(), why.into()]
+        }
+    }
+}
+
+fn condition_words(condition: ConditionName) -> &'static str {
+    match condition {
+        ConditionName::RunIsHeld => "the process that holds its run is alive",
+        ConditionName::RowIsReadable => "every column of its row can be read",
+        ConditionName::NotPaused => "it is not paused",
+        ConditionName::HasHandler => "its class has a handler",
+        ConditionName::ClassNotHeld => "its class is not held here",
+        ConditionName::ClassHasRoom => "its class is below its limit",
+        ConditionName::WithinRate => "its class is below its rate",
+        ConditionName::KeyHasSlot => "its limit key has a free slot",
+        ConditionName::HasRun => "it has a run",
+        ConditionName::RunnerIsFree => "a runner can take it",
+        ConditionName::Due(due) => due_words(due),
+    }
+}
+
+fn due_words(condition: DueCondition) -> &'static str {
+    match condition {
+        DueCondition::StatusIsKnown => "its status is known",
+        DueCondition::NobodyWorksOnIt => "no process works on it",
+        DueCondition::NotSucceeded => "it has not succeeded",
+        DueCondition::NotCancelled => "it was not cancelled",
+        DueCondition::NoOpenRun => "it has no run yet",
+        DueCondition::NotQuarantined => "it is not quarantined",
+        DueCondition::RetryIsLeft => "it has a retry left",
+        DueCondition::DependenciesDone => "the tasks it waits for are done",
+        DueCondition::IsPlanned => "its time is known",
+        DueCondition::ScheduleGoesOn => "its schedule is active",
+        DueCondition::TimeHasCome => "its time is reached",
+    }
+}
+
+fn attempt_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
+    let error = error_words(&run.error_code, &run.error_message);
+    let took = run.started_on.zip(run.finished_on).map(|(started, finished)| distance(finished - started));
+    vec![
+        run.attempt.to_string().into(),
+        run.id.to_string().into(),
+        run.status.to_string().into(),
+        run.finished_on.map_or_else(|| "not yet".to_owned(), |on| relative(on, now)).into(),
+        took.unwrap_or_default().into(),
+        run.decision.as_str().into(),
+        error.into(),
+    ]
+}
+
+fn as_json(explanation: &Explanation, ahead: Option<TimeDelta>) -> Value {
+    let cause = explanation.cause();
+    let attempts: Vec<Value> = explanation.attempts.iter().map(attempt_json).collect();
+    json!({
+        "schema": "taskqueue.explain/1", "now": explanation.now, "task": task_json(&explanation.task),
+        "cause": cause.map(|(condition, why)| json!({ "condition": condition, "why": why })),
+        "next": explanation.next, "remedy": cause.and_then(|(_, reason)| remedy(reason, &explanation.task)),
+        "conditions": explanation.conditions, "blockers": explanation.blockers, "circle": explanation.circle,
+        "attempts": attempts, "nearest_classes": explanation.nearest_classes,
+        "key_holder": explanation.key_holder, "kept_until": explanation.kept_until, "claim": held_claim(explanation),
+        "clock_ahead_secs": ahead.map(|ahead| ahead.num_seconds()),
+    })
+}
+
+fn attempt_json(run: &Run) -> Value {
+    json!({
+        "run_id": run.id, "attempt": run.attempt, "status": run.status, "started_on": run.started_on,
+        "finished_on": run.finished_on, "decision": run.decision, "error_code": run.error_code,
+        "error_message": run.error_message,
+    })
+}
+
+fn show_queue(explanation: &QueueExplanation, out: &mut Out) -> anyhow::Result<()> {
+    if out.is_json() {
+        return out.json(&json!({
+            "schema": "taskqueue.explain-queue/1", "now": explanation.now, "counts": explanation.counts,
+            "runner_slots": { "in_use": explanation.slots.0, "limit": explanation.slots.1 },
+            "lost": explanation.lost, "first": explanation.first, "next": explanation.next,
+        }));
+    }
+    let (counts, now) = (&explanation.counts, explanation.now);
+    let counters = [
+        format!("running {}", count(counts.processing)),
+        format!("runners {}/{}", explanation.slots.0, explanation.slots.1),
+        format!("waiting runs {}", count(counts.waiting_runs)),
+        format!("due {}", count(counts.due)),
+    ];
+    let mut page = Page::from(fitted(&counters, "   ", out.width()));
+    for (task_id, why) in &explanation.lost {
+        page.add(fitted_words(&clean_line(&format!("task {task_id}: {}", sentence(why, None, now))), out.width()));
+    }
+    if explanation.first.is_empty() {
+        page.add(fitted_words("Nothing is waiting: no task is due, and no run is waiting.", out.width()));
+    } else {
+        let row = |first: &FirstOfClass| {
+            let why = first
+                .why
+                .as_ref()
+                .map_or_else(|| "a runner can take it now".to_owned(), |why| sentence(why, None, now));
+            vec![first.class.as_str().into(), first.task_id.to_string().into(), why.into()]
+        };
+        page.add("");
+        page.add(render(out, &["CLASS", "FIRST TASK", "WHY"], explanation.first.iter().map(row).collect(), &[]));
+    }
+    if let Some(next) = &explanation.next {
+        let words = format!("next   {} ({}): task {}", instant(next.on), relative(next.on, now), next.task_id);
+        page.add(fitted_words(&words, out.width()));
+    }
+    out.data(page)
+}

@@ -1,0 +1,11 @@
+//! Verbs that show what is there.
+
+pub(crate) mod events;
+pub(crate) mod explain;
+pub(crate) mod failures;
+pub(crate) mod logs;
+pub(crate) mod runners;
+pub(crate) mod show;
+pub(crate) mod status;
+pub(crate) mod top;
+pub(crate) mod wait;

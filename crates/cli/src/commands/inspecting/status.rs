@@ -1,0 +1,171 @@
+//! `taskqueue status`
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::commands::inspecting::runners;
+use crate::commands::options::selected::{SELECTION_HELP, selected_tasks};
+use crate::commands::options::task_options::duration_option;
+use crate::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
+use crate::output::Out;
+use crate::output::human::fitted_words;
+use crate::session::Session;
+use crate::shell_word::shell_word;
+use crate::views::cut::Length;
+use crate::views::task_view;
+use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::records::Run;
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_engine::change::selected::select_tasks;
+use taskqueue_engine::inspect::status::{self, TaskFilter};
+use taskqueue_engine::{Context, EngineError, StopSignals, StoreError};
+
+const WHOLE_OR_LIST: &str =
+    "Show everything about tasks given by id or last, with all their runs; list those that ranges and filters select";
+
+/// Show counts, runs and tasks, and the reason for each status
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue status\n  taskqueue status 4711\n  taskqueue status class=mail.* status=exhausted\n  taskqueue status --class mail.send --status failed --status timeout\n  taskqueue status --runs --silent-for 10m\n  taskqueue status --watch"
+)]
+pub(crate) struct StatusArgs {
+    /// Tasks
+    #[arg(value_name = "SELECTION", help = format!("{WHOLE_OR_LIST}. {SELECTION_HELP}"))]
+    selection: Vec<String>,
+    /// Show the newest runs instead of tasks
+    #[arg(long, conflicts_with_all = ["selection", "runners"])]
+    runs: bool,
+    /// Show only runs in progress without a renewal, heartbeat or progress report for this time
+    #[arg(long, value_name = "DURATION", requires = "runs")]
+    silent_for: Option<String>,
+    /// Show the run that has this token, and its task
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["selection", "runs", "runners", "class", "status", "watch"])]
+    token: Option<String>,
+    /// Show the newest runners instead of tasks, including those that have ended
+    #[arg(long, conflicts_with = "selection")]
+    runners: bool,
+    /// Show only tasks of this class
+    #[arg(long, value_name = "CLASS", conflicts_with_all = ["selection", "runs", "runners"])]
+    class: Option<String>,
+    /// Show only tasks in this status; may be given more than once
+    #[arg(long, value_name = "STATUS", value_parser = parse_status, conflicts_with_all = ["selection", "runs", "runners"])]
+    status: Vec<TaskStatus>,
+    /// Show at most N lines
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i64).range(1..=100_000))]
+    limit: i64,
+    /// Refresh the output, every 2s or at this interval
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s", require_equals = true)]
+    watch: Option<String>,
+    /// Print data, results and outputs of tasks given by id in full, however long they are; --json always does
+    #[arg(long, requires = "selection")]
+    full: bool,
+}
+
+/// Protects the database from frequent polls.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+pub(crate) fn parse_status(text: &str) -> Result<TaskStatus, String> {
+    TaskStatus::parse(text)
+        .ok_or_else(|| format!("the statuses are {}", TaskStatus::ALL.map(TaskStatus::as_str).join(", ")))
+}
+
+pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let interval = duration_option("--watch", args.watch.as_deref())?;
+    if interval.is_some_and(|interval| interval < SHORTEST_INTERVAL) {
+        return Err(CliError::usage("--watch: 100ms is the shortest interval").into());
+    }
+    let Some(interval) = interval else {
+        return show_once(&mut session.open_to_read(out)?, args, out);
+    };
+    let stop = StopSignals::install()?;
+    session.end_statements_on(&stop, Duration::ZERO);
+    let mut ctx = session.open_to_follow(out)?;
+    loop {
+        if !out.is_json() {
+            out.begin_screen();
+        }
+        show_once(&mut ctx, args, out)?;
+        if out.is_unread() {
+            return Ok(DONE);
+        }
+        if stop.wait(interval) {
+            return Ok(INTERRUPTED);
+        }
+    }
+}
+
+fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
+    if args.runners {
+        return runners::show(&status::list_runners(ctx, args.limit, false)?, ctx.now()?, out).map(|()| DONE);
+    }
+    if let Some(token) = &args.token {
+        let found = status::find_run_of_token(ctx, token)?;
+        let run = found.ok_or_else(|| EngineError::from(StoreError::NotFound("run with this token".to_owned())))?;
+        return task_view::run_of_token(&run, out).map(|()| DONE);
+    }
+    if let Some(silence) = duration_option("--silent-for", args.silent_for.as_deref())? {
+        let silent_secs = i64::try_from(silence.as_secs()).unwrap_or(i64::MAX);
+        let silent = status::list_silent_runs(ctx, silent_secs, args.limit + 1)?;
+        if silent.is_empty() && !out.is_json() {
+            let none = "No run in progress has been silent for that long.";
+            return out.data(fitted_words(none, out.width())).map(|()| DONE);
+        }
+        return runs(ctx, silent, args.limit, out).map(|()| DONE);
+    }
+    if args.runs {
+        let newest = status::list_runs(ctx, args.limit + 1)?;
+        return runs(ctx, newest, args.limit, out).map(|()| DONE);
+    }
+    if let Some(pattern) = args.class.as_deref().filter(|class| class.contains(['*', '?'])) {
+        let filter = shell_word(&format!("class={pattern}"));
+        return Err(CliError::usage("--class takes the name of one class, not a pattern")
+            .with_hint(format!("`taskqueue status {filter}` accepts a pattern; `taskqueue classes` lists the names"))
+            .into());
+    }
+    if !args.selection.is_empty() {
+        return selected(ctx, args, out);
+    }
+    let filter = TaskFilter { class: args.class.clone(), statuses: args.status.clone(), limit: args.limit };
+    let none = match (&filter.class, filter.statuses.is_empty()) {
+        (None, true) => task_view::NO_TASKS,
+        _ => "No task has this class and status.",
+    };
+    let words = task_view::ListWords { if_none: none, if_more: task_view::MORE_OR_OTHERS };
+    let overview = status::overview(ctx, &filter)?;
+    task_view::overview(&overview, &words, out)?;
+    // With `--watch`, the first task may come later.
+    if let Some(class) = filter.class.filter(|_| overview.lines.is_empty() && args.watch.is_none()) {
+        warn_of_unknown_class(ctx, &class, WarnOf::Any, out)?;
+    }
+    Ok(DONE)
+}
+
+/// Shows named tasks in detail, and the tasks of a range or a filter as a list.
+fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    if !selection.is_named() {
+        let ids = select_tasks(ctx, &selection)?;
+        let overview = status::overview_of(ctx, &ids, args.limit)?;
+        let words = task_view::ListWords { if_none: "No task matches the selection.", if_more: task_view::MORE };
+        task_view::overview(&overview, &words, out)?;
+        return Ok(if ids.is_empty() { NOT_FOUND } else { DONE });
+    }
+    let Some(ids) = selected_tasks(ctx, &selection, out)? else { return Ok(NOT_FOUND) };
+    for (place, id) in ids.iter().enumerate() {
+        if place > 0 && !out.is_json() {
+            out.data("")?;
+        }
+        task_view::detail(&status::detail(ctx, *id)?, ctx.now()?, Length::of(args.full), out)?;
+    }
+    Ok(DONE)
+}
+
+/// Prints runs; one more than `limit` was read, to detect whether there are more.
+fn runs(ctx: &mut Context, mut runs: Vec<Run>, limit: i64, out: &mut Out) -> anyhow::Result<()> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let has_more = runs.len() > limit;
+    runs.truncate(limit);
+    task_view::runs(&runs, has_more, ctx.now()?, out)
+}

@@ -1,0 +1,7 @@
+//! Verbs for operators: pauses, limits, checks, metrics.
+
+pub(crate) mod check;
+pub(crate) mod doctor;
+pub(crate) mod limits;
+pub(crate) mod metrics;
+pub(crate) mod pauses;

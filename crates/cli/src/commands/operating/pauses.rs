@@ -1,0 +1,206 @@
+//! `taskqueue pause`, `drain`, `stop` and `resume`
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+
+use crate::commands::options::reason::ReasonArgs;
+use crate::commands::options::task_options::duration_option;
+use crate::error::{CliError, DONE, NOT_FOUND};
+use crate::output::Out;
+use crate::output::human::{plural, relative};
+use crate::output::table::{Field, Tone, render};
+use crate::session::Session;
+use crate::views::pause_words::{by, resume_command};
+use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
+use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
+use taskqueue_engine::change::pauses::{self, PauseRequest};
+
+/// Stop claiming work for a class, a runner, or everything
+///
+/// The pause lasts until `resume`, or for the time of --for. Runs in progress continue. New runs are still created, and wait.
+/// Without an option, `pause` lists what is paused.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue pause --class mail.send --reason 'the mail server is down' --for 2h\n  taskqueue pause --all\n  taskqueue pause\n  taskqueue resume --class mail.send"
+)]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+/// Stop claiming work, and let runners exit after their current run
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue drain --all --reason 'upgrade' --for 1h\n  taskqueue drain --runner mail-1"
+)]
+pub(crate) struct DrainArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+/// Stop claiming work, and stop runners as a signal does
+///
+/// A run in progress may continue for `stop_wait_secs` of the configuration. It is then released.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue stop --all --reason 'the disk is full'\n  taskqueue stop --class 'mail.*' --for 1h"
+)]
+pub(crate) struct StopArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+/// End a pause, a drain or a stop
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  taskqueue resume --all\n  taskqueue resume --class mail.send")]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    reason: ReasonArgs,
+}
+
+/// What an order is for.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct TargetArgs {
+    /// Everything, on every host
+    #[arg(long)]
+    all: bool,
+    /// This class; * matches anything
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// Runners with this name, including those that start later
+    #[arg(long, value_name = "NAME")]
+    runner: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct OrderArgs {
+    /// Reason; `status` shows it
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// End it automatically after this time: 30m, 2h
+    #[arg(long = "for", value_name = "DURATION")]
+    duration: Option<String>,
+}
+
+impl TargetArgs {
+    fn scope(&self) -> Option<PauseScope> {
+        match (self.all, &self.class, &self.runner) {
+            (true, ..) => Some(PauseScope::All),
+            (_, Some(class), _) => Some(PauseScope::Class(class.clone())),
+            (_, _, Some(runner)) => Some(PauseScope::Runner(runner.clone())),
+            _ => None,
+        }
+    }
+
+    fn required(&self) -> Result<PauseScope, CliError> {
+        self.scope().ok_or_else(|| CliError::usage("one of --all, --class CLASS and --runner NAME is required"))
+    }
+}
+
+pub(crate) fn pause(session: Session, args: &PauseArgs, out: &mut Out) -> anyhow::Result<u8> {
+    if args.target.scope().is_none() && args.order.reason.is_none() && args.order.duration.is_none() {
+        return list(session, out);
+    }
+    order(session, &args.target.required()?, PauseMode::Pause, &args.order, out)
+}
+
+pub(crate) fn drain(session: Session, args: &DrainArgs, out: &mut Out) -> anyhow::Result<u8> {
+    order(session, &args.target.required()?, PauseMode::Drain, &args.order, out)
+}
+
+pub(crate) fn stop(session: Session, args: &StopArgs, out: &mut Out) -> anyhow::Result<u8> {
+    order(session, &args.target.required()?, PauseMode::Stop, &args.order, out)
+}
+
+pub(crate) fn resume(session: Session, args: &ResumeArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let scope = args.target.required()?;
+    let mut ctx = session.open()?;
+    let is_ended = ctx.because(args.reason.text(), |ctx| pauses::resume(ctx, &scope))?;
+    if out.is_json() {
+        out.json(&serde_json::json!({ "scope": scope.kind(), "name": scope.name(), "resumed": is_ended }))?;
+    }
+    if !is_ended {
+        out.say(&match scope {
+            PauseScope::All => "no pause of --all is active".to_owned(),
+            _ => format!("{scope} was not paused"),
+        });
+        return Ok(NOT_FOUND);
+    }
+    out.say(&format!("{scope} is resumed"));
+    let others = pauses::list(&mut ctx)?.len();
+    if others > 0 {
+        out.say(&format!("{} left; `taskqueue pause` lists them", plural(others, "other pause")));
+    }
+    Ok(DONE)
+}
+
+fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let duration = duration_option("--for", args.duration.as_deref())?;
+    let mut ctx = session.open_or_make()?;
+    let reason = args.reason.clone().unwrap_or_default();
+    let request = PauseRequest { scope: scope.clone(), mode, reason, duration };
+    let runners = pauses::pause(&mut ctx, request)?;
+    if let PauseScope::Runner(name) = scope
+        && runners.is_empty()
+        && pauses::names_claimant(&mut ctx, name)?
+    {
+        out.warn(&format!("{name} is a claimant, and --runner does not apply to claimants"));
+        out.say("hint: `--all` and `--class CLASS` apply to claimants too");
+    }
+    if let PauseScope::Class(class) = scope {
+        warn_of_unknown_class(&mut ctx, class, WarnOf::Any, out)?;
+    }
+    if out.is_json() {
+        let names: Vec<&str> = runners.iter().map(|runner| runner.name.as_str()).collect();
+        out.json(&serde_json::json!({
+            "scope": scope.kind(), "name": scope.name(), "mode": mode, "runners": names,
+        }))?;
+        return Ok(DONE);
+    }
+    let until = args
+        .duration
+        .as_ref()
+        .map_or_else(|| format!("until `{}`", resume_command(scope)), |time| format!("for {time}"));
+    out.say(&format!("{scope} is {} {until}", mode.participle()));
+    if matches!(scope, PauseScope::Runner(_)) && runners.is_empty() {
+        out.say("no runner with this name is alive; one that starts will claim nothing");
+    } else if mode != PauseMode::Pause && !matches!(scope, PauseScope::Class(_)) {
+        out.say(&format!("{} notified", plural(runners.len(), "runner")));
+    }
+    Ok(DONE)
+}
+
+fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
+    let mut ctx = session.open_to_read(out)?;
+    let (all, now) = (pauses::list(&mut ctx)?, ctx.now()?);
+    if out.is_json() {
+        all.iter().try_for_each(|pause| out.json(pause))?;
+    } else if all.is_empty() {
+        out.data("Nothing is paused.")?;
+    } else {
+        let rows = all.iter().map(|pause| row(pause, now)).collect();
+        let table = render(out, &["WHAT", "MODE", "SINCE", "UNTIL", "BY", "REASON"], rows, &[2]);
+        out.data(table)?;
+    }
+    Ok(DONE)
+}
+
+fn row(pause: &Pause, now: DateTime<Utc>) -> Vec<Field> {
+    vec![
+        pause.scope.to_string().into(),
+        Field::toned(pause.mode.to_string(), Tone::Waiting),
+        relative(pause.created_on, now).into(),
+        pause.until.map_or_else(|| "resume".to_owned(), |until| relative(until, now)).into(),
+        by(pause).into(),
+        pause.reason.as_str().into(),
+    ]
+}

@@ -1,0 +1,277 @@
+//! Shared by the verbs for several tasks: the selection, the confirmation, and the result for each task.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
+use crate::output::progress::Progress;
+use crate::output::{Out, human};
+use crate::views::task_view;
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::records::HeldClaim;
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_engine::change::cancel::REQUESTED;
+use taskqueue_engine::change::selected::{OnAnswer, TaskAnswer, select_tasks};
+use taskqueue_engine::{Context, EngineResult, StopSignals};
+
+/// The help text about selections, the same for every verb.
+pub(crate) const SELECTION_HELP: &str = "Tasks: ids (12), ranges (5-9), last, or filters, which must all match: \
+    class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 parent=5 older=2d newer=1h. Statuses are those of \
+    `status`, and exhausted, quarantined, waiting and due";
+
+/// Returns the selected tasks. `None` if there are none: then a message was printed, and the exit status is [`NOT_FOUND`].
+pub(crate) fn selected_tasks(
+    ctx: &mut Context,
+    selection: &Selection,
+    out: &mut Out,
+) -> anyhow::Result<Option<Vec<TaskId>>> {
+    let ids = select_tasks(ctx, selection)?;
+    if ids.is_empty() {
+        none_selected(out);
+        return Ok(None);
+    }
+    Ok(Some(ids))
+}
+
+fn none_selected(out: &mut Out) -> u8 {
+    out.say("no task matches the selection");
+    NOT_FOUND
+}
+
+/// Which tasks.
+#[derive(Debug, Args)]
+pub(crate) struct SelectedArgs {
+    /// Tasks
+    #[arg(required = true, value_name = "SELECTION", help = SELECTION_HELP)]
+    pub(crate) selection: Vec<String>,
+    /// Change all tasks that a range or a filter selects, without asking
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Only print what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Changes these tasks, or reports what it would do, with an answer for each.
+type Step<'a> = &'a mut dyn FnMut(&mut Context, &[TaskId], OnAnswer<'_>) -> EngineResult<()>;
+
+/// Adds other tasks to these.
+type Widen = fn(&mut Context, Vec<TaskId>) -> EngineResult<Vec<TaskId>>;
+
+/// A verb for several tasks.
+pub(crate) struct BulkVerb<'a> {
+    /// The name on the command line: `retry`.
+    pub(crate) name: &'a str,
+    /// What was done to several tasks, in messages: `retried`.
+    pub(crate) done: &'a str,
+    /// The statuses in which it can change a task; empty if it has an answer for every status.
+    pub(crate) statuses: Vec<TaskStatus>,
+    /// Only this many of the selected tasks, the oldest.
+    pub(crate) take: Option<usize>,
+    /// Adds the tasks that belong to the selected ones.
+    pub(crate) widen: Option<Widen>,
+    /// Whether filters without a match are a success, for verbs that cron calls every night.
+    pub(crate) may_be_nothing: bool,
+    /// Makes the change.
+    pub(crate) act: Step<'a>,
+    /// Reports what it would do.
+    pub(crate) preview: Step<'a>,
+}
+
+/// Selects the tasks, asks for confirmation if needed, changes them, and reports the result for each.
+pub(crate) fn run(
+    ctx: &mut Context,
+    args: &SelectedArgs,
+    verb: &mut BulkVerb<'_>,
+    out: &mut Out,
+) -> anyhow::Result<u8> {
+    let mut selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    selection.narrow_to(&verb.statuses);
+    let mut ids = select_tasks(ctx, &selection)?;
+    ids.truncate(verb.take.unwrap_or(usize::MAX));
+    let may_be_nothing = verb.may_be_nothing && !selection.has_ids();
+    if may_be_nothing && ids.is_empty() {
+        if args.dry_run {
+            out.say(&Told { is_dry_run: true, ..Told::default() }.total(verb.done));
+        } else {
+            out.say_if_watched(&format!("nothing to {}", verb.name));
+        }
+        return Ok(DONE);
+    }
+    if ids.is_empty() {
+        return Ok(none_selected(out));
+    }
+    let selected = ids.len();
+    let ids = match verb.widen {
+        Some(widen) => widen(ctx, ids)?,
+        None => ids,
+    };
+    let is_named = selection.is_named() && ids.len() == selected;
+    if !is_named && !args.yes && !args.dry_run && !may_act(&ids, verb.name, out)? {
+        out.say("nothing was changed");
+        return Ok(INTERRUPTED);
+    }
+    let mut told = Told { is_named, is_dry_run: args.dry_run, ..Told::default() };
+    let mut failure = None;
+    let is_silent = !is_named && !args.dry_run && !out.is_verbose();
+    let mut progress = is_silent.then(|| Progress::to_an_end(out, verb.name));
+    let mut hear = |answer: TaskAnswer| {
+        // The task is printed where the progress line is.
+        progress.take_if(|_| answer.current.is_some());
+        if let Err(error) = told.hear(&answer, out) {
+            failure.get_or_insert(error);
+        }
+        if let Some(progress) = &progress {
+            progress.at(told.heard, ids.len());
+        }
+    };
+    if args.dry_run {
+        (verb.preview)(ctx, &ids, &mut hear)?;
+    } else {
+        stop_between_parts(ctx)?;
+        (verb.act)(ctx, &ids, &mut hear)?;
+    }
+    drop(progress);
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    if told.heard < ids.len() && ctx.is_stopping() {
+        return Err(told.interrupted(ids.len(), verb.done).into());
+    }
+    let code = told.finish(verb.done, out);
+    Ok(if may_be_nothing && code == NOT_FOUND { DONE } else { code })
+}
+
+/// From now on, a signal stops the work between two parts; earlier parts stay done and are reported.
+pub(crate) fn stop_between_parts(ctx: &mut Context) -> anyhow::Result<()> {
+    ctx.stop_on(Arc::new(StopSignals::install_for_one()?));
+    Ok(())
+}
+
+/// Asks the user for confirmation; without a terminal, `--yes` is required.
+fn may_act(ids: &[TaskId], name: &str, out: &mut Out) -> anyhow::Result<bool> {
+    let number = human::plural(ids.len(), "task");
+    match out.ask(&format!("{name} {number}?"))? {
+        Some(answer) => Ok(answer),
+        None => Err(CliError::usage(format!("the selection matches {number}; pass --yes to confirm"))
+            .with_hint("--dry-run shows what would be done")
+            .into()),
+    }
+}
+
+/// Returns the hint for a claimant that has disappeared.
+pub(crate) fn if_gone(claim: &HeldClaim) -> String {
+    format!("if claimant {} is gone, take its run back: `{}`", claim.claimant, take_back_command(claim.run_id))
+}
+
+/// Returns the command that takes a run from its claimant.
+pub(crate) fn take_back_command(run: RunId) -> String {
+    format!("taskqueue release {run} --force")
+}
+
+/// Counts the answers.
+#[derive(Default)]
+struct Told {
+    is_named: bool,
+    is_dry_run: bool,
+    heard: usize,
+    done: usize,
+    /// Tasks in progress whose end was requested.
+    requested: usize,
+    missing: usize,
+    refused: usize,
+    /// How many were refused for each reason.
+    reasons: BTreeMap<String, usize>,
+}
+
+impl Told {
+    fn hear(&mut self, answer: &TaskAnswer, out: &mut Out) -> anyhow::Result<()> {
+        self.heard += 1;
+        match answer.result {
+            Some(REQUESTED) => self.requested += 1,
+            Some(_) => self.done += 1,
+            None if answer.exists => {
+                self.refused += 1;
+                // Without the id of the task, so that equal reasons are counted together.
+                let reason = answer.message.replacen(&format!("task {} ", answer.id), "", 1);
+                *self.reasons.entry(reason).or_default() += 1;
+            }
+            None => self.missing += 1,
+        }
+        if out.is_json() {
+            let mut value = json!(answer);
+            value["dry_run"] = json!(self.is_dry_run);
+            if let Some(task) = &answer.current {
+                value["task"] = task_view::task_json(task);
+            }
+            return out.json(&value);
+        }
+        if answer.result.is_none() && self.is_named {
+            out.warn(&answer.message);
+        } else if self.is_named || self.is_dry_run {
+            out.say(&answer.message);
+        } else {
+            out.say_verbose(&answer.message);
+        }
+        if let Some(claim) = answer.claim.as_ref().filter(|_| self.is_named) {
+            out.say(&format!("hint: {}", if_gone(claim)));
+        }
+        match &answer.current {
+            Some(task) => task_view::current(task, out),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the text about tasks whose end was only requested.
+    fn ended(&self) -> Option<String> {
+        let to_be = if self.is_dry_run { "would be" } else { "to be" };
+        match self.requested {
+            0 => None,
+            1 => Some(format!("{to_be} ended by its runner or claimant")),
+            _ => Some(format!("{to_be} ended by their runners or claimants")),
+        }
+    }
+
+    /// Returns the error for a signal that came before all tasks were processed.
+    fn interrupted(&self, selected: usize, done: &str) -> CliError {
+        let ended = self.ended().map(|ended| format!(", {} {ended}", self.requested)).unwrap_or_default();
+        let selected = human::plural(selected, "task");
+        CliError::interrupted(format!("stopped by a signal: {} of {selected} {done}{ended}", self.done))
+    }
+
+    /// Formats the totals: `2 tasks cancelled, 3 to be ended by their runners or claimants`.
+    fn total(&self, done: &str) -> String {
+        let would = if self.is_dry_run { "would be " } else { "" };
+        match (self.done, self.ended()) {
+            (0, Some(ended)) => format!("{} {ended}", human::plural(self.requested, "task")),
+            (_, Some(ended)) => {
+                format!("{} {would}{done}, {} {ended}", human::plural(self.done, "task"), self.requested)
+            }
+            (_, None) => format!("{} {would}{done}", human::plural(self.done, "task")),
+        }
+    }
+
+    fn finish(&self, done: &str, out: &mut Out) -> u8 {
+        if !self.is_named {
+            out.say(&self.total(done));
+            if !self.is_dry_run {
+                for (reason, count) in &self.reasons {
+                    let each = if *count == 1 { "it" } else { "each" };
+                    out.say(&format!("{} skipped: {each} {reason}", human::plural(*count, "task")));
+                }
+            }
+        }
+        match (self.done + self.requested, self.refused, self.missing) {
+            (_, 0, 0) => DONE,
+            (0, 0, _) => NOT_FOUND,
+            // Tasks that a range or a filter matched but that were refused are no failure, unless there was nothing else.
+            (1.., _, _) if !self.is_named => DONE,
+            (0, _, _) if !self.is_named => NOT_FOUND,
+            _ => FAILED,
+        }
+    }
+}

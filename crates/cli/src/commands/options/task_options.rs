@@ -1,0 +1,107 @@
+//! The options that `queue` and `exec` share: when and how a task is processed.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::commands::options::attempt_options::AttemptOptions;
+use crate::error::CliError;
+use taskqueue_domain::run::retention::parse_keep;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::new_task::TaskRequest;
+use taskqueue_domain::task::unique::OnConflict;
+use taskqueue_domain::time::when;
+use taskqueue_engine::Context;
+use taskqueue_engine::queueing::queue;
+
+/// When and how a task is processed.
+#[derive(Debug, Args)]
+pub(crate) struct TaskOptions {
+    #[command(flatten)]
+    attempts: AttemptOptions,
+    /// Run the task once these tasks have succeeded; may be given more than once, or with several ids
+    #[arg(long, value_name = "TASK", value_delimiter = ',')]
+    after: Vec<TaskId>,
+    /// Allow at most one live task per class with this key
+    #[arg(long, value_name = "KEY")]
+    unique: Option<String>,
+    /// If another task has the key: return that task, replace its contents, or fail [default: return]
+    #[arg(long, value_name = "WHAT", requires = "unique")]
+    on_conflict: Option<OnConflict>,
+    /// Keep the key taken for this time, even if the task ends earlier: 10m, 1d
+    #[arg(long, value_name = "DURATION", requires = "unique")]
+    unique_for: Option<String>,
+    /// Process at most one task with this key at once, of any class; `limits` sets another number
+    #[arg(long, value_name = "KEY")]
+    limit_key: Option<String>,
+    /// Tag, such as an account: `claim --tag` claims only tasks with this tag, tag=TAG selects them
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
+    /// Repeat the task at the times of a cron expression like "0 3 * * *" (03:00 every day) or @daily
+    #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
+    every: Option<String>,
+    /// Time zone of --every, like Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "ZONE", requires = "every")]
+    tz: Option<String>,
+    /// How to handle missed times: none, latest, all [default: latest]
+    #[arg(long, value_name = "WHICH", requires = "every")]
+    catch_up: Option<String>,
+    /// Name of the user who queues the task [default: your login name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) by: Option<String>,
+    /// Process the task in this process, as a runner under all rules, and exit as the handler did
+    #[arg(long, conflicts_with_all = ["wait", "at", "delay", "after"])]
+    pub(crate) run: bool,
+    /// Wait until the task has succeeded or is exhausted, on any runner, and exit as the handler did
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+impl TaskOptions {
+    /// Returns true if an option was given that a batch takes from its lines.
+    pub(crate) fn has_task_option(&self) -> bool {
+        self.attempts.is_given()
+            || !self.after.is_empty()
+            || self.unique.is_some()
+            || self.limit_key.is_some()
+            || self.tag.is_some()
+            || self.every.is_some()
+            || self.run
+            || self.wait
+    }
+
+    /// Returns the request, with times computed from the database's clock in the user's time zone.
+    pub(crate) fn request(&self, ctx: &mut Context, class: &str, data: Option<String>) -> anyhow::Result<TaskRequest> {
+        let scheduled_on = self.attempts.scheduled_on(ctx)?;
+        let (keep_secs, keep_results_secs) = self.attempts.keeping(parse_keep)?;
+        let unique_for_secs = self.unique_for.as_deref().map(|text| queue::whole_secs("unique-for", text)).transpose();
+        Ok(TaskRequest {
+            class: class.to_owned(),
+            data,
+            scheduled_on,
+            max_retries: self.attempts.max_retries,
+            timeout_secs: self.attempts.timeout(queue::timeout_secs)?,
+            priority: self.attempts.priority,
+            backoff: self.attempts.backoff.clone(),
+            after: self.after.clone(),
+            unique: self.unique.clone(),
+            on_conflict: self.on_conflict,
+            unique_for_secs: unique_for_secs.map_err(|message| CliError::usage(format!("--unique-for: {message}")))?,
+            limit_key: self.limit_key.clone(),
+            tag: self.tag.clone(),
+            parent_id: None,
+            keep_secs,
+            keep_results_secs,
+            meta: self.attempts.meta()?,
+            every: self.every.clone(),
+            time_zone: self.tz.clone(),
+            catch_up: self.catch_up.clone(),
+            queued_by: self.by.clone().unwrap_or_else(|| ctx.me.user.clone()),
+        })
+    }
+}
+
+/// Parses the duration of an option.
+pub(crate) fn duration_option(name: &str, text: Option<&str>) -> Result<Option<Duration>, CliError> {
+    text.map(when::parse_duration).transpose().map_err(|message| CliError::usage(format!("{name}: {message}")))
+}

@@ -1,0 +1,201 @@
+//! Shared by `queue` and `exec`: queues a task and, if requested, runs it or waits for it.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use chrono::{DateTime, Local, Utc};
+
+use crate::commands::options::task_options::TaskOptions;
+use crate::error::{DONE, FAILED, INTERRUPTED};
+use crate::output::{Out, human};
+use crate::views::outcome;
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::new_task::TaskRequest;
+use taskqueue_domain::task::records::{ClaimedRun, RunOutput, Task};
+use taskqueue_domain::task::unique::Arrival;
+use taskqueue_engine::inspect::wait::{self, RanHere, WaitNotice, Waited};
+use taskqueue_engine::queueing::queue::{self, ClassCheck};
+use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
+use taskqueue_engine::{Context, EngineError};
+use taskqueue_engine::{StopSignals, Stream, end_statements_on};
+
+/// Queues the task, prints its id and, if requested, runs it or waits for it.
+pub(crate) fn queue_and_follow(
+    ctx: &mut Context,
+    options: &TaskOptions,
+    request: TaskRequest,
+    check: ClassCheck,
+    out: &mut Out,
+) -> anyhow::Result<u8> {
+    let class = request.class.clone();
+    let key = request.unique.clone().unwrap_or_default();
+    let (queued, scheduled_on) = queue::queue_one(ctx, request, check)?;
+    let id = queued.id;
+    let follows = options.run || options.wait;
+    if out.is_json() {
+        out.json(&serde_json::json!({
+            "id": id, "class": class, "scheduled_on": scheduled_on, "arrival": queued.arrival,
+        }))
+        .with_context(|| format!("task {id} is queued, but its id cannot be printed"))?;
+    } else if !follows {
+        out.data(id.to_string()).with_context(|| format!("task {id} is queued, but its id cannot be printed"))?;
+    }
+    let is_told = !follows && !out.is_json() && (out.is_terminal() || scheduled_on.is_some());
+    match queued.arrival {
+        Arrival::Existing => out.say(&format!("task {id} has the key \"{key}\" already; nothing was queued")),
+        Arrival::Replaced => out.say(&format!("task {id} had the key \"{key}\" and was replaced")),
+        Arrival::Queued if is_told => say_queued(ctx, id, &class, scheduled_on, out)?,
+        Arrival::Queued => {}
+    }
+    match (options.run, options.wait) {
+        (true, _) => run_here(ctx, id, out),
+        (_, true) => {
+            if queued.arrival == Arrival::Existing
+                && let Some(why) = wait::why_over(ctx, id)?
+            {
+                say_over(id, &why, out);
+            }
+            wait_for(ctx, id, out)
+        }
+        _ => Ok(DONE),
+    }
+}
+
+/// Reports that the task with this key has already finished, before its result is printed.
+fn say_over(id: TaskId, why: &str, out: &mut Out) {
+    out.say(&format!("task {id} has finished: {why}"));
+}
+
+fn say_queued(
+    ctx: &mut Context,
+    id: TaskId,
+    class: &str,
+    scheduled_on: Option<DateTime<Utc>>,
+    out: &mut Out,
+) -> anyhow::Result<()> {
+    let when = match scheduled_on {
+        Some(at) => {
+            let local = at.with_timezone(&Local).format("%F %T %:z");
+            format!("to be processed {} ({local}, {})", human::instant(at), human::relative(at, ctx.now()?))
+        }
+        None => "due now".to_owned(),
+    };
+    out.say(&format!("queued task {id} of class {class}, {when}"));
+    Ok(())
+}
+
+/// Passes the output of the handler through, and stores the outcome of its run.
+struct PassThrough<'a> {
+    out: &'a mut Out,
+    /// With the class of the run.
+    outcome: Option<(RunOutcome, String)>,
+}
+
+impl RunListener for PassThrough<'_> {
+    /// A run that the user started here is asked to end by the first signal, and may use the grace of its class.
+    fn stopping(&mut self, runs: &[RunId], _wait: Duration) {
+        for run_id in runs {
+            self.out
+                .say(&format!("stopping: run {run_id} was asked to end; the next signal kills it within 2 seconds"));
+        }
+    }
+
+    fn claimed(&mut self, _run: &ClaimedRun) {}
+
+    fn output(&mut self, stream: Stream, bytes: &[u8]) {
+        self.out.pass_through(stream == Stream::Stderr, bytes);
+    }
+
+    fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
+        self.outcome = Some((outcome.clone(), run.class.to_string()));
+    }
+}
+
+fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> {
+    let stop = StopSignals::install()?;
+    end_statements_on(ctx.store.url(), &stop, Duration::ZERO);
+    let mut listener = PassThrough { out, outcome: None };
+    let mut notices = Vec::new();
+    let processed = wait::run_here(ctx, id, &stop, &mut listener, &mut |item| {
+        if notices.is_empty() {
+            outcome::tell_at_once(&notice_text(item));
+        }
+        notices.push(item);
+    });
+    let outcome = listener.outcome.take();
+    match (processed, outcome) {
+        (Err(EngineError::NotWaiting { status, .. }), _) => {
+            out.say(&format!("task {id}: another runner claimed its run, which is {status}; waiting for it to finish"));
+            wait_for(ctx, id, out)
+        }
+        (Err(error @ (EngineError::NotRunnable { .. } | EngineError::Obstructed { .. })), _) => {
+            out.say(&format!("task {id} stays queued"));
+            Err(error.into())
+        }
+        (Err(error), _) => Err(error.into()),
+        (Ok(_), Some((outcome, class))) => {
+            outcome::say_failure(&outcome, &class, id, out);
+            Ok(outcome.exit_code)
+        }
+        (Ok(RanHere::Over(why)), None) => {
+            say_over(id, &why, out);
+            wait_for(ctx, id, out)
+        }
+        (Ok(RanHere::Processed(_) | RanHere::Stopped), None) => {
+            out.say(&format!("task {id} stays queued"));
+            Ok(INTERRUPTED)
+        }
+    }
+}
+
+fn notice_text(notices: WaitNotice) -> String {
+    match notices {
+        WaitNotice::LimitReached { in_use, limit } => {
+            format!("waiting for a free runner slot ({in_use} of {limit} in use)")
+        }
+        WaitNotice::NoRunner => {
+            "no runner is alive; `taskqueue tick` in another shell or in cron processes the task".to_owned()
+        }
+    }
+}
+
+fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> {
+    let stop = StopSignals::install()?;
+    end_statements_on(ctx.store.url(), &stop, Duration::ZERO);
+    let waited = wait::wait_for_task(ctx, id, &stop, None, &mut |item| outcome::tell_at_once(&notice_text(item)))?;
+    match waited {
+        Waited::Stopped | Waited::TooLong => {
+            out.say(&format!("stopped waiting; task {id} stays queued"));
+            Ok(INTERRUPTED)
+        }
+        Waited::Ended(ended) => {
+            pass_outputs(&ended.outputs, out);
+            let error_code = ended.run.map(|run| run.error_code).unwrap_or_default();
+            Ok(exit_code_of(&ended.task, &error_code))
+        }
+    }
+}
+
+/// Prints the captured output, each stream to its own.
+pub(crate) fn pass_outputs(outputs: &[RunOutput], out: &mut Out) {
+    for output in outputs {
+        out.kept_output(output.stream == "stderr", &output.content);
+    }
+}
+
+/// Returns the exit code of a handler that another process ran, as far as the ErrorCode shows it.
+fn exit_code_of(task: &Task, error_code: &str) -> u8 {
+    if task.status.is(TaskStatus::Success) {
+        return DONE;
+    }
+    let number = |prefix: &str| error_code.strip_prefix(prefix).and_then(|rest| rest.parse::<u8>().ok());
+    match (number("exit:"), number("signal:")) {
+        (Some(code), _) => code,
+        (_, Some(signal)) => signal.saturating_add(128),
+        _ if task.status.is(TaskStatus::Cancelled) => INTERRUPTED,
+        _ if error_code == "timeout" => 124,
+        _ if error_code == "could-not-start" => 127,
+        _ => FAILED,
+    }
+}

@@ -1,0 +1,226 @@
+//! `taskqueue schedule`
+
+use chrono::{DateTime, Utc};
+use clap::{Args, Subcommand};
+
+use crate::commands::options::reason::ReasonArgs;
+use crate::commands::options::selected::selected_tasks;
+use crate::error::{CliError, DONE, NOT_FOUND};
+use crate::output::Out;
+use crate::output::clean::clean_line;
+use crate::output::human::{fitted_words, hanging, instant, relative};
+use crate::output::table::{Field, Tone, render};
+use crate::session::Session;
+use crate::views::task_view::task_json;
+use taskqueue_domain::run::status::{ScheduleStatus, Stored};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Task;
+use taskqueue_domain::task::selection::Selection;
+use taskqueue_engine::change::schedules::{self, Schedule, ScheduleDetail, ScheduleEdit};
+use taskqueue_engine::{Context, EngineResult};
+
+/// Manage recurring tasks
+///
+/// `taskqueue queue CLASS --every 'CRON' --tz ZONE` starts a schedule. The id of its first task names the schedule. You can also
+/// give the id of any other of its tasks.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue schedule\n  taskqueue schedule pause 7\n  taskqueue schedule edit 7 --every '0 7 * * *' --tz Europe/Berlin"
+)]
+pub(crate) struct ScheduleArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List all schedules with their next times
+    List,
+    /// Show schedules with their next times and last tasks
+    Show(Named),
+    /// Pause schedules until they are resumed; a run in progress continues
+    Pause(Target),
+    /// Resume schedules, and handle missed times as --catch-up states
+    Resume(Target),
+    /// Change the times of schedules
+    Edit {
+        #[command(flatten)]
+        target: Target,
+        /// Cron expression
+        #[arg(long, value_name = "CRON", required_unless_present_any = ["tz", "catch_up"])]
+        every: Option<String>,
+        /// Time zone, like Europe/Berlin
+        #[arg(long, value_name = "ZONE")]
+        tz: Option<String>,
+        /// How to handle missed times: none, latest, all
+        #[arg(long, value_name = "WHICH")]
+        catch_up: Option<String>,
+    },
+    /// Remove schedules, and cancel their waiting tasks
+    ///
+    /// If a task of the schedule is in progress, it is the last one.
+    Remove(Target),
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// Schedules: for each, the id of any of its tasks, or last, the task that was queued last
+    #[arg(required = true, value_name = "SCHEDULE")]
+    schedules: Vec<String>,
+}
+
+/// Which schedules are changed, and why.
+#[derive(Debug, Args)]
+struct Target {
+    #[command(flatten)]
+    named: Named,
+    #[command(flatten)]
+    reason: ReasonArgs,
+}
+
+pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let action = args.action.as_ref().unwrap_or(&Action::List);
+    let mut ctx =
+        if matches!(action, Action::List | Action::Show(_)) { session.open_to_read(out)? } else { session.open()? };
+    let ctx = &mut ctx;
+    match action {
+        Action::List => list(ctx, out).map(|()| DONE),
+        Action::Show(named) => {
+            let Some(ids) = named.ids(ctx, out)? else { return Ok(NOT_FOUND) };
+            ids.iter().try_for_each(|id| show(ctx, *id, out)).map(|()| DONE)
+        }
+        Action::Pause(target) => change(ctx, target, &schedules::pause, ("is paused", false), out),
+        Action::Resume(target) => change(ctx, target, &schedules::resume, ("is resumed", true), out),
+        Action::Edit { target, every, tz, catch_up } => {
+            let edit = ScheduleEdit { every: every.clone(), time_zone: tz.clone(), catch_up: catch_up.clone() };
+            change(ctx, target, &|ctx, id| schedules::edit(ctx, id, &edit), ("is changed", true), out)
+        }
+        Action::Remove(target) => change(ctx, target, &schedules::remove, ("is removed", false), out),
+    }
+}
+
+impl Named {
+    /// Returns the selected schedules; `None` if there are none, which only `last` allows.
+    fn ids(&self, ctx: &mut Context, out: &mut Out) -> anyhow::Result<Option<Vec<TaskId>>> {
+        let selection = Selection::parse(&self.schedules).map_err(CliError::usage)?;
+        if !selection.is_named() {
+            let error = CliError::usage("name a schedule by the id of one of its tasks, or by last");
+            return Err(error.with_hint("taskqueue schedule list").into());
+        }
+        selected_tasks(ctx, &selection, out)
+    }
+}
+
+/// Applies a change to one schedule after the other until one is refused. Reports each, and optionally the next time.
+fn change(
+    ctx: &mut Context,
+    target: &Target,
+    act: &dyn Fn(&mut Context, TaskId) -> EngineResult<Schedule>,
+    (what, has_next): (&str, bool),
+    out: &mut Out,
+) -> anyhow::Result<u8> {
+    let Some(ids) = target.named.ids(ctx, out)? else { return Ok(NOT_FOUND) };
+    for id in &ids {
+        let schedule = ctx.because(target.reason.text(), |ctx| act(ctx, *id))?;
+        let now = has_next.then(|| ctx.now()).transpose()?;
+        tell(&schedule, what, now, out)?;
+    }
+    Ok(DONE)
+}
+
+fn tell(schedule: &Schedule, what: &str, now: Option<DateTime<Utc>>, out: &mut Out) -> anyhow::Result<()> {
+    if out.is_json() {
+        return out.json(schedule);
+    }
+    let next = match (now, schedule.planned_on) {
+        (Some(_), _) if schedule.key_holder.is_some() => format!(", {}", note(schedule)),
+        (Some(now), Some(on)) => format!(", next {} ({})", instant(on), relative(on, now)),
+        _ => String::new(),
+    };
+    out.say(&format!("schedule {} {what}{next}", schedule.id));
+    Ok(())
+}
+
+fn list(ctx: &mut Context, out: &mut Out) -> anyhow::Result<()> {
+    let all = schedules::list(ctx)?;
+    if out.is_json() {
+        return all.iter().try_for_each(|schedule| out.json(schedule));
+    }
+    if all.is_empty() {
+        let none = "No schedules. Create one: taskqueue queue CLASS --every '0 3 * * *' --tz Europe/Berlin";
+        return out.data(fitted_words(none, out.width()));
+    }
+    let now = ctx.now()?;
+    let rows = all.iter().map(|schedule| row(schedule, now)).collect();
+    let header = ["SCHEDULE", "CLASS", "EVERY", "ZONE", "CATCH-UP", "STATUS", "TASK", "PLANNED", "NOTE"];
+    let table = render(out, &header, rows, &[4, 6, 3]);
+    out.data(table)
+}
+
+fn row(schedule: &Schedule, now: DateTime<Utc>) -> Vec<Field> {
+    let tone = match schedule.status {
+        Stored::Known(ScheduleStatus::Active) => Tone::Good,
+        Stored::Known(ScheduleStatus::Paused) => Tone::Waiting,
+        Stored::Known(ScheduleStatus::Broken) | Stored::Unknown(_) => Tone::Bad,
+        Stored::Known(ScheduleStatus::Followed | ScheduleStatus::Ended) => Tone::Quiet,
+    };
+    vec![
+        schedule.id.to_string().into(),
+        schedule.class.as_str().into(),
+        schedule.every.as_str().into(),
+        schedule.time_zone.as_str().into(),
+        schedule.catch_up.as_str().into(),
+        Field::toned(schedule.status.to_string(), tone),
+        format!("{} {}", schedule.task_id, schedule.task_status).into(),
+        schedule.planned_on.map_or_else(|| "-".to_owned(), |on| planned(on, now)).into(),
+        note(schedule).into(),
+    ]
+}
+
+/// Returns what prevents its next task.
+fn note(schedule: &Schedule) -> String {
+    let has_key = |holder: &TaskId| format!("waits for task {holder}, which has its key, to finish");
+    schedule.problem.clone().or_else(|| schedule.key_holder.as_ref().map(has_key)).unwrap_or_default()
+}
+
+fn planned(on: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    format!("{} ({})", instant(on), relative(on, now))
+}
+
+fn show(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<()> {
+    let Some(detail) = schedules::show(ctx, id)? else {
+        return Err(schedules::no_schedule(id).into());
+    };
+    let now = ctx.now()?;
+    if out.is_json() {
+        let tasks: Vec<serde_json::Value> = detail.tasks.iter().map(task_json).collect();
+        return out.json(&serde_json::json!({
+            "schema": "taskqueue.schedule/1", "now": now, "schedule": detail.schedule, "next_times": detail.next_times,
+            "tasks": tasks,
+        }));
+    }
+    out.data(block(&detail, now, out.width()))
+}
+
+fn block(detail: &ScheduleDetail, now: DateTime<Utc>, width: Option<u16>) -> String {
+    let schedule = &detail.schedule;
+    let whole = |line: String| fitted_words(&clean_line(&line), width);
+    let told = |label: &str, what: &str| hanging(&format!("  {label:<13}"), &clean_line(what), width);
+    let mut lines = vec![
+        whole(format!("schedule {}   {}   {}", schedule.id, schedule.class, schedule.status)),
+        told("every", &format!("{} in {}", schedule.every, schedule.time_zone)),
+        told("catch-up", &schedule.catch_up.to_string()),
+    ];
+    if schedule.problem.is_some() || schedule.key_holder.is_some() {
+        lines.push(told("problem", &note(schedule)));
+    }
+    lines.extend(detail.next_times.iter().map(|on| told("next", &planned(*on, now))));
+    lines.extend(detail.tasks.iter().map(|task| whole(task_line(task, now))));
+    lines.join("\n")
+}
+
+fn task_line(task: &Task, now: DateTime<Utc>) -> String {
+    let on = task.schedule.as_ref().and_then(|schedule| schedule.planned_on);
+    let planned = on.map_or_else(|| "not planned".to_owned(), |on| planned(on, now));
+    format!("task {}   {}   {planned}", task.id, task.status)
+}

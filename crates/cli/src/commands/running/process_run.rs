@@ -1,0 +1,88 @@
+//! `taskqueue process-run`
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::commands::options::task_options::duration_option;
+use crate::error::{CliError, DONE, INTERRUPTED};
+use crate::output::Out;
+use crate::output::log::LogFormat;
+use crate::session::Session;
+use crate::views::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_engine::StopSignals;
+use taskqueue_engine::running::process_run::{ProcessOptions, process_runs};
+
+/// Claim the first waiting run and execute it
+///
+/// If no run waits or the runner limit is reached, it prints nothing and exits with status 0. If you name a run and the runner
+/// limit is reached, that is an error with exit status 75. `status` shows the outcome of the task; the exit status does not.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  taskqueue process-run\n  taskqueue process-run --drain --max-time 55s")]
+pub(crate) struct ProcessRunArgs {
+    /// Process only this run, even if other runs come first
+    run_id: Option<RunId>,
+    /// Name of the runner, for `runners`, `pause`, `drain` and `stop` [default: host and process number]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    repeat: RepeatArgs,
+    /// Format of standard error; in the journal, its lines have fields
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+}
+
+/// How long it goes on.
+#[derive(Debug, Args)]
+pub(crate) struct RepeatArgs {
+    /// Repeat until no run waits
+    #[arg(long, conflicts_with = "run_id")]
+    pub(crate) drain: bool,
+    /// Repeat for at most N runs
+    #[arg(long, value_name = "N", conflicts_with = "run_id", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_runs: Option<u64>,
+    /// Repeat, but start no run after this time: 55s, 10m
+    #[arg(long, value_name = "DURATION", conflicts_with = "run_id")]
+    pub(crate) max_time: Option<String>,
+}
+
+impl RepeatArgs {
+    pub(crate) fn options(&self, stop_wait: Duration) -> anyhow::Result<ProcessOptions> {
+        Ok(ProcessOptions {
+            drain: self.drain,
+            max_runs: self.max_runs,
+            max_time: duration_option("--max-time", self.max_time.as_deref())?,
+            stop_wait,
+            enters_group: true,
+            ..ProcessOptions::default()
+        })
+    }
+}
+
+pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> anyhow::Result<u8> {
+    out.begin_log(args.log_format)?;
+    let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options(session.config.stop_wait)? };
+    let stop = StopSignals::install()?;
+    session.end_statements_on(&stop, options.stop_wait);
+    let mut ctx = match session.stopped_by(&stop, out).open_or_make() {
+        Err(_) if stop.is_stopping() => return Ok(INTERRUPTED),
+        opened => opened?,
+    };
+    if let Some(name) = &args.name {
+        ctx.name_runner(name)?;
+    }
+    let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;
+    if let (Some(run_id), Some((in_use, limit))) = (args.run_id, report.limit_reached) {
+        let message = format!("run {run_id} is not processed: {in_use} runner slots are in use, the limit is {limit}");
+        let hint = "try again later; `taskqueue runners` lists the runners and their tasks";
+        return Err(CliError::runner_limit_reached(message).with_hint(hint).into());
+    }
+    if out.is_json() {
+        out.json(&report)?;
+    }
+    warn_of_spool(&report, out);
+    warn_of_hook(&report, out);
+    out.say_verbose(&report_words(&report));
+    Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
+}

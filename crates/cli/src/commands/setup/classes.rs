@@ -1,0 +1,94 @@
+//! `taskqueue classes`
+
+use std::path::Path;
+
+use clap::{Args, Subcommand};
+
+use crate::commands::options::reason::ReasonArgs;
+use crate::error::{CONFIG, DONE, NOT_FOUND};
+use crate::output::Out;
+use crate::output::human;
+use crate::output::table::{Field, Tone, render};
+use crate::session::Session;
+use taskqueue_engine::change::classes::{self, ClassState};
+
+/// List task classes, check their programs, and end holds
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue classes\n  taskqueue classes check\n  taskqueue classes release mail.send"
+)]
+pub(crate) struct ClassesArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List all classes that are configured, are built in or have tasks
+    List,
+    /// Check the program of each class
+    ///
+    /// It must exist, be executable, and not be writable by every user. If one is not, the exit status is 78.
+    Check,
+    /// End the hold on a class at once, on every host
+    Release {
+        /// Task class
+        class: String,
+        #[command(flatten)]
+        reason: ReasonArgs,
+    },
+}
+
+pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let (path, exists) = (session.config.path.clone(), session.config.exists);
+    if let Some(Action::Release { class, reason }) = &args.action {
+        let mut ctx = session.open()?;
+        let is_released = ctx.because(reason.text(), |ctx| classes::release(ctx, class))? > 0;
+        if out.is_json() {
+            out.json(&serde_json::json!({ "class": class, "released": is_released }))?;
+        }
+        out.say(&format!("class \"{class}\" {}", if is_released { "is released" } else { "was not held" }));
+        return Ok(if is_released { DONE } else { NOT_FOUND });
+    }
+    // The configured classes are listed even before the store exists.
+    let mut ctx = if session.is_file_missing() { session.open_empty()? } else { session.open_to_read(out)? };
+    let all = classes::list(&mut ctx)?;
+    let is_check = matches!(args.action, Some(Action::Check));
+    let has_problem = all.iter().any(|class| class.problem.is_some());
+    if out.is_json() {
+        for class in &all {
+            out.json(class)?;
+        }
+    } else {
+        let rows = all.iter().map(row).collect();
+        let table = render(out, &["CLASS", "KIND", "TIMEOUT", "STATE", "PROGRAM"], rows, &[2, 1]);
+        out.data(table)?;
+        if !is_check {
+            tell_where(&path, exists, out);
+        }
+    }
+    Ok(if is_check && has_problem { CONFIG } else { DONE })
+}
+
+/// Prints where classes are configured; unasked only if there are none yet.
+fn tell_where(path: &Path, exists: bool, out: &mut Out) {
+    let path = path.display();
+    if exists {
+        out.say_verbose(&format!("configured in {path}"));
+    } else {
+        out.say(&format!("no class is configured; `taskqueue init CLASS -- PROGRAM` writes {path}"));
+    }
+}
+
+fn row(class: &ClassState) -> Vec<Field> {
+    let state = match (&class.problem, class.holds.first()) {
+        (Some(problem), _) => Field::toned(problem.as_str(), Tone::Bad),
+        (None, Some(hold)) => Field::toned(
+            format!("held on {} until {}: {}", hold.host, human::instant(hold.held_until), hold.reason),
+            Tone::Waiting,
+        ),
+        (None, None) => Field::toned("ok", Tone::Good),
+    };
+    let timeout = class.timeout_secs.map_or_else(|| "default".to_owned(), |secs| format!("{secs}s"));
+    vec![class.name.as_str().into(), class.kind.into(), timeout.into(), state, class.argv.join(" ").into()]
+}

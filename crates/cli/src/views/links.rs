@@ -1,0 +1,38 @@
+//! The tasks at the other end of a dependency, for display.
+
+use crate::output::human::plural;
+use taskqueue_domain::run::status::{Stored, TaskStatus};
+use taskqueue_domain::task::dependencies::LinkedTask;
+
+/// How many tasks are named in a line.
+const NAMED: usize = 20;
+
+/// Returns the first prerequisites, and how many more there are.
+pub(crate) fn waits_for(count: i32, on: &[LinkedTask]) -> String {
+    if on.is_empty() {
+        return format!("waits for {}", plural(count, "other task"));
+    }
+    let named: Vec<String> = on.iter().map(words).collect();
+    let more = count.saturating_sub(i32::try_from(on.len()).unwrap_or(i32::MAX));
+    let rest = if more > 0 { format!(" and {}", plural(more, "more task")) } else { String::new() };
+    format!("waits for {}{rest}", named.join(", "))
+}
+
+/// Returns a line about these tasks, unfinished ones first; `None` if there are none.
+pub(crate) fn linked_line(title: &str, tasks: &[LinkedTask]) -> Option<String> {
+    let mut tasks: Vec<&LinkedTask> = tasks.iter().collect();
+    tasks.sort_by_key(|task| task.is_satisfied);
+    let named: Vec<String> = tasks.iter().take(NAMED).map(|task| words(task)).collect();
+    let rest = if tasks.len() > NAMED { ", …" } else { "" };
+    (!tasks.is_empty()).then(|| format!("  {title:<13}{}{rest}", named.join(", ")))
+}
+
+fn words(task: &LinkedTask) -> String {
+    match &task.status {
+        None => format!("{} (deleted)", task.id),
+        Some(Stored::Known(status @ (TaskStatus::Failed | TaskStatus::Timeout))) if task.is_settled => {
+            format!("{} ({status}, not retried)", task.id)
+        }
+        Some(status) => format!("{} ({status})", task.id),
+    }
+}

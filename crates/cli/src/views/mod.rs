@@ -1,0 +1,13 @@
+//! How tasks, runs, pauses and reasons are shown.
+
+pub(crate) mod clock;
+pub(crate) mod cut;
+pub(crate) mod final_failures;
+pub(crate) mod links;
+pub(crate) mod outcome;
+pub(crate) mod pause_words;
+pub(crate) mod standstill;
+pub(crate) mod task_view;
+pub(crate) mod time_line;
+pub(crate) mod unknown_class;
+pub(crate) mod why;

@@ -1,0 +1,175 @@
+//! Messages about runs while they are processed.
+
+use std::time::Duration;
+
+use crate::output::{Out, human};
+use crate::shell_word::shell_word;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::records::ClaimedRun;
+use taskqueue_domain::text::error_words::error_words;
+use taskqueue_engine::Stream;
+use taskqueue_engine::running::process_run::ProcessReport;
+use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
+
+/// Prints with `-v` what happens to each run.
+pub(crate) struct Narrator<'a> {
+    pub(crate) out: &'a mut Out,
+}
+
+impl RunListener for Narrator<'_> {
+    fn stopping(&mut self, runs: &[RunId], wait: Duration) {
+        say_stopping(runs, wait, self.out);
+    }
+
+    fn claimed(&mut self, run: &ClaimedRun) {
+        let text =
+            format!("run {} (task {}, class {}, attempt {}) started", run.run_id, run.task_id, run.class, run.attempt);
+        self.out.about(run, |out| out.say_verbose(&text));
+    }
+
+    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
+
+    fn lacks_room(&mut self, why: &str, slots: usize) {
+        say_shortage(why, slots, self.out);
+    }
+
+    fn left_behind(&mut self, run: &ClaimedRun, threads: usize, most: usize) {
+        let text = left_behind_words(run.run_id, threads, most);
+        self.out.about(run, |out| out.warn(&text));
+    }
+
+    fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
+        if !self.out.is_verbose() && !has_trouble(outcome) {
+            return;
+        }
+        self.out.about(run, |out| {
+            out.say_verbose(&format!("run {} ended: {}", run.run_id, words(outcome)));
+            warn_of_trouble(outcome, &run.class, out);
+        });
+    }
+}
+
+/// Prints nothing if the configuration allows the runs no time to continue.
+pub(crate) fn say_stopping(runs: &[RunId], wait: Duration, out: &mut Out) {
+    let secs = wait.as_secs();
+    match runs {
+        _ if wait.is_zero() => {}
+        [] => {}
+        [run_id] => {
+            out.say(&format!("stopping: run {run_id} may continue for {secs} seconds; the next signal ends it"));
+        }
+        runs => {
+            out.say(&format!(
+                "stopping: {} runs may continue for {secs} seconds; the next signal ends them",
+                runs.len()
+            ));
+        }
+    }
+}
+
+/// Reports that this runner cannot start as many handlers as requested.
+pub(crate) fn say_shortage(why: &str, slots: usize, out: &mut Out) {
+    let next = match slots {
+        0 => "starts no more runs for now".to_owned(),
+        1 => "continues with 1 run at a time for now".to_owned(),
+        _ => format!("continues with {slots} runs at a time for now"),
+    };
+    out.warn(&format!(
+        "{why}: the run was released, which counts no attempt, and this runner {next}; raise its limits (`ulimit -n`, `ulimit \
+         -u`) or lower --slots"
+    ));
+}
+
+fn left_behind_words(run_id: RunId, threads: usize, most: usize) -> String {
+    format!(
+        "the handler of run {run_id} did not return when it was asked to stop: its thread is left behind ({threads} of at most \
+         {most}); a handler must return soon after ActiveRun::stop_reason returns a reason"
+    )
+}
+
+fn words(outcome: &RunOutcome) -> String {
+    let decision = &outcome.decision;
+    match decision.event {
+        RunEvent::Succeed => format!("success ({})", decision.rule),
+        _ => format!("{} ({})", error_words(&decision.error_code, &decision.error_message), decision.rule),
+    }
+}
+
+/// Returns true if there is a problem that must be reported even without `-v`.
+const fn has_trouble(outcome: &RunOutcome) -> bool {
+    outcome.lost_to.is_some()
+        || outcome.unended.is_some()
+        || outcome.decision.holds_class
+        || outcome.decision.slip.is_some()
+}
+
+fn warn_of_trouble(outcome: &RunOutcome, class: &str, out: &mut Out) {
+    if let Some(found) = &outcome.lost_to {
+        out.warn(&format!("the run was {found} already; the outcome of its handler is only kept as an event"));
+    }
+    if let Some(unended) = &outcome.unended {
+        out.warn(&format!("the run stays open: {unended}"));
+    }
+    if let Some(slip) = &outcome.decision.slip {
+        out.warn(&format!("class {}: {slip}; ignored", shell_word(class)));
+    }
+    if outcome.decision.holds_class {
+        out.warn(&format!(
+            "the class is held on this host: {}; fix it, then run `taskqueue classes release {}`",
+            outcome.decision.error_message,
+            shell_word(class)
+        ));
+    }
+}
+
+/// Reports why a run that this process executed did not succeed.
+pub(crate) fn say_failure(outcome: &RunOutcome, class: &str, id: TaskId, out: &mut Out) {
+    warn_of_trouble(outcome, class, out);
+    if outcome.decision.event != RunEvent::Succeed {
+        out.say(&format!("task {id}: {}; `taskqueue status {id}` shows what happens next", words(outcome)));
+    }
+}
+
+/// Prints a message during a wait, while the output is lent to the listener.
+pub(crate) fn tell_at_once(text: &str) {
+    crate::output::tell_stderr(text);
+}
+
+/// Warns that outcomes would be lost if the database became unreachable.
+pub(crate) fn warn_of_spool(report: &ProcessReport, out: &mut Out) {
+    if let Some(problem) = &report.spool_problem {
+        out.warn(&format!(
+            "outcomes cannot be saved on the local disk before they are recorded: {problem}; `spool` in the configuration sets \
+             another directory"
+        ));
+    }
+}
+
+/// Warns that a hook failed.
+pub(crate) fn warn_of_hook(report: &ProcessReport, out: &mut Out) {
+    if let Some(problem) = &report.hook_problem {
+        out.warn(problem);
+    }
+}
+
+/// Returns what `process-run` did, as text.
+pub(crate) fn report_words(report: &ProcessReport) -> String {
+    if let Some((in_use, limit)) = report.limit_reached {
+        return format!("runner limit reached ({in_use} of {limit} slots in use); nothing processed");
+    }
+    if report.processed == 0 {
+        return "no run is waiting".to_owned();
+    }
+    let mut words = format!(
+        "{} processed: {} succeeded",
+        human::plural(i64::try_from(report.processed).unwrap_or(i64::MAX), "run"),
+        report.succeeded
+    );
+    for (count, what) in [(report.failed, "failed"), (report.released, "released"), (report.cancelled, "cancelled")] {
+        if count > 0 {
+            words.push_str(&format!(", {count} {what}"));
+        }
+    }
+    words
+}

@@ -1,0 +1,6 @@
+//! How much may run at once, for how long, and what is paused.
+
+pub mod confinement;
+pub mod lease;
+pub mod limit;
+pub mod pause;

@@ -1,0 +1,259 @@
+//! Counters of a worker, for monitoring. The coordinator updates them once per batch; readers get a copy.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::inspect::monitoring::counted::{Counted, Unanswered};
+use crate::inspect::monitoring::metrics::{MOST_CLASSES, OTHERS};
+use taskqueue_domain::monitoring::histogram::Histogram;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_host::clock::Moment;
+
+/// How many unanswered outcomes are remembered.
+const MOST_UNANSWERED: usize = 10_000;
+
+/// Counts from its creation.
+#[derive(Debug)]
+pub struct Tally {
+    began: Moment,
+    slots: AtomicUsize,
+    working: AtomicUsize,
+    is_away: AtomicBool,
+    renewals: AtomicU64,
+    left_behind: AtomicUsize,
+    is_blocked: AtomicBool,
+    /// When the coordinator last had a turn, in milliseconds after the creation.
+    turned_millis: AtomicU64,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// In order of first use: there are few, so that a linear search is fastest.
+    classes: Vec<(String, ClassTally)>,
+    commits: Histogram,
+    /// Not counted yet.
+    unanswered: Vec<Unanswered>,
+}
+
+/// The counters of a class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClassTally {
+    /// Claimed runs.
+    pub claimed: u64,
+    /// Ended runs, by outcome.
+    pub ended: BTreeMap<&'static str, u64>,
+    /// How long their handlers took.
+    pub durations: Histogram,
+}
+
+/// The counters and the state of a worker.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WorkerFacts {
+    /// Its runs by class.
+    pub classes: BTreeMap<String, ClassTally>,
+    /// How long writing a batch of outcomes took.
+    pub commits: Histogram,
+    /// How often it has renewed its leases.
+    pub renewals: u64,
+    /// The largest number of runs at once.
+    pub slots: usize,
+    /// Slots that execute a run.
+    pub working: usize,
+    /// Whether the database was unreachable at the last attempt.
+    pub is_away: bool,
+    /// Threads of handlers that did not end and were left behind.
+    pub left_behind: usize,
+    /// Its resident memory.
+    pub memory_bytes: Option<u64>,
+    /// When it started by the database's clock, in seconds since 1970.
+    pub began_secs: Option<i64>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            began: Moment::now(),
+            slots: AtomicUsize::new(0),
+            working: AtomicUsize::new(0),
+            is_away: AtomicBool::new(false),
+            renewals: AtomicU64::new(0),
+            left_behind: AtomicUsize::new(0),
+            is_blocked: AtomicBool::new(false),
+            turned_millis: AtomicU64::new(0),
+            counts: Mutex::default(),
+        }
+    }
+}
+
+impl Tally {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the number of slots.
+    pub(crate) fn set_slots(&self, slots: usize) {
+        self.slots.store(slots, Ordering::Relaxed);
+    }
+
+    /// Counts claimed runs of these classes.
+    pub(crate) fn claimed<'a>(&self, classes: impl IntoIterator<Item = &'a str>) {
+        let mut counts = self.counts();
+        for class in classes {
+            counts.of_class(class).claimed += 1;
+        }
+    }
+
+    /// Counts runs that have ended.
+    pub(crate) fn ended<'a>(&self, runs: impl IntoIterator<Item = Counted<'a>>) {
+        let mut counts = self.counts();
+        for Counted { class, outcome, took } in runs {
+            let of_class = counts.of_class(class);
+            *of_class.ended.entry(outcome).or_default() += 1;
+            if let Some(took) = took {
+                of_class.durations.observe(took);
+            }
+        }
+    }
+
+    /// Adds runs that are counted when the store has an answer.
+    pub(crate) fn add_unanswered(&self, ends: impl IntoIterator<Item = Unanswered>) {
+        let unanswered = &mut self.counts().unanswered;
+        unanswered.extend(ends);
+        // In case no process ever ends them.
+        unanswered.truncate(MOST_UNANSWERED);
+    }
+
+    /// Takes all of these; the caller must count them.
+    pub(crate) fn take_unanswered(&self) -> Vec<Unanswered> {
+        std::mem::take(&mut self.counts().unanswered)
+    }
+
+    /// Counts a batch of outcomes that took this long to write.
+    pub(crate) fn committed(&self, took: Duration) {
+        self.counts().commits.observe(took);
+    }
+
+    /// Adds to the number of renewals.
+    pub(crate) fn renewed(&self, times: u64) {
+        self.renewals.fetch_add(times, Ordering::Relaxed);
+    }
+
+    /// Sets whether the database is unreachable.
+    pub(crate) fn note_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::Relaxed);
+    }
+
+    /// Sets how many threads were left behind, and whether nothing is claimed because of that.
+    pub(crate) fn note_left_behind(&self, threads: usize, is_blocked: bool) {
+        self.left_behind.store(threads, Ordering::Relaxed);
+        self.is_blocked.store(is_blocked, Ordering::Relaxed);
+    }
+
+    /// Returns true if nothing is claimed because of threads that were left behind.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked.load(Ordering::Relaxed)
+    }
+
+    /// Records a turn of the coordinator, with the number of slots that execute a run.
+    pub(crate) fn turned(&self, working: usize) {
+        self.working.store(working, Ordering::Relaxed);
+        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.turned_millis.store(millis, Ordering::Relaxed);
+    }
+
+    /// Returns the time since the creation.
+    pub(crate) fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Returns the time since the last turn of the coordinator.
+    pub(crate) fn stands_still_for(&self) -> Duration {
+        self.age().saturating_sub(Duration::from_millis(self.turned_millis.load(Ordering::Relaxed)))
+    }
+
+    /// Returns true if the database was unreachable at the last attempt.
+    pub(crate) fn was_away(&self) -> bool {
+        self.is_away.load(Ordering::Relaxed)
+    }
+
+    /// Returns a copy of all counters.
+    #[must_use]
+    pub fn facts(&self) -> WorkerFacts {
+        let (classes, commits) = {
+            let counts = self.counts();
+            (counts.classes.clone(), counts.commits.clone())
+        };
+        WorkerFacts {
+            classes: classes.into_iter().collect(),
+            commits,
+            renewals: self.renewals.load(Ordering::Relaxed),
+            slots: self.slots.load(Ordering::Relaxed),
+            working: self.working.load(Ordering::Relaxed),
+            is_away: self.was_away(),
+            left_behind: self.left_behind.load(Ordering::Relaxed),
+            memory_bytes: None,
+            began_secs: None,
+        }
+    }
+}
+
+impl Counts {
+    /// Returns the counters of a class; above a number of classes, those of all others.
+    fn of_class(&mut self, class: &str) -> &mut ClassTally {
+        let find = |classes: &[(String, ClassTally)], wanted: &str| classes.iter().position(|(name, _)| name == wanted);
+        let name = match find(&self.classes, class) {
+            None if self.classes.len() >= MOST_CLASSES => OTHERS,
+            _ => class,
+        };
+        let place = find(&self.classes, name).unwrap_or_else(|| {
+            // A series that starts with its first event hides that event from a query for its increase.
+            let none = [RunStatus::Success, RunStatus::Error, RunStatus::Timeout].map(|status| (status.as_str(), 0));
+            self.classes.push((name.to_owned(), ClassTally { ended: none.into(), ..ClassTally::default() }));
+            self.classes.len() - 1
+        });
+        &mut self.classes[place].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inspect::monitoring::counted::outcome_of;
+    use taskqueue_domain::run::transition::RunEvent;
+    use taskqueue_store::Ended;
+
+    #[test]
+    fn runs_are_counted_by_class_and_by_how_they_ended() {
+        let tally = Tally::default();
+        tally.claimed(["a", "b", "a"]);
+        let took = Some(Duration::from_millis(3));
+        tally.ended([
+            Counted { class: "a", outcome: outcome_of(RunEvent::Succeed, &Ended::Recorded), took },
+            Counted { class: "a", outcome: outcome_of(RunEvent::Fail, &Ended::Recorded), took },
+            Counted { class: "b", outcome: outcome_of(RunEvent::Release, &Ended::Recorded), took: None },
+        ]);
+        let facts = tally.facts();
+        assert_eq!((facts.classes["a"].claimed, facts.classes["b"].claimed), (2, 1));
+        assert_eq!(facts.classes["a"].ended, BTreeMap::from([("success", 1), ("error", 1), ("timeout", 0)]));
+        assert_eq!((facts.classes["a"].durations.count(), facts.classes["b"].durations.count()), (2, 0));
+        assert_eq!(
+            facts.classes["b"].ended,
+            BTreeMap::from([("success", 0), ("error", 0), ("timeout", 0), ("released", 1)])
+        );
+    }
+
+    #[test]
+    fn beyond_so_many_classes_all_others_are_one() {
+        let tally = Tally::default();
+        for number in 0..MOST_CLASSES + 2 {
+            tally.claimed([format!("class{number}").as_str()]);
+        }
+        tally.claimed(["class0"]);
+        let facts = tally.facts();
+        assert_eq!((facts.classes.len(), facts.classes[OTHERS].claimed), (MOST_CLASSES + 1, 2));
+        assert_eq!(facts.classes["class0"].claimed, 2);
+    }
+}

@@ -1,0 +1,205 @@
+//! Keeps the leases of this process, saves what its handlers report, reads the orders of operators, and notices cancelled runs.
+//! It uses its own thread and connection. So neither a long handler nor a busy main thread causes a missed renewal, and a slow
+//! database does not stop the watching of handlers.
+//!
+//! A call to the database may block this thread. Therefore a thread that executes a run must check [`Leases::lease_state`]
+//! often, and give up when the lease can no longer be trusted.
+
+mod inboxes;
+mod open_inbox;
+mod shared;
+mod thread;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use self::shared::LeaseState;
+use self::shared::{HeldRun, Shared};
+use crate::context::Me;
+use crate::error::EngineResult;
+use crate::handler::Inbox;
+use crate::running::cancel_order::CancelOrder;
+use crate::running::runner::orders::Orders;
+use crate::running::unsaved::Unsaved;
+use taskqueue_domain::limits::lease::LeaseTimes;
+use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
+use taskqueue_host::clock::Moment;
+use taskqueue_store::{DatabaseUrl, RunRef};
+
+/// How long to wait for the end of the thread, which may be blocked in a call to the database.
+const END_WAIT: Duration = Duration::from_secs(2);
+
+/// The leases of this process, shared by all threads that execute its runs.
+#[derive(Clone)]
+pub(crate) struct Leases {
+    shared: Arc<Shared>,
+}
+
+/// Renews the leases until it is dropped.
+pub(crate) struct LeaseKeeper {
+    leases: Leases,
+}
+
+/// A run whose lease must be kept.
+pub(crate) struct Holding<'a> {
+    /// The run.
+    pub(crate) run: RunRef,
+    /// Its class.
+    pub(crate) class: &'a str,
+    /// The lease is kept only while the handler is silent for no longer than this.
+    pub(crate) silence: Duration,
+}
+
+impl LeaseKeeper {
+    /// Starts to keep the lease of a runner whose registration was requested at `asked_at`.
+    ///
+    /// # Errors
+    /// Returns an error if no thread can be started.
+    pub(crate) fn start(
+        url: &DatabaseUrl,
+        runner_id: RunnerId,
+        me: &Me,
+        times: LeaseTimes,
+        asked_at: Moment,
+    ) -> EngineResult<Self> {
+        let shared = Arc::new(Shared::new(runner_id, me, times, asked_at)?);
+        thread::start(&shared, url)?;
+        Ok(Self { leases: Leases { shared } })
+    }
+
+    /// Returns the leases that it renews.
+    pub(crate) const fn leases(&self) -> &Leases {
+        &self.leases
+    }
+}
+
+impl Leases {
+    /// Also keeps the leases of these runs, which were claimed by a call made at `asked_at`.
+    pub(crate) fn hold<'a>(&self, asked_at: Moment, runs: impl IntoIterator<Item = Holding<'a>>) {
+        let trusted_until = asked_at.plus(self.shared.times.trusted_for());
+        let mut state = self.shared.lock();
+        let held_none = state.runs.is_empty();
+        for Holding { run, class, silence } in runs {
+            state.runs.insert(run.id, HeldRun::new(run, class, trusted_until, silence));
+        }
+        // If others are held, the next query for them includes these.
+        if held_none {
+            self.shared.waker.wake();
+        }
+    }
+
+    /// Returns the request to end a run; `None` if it is not held.
+    pub(crate) fn cancel_order(&self, run_id: RunId) -> Option<Arc<CancelOrder>> {
+        self.shared.lock().runs.get(&run_id).map(|held| Arc::clone(&held.cancel))
+    }
+
+    /// Returns a function that opens the inbox of a run and borrows nothing. A run that is not held gets no messages.
+    pub(crate) fn inbox_of(
+        &self,
+        run_id: RunId,
+        task_id: TaskId,
+    ) -> impl Fn() -> Inbox + Send + Sync + use<> + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || shared.open_inbox(run_id, task_id)
+    }
+
+    /// Records a report of the handler, which restarts its time of silence.
+    pub(crate) fn heard_of(&self, run_id: RunId) {
+        if let Some(held) = self.shared.lock().runs.get_mut(&run_id) {
+            held.renew_until = Moment::after(held.silence);
+        }
+    }
+
+    /// Schedules an update of the run to be saved soon, unless the run ends first. Returns at once.
+    pub(crate) fn save(&self, run_id: RunId, update: Unsaved) {
+        let mut state = self.shared.lock();
+        let Some(held) = state.runs.get_mut(&run_id) else { return };
+        let save_at = held.add_update(update);
+        if save_at < state.sleeps_until {
+            // Further calls need not wake it again.
+            state.sleeps_until = save_at;
+            self.shared.waker.wake();
+        }
+    }
+
+    /// Returns the unsaved updates of a run whose handler has ended. Its lease is kept for `kept_for`, so that its end can be
+    /// recorded.
+    pub(crate) fn take_unsaved(&self, run_id: RunId, kept_for: Duration) -> Unsaved {
+        let mut state = self.shared.lock();
+        let give_up = Moment::after(END_WAIT);
+        while state.saving == Some(run_id) && !give_up.has_passed() {
+            state = self.shared.wait(state, give_up.remaining());
+        }
+        let Some(held) = state.runs.get_mut(&run_id) else { return Unsaved::default() };
+        held.renew_until = Moment::after(kept_for);
+        held.take_update()
+    }
+
+    /// Stops keeping the lease of a run that has ended or was lost.
+    pub(crate) fn let_go(&self, run_id: RunId) {
+        self.shared.lock().runs.remove(&run_id);
+    }
+
+    /// Frees memory of runs that are no longer held.
+    pub(crate) fn shrink(&self) {
+        self.shared.lock().runs.shrink_to_fit();
+    }
+
+    /// Returns the state of the lease of a run.
+    pub(crate) fn lease_state(&self, run_id: RunId) -> LeaseState {
+        self.shared.lease_state(run_id)
+    }
+
+    /// Waits briefly until the database answers about a run whose lease has expired, and returns whether it did. After a
+    /// suspension the answer comes soon; if the database is unreachable, it does not.
+    pub(crate) fn was_answered(&self, run_id: RunId) -> bool {
+        let give_up = Moment::after(END_WAIT);
+        let mut state = self.shared.lock();
+        loop {
+            match state.runs.get(&run_id).map(|held| held.lease.lease_state()) {
+                Some(LeaseState::Over) if !give_up.has_passed() => {
+                    state = self.shared.wait(state, give_up.remaining());
+                }
+                lease_state => return matches!(lease_state, Some(LeaseState::Lost | LeaseState::Held)),
+            }
+        }
+    }
+
+    /// Returns how long a handler may take to end after its lease has expired.
+    pub(crate) fn notice(&self) -> Duration {
+        self.shared.times.notice()
+    }
+
+    /// Returns the held runs.
+    pub(crate) fn held_runs(&self) -> Vec<RunId> {
+        self.shared.lock().runs.keys().copied().collect()
+    }
+
+    /// Returns how often the leases were renewed since the last call.
+    pub(crate) fn take_renewals(&self) -> u64 {
+        self.shared.take_renewals()
+    }
+
+    /// Returns the orders of operators.
+    pub(crate) fn orders(&self) -> Orders {
+        self.shared.orders.clone()
+    }
+
+    /// Returns the state of the runner's own lease: whether it still has its slots and may claim.
+    pub(crate) fn runner_lease_state(&self) -> LeaseState {
+        self.shared.lock().runner.lease_state()
+    }
+}
+
+impl Drop for LeaseKeeper {
+    fn drop(&mut self) {
+        let Leases { shared } = &self.leases;
+        let mut state = shared.lock();
+        state.is_ending = true;
+        shared.waker.wake();
+        let give_up = Moment::after(END_WAIT);
+        while !state.has_ended && !give_up.has_passed() {
+            state = shared.wait(state, give_up.remaining());
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The state shared by the lease thread and the threads it works for: the held runs, their leases, and their unsaved updates.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::open_inbox::OpenInbox;
+use crate::context::Me;
+use crate::error::{EngineError, EngineResult};
+use crate::running::cancel_order::CancelOrder;
+use crate::running::runner::orders::Orders;
+use crate::running::unsaved::Unsaved;
+use taskqueue_domain::limits::lease::LeaseTimes;
+use taskqueue_domain::task::ids::{RunId, RunnerId};
+use taskqueue_host::clock::Moment;
+use taskqueue_host::net::sockets::LibrarySocket;
+use taskqueue_host::net::waker::Waker;
+use taskqueue_store::{Origin, Renewal, RunRef, StoreResult};
+
+/// The longest pause after a failed renewal.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// How long the first update of a run is delayed before it is saved. Most runs end sooner, and their end includes it.
+const SAVE_AFTER: Duration = Duration::from_millis(100);
+
+/// The state of the lease of a run, or of the runner itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseState {
+    /// The lease can be trusted.
+    Held,
+    /// The database reported that another process has it.
+    Lost,
+    /// It was not renewed in time: another process may take it at any moment.
+    Over,
+}
+
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Signals a change that other threads wait for.
+    changed: Condvar,
+    /// Wakes the thread when there is work for it.
+    pub(crate) waker: Waker,
+    pub(crate) runner_id: RunnerId,
+    pub(crate) runner_name: String,
+    pub(crate) origin: Origin,
+    pub(crate) times: LeaseTimes,
+    pub(crate) orders: Orders,
+    /// How often the leases were renewed since the last read.
+    renewals: AtomicU64,
+}
+
+pub(crate) struct State {
+    pub(crate) runner: Lease,
+    pub(crate) runs: HashMap<RunId, HeldRun>,
+    /// The run whose update is being written.
+    pub(crate) saving: Option<RunId>,
+    /// After a failed write, nothing is written before this moment.
+    save_after: Moment,
+    /// When the thread wakes up unless it is woken earlier.
+    pub(crate) sleeps_until: Moment,
+    /// Whether a handler has just started to listen, so that a query is due now.
+    pub(crate) asks_now: bool,
+    pub(crate) is_ending: bool,
+    pub(crate) has_ended: bool,
+}
+
+/// The next work of the thread.
+pub(crate) enum Work {
+    Renew {
+        due: Vec<RunRef>,
+        /// Claimed recently, so that the lease needs no renewal yet.
+        fresh: Vec<RunRef>,
+    },
+    Save(RunRef, Unsaved),
+    Look,
+    /// Query which of these runs are cancelled, and fetch new messages.
+    Ask(Vec<RunId>),
+    /// Read a notification from the socket.
+    Listen,
+    End,
+}
+
+pub(crate) struct HeldRun {
+    run: RunRef,
+    class: String,
+    pub(crate) lease: Lease,
+    /// After this moment the lease is not renewed: the handler is silent for longer than its timeout allows, and its runner
+    /// does not end it. Then any process may rescue the run.
+    pub(crate) renew_until: Moment,
+    pub(crate) silence: Duration,
+    unsaved: Unsaved,
+    /// Set while there are unsaved updates.
+    save_at: Option<Moment>,
+    pub(crate) cancel: Arc<CancelOrder>,
+    /// Set once its handler listens.
+    pub(crate) inbox: Option<OpenInbox>,
+}
+
+/// When the thread does its regular work.
+pub(crate) struct Plan {
+    pub(crate) renew_at: Moment,
+    pub(crate) ask_at: Moment,
+    pub(crate) next_check_at: Moment,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Lease {
+    pub(crate) trusted_until: Moment,
+    pub(crate) is_lost: bool,
+}
+
+impl HeldRun {
+    pub(crate) fn new(run: RunRef, class: &str, trusted_until: Moment, silence: Duration) -> Self {
+        Self {
+            run,
+            class: class.to_owned(),
+            lease: Lease { trusted_until, is_lost: false },
+            renew_until: Moment::after(silence),
+            silence,
+            unsaved: Unsaved::default(),
+            save_at: None,
+            cancel: Arc::new(CancelOrder::new()),
+            inbox: None,
+        }
+    }
+
+    /// Returns true if the run may have been cancelled without this process knowing.
+    fn is_in_question(&self) -> bool {
+        !self.lease.is_lost && self.cancel.reason().is_none()
+    }
+
+    /// Adds an update. Returns when it must be saved.
+    pub(crate) fn add_update(&mut self, update: Unsaved) -> Moment {
+        self.unsaved.add(update);
+        *self.save_at.get_or_insert_with(|| Moment::after(SAVE_AFTER))
+    }
+
+    pub(crate) fn take_update(&mut self) -> Unsaved {
+        self.save_at = None;
+        std::mem::take(&mut self.unsaved)
+    }
+}
+
+impl Lease {
+    pub(crate) fn lease_state(self) -> LeaseState {
+        match (self.is_lost, self.trusted_until.has_passed()) {
+            (true, _) => LeaseState::Lost,
+            (false, true) => LeaseState::Over,
+            (false, false) => LeaseState::Held,
+        }
+    }
+
+    pub(crate) fn renew(&mut self, is_ours: bool, trusted_until: Moment) {
+        self.is_lost |= !is_ours;
+        self.trusted_until = self.trusted_until.max(trusted_until);
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(runner_id: RunnerId, me: &Me, times: LeaseTimes, asked_at: Moment) -> EngineResult<Self> {
+        let waker = Waker::new()
+            .map_err(|source| EngineError::Os { what: "cannot open a descriptor for the leases", source })?;
+        let state = State {
+            runner: Lease { trusted_until: asked_at.plus(times.trusted_for()), is_lost: false },
+            runs: HashMap::new(),
+            saving: None,
+            save_after: Moment::now(),
+            sleeps_until: Moment::now(),
+            asks_now: false,
+            is_ending: false,
+            has_ended: false,
+        };
+        Ok(Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            waker,
+            runner_id,
+            runner_name: me.runner_name.clone(),
+            origin: Origin { actor: me.user.clone(), host: me.host.clone() },
+            times,
+            orders: Orders::default(),
+            renewals: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    pub(crate) fn lease_state(&self, run_id: RunId) -> LeaseState {
+        let state = self.lock();
+        // A run that is no longer held counts as lost.
+        state.runs.get(&run_id).map_or(LeaseState::Lost, |held| held.lease.lease_state())
+    }
+
+    /// Waits for work, also at the socket. Renewals come first: updates of a run whose lease is lost are useless.
+    pub(crate) fn next_work(&self, plan: &Plan, socket: Option<&LibrarySocket>) -> Work {
+        let renew_at = plan.renew_at;
+        let mut has_waited = false;
+        loop {
+            let mut state = self.lock();
+            if state.is_ending {
+                return Work::End;
+            }
+            if renew_at.has_passed() {
+                let is_due = |held: &&HeldRun| self.times.is_worth_renewal(held.lease.trusted_until.remaining());
+                let is_wanted = |held: &&HeldRun| !held.lease.is_lost && !held.renew_until.has_passed();
+                let (due, fresh): (Vec<_>, Vec<_>) = state.runs.values().filter(is_wanted).partition(is_due);
+                let references = |runs: Vec<&HeldRun>| runs.into_iter().map(|held| held.run.clone()).collect();
+                return Work::Renew { due: references(due), fresh: references(fresh) };
+            }
+            if plan.next_check_at.has_passed() {
+                return Work::Look;
+            }
+            let mut until = renew_at.min(plan.next_check_at);
+            let in_question: Vec<RunId> =
+                state.runs.values().filter(|held| held.is_in_question()).map(|held| held.run.id).collect();
+            if !in_question.is_empty() {
+                if plan.ask_at.has_passed() || std::mem::take(&mut state.asks_now) {
+                    return Work::Ask(in_question);
+                }
+                until = until.min(plan.ask_at);
+            }
+            let unsaved = state.runs.values().filter(|held| !held.lease.is_lost);
+            let first = unsaved.filter_map(|held| Some((held.save_at?, held.run.id))).min();
+            if let Some((save_at, run_id)) = first {
+                let save_at = save_at.max(state.save_after);
+                if save_at.has_passed()
+                    && let Some(held) = state.runs.get_mut(&run_id)
+                {
+                    let work = Work::Save(held.run.clone(), held.take_update());
+                    state.saving = Some(run_id);
+                    return work;
+                }
+                until = until.min(save_at);
+            }
+            if has_waited && socket.is_some() {
+                return Work::Listen;
+            }
+            state.sleeps_until = until;
+            drop(state);
+            self.waker.wait(socket.map(LibrarySocket::as_fd), until.remaining());
+            has_waited = true;
+        }
+    }
+
+    pub(crate) fn cancel(&self, requests: Vec<(RunId, String)>) {
+        let state = self.lock();
+        for (run_id, reason) in requests {
+            if let Some(held) = state.runs.get(&run_id) {
+                held.cancel.give(reason);
+                if let Some(open) = &held.inbox {
+                    open.close();
+                }
+            }
+        }
+    }
+
+    pub(crate) fn saved(&self, run: &RunRef, update: Unsaved, saved: &StoreResult<bool>) {
+        let mut state = self.lock();
+        state.saving = None;
+        if saved.is_err() {
+            state.save_after = Moment::after(RETRY_PAUSE);
+        }
+        if let Some(held) = state.runs.get_mut(&run.id).filter(|held| held.run == *run) {
+            held.lease.is_lost |= matches!(saved, Ok(false));
+            // The reports of a lost run are kept for the event about its late result.
+            if !matches!(saved, Ok(true)) {
+                let newer = held.take_update();
+                held.add_update(update);
+                held.unsaved.add(newer);
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn note(&self, renewal: &Renewal, asked_for: &[RunRef], asked_at: Moment) {
+        self.renewals.fetch_add(1, Ordering::Relaxed);
+        let trusted_until = asked_at.plus(self.times.trusted_for());
+        let mut state = self.lock();
+        state.runner.renew(renewal.is_registered, trusted_until);
+        for run in asked_for {
+            let Some(held) = state.runs.get_mut(&run.id).filter(|held| held.run == *run) else { continue };
+            held.lease.renew(!renewal.lost.contains(&held.run.id), trusted_until);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn take_renewals(&self) -> u64 {
+        self.renewals.swap(0, Ordering::Relaxed)
+    }
+
+    /// Returns the classes of the held runs.
+    pub(crate) fn classes(&self) -> Vec<String> {
+        let mut classes: Vec<String> = self.lock().runs.values().map(|held| held.class.clone()).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        classes
+    }
+
+    /// Marks the thread as ended.
+    pub(crate) fn end(&self) {
+        self.lock().has_ended = true;
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,112 @@
+//! The options after the `?` of an address. Clients ignore unknown ones, or report that the server cannot be reached; a typing
+//! error must not produce a connection without TLS.
+
+use crate::address::url::Engine;
+
+/// The options of libpq and of this program.
+const POSTGRES: [&str; 54] = [
+    "application_name",
+    "channel_binding",
+    "client_encoding",
+    "connect_timeout",
+    "dbname",
+    "fallback_application_name",
+    "gssdelegation",
+    "gssencmode",
+    "gsslib",
+    "host",
+    "hostaddr",
+    "keepalives",
+    "keepalives_count",
+    "keepalives_idle",
+    "keepalives_interval",
+    "krbsrvname",
+    "load_balance_hosts",
+    "max_protocol_version",
+    "min_protocol_version",
+    "oauth_client_id",
+    "oauth_client_secret",
+    "oauth_issuer",
+    "oauth_scope",
+    "options",
+    "passfile",
+    "password",
+    "pooler",
+    "port",
+    "replication",
+    "require_auth",
+    "requirepeer",
+    "requiressl",
+    "scram_client_key",
+    "scram_server_key",
+    "service",
+    "servicefile",
+    "ssl",
+    "ssl_max_protocol_version",
+    "ssl_min_protocol_version",
+    "sslcert",
+    "sslcertmode",
+    "sslcompression",
+    "sslcrl",
+    "sslcrldir",
+    "sslkey",
+    "sslkeylogfile",
+    "sslmode",
+    "sslnegotiation",
+    "sslpassword",
+    "sslrootcert",
+    "sslsni",
+    "target_session_attrs",
+    "tcp_user_timeout",
+    "user",
+];
+/// The options of Diesel's client and of this program.
+const MYSQL: [&str; 7] =
+    ["connect_timeout", "ssl_ca", "ssl_cert", "ssl_key", "ssl_mode", "target_session_attrs", "unix_socket"];
+
+const POSTGRES_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
+const MYSQL_MODES: [&str; 5] = ["disabled", "preferred", "required", "verify_ca", "verify_identity"];
+const POOLERS: [&str; 3] = ["none", "session", "transaction"];
+const SESSION_ATTRS: [&str; 6] = ["any", "read-write", "read-only", "primary", "standby", "prefer-standby"];
+
+/// Checks the names, and the values that this program interprets or whose errors would go unnoticed.
+///
+/// # Errors
+/// What is wrong, and what is accepted. A value is never repeated: it may be a password.
+pub(crate) fn check(engine: Engine, options: &[(String, String)]) -> Result<(), String> {
+    for (name, value) in options {
+        check_name(engine, name)?;
+        check_value(name, value)?;
+    }
+    Ok(())
+}
+
+fn check_name(engine: Engine, name: &str) -> Result<(), String> {
+    let known: &[&str] = if engine == Engine::Postgres { &POSTGRES } else { &MYSQL };
+    if known.contains(&name) {
+        return Ok(());
+    }
+    Err(format!("has an unknown parameter{}; it knows {}", shown(name), known.join(", ")))
+}
+
+/// Returns the name, unless it does not look like one: after a `?` in a password, this would be the rest of the password.
+fn shown(name: &str) -> String {
+    let is_name = name.len() <= 32 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    if is_name && !name.is_empty() { format!(" \"{name}\"") } else { String::new() }
+}
+
+fn check_value(name: &str, value: &str) -> Result<(), String> {
+    let known: &[&str] = match name {
+        "pooler" => &POOLERS,
+        "sslmode" => &POSTGRES_MODES,
+        "ssl_mode" => &MYSQL_MODES,
+        "target_session_attrs" => &SESSION_ATTRS,
+        "connect_timeout" if value.parse::<u32>().is_err() => {
+            return Err("has a connect_timeout that is not a whole number of seconds".to_owned());
+        }
+        _ => return Ok(()),
+    };
+    // Of the two modes, only MySQL's is also accepted in capital letters.
+    let is_known = known.contains(&value) || (name == "ssl_mode" && known.contains(&value.to_lowercase().as_str()));
+    if is_known { Ok(()) } else { Err(format!("has a {name} that is not one of {}", known.join(", "))) }
+}

@@ -1,0 +1,84 @@
+//! TaskQueue: queries, and the creation of runs for due tasks. Changes of a status are in `transitions`.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+
+use crate::backend::{self, DueFrom};
+use crate::base::rows::TaskRow;
+use crate::base::schema::task_queue::dsl::{id, task_queue};
+use crate::base::sql::{Moment, db_now};
+use crate::journal::audit::{keep_created, newest_run};
+use crate::{Store, StoreError, StoreResult};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Task;
+
+/// Due tasks that get their runs in one transaction: limits how long others wait.
+const RUNS_PER_TRANSACTION: i64 = 20_000;
+
+impl Store {
+    /// Returns the task with this id.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]
+    pub fn get_task(&mut self, task_id: TaskId) -> StoreResult<Task> {
+        let found = self.read(|conn| {
+            Ok(task_queue.filter(id.eq(task_id.0)).select(TaskRow::as_select()).first(conn).optional()?)
+        })?;
+        found.map(Task::from).ok_or_else(|| StoreError::NotFound(format!("task {task_id}")))
+    }
+
+    /// Creates the missing runs: one for every due task. Returns how many. Safe to call concurrently: one process creates at a
+    /// time; the others wait and then find nothing to do.
+    ///
+    /// # Errors
+    /// The database could not be written; runs created by earlier transactions remain.
+    pub fn create_missing_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
+        self.remove_old_receipts()?;
+        fault_point!("receipts.removed");
+        let total = self.create_due_runs(created)?;
+        self.give_key_slots()?;
+        Ok(total)
+    }
+
+    fn create_due_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
+        let mut from = DueFrom::beginning();
+        // Most calls find nothing to do; they need neither the lock nor a transaction.
+        if self.read(|conn| Ok(backend::find_due(conn, from)?))?.is_none() {
+            return Ok(0);
+        }
+        let auditor = self.auditor()?;
+        let mut total = 0;
+        loop {
+            let part = self.write(|conn| {
+                backend::lock_gate(conn, "create-runs")?;
+                backend::enter_both_tables(conn)?;
+                fault_point!("create.gate_locked");
+                let Some(first) = backend::find_due(conn, from)? else { return Ok(None) };
+                let newest = newest_run(conn)?;
+                let created = backend::create_due_runs(conn, first, RUNS_PER_TRANSACTION)?;
+                if let Some(origin) = &auditor {
+                    keep_created(conn, origin, newest)?;
+                }
+                fault_point!("create.before_commit");
+                Ok(Some((first, created)))
+            })?;
+            let Some((first, count)) = part else { break };
+            from = first;
+            total += count;
+            created(total);
+            fault_point!("create.committed");
+            if i64::try_from(count).unwrap_or(i64::MAX) < RUNS_PER_TRANSACTION {
+                break;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Returns the database's clock (rule R8).
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn now(&mut self) -> StoreResult<DateTime<Utc>> {
+        self.read(|conn| Ok(diesel::select(db_now()).get_result::<Moment>(conn)?.into()))
+    }
+}

@@ -1,0 +1,252 @@
+//! TaskQueueDependencies: the prerequisites of tasks. A dependency is satisfied once, by the success of its prerequisite, and
+//! stays satisfied; WaitingFor of a task counts the unsatisfied ones.
+
+use std::collections::{BTreeSet, HashMap};
+
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+
+use crate::backend;
+use crate::base::connection::AnyConnection;
+use crate::base::rows::DependencyRow;
+use crate::base::schema::task_queue;
+use crate::base::schema::task_queue_dependencies::dsl::{
+    depends_on_id, is_satisfied, task_id, task_queue_dependencies,
+};
+use crate::base::sql::{Moment, allowed_retries, db_now};
+use crate::base::unmarked::{processed_run, status_in_process};
+use crate::{Store, StoreResult};
+use taskqueue_domain::run::status::{Stored, TaskStatus};
+use taskqueue_domain::task::dependencies::LinkedTask;
+use taskqueue_domain::task::ids::TaskId;
+
+/// The maximum number of ids in one statement.
+pub(crate) const IDS_PER_STATEMENT: usize = 1_000;
+
+/// Satisfies the dependencies on a task that has just succeeded, whose row this transaction holds. A transaction that queues a
+/// dependant locks that row first, so each dependency is either found here or was satisfied from the start.
+pub(crate) fn satisfy_dependants(conn: &mut AnyConnection, prerequisite: i64) -> QueryResult<()> {
+    let of_it = task_queue_dependencies.filter(depends_on_id.eq(prerequisite)).filter(is_satisfied.eq(false));
+    let waiting: Vec<i64> = of_it.order((depends_on_id, task_id)).select(task_id).load(conn)?;
+    for part in waiting.chunks(IDS_PER_STATEMENT) {
+        // Two prerequisites that succeed at the same moment may have the same dependants.
+        backend::lock_tasks(conn, part)?;
+        diesel::update(task_queue::table)
+            .filter(task_queue::id.eq_any(part))
+            .filter(task_queue::waiting_for.gt(0))
+            .set((task_queue::waiting_for.eq(task_queue::waiting_for - 1), task_queue::updated_on.eq(db_now())))
+            .execute(conn)?;
+        diesel::update(task_queue_dependencies)
+            .filter(depends_on_id.eq(prerequisite))
+            .filter(task_id.eq_any(part))
+            .set(is_satisfied.eq(true))
+            .execute(conn)?;
+        fault_point!("end.dependants_satisfied");
+    }
+    Ok(())
+}
+
+/// The open prerequisites of a task, locked until the transaction ends.
+pub(crate) struct OpenPrerequisites {
+    /// Each with whether it has succeeded.
+    found: Vec<(i64, bool)>,
+}
+
+impl OpenPrerequisites {
+    /// Locks their rows in the order of their ids: none can succeed unnoticed before another task waits for them too. Must come
+    /// before the dependant's row is changed, because a transaction that ends one of them holds its row and then locks the
+    /// dependant's row.
+    pub(crate) fn lock(conn: &mut AnyConnection, dependant: i64) -> QueryResult<Self> {
+        let of_it = task_queue_dependencies.filter(task_id.eq(dependant)).filter(is_satisfied.eq(false));
+        let ids: Vec<i64> = of_it.order((task_id, depends_on_id)).select(depends_on_id).load(conn)?;
+        let mut found = Vec::with_capacity(ids.len());
+        for part in ids.chunks(IDS_PER_STATEMENT) {
+            let statuses: HashMap<i64, String> = backend::lock_prerequisites(conn, part)?.into_iter().collect();
+            let has_succeeded =
+                |id: &i64| statuses.get(id).is_some_and(|status| status == TaskStatus::Success.as_str());
+            found.extend(part.iter().map(|id| (*id, has_succeeded(id))));
+        }
+        Ok(Self { found })
+    }
+
+    /// Returns WaitingFor of a task that waits for them.
+    pub(crate) fn open_count(&self) -> i32 {
+        let open = self.found.iter().filter(|(_, has_succeeded)| !has_succeeded).count();
+        i32::try_from(open).unwrap_or(i32::MAX)
+    }
+
+    /// Makes another task wait for them.
+    pub(crate) fn insert_for(&self, conn: &mut AnyConnection, dependant: i64) -> QueryResult<()> {
+        if self.found.is_empty() {
+            return Ok(());
+        }
+        let row = |(id, has_succeeded): &(i64, bool)| DependencyRow {
+            task_id: dependant,
+            depends_on_id: *id,
+            is_satisfied: *has_succeeded,
+        };
+        backend::insert_dependencies(conn, &self.found.iter().map(row).collect::<Vec<_>>())
+    }
+}
+
+/// Returns all tasks reachable from these, without these.
+fn follow(from: &[TaskId], mut step: impl FnMut(&[i64]) -> QueryResult<Vec<i64>>) -> QueryResult<Vec<TaskId>> {
+    let mut seen: BTreeSet<i64> = from.iter().map(|id| id.0).collect();
+    let mut found = BTreeSet::new();
+    let mut newest: Vec<i64> = seen.iter().copied().collect();
+    while !newest.is_empty() {
+        let mut next = Vec::new();
+        for part in newest.chunks(IDS_PER_STATEMENT) {
+            next.extend(step(part)?.into_iter().filter(|id| seen.insert(*id)));
+        }
+        found.extend(next.iter().copied().map(TaskId));
+        newest = next;
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// Returns up to `limit` unsatisfied dependencies of these tasks.
+fn open_edges(conn: &mut AnyConnection, tasks: &[i64], limit: i64) -> QueryResult<Vec<(i64, i64)>> {
+    let open = task_queue_dependencies.filter(task_id.eq_any(tasks)).filter(is_satisfied.eq(false));
+    open.order((task_id, depends_on_id)).limit(limit).select((task_id, depends_on_id)).load(conn)
+}
+
+/// Returns the path from a task through tasks that wait for each other to one that waits for it, and back to itself.
+fn way_to(start: i64, last: i64, dependant_of: &HashMap<i64, i64>) -> Vec<TaskId> {
+    let back = std::iter::successors(Some(last), |id| dependant_of.get(id).copied());
+    let mut way: Vec<TaskId> = [start].into_iter().chain(back).map(TaskId).collect();
+    way.reverse();
+    way
+}
+
+/// The other side of a dependency and its row, if it exists.
+type Link = (i64, bool, Option<(String, String, i32, i32, Option<Moment>, Option<i64>)>);
+
+fn linked((id, satisfied, row): Link) -> LinkedTask {
+    let id = TaskId(id);
+    let Some((class, status, failed, max, quarantined, processed_run)) = row else {
+        return LinkedTask { id, class: None, status: None, is_settled: true, is_satisfied: satisfied };
+    };
+    if let Some(status) = status_in_process(&status).filter(|_| processed_run.is_some()) {
+        let status = Some(Stored::Known(status));
+        return LinkedTask { id, class: Some(class), status, is_settled: false, is_satisfied: satisfied };
+    }
+    let is_done = [TaskStatus::Success, TaskStatus::Cancelled].map(TaskStatus::as_str).contains(&status.as_str());
+    let has_failed = [TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str).contains(&status.as_str());
+    let is_settled = is_done || has_failed && (failed >= max || quarantined.is_some());
+    LinkedTask { id, class: Some(class), status: Some(status.into()), is_settled, is_satisfied: satisfied }
+}
+
+/// The columns shown of the other side.
+macro_rules! link_columns {
+    () => {
+        (
+            task_queue::task_class,
+            task_queue::last_status,
+            task_queue::failed_retries,
+            allowed_retries(),
+            task_queue::quarantined_on,
+            processed_run(),
+        )
+            .nullable()
+    };
+}
+
+impl Store {
+    /// Returns the first `limit` tasks that must succeed before this one runs, by id; with `only_open`, those that have not
+    /// succeeded.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn list_prerequisites(
+        &mut self,
+        dependant: TaskId,
+        only_open: bool,
+        limit: i64,
+    ) -> StoreResult<Vec<LinkedTask>> {
+        let links: Vec<Link> = self.read(|conn| {
+            let of_task = task_queue_dependencies
+                .left_join(task_queue::table.on(task_queue::id.eq(depends_on_id)))
+                .filter(task_id.eq(dependant.0))
+                .filter(is_satisfied.eq(false).or(is_satisfied.eq(!only_open)));
+            Ok(of_task
+                .order((task_id, depends_on_id))
+                .limit(limit)
+                .select((depends_on_id, is_satisfied, link_columns!()))
+                .load(conn)?)
+        })?;
+        Ok(links.into_iter().map(linked).collect())
+    }
+
+    /// Returns the tasks that still wait for these, directly or indirectly, without these.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn list_all_dependants(&mut self, prerequisites: &[TaskId]) -> StoreResult<Vec<TaskId>> {
+        self.read(|conn| {
+            let waiting = |part: &[i64]| {
+                let of_part = task_queue_dependencies.filter(depends_on_id.eq_any(part)).filter(is_satisfied.eq(false));
+                of_part.select(task_id).load(conn)
+            };
+            Ok(follow(prerequisites, waiting)?)
+        })
+    }
+
+    /// Returns the tasks for which these still wait, directly or indirectly, without these.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn list_all_prerequisites(&mut self, dependants: &[TaskId]) -> StoreResult<Vec<TaskId>> {
+        self.read(|conn| {
+            let awaited = |part: &[i64]| {
+                let of_part = task_queue_dependencies.filter(task_id.eq_any(part)).filter(is_satisfied.eq(false));
+                of_part.select(depends_on_id).load(conn)
+            };
+            Ok(follow(dependants, awaited)?)
+        })
+    }
+
+    /// Returns a cycle of tasks, beginning and ending with this one, in which each still waits for the next: none of them can
+    /// run. Reads at most `max_edges` dependencies, nearest first.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn find_circle_of(&mut self, start: TaskId, max_edges: i64) -> StoreResult<Option<Vec<TaskId>>> {
+        self.read(|conn| {
+            let (mut dependant_of, mut newest, mut edges_left) = (HashMap::new(), vec![start.0], max_edges);
+            while !newest.is_empty() && edges_left > 0 {
+                let edges = open_edges(conn, &newest, edges_left)?;
+                edges_left -= i64::try_from(edges.len()).unwrap_or(i64::MAX);
+                newest.clear();
+                for (dependant, prerequisite) in edges {
+                    if prerequisite == start.0 {
+                        return Ok(Some(way_to(start.0, dependant, &dependant_of)));
+                    }
+                    dependant_of.entry(prerequisite).or_insert_with(|| {
+                        newest.push(prerequisite);
+                        dependant
+                    });
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// Returns the first `limit` tasks that wait or waited for this one, by id.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn list_dependants(&mut self, prerequisite: TaskId, limit: i64) -> StoreResult<Vec<LinkedTask>> {
+        let links: Vec<Link> = self.read(|conn| {
+            let of_task = task_queue_dependencies
+                .left_join(task_queue::table.on(task_queue::id.eq(task_id)))
+                .filter(depends_on_id.eq(prerequisite.0));
+            Ok(of_task
+                .order((depends_on_id, task_id))
+                .limit(limit)
+                .select((task_id, is_satisfied, link_columns!()))
+                .load(conn)?)
+        })?;
+        Ok(links.into_iter().map(linked).collect())
+    }
+}

@@ -1,0 +1,200 @@
+//! Starts waiting runs under the lock of the claim: the only code for all claims.
+
+use std::collections::HashMap;
+
+use diesel::prelude::*;
+use diesel::result::QueryResult;
+
+use crate::StoreResult;
+use crate::backend::batch::{self, Holder, Start};
+use crate::base::connection::AnyConnection;
+use crate::base::content::{Content, ContentRow};
+use crate::base::schema::{task_queue, task_queue_runs};
+use crate::base::sql::{Moment, db_now};
+use crate::journal::audit::keep_run_transition;
+use crate::records::runs::RunRef;
+use crate::rules::key_slots::fit_key;
+use crate::session::origin::Origin;
+use crate::transitions::end::end_waiting_run;
+use crate::transitions::run_end::RunEnd;
+use crate::transitions::set_aside::UnreadableRuns;
+use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::run::transition::{RunEvent, run_after};
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::records::ClaimedRun;
+
+/// Runs that must end instead of being executed, handled under one lock: other claims wait for some milliseconds.
+pub(crate) const ENDS_PER_TRANSACTION: usize = 100;
+
+/// The result of starting runs.
+#[derive(Default)]
+pub(crate) struct Started {
+    /// In the order of the starts.
+    pub(crate) runs: Vec<ClaimedRun>,
+    /// Started runs that cannot be passed to a handler.
+    pub(crate) aside: UnreadableRuns,
+    /// How many have ended instead.
+    pub(crate) ended: usize,
+}
+
+/// Starts these runs. A run without a task, or whose task was cancelled in the tables, ends instead; after many ends, the
+/// remaining runs keep waiting.
+pub(crate) fn start_waiting(
+    conn: &mut AnyConnection,
+    holder: &Holder<'_>,
+    starts: &[Start<'_>],
+    auditor: Option<&Origin>,
+) -> StoreResult<Started> {
+    let rows = batch::start_runs(conn, holder, starts)?;
+    fault_point!("claim.runs_written");
+    let mut rows: HashMap<i64, _> = rows.into_iter().map(|row| (row.run_id, row)).collect();
+    let mut started = Started::default();
+    for start in starts {
+        let Some(row) = rows.remove(&start.run_id) else {
+            end_instead(conn, start.run_id, auditor)?;
+            started.ended += 1;
+            if started.ended >= ENDS_PER_TRANSACTION {
+                break;
+            }
+            continue;
+        };
+        match row.content.read() {
+            Ok(content) => {
+                let ids = (RunId(row.run_id), TaskId(row.task_id));
+                started.runs.push(claimed_run(ids, row.token, row.attempt, row.started_on, content));
+            }
+            Err(problem) => started.aside.add(RunRef { id: RunId(row.run_id), token: row.token }, problem),
+        }
+    }
+    if let Some(origin) = auditor {
+        for run in &started.runs {
+            let details = serde_json::json!({
+                "attempt": run.attempt, "runner": holder.runner_name, "claimant": holder.claimant
+            });
+            keep_run_transition(conn, origin, "run-started", (run.task_id, run.run_id), details)?;
+        }
+    }
+    Ok(started)
+}
+
+/// Returns a claimed run, with the data that its handler needs.
+pub(crate) fn claimed_run(
+    (run_id, task_id): (RunId, TaskId),
+    token: String,
+    attempt: i32,
+    started_on: Moment,
+    content: Content,
+) -> ClaimedRun {
+    ClaimedRun {
+        run_id,
+        task_id,
+        class: content.class,
+        data: content.data,
+        token,
+        attempt,
+        max_retries: content.max_retries,
+        task_timeout_secs: content.timeout_secs,
+        planned_on: content.planned_on.into(),
+        started_on: started_on.into(),
+    }
+}
+
+/// A claimed run that has not ended.
+#[derive(Queryable)]
+pub(crate) struct HeldRun {
+    pub(crate) run_id: i64,
+    pub(crate) task_id: i64,
+    pub(crate) token: Option<String>,
+}
+
+/// Returns the runs with these tokens, in the order of their ids.
+pub(crate) fn held_with(conn: &mut AnyConnection, tokens: &[String]) -> QueryResult<Vec<HeldRun>> {
+    use task_queue_runs::dsl;
+    let mut held: Vec<HeldRun> = dsl::task_queue_runs
+        .filter(dsl::running_class.is_not_null())
+        .filter(dsl::token.eq_any(tokens))
+        .select((dsl::id, dsl::task_queue_id, dsl::token))
+        .load(conn)?;
+    held.sort_unstable_by_key(|run| run.run_id);
+    Ok(held)
+}
+
+/// Returns the runs that these tokens have claimed: the closure of a claim runs again after a COMMIT whose answer was lost.
+pub(crate) fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<Started> {
+    let mut started = Started::default();
+    for held in held_with(conn, tokens)? {
+        load_held(conn, held.run_id, held.token.unwrap_or_default(), &mut started)?;
+    }
+    Ok(started)
+}
+
+/// Loads the data that the handler of a claimed run needs.
+pub(crate) fn load_held(
+    conn: &mut AnyConnection,
+    run_id: i64,
+    token: String,
+    started: &mut Started,
+) -> StoreResult<()> {
+    let ((task_id, attempt, started_on), content): ((i64, i32, Option<Moment>), ContentRow) = task_queue_runs::table
+        .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
+        .filter(task_queue_runs::id.eq(run_id))
+        .select((
+            (task_queue::id, task_queue_runs::attempt, task_queue_runs::started_on),
+            (
+                task_queue_runs::task_class,
+                task_queue::task_data,
+                task_queue::max_retries,
+                task_queue::timeout_secs,
+                task_queue::planned_on,
+                task_queue::scheduled_on,
+            ),
+        ))
+        .first(conn)?;
+    match content.read() {
+        Ok(content) => {
+            let started_on = started_on.unwrap_or(content.planned_on);
+            started.runs.push(claimed_run((RunId(run_id), TaskId(task_id)), token, attempt, started_on, content));
+        }
+        Err(problem) => started.aside.add(RunRef { id: RunId(run_id), token }, problem),
+    }
+    Ok(())
+}
+
+/// Ends a waiting run that can never start; otherwise it would stay at the head of its class.
+fn end_instead(conn: &mut AnyConnection, run_id: i64, auditor: Option<&Origin>) -> StoreResult<()> {
+    let row: Option<(Option<String>, Option<i64>)> = task_queue_runs::table
+        .left_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
+        .filter(task_queue_runs::id.eq(run_id))
+        .select((task_queue_runs::limit_key, task_queue::id.nullable()))
+        .first(conn)
+        .optional()?;
+    let Some((limit_key, task_id)) = row else { return Ok(()) };
+    if task_id.is_some() {
+        let end =
+            RunEnd::of(RunEvent::Cancel, "cancelled", "the task was cancelled", "cancelled before it was claimed");
+        end_waiting_run(conn, RunId(run_id), &end, auditor)?;
+    } else {
+        end_orphan(conn, run_id)?;
+    }
+    if let Some(key) = limit_key {
+        fit_key(conn, &key)?;
+    }
+    Ok(())
+}
+
+fn end_orphan(conn: &mut AnyConnection, run_id: i64) -> StoreResult<()> {
+    use task_queue_runs::dsl;
+    let Some(status) = run_after(RunStatus::Scheduled, RunEvent::Fail) else { return Ok(()) };
+    diesel::update(dsl::task_queue_runs)
+        .filter(dsl::id.eq(run_id))
+        .filter(dsl::status.eq(RunStatus::Scheduled.as_str()))
+        .set((
+            dsl::status.eq(status.as_str()),
+            dsl::finished_on.eq(db_now().nullable()),
+            dsl::error_code.eq("no-task"),
+            dsl::error_message.eq("the task of this run does not exist"),
+            dsl::updated_on.eq(db_now()),
+        ))
+        .execute(conn)?;
+    Ok(())
+}
