@@ -6,12 +6,12 @@ use chrono::{DateTime, TimeDelta, Utc};
 use criterion::Criterion;
 use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::decision::decide;
+use taskqueue_domain::run::due::{DueFacts, is_due};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::task::new_task::validate_data;
 use taskqueue_domain::task::selection::Selection;
-use taskqueue_domain::run::due::{DueFacts, is_due};
 use taskqueue_domain::time::recurrence::Recurrence;
 use taskqueue_domain::time::when::parse_start;
 

@@ -86,3 +86,14 @@ fn anchors_are_made_of_headings_as_github_makes_them() {
     assert_eq!(anchors(page), BTreeSet::from(expected.map(str::to_owned)));
     assert_eq!(targets("see [a](b.md#c) and [d](#e)\n```\n[f](g)\n```\n"), ["b.md#c", "#e"]);
 }
+
+#[test]
+fn the_contents_of_the_book_list_each_page_once() {
+    let contents = read(&root().join("contrib/book/SUMMARY.md"));
+    let mut listed: Vec<&str> = targets(&contents);
+    listed.sort_unstable();
+    let relative = |page: PathBuf| page.strip_prefix(root()).unwrap().display().to_string();
+    let mut expected: Vec<String> = pages().into_iter().map(relative).collect();
+    expected.sort_unstable();
+    assert_eq!(listed, expected);
+}

@@ -17,6 +17,7 @@ mod blocks_of_data;
 mod commands;
 mod guides;
 mod indexes;
+mod library_api;
 mod library_names;
 mod links;
 mod rules;
