@@ -16,7 +16,7 @@ use taskqueue_domain::run::ending::Ending;
 use taskqueue_engine::handler::command::{CommandHandler, CommandObserver, CommandSource};
 use taskqueue_engine::handler::{Reporter, RunContext};
 use taskqueue_process::children::child::{
-    ChildSpec, Control, Keep, Observer, Stream, Supervision, prepare_process, supervise,
+    ChildSpec, Control, IsReport, Observer, Stream, Supervision, prepare_process, supervise,
 };
 use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_process::spawning::rights::Rights;
@@ -141,8 +141,8 @@ struct Silent;
 impl Observer for Silent {
     fn started(&mut self, _handler: &ProcessIdentity) {}
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
-    fn event_line(&mut self, _line: &[u8]) -> Keep {
-        Keep::No
+    fn event_line(&mut self, _line: &[u8]) -> IsReport {
+        IsReport::No
     }
     fn idle(&mut self) -> Control {
         Control::Continue

@@ -38,13 +38,13 @@ use taskqueue_engine::{
 /// ```
 #[derive(Clone)]
 pub struct TaskQueue {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     /// The reason for everything that this handle does.
     reason: Option<String>,
     spool: Option<PathBuf>,
 }
 
-struct Shared {
+struct SharedQueue {
     url: DatabaseUrl,
     /// Connections that no call uses at the moment.
     idle: Mutex<Vec<Context>>,
@@ -82,7 +82,7 @@ impl TaskQueue {
         let url = DatabaseUrl::parse(address).map_err(EngineError::from)?;
         let first = open(&url)?;
         let (stop, stop_handle) = StopSignals::by_hand().map_err(|error| Error::Failed(error.to_string()))?;
-        let shared = Arc::new(Shared { url, idle: Mutex::new(vec![first]), stop, stop_handle });
+        let shared = Arc::new(SharedQueue { url, idle: Mutex::new(vec![first]), stop, stop_handle });
         Ok(Self { shared, reason: None, spool: default_spool_path(&Environment::of_others()) })
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use taskqueue_domain::run::transition::RunEvent;
-use taskqueue_store::Ended;
+use taskqueue_store::EndResult;
 
 use crate::conformance::fixture::{claim_by_nobody, ending, reference};
 use crate::contrib_roles::{Person, make_roles};
@@ -153,7 +153,7 @@ each_engine! {
         assert_eq!((worker.held("b"), count(db, RUNS)), (0, 1));
         let end = ending(RunEvent::Succeed);
         let ends = [(reference(&started[0]), &end)];
-        store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
+        store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, EndResult::Recorded)).unwrap();
         assert_eq!(worker.task("1")["status"], "success");
         worker.step("claim", "b", 0);
         assert_eq!(count(db, RUNS), 1, "it became due again");

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
+enum FaultAction {
     Kill,
     Stop,
     Sleep(u64),
@@ -23,12 +23,12 @@ enum Action {
 
 struct Fault {
     label: String,
-    action: Action,
+    action: FaultAction,
     hit: u32,
     reached: AtomicU32,
 }
 
-struct Plan {
+struct FaultPlan {
     faults: Vec<Fault>,
     log: Option<File>,
 }
@@ -44,15 +44,15 @@ pub fn reach(label: &str) {
 /// nor lock.
 pub fn planned(label: &str) -> Option<Signal> {
     due_at(label).find_map(|action| match action {
-        Action::Kill => Some(Signal::KILL),
-        Action::Stop => Some(Signal::STOP),
-        Action::Sleep(_) | Action::Exit(_) => None,
+        FaultAction::Kill => Some(Signal::KILL),
+        FaultAction::Stop => Some(Signal::STOP),
+        FaultAction::Sleep(_) | FaultAction::Exit(_) => None,
     })
 }
 
-fn due_at(label: &str) -> impl Iterator<Item = Action> + use<'_> {
-    static PLAN: OnceLock<Plan> = OnceLock::new();
-    let plan = PLAN.get_or_init(Plan::of_environment);
+fn due_at(label: &str) -> impl Iterator<Item = FaultAction> + use<'_> {
+    static PLAN: OnceLock<FaultPlan> = OnceLock::new();
+    let plan = PLAN.get_or_init(FaultPlan::of_environment);
     if let Some(mut log) = plan.log.as_ref() {
         let _ = log.write_all(format!("{label}\n").as_bytes());
     }
@@ -60,7 +60,7 @@ fn due_at(label: &str) -> impl Iterator<Item = Action> + use<'_> {
     here.filter(|fault| fault.reached.fetch_add(1, Ordering::Relaxed) + 1 == fault.hit).map(|fault| fault.action)
 }
 
-impl Plan {
+impl FaultPlan {
     #[expect(clippy::disallowed_methods, reason = "not a setting of the program: it exists in the fault suite alone")]
     fn of_environment() -> Self {
         let log = std::env::var_os("TASKQUEUE_FAULT_LOG")
@@ -75,16 +75,16 @@ fn parse(text: &str) -> Option<Fault> {
     let (action, hit) = action.split_once('@').unwrap_or((action, "1"));
     let (verb, value) = action.split_once(':').unwrap_or((action, "0"));
     let action = match verb {
-        "kill" => Action::Kill,
-        "stop" => Action::Stop,
-        "sleep" => Action::Sleep(value.parse().ok()?),
-        "exit" => Action::Exit(value.parse().ok()?),
+        "kill" => FaultAction::Kill,
+        "stop" => FaultAction::Stop,
+        "sleep" => FaultAction::Sleep(value.parse().ok()?),
+        "exit" => FaultAction::Exit(value.parse().ok()?),
         _ => return None,
     };
     Some(Fault { label: label.to_owned(), action, hit: hit.parse().ok()?, reached: AtomicU32::new(0) })
 }
 
-impl Action {
+impl FaultAction {
     #[expect(clippy::disallowed_methods, reason = "to end without any clean-up is what is asked for")]
     fn happen(self) {
         match self {
@@ -112,10 +112,10 @@ mod tests {
     #[test]
     fn a_fault_names_its_label_its_action_and_when() {
         let parsed = |text| parse(text).map(|fault| (fault.label, fault.action, fault.hit));
-        assert_eq!(parsed("a.b=kill@3"), Some(("a.b".to_owned(), Action::Kill, 3)));
-        assert_eq!(parsed(" a.b=sleep:20"), Some(("a.b".to_owned(), Action::Sleep(20), 1)));
-        assert_eq!(parsed("a.b=stop"), Some(("a.b".to_owned(), Action::Stop, 1)));
-        assert_eq!(parsed("a.b=exit:3@2"), Some(("a.b".to_owned(), Action::Exit(3), 2)));
+        assert_eq!(parsed("a.b=kill@3"), Some(("a.b".to_owned(), FaultAction::Kill, 3)));
+        assert_eq!(parsed(" a.b=sleep:20"), Some(("a.b".to_owned(), FaultAction::Sleep(20), 1)));
+        assert_eq!(parsed("a.b=stop"), Some(("a.b".to_owned(), FaultAction::Stop, 1)));
+        assert_eq!(parsed("a.b=exit:3@2"), Some(("a.b".to_owned(), FaultAction::Exit(3), 2)));
         for bad in ["", "a.b", "a.b=", "a.b=explode", "a.b=kill@x", "a.b=sleep:x"] {
             assert!(parsed(bad).is_none(), "{bad}");
         }

@@ -46,7 +46,7 @@ pub use self::session::migrate::{Migration, MigrationBegun, MigrationReport, all
 pub use self::session::origin::Origin;
 pub use self::session::store::Store;
 pub use self::transitions::{
-    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, Ended, Lateness, Loss, ManyClaimed,
+    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, EndResult, Lateness, Loss, ManyClaimed,
     NextWork, OutsideClaim, OutsideRun, Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
 };
 pub use self::upkeep::cleanup::CleanupNeeds;

@@ -10,7 +10,7 @@ use taskqueue_domain::task::task_choice::TaskChoice;
 use taskqueue_domain::task::task_class::check_class_pattern;
 use taskqueue_domain::task::unique::check_key;
 use taskqueue_engine::EngineResult;
-use taskqueue_engine::claiming::claim::{ClaimRequest, Claimed, MAX_COUNT, claim, find_process};
+use taskqueue_engine::claiming::claim::{ClaimOutcome, ClaimRequest, MAX_COUNT, claim, find_process};
 use taskqueue_engine::claiming::take_back::{TakenBack, take_back};
 
 /// Which runs a claimant requests with [`TaskQueue::claim`]. The default is one run of any class, without waiting.
@@ -161,8 +161,10 @@ impl TaskQueue {
             ctx.store.give_up_when(|| false);
             ctx.spool_problem = None;
             match claimed? {
-                Claimed::Runs(offers) => Ok(offers.into_iter().map(|offer| ClaimedRun::new(self, offer)).collect()),
-                Claimed::Nothing | Claimed::Stopped => Ok(Vec::new()),
+                ClaimOutcome::Runs(offers) => {
+                    Ok(offers.into_iter().map(|offer| ClaimedRun::new(self, offer)).collect())
+                }
+                ClaimOutcome::Nothing | ClaimOutcome::Stopped => Ok(Vec::new()),
             }
         })
     }

@@ -7,7 +7,7 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::{ClaimedRun, Run, RunOutput, Task};
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_engine::change::limits;
-use taskqueue_store::{Ended, ManyClaimed, RunEnd, RunRef, Store};
+use taskqueue_store::{EndResult, ManyClaimed, RunEnd, RunRef, Store};
 
 use super::fixture::{claim_by_nobody, create, last_run, queue, queue_with_run, reference, task, willing};
 use crate::each_engine;
@@ -26,7 +26,7 @@ fn end_and_claim(
     ends: &[(RunRef, &RunEnd)],
     round: &str,
     count: usize,
-) -> (Vec<Option<Ended>>, ManyClaimed) {
+) -> (Vec<Option<EndResult>>, ManyClaimed) {
     let mut answers = vec![None; ends.len()];
     let mut ended = |place: usize, answer| answers[place] = Some(answer);
     let claim = claim_by_nobody(&|_| true);
@@ -147,7 +147,7 @@ each_engine! {
         assert_eq!(claimed.len(), 3);
         assert!(claim_many(&mut ctx.store, "b", 10, &|_| true).runs.is_empty());
         let ends = [(reference(&claimed[0]), &success("test"))];
-        ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
+        ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, EndResult::Recorded)).unwrap();
         assert_eq!(claim_many(&mut ctx.store, "c", 10, &|_| true).runs.len(), 1);
     }
 
@@ -171,16 +171,16 @@ each_engine! {
             outputs: vec![output],
             ..success("test")
         };
-        assert_eq!(ctx.store.end_run(&reference(&claimed[0]), &full).unwrap(), Ended::Recorded);
+        assert_eq!(ctx.store.end_run(&reference(&claimed[0]), &full).unwrap(), EndResult::Recorded);
         let late = RunRef { id: claimed[0].run_id, token: claimed[0].token.clone() };
         let foreign = RunRef { id: claimed[2].run_id, token: "another".to_owned() };
         let other = success("another");
         let ends = [(late, &other), (reference(&claimed[1]), &full), (foreign, &full)];
         let mut answers = vec![None; 3];
         ctx.store.end_runs(&ends, &mut |place, ended| answers[place] = Some(ended)).unwrap();
-        assert_eq!(answers[0], Some(Ended::Lost { found: "success".to_owned() }));
-        assert_eq!(answers[1], Some(Ended::Recorded));
-        assert_eq!(answers[2], Some(Ended::Lost { found: "processing".to_owned() }));
+        assert_eq!(answers[0], Some(EndResult::Lost { found: "success".to_owned() }));
+        assert_eq!(answers[1], Some(EndResult::Recorded));
+        assert_eq!(answers[2], Some(EndResult::Lost { found: "processing".to_owned() }));
         assert_eq!(without_ids(last_run(db, tasks[0])), without_ids(last_run(db, tasks[1])));
         assert_eq!(task_facts(&task(db, tasks[0])), task_facts(&task(db, tasks[1])));
         assert_eq!(ctx.store.list_run_outputs(claimed[1].run_id).unwrap(), full.outputs);
@@ -193,7 +193,7 @@ each_engine! {
         let claimed = claim_many(&mut ctx.store, "a", 1, &|_| true).runs;
         for _ in 0..2 {
             let ends = [(reference(&claimed[0]), &success("test"))];
-            ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
+            ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, EndResult::Recorded)).unwrap();
         }
         assert_eq!(task(db, claimed[0].task_id).attempts, 1);
     }
@@ -207,7 +207,7 @@ each_engine! {
         let ends: Vec<_> = claimed.iter().map(reference).zip([&failed, &won, &released]).collect();
         let mut count = 0;
         ctx.store.end_runs(&ends, &mut |_, ended| {
-            assert_eq!(ended, Ended::Recorded);
+            assert_eq!(ended, EndResult::Recorded);
             count += 1;
         }).unwrap();
         assert_eq!(count, 3);
@@ -228,7 +228,7 @@ each_engine! {
         let claimed = claim_many(&mut ctx.store, "a", 5, &|_| true).runs;
         assert_eq!(claimed.iter().map(|run| run.task_id).collect::<Vec<_>>(), [first], "the key has one slot");
         let ends = [(reference(&claimed[0]), &success("test"))];
-        ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
+        ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, EndResult::Recorded)).unwrap();
         let claimed = claim_many(&mut ctx.store, "b", 5, &|_| true).runs;
         let tasks: Vec<TaskId> = claimed.iter().map(|run| run.task_id).collect();
         assert_eq!(tasks, [keyed, waiting]);
@@ -240,12 +240,12 @@ each_engine! {
         let claimed = claim_many(&mut ctx.store, "a", 2, &|_| true).runs;
         let (won, foreign) = (success("test"), RunRef { id: claimed[1].run_id, token: "another".to_owned() });
         let (answers, next) = end_and_claim(&mut ctx.store, &[(reference(&claimed[0]), &won), (foreign, &won)], "b", 5);
-        assert_eq!(answers[0], Some(Ended::Recorded));
-        assert_eq!(answers[1], Some(Ended::Lost { found: "processing".to_owned() }), "the others are not claimed");
+        assert_eq!(answers[0], Some(EndResult::Recorded));
+        assert_eq!(answers[1], Some(EndResult::Lost { found: "processing".to_owned() }), "the others are not claimed");
         assert_eq!(next.runs.iter().map(|run| run.task_id).collect::<Vec<_>>(), tasks[2..]);
         assert_eq!(task_facts(&task(db, tasks[0])), ("success".to_owned(), 0, 1, 0, false));
         let (answers, none) = end_and_claim(&mut ctx.store, &[(reference(&claimed[1]), &won)], "c", 5);
-        assert_eq!((answers, none.runs.len()), (vec![Some(Ended::Recorded)], 0));
+        assert_eq!((answers, none.runs.len()), (vec![Some(EndResult::Recorded)], 0));
     }
 
     fn a_claim_with_the_ends_of_earlier_runs_takes_waiting_runs_in_order(db) {
@@ -256,11 +256,11 @@ each_engine! {
         let won = success("test");
         let failed = RunEnd { may_retry: false, ..RunEnd::of(RunEvent::Fail, "E1", "no luck", "test") };
         let (answers, next) = end_and_claim(&mut ctx.store, &[(reference(&claimed[0]), &won)], "b", 2);
-        assert_eq!((answers, ids(&next.runs)), (vec![Some(Ended::Recorded)], runs[1..3].to_vec()));
+        assert_eq!((answers, ids(&next.runs)), (vec![Some(EndResult::Recorded)], runs[1..3].to_vec()));
         // An outcome that is no success has a separate transaction, and the claim another one.
         let ends = [(reference(&next.runs[0]), &won), (reference(&next.runs[1]), &failed)];
         let (answers, last) = end_and_claim(&mut ctx.store, &ends, "c", 2);
-        assert_eq!(answers, [Some(Ended::Recorded), Some(Ended::GivenUp)]);
+        assert_eq!(answers, [Some(EndResult::Recorded), Some(EndResult::GivenUp)]);
         assert_eq!((last.runs[0].run_id, last.runs[1].task_id), (runs[3], due));
     }
 
@@ -283,7 +283,7 @@ each_engine! {
         let claimed = claim_many(&mut ctx.store, "a", 5, &|_| true);
         assert!(claimed.needs_runs, "the due task gets no run with a stored creation");
         let ends = [(reference(&claimed.runs[0]), &success("test"))];
-        ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
+        ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, EndResult::Recorded)).unwrap();
         let kept = |kind: &str| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = '{kind}'"));
         assert_eq!((kept("run-started"), kept("run-ended")), (1, 1));
         assert_eq!(ctx.store.list_runs_of_task(due, 1).unwrap(), []);

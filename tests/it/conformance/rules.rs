@@ -13,7 +13,7 @@ use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
 use taskqueue_engine::running::process_run::{ProcessOptions, process_runs};
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 use taskqueue_process::signals::stop_signals::StopSignals;
-use taskqueue_store::{Ended, NewEvent, NewRunner, Registration, RunRef, RunReport};
+use taskqueue_store::{EndResult, NewEvent, NewRunner, Registration, RunRef, RunReport};
 
 use super::fixture::*;
 use crate::each_engine;
@@ -100,7 +100,7 @@ each_engine! {
         let before = snapshot(db);
         for event in [RunEvent::Succeed, RunEvent::Fail, RunEvent::TimeOut, RunEvent::Cancel, RunEvent::Release] {
             let ended = ctx.store.end_run(&forged, &ending(event)).unwrap();
-            assert_eq!(ended, Ended::Lost { found: "processing".to_owned() }, "{event:?}");
+            assert_eq!(ended, EndResult::Lost { found: "processing".to_owned() }, "{event:?}");
         }
         let report = RunReport { percents_completed: Some(50), message: Some("x"), results: Some("1") };
         assert!(!ctx.store.record_report(&forged, &report).unwrap());
@@ -112,11 +112,11 @@ each_engine! {
         let mut ctx = willing(db);
         queue_with_run(&mut ctx, "work");
         let run = claim(&mut ctx.store).unwrap();
-        assert_eq!(ctx.store.end_run(&reference(&run), &ending(RunEvent::Fail)).unwrap(), Ended::Recorded);
+        assert_eq!(ctx.store.end_run(&reference(&run), &ending(RunEvent::Fail)).unwrap(), EndResult::Recorded);
         let before = snapshot(db);
         for event in [RunEvent::Succeed, RunEvent::TimeOut, RunEvent::Cancel, RunEvent::Release] {
             let ended = ctx.store.end_run(&reference(&run), &ending(event)).unwrap();
-            assert_eq!(ended, Ended::Lost { found: "error".to_owned() }, "{event:?}");
+            assert_eq!(ended, EndResult::Lost { found: "error".to_owned() }, "{event:?}");
         }
         let report = RunReport { percents_completed: Some(50), message: Some("x"), results: Some("1") };
         assert!(!ctx.store.record_report(&reference(&run), &report).unwrap());
@@ -137,9 +137,9 @@ each_engine! {
             host: String::new(),
             details: serde_json::json!({}),
         }];
-        assert_eq!(ctx.store.end_run(&reference(&run), &end).unwrap(), Ended::Recorded);
+        assert_eq!(ctx.store.end_run(&reference(&run), &end).unwrap(), EndResult::Recorded);
         let refused = ctx.store.end_run(&reference(&run), &end).unwrap();
-        assert_eq!(refused, Ended::Lost { found: "timeout".to_owned() });
+        assert_eq!(refused, EndResult::Lost { found: "timeout".to_owned() });
         assert_eq!((task(db, id).failed_retries, task(db, id).attempts), (1, 1));
         for kind in ["rescued", "retry"] {
             let kept = format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = '{kind}'");
@@ -248,7 +248,7 @@ each_engine! {
         assert_eq!(snapshot(db), before);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunOutputs\""), 0);
         end.outputs.pop();
-        assert_eq!(ctx.store.end_run(&reference(&run), &end).unwrap(), Ended::Recorded);
+        assert_eq!(ctx.store.end_run(&reference(&run), &end).unwrap(), EndResult::Recorded);
     }
 
     fn r4_when_the_task_cannot_be_changed_its_run_is_not_claimed(db) {
@@ -425,7 +425,7 @@ each_engine! {
         create(&mut ctx);
         assert_eq!(process_one(&mut ctx).succeeded, 1);
         let late = ctx.store.end_run(&reference(&first), &ending(RunEvent::Succeed)).unwrap();
-        assert_eq!(late, Ended::Lost { found: "timeout".to_owned() });
+        assert_eq!(late, EndResult::Lost { found: "timeout".to_owned() });
         let successes = "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'success'";
         assert_eq!((db.number(successes), task(db, id).attempts), (1, 2));
     }

@@ -9,7 +9,7 @@ use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::Context;
 use taskqueue_store::{
-    CancelAnswer, Ended, NewEvent, NextWork, Origin, RenewalRequest, Restart, RestartAnswer, Store, TaskFilter,
+    CancelAnswer, EndResult, NewEvent, NextWork, Origin, RenewalRequest, Restart, RestartAnswer, Store, TaskFilter,
 };
 
 use super::fixture::{claim_by_nobody, create, ending, last_run, queue, queue_with_run, reference, task, willing};
@@ -138,7 +138,7 @@ each_engine! {
             assert_eq!(columns(db, marked.task_id).0.as_deref(), Some("processing"));
             let facts: Vec<_> = [unmarked, marked].iter().map(|run| {
                 let end = ending(event);
-                assert_eq!(ctx.store.end_run(&reference(run), &end).unwrap(), Ended::Recorded, "{event:?}");
+                assert_eq!(ctx.store.end_run(&reference(run), &end).unwrap(), EndResult::Recorded, "{event:?}");
                 let task = task(db, run.task_id);
                 (task.status, task.attempts, task.failed_retries, task.crashes, task.current_run_id)
             }).collect();
@@ -157,7 +157,7 @@ each_engine! {
         }
         let answer = ctx.store.cancel_tasks(&[run.task_id], "enough", &event("")).unwrap().remove(0);
         assert!(matches!(answer, CancelAnswer::Requested { run_id, .. } if run_id == run.run_id), "{answer:?}");
-        assert_eq!(ctx.store.end_run(&reference(&run), &ending(RunEvent::Fail)).unwrap(), Ended::Cancelled);
+        assert_eq!(ctx.store.end_run(&reference(&run), &ending(RunEvent::Fail)).unwrap(), EndResult::Cancelled);
         assert_eq!(task(db, run.task_id).status, Stored::Known(TaskStatus::Cancelled));
     }
 
@@ -167,7 +167,7 @@ each_engine! {
             let run = started(&mut ctx);
             db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = {}", run.task_id));
             let ends = [(reference(&run), &ending(end))];
-            ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, Ended::Recorded)).unwrap();
+            ctx.store.end_runs(&ends, &mut |_, ended| assert_eq!(ended, EndResult::Recorded)).unwrap();
             assert_eq!(task(db, run.task_id).status, Stored::Known(TaskStatus::Cancelled), "{end:?}");
         }
     }
@@ -186,7 +186,7 @@ each_engine! {
     fn a_task_that_is_retried_at_this_moment_is_no_failure(db) {
         let mut ctx = willing(db);
         let run = started(&mut ctx);
-        assert_eq!(ctx.store.end_run(&reference(&run), &ending(RunEvent::Fail)).unwrap(), Ended::Recorded);
+        assert_eq!(ctx.store.end_run(&reference(&run), &ending(RunEvent::Fail)).unwrap(), EndResult::Recorded);
         db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = '2020-01-01 00:00:00'");
         assert_eq!(ctx.store.count_tasks(None).unwrap().failed.count, 1);
         assert_eq!(start_due(&mut ctx.store, "again", 1).len(), 1);

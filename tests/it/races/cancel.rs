@@ -2,7 +2,7 @@
 
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
-use taskqueue_store::{CancelAnswer, Ended, NewEvent, Store};
+use taskqueue_store::{CancelAnswer, EndResult, NewEvent, Store};
 
 use super::lose::{ROUNDS, at_once, claim_with, end, queue, reference};
 use crate::each_engine;
@@ -34,7 +34,7 @@ each_engine! {
                 (None, CancelAnswer::Cancelled) => {}
                 (Some(run), CancelAnswer::Requested { run_id, .. }) => {
                     assert_eq!(run.run_id, *run_id);
-                    assert_eq!(store.end_run(&reference(&run), &end(RunEvent::Fail, "1")).unwrap(), Ended::Cancelled);
+                    assert_eq!(store.end_run(&reference(&run), &end(RunEvent::Fail, "1")).unwrap(), EndResult::Cancelled);
                 }
                 other => panic!("{other:?}"),
             }
@@ -56,7 +56,7 @@ each_engine! {
                 |store| cancel(store, &[id]),
             );
             match (ended, &answers[0]) {
-                (Ended::Recorded, CancelAnswer::Cancelled) | (Ended::Cancelled, CancelAnswer::Requested { .. }) => {}
+                (EndResult::Recorded, CancelAnswer::Cancelled) | (EndResult::Cancelled, CancelAnswer::Requested { .. }) => {}
                 other => panic!("{other:?}"),
             }
             let task = store.get_task(id).unwrap();
@@ -71,12 +71,12 @@ each_engine! {
         let runs = ["1", "2", "3", "4"].map(|token| claim_with(&mut store, token, &|_| true).unwrap());
         cancel(&mut store, &[runs[1].task_id]);
         let fail = end(RunEvent::Fail, "1");
-        assert_eq!(store.end_run(&reference(&runs[0]), &fail).unwrap(), Ended::Recorded);
-        assert_eq!(store.end_run(&reference(&runs[1]), &fail).unwrap(), Ended::Cancelled);
-        assert_eq!(store.end_run(&reference(&runs[2]), &end(RunEvent::TimeOut, "2")).unwrap(), Ended::Recorded);
-        let lost = |found: &str| Ended::Lost { found: found.to_owned() };
+        assert_eq!(store.end_run(&reference(&runs[0]), &fail).unwrap(), EndResult::Recorded);
+        assert_eq!(store.end_run(&reference(&runs[1]), &fail).unwrap(), EndResult::Cancelled);
+        assert_eq!(store.end_run(&reference(&runs[2]), &end(RunEvent::TimeOut, "2")).unwrap(), EndResult::Recorded);
+        let lost = |found: &str| EndResult::Lost { found: found.to_owned() };
         let found = runs.map(|run| store.find_end(&reference(&run), &fail).unwrap());
-        assert_eq!(found, [Ended::Recorded, Ended::Cancelled, lost("timeout"), lost("processing")]);
+        assert_eq!(found, [EndResult::Recorded, EndResult::Cancelled, lost("timeout"), lost("processing")]);
     }
 
     fn a_cancel_of_many_and_the_creation_of_runs_at_once_leave_nothing_open(db) {

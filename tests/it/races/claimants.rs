@@ -7,7 +7,7 @@ use taskqueue_domain::run::claimant::ClaimantId;
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
 use taskqueue_domain::task::ids::RunId;
 use taskqueue_domain::task::task_choice::TaskChoice;
-use taskqueue_engine::claiming::claim::{ClaimRequest, Claimed, Offer, claim};
+use taskqueue_engine::claiming::claim::{ClaimOutcome, ClaimRequest, Offer, claim};
 use taskqueue_engine::claiming::claimants::{Held, ProgressReport, Resolution, renew, resolve};
 use taskqueue_engine::claiming::take_back::take_back;
 use taskqueue_engine::handler::registry::HandlerRegistry;
@@ -39,8 +39,8 @@ fn claim_as(ctx: &mut Context, name: &str, process: Option<ProcessIdentity>) -> 
         process,
     };
     match claim(ctx, &request, &StopSignals::install().unwrap()).unwrap() {
-        Claimed::Runs(mut offers) => offers.pop(),
-        Claimed::Nothing | Claimed::Stopped => None,
+        ClaimOutcome::Runs(mut offers) => offers.pop(),
+        ClaimOutcome::Nothing | ClaimOutcome::Stopped => None,
     }
 }
 
@@ -273,7 +273,7 @@ each_engine! {
             let wanted = queue(&mut ctx, "wanted");
             (claiming.join().unwrap(), wanted)
         });
-        let (Claimed::Runs(offers), wanted) = claimed else { panic!("{claimed:?}") };
+        let (ClaimOutcome::Runs(offers), wanted) = claimed else { panic!("{claimed:?}") };
         let offered: Vec<_> = offers.iter().map(|offer| (offer.run.task_id, offer.run.class.as_str())).collect();
         assert_eq!(offered, [(wanted, "wanted")]);
         assert!(ctx.store.get_task(other).unwrap().status.is(TaskStatus::Scheduled));

@@ -6,7 +6,7 @@ use taskqueue_domain::run::message::Message;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::class_set::ClassSet;
 use taskqueue_domain::task::ids::{RunId, RunnerId};
-use taskqueue_store::{Claim, Ended, NewEvent, NewPause, RunRef, Store};
+use taskqueue_store::{Claim, EndResult, NewEvent, NewPause, RunRef, Store};
 
 use super::stage::{Stage, column, start_runner};
 use super::tools::{many_at_once, run_at_once, wait_blocked};
@@ -74,7 +74,7 @@ each_engine! {
             end.error_message = "no such program".to_owned();
             let answers = many_at_once(db, AT_ONCE, |store, number| store.end_run(&runs[number], &end));
             for answer in answers {
-                assert_eq!(answer.unwrap(), Ended::Recorded);
+                assert_eq!(answer.unwrap(), EndResult::Recorded);
             }
             let held = ctx.store.list_class_holds().unwrap();
             let of_class: Vec<_> = held.iter().filter(|hold| hold.class == class).collect();
@@ -111,7 +111,7 @@ each_engine! {
         // Like create-runs on another host after the lease has expired.
         let mut rescue = ending(RunEvent::TimeOut);
         rescue.error_code = "lease-expired".to_owned();
-        assert_eq!(db.store().end_run(&run, &rescue).unwrap(), Ended::Recorded);
+        assert_eq!(db.store().end_run(&run, &rescue).unwrap(), EndResult::Recorded);
         let ended = finish(runner);
         assert!(ended.stderr.contains("timeout already"), "{ended:?}");
         assert_eq!(column(db, "ErrorCode").as_deref(), Some("lease-expired"));

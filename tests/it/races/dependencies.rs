@@ -5,7 +5,7 @@ use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
-use taskqueue_store::{Ended, PruneVerdict, RunRef, Store};
+use taskqueue_store::{EndResult, PruneVerdict, RunRef, Store};
 
 use super::lose::at_once;
 use super::tools::{begin_write, wait_blocked};
@@ -33,7 +33,7 @@ fn claimed(db: &TestDb, count: usize) -> Vec<(TaskId, RunRef)> {
 }
 
 fn succeed(store: &mut Store, run: &RunRef) {
-    assert_eq!(store.end_run(run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded);
+    assert_eq!(store.end_run(run, &ending(RunEvent::Succeed)).unwrap(), EndResult::Recorded);
 }
 
 /// Returns how many tasks are still waiting, by their counter or by a dependency.

@@ -8,7 +8,7 @@ use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_domain::task::unique::OnConflict;
 use taskqueue_engine::change::{cancel, limits};
 use taskqueue_engine::queueing::queue::{ClassCheck, queue_one};
-use taskqueue_store::Ended;
+use taskqueue_store::EndResult;
 
 use super::tools::{intervals, many_at_once, most_at_once};
 use crate::conformance::fixture::{claim, create, ending, reference, willing};
@@ -72,7 +72,7 @@ each_engine! {
                 match claim(store) {
                     Some(run) => {
                         let ended = store.end_run(&reference(&run), &ending(RunEvent::Succeed)).unwrap();
-                        assert_eq!(ended, Ended::Recorded);
+                        assert_eq!(ended, EndResult::Recorded);
                         done.fetch_add(1, Ordering::SeqCst);
                     }
                     None => {

@@ -6,7 +6,7 @@ use taskqueue_domain::limits::limit::{ClassLimit, Rate};
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::RunId;
 use taskqueue_engine::change::limits;
-use taskqueue_store::Ended;
+use taskqueue_store::EndResult;
 
 use super::tools::{intervals, many_at_once, most_at_once, wait_blocked};
 use crate::conformance::fixture::{claim, create, ending, queue, reference, willing};
@@ -60,7 +60,7 @@ each_engine! {
                 match claim(store) {
                     Some(run) => {
                         let ended = store.end_run(&reference(&run), &ending(RunEvent::Succeed)).unwrap();
-                        assert_eq!(ended, Ended::Recorded);
+                        assert_eq!(ended, EndResult::Recorded);
                         done.fetch_add(1, Ordering::SeqCst);
                     }
                     // On MySQL, repeated claims without an end in between would block the ends, because table locks have

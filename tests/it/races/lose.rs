@@ -13,7 +13,7 @@ use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_process::identities::identity::Liveness;
-use taskqueue_store::{Claim, EndCondition, Ended, NewRunner, Registration, RunEnd, RunRef, SpecificClaim, Store};
+use taskqueue_store::{Claim, EndCondition, EndResult, NewRunner, Registration, RunEnd, RunRef, SpecificClaim, Store};
 
 use super::stage::{Stage, column, end_lease, is_root, start_runner, statuses, task};
 use super::tools::{begin_write, open_fifo, wait_blocked};
@@ -230,10 +230,10 @@ each_engine! {
         let run = claim_with(&mut store, "token", &|_| true).unwrap();
         // The rescue has read the run in this state, but the runner is faster.
         let seen = reference(&run);
-        assert_eq!(store.end_run(&reference(&run), &end(RunEvent::Succeed, "1")).unwrap(), Ended::Recorded);
+        assert_eq!(store.end_run(&reference(&run), &end(RunEvent::Succeed, "1")).unwrap(), EndResult::Recorded);
         let before = picture(&mut store, run.run_id, run.task_id);
         let answer = db.store().end_run(&seen, &end(RunEvent::TimeOut, "2")).unwrap();
-        assert_eq!(answer, Ended::Lost { found: "success".to_owned() });
+        assert_eq!(answer, EndResult::Lost { found: "success".to_owned() });
         assert_eq!(picture(&mut store, run.run_id, run.task_id), before);
         assert_eq!(task(db), ("success".to_owned(), 0, 1));
     }
@@ -245,10 +245,10 @@ each_engine! {
         let run = claim_with(&mut store, "token", &|_| true).unwrap();
         let stale = RunRef { id: run.run_id, token: "stale".to_owned() };
         let before = picture(&mut store, run.run_id, run.task_id);
-        assert_eq!(store.end_run(&stale, &end(RunEvent::Succeed, "1")).unwrap(), Ended::Lost { found: "processing".to_owned() });
+        assert_eq!(store.end_run(&stale, &end(RunEvent::Succeed, "1")).unwrap(), EndResult::Lost { found: "processing".to_owned() });
         assert!(!store.record_handler(&stale, 1, "nobody").unwrap());
         assert_eq!(picture(&mut store, run.run_id, run.task_id), before);
-        assert_eq!(store.end_run(&reference(&run), &end(RunEvent::Succeed, "1")).unwrap(), Ended::Recorded);
+        assert_eq!(store.end_run(&reference(&run), &end(RunEvent::Succeed, "1")).unwrap(), EndResult::Recorded);
     }
 
     fn of_a_finisher_and_a_rescuer_at_once_exactly_one_is_recorded(db) {
@@ -265,12 +265,12 @@ each_engine! {
             let row = store.get_run(run.run_id).unwrap();
             let task = store.get_task(run.task_id).unwrap();
             let counts = (task.failed_retries, task.attempts, task.current_run_id);
-            if finished == Ended::Recorded {
-                assert_eq!(rescued, Ended::Lost { found: "success".to_owned() });
+            if finished == EndResult::Recorded {
+                assert_eq!(rescued, EndResult::Lost { found: "success".to_owned() });
                 assert_eq!((row.results.as_deref(), row.error_code.as_str()), (Some("1"), ""));
                 assert_eq!(counts, (0, 1, None));
             } else {
-                assert_eq!((finished, rescued), (Ended::Lost { found: "timeout".to_owned() }, Ended::Recorded));
+                assert_eq!((finished, rescued), (EndResult::Lost { found: "timeout".to_owned() }, EndResult::Recorded));
                 assert_eq!((row.results.as_deref(), row.error_code.as_str()), (Some("2"), "lease-expired"));
                 assert_eq!(counts, (1, 1, None));
             }

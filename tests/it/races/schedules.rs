@@ -11,7 +11,7 @@ use taskqueue_domain::time::recurrence::Recurrence;
 use taskqueue_engine::Context;
 use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
 use taskqueue_store::{
-    Author, Ended, NewEvent, PruneRule, PruneVerdict, Restart, RestartAnswer, ScheduleAnswer, ScheduleChange, Store,
+    Author, EndResult, NewEvent, PruneRule, PruneVerdict, Restart, RestartAnswer, ScheduleAnswer, ScheduleChange, Store,
 };
 
 use super::tools::{begin_write, many_at_once, wait_blocked};
@@ -147,7 +147,7 @@ each_engine! {
             let run = reference(&claim(&mut ctx.store).unwrap());
             many_at_once(db, AT_ONCE, |store, number| {
                 if number == 0 {
-                    assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded);
+                    assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), EndResult::Recorded);
                 } else {
                     store.advance_schedules(NOBODY, 900).unwrap();
                     store.create_missing_runs(&mut |_| {}).unwrap();
@@ -168,7 +168,7 @@ each_engine! {
                 if number > 0 {
                     return insert(store, &task);
                 }
-                assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded);
+                assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), EndResult::Recorded);
                 id
             });
             assert_eq!(tasks_of(db, id), 2);
@@ -264,7 +264,7 @@ each_engine! {
                 let ended = scope.spawn(|| db.store().end_run(&run, &ending(RunEvent::Succeed)).unwrap());
                 wait_blocked(db);
                 raw.execute("COMMIT");
-                assert_eq!(ended.join().unwrap(), Ended::Recorded);
+                assert_eq!(ended.join().unwrap(), EndResult::Recorded);
             });
             assert_eq!((tasks_of(db, id), heads_of(db, id)), (tasks, heads), "{written}");
             let planned_on = newest_of(db, id).schedule.unwrap().planned_on.unwrap();
@@ -279,7 +279,7 @@ each_engine! {
                 let id = overdue(db, &mut ctx, None);
                 let run = reference(&claim(&mut ctx.store).unwrap());
                 many_at_once(db, AT_ONCE, |store, number| match number {
-                    0 => assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded),
+                    0 => assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), EndResult::Recorded),
                     1 => drop(change(store, id, &wanted)),
                     _ => {
                         store.advance_schedules(NOBODY, 900).unwrap();
@@ -320,7 +320,7 @@ each_engine! {
             let run = reference(&claim(&mut ctx.store).unwrap());
             let id = cancelled_behind(db, &mut ctx, prerequisite);
             many_at_once(db, AT_ONCE, |store, number| match number {
-                0 => assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded),
+                0 => assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), EndResult::Recorded),
                 _ => {
                     store.advance_schedule(id, NOBODY, 900).unwrap();
                 }
@@ -413,7 +413,7 @@ each_server! {
             let creating = scope.spawn(|| db.store().create_missing_runs(&mut |_| {}).unwrap());
             // It has already read which run is the newest.
             wait_blocked(db);
-            assert_eq!(db.store().end_run(&run, &ending(RunEvent::Succeed)).unwrap(), Ended::Recorded);
+            assert_eq!(db.store().end_run(&run, &ending(RunEvent::Succeed)).unwrap(), EndResult::Recorded);
             db.cli().stdin(exported).run(&["import"]).ok();
             blocker.execute("ROLLBACK");
             creating.join().unwrap();

@@ -3,7 +3,7 @@
 
 /// A command line up to the cursor.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct CompletionLine {
     /// Its words without quotes; the last one is incomplete.
     pub(super) words: Vec<String>,
     /// How many bytes of the last word come before the part that bash replaces.
@@ -12,7 +12,7 @@ pub(super) struct Line {
     quote: Option<char>,
 }
 
-impl Line {
+impl CompletionLine {
     /// Parses a line whose end bash will replace.
     pub(super) fn read(line: &str, replaced: &str) -> Self {
         let cut = line.strip_suffix(replaced).map(str::len);
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     fn words(line: &str) -> Vec<String> {
-        Line::read(line, "").words
+        CompletionLine::read(line, "").words
     }
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn bash_gets_what_it_replaces_and_quotes_stay_as_they_are() {
-        let becomes = |line: &str, replaced: &str, value: &str| Line::read(line, replaced).replacement(value);
+        let becomes = |line: &str, replaced: &str, value: &str| CompletionLine::read(line, replaced).replacement(value);
         assert_eq!(becomes("taskqueue retry class=ma", "ma", "class=mail.send").unwrap(), "mail.send");
         assert_eq!(becomes("taskqueue retry cl", "cl", "class=").unwrap(), "class=");
         assert_eq!(becomes("taskqueue retry \"class=ma", "class=ma", "class=mail.send").unwrap(), "class=mail.send");

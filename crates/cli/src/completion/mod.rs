@@ -11,7 +11,7 @@ use clap::{Command, ValueEnum};
 use clap_complete::CompletionCandidate;
 use clap_complete::engine::complete;
 
-use self::bash::Line;
+use self::bash::CompletionLine;
 use self::words::Asker;
 use super::output::clean::clean_line;
 use taskqueue_engine::config::completing_shell;
@@ -77,14 +77,14 @@ impl Question {
 }
 
 /// A word with a note.
-struct Offer {
+struct CompletionOffer {
     word: String,
     note: String,
     /// Whether it is a value from the store, not a word of this program.
     is_value: bool,
 }
 
-impl Offer {
+impl CompletionOffer {
     /// Returns `None` for a word that cannot be typed.
     fn new(candidate: &CompletionCandidate) -> Option<Self> {
         let word = candidate.get_value().to_str().filter(|word| clean_line(word) == **word)?.to_owned();
@@ -94,7 +94,7 @@ impl Offer {
     }
 }
 
-fn offered(words: &[String], command: Command, own_classes: Vec<String>) -> Vec<Offer> {
+fn offered(words: &[String], command: Command, own_classes: Vec<String>) -> Vec<CompletionOffer> {
     let Some((typed, before)) = words.split_last() else { return Vec::new() };
     let asker = Arc::new(Asker::new(before, own_classes));
     let mut command = words::with_offers(command, &asker);
@@ -103,7 +103,7 @@ fn offered(words: &[String], command: Command, own_classes: Vec<String>) -> Vec<
     let directory = std::env::current_dir().ok();
     let words = words.iter().map(OsString::from).collect();
     let found = complete(&mut command, words, before.len(), directory.as_deref()).unwrap_or_default();
-    found.iter().filter_map(Offer::new).collect()
+    found.iter().filter_map(CompletionOffer::new).collect()
 }
 
 /// Offers options only after a dash, or if nothing else is possible.
@@ -115,15 +115,15 @@ fn with_options_behind(command: Command) -> Command {
 /// more than one word.
 fn for_bash(words: &[String], command: Command, own_classes: Vec<String>) -> Vec<String> {
     let [line, replaced, completion, columns] = words else { return Vec::new() };
-    let line = Line::read(line, replaced);
+    let line = CompletionLine::read(line, replaced);
     let offers = offered(&line.words, command, own_classes);
-    let found: Vec<(String, &Offer)> =
+    let found: Vec<(String, &CompletionOffer)> =
         offers.iter().filter_map(|offer| Some((line.replacement(&offer.word)?, offer))).collect();
     // `%` and `*`: bash inserts one word after the other, or all of them.
     let is_shown = found.len() > 1 && !matches!(completion.as_str(), "37" | "42");
     let longest = found.iter().map(|(word, _)| word.chars().count()).max().unwrap_or(0);
     let room = columns.parse().unwrap_or(80_usize).saturating_sub(longest + 5);
-    let shown = |(word, offer): (String, &Offer)| {
+    let shown = |(word, offer): (String, &CompletionOffer)| {
         if !is_shown || !offer.is_value || offer.note.is_empty() || room < 10 {
             return word;
         }
@@ -134,13 +134,13 @@ fn for_bash(words: &[String], command: Command, own_classes: Vec<String>) -> Vec
 }
 
 /// Returns the word, and the word with its note in the format of `_describe`.
-fn line_for_zsh(offer: &Offer) -> String {
+fn line_for_zsh(offer: &CompletionOffer) -> String {
     let word = offer.word.replace('\\', "\\\\").replace(':', "\\:");
     let note = if offer.note.is_empty() { String::new() } else { format!(":{}", offer.note.replace('\\', "\\\\")) };
     format!("{}\t{word}{note}", offer.word)
 }
 
-fn line_for_fish(offer: &Offer) -> String {
+fn line_for_fish(offer: &CompletionOffer) -> String {
     if offer.note.is_empty() { offer.word.clone() } else { format!("{}\t{}", offer.word, offer.note) }
 }
 
@@ -148,8 +148,8 @@ fn line_for_fish(offer: &Offer) -> String {
 mod tests {
     use super::*;
 
-    fn offer(word: &str, note: &str) -> Offer {
-        Offer { word: word.to_owned(), note: note.to_owned(), is_value: true }
+    fn offer(word: &str, note: &str) -> CompletionOffer {
+        CompletionOffer { word: word.to_owned(), note: note.to_owned(), is_value: true }
     }
 
     #[test]
@@ -161,10 +161,10 @@ mod tests {
 
     #[test]
     fn a_word_that_cannot_be_typed_is_not_offered() {
-        assert!(Offer::new(&CompletionCandidate::new("a\nb")).is_none());
-        assert!(Offer::new(&CompletionCandidate::new("a\u{202e}b")).is_none());
+        assert!(CompletionOffer::new(&CompletionCandidate::new("a\nb")).is_none());
+        assert!(CompletionOffer::new(&CompletionCandidate::new("a\u{202e}b")).is_none());
         let noted = CompletionCandidate::new("a").help(Some("one\u{202e}\ntwo".to_owned().into()));
-        assert_eq!(Offer::new(&noted).map(|offer| offer.note).as_deref(), Some("one\u{fffd}"));
+        assert_eq!(CompletionOffer::new(&noted).map(|offer| offer.note).as_deref(), Some("one\u{fffd}"));
     }
 
     #[test]

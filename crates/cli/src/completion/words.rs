@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_millis(500);
 
 /// What an argument accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum WordPlace {
     /// A selection of tasks, with ids of tasks in these statuses.
     Selection(&'static [TaskStatus]),
     /// Values from the store.
@@ -46,7 +46,7 @@ const NOT_OVER: &[TaskStatus] =
     &[TaskStatus::Processing, TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Scheduled];
 const FAILED: &[TaskStatus] = &[TaskStatus::Failed, TaskStatus::Timeout];
 
-impl Place {
+impl WordPlace {
     /// Returns what an argument of a verb accepts; `None` if it is unknown.
     fn of(verb: &str, arg: &Arg) -> Option<Self> {
         let value = arg.get_value_names()?.first().filter(|_| arg.get_action().takes_values())?.as_str();
@@ -93,8 +93,8 @@ pub(super) fn with_offers(command: Command, asker: &Arc<Asker>) -> Command {
 
 fn with_offers_of(command: Command, verb: &str, asker: &Arc<Asker>) -> Command {
     command
-        .mut_args(|arg| match Place::of(verb, &arg) {
-            Some(Place::File) => arg.value_hint(ValueHint::AnyPath),
+        .mut_args(|arg| match WordPlace::of(verb, &arg) {
+            Some(WordPlace::File) => arg.value_hint(ValueHint::AnyPath),
             Some(place) => arg.add(ArgValueCompleter::new(Offers { place, asker: Arc::clone(asker) })),
             None => arg,
         })
@@ -160,7 +160,7 @@ fn option_of(words: &[String], name: &str) -> Option<String> {
 
 /// The completions of an argument, read when they are needed.
 struct Offers {
-    place: Place,
+    place: WordPlace,
     asker: Arc<Asker>,
 }
 
@@ -168,14 +168,16 @@ impl ValueCompleter for Offers {
     fn complete(&self, typed: &OsStr) -> Vec<CompletionCandidate> {
         let typed = typed.to_str().unwrap_or_default();
         let found = match self.place {
-            Place::Selection(statuses) => selection(&self.asker, statuses, typed),
-            Place::Stored(wanted) => self.asker.find(wanted, typed),
-            Place::Class => self.asker.find_classes(typed),
-            Place::Setting => Setting::ALL.iter().map(|setting| candidate(setting.name(), setting.purpose())).collect(),
-            Place::Status => plain(TaskStatus::ALL.map(TaskStatus::as_str)),
-            Place::OnConflict => plain(OnConflict::ALL.map(OnConflict::as_str)),
-            Place::CatchUp => plain(CatchUp::ALL.map(CatchUp::as_str)),
-            Place::File => Vec::new(),
+            WordPlace::Selection(statuses) => selection(&self.asker, statuses, typed),
+            WordPlace::Stored(wanted) => self.asker.find(wanted, typed),
+            WordPlace::Class => self.asker.find_classes(typed),
+            WordPlace::Setting => {
+                Setting::ALL.iter().map(|setting| candidate(setting.name(), setting.purpose())).collect()
+            }
+            WordPlace::Status => plain(TaskStatus::ALL.map(TaskStatus::as_str)),
+            WordPlace::OnConflict => plain(OnConflict::ALL.map(OnConflict::as_str)),
+            WordPlace::CatchUp => plain(CatchUp::ALL.map(CatchUp::as_str)),
+            WordPlace::File => Vec::new(),
         };
         let begins_so = |found: &Candidate| found.word.starts_with(typed);
         found.into_iter().filter(begins_so).map(offer).collect()
@@ -224,9 +226,10 @@ mod tests {
     use super::*;
     use crate::Cli;
 
-    fn places_below(command: &Command, verb: &str) -> Vec<(String, Place)> {
-        let own =
-            command.get_arguments().filter_map(|arg| Some((format!("{verb} {}", arg.get_id()), Place::of(verb, arg)?)));
+    fn places_below(command: &Command, verb: &str) -> Vec<(String, WordPlace)> {
+        let own = command
+            .get_arguments()
+            .filter_map(|arg| Some((format!("{verb} {}", arg.get_id()), WordPlace::of(verb, arg)?)));
         own.chain(command.get_subcommands().flat_map(|below| places_below(below, verb))).collect()
     }
 
@@ -237,34 +240,34 @@ mod tests {
     #[test]
     fn the_verbs_name_their_values_so_that_their_places_are_known() {
         let command = Cli::command();
-        let places: Vec<(String, Place)> =
+        let places: Vec<(String, WordPlace)> =
             command.get_subcommands().flat_map(|verb| places_below(verb, verb.get_name())).collect();
         for (place, expected) in [
-            ("retry selection", Place::Selection(FAILED)),
-            ("show selection", Place::Selection(&TaskStatus::ALL)),
-            ("queue class", Place::Class),
-            ("queue after", Place::Stored(Wanted::Tasks(&TaskStatus::ALL))),
-            ("queue limit_key", Place::Stored(Wanted::LimitKeys)),
-            ("queue tag", Place::Stored(Wanted::Tags)),
-            ("claim tag", Place::Stored(Wanted::Tags)),
-            ("queue on_conflict", Place::OnConflict),
-            ("queue catch_up", Place::CatchUp),
-            ("work classes", Place::Class),
-            ("claim class", Place::Class),
-            ("claim task", Place::Stored(Wanted::Tasks(&TaskStatus::ALL))),
-            ("claim limit_key", Place::Stored(Wanted::LimitKeys)),
-            ("failures class", Place::Class),
-            ("limits key", Place::Stored(Wanted::LimitKeys)),
-            ("pause runner", Place::Stored(Wanted::Runners)),
-            ("resume runner", Place::Stored(Wanted::PausedRunners)),
-            ("resume class", Place::Stored(Wanted::PausedClasses)),
-            ("process-run run_id", Place::Stored(Wanted::WaitingRuns)),
-            ("events run", Place::Stored(Wanted::Runs)),
-            ("resolve run", Place::Stored(Wanted::ProcessingRuns)),
-            ("schedule schedules", Place::Stored(Wanted::Schedules)),
-            ("settings name", Place::Setting),
-            ("status status", Place::Status),
-            ("exec argv", Place::File),
+            ("retry selection", WordPlace::Selection(FAILED)),
+            ("show selection", WordPlace::Selection(&TaskStatus::ALL)),
+            ("queue class", WordPlace::Class),
+            ("queue after", WordPlace::Stored(Wanted::Tasks(&TaskStatus::ALL))),
+            ("queue limit_key", WordPlace::Stored(Wanted::LimitKeys)),
+            ("queue tag", WordPlace::Stored(Wanted::Tags)),
+            ("claim tag", WordPlace::Stored(Wanted::Tags)),
+            ("queue on_conflict", WordPlace::OnConflict),
+            ("queue catch_up", WordPlace::CatchUp),
+            ("work classes", WordPlace::Class),
+            ("claim class", WordPlace::Class),
+            ("claim task", WordPlace::Stored(Wanted::Tasks(&TaskStatus::ALL))),
+            ("claim limit_key", WordPlace::Stored(Wanted::LimitKeys)),
+            ("failures class", WordPlace::Class),
+            ("limits key", WordPlace::Stored(Wanted::LimitKeys)),
+            ("pause runner", WordPlace::Stored(Wanted::Runners)),
+            ("resume runner", WordPlace::Stored(Wanted::PausedRunners)),
+            ("resume class", WordPlace::Stored(Wanted::PausedClasses)),
+            ("process-run run_id", WordPlace::Stored(Wanted::WaitingRuns)),
+            ("events run", WordPlace::Stored(Wanted::Runs)),
+            ("resolve run", WordPlace::Stored(Wanted::ProcessingRuns)),
+            ("schedule schedules", WordPlace::Stored(Wanted::Schedules)),
+            ("settings name", WordPlace::Setting),
+            ("status status", WordPlace::Status),
+            ("exec argv", WordPlace::File),
         ] {
             assert!(places.contains(&(place.to_owned(), expected)), "{place}: {places:?}");
         }

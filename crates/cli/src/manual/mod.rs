@@ -14,7 +14,7 @@ pub(super) use self::plain::to_text;
 use super::topics;
 
 /// A manual page.
-pub(super) struct Page {
+pub(super) struct ManualPage {
     /// For example `taskqueue-queue.1`.
     pub(super) name: String,
     pub(super) text: String,
@@ -25,8 +25,8 @@ const COMMANDS: &str = "1";
 const MISCELLANEA: &str = "7";
 
 /// Returns all pages of a command line.
-pub(super) fn pages(command: Command) -> io::Result<Vec<Page>> {
-    let program = Program::of(command);
+pub(super) fn pages(command: Command) -> io::Result<Vec<ManualPage>> {
+    let program = ManualProgram::of(command);
     let mut pages = Vec::new();
     program.add_commands(&program.command, &mut pages)?;
     for topic in topics::list() {
@@ -36,8 +36,8 @@ pub(super) fn pages(command: Command) -> io::Result<Vec<Page>> {
 }
 
 /// Returns the page of a verb or subcommand; without words, of the program itself. `None` if there is no such verb or topic.
-pub(super) fn page(command: Command, words: &[String]) -> io::Result<Option<Page>> {
-    let program = Program::of(command);
+pub(super) fn page(command: Command, words: &[String]) -> io::Result<Option<ManualPage>> {
+    let program = ManualProgram::of(command);
     if let [topic] = words
         && let Some(page) = program.topic_page(topic)
     {
@@ -54,13 +54,13 @@ pub(super) fn page(command: Command, words: &[String]) -> io::Result<Option<Page
 }
 
 /// A program whose pages are generated.
-struct Program {
+struct ManualProgram {
     command: Command,
     /// Its name and version.
     source: String,
 }
 
-impl Program {
+impl ManualProgram {
     fn of(command: Command) -> Self {
         let mut command = without_help_verbs(command);
         command.build();
@@ -72,7 +72,7 @@ impl Program {
         self.command.get_name()
     }
 
-    fn add_commands(&self, command: &Command, pages: &mut Vec<Page>) -> io::Result<()> {
+    fn add_commands(&self, command: &Command, pages: &mut Vec<ManualPage>) -> io::Result<()> {
         pages.push(self.command_page(command)?);
         command
             .get_subcommands()
@@ -80,7 +80,7 @@ impl Program {
             .try_for_each(|below| self.add_commands(below, pages))
     }
 
-    fn command_page(&self, command: &Command) -> io::Result<Page> {
+    fn command_page(&self, command: &Command) -> io::Result<ManualPage> {
         let name = command.get_display_name().unwrap_or(self.name());
         let man = Man::new(command.clone()).section(COMMANDS);
         let mut text = self.title(name, COMMANDS);
@@ -93,10 +93,10 @@ impl Program {
         }
         text.push_str(&examples(command));
         text.push_str(&self.see_also(name));
-        Ok(Page { name: format!("{name}.{COMMANDS}"), text: printable(&text) })
+        Ok(ManualPage { name: format!("{name}.{COMMANDS}"), text: printable(&text) })
     }
 
-    fn topic_page(&self, topic: &str) -> Option<Page> {
+    fn topic_page(&self, topic: &str) -> Option<ManualPage> {
         let name = format!("{}-{topic}", self.name());
         let body = markdown::to_roff(topics::topic(topic)?);
         let mut head = Roff::new();
@@ -106,7 +106,7 @@ impl Program {
         text.push_str(&without_preamble(&head.render()));
         text.push_str(&without_preamble(&body.render()));
         text.push_str(&self.see_also(&name));
-        Some(Page { name: format!("{name}.{MISCELLANEA}"), text: printable(&text) })
+        Some(ManualPage { name: format!("{name}.{MISCELLANEA}"), text: printable(&text) })
     }
 
     /// Returns the title with an empty date, so that the page does not depend on a clock.

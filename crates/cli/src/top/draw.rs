@@ -4,8 +4,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
-use super::rows::{Cell, Column, Pane, Row};
-use super::state::{Page, State};
+use super::rows::{Column, Pane, ScreenCell, TopRow};
+use super::state::{TopPage, TopState};
 use crate::output::clean::clean_line;
 use crate::output::human::{counters, instant};
 use crate::output::table::Tone;
@@ -48,7 +48,7 @@ struct Canvas<'a> {
 
 impl Canvas<'_> {
     /// Writes words in an area, cut if they do not fit; returns how many columns they took.
-    fn put(&mut self, area: Rect, x: u16, y: u16, words: &Cell, width: u16, modifier: Modifier) -> u16 {
+    fn put(&mut self, area: Rect, x: u16, y: u16, words: &ScreenCell, width: u16, modifier: Modifier) -> u16 {
         let width = width.min(area.width.saturating_sub(x));
         if y >= area.height || width == 0 {
             return 0;
@@ -81,7 +81,7 @@ impl Canvas<'_> {
 }
 
 /// Draws the whole screen.
-pub(crate) fn draw(state: &State, use_color: bool, area: Rect, buffer: &mut Buffer) {
+pub(crate) fn draw(state: &TopState, use_color: bool, area: Rect, buffer: &mut Buffer) {
     let canvas = &mut Canvas { buffer, use_color };
     let Some(above) = area.height.checked_sub(1) else { return };
     let body = Rect { height: above, ..area };
@@ -98,7 +98,7 @@ pub(crate) fn draw(state: &State, use_color: bool, area: Rect, buffer: &mut Buff
 }
 
 /// Returns one frame of this size as plain text.
-pub(crate) fn plain_text(state: &State, columns: u16, rows: u16) -> String {
+pub(crate) fn plain_text(state: &TopState, columns: u16, rows: u16) -> String {
     let area = Rect::new(0, 0, columns, rows);
     let mut buffer = Buffer::empty(area);
     draw(state, false, area, &mut buffer);
@@ -110,12 +110,12 @@ pub(crate) fn plain_text(state: &State, columns: u16, rows: u16) -> String {
 }
 
 /// Draws the counters in as many lines as they need; returns their number.
-fn draw_header(canvas: &mut Canvas<'_>, area: Rect, state: &State) -> u16 {
+fn draw_header(canvas: &mut Canvas<'_>, area: Rect, state: &TopState) -> u16 {
     let now = state.now.map(instant).unwrap_or_default();
-    let mut parts: Vec<Cell> = vec![("taskqueue".to_owned(), Tone::Plain), (now, Tone::Plain)];
+    let mut parts: Vec<ScreenCell> = vec![("taskqueue".to_owned(), Tone::Plain), (now, Tone::Plain)];
     parts.push((state.database.clone(), Tone::Plain));
     let mut used = flow(canvas, area, 0, &parts);
-    let counted: Vec<Cell> = match &state.counts {
+    let counted: Vec<ScreenCell> = match &state.counts {
         Some(counts) => counters(counts, state.slots).into_iter().map(toned).collect(),
         None => vec![(format!("runners {}/{}", state.slots.0, state.slots.1), Tone::Plain)],
     };
@@ -129,14 +129,14 @@ fn draw_header(canvas: &mut Canvas<'_>, area: Rect, state: &State) -> u16 {
         used = flow(canvas, area, used, &[(words, Tone::Waiting)]);
     }
     if let Some(trouble) = &state.trouble {
-        let words: Vec<Cell> = trouble.split(' ').map(|word| (word.to_owned(), Tone::Bad)).collect();
+        let words: Vec<ScreenCell> = trouble.split(' ').map(|word| (word.to_owned(), Tone::Bad)).collect();
         used = flow_with(canvas, area, used, &words, 1);
     }
     used
 }
 
 /// Adds the colour that fits the counter.
-fn toned(counter: String) -> Cell {
+fn toned(counter: String) -> ScreenCell {
     let is_none = counter.ends_with(" 0");
     let tone = match counter.split(' ').next() {
         _ if is_none => Tone::Plain,
@@ -148,7 +148,7 @@ fn toned(counter: String) -> Cell {
     (counter, tone)
 }
 
-fn throughput(state: &State) -> Vec<Cell> {
+fn throughput(state: &TopState) -> Vec<ScreenCell> {
     let rates = state.throughput;
     let mut parts = vec![
         (format!("done {:.1}/s", rates.lately), Tone::Plain),
@@ -173,12 +173,12 @@ fn bars(rates: &[f64]) -> String {
     rates.iter().map(bar).collect()
 }
 
-fn flow(canvas: &mut Canvas<'_>, area: Rect, from: u16, parts: &[Cell]) -> u16 {
+fn flow(canvas: &mut Canvas<'_>, area: Rect, from: u16, parts: &[ScreenCell]) -> u16 {
     flow_with(canvas, area, from, parts, 3)
 }
 
 /// Draws parts one after the other in as many lines as needed; returns the next line.
-fn flow_with(canvas: &mut Canvas<'_>, area: Rect, from: u16, parts: &[Cell], between: u16) -> u16 {
+fn flow_with(canvas: &mut Canvas<'_>, area: Rect, from: u16, parts: &[ScreenCell], between: u16) -> u16 {
     let (mut x, mut y) = (0_u16, from);
     for part in parts.iter().filter(|part| !part.0.is_empty()) {
         let length = u16::try_from(part.0.chars().count()).unwrap_or(u16::MAX);
@@ -192,7 +192,7 @@ fn flow_with(canvas: &mut Canvas<'_>, area: Rect, from: u16, parts: &[Cell], bet
     (y + 1).min(area.height)
 }
 
-fn draw_panes(canvas: &mut Canvas<'_>, area: Rect, state: &State) {
+fn draw_panes(canvas: &mut Canvas<'_>, area: Rect, state: &TopState) {
     let groups: &[&[Pane]] = if area.width >= SIDE_BY_SIDE {
         &[&[Pane::Runners, Pane::Queues], &[Pane::Running, Pane::Failures]]
     } else {
@@ -211,7 +211,7 @@ fn draw_panes(canvas: &mut Canvas<'_>, area: Rect, state: &State) {
     }
 }
 
-fn need_of(rows: &[Row]) -> u16 {
+fn need_of(rows: &[TopRow]) -> u16 {
     u16::try_from(rows.len() + 2).unwrap_or(u16::MAX).max(SMALLEST)
 }
 
@@ -231,7 +231,7 @@ fn shares(total: u16, needs: &[u16], focus: Option<usize>) -> Vec<u16> {
     shares
 }
 
-fn draw_pane(canvas: &mut Canvas<'_>, area: Rect, pane: Pane, state: &State) {
+fn draw_pane(canvas: &mut Canvas<'_>, area: Rect, pane: Pane, state: &TopState) {
     let (rows, has_focus) = (state.rows(pane), state.pane() == pane);
     let mark = if has_focus { "▸" } else { "─" };
     let title = format!("{mark} {} {} {}", pane.title(), rows.len(), "─".repeat(area.width.into()));
@@ -262,9 +262,9 @@ fn draw_pane(canvas: &mut Canvas<'_>, area: Rect, pane: Pane, state: &State) {
 }
 
 /// A shown table column: its index, its position, its width.
-type Shown = (usize, u16, u16);
+type ShownPart = (usize, u16, u16);
 
-fn draw_row(canvas: &mut Canvas<'_>, area: Rect, y: u16, cells: &[Cell], columns: &[Shown]) {
+fn draw_row(canvas: &mut Canvas<'_>, area: Rect, y: u16, cells: &[ScreenCell], columns: &[ShownPart]) {
     for (place, x, width) in columns {
         if let Some(cell) = cells.get(*place) {
             canvas.put(area, *x, y, cell, *width, Modifier::empty());
@@ -273,7 +273,7 @@ fn draw_row(canvas: &mut Canvas<'_>, area: Rect, y: u16, cells: &[Cell], columns
 }
 
 /// Returns the columns that fit.
-fn fitted(columns: &[Column], rows: &[Row], width: usize) -> Vec<Shown> {
+fn fitted(columns: &[Column], rows: &[TopRow], width: usize) -> Vec<ShownPart> {
     let length = |place: usize| {
         let cells = rows.iter().filter_map(|row| row.cells.get(place)).map(|cell| cell.0.chars().count());
         cells.max().unwrap_or(0).max(columns[place].name.len()).min(width)
@@ -318,7 +318,7 @@ fn narrow(widths: &mut [usize], room: usize) {
     }
 }
 
-fn draw_page(canvas: &mut Canvas<'_>, area: Rect, page: &Page, trouble: Option<&str>) {
+fn draw_page(canvas: &mut Canvas<'_>, area: Rect, page: &TopPage, trouble: Option<&str>) {
     let title = match (trouble, page.is_followed) {
         (Some(trouble), _) => trouble.to_owned(),
         (None, true) => format!("task {}, followed", page.task),
@@ -334,7 +334,7 @@ fn draw_lines<'a>(canvas: &mut Canvas<'_>, area: Rect, title: &str, lines: impl 
     }
 }
 
-fn draw_last_line(canvas: &mut Canvas<'_>, area: Rect, state: &State) {
+fn draw_last_line(canvas: &mut Canvas<'_>, area: Rect, state: &TopState) {
     let words = match (&state.question, &state.message) {
         (Some(change), _) => (format!("{} y/n", question(change)), Tone::Waiting),
         (None, Some(message)) => (message.clone(), Tone::Plain),

@@ -2,7 +2,7 @@
 
 /// A key with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum TopKey {
     Char(char),
     Enter,
     Escape,
@@ -35,17 +35,17 @@ pub(crate) fn is_cut(bytes: &[u8]) -> bool {
 }
 
 /// Returns the pressed keys. Unused keys and keys held with Alt are dropped.
-pub(crate) fn keys_of(mut bytes: &[u8]) -> Vec<Key> {
+pub(crate) fn keys_of(mut bytes: &[u8]) -> Vec<TopKey> {
     let mut keys = Vec::new();
     while let Some((&first, rest)) = bytes.split_first() {
         let (key, rest) = match first {
             0x1b => escaped(rest),
-            0x03 => (Some(Key::Interrupt), rest),
-            0x1a => (Some(Key::Suspend), rest),
-            0x0c => (Some(Key::Redraw), rest),
-            b'\r' | b'\n' => (Some(Key::Enter), rest),
-            b'\t' => (Some(Key::Tab), rest),
-            b' '..=b'~' => (Some(Key::Char(char::from(first))), rest),
+            0x03 => (Some(TopKey::Interrupt), rest),
+            0x1a => (Some(TopKey::Suspend), rest),
+            0x0c => (Some(TopKey::Redraw), rest),
+            b'\r' | b'\n' => (Some(TopKey::Enter), rest),
+            b'\t' => (Some(TopKey::Tab), rest),
+            b' '..=b'~' => (Some(TopKey::Char(char::from(first))), rest),
             _ => (None, rest),
         };
         keys.extend(key);
@@ -55,9 +55,9 @@ pub(crate) fn keys_of(mut bytes: &[u8]) -> Vec<Key> {
 }
 
 /// Parses what follows an escape: nothing if that is the key itself, or a sequence.
-fn escaped(rest: &[u8]) -> (Option<Key>, &[u8]) {
+fn escaped(rest: &[u8]) -> (Option<TopKey>, &[u8]) {
     match rest {
-        [] => (Some(Key::Escape), rest),
+        [] => (Some(TopKey::Escape), rest),
         // `ESC [ parameters final`, or `ESC O final`.
         [b'[' | b'O', sequence @ ..] => {
             let is_final = |byte: &u8| (b'@'..=b'~').contains(byte);
@@ -70,17 +70,17 @@ fn escaped(rest: &[u8]) -> (Option<Key>, &[u8]) {
     }
 }
 
-fn key_of_sequence(parameters: &[u8], last: u8) -> Option<Key> {
+fn key_of_sequence(parameters: &[u8], last: u8) -> Option<TopKey> {
     Some(match (last, parameters.first()) {
-        (b'A', _) => Key::Up,
-        (b'B', _) => Key::Down,
-        (b'C', _) => Key::Right,
-        (b'D', _) => Key::Left,
-        (b'H', _) | (b'~', Some(b'1' | b'7')) => Key::Home,
-        (b'F', _) | (b'~', Some(b'4' | b'8')) => Key::End,
-        (b'Z', _) => Key::BackTab,
-        (b'~', Some(b'5')) => Key::PageUp,
-        (b'~', Some(b'6')) => Key::PageDown,
+        (b'A', _) => TopKey::Up,
+        (b'B', _) => TopKey::Down,
+        (b'C', _) => TopKey::Right,
+        (b'D', _) => TopKey::Left,
+        (b'H', _) | (b'~', Some(b'1' | b'7')) => TopKey::Home,
+        (b'F', _) | (b'~', Some(b'4' | b'8')) => TopKey::End,
+        (b'Z', _) => TopKey::BackTab,
+        (b'~', Some(b'5')) => TopKey::PageUp,
+        (b'~', Some(b'6')) => TopKey::PageDown,
         _ => return None,
     })
 }
@@ -101,17 +101,17 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_terminal_are_keys() {
-        let keys: [(&[u8], Vec<Key>); 7] = [
-            (b"q", vec![Key::Char('q')]),
-            (b"\x1b", vec![Key::Escape]),
-            (b"\x1b[A\x1bOB\x1b[1;5C", vec![Key::Up, Key::Down, Key::Right]),
+        let keys: [(&[u8], Vec<TopKey>); 7] = [
+            (b"q", vec![TopKey::Char('q')]),
+            (b"\x1b", vec![TopKey::Escape]),
+            (b"\x1b[A\x1bOB\x1b[1;5C", vec![TopKey::Up, TopKey::Down, TopKey::Right]),
             (
                 b"\x1b[5~\x1b[6~\x1b[1~\x1b[4~\x1b[Z\t",
-                vec![Key::PageUp, Key::PageDown, Key::Home, Key::End, Key::BackTab, Key::Tab],
+                vec![TopKey::PageUp, TopKey::PageDown, TopKey::Home, TopKey::End, TopKey::BackTab, TopKey::Tab],
             ),
-            (b"\x03\x1a\x0c\r", vec![Key::Interrupt, Key::Suspend, Key::Redraw, Key::Enter]),
+            (b"\x03\x1a\x0c\r", vec![TopKey::Interrupt, TopKey::Suspend, TopKey::Redraw, TopKey::Enter]),
             // Alt, an unused key, a truncated sequence, letters beyond ASCII.
-            (b"\x1bx\x1b[3~j\x1b[1;", vec![Key::Char('j')]),
+            (b"\x1bx\x1b[3~j\x1b[1;", vec![TopKey::Char('j')]),
             ("é".as_bytes(), vec![]),
         ];
         for (bytes, expected) in keys {

@@ -13,7 +13,7 @@ use taskqueue_engine::inspect::status::{Counted, RunnerLine};
 use taskqueue_engine::inspect::top::{ClassCounts, FailedTask, Glance, RunningLine};
 
 /// Text and its colour.
-pub(super) type Cell = (String, Tone);
+pub(super) type ScreenCell = (String, Tone);
 
 /// A part of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,18 +112,18 @@ pub(super) enum RowId {
 
 /// A row.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(super) struct TopRow {
     pub(super) id: RowId,
     pub(super) task: Option<TaskId>,
     pub(super) class: Option<String>,
-    pub(super) cells: Vec<Cell>,
+    pub(super) cells: Vec<ScreenCell>,
 }
 
-pub(super) fn runners(glance: &Glance) -> Vec<Row> {
+pub(super) fn runners(glance: &Glance) -> Vec<TopRow> {
     glance.runners.iter().map(|line| runner(line, glance.now)).collect()
 }
 
-fn runner(line: &RunnerLine, now: DateTime<Utc>) -> Row {
+fn runner(line: &RunnerLine, now: DateTime<Utc>) -> TopRow {
     let state = match (line.state, &line.pause) {
         ("dead", _) => ("dead", Tone::Waiting),
         ("silent", _) => ("silent", Tone::Waiting),
@@ -138,7 +138,7 @@ fn runner(line: &RunnerLine, now: DateTime<Utc>) -> Row {
         .map(|work| format!("{} {}{}", work.task_id, work.class, percents(work.percents_completed, " ")))
         .collect();
     let only = <&[_; 1]>::try_from(line.works_on.as_slice()).ok().map(|[work]| work);
-    Row {
+    TopRow {
         id: RowId::Runner(line.runner.id),
         task: only.map(|work| work.task_id),
         class: None,
@@ -153,11 +153,11 @@ fn runner(line: &RunnerLine, now: DateTime<Utc>) -> Row {
     }
 }
 
-pub(super) fn running(glance: &Glance) -> Vec<Row> {
+pub(super) fn running(glance: &Glance) -> Vec<TopRow> {
     glance.running.iter().map(|line| run(line, glance.now)).collect()
 }
 
-fn run(line: &RunningLine, now: DateTime<Utc>) -> Row {
+fn run(line: &RunningLine, now: DateTime<Utc>) -> TopRow {
     let tone = if line.lost.is_some() { Tone::Waiting } else { Tone::Good };
     let note = match &line.lost {
         Some(why) => (clean_line(why), Tone::Waiting),
@@ -165,7 +165,7 @@ fn run(line: &RunningLine, now: DateTime<Utc>) -> Row {
         None => plain(&line.message),
     };
     let since = line.started_on.map(|on| distance(now - on)).unwrap_or_default();
-    Row {
+    TopRow {
         id: RowId::Task(line.task_id),
         task: Some(line.task_id),
         class: Some(line.class.clone()),
@@ -185,18 +185,18 @@ fn percents(number: i32, before: &str) -> String {
     if number > 0 { format!("{before}{number}%") } else { String::new() }
 }
 
-pub(super) fn queues(classes: &[ClassCounts], pauses: &[Pause]) -> Vec<Row> {
+pub(super) fn queues(classes: &[ClassCounts], pauses: &[Pause]) -> Vec<TopRow> {
     classes.iter().map(|class| queue(class, pauses)).collect()
 }
 
-fn queue(class: &ClassCounts, pauses: &[Pause]) -> Row {
+fn queue(class: &ClassCounts, pauses: &[Pause]) -> TopRow {
     let covers = |pause: &&Pause| !matches!(pause.scope, PauseScope::Runner(_)) && pause.scope.covers(&class.class, "");
     let note = pauses.iter().find(covers).map(|pause| match &pause.scope {
         PauseScope::All => format!("everything is {}", participle(pause)),
         _ => participle(pause).to_owned(),
     });
     let running = Counted { count: class.running, or_more: false };
-    Row {
+    TopRow {
         id: RowId::Class(class.class.clone()),
         task: None,
         class: Some(class.class.clone()),
@@ -211,16 +211,16 @@ fn queue(class: &ClassCounts, pauses: &[Pause]) -> Row {
     }
 }
 
-fn number(counted: Counted, tone: Tone) -> Cell {
+fn number(counted: Counted, tone: Tone) -> ScreenCell {
     (count(counted), if counted.count > 0 { tone } else { Tone::Quiet })
 }
 
-pub(super) fn failures(glance: &Glance) -> Vec<Row> {
+pub(super) fn failures(glance: &Glance) -> Vec<TopRow> {
     glance.failures.iter().map(|task| failure(task, glance.now)).collect()
 }
 
-fn failure(task: &FailedTask, now: DateTime<Utc>) -> Row {
-    Row {
+fn failure(task: &FailedTask, now: DateTime<Utc>) -> TopRow {
+    TopRow {
         id: RowId::Task(task.task_id),
         task: Some(task.task_id),
         class: Some(task.class.clone()),
@@ -236,7 +236,7 @@ fn failure(task: &FailedTask, now: DateTime<Utc>) -> Row {
 }
 
 /// Text from the database is cleaned.
-fn plain(text: &str) -> Cell {
+fn plain(text: &str) -> ScreenCell {
     (clean_line(text), Tone::Plain)
 }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use chrono::{DateTime, Utc};
 
-use super::keys::Key;
-use super::rows::{self, Pane, Row, RowId};
+use super::keys::TopKey;
+use super::rows::{self, Pane, RowId, TopRow};
 use crate::output::clean::clean_line;
 use taskqueue_domain::limits::pause::{Pause, PauseScope};
 use taskqueue_domain::task::ids::TaskId;
@@ -29,14 +29,14 @@ pub(crate) enum TopCommand {
 
 /// The selected position in a pane.
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct CursorPlace {
     index: usize,
     id: Option<RowId>,
 }
 
 /// A task that is shown in detail.
 #[derive(Clone, Debug)]
-pub(super) struct Page {
+pub(super) struct TopPage {
     pub(super) task: TaskId,
     class: Option<String>,
     pub(super) lines: Vec<String>,
@@ -47,7 +47,7 @@ pub(super) struct Page {
 
 /// The whole screen.
 #[derive(Clone, Debug)]
-pub(crate) struct State {
+pub(crate) struct TopState {
     pub(super) database: String,
     pub(super) now: Option<DateTime<Utc>>,
     pub(super) slots: (i64, i64),
@@ -56,8 +56,8 @@ pub(crate) struct State {
     pub(super) throughput: Throughput,
     /// Recent rates, oldest first.
     pub(super) history: VecDeque<f64>,
-    panes: [Vec<Row>; 4],
-    places: [Place; 4],
+    panes: [Vec<TopRow>; 4],
+    places: [CursorPlace; 4],
     pane: usize,
     height: usize,
     /// The change that is made after a yes.
@@ -66,11 +66,11 @@ pub(crate) struct State {
     pub(super) message: Option<String>,
     /// Why the data is not up to date.
     pub(super) trouble: Option<String>,
-    pub(super) page: Option<Page>,
+    pub(super) page: Option<TopPage>,
     pub(super) shows_help: bool,
 }
 
-impl State {
+impl TopState {
     /// Creates the screen of this database, without data.
     pub(crate) fn new(database: &str) -> Self {
         Self {
@@ -149,7 +149,7 @@ impl State {
         self.page.as_ref().filter(|page| page.is_followed).map(|page| page.task)
     }
 
-    pub(super) fn rows(&self, pane: Pane) -> &[Row] {
+    pub(super) fn rows(&self, pane: Pane) -> &[TopRow] {
         &self.panes[index_of(pane)]
     }
 
@@ -166,7 +166,7 @@ impl State {
     }
 
     /// Replaces the rows. The selected row stays selected when it moves; if it has disappeared, the next one is selected.
-    fn set_rows(&mut self, pane: Pane, rows: Vec<Row>) {
+    fn set_rows(&mut self, pane: Pane, rows: Vec<TopRow>) {
         let place = &mut self.places[index_of(pane)];
         let moved_to = place.id.as_ref().and_then(|id| rows.iter().position(|row| row.id == *id));
         place.index = moved_to.unwrap_or(place.index).min(rows.len().saturating_sub(1));
@@ -174,7 +174,7 @@ impl State {
         self.panes[index_of(pane)] = rows;
     }
 
-    fn row(&self) -> Option<&Row> {
+    fn row(&self) -> Option<&TopRow> {
         self.panes[self.pane].get(self.places[self.pane].index)
     }
 
@@ -191,15 +191,15 @@ impl State {
     }
 
     /// Handles a key. Returns a command if the screen cannot execute it alone.
-    pub(crate) fn press(&mut self, key: Key) -> Option<TopCommand> {
+    pub(crate) fn press(&mut self, key: TopKey) -> Option<TopCommand> {
         match key {
-            Key::Interrupt => return Some(TopCommand::Quit),
-            Key::Suspend => return Some(TopCommand::Suspend),
-            Key::Redraw => return Some(TopCommand::Redraw),
+            TopKey::Interrupt => return Some(TopCommand::Quit),
+            TopKey::Suspend => return Some(TopCommand::Suspend),
+            TopKey::Redraw => return Some(TopCommand::Redraw),
             _ => {}
         }
         if let Some(change) = self.question.take() {
-            let is_yes = matches!(key, Key::Char('y' | 'Y'));
+            let is_yes = matches!(key, TopKey::Char('y' | 'Y'));
             self.message = (!is_yes).then(|| "nothing was changed".to_owned());
             return is_yes.then_some(TopCommand::Change(change));
         }
@@ -208,18 +208,18 @@ impl State {
             return None;
         }
         match key {
-            Key::Char('q') => return Some(TopCommand::Quit),
-            Key::Char('?') => self.shows_help = true,
-            Key::Char('c') => self.ask_about_task(Change::Cancel),
-            Key::Char('r') => self.ask_about_task(Change::Retry),
-            Key::Char('p') => self.ask_to_pause(self.class().map_or(PauseScope::All, PauseScope::Class)),
-            Key::Char('P') => self.ask_to_pause(PauseScope::All),
+            TopKey::Char('q') => return Some(TopCommand::Quit),
+            TopKey::Char('?') => self.shows_help = true,
+            TopKey::Char('c') => self.ask_about_task(Change::Cancel),
+            TopKey::Char('r') => self.ask_about_task(Change::Retry),
+            TopKey::Char('p') => self.ask_to_pause(self.class().map_or(PauseScope::All, PauseScope::Class)),
+            TopKey::Char('P') => self.ask_to_pause(PauseScope::All),
             _ if self.page.is_some() => self.press_on_page(key),
-            Key::Escape => return Some(TopCommand::Quit),
-            Key::Enter => return self.open(false),
-            Key::Char('f') => return self.open(true),
-            Key::Tab | Key::Right | Key::Char('l') => self.pane = (self.pane + 1) % Pane::ALL.len(),
-            Key::BackTab | Key::Left | Key::Char('h') => {
+            TopKey::Escape => return Some(TopCommand::Quit),
+            TopKey::Enter => return self.open(false),
+            TopKey::Char('f') => return self.open(true),
+            TopKey::Tab | TopKey::Right | TopKey::Char('l') => self.pane = (self.pane + 1) % Pane::ALL.len(),
+            TopKey::BackTab | TopKey::Left | TopKey::Char('h') => {
                 self.pane = (self.pane + Pane::ALL.len() - 1) % Pane::ALL.len();
             }
             _ => self.choose_row(key),
@@ -227,18 +227,18 @@ impl State {
         None
     }
 
-    fn press_on_page(&mut self, key: Key) {
+    fn press_on_page(&mut self, key: TopKey) {
         let room = self.room_of_page();
         let Some(page) = &mut self.page else { return };
         let last = page.lines.len().saturating_sub(room);
         match key {
-            Key::Escape | Key::Enter | Key::Left => self.page = None,
-            Key::Char('f') => page.is_followed = !page.is_followed,
+            TopKey::Escape | TopKey::Enter | TopKey::Left => self.page = None,
+            TopKey::Char('f') => page.is_followed = !page.is_followed,
             _ => page.top = moved(page.top, key, room).min(last),
         }
     }
 
-    fn choose_row(&mut self, key: Key) {
+    fn choose_row(&mut self, key: TopKey) {
         let (rows, place) = (&self.panes[self.pane], &mut self.places[self.pane]);
         place.index = moved(place.index, key, self.height / 2).min(rows.len().saturating_sub(1));
         place.id = rows.get(place.index).map(|row| row.id.clone());
@@ -250,7 +250,7 @@ impl State {
             return None;
         };
         let (class, lines) = (self.class(), vec!["waiting for the database …".to_owned()]);
-        self.page = Some(Page { task, class, lines, top: 0, is_followed });
+        self.page = Some(TopPage { task, class, lines, top: 0, is_followed });
         Some(TopCommand::Details(task))
     }
 
@@ -272,14 +272,14 @@ const fn index_of(pane: Pane) -> usize {
 }
 
 /// Returns the new position after a key.
-fn moved(from: usize, key: Key, page: usize) -> usize {
+fn moved(from: usize, key: TopKey, page: usize) -> usize {
     match key {
-        Key::Up | Key::Char('k') => from.saturating_sub(1),
-        Key::Down | Key::Char('j') => from.saturating_add(1),
-        Key::PageUp => from.saturating_sub(page.max(1)),
-        Key::PageDown => from.saturating_add(page.max(1)),
-        Key::Home | Key::Char('g') => 0,
-        Key::End | Key::Char('G') => usize::MAX,
+        TopKey::Up | TopKey::Char('k') => from.saturating_sub(1),
+        TopKey::Down | TopKey::Char('j') => from.saturating_add(1),
+        TopKey::PageUp => from.saturating_sub(page.max(1)),
+        TopKey::PageDown => from.saturating_add(page.max(1)),
+        TopKey::Home | TopKey::Char('g') => 0,
+        TopKey::End | TopKey::Char('G') => usize::MAX,
         _ => from,
     }
 }

@@ -8,9 +8,9 @@ use ratatui::layout::Rect;
 use ratatui::style::Color;
 
 use super::draw::{draw, plain_text};
-use super::keys::Key;
+use super::keys::TopKey;
 use super::rows::Pane;
-use super::state::{State, TopCommand};
+use super::state::{TopCommand, TopState};
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 use taskqueue_domain::run::status::Stored;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
@@ -119,8 +119,8 @@ fn tally() -> TopCounts {
     TopCounts { counts, throughput: Throughput { lately: 12.3, last_minute: 8.0 }, classes: vec![class] }
 }
 
-fn state() -> State {
-    let mut state = State::new("sqlite:///tmp/tasks.db");
+fn state() -> TopState {
+    let mut state = TopState::new("sqlite:///tmp/tasks.db");
     state.resize(24);
     state.take_glance(&glance());
     state.take_tally(&tally());
@@ -128,7 +128,7 @@ fn state() -> State {
 }
 
 /// Returns what a terminal of this size shows, and its cells.
-fn shown(state: &State, use_color: bool, columns: u16, rows: u16) -> (Vec<String>, Buffer) {
+fn shown(state: &TopState, use_color: bool, columns: u16, rows: u16) -> (Vec<String>, Buffer) {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
     terminal.draw(|frame| draw(state, use_color, frame.area(), frame.buffer_mut())).unwrap();
     let buffer = terminal.backend().buffer().clone();
@@ -137,8 +137,8 @@ fn shown(state: &State, use_color: bool, columns: u16, rows: u16) -> (Vec<String
     (lines.collect(), buffer)
 }
 
-fn press(state: &mut State, keys: &str) -> Option<TopCommand> {
-    keys.chars().filter_map(|key| state.press(Key::Char(key))).last()
+fn press(state: &mut TopState, keys: &str) -> Option<TopCommand> {
+    keys.chars().filter_map(|key| state.press(TopKey::Char(key))).last()
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_low_screen_shows_the_pane_that_was_chosen() {
     let mut state = state();
     let text = plain_text(&state, 80, 12);
     assert!(text.contains("Running 2") && !text.contains("Failures"), "{text}");
-    assert_eq!(state.press(Key::BackTab), None);
+    assert_eq!(state.press(TopKey::BackTab), None);
     let text = plain_text(&state, 80, 12);
     assert!(text.contains("Runners 2") && !text.contains("Running 2"), "{text}");
 }
@@ -236,7 +236,7 @@ fn what_changes_something_is_done_after_a_yes_alone() {
     // No task is selected in the pane of classes.
     assert_eq!(press(&mut state, "hcy"), None);
     assert_eq!(press(&mut state, "q"), Some(TopCommand::Quit));
-    assert_eq!(state.press(Key::Interrupt), Some(TopCommand::Quit));
+    assert_eq!(state.press(TopKey::Interrupt), Some(TopCommand::Quit));
 }
 
 #[test]
@@ -259,13 +259,13 @@ fn the_row_that_was_chosen_stays_so_when_others_come_and_go() {
 fn a_task_is_opened_scrolled_followed_and_closed() {
     let lines = |count: usize| (0..count).map(|number| format!("line {number}.")).collect::<Vec<_>>();
     let mut state = state();
-    assert_eq!(state.press(Key::Enter), Some(TopCommand::Details(TaskId(17))));
+    assert_eq!(state.press(TopKey::Enter), Some(TopCommand::Details(TaskId(17))));
     assert_eq!((state.opened(), state.followed()), (Some(TaskId(17)), None));
     state.take_details(TaskId(18), lines(3));
     assert!(plain_text(&state, 80, 24).contains("waiting for the database"), "that was another task");
     state.take_details(TaskId(17), lines(60));
     assert!(plain_text(&state, 80, 24).contains("line 0."));
-    assert_eq!(state.press(Key::End), None);
+    assert_eq!(state.press(TopKey::End), None);
     let text = plain_text(&state, 80, 24);
     assert!(text.contains("line 59.") && text.contains("line 38.") && !text.contains("line 37."), "{text}");
     assert_eq!(press(&mut state, "f"), None);
@@ -276,9 +276,9 @@ fn a_task_is_opened_scrolled_followed_and_closed() {
     state.take_details(TaskId(17), lines(80));
     assert!(!plain_text(&state, 80, 24).contains("line 79."), "but for who reads what stands before");
     assert_eq!(press(&mut state, "cy"), Some(TopCommand::Change(Change::Cancel(TaskId(17)))));
-    assert_eq!(state.press(Key::Escape), None);
+    assert_eq!(state.press(TopKey::Escape), None);
     assert_eq!(state.opened(), None);
-    assert_eq!(state.press(Key::Escape), Some(TopCommand::Quit));
+    assert_eq!(state.press(TopKey::Escape), Some(TopCommand::Quit));
 }
 
 #[test]
@@ -287,9 +287,9 @@ fn a_database_that_is_away_is_said_until_it_answers() {
     assert!(state.complain("no answer from the database for 3s: connection refused"));
     assert!(!state.complain("no answer from the database for 3s: connection refused"));
     assert!(plain_text(&state, 80, 24).contains("no answer from the database for 3s: connection refused"));
-    let _ = state.press(Key::Enter);
+    let _ = state.press(TopKey::Enter);
     assert!(plain_text(&state, 80, 24).starts_with("no answer from the database for 3s"));
-    let _ = state.press(Key::Escape);
+    let _ = state.press(TopKey::Escape);
     state.take_glance(&glance());
     assert!(!plain_text(&state, 80, 24).contains("no answer"));
 }

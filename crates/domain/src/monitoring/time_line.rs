@@ -38,7 +38,7 @@ pub struct Segment {
 pub fn time_line(task: &Task, runs: &[Run], are_all: bool, now: DateTime<Utc>) -> Vec<Segment> {
     let oldest = runs.last().map(|run| run.created_on);
     let begin = if are_all { task.queued_on } else { oldest.unwrap_or(task.queued_on) };
-    let mut line = Line { segments: Vec::new(), end: begin };
+    let mut line = TimelineRow { segments: Vec::new(), end: begin };
     for run in runs.iter().rev() {
         line.add(Stretch::WithoutRun, run.created_on);
         line.add(Stretch::WaitedForRunner, run.started_on.or(run.finished_on).unwrap_or(now));
@@ -52,12 +52,12 @@ pub fn time_line(task: &Task, runs: &[Run], are_all: bool, now: DateTime<Utc>) -
     line.segments
 }
 
-struct Line {
+struct TimelineRow {
     segments: Vec<Segment>,
     end: DateTime<Utc>,
 }
 
-impl Line {
+impl TimelineRow {
     /// Skips segments without length.
     fn add(&mut self, what: Stretch, to: DateTime<Utc>) {
         if to > self.end {

@@ -41,7 +41,7 @@ impl Message {
     /// Returns the message stored in these details of an event, or `None` if they hold no message: any client can insert a row.
     #[must_use]
     pub fn from_details(details: &str) -> Option<Self> {
-        let Details { name, data } = serde_json::from_str(details).ok()?;
+        let MessageDetails { name, data } = serde_json::from_str(details).ok()?;
         let data = data.map_or_else(|| "null".to_owned(), |data| data.get().to_owned());
         check_message(&name, &data).ok()?;
         Some(Self { name, data })
@@ -49,7 +49,7 @@ impl Message {
 }
 
 #[derive(Deserialize)]
-struct Details {
+struct MessageDetails {
     name: String,
     data: Option<Box<RawValue>>,
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::announcing::final_failures::print_final_failures;
-use crate::announcing::outside_program::Call;
+use crate::announcing::outside_program::ProgramCall;
 use crate::config::Notify;
 use crate::context::Context;
 use crate::error::EngineResult;
@@ -34,7 +34,7 @@ const OUTPUT_LIMIT_BYTES: usize = 4 << 10;
 
 /// The standard input of a notification program.
 #[derive(Serialize)]
-struct Message<'a> {
+struct NotifierMessage<'a> {
     event: &'static str,
     database: String,
     host: &'a str,
@@ -116,8 +116,9 @@ fn start_program(ctx: &Context, notify: &Notify, digest: &Digest) -> EngineResul
     if notify.argv.is_empty() {
         return Ok(None);
     }
-    let message = Message { event: "notices", database: ctx.store.url().to_string(), host: &ctx.me.host, digest };
-    let program = Program { argv: &notify.argv, user: notify.user.as_deref(), limit_secs: TELL_SECS };
+    let message =
+        NotifierMessage { event: "notices", database: ctx.store.url().to_string(), host: &ctx.me.host, digest };
+    let program = ConfiguredProgram { argv: &notify.argv, user: notify.user.as_deref(), limit_secs: TELL_SECS };
     let problem = program.run(ctx, &to_json(&message), TaskId(0), RunId(0))?;
     Ok(problem.map(|why| format!("{} notices were not delivered: {why}", digest.count)))
 }
@@ -173,20 +174,20 @@ fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd)
         results: end.results.clone().and_then(|json| RawValue::from_string(json).ok()),
         host: &ctx.me.host,
     };
-    let program = Program { argv, user: ctx.announcements.hook_user.as_deref(), limit_secs: HOOK_SECS };
+    let program = ConfiguredProgram { argv, user: ctx.announcements.hook_user.as_deref(), limit_secs: HOOK_SECS };
     let problem = program.run(ctx, &to_json(&input), task_id, run_id)?;
     fault_point!("hook.ended");
     Ok(problem.map(|why| format!("the hook \"{}\" of run {run_id}: {why}", kind.as_str())))
 }
 
 /// A configured program that receives a message.
-struct Program<'a> {
+struct ConfiguredProgram<'a> {
     argv: &'a [String],
     user: Option<&'a str>,
     limit_secs: i64,
 }
 
-impl Program<'_> {
+impl ConfiguredProgram<'_> {
     /// Runs the program like a handler: a clean environment, the input, a timeout. Returns why it failed, if it did.
     fn run(&self, ctx: &Context, input: &str, task_id: TaskId, run_id: RunId) -> EngineResult<Option<String>> {
         if let Err(why) = ctx.handlers.check_user("in its table or at the top of the file", self.user) {
@@ -202,7 +203,7 @@ impl Program<'_> {
             kill_grace: KILL_GRACE,
             output_limit_bytes: OUTPUT_LIMIT_BYTES,
         };
-        let call = Call { class: TaskClass::of_hooks(), task_id, run_id, input, limit_secs: self.limit_secs };
+        let call = ProgramCall { class: TaskClass::of_hooks(), task_id, run_id, input, limit_secs: self.limit_secs };
         call.run(&command)
     }
 }

@@ -11,7 +11,7 @@ use taskqueue_process::children::child::Control;
 use taskqueue_process::identities::identity::ProcessIdentity;
 
 /// The input of such a program.
-pub(crate) struct Call<'a> {
+pub(crate) struct ProgramCall<'a> {
     /// Replaces `{class}` in its arguments.
     pub(crate) class: TaskClass,
     pub(crate) task_id: TaskId,
@@ -22,7 +22,7 @@ pub(crate) struct Call<'a> {
     pub(crate) limit_secs: i64,
 }
 
-impl Call<'_> {
+impl ProgramCall<'_> {
     /// Runs the program like a handler: a clean environment, the input, and a timeout. Returns why it failed, if it did.
     pub(crate) fn run(self, command: &CommandHandler) -> EngineResult<Option<String>> {
         let context = RunContext {

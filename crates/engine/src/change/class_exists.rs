@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::announcing::outside_program::Call;
+use crate::announcing::outside_program::ProgramCall;
 use crate::config::ClassConfig;
 use crate::error::{EngineError, EngineResult};
 use crate::handler::command::CommandHandler;
@@ -28,8 +28,13 @@ pub(crate) fn check_exists(handlers: &Handlers, configured: &ClassConfig, class:
             // Only root can become another user; other users run the check with their own rights.
             command.confinement.user = None;
         }
-        let call =
-            Call { class: class.clone(), task_id: TaskId(0), run_id: RunId(0), input: "", limit_secs: LIMIT_SECS };
+        let call = ProgramCall {
+            class: class.clone(),
+            task_id: TaskId(0),
+            run_id: RunId(0),
+            input: "",
+            limit_secs: LIMIT_SECS,
+        };
         match call.run(&command)? {
             None => Ok(()),
             Some(why) => Err(EngineError::Input(format!("the class {class} does not exist: {why}"))),

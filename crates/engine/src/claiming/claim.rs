@@ -47,7 +47,7 @@ pub struct Offer {
 
 /// The result of a claim.
 #[derive(Clone, Debug)]
-pub enum Claimed {
+pub enum ClaimOutcome {
     /// The claimed runs.
     Runs(Vec<Offer>),
     /// No run was claimable within the wait, or the requested task can never be claimed by this claimant.
@@ -123,7 +123,7 @@ pub fn can_be_ended(process: &ProcessIdentity, claimant: &ClaimantId) -> bool {
 ///
 /// # Errors
 /// Returns an error if the requested task does not exist, or if the database fails.
-pub fn claim(ctx: &mut Context, request: &ClaimRequest, stop: &StopSignals) -> EngineResult<Claimed> {
+pub fn claim(ctx: &mut Context, request: &ClaimRequest, stop: &StopSignals) -> EngineResult<ClaimOutcome> {
     claim_in_doubt(ctx, request, stop, &InDoubt::default())
 }
 
@@ -137,7 +137,7 @@ pub fn claim_in_doubt(
     request: &ClaimRequest,
     stop: &StopSignals,
     in_doubt: &InDoubt,
-) -> EngineResult<Claimed> {
+) -> EngineResult<ClaimOutcome> {
     // After a signal, do not wait for a database that is slow or unreachable.
     if let Ok(count) = stop.counter() {
         ctx.store.give_up_when(move || count() >= 1);
@@ -158,13 +158,13 @@ pub fn claim_in_doubt(
         }
         let offers = claim_now(ctx, request, &settings, in_doubt)?;
         if !offers.is_empty() {
-            return Ok(Claimed::Runs(offers));
+            return Ok(ClaimOutcome::Runs(offers));
         }
         if until.has_passed() || is_never_claimable(ctx, request)? {
-            return Ok(Claimed::Nothing);
+            return Ok(ClaimOutcome::Nothing);
         }
         if stop.wait(spread_out(pause).min(until.remaining())) {
-            return Ok(Claimed::Stopped);
+            return Ok(ClaimOutcome::Stopped);
         }
         pause = (pause * 3 / 2).min(LONGEST_PAUSE);
     }

@@ -20,7 +20,7 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::records::{ClaimedRun, Run};
 use taskqueue_domain::text::error_words::error_words;
-use taskqueue_store::{EndCondition, Ended, NewEvent, RunEnd, RunRef, RunReport};
+use taskqueue_store::{EndCondition, EndResult, NewEvent, RunEnd, RunRef, RunReport};
 
 /// ErrorCode of a run that its claimant rejected.
 const REJECTED: &str = "rejected";
@@ -177,13 +177,13 @@ pub fn resolve_with(
         was_recorded_before,
     };
     match ended {
-        Ended::Recorded | Ended::GivenUp => {
+        EndResult::Recorded | EndResult::GivenUp => {
             start_hook(ctx, run.task_id, run.id, &end);
             let status = run_after(RunStatus::Processing, end.event).map_or("", RunStatus::as_str);
             Ok(resolved(status, false))
         }
-        Ended::Cancelled => Ok(resolved(RunStatus::Cancelled.as_str(), false)),
-        Ended::Lost { .. } => {
+        EndResult::Cancelled => Ok(resolved(RunStatus::Cancelled.as_str(), false)),
+        EndResult::Lost { .. } => {
             let found = ctx.store.get_run(held.run_id)?;
             if end.is_end_of(&found) {
                 return Ok(resolved(&found.status.to_string(), true));

@@ -2,7 +2,7 @@
 
 use crate::change::restart::{NewStart, places_in_schedules};
 use crate::change::selected::{OnAnswer, PORTION, TaskAnswer, claims_of, portions, preview};
-use crate::claiming::take_back::{Outcome, TakenBack, take};
+use crate::claiming::take_back::{TakeBackOutcome, TakenBack, take};
 use crate::context::Context;
 use crate::error::EngineResult;
 use taskqueue_domain::run::status::{Stored, TaskStatus};
@@ -74,7 +74,7 @@ fn requeue_portion(ctx: &mut Context, ids: &[TaskId], event: &NewEvent, on_answe
 /// Takes this run from its claimant and restarts its task. Returns `None` if the run was cancelled or had ended, so that the
 /// task must still be requeued.
 fn take_to_requeue(ctx: &mut Context, run: &Run) -> EngineResult<Option<TakenBack>> {
-    let Outcome::Taken(taken) = take(ctx, run, true)? else { return Ok(None) };
+    let TakeBackOutcome::Taken(taken) = take(ctx, run, true)? else { return Ok(None) };
     let task = ctx.store.get_task(run.task_id)?;
     let may_requeue = matches!(task.status, Stored::Known(status)
         if task_after(status, TaskEvent::Requeue, TaskStatus::Scheduled).is_some());

@@ -16,7 +16,7 @@ use taskqueue_domain::task::records::Run;
 use taskqueue_domain::text::error_words::error_words;
 use taskqueue_process::identities::claimant::EndAnswer;
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
-use taskqueue_store::{Ended, NewEvent, RunEnd, RunRef};
+use taskqueue_store::{EndResult, NewEvent, RunEnd, RunRef};
 
 /// The ErrorCode of a run that an operator took from its claimant, and the kind of the event.
 const TAKEN_BACK: &str = "taken-back";
@@ -42,7 +42,7 @@ pub struct TakenBack {
 }
 
 /// The result for a run that should be taken from its claimant.
-pub(crate) enum Outcome {
+pub(crate) enum TakeBackOutcome {
     /// It was taken.
     Taken(TakenBack),
     /// It had ended in another way; this is its current row.
@@ -58,20 +58,20 @@ pub(crate) enum Outcome {
 pub fn take_back(ctx: &mut Context, run_id: RunId) -> EngineResult<TakenBack> {
     let run = ctx.store.get_run(run_id)?;
     match take(ctx, &run, false)? {
-        Outcome::Taken(taken) => Ok(taken),
-        Outcome::Ended(found) => Err(not_taken(*found)),
+        TakeBackOutcome::Taken(taken) => Ok(taken),
+        TakeBackOutcome::Ended(found) => Err(not_taken(*found)),
     }
 }
 
 /// Like [`take_back`], for a run that was just read. With `restarts_task`, its task starts from the beginning, as after
 /// `requeue`.
-pub(crate) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineResult<Outcome> {
+pub(crate) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineResult<TakeBackOutcome> {
     let end = RunEnd { restarts_task, ..end_of(ctx) };
     if end.is_end_of(run) && run.claimant.is_some() {
-        return Ok(Outcome::Taken(answer(run, true)));
+        return Ok(TakeBackOutcome::Taken(answer(run, true)));
     }
     let (Some(claim), Some(token)) = (run.held_claim(), run.token.clone()) else {
-        return Ok(Outcome::Ended(Box::new(run.clone())));
+        return Ok(TakeBackOutcome::Ended(Box::new(run.clone())));
     };
     // Before the task can be claimed again, as when a deadline passes.
     let (asked, of_run) = end_processes_of_claim(ctx, run, &token)
@@ -89,25 +89,25 @@ pub(crate) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineR
     fault_point!("take_back.committed");
     ctx.notify_finished();
     let status = match ended {
-        Ended::Recorded | Ended::GivenUp => RunStatus::Released.as_str().to_owned(),
-        Ended::Cancelled => RunStatus::Cancelled.as_str().to_owned(),
-        Ended::Lost { .. } => return lost(ctx, run, &end, &event),
+        EndResult::Recorded | EndResult::GivenUp => RunStatus::Released.as_str().to_owned(),
+        EndResult::Cancelled => RunStatus::Cancelled.as_str().to_owned(),
+        EndResult::Lost { .. } => return lost(ctx, run, &end, &event),
     };
-    Ok(Outcome::Taken(TakenBack { status, ended_processes, not_ended, ..answer(run, false) }))
+    Ok(TakeBackOutcome::Taken(TakenBack { status, ended_processes, not_ended, ..answer(run, false) }))
 }
 
 /// Handles a run that ended before the operator's request was recorded. A claimant that is asked to end may release it at no
 /// cost; that is the requested result, and the event records who requested it.
-fn lost(ctx: &mut Context, run: &Run, end: &RunEnd, event: &NewEvent) -> EngineResult<Outcome> {
+fn lost(ctx: &mut Context, run: &Run, end: &RunEnd, event: &NewEvent) -> EngineResult<TakeBackOutcome> {
     let found = ctx.store.get_run(run.id)?;
     if end.is_end_of(&found) {
-        return Ok(Outcome::Taken(answer(&found, true)));
+        return Ok(TakeBackOutcome::Taken(answer(&found, true)));
     }
     if found.status.is(RunStatus::Released) && found.token == run.token {
         ctx.store.record_event_once(event)?;
-        return Ok(Outcome::Taken(answer(&found, false)));
+        return Ok(TakeBackOutcome::Taken(answer(&found, false)));
     }
-    Ok(Outcome::Ended(Box::new(found)))
+    Ok(TakeBackOutcome::Ended(Box::new(found)))
 }
 
 fn answer(run: &Run, was_recorded_before: bool) -> TakenBack {

@@ -18,7 +18,7 @@ use taskqueue_host::files::file_checks::{ProgramProblem, check_program, recently
 use taskqueue_host::machine::account::{Credentials, RunAs, UserProblem, is_root, recently_run_as, run_as};
 use taskqueue_host::machine::host::Account;
 use taskqueue_process::children::child::{
-    Captured, ChildSpec, Control, Finished, Keep, Observer, Stream, Supervision, rehearse, supervise,
+    Captured, ChildSpec, Control, Finished, IsReport, Observer, Stream, Supervision, rehearse, supervise,
 };
 use taskqueue_process::children::event_socket::EventSocket;
 use taskqueue_process::identities::identity::ProcessIdentity;
@@ -118,7 +118,7 @@ impl CommandHandler {
             kill_grace: self.kill_grace,
             output_limit_bytes: self.output_limit_bytes,
         };
-        let mut listener = Listener { observer, said: Said::default() };
+        let mut listener = EventListener { observer, said: Said::default() };
         let finished = match self.child_spec(run, socket.map(EventSocket::name)) {
             Ok(spec) => {
                 let socket = socket.map(|socket| (socket, run.token.as_str()));
@@ -263,12 +263,12 @@ pub(super) fn is_variable_name(name: &str) -> bool {
 }
 
 /// Turns event lines into reports.
-struct Listener<'a> {
+struct EventListener<'a> {
     observer: &'a mut dyn CommandObserver,
     said: Said,
 }
 
-impl Observer for Listener<'_> {
+impl Observer for EventListener<'_> {
     fn started(&mut self, handler: &ProcessIdentity) {
         self.observer.started(handler);
     }
@@ -281,14 +281,14 @@ impl Observer for Listener<'_> {
         self.observer.output_so_far(stream, so_far);
     }
 
-    fn event_line(&mut self, line: &[u8]) -> Keep {
+    fn event_line(&mut self, line: &[u8]) -> IsReport {
         let Some(event) = parse_event(line) else {
             self.said.note_unread(line);
-            return Keep::No;
+            return IsReport::No;
         };
         let is_report = event.is_report();
         self.said.hear(event, self.observer);
-        if is_report { Keep::Yes } else { Keep::No }
+        if is_report { IsReport::Yes } else { IsReport::No }
     }
 
     fn idle(&mut self) -> Control {

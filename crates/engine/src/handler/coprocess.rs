@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::attempt::Attempt;
+use self::attempt::CoprocessAttempt;
 use self::coprocess_handler::did_not_start;
 pub use self::coprocess_handler::{CoprocessHandler, PING_EVERY};
 use self::pool::Pool;
@@ -59,7 +59,7 @@ impl Coprocesses {
         observer: &mut dyn CommandObserver,
     ) -> HandlerEnd {
         let next_number = || self.numbers.fetch_add(1, Ordering::Relaxed);
-        let mut attempt = match Attempt::new(handler, run, alarms, socket, observer) {
+        let mut attempt = match CoprocessAttempt::new(handler, run, alarms, socket, observer) {
             Ok(attempt) => attempt,
             Err(end) => return *end,
         };

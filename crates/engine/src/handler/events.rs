@@ -36,7 +36,7 @@ const LINE_CHARS: usize = 200;
 
 /// One parsed line; an object may have several keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Event {
+pub struct HandlerEvent {
     /// 0 to 100; a fraction is cut off.
     pub progress: Option<i32>,
     /// The message that belongs to the progress.
@@ -55,7 +55,7 @@ pub struct Event {
     pub unknown_keys: Vec<String>,
 }
 
-impl Event {
+impl HandlerEvent {
     /// Returns true if it shows that the handler is working: any known key does.
     #[must_use]
     pub fn is_report(&self) -> bool {
@@ -85,7 +85,7 @@ pub(super) struct Said {
 
 impl Said {
     /// Reports one event to the reporter, and keeps what counts at the end.
-    pub(super) fn hear(&mut self, event: Event, reporter: &mut dyn Reporter) {
+    pub(super) fn hear(&mut self, event: HandlerEvent, reporter: &mut dyn Reporter) {
         self.note_unknown_keys(&event.unknown_keys);
         if let Some(percent) = event.progress {
             reporter.progress(percent, event.message.as_deref());
@@ -150,7 +150,7 @@ struct Keys<'a> {
 }
 
 #[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+struct EventKey<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Deserializes them; the function returns true for known keys.
 struct KeysOf<F>(F);
@@ -172,7 +172,7 @@ impl<'de, F: Fn(&str) -> bool> Visitor<'de> for KeysOf<F> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut keys = Keys { unknown: Vec::new(), error: None };
-        while let Some(Key(key)) = map.next_key()? {
+        while let Some(EventKey(key)) = map.next_key()? {
             if key == "error" {
                 keys.error = Some(map.next_value()?);
                 continue;
@@ -207,7 +207,7 @@ fn unknown_keys(text: &str, others: &[&str]) -> Vec<String> {
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct EventLine<'a> {
     progress: Option<f64>,
     message: Option<String>,
     #[serde(borrow)]
@@ -241,18 +241,18 @@ enum Code {
 /// not be sent. `null` counts as a missing key. An impossible delay is replaced by the nearest possible one, so that the error
 /// is not lost.
 #[must_use]
-pub fn parse_event(line: &[u8]) -> Option<Event> {
+pub fn parse_event(line: &[u8]) -> Option<HandlerEvent> {
     parse_event_among(line, &[])
 }
 
 /// Like [`parse_event`], for a line in which these keys are known too.
-pub(super) fn parse_event_among(line: &[u8], others: &[&str]) -> Option<Event> {
+pub(super) fn parse_event_among(line: &[u8], others: &[&str]) -> Option<HandlerEvent> {
     let text = std::str::from_utf8(line).ok()?;
     // serde would accept a list as the fields in their order.
     if !text.trim_start().starts_with('{') {
         return None;
     }
-    let line: Line<'_> = serde_json::from_str(text).ok()?;
+    let line: EventLine<'_> = serde_json::from_str(text).ok()?;
     let progress = match line.progress {
         Some(percent) if !(0.0..=100.0).contains(&percent) => return None,
         // In range, so that the cast only cuts off the fraction.
@@ -271,7 +271,7 @@ pub(super) fn parse_event_among(line: &[u8], others: &[&str]) -> Option<Event> {
         Some(name) => Some(Message { name, data: data.to_owned() }),
         None => None,
     };
-    Some(Event {
+    Some(HandlerEvent {
         progress,
         message: line.message,
         result: line.result.map(|json| json.get().to_owned()),
@@ -299,7 +299,7 @@ fn reported(part: ErrorPart) -> ReportedError {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Option<Event> {
+    fn parse(line: &str) -> Option<HandlerEvent> {
         parse_event(line.as_bytes())
     }
 

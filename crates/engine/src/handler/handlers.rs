@@ -34,7 +34,7 @@ pub struct Handlers {
 }
 
 /// The handler of one class.
-pub enum Handler<'a> {
+pub enum ClassHandler<'a> {
     /// A Rust type.
     Rust(&'a Arc<dyn TaskHandler>),
     /// A configured program.
@@ -178,19 +178,19 @@ impl Handlers {
 
     /// Returns the handler of a class; `None` if this host has none.
     #[must_use]
-    pub fn find(&self, class: &TaskClass) -> Option<Handler<'_>> {
+    pub fn find(&self, class: &TaskClass) -> Option<ClassHandler<'_>> {
         if class.as_str() == EXEC_CLASS {
-            return self.exec_enabled.then_some(Handler::Exec);
+            return self.exec_enabled.then_some(ClassHandler::Exec);
         }
         if let Some(handler) = self.registry.find(class) {
-            return Some(Handler::Rust(handler));
+            return Some(ClassHandler::Rust(handler));
         }
-        self.classes.find(class).map(Handler::Command)
+        self.classes.find(class).map(ClassHandler::Command)
     }
 
     /// Like `find`, for text that may not be a valid class name.
     #[must_use]
-    pub fn find_named(&self, name: &str) -> Option<Handler<'_>> {
+    pub fn find_named(&self, name: &str) -> Option<ClassHandler<'_>> {
         self.find(&name.parse().ok()?)
     }
 
@@ -293,7 +293,7 @@ impl Handlers {
     /// Returns what exit codes of this class mean.
     #[must_use]
     pub fn exit_rules(&self, class: &TaskClass) -> ExitRules {
-        if let Some(Handler::Exec) = self.find(class) {
+        if let Some(ClassHandler::Exec) = self.find(class) {
             return ExitRules::of_task_programs();
         }
         self.classes.find(class).map(|configured| configured.exit_rules.clone()).unwrap_or_default()

@@ -10,17 +10,17 @@ use taskqueue_domain::run::message::{Message, Messages};
 /// It holds at most the last 1000. All of them remain events of the task (`taskqueue events`).
 #[derive(Clone, Default)]
 pub struct Inbox {
-    shared: Arc<Shared>,
+    shared: Arc<SharedInbox>,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedInbox {
+    state: Mutex<InboxState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct InboxState {
     messages: Messages,
     is_closed: bool,
     notify: Option<Box<dyn Fn() + Send>>,
@@ -80,7 +80,7 @@ impl Inbox {
         self.lock().notify = Some(Box::new(notify));
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut InboxState)) {
         let mut state = self.lock();
         change(&mut state);
         if let Some(notify) = &state.notify {
@@ -90,7 +90,7 @@ impl Inbox {
         self.shared.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

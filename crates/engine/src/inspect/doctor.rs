@@ -275,7 +275,7 @@ pub struct OwnFiles {
 /// parts are still examined.
 #[must_use]
 pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Trouble> {
-    let mut found = Found { troubles: files_in_danger(files, ctx.spool.as_ref().map(Spool::directory)) };
+    let mut found = FoundProblems { troubles: files_in_danger(files, ctx.spool.as_ref().map(Spool::directory)) };
     found.troubles.extend(left_outcomes(ctx.spool.as_ref()));
     found.add(
         "the database",
@@ -305,18 +305,18 @@ pub fn list_claims(ctx: &mut Context, limit: i64) -> EngineResult<Vec<HeldClaim>
 /// Returns the problems of a store that cannot be opened, as far as they can be seen.
 #[must_use]
 pub fn examine_closed(url: &DatabaseUrl, error: String, files: &OwnFiles, spool: Option<&Path>) -> Vec<Trouble> {
-    let mut found = Found { troubles: vec![Trouble::StoreClosed { store: url.to_string(), error }] };
+    let mut found = FoundProblems { troubles: vec![Trouble::StoreClosed { store: url.to_string(), error }] };
     found.troubles.extend(files_in_danger(files, spool));
     found.troubles.extend(left_outcomes(spool.map(|directory| Spool::new(directory, &url.to_string())).as_ref()));
     found.sorted()
 }
 
 /// The problems found so far.
-struct Found {
+struct FoundProblems {
     troubles: Vec<Trouble>,
 }
 
-impl Found {
+impl FoundProblems {
     /// Adds the problems of a part, or why it was not examined; each reason is added once.
     fn add(&mut self, part: &'static str, troubles: EngineResult<Vec<Trouble>>) {
         match troubles {

@@ -84,7 +84,7 @@ fn follow_with(
     stop: &StopSignals,
     hear: &mut dyn FnMut(LogUpdate<'_>) -> ControlFlow<()>,
 ) -> EngineResult<()> {
-    let mut seen = Seen::default();
+    let mut seen = SeenOutput::default();
     let mut read_at = Moment::now();
     loop {
         // Read before the output: after the end there is no more output.
@@ -117,12 +117,12 @@ fn follow_with(
 
 /// What was passed on so far.
 #[derive(Default)]
-struct Seen {
+struct SeenOutput {
     run: Option<RunId>,
     streams: HashMap<String, Followed>,
 }
 
-impl Seen {
+impl SeenOutput {
     /// Returns the started runs from the last reported one, oldest first, so that its last output comes before the next run.
     fn runs_to_tell(&self, ctx: &mut Context, task_id: TaskId) -> EngineResult<Vec<Run>> {
         let Some(last) = self.run else { return Ok(ctx.store.newest_begun_run(task_id)?.into_iter().collect()) };

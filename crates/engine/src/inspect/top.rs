@@ -130,13 +130,13 @@ pub enum Change {
 }
 
 /// Reads a database repeatedly. After a lost connection, each read connects again.
-pub struct Watch {
+pub struct TopWatch {
     ctx: Context,
     /// When the current read or change must give up.
     until: Arc<Mutex<Moment>>,
 }
 
-impl Watch {
+impl TopWatch {
     /// Creates a watch of this database.
     #[must_use]
     pub fn new(mut ctx: Context) -> Self {

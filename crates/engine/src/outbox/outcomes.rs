@@ -15,7 +15,7 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::text::error_words::error_words;
 use taskqueue_host::files::spool::{Spool, SpoolFile};
-use taskqueue_store::{Ended, NewEvent, RunEnd, RunRef, StoreError};
+use taskqueue_store::{EndResult, NewEvent, RunEnd, RunRef, StoreError};
 
 /// Space for an outcome with some pages of output; an outcome without output mostly needs less than one page.
 const ROOM_BYTES: u64 = 64 << 10;
@@ -27,7 +27,7 @@ pub struct Outcome {
     pub(crate) database: String,
     /// The run and its task; `None` if the answer to the claim was lost.
     #[serde(flatten)]
-    pub(crate) claimed: Option<Claimed>,
+    pub(crate) claimed: Option<ClaimedIds>,
     /// The token of its claim.
     pub(crate) token: String,
     /// Instead of a token, if the answer to a claimant's claim was lost.
@@ -48,7 +48,7 @@ pub(crate) struct OutsideDoubt {
 
 impl Outcome {
     pub(crate) fn new(database: &str, run: &ClaimedRun, end: RunEnd) -> Self {
-        let claimed = Some(Claimed { run_id: run.run_id, task_id: run.task_id });
+        let claimed = Some(ClaimedIds { run_id: run.run_id, task_id: run.task_id });
         Self { database: database.to_owned(), claimed, token: run.token.clone(), outside: None, end }
     }
 
@@ -70,7 +70,7 @@ impl Outcome {
         has_any.then(|| Self { end: RunEnd { outputs: Vec::new(), ..self.end.clone() }, ..self.clone() })
     }
 
-    pub(crate) fn reference(&self, claimed: Claimed) -> RunRef {
+    pub(crate) fn reference(&self, claimed: ClaimedIds) -> RunRef {
         RunRef { id: claimed.run_id, token: self.token.clone() }
     }
 
@@ -122,7 +122,7 @@ pub(crate) fn outside_claim_leaver(
 
 /// A claimed run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Claimed {
+pub(crate) struct ClaimedIds {
     /// The run.
     pub(crate) run_id: RunId,
     /// Its task.
@@ -173,7 +173,11 @@ pub(crate) fn leave(file: Option<&mut SpoolFile>, outcome: &Outcome) -> Option<S
 ///
 /// # Errors
 /// Returns [`EngineError::NotRecorded`]; the outcome then stays in the spool, unless writing it failed too.
-pub(crate) fn record(ctx: &mut Context, mut file: Option<&mut SpoolFile>, outcome: &Outcome) -> EngineResult<Ended> {
+pub(crate) fn record(
+    ctx: &mut Context,
+    mut file: Option<&mut SpoolFile>,
+    outcome: &Outcome,
+) -> EngineResult<EndResult> {
     ctx.store.wait_for_room(true);
     let recorded = keep_and_send(ctx, file.as_deref_mut(), outcome);
     ctx.store.wait_for_room(false);
@@ -202,17 +206,17 @@ fn words(end: &RunEnd) -> String {
     }
 }
 
-fn keep_and_send(ctx: &mut Context, mut file: Option<&mut SpoolFile>, outcome: &Outcome) -> EngineResult<Ended> {
+fn keep_and_send(ctx: &mut Context, mut file: Option<&mut SpoolFile>, outcome: &Outcome) -> EngineResult<EndResult> {
     ctx.spool_problem = leave(file.as_deref_mut(), outcome).or_else(|| ctx.spool_problem.take());
     fault_point!("outcome.on_disk");
     send_kept(ctx, file, outcome)
 }
 
 /// Sends an outcome from the spool, and removes it.
-fn send_kept(ctx: &mut Context, file: Option<&mut SpoolFile>, outcome: &Outcome) -> EngineResult<Ended> {
+fn send_kept(ctx: &mut Context, file: Option<&mut SpoolFile>, outcome: &Outcome) -> EngineResult<EndResult> {
     let ended = match outcome.claimed {
         Some(claimed) => send(ctx, outcome, claimed)?,
-        None => Ended::Recorded,
+        None => EndResult::Recorded,
     };
     fault_point!("outcome.sent");
     if let Some(file) = file {
@@ -237,7 +241,7 @@ pub(crate) fn shorter_if_full<T>(
     }
 }
 
-pub(crate) fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> EngineResult<Ended> {
+pub(crate) fn send(ctx: &mut Context, outcome: &Outcome, claimed: ClaimedIds) -> EngineResult<EndResult> {
     let ended = ctx.store.end_run(&outcome.reference(claimed), &outcome.end)?;
     if ended.is_as_asked() {
         start_hook(ctx, claimed.task_id, claimed.run_id, &outcome.end);
@@ -246,20 +250,25 @@ pub(crate) fn send(ctx: &mut Context, outcome: &Outcome, claimed: Claimed) -> En
 }
 
 /// Handles the answer of the store to an end. If another process had ended the run before, stores that as an event.
-pub(crate) fn hear(ctx: &mut Context, outcome: &Outcome, claimed: Claimed, ended: Ended) -> EngineResult<Ended> {
-    if !matches!(ended, Ended::Lost { .. }) {
+pub(crate) fn hear(
+    ctx: &mut Context,
+    outcome: &Outcome,
+    claimed: ClaimedIds,
+    ended: EndResult,
+) -> EngineResult<EndResult> {
+    if !matches!(ended, EndResult::Lost { .. }) {
         return Ok(ended);
     }
     // The outcome may have been stored before, with its answer lost: then it is not late.
     let ended = ctx.store.find_end(&outcome.reference(claimed), &outcome.end)?;
-    if let Ended::Lost { found } = &ended {
+    if let EndResult::Lost { found } = &ended {
         record_late_result(ctx, outcome, claimed, found)?;
     }
     Ok(ended)
 }
 
 /// Stores the result of a late finisher as an event (rule R3).
-fn record_late_result(ctx: &mut Context, outcome: &Outcome, claimed: Claimed, found: &str) -> EngineResult<()> {
+fn record_late_result(ctx: &mut Context, outcome: &Outcome, claimed: ClaimedIds, found: &str) -> EngineResult<()> {
     let end = &outcome.end;
     let details = serde_json::json!({
         "found": found, "decision": end.decision, "error_code": end.error_code,
@@ -357,7 +366,7 @@ fn send_once_more(ctx: &mut Context, outcome: &Outcome) -> EngineResult<()> {
     let claimed = match outcome.claimed {
         Some(claimed) => claimed,
         None => match ctx.store.find_claimed(&outcome.token)? {
-            Some((run_id, task_id)) => Claimed { run_id, task_id },
+            Some((run_id, task_id)) => ClaimedIds { run_id, task_id },
             // The claim took nothing, or the run was rescued. There is no late result, because it never began.
             None => return Ok(()),
         },

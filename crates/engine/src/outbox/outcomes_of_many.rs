@@ -1,17 +1,17 @@
 //! The outcomes of a worker's runs on their way to the database: written to the spool one by one, sent together.
 
-use super::outcomes::{Claimed, GivenBack, Outcome, hear, leave, send, shorter_if_full};
+use super::outcomes::{ClaimedIds, GivenBack, Outcome, hear, leave, send, shorter_if_full};
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_host::files::spool::{Spool, SpoolFile};
-use taskqueue_store::{Claim, Ended, ManyClaimed, RunEnd, RunRef, Store, StoreError, StoreResult};
+use taskqueue_store::{Claim, EndResult, ManyClaimed, RunEnd, RunRef, Store, StoreError, StoreResult};
 
 /// The result of sending an outcome.
 #[derive(Debug)]
 pub(crate) enum Sent {
     /// The answer of the store.
-    Answered(Ended),
+    Answered(EndResult),
     /// The database refuses it permanently; it stays in the spool.
     Refused(EngineError),
 }
@@ -86,17 +86,17 @@ pub(crate) fn send_many_and_claim(
 }
 
 /// An outcome and its claimed run.
-type Known<'a> = (&'a Outcome, Claimed);
+type Known<'a> = (&'a Outcome, ClaimedIds);
 
 fn send_together<T>(
     ctx: &mut Context,
     outcomes: &[&Outcome],
     recorded: &mut dyn FnMut(&Outcome),
-    write: impl FnOnce(&mut Store, &[(RunRef, &RunEnd)], &mut dyn FnMut(usize, Ended)) -> StoreResult<T>,
+    write: impl FnOnce(&mut Store, &[(RunRef, &RunEnd)], &mut dyn FnMut(usize, EndResult)) -> StoreResult<T>,
 ) -> EngineResult<(Vec<Sent>, Option<T>)> {
     let known: Vec<Known<'_>> = outcomes.iter().filter_map(|outcome| Some((*outcome, outcome.claimed?))).collect();
     let ends: Vec<_> = known.iter().map(|(outcome, claimed)| (outcome.reference(*claimed), &outcome.end)).collect();
-    let mut answers: Vec<Option<Ended>> = vec![None; ends.len()];
+    let mut answers: Vec<Option<EndResult>> = vec![None; ends.len()];
     ctx.store.wait_for_room(true);
     let written = write(&mut ctx.store, &ends, &mut |place, ended| answers[place] = Some(ended));
     ctx.store.wait_for_room(false);
@@ -111,7 +111,7 @@ fn send_together<T>(
 fn settle(
     ctx: &mut Context,
     known: Vec<Known<'_>>,
-    answers: Vec<Option<Ended>>,
+    answers: Vec<Option<EndResult>>,
     recorded: &mut dyn FnMut(&Outcome),
 ) -> EngineResult<Vec<Sent>> {
     let mut sent = Vec::with_capacity(known.len());

@@ -3,7 +3,7 @@
 use super::queue::{Admission, ClassCheck};
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
-use crate::handler::handlers::Handler;
+use crate::handler::handlers::ClassHandler;
 use crate::inspect::events::EventFilter;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::TaskId;
@@ -25,10 +25,10 @@ impl Context {
         let class = run.class.known().cloned();
         let class = class.ok_or_else(|| EngineError::Input("the class of this run cannot be read".to_owned()))?;
         let may_queue = match self.handlers.find(&class) {
-            Some(Handler::Command(configured)) => configured.may_queue.clone(),
+            Some(ClassHandler::Command(configured)) => configured.may_queue.clone(),
             // The client that queued the task chose its program, and may queue any class.
-            Some(Handler::Exec) => vec![ClassFilter::new("*")],
-            Some(Handler::Rust(_)) | None => Vec::new(),
+            Some(ClassHandler::Exec) => vec![ClassFilter::new("*")],
+            Some(ClassHandler::Rust(_)) | None => Vec::new(),
         };
         let id = run.task_id;
         self.me.user = format!("task {id}");

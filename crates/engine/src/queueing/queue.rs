@@ -10,7 +10,7 @@ use crate::change::class_exists::check_exists;
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use crate::handler::exec::ExecRequest;
-use crate::handler::handlers::Handler;
+use crate::handler::handlers::ClassHandler;
 use crate::handler::handlers::Handlers;
 use taskqueue_domain::run::retention::parse_keep;
 use taskqueue_domain::settings::Settings;
@@ -296,7 +296,7 @@ impl Admission<'_> {
             let nearest = self.handlers.nearest_names(class);
             return Err(EngineError::UnknownClass { class: class.to_owned(), nearest });
         }
-        if let Some(Handler::Command(configured)) =
+        if let Some(ClassHandler::Command(configured)) =
             self.handlers.find(&task.class).filter(|_| self.check == ClassCheck::KnownHere)
         {
             check_exists(self.handlers, configured, &task.class)?;

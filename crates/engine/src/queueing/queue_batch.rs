@@ -39,7 +39,7 @@ pub fn queue_batch<Zone: TimeZone>(
     let settings = ctx.store.recent_settings()?;
     let now = ctx.store.now()?.with_timezone(zone);
     let admission = Admission { handlers: &ctx.handlers, check, parent: ctx.parent.as_ref() };
-    let reader = Reader { admission, settings: &settings, now: &now, queued_by };
+    let reader = BatchReader { admission, settings: &settings, now: &now, queued_by };
     let batch = reader.read(input)?;
     fault_point!("queue.batch_checked");
     let (total, lines) = (batch.lines.len(), batch.lines);
@@ -123,14 +123,14 @@ impl Lines {
 }
 
 /// Reads the lines.
-struct Reader<'a, Zone: TimeZone> {
+struct BatchReader<'a, Zone: TimeZone> {
     admission: Admission<'a>,
     settings: &'a Settings,
     now: &'a DateTime<Zone>,
     queued_by: &'a str,
 }
 
-impl<Zone: TimeZone> Reader<'_, Zone> {
+impl<Zone: TimeZone> BatchReader<'_, Zone> {
     fn task(&self, line: &str) -> EngineResult<(NewTask, LineNames)> {
         let line = parse_line(line, self.queued_by, self.now).map_err(EngineError::Input)?;
         let task = self.admission.check(line.request, self.settings)?;

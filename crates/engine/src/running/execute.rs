@@ -13,7 +13,7 @@ use super::live_run::{LiveRun, RustRun};
 use super::run_listener::{RunListener, RunOutcome};
 use super::unsaved::Unsaved;
 use crate::handler::exec::ExecRequest;
-use crate::handler::handlers::Handler;
+use crate::handler::handlers::ClassHandler;
 use crate::handler::{HandlerError, OverrunAction, RunContext, TaskHandler};
 use crate::outbox::outcomes::GivenBack;
 use crate::running::runner::lease::LeaseState;
@@ -57,8 +57,8 @@ pub(crate) fn execute(
     listener.claimed(run);
     let (live, work) = begin(place, policy, run, Some(listener));
     let (handler, context) = match work {
-        Work::Rust(handler, context) => (handler, context),
-        Work::Program(context) => return run_program(place, policy, run, context, socket, live),
+        RunWork::Rust(handler, context) => (handler, context),
+        RunWork::Program(context) => return run_program(place, policy, run, context, socket, live),
     };
     let mut rust = rust_run(policy, run, live);
     let overrun = policy.handlers.overrun();
@@ -73,7 +73,7 @@ pub(crate) fn execute(
 }
 
 /// What to execute for a run.
-pub(crate) enum Work {
+pub(crate) enum RunWork {
     /// A Rust handler.
     Rust(Arc<dyn TaskHandler>, RunContext),
     /// A program, or the end of a run that ended before its program began.
@@ -86,21 +86,21 @@ pub(crate) fn begin<'a>(
     policy: &RunPolicy,
     run: &ClaimedRun,
     listener: Option<&'a mut dyn RunListener>,
-) -> (LiveRun<'a>, Work) {
+) -> (LiveRun<'a>, RunWork) {
     let live = LiveRun::new(run, place, listener);
     fault_point!("execute.before_handler");
     // This process may have been suspended since the claim, and another runner may already process the task (rule R7).
     if place.leases.lease_state(run.run_id) != LeaseState::Held {
-        return (live, Work::Program(Err(HandlerFinish::new(Some(Ending::Stopped), None))));
+        return (live, RunWork::Program(Err(HandlerFinish::new(Some(Ending::Stopped), None))));
     }
     if let Some(reason) = live.was_cancelled() {
         let cancelled = HandlerFinish::new(Some(Ending::Cancelled(reason.to_owned())), None);
-        return (live, Work::Program(Err(cancelled)));
+        return (live, RunWork::Program(Err(cancelled)));
     }
     let context = run_context(run, &policy.settings, policy.limits_of(run).timeout_secs);
     let work = match policy.handlers.find(&run.class) {
-        Some(Handler::Rust(handler)) => Work::Rust(Arc::clone(handler), context),
-        _ => Work::Program(Ok(context)),
+        Some(ClassHandler::Rust(handler)) => RunWork::Rust(Arc::clone(handler), context),
+        _ => RunWork::Program(Ok(context)),
     };
     (live, work)
 }
@@ -142,15 +142,15 @@ fn run_handler(
     live: &mut LiveRun<'_>,
 ) -> HandlerFinish {
     match policy.handlers.find(&run.class) {
-        Some(Handler::Command(class)) => live.run_class(&policy.handlers, class, context, socket),
-        Some(Handler::Exec) => match (policy.handlers.exec_template(), ExecRequest::parse(&run.data)) {
+        Some(ClassHandler::Command(class)) => live.run_class(&policy.handlers, class, context, socket),
+        Some(ClassHandler::Exec) => match (policy.handlers.exec_template(), ExecRequest::parse(&run.data)) {
             (Err(why), _) => HandlerFinish::misconfigured(why),
             (Ok(class), Ok(request)) => live.run_command(&request.into_command(&class), context, socket),
             (Ok(_), Err(problem)) => {
                 HandlerFinish::reported(&HandlerError::no_retry("invalid-data", problem.to_string()))
             }
         },
-        Some(Handler::Rust(_)) | None => HandlerFinish::could_not_start("no handler is configured here"),
+        Some(ClassHandler::Rust(_)) | None => HandlerFinish::could_not_start("no handler is configured here"),
     }
 }
 

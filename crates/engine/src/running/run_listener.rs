@@ -8,7 +8,7 @@ use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::RunId;
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_process::children::child::Stream;
-use taskqueue_store::Ended;
+use taskqueue_store::EndResult;
 
 /// Receives notifications about a run while it is processed.
 pub trait RunListener: Send {
@@ -56,18 +56,18 @@ impl RunOutcome {
     }
 
     /// Applies the answer of the store.
-    pub(crate) fn answered(&mut self, ended: Ended) {
+    pub(crate) fn answered(&mut self, ended: EndResult) {
         match ended {
-            Ended::Recorded => {}
-            Ended::GivenUp => {
+            EndResult::Recorded => {}
+            EndResult::GivenUp => {
                 self.is_given_up = true;
                 self.decision.rule = rule_without_retry(&self.decision.rule);
             }
-            Ended::Cancelled => {
+            EndResult::Cancelled => {
                 self.decision.event = RunEvent::Cancel;
                 self.decision.rule = format!("cancelled; {}", self.decision.rule);
             }
-            Ended::Lost { found } => self.lost_to = Some(found),
+            EndResult::Lost { found } => self.lost_to = Some(found),
         }
     }
 }

@@ -28,7 +28,7 @@ use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 use taskqueue_process::identities::marks::{dead_owners, forget, marks_of};
 use taskqueue_process::identities::survivors::{RecordedHandler, end_coprocesses, end_survivors};
 use taskqueue_store::{
-    EndCondition, Ended, Lateness, Loss, NewEvent, NewNotice, RunEnd, RunRef, Store, StoreError, StoreResult,
+    EndCondition, EndResult, Lateness, Loss, NewEvent, NewNotice, RunEnd, RunRef, Store, StoreError, StoreResult,
 };
 
 /// The longest time from TERM to KILL for processes that outlived their runner; all processes that create runs here wait for
@@ -356,7 +356,7 @@ fn rescue_run(
     };
     // It passes the token that was examined, so a run that was claimed again meanwhile is left alone.
     let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
-    if ended.is_as_asked() || ended == Ended::Cancelled {
+    if ended.is_as_asked() || ended == EndResult::Cancelled {
         fault_point!("rescue.committed");
         if ended.is_as_asked() {
             start_hook(ctx, run.task_id, run.id, &end);
@@ -366,7 +366,7 @@ fn rescue_run(
             task_id: run.task_id,
             reason: evidence.code.to_owned(),
             message,
-            is_cancelled: ended == Ended::Cancelled,
+            is_cancelled: ended == EndResult::Cancelled,
             ended_processes,
             claimant: run.claimant.clone(),
             claimant_ended: asked == EndAnswer::Ended,

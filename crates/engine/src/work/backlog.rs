@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::pace::Pace;
 use super::shortage::Shortage;
 use crate::error::{EngineError, EngineResult};
-use crate::inspect::monitoring::counted::{Counted, outcome_of_sent};
+use crate::inspect::monitoring::counted::{CountedRun, outcome_of_sent};
 use crate::outbox::outcomes::Outcome;
 use crate::outbox::outcomes_of_many::{Sent, keep};
 use crate::running::execute::Executed;
@@ -31,7 +31,7 @@ const ALONE_FOR: Duration = Duration::from_secs(60);
 const LONGEST_WAIT_ALONE: Duration = Duration::from_secs(60);
 
 pub(super) struct Backlog {
-    state: Mutex<State>,
+    state: Mutex<BacklogState>,
     /// Signals that there is a run for a slot, or that no more will come.
     has_run: Condvar,
     /// Signals that the last run in progress has ended.
@@ -41,7 +41,7 @@ pub(super) struct Backlog {
 }
 
 /// A run whose handler has finished.
-pub(super) struct Finished {
+pub(super) struct FinishedRun {
     pub(super) run: ClaimedRun,
     pub(super) outcome: RunOutcome,
     pub(super) messages: Messages,
@@ -53,12 +53,12 @@ pub(super) struct Finished {
     pub(super) took: Duration,
 }
 
-impl Finished {
+impl FinishedRun {
     /// Returns what to count for the run with this answer.
-    pub(super) fn counted(&self, answer: Option<&Sent>) -> Counted<'_> {
+    pub(super) fn counted(&self, answer: Option<&Sent>) -> CountedRun<'_> {
         let ended = self.to_send.as_ref().zip(answer);
         let outcome = ended.map_or("open", |(to_send, sent)| outcome_of_sent(to_send.end.event, sent));
-        Counted { class: &self.run.class, outcome, took: Some(self.took) }
+        CountedRun { class: &self.run.class, outcome, took: Some(self.took) }
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) struct BacklogCounts {
     pub(super) is_blocked: bool,
 }
 
-struct State {
+struct BacklogState {
     /// The policy under which all waiting runs were claimed.
     policy: Arc<RunPolicy>,
     waiting: VecDeque<(Moment, ClaimedRun)>,
@@ -95,7 +95,7 @@ struct State {
     alone: Option<(RunId, Moment)>,
     returning: Vec<ClaimedRun>,
     working: usize,
-    finished: Vec<Finished>,
+    finished: Vec<FinishedRun>,
     pace: Pace,
     slots: usize,
     shortage: Shortage,
@@ -109,7 +109,7 @@ struct State {
     was_blocked: bool,
 }
 
-impl State {
+impl BacklogState {
     fn busy(&self) -> usize {
         self.waiting.len() + self.suspects.len() + self.working
     }
@@ -179,7 +179,7 @@ impl Backlog {
                 Err(error) => problem = Some(error.to_string()),
             }
         }
-        let state = State {
+        let state = BacklogState {
             policy,
             waiting: VecDeque::new(),
             suspects: VecDeque::new(),
@@ -199,7 +199,7 @@ impl Backlog {
         Ok(Self { state: Mutex::new(state), has_run: Condvar::new(), is_idle: Condvar::new(), waker })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BacklogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -264,7 +264,7 @@ impl Backlog {
         if state.is_blocked() {
             state.withdraw_waiting();
         }
-        state.finished.push(Finished { run, outcome, messages, is_over, to_send, took });
+        state.finished.push(FinishedRun { run, outcome, messages, is_over, to_send, took });
         let is_first = state.finished.len() == 1;
         // Once is enough until the coordinator has taken the finished runs.
         let becomes_short = state.is_short() && !std::mem::replace(&mut state.is_told, true);
@@ -291,7 +291,7 @@ impl Backlog {
     }
 
     /// Takes the finished runs, with the file that contains their outcomes; return the file when they were sent.
-    pub(super) fn take_finished(&self) -> (Vec<Finished>, Option<SpoolFile>) {
+    pub(super) fn take_finished(&self) -> (Vec<FinishedRun>, Option<SpoolFile>) {
         let mut state = self.lock();
         state.is_told = false;
         let has_spare = state.files.len() > 1;
@@ -300,12 +300,12 @@ impl Backlog {
     }
 
     /// Puts back outcomes that could not be sent, so that their result can be counted later.
-    pub(super) fn put_back_unsent(&self, unsent: Vec<Finished>) {
+    pub(super) fn put_back_unsent(&self, unsent: Vec<FinishedRun>) {
         self.lock().finished.extend(unsent);
     }
 
     /// Takes the finished runs that were not sent before the worker ends.
-    pub(super) fn take_unsent(&self) -> Vec<Finished> {
+    pub(super) fn take_unsent(&self) -> Vec<FinishedRun> {
         std::mem::take(&mut self.lock().finished)
     }
 

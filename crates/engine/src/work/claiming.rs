@@ -18,7 +18,7 @@ use taskqueue_store::{Claim, ManyClaimed, NextWork};
 const CROWDED_PAUSE: Duration = Duration::from_millis(100);
 
 /// The parameters of a claim.
-pub(super) struct Request {
+pub(super) struct WorkerClaim {
     /// One token for each run that there is room for.
     pub(super) tokens: Vec<String>,
     /// When the leases start.
@@ -54,11 +54,11 @@ impl Coordinator<'_> {
     }
 
     /// Prepares a claim of as many runs as there is room for.
-    pub(super) fn request(&mut self, counts: BacklogCounts) -> EngineResult<Request> {
+    pub(super) fn request(&mut self, counts: BacklogCounts) -> EngineResult<WorkerClaim> {
         self.holds.refresh(self.ctx)?;
         let asked_at = Moment::now();
         let tokens = new_tokens(self.room(counts))?;
-        Ok(Request { tokens, asked_at })
+        Ok(WorkerClaim { tokens, asked_at })
     }
 
     /// Calls `act` with a claim by this worker.
@@ -74,14 +74,14 @@ impl Coordinator<'_> {
     }
 
     /// Writes an unanswered claim to the spool: its COMMIT may have succeeded.
-    pub(super) fn leave(&mut self, request: &Request) {
+    pub(super) fn leave(&mut self, request: &WorkerClaim) {
         self.ctx.spool_problem = leave_claims(self.ctx, &request.tokens).or_else(|| self.ctx.spool_problem.take());
     }
 
     /// Passes claimed runs to the slots.
     pub(super) fn take(
         &mut self,
-        request: &Request,
+        request: &WorkerClaim,
         claimed: ManyClaimed,
         listener: &mut dyn WorkListener,
     ) -> EngineResult<()> {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use wildmatch::WildMatch;
 
-use super::backlog::{Backlog, BacklogCounts, Finished};
+use super::backlog::{Backlog, BacklogCounts, FinishedRun};
 use super::housekeeping::Housekeeping;
 use super::listener::WorkListener;
-use super::memory::Memory;
+use super::memory::MemoryLimit;
 use super::options::WorkOptions;
-use super::pace::Pause;
-use super::reload::{Current, reconfigure};
+use super::pace::IdlePause;
+use super::reload::{CurrentPolicy, reconfigure};
 use super::unanswered::count_answered;
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
@@ -41,13 +41,13 @@ pub(super) struct Coordinator<'a> {
     pub(super) patterns: Vec<WildMatch>,
     pub(super) until: Option<Moment>,
     pub(super) place: &'a RunnerContext,
-    pub(super) current: Current,
-    pub(super) memory: Memory,
+    pub(super) current: CurrentPolicy,
+    pub(super) memory: MemoryLimit,
     pub(super) backlog: &'a Backlog,
     pub(super) housekeeping: &'a Housekeeping,
     pub(super) holds: Holds,
     pub(super) claimed: u64,
-    pub(super) pause: Pause,
+    pub(super) pause: IdlePause,
     /// When to poll for runs next.
     pub(super) next_poll_at: Moment,
     /// Wakes the thread when there may be something to claim.
@@ -66,7 +66,7 @@ pub(super) struct Coordinator<'a> {
     pub(super) away_until: Moment,
     pub(super) is_away: bool,
     /// Outcomes that could not be sent because the database was unreachable.
-    pub(super) unsent: Option<(Vec<Finished>, Option<SpoolFile>)>,
+    pub(super) unsent: Option<(Vec<FinishedRun>, Option<SpoolFile>)>,
     /// When a shortage may be reported next.
     pub(super) tell_shortage_at: Moment,
     /// When to check the outcomes of an earlier session next.
@@ -87,7 +87,7 @@ impl<'a> Coordinator<'a> {
         options: &'a mut WorkOptions,
         until: Option<Moment>,
         place: &'a RunnerContext,
-        current: Current,
+        current: CurrentPolicy,
         backlog: &'a Backlog,
         housekeeping: &'a Housekeeping,
         changes: Option<ChangeListener>,
@@ -96,7 +96,7 @@ impl<'a> Coordinator<'a> {
         Self {
             ctx,
             patterns: options.classes.iter().map(|pattern| WildMatch::new(pattern)).collect(),
-            memory: Memory::new(options.max_rss_bytes),
+            memory: MemoryLimit::new(options.max_rss_bytes),
             options,
             until,
             place,
@@ -106,7 +106,7 @@ impl<'a> Coordinator<'a> {
             holds: Holds::new(),
             claimed: 0,
             next_poll_at: now,
-            pause: if changes.is_some() { Pause::while_listening() } else { Pause::while_polling() },
+            pause: if changes.is_some() { IdlePause::while_listening() } else { IdlePause::while_polling() },
             changes,
             next_due: None,
             saw_housekeeping: false,
@@ -182,7 +182,7 @@ impl<'a> Coordinator<'a> {
             }
             Some(Ok(false)) | None => {}
             // Without notifications, new work is found by polling.
-            Some(Err(_)) => (self.changes, self.pause) = (None, Pause::while_polling()),
+            Some(Err(_)) => (self.changes, self.pause) = (None, IdlePause::while_polling()),
         }
     }
 

@@ -33,14 +33,14 @@ type Opener = Box<dyn Fn() -> EngineResult<Context> + Send>;
 /// A job for the thread.
 enum HousekeepingRequest {
     /// A run has ended that may have a hook.
-    Hook(Box<Ended>),
+    Hook(Box<HousekeepingEnded>),
     /// Runs have ended whose tasks a waiter may wait for.
     TellOfEnds,
     /// The configuration has changed.
     Reconfigured(Opener),
 }
 
-struct Ended {
+struct HousekeepingEnded {
     task_id: TaskId,
     run_id: RunId,
     end: RunEnd,
@@ -97,7 +97,8 @@ impl Housekeeping {
     /// Runs the hook for this outcome, if there is one.
     pub(super) fn tell(&self, outcome: &Outcome) {
         if let Some(claimed) = outcome.claimed.filter(|_| self.has_hooks.get()) {
-            let ended = Ended { task_id: claimed.task_id, run_id: claimed.run_id, end: outcome.end.clone() };
+            let ended =
+                HousekeepingEnded { task_id: claimed.task_id, run_id: claimed.run_id, end: outcome.end.clone() };
             let _ = self.sender.send(HousekeepingRequest::Hook(Box::new(ended)));
         }
     }
@@ -177,7 +178,7 @@ impl HousekeepingThread<'_> {
         }
     }
 
-    fn start_hook(&mut self, ended: &Ended) {
+    fn start_hook(&mut self, ended: &HousekeepingEnded) {
         if let Some(ctx) = self.connected() {
             start_hook(ctx, ended.task_id, ended.run_id, &ended.end);
             let found = ctx.hook_problem.take();

@@ -15,7 +15,7 @@ const REST: Duration = Duration::from_millis(500);
 /// After fewer runs there is too little to free.
 const MANY_RUNS: u64 = 1_000;
 
-pub(super) struct Memory {
+pub(super) struct MemoryLimit {
     most_bytes: Option<u64>,
     next_check_at: Moment,
     is_too_large: bool,
@@ -23,7 +23,7 @@ pub(super) struct Memory {
     given_back_at: u64,
 }
 
-impl Memory {
+impl MemoryLimit {
     /// Creates it; without a limit the worker is never too large.
     pub(super) fn new(most_bytes: Option<u64>) -> Self {
         Self { most_bytes, next_check_at: Moment::now(), is_too_large: false, given_back_at: 0 }

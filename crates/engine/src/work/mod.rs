@@ -29,7 +29,7 @@ use self::housekeeping::Housekeeping;
 pub use self::listener::WorkListener;
 pub use self::monitor::Monitor;
 pub use self::options::{Reconfiguration, WorkOptions};
-use self::reload::{Current, reconfigure};
+use self::reload::{CurrentPolicy, reconfigure};
 use self::slot::Slot;
 use self::unanswered::{count_answered, remember};
 use crate::context::Context;
@@ -257,7 +257,7 @@ fn with_slots(
             }
         }
         let result =
-            Coordinator::new(ctx, options, until, place, Current::new(policy), &backlog, &housekeeping, changes)
+            Coordinator::new(ctx, options, until, place, CurrentPolicy::new(policy), &backlog, &housekeeping, changes)
                 .run(listener, report);
         report.hook_problem = report.hook_problem.take().or_else(|| housekeeping.problem());
         result

@@ -14,7 +14,7 @@ use crate::inspect::monitoring::metrics_text::{CONTENT_TYPE, text};
 use crate::inspect::monitoring::tally::{Tally, WorkerFacts};
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_host::clock::Moment;
-use taskqueue_host::net::http::{Answer, HttpServer, Route};
+use taskqueue_host::net::http::{HttpAnswer, HttpServer, Route};
 use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_process::identities::usage::memory_bytes;
 
@@ -28,26 +28,26 @@ const STALE_AFTER: Duration = Duration::from_secs(60);
 const LONGEST_STANDSTILL: Duration = Duration::from_secs(90);
 
 /// Opens a separate context.
-type Opener = Box<dyn Fn() -> EngineResult<Context> + Send>;
+type MonitorOpener = Box<dyn Fn() -> EngineResult<Context> + Send>;
 
 /// Serves requests until it is dropped or has no address.
 pub struct Monitor {
-    shared: Arc<Shared>,
+    shared: Arc<SharedMonitor>,
     /// Set until the thread that reads the store takes it.
-    open: Option<Opener>,
+    open: Option<MonitorOpener>,
     server: Option<HttpServer>,
     wanted: Option<ListenAddress>,
 }
 
-struct Shared {
+struct SharedMonitor {
     tally: Arc<Tally>,
-    state: Mutex<State>,
+    state: Mutex<MonitorState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    last: Option<Look>,
+struct MonitorState {
+    last: Option<MonitorScan>,
     /// Since when a request waits for the next read.
     wanted_since: Option<Moment>,
     is_over: bool,
@@ -57,7 +57,7 @@ struct State {
 
 /// The last read of the store.
 #[derive(Clone)]
-struct Look {
+struct MonitorScan {
     at: Moment,
     took: Duration,
     /// `None` if it could not be read.
@@ -68,7 +68,7 @@ impl Monitor {
     /// Creates a monitor without an address.
     #[must_use]
     pub fn new(ctx: &Context, tally: &Arc<Tally>) -> Self {
-        let shared = Shared { tally: Arc::clone(tally), state: Mutex::default(), changed: Condvar::new() };
+        let shared = SharedMonitor { tally: Arc::clone(tally), state: Mutex::default(), changed: Condvar::new() };
         Self { shared: Arc::new(shared), open: Some(Box::new(ctx.reopener())), server: None, wanted: None }
     }
 
@@ -127,12 +127,12 @@ impl Monitor {
     }
 
     fn routes(&self) -> Vec<Route> {
-        let route = |path, answer: fn(&Shared) -> Answer| -> Route {
+        let route = |path, answer: fn(&SharedMonitor) -> HttpAnswer| -> Route {
             let shared = Arc::clone(&self.shared);
             (path, Box::new(move || answer(&shared)))
         };
         // A probe must not wait while metrics are written.
-        vec![route("/healthz", Shared::health), route("/metrics", Shared::metrics)]
+        vec![route("/healthz", SharedMonitor::health), route("/metrics", SharedMonitor::metrics)]
     }
 }
 
@@ -143,20 +143,20 @@ impl Drop for Monitor {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedMonitor {
+    fn lock(&self) -> MutexGuard<'_, MonitorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn metrics(&self) -> Answer {
+    fn metrics(&self) -> HttpAnswer {
         let look = self.fresh_look();
         let took = look.as_ref().map_or(Duration::ZERO, |look| look.took);
         let facts = look.and_then(|look| look.facts);
-        Answer { status: 200, content_type: CONTENT_TYPE, body: text(facts.as_deref(), took, Some(&self.worker())) }
+        HttpAnswer { status: 200, content_type: CONTENT_TYPE, body: text(facts.as_deref(), took, Some(&self.worker())) }
     }
 
     /// Returns no details, because anyone who can connect may read it.
-    fn health(&self) -> Answer {
+    fn health(&self) -> HttpAnswer {
         let problem = if self.tally.stands_still_for() > LONGEST_STANDSTILL {
             Some("the worker does not respond\n")
         } else if self.tally.is_blocked() {
@@ -166,7 +166,7 @@ impl Shared {
         } else {
             None
         };
-        Answer {
+        HttpAnswer {
             status: if problem.is_some() { 503 } else { 200 },
             content_type: "text/plain; charset=utf-8",
             body: problem.unwrap_or("ok\n").to_owned(),
@@ -179,10 +179,10 @@ impl Shared {
     }
 
     /// Returns the numbers of the store, reading them if they are old; `None` if there are none in time.
-    fn fresh_look(&self) -> Option<Look> {
+    fn fresh_look(&self) -> Option<MonitorScan> {
         let mut state = self.lock();
         loop {
-            let is_fresh = |look: &&Look| look.at.elapsed() < FRESH_FOR;
+            let is_fresh = |look: &&MonitorScan| look.at.elapsed() < FRESH_FOR;
             if let Some(look) = state.last.as_ref().filter(is_fresh) {
                 return Some(look.clone());
             }
@@ -193,7 +193,7 @@ impl Shared {
             // If requests come one after the other while a read takes long, only the first one waits.
             let give_up = wanted_since.plus(PATIENCE);
             if state.is_over || give_up.has_passed() {
-                let is_usable = |look: &Look| look.facts.is_some() && look.at.elapsed() < STALE_AFTER;
+                let is_usable = |look: &MonitorScan| look.facts.is_some() && look.at.elapsed() < STALE_AFTER;
                 return state.last.clone().filter(is_usable);
             }
             state = self.changed.wait_timeout(state, give_up.remaining()).unwrap_or_else(PoisonError::into_inner).0;
@@ -215,14 +215,14 @@ impl Shared {
             let age_secs = i64::try_from(self.tally.age().as_secs()).unwrap_or(0);
             state.began_secs = Some(facts.now.timestamp() - age_secs);
         }
-        state.last = Some(Look { at: Moment::now(), took, facts: facts.map(Arc::new) });
+        state.last = Some(MonitorScan { at: Moment::now(), took, facts: facts.map(Arc::new) });
         state.wanted_since = None;
         self.changed.notify_all();
     }
 }
 
 /// The thread that reads the store. A query may block it; no thread waits for its end.
-fn look_when_wanted(shared: &Shared, open: &Opener) {
+fn look_when_wanted(shared: &SharedMonitor, open: &MonitorOpener) {
     let mut kept: Option<Context> = None;
     while shared.is_asked() {
         let began = Moment::now();

@@ -74,12 +74,12 @@ impl Pace {
 
 /// The pause before the next poll.
 #[derive(Debug)]
-pub(super) struct Pause {
+pub(super) struct IdlePause {
     next: Duration,
     longest: Duration,
 }
 
-impl Pause {
+impl IdlePause {
     pub(super) const fn while_listening() -> Self {
         Self { next: FIRST_PAUSE, longest: LONGEST_PAUSE_LISTENING }
     }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_their_longest_and_start_again() {
-        let mut pause = Pause::while_polling();
+        let mut pause = IdlePause::while_polling();
         assert!(pause.next() <= FIRST_PAUSE);
         for _ in 0..100 {
             let _ = pause.next();

@@ -1,11 +1,11 @@
 //! How the coordinator writes outcomes, and releases runs that no slot has started.
 
-use super::backlog::{BacklogCounts, Finished};
-use super::claiming::Request;
+use super::backlog::{BacklogCounts, FinishedRun};
+use super::claiming::WorkerClaim;
 use super::coordinator::Coordinator;
 use super::listener::WorkListener;
 use crate::error::{EngineError, EngineResult};
-use crate::inspect::monitoring::counted::{Counted, outcome_of_sent};
+use crate::inspect::monitoring::counted::{CountedRun, outcome_of_sent};
 use crate::outbox::outcomes::{GivenBack, Outcome};
 use crate::outbox::outcomes_of_many::{Sent, send_many, send_many_and_claim};
 use crate::running::process_run::ProcessReport;
@@ -63,7 +63,7 @@ impl Coordinator<'_> {
     }
 
     /// Returns the request for a claim in the same transaction; `None` if the outcomes decide what may be claimed.
-    fn request_beside(&mut self, finished: &[Finished], counts: BacklogCounts) -> EngineResult<Option<Request>> {
+    fn request_beside(&mut self, finished: &[FinishedRun], counts: BacklogCounts) -> EngineResult<Option<WorkerClaim>> {
         let decides = finished.iter().any(|finished| finished.is_over || finished.outcome.decision.holds_class);
         let is_wanted = !decides && !self.is_to_give_back(counts) && self.room(counts) > 0;
         is_wanted.then(|| self.request(counts)).transpose()
@@ -71,10 +71,10 @@ impl Coordinator<'_> {
 
     fn send(
         &mut self,
-        finished: &[Finished],
+        finished: &[FinishedRun],
         counts: BacklogCounts,
         is_first: bool,
-    ) -> EngineResult<(Answers, Option<(Request, ManyClaimed)>)> {
+    ) -> EngineResult<(Answers, Option<(WorkerClaim, ManyClaimed)>)> {
         if let Some(over) = finished.iter().find(|finished| finished.is_over) {
             // All outcomes stay in the spool, because another process may have the run by now.
             let (run_id, task_id) = (over.run.run_id.0, over.run.task_id.0);
@@ -104,12 +104,12 @@ impl Coordinator<'_> {
     /// Handles a run that has ended.
     fn note(
         &mut self,
-        finished: Finished,
+        finished: FinishedRun,
         answer: Option<Sent>,
         listener: &mut dyn WorkListener,
         report: &mut ProcessReport,
     ) {
-        let Finished { run, mut outcome, .. } = finished;
+        let FinishedRun { run, mut outcome, .. } = finished;
         self.place.leases.let_go(run.run_id);
         match answer {
             Some(Sent::Answered(ended)) => outcome.answered(ended),
@@ -130,8 +130,8 @@ impl Coordinator<'_> {
         }
     }
 
-    fn record_messages(&mut self, finished: &[Finished]) {
-        for Finished { run, messages, .. } in finished.iter().filter(|finished| !finished.messages.is_empty()) {
+    fn record_messages(&mut self, finished: &[FinishedRun]) {
+        for FinishedRun { run, messages, .. } in finished.iter().filter(|finished| !finished.messages.is_empty()) {
             // Messages that cannot be stored now are dropped: they must not delay the end of the run.
             let reference = RunRef { id: run.run_id, token: run.token.clone() };
             let _ = self.ctx.store.record_messages(&reference, messages);
@@ -157,7 +157,7 @@ impl Coordinator<'_> {
         self.claimed = self.claimed.saturating_sub(u64::try_from(waiting.len()).unwrap_or(0));
         self.options.tally.ended(waiting.iter().zip(&sent).map(|(run, sent)| {
             let outcome = outcome_of_sent(RunEvent::Release, sent);
-            Counted { class: &run.class, outcome, took: None }
+            CountedRun { class: &run.class, outcome, took: None }
         }));
         waiting.iter().for_each(|run| self.place.leases.let_go(run.run_id));
         Ok(())

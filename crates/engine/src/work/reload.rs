@@ -35,7 +35,7 @@ pub(super) fn reconfigure(ctx: &mut Context, options: &mut WorkOptions, listener
 }
 
 /// The policy for newly claimed runs.
-pub(super) struct Current {
+pub(super) struct CurrentPolicy {
     pub(super) policy: Arc<RunPolicy>,
     settings_at: Moment,
     /// Why the settings were invalid when they were last read.
@@ -44,7 +44,7 @@ pub(super) struct Current {
     former: Vec<Weak<RunPolicy>>,
 }
 
-impl Current {
+impl CurrentPolicy {
     pub(super) fn new(policy: Arc<RunPolicy>) -> Self {
         Self { policy, settings_at: Moment::after(SETTINGS_EVERY), problem: None, former: Vec::new() }
     }

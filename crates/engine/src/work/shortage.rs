@@ -11,11 +11,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct Shortage {
-    current: Option<Current>,
+    current: Option<CurrentShortage>,
 }
 
 #[derive(Debug)]
-struct Current {
+struct CurrentShortage {
     /// How many slots may execute a run.
     slots: usize,
     pause: Duration,
@@ -33,7 +33,7 @@ impl Shortage {
             // Several starts at the same time count as one shortage.
             Some(current) => (running.min(current.slots), current.pause),
         };
-        self.current = Some(Current { slots, pause, until: Moment::after(pause), is_trial: false });
+        self.current = Some(CurrentShortage { slots, pause, until: Moment::after(pause), is_trial: false });
     }
 
     /// Returns how many of these slots may execute a run now.

@@ -11,7 +11,7 @@ use std::thread;
 
 use super::backlog::Backlog;
 use crate::handler::{RunContext, TaskHandler};
-use crate::running::execute::{Executed, Work, begin, conclude, no_thread, run_program, rust_run};
+use crate::running::execute::{Executed, RunWork, begin, conclude, no_thread, run_program, rust_run};
 use crate::running::handler_finish::HandlerFinish;
 use crate::running::in_process::run_at;
 use crate::running::live_run::RustRun;
@@ -117,11 +117,11 @@ impl Slot {
             let began = Moment::now();
             let (live, work) = begin(&self.place, &policy, &run, None);
             match work {
-                Work::Program(context) => {
+                RunWork::Program(context) => {
                     let executed = run_program(&self.place, &policy, &run, context, socket.as_ref(), live);
                     self.finish(run, executed, began);
                 }
-                Work::Rust(handler, context) => {
+                RunWork::Rust(handler, context) => {
                     let rust = rust_run(&policy, &run, live);
                     if !self.run_here(InProcess { run, policy, rust, began }, handler.as_ref(), &context) {
                         return;

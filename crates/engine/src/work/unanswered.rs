@@ -1,13 +1,13 @@
 //! Outcomes that a worker could not send before it lost its database. Another process, mostly this same worker after it has
 //! reconnected, sends them from the spool. Their result is then read from the store and counted.
 
-use super::backlog::Finished;
-use crate::inspect::monitoring::counted::{Counted, Unanswered, outcome_of};
+use super::backlog::FinishedRun;
+use crate::inspect::monitoring::counted::{CountedRun, Unanswered, outcome_of};
 use crate::inspect::monitoring::tally::Tally;
 use crate::outbox::outcomes::GivenBack;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::records::ClaimedRun;
-use taskqueue_store::{Ended, RunEnd, Store};
+use taskqueue_store::{EndResult, RunEnd, Store};
 
 /// How many are checked at once: counting must not delay runs.
 const AT_ONCE: usize = 200;
@@ -18,10 +18,10 @@ fn without_texts(end: RunEnd) -> RunEnd {
 }
 
 /// Remembers the finished runs and the unstarted runs when the database was lost. Runs that stay open have no answer.
-pub(super) fn remember(tally: &Tally, finished: Vec<Finished>, waiting: Vec<ClaimedRun>) {
+pub(super) fn remember(tally: &Tally, finished: Vec<FinishedRun>, waiting: Vec<ClaimedRun>) {
     let (to_send, open): (Vec<_>, Vec<_>) = finished.into_iter().partition(|finished| finished.to_send.is_some());
     tally.ended(open.iter().map(|finished| finished.counted(None)));
-    tally.add_unanswered(to_send.into_iter().filter_map(|Finished { run, to_send, took, .. }| {
+    tally.add_unanswered(to_send.into_iter().filter_map(|FinishedRun { run, to_send, took, .. }| {
         let end = to_send?.end;
         Some(Unanswered::new(run, without_texts(end), Some(took)))
     }));
@@ -39,9 +39,9 @@ pub(super) fn count_answered(tally: &Tally, store: &mut Store) {
             return true;
         }
         match store.find_end(run, end) {
-            Ok(Ended::Lost { found }) if found == RunStatus::Processing.as_str() => true,
+            Ok(EndResult::Lost { found }) if found == RunStatus::Processing.as_str() => true,
             Ok(ended) => {
-                tally.ended([Counted { class, outcome: outcome_of(end.event, &ended), took: *took }]);
+                tally.ended([CountedRun { class, outcome: outcome_of(end.event, &ended), took: *took }]);
                 false
             }
             Err(_) => {

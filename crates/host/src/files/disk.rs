@@ -9,7 +9,7 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 
 /// Space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct DiskRoom {
     /// Bytes available to this process.
     pub free_bytes: u64,
     /// Total bytes.
@@ -26,10 +26,10 @@ pub struct Room {
 ///
 /// # Errors
 /// The path does not exist or cannot be accessed.
-pub fn room_at(path: &Path) -> io::Result<Room> {
+pub fn room_at(path: &Path) -> io::Result<DiskRoom> {
     let found = statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-    Ok(Room {
+    Ok(DiskRoom {
         free_bytes: bytes(found.f_bavail),
         total_bytes: bytes(found.f_blocks),
         free_inodes: found.f_favail,

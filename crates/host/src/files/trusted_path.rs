@@ -113,10 +113,10 @@ impl TrustedPath {
         let mut walk = Walk { trust, directory: Checked::root(trust)?, pending: parts_of(&absolute), links: 0 };
         while let Some(name) = walk.pending.pop_front() {
             match walk.step(&name)? {
-                Step::Into(directory) if !walk.pending.is_empty() => walk.directory = directory,
-                Step::Into(found) => return Ok(walk.end(Some(found), name)),
-                Step::Followed => {}
-                Step::Missing => return Ok(walk.end(None, name)),
+                PathStep::Into(directory) if !walk.pending.is_empty() => walk.directory = directory,
+                PathStep::Into(found) => return Ok(walk.end(Some(found), name)),
+                PathStep::Followed => {}
+                PathStep::Missing => return Ok(walk.end(None, name)),
             }
         }
         // The path is the root, or ends with a link to `.` or to the root.
@@ -188,7 +188,7 @@ pub fn check_store(path: &Path) -> Result<(), Untrusted> {
     BESIDE_A_STORE.into_iter().try_for_each(|suffix| store.check_beside(suffix))
 }
 
-enum Step {
+enum PathStep {
     Into(Checked),
     Followed,
     Missing,
@@ -206,15 +206,15 @@ impl Walk {
         TrustedPath { trust: self.trust, directory: self.directory, found, name }
     }
 
-    fn step(&mut self, name: &OsStr) -> Result<Step, Untrusted> {
+    fn step(&mut self, name: &OsStr) -> Result<PathStep, Untrusted> {
         let path = self.path_of(name);
-        let Some(next) = Checked::open(&self.directory.file, name, path)? else { return Ok(Step::Missing) };
+        let Some(next) = Checked::open(&self.directory.file, name, path)? else { return Ok(PathStep::Missing) };
         if FileType::from_raw_mode(next.stat.st_mode).is_symlink() {
             return self.follow(name, next);
         }
         next.check(self.trust)?;
         self.check_owner_in_shared(&next)?;
-        Ok(Step::Into(next))
+        Ok(PathStep::Into(next))
     }
 
     fn path_of(&self, name: &OsStr) -> PathBuf {
@@ -233,7 +233,7 @@ impl Walk {
         Ok(())
     }
 
-    fn follow(&mut self, name: &OsStr, link: Checked) -> Result<Step, Untrusted> {
+    fn follow(&mut self, name: &OsStr, link: Checked) -> Result<PathStep, Untrusted> {
         self.check_owner_in_shared(&link)?;
         self.links += 1;
         if self.links > MOST_LINKS {
@@ -250,18 +250,18 @@ impl Walk {
         for part in parts_of(&target).into_iter().rev() {
             self.pending.push_front(part);
         }
-        Ok(Step::Followed)
+        Ok(PathStep::Followed)
     }
 
     /// Follows a link in /proc, which refers to what a process has open, regardless of the text of the link.
-    fn follow_descriptor(&self, name: &OsStr, path: PathBuf) -> Result<Step, Untrusted> {
+    fn follow_descriptor(&self, name: &OsStr, path: PathBuf) -> Result<PathStep, Untrusted> {
         let open = openat(&self.directory.file, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         let next = Checked::of(open.map_err(|error| unreadable(&path, error.into()))?, path)?;
         // A pipe has no name that others could open: the caller of this program chose its writer.
         if !FileType::from_raw_mode(next.stat.st_mode).is_fifo() {
             next.check(self.trust)?;
         }
-        Ok(Step::Into(next))
+        Ok(PathStep::Into(next))
     }
 }
 

@@ -38,11 +38,11 @@ impl Stat {
 }
 
 /// A file of this process in /proc that is read repeatedly: opening it costs more than reading it.
-struct Kept {
+struct ProcFile {
     file: OnceLock<(u32, File)>,
 }
 
-impl Kept {
+impl ProcFile {
     const fn new() -> Self {
         Self { file: OnceLock::new() }
     }
@@ -69,7 +69,7 @@ pub fn read_stat(pid: i32) -> io::Result<Stat> {
 /// Reads the stat of this process. `getsid` and `getpgrp` would do, but their safe wrappers do not expect the 0 of a leader in
 /// another PID namespace.
 pub fn read_own_stat() -> io::Result<Stat> {
-    static KEPT: Kept = Kept::new();
+    static KEPT: ProcFile = ProcFile::new();
     let path = "/proc/self/stat";
     KEPT.with(|_| path.to_owned(), |file| stat_in(file, path))
 }
@@ -77,7 +77,7 @@ pub fn read_own_stat() -> io::Result<Stat> {
 /// Returns the children of the main thread: those it started, and those the kernel reparented to this process while that thread
 /// lived. May miss some if children are reaped during the read.
 pub fn children_of_main_thread() -> io::Result<Vec<i32>> {
-    static KEPT: Kept = Kept::new();
+    static KEPT: ProcFile = ProcFile::new();
     // Not available everywhere: it is a kernel option.
     KEPT.with(|pid| format!("/proc/self/task/{pid}/children"), |file| parse_children(&whole(file)?))
 }

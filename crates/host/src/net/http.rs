@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::listener::{Listener, SocketFile, Stream};
+use super::listener::{SocketFile, SocketListener, SocketStream};
 use super::waker::Waker;
 use crate::clock::{Moment, poll_wait};
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The answer to a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// 200, 503
     pub status: u16,
     /// Content-Type
@@ -40,7 +40,7 @@ pub struct Answer {
 }
 
 /// A path, and the function that answers it.
-pub type Route = (&'static str, Box<dyn Fn() -> Answer + Send>);
+pub type Route = (&'static str, Box<dyn Fn() -> HttpAnswer + Send>);
 
 /// The routes, and who is answered.
 struct Site {
@@ -66,7 +66,7 @@ impl HttpServer {
     /// # Errors
     /// `AddrInUse` if another process listens there; otherwise the error of the kernel.
     pub fn start(address: &ListenAddress, routes: Vec<Route>) -> io::Result<Self> {
-        let listener = Listener::bind(address)?;
+        let listener = SocketListener::bind(address)?;
         let file = SocketFile::of(address);
         let (waker, is_over) = (Arc::new(Waker::new()?), Arc::<AtomicBool>::default());
         let mut server = Self {
@@ -107,7 +107,7 @@ impl Drop for HttpServer {
     }
 }
 
-fn serve(listener: &Listener, site: &Site, waker: &Waker, is_over: &AtomicBool) {
+fn serve(listener: &SocketListener, site: &Site, waker: &Waker, is_over: &AtomicBool) {
     let mut clients: Vec<Client> = Vec::new();
     loop {
         wait(listener, waker, &clients);
@@ -171,7 +171,7 @@ fn answer(clients: &mut [Client], site: &Site) {
 }
 
 /// Waits until something can be done, or the time of a client is up.
-fn wait(listener: &Listener, waker: &Waker, clients: &[Client]) {
+fn wait(listener: &SocketListener, waker: &Waker, clients: &[Client]) {
     let mut fds = vec![PollFd::new(waker, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
     for client in clients {
         let wanted = if client.reply.is_empty() { PollFlags::IN } else { PollFlags::OUT };
@@ -183,7 +183,7 @@ fn wait(listener: &Listener, waker: &Waker, clients: &[Client]) {
 }
 
 struct Client {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn SocketStream>,
     from: Option<IpAddr>,
     until: Moment,
     request: Vec<u8>,
@@ -194,7 +194,7 @@ struct Client {
 }
 
 impl Client {
-    fn new(stream: Box<dyn Stream>, from: Option<IpAddr>) -> Self {
+    fn new(stream: Box<dyn SocketStream>, from: Option<IpAddr>) -> Self {
         let until = Moment::after(TIME_LIMIT);
         Self { stream, from, until, request: Vec::new(), reply: Vec::new(), sent: 0, is_done: false }
     }
@@ -253,7 +253,7 @@ fn is_whole(request: &[u8]) -> bool {
 /// Returns the complete reply to a complete request; `None` if the request is incomplete.
 fn reply_to(request: &[u8], site: &Site) -> Option<Vec<u8>> {
     let end = request.windows(4).position(|bytes| bytes == b"\r\n\r\n");
-    let refusal = |status| Answer { status, content_type: "text/plain; charset=utf-8", body: String::new() };
+    let refusal = |status| HttpAnswer { status, content_type: "text/plain; charset=utf-8", body: String::new() };
     let answer = match end {
         None if request.len() < LONGEST_REQUEST_BYTES => return None,
         Some(end) if end <= LONGEST_REQUEST_BYTES => match path_of(&request[..end + 4]) {
@@ -267,7 +267,7 @@ fn reply_to(request: &[u8], site: &Site) -> Option<Vec<u8>> {
         },
         _ => refusal(431),
     };
-    let Answer { status, content_type, body } = answer;
+    let HttpAnswer { status, content_type, body } = answer;
     let reason = reason(status);
     let body = if body.is_empty() { format!("{status} {reason}\n") } else { body };
     let allow = if status == 405 { "Allow: GET\r\n" } else { "" };
@@ -342,8 +342,8 @@ mod tests {
     use crate::testing::eventually;
 
     fn routes() -> Vec<Route> {
-        let answer: Box<dyn Fn() -> Answer + Send> =
-            Box::new(|| Answer { status: 200, content_type: "text/plain", body: "fine\n".to_owned() });
+        let answer: Box<dyn Fn() -> HttpAnswer + Send> =
+            Box::new(|| HttpAnswer { status: 200, content_type: "text/plain", body: "fine\n".to_owned() });
         vec![("/it", answer)]
     }
 
@@ -444,7 +444,7 @@ mod tests {
             let order = order.clone();
             let answer = move || {
                 let _ = order.send(path);
-                Answer { status: 200, content_type: "text/plain", body: "fine\n".to_owned() }
+                HttpAnswer { status: 200, content_type: "text/plain", body: "fine\n".to_owned() }
             };
             (path, Box::new(answer))
         };

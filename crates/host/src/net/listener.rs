@@ -23,17 +23,17 @@ const LOCK_LIMIT: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A non-blocking listener.
-pub(crate) enum Listener {
+pub(crate) enum SocketListener {
     Internet(TcpListener),
     File(UnixListener),
 }
 
 /// A non-blocking connection to a client.
-pub(crate) trait Stream: Read + Write + AsFd + Send {}
+pub(crate) trait SocketStream: Read + Write + AsFd + Send {}
 
-impl<T: Read + Write + AsFd + Send> Stream for T {}
+impl<T: Read + Write + AsFd + Send> SocketStream for T {}
 
-impl Listener {
+impl SocketListener {
     /// # Errors
     /// `AddrInUse` if another process listens there; otherwise the error of the kernel.
     pub(crate) fn bind(address: &ListenAddress) -> io::Result<Self> {
@@ -63,7 +63,7 @@ impl Listener {
     ///
     /// # Errors
     /// `WouldBlock` if no client waits.
-    pub(crate) fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<IpAddr>)> {
+    pub(crate) fn accept(&self) -> io::Result<(Box<dyn SocketStream>, Option<IpAddr>)> {
         Ok(match self {
             Self::Internet(listener) => {
                 let (stream, from) = listener.accept()?;
@@ -79,7 +79,7 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for SocketListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Internet(listener) => listener.as_fd(),
@@ -168,11 +168,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let address = ListenAddress::File(path.clone());
-        drop(Listener::bind(&address).unwrap());
+        drop(SocketListener::bind(&address).unwrap());
         assert!(path.exists() && UnixStream::connect(&path).is_err(), "it is stale");
-        let listener = Listener::bind(&address).unwrap();
+        let listener = SocketListener::bind(&address).unwrap();
         let file = SocketFile::of(&address).unwrap();
-        let second = Listener::bind(&address).err().unwrap();
+        let second = SocketListener::bind(&address).err().unwrap();
         assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
         UnixStream::connect(&path).unwrap();
         assert_eq!(listener.address(&address), address);
@@ -185,13 +185,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         fs::write(&path, "mine").unwrap();
-        assert!(Listener::bind(&ListenAddress::File(path.clone())).is_err());
+        assert!(SocketListener::bind(&ListenAddress::File(path.clone())).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
         // A later socket with the same name is kept.
         let address = ListenAddress::File(directory.path().join("socket"));
-        let (first, file) = (Listener::bind(&address).unwrap(), SocketFile::of(&address).unwrap());
+        let (first, file) = (SocketListener::bind(&address).unwrap(), SocketFile::of(&address).unwrap());
         drop(first);
-        let _second = Listener::bind(&address).unwrap();
+        let _second = SocketListener::bind(&address).unwrap();
         let later = SocketFile::of(&address).unwrap();
         // The kernel may reuse the inode number of the first for the second.
         if later.device_and_inode != file.device_and_inode {

@@ -20,11 +20,11 @@ pub const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// The interval between two checks of all connections.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-static WATCH: Mutex<Watch> = Mutex::new(Watch { connections: Vec::new(), has_thread: false });
+static WATCH: Mutex<ConnectionWatch> = Mutex::new(ConnectionWatch { connections: Vec::new(), has_thread: false });
 /// Notifies that there is a connection to watch again.
 static CHANGED: Condvar = Condvar::new();
 
-struct Watch {
+struct ConnectionWatch {
     connections: Vec<Weak<Connection>>,
     has_thread: bool,
 }
@@ -32,10 +32,10 @@ struct Watch {
 /// How long to wait for the answers to one user of a database. All clones share one limit.
 #[derive(Clone)]
 pub struct Patience {
-    shared: Arc<Shared>,
+    shared: Arc<SharedPatience>,
 }
 
-struct Shared {
+struct SharedPatience {
     /// The limit, in milliseconds.
     limit: AtomicU64,
     end: Mutex<End>,
@@ -58,7 +58,8 @@ impl Patience {
     /// Returns a limit for the duration of every statement.
     #[must_use]
     pub fn of(limit: Duration) -> Self {
-        let shared = Shared { limit: AtomicU64::new(0), end: Mutex::default(), has_cut: AtomicBool::new(false) };
+        let shared =
+            SharedPatience { limit: AtomicU64::new(0), end: Mutex::default(), has_cut: AtomicBool::new(false) };
         let patience = Self { shared: Arc::new(shared) };
         patience.set_limit(limit);
         patience
@@ -180,7 +181,7 @@ fn start() -> Instant {
     *START.get_or_init(Instant::now)
 }
 
-fn lock() -> MutexGuard<'static, Watch> {
+fn lock() -> MutexGuard<'static, ConnectionWatch> {
     WATCH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

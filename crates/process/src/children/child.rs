@@ -13,12 +13,12 @@ pub use super::capture::{Captured, Stream};
 use super::cause::{OomKills, explained};
 use super::event_socket::EventSocket;
 use super::leftovers::end_leftovers;
-pub use super::observer::{Control, Keep, Observer};
+pub use super::observer::{Control, IsReport, Observer};
 use super::pump::Pump;
 use crate::identities::adoption::Adopting;
 use crate::identities::signalling::Signal;
 pub use crate::spawning::spawn::ChildSpec;
-use crate::spawning::spawn::{self, Handler};
+use crate::spawning::spawn::{self, HandlerProcess};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::clock::Moment;
@@ -104,7 +104,7 @@ pub fn supervise(
 /// Waits until the main process has ended. It is then a zombie, so its PID and group are not reused. Also returns when its grace
 /// period ends, if it was asked to end.
 fn watch(
-    handler: &Handler,
+    handler: &HandlerProcess,
     limits: &Supervision,
     pump: &mut Pump<'_>,
     observer: &mut dyn Observer,
@@ -150,7 +150,7 @@ fn watch(
 }
 
 /// Reads the ending without reaping (NOWAIT).
-pub(crate) fn ending_of(handler: &Handler) -> Ending {
+pub(crate) fn ending_of(handler: &HandlerProcess) -> Ending {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let status = loop {
         match waitid(WaitId::PidFd(handler.as_fd()), options) {

@@ -60,7 +60,7 @@ impl CommandRequests {
 
     /// Starts a command in the background, for the run with this token.
     pub(crate) fn serve(self: &Arc<Self>, request: Request, token: &str) {
-        let Some(place) = Place::take(self) else {
+        let Some(place) = RequestSlot::take(self) else {
             return reply(&request.answer, &format!("{AT_ONCE} commands of handlers are running already"));
         };
         let command = self.command(&request.arguments, token);
@@ -100,9 +100,9 @@ impl CommandRequests {
 }
 
 /// A slot for one of the simultaneous commands.
-struct Place(Arc<CommandRequests>);
+struct RequestSlot(Arc<CommandRequests>);
 
-impl Place {
+impl RequestSlot {
     fn take(requests: &Arc<CommandRequests>) -> Option<Self> {
         let add = |running: usize| (running < AT_ONCE).then_some(running + 1);
         let taken = requests.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
@@ -110,7 +110,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RequestSlot {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::AcqRel);
     }
@@ -181,9 +181,9 @@ mod tests {
     #[test]
     fn no_more_commands_run_at_once_than_the_limit() {
         let requests = Arc::new(CommandRequests::new(Vec::new()));
-        let mut running: Vec<Place> = (0..AT_ONCE).map(|_| Place::take(&requests).unwrap()).collect();
-        assert!(Place::take(&requests).is_none());
+        let mut running: Vec<RequestSlot> = (0..AT_ONCE).map(|_| RequestSlot::take(&requests).unwrap()).collect();
+        assert!(RequestSlot::take(&requests).is_none());
         running.pop();
-        assert!(Place::take(&requests).is_some());
+        assert!(RequestSlot::take(&requests).is_some());
     }
 }

@@ -16,14 +16,14 @@ use super::capture::Stream;
 use super::cause::{OomKills, explained};
 use super::child::ending_of;
 use super::leftovers::end_leftovers;
-use super::observer::{Control, Keep, Observer};
+use super::observer::{Control, IsReport, Observer};
 use super::pump::Pump;
 use crate::identities::adoption::Adopting;
 use crate::identities::identity::ProcessIdentity;
 use crate::identities::signalling::Signal;
 use crate::identities::survivors::end_survivors;
 use crate::spawning::pre_exec::EVENTS_FD;
-use crate::spawning::spawn::{self, ChildSpec, Handler, Pipes};
+use crate::spawning::spawn::{self, ChildSpec, HandlerProcess, Pipes};
 use taskqueue_domain::limits::confinement::Limits;
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::stop_reason::StopReason;
@@ -113,7 +113,7 @@ impl Inlet {
 
 /// A running coprocess.
 pub struct Coprocess {
-    handler: Handler,
+    handler: HandlerProcess,
     pipes: Pipes,
     is_mute: bool,
     stderr_is_open: bool,
@@ -297,7 +297,7 @@ fn read_some(pipe: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
 }
 
 /// Waits until the main process has ended. Returns when its grace period ended, if it was asked to end.
-fn bring_to_end(handler: &Handler, plan: &EndPlan, pump: &mut Pump<'_>, tail: &mut Tail<'_>) -> Option<Moment> {
+fn bring_to_end(handler: &HandlerProcess, plan: &EndPlan, pump: &mut Pump<'_>, tail: &mut Tail<'_>) -> Option<Moment> {
     let (mut term_at, mut kill_at) = (Some(Moment::after(plan.term_after)), Moment::after(plan.kill_after));
     let mut asked = None;
     loop {
@@ -342,8 +342,8 @@ impl Observer for Tail<'_> {
         }
     }
 
-    fn event_line(&mut self, _line: &[u8]) -> Keep {
-        Keep::No
+    fn event_line(&mut self, _line: &[u8]) -> IsReport {
+        IsReport::No
     }
 
     fn idle(&mut self) -> Control {

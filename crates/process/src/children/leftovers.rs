@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::observer::Observer;
 use super::pump::Pump;
 use crate::identities::signalling::Signal;
-use crate::spawning::spawn::Handler;
+use crate::spawning::spawn::HandlerProcess;
 use taskqueue_host::clock::Moment;
 
 /// The longest time that remaining processes get to end, even if the grace period of the class is longer.
@@ -21,7 +21,7 @@ const KILL_WAIT: Duration = Duration::from_secs(2);
 /// Reaps the ended handler and ends what is left of it, serving the pipes meanwhile. `kill_at` is the end of its grace period, if
 /// it was already asked to end.
 pub(crate) fn end_leftovers(
-    handler: Handler,
+    handler: HandlerProcess,
     kill_grace: Duration,
     kill_at: Option<Moment>,
     pump: &mut Pump<'_>,

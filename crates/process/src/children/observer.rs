@@ -6,7 +6,7 @@ use taskqueue_domain::run::stop_reason::StopReason;
 
 /// Whether an event line was a report, which restarts the timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum IsReport {
     /// It was: the timeout is restarted.
     Yes,
     /// It was not.
@@ -34,7 +34,7 @@ pub trait Observer {
     /// Called now and then with the captured output so far, for a handler that runs for some seconds and has written more.
     fn output_so_far(&mut self, _stream: Stream, _so_far: Captured) {}
     /// Called with a line from its descriptor 3 or from the event socket, without the newline; empty if it was longer than 1 MiB.
-    fn event_line(&mut self, line: &[u8]) -> Keep;
+    fn event_line(&mut self, line: &[u8]) -> IsReport;
     /// Called at least every 500 ms, also while it is being ended.
     fn idle(&mut self) -> Control;
     /// Returns why it must end, after an alarm became readable.

@@ -10,7 +10,7 @@ use rustix::io::{Errno, read, write};
 
 use super::capture::{Capture, Captured, Showing, Stream};
 use super::event_socket::EventSocket;
-use super::observer::{Control, Keep, Observer};
+use super::observer::{Control, IsReport, Observer};
 use crate::spawning::spawn::{Input, Pipes};
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::clock::{Moment, poll_wait};
@@ -25,7 +25,7 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// The result of one turn of the loop.
 #[derive(Default)]
-pub(crate) struct Turn {
+pub(crate) struct PumpTurn {
     /// One of the watched processes ended.
     pub(crate) ended: bool,
     /// An event counted as a report.
@@ -37,7 +37,7 @@ pub(crate) struct Turn {
 }
 
 #[derive(Clone, Copy)]
-enum Source {
+enum PumpSource {
     Process,
     Input,
     Output(Stream),
@@ -91,16 +91,21 @@ impl<'a> Pump<'a> {
 
     /// Waits for an event, at most until `until`, and handles it with one read of each stream, so that no stream starves the
     /// others or the deadlines.
-    pub(crate) fn turn(&mut self, processes: &[BorrowedFd<'_>], until: Moment, observer: &mut dyn Observer) -> Turn {
-        let mut turn = Turn::default();
+    pub(crate) fn turn(
+        &mut self,
+        processes: &[BorrowedFd<'_>],
+        until: Moment,
+        observer: &mut dyn Observer,
+    ) -> PumpTurn {
+        let mut turn = PumpTurn::default();
         for source in self.wait(processes, until.min(self.next_idle)) {
             match source {
-                Source::Process => turn.ended = true,
-                Source::Input => self.write_input(),
-                Source::Output(stream) => self.read_output(stream, observer),
-                Source::Events => turn.reported |= self.read_events(observer),
-                Source::Socket => turn.reported |= self.read_socket(observer),
-                Source::Stop => {
+                PumpSource::Process => turn.ended = true,
+                PumpSource::Input => self.write_input(),
+                PumpSource::Output(stream) => self.read_output(stream, observer),
+                PumpSource::Events => turn.reported |= self.read_events(observer),
+                PumpSource::Socket => turn.reported |= self.read_socket(observer),
+                PumpSource::Stop => {
                     // It stays readable: polling it again would spin.
                     self.alarms.clear();
                     turn.ask = Some(observer.stop_reason());
@@ -119,16 +124,16 @@ impl<'a> Pump<'a> {
         turn
     }
 
-    fn wait(&self, processes: &[BorrowedFd<'_>], until: Moment) -> Vec<Source> {
+    fn wait(&self, processes: &[BorrowedFd<'_>], until: Moment) -> Vec<PumpSource> {
         let ours = [
-            (Source::Input, self.input.as_ref().map(|input| input.writer.as_fd()), PollFlags::OUT),
-            (Source::Output(Stream::Stdout), self.stdout.as_ref().map(AsFd::as_fd), PollFlags::IN),
-            (Source::Output(Stream::Stderr), self.stderr.as_ref().map(AsFd::as_fd), PollFlags::IN),
-            (Source::Events, self.events.as_ref().map(AsFd::as_fd), PollFlags::IN),
-            (Source::Socket, self.socket.map(|(socket, _)| socket.as_fd()), PollFlags::IN),
+            (PumpSource::Input, self.input.as_ref().map(|input| input.writer.as_fd()), PollFlags::OUT),
+            (PumpSource::Output(Stream::Stdout), self.stdout.as_ref().map(AsFd::as_fd), PollFlags::IN),
+            (PumpSource::Output(Stream::Stderr), self.stderr.as_ref().map(AsFd::as_fd), PollFlags::IN),
+            (PumpSource::Events, self.events.as_ref().map(AsFd::as_fd), PollFlags::IN),
+            (PumpSource::Socket, self.socket.map(|(socket, _)| socket.as_fd()), PollFlags::IN),
         ];
-        let alarms = self.alarms.iter().map(|alarm| (Source::Stop, Some(*alarm), PollFlags::IN));
-        let processes = processes.iter().map(|process| (Source::Process, Some(*process), PollFlags::IN));
+        let alarms = self.alarms.iter().map(|alarm| (PumpSource::Stop, Some(*alarm), PollFlags::IN));
+        let processes = processes.iter().map(|process| (PumpSource::Process, Some(*process), PollFlags::IN));
         let (sources, mut fds): (Vec<_>, Vec<_>) = ours
             .into_iter()
             .chain(alarms)
@@ -188,7 +193,7 @@ impl<'a> Pump<'a> {
 
     fn read_events(&mut self, observer: &mut dyn Observer) -> bool {
         let mut reported = false;
-        let mut take = |line: &[u8]| reported |= observer.event_line(line) == Keep::Yes;
+        let mut take = |line: &[u8]| reported |= observer.event_line(line) == IsReport::Yes;
         match read_once(&mut self.events, &mut self.buffer) {
             Some(bytes) => self.lines.push(bytes, &mut take),
             None if self.events.is_none() => self.lines.finish(&mut take),
@@ -202,7 +207,7 @@ impl<'a> Pump<'a> {
         let mut reported = false;
         for _ in 0..MESSAGES_PER_TURN {
             match socket.receive(token) {
-                Ok(Some(line)) => reported |= observer.event_line(&line) == Keep::Yes,
+                Ok(Some(line)) => reported |= observer.event_line(&line) == IsReport::Yes,
                 // A message for another run, or for one that has ended.
                 Ok(None) => {}
                 Err(_) => break,

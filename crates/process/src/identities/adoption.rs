@@ -88,7 +88,7 @@ impl Drop for Adopting {
 
 /// How the processes of one handler are recognized.
 #[derive(Clone, Debug)]
-pub(crate) struct Origin {
+pub(crate) struct ProcessOrigin {
     /// Its main process.
     pub(crate) handler: ProcessIdentity,
     /// `NAME=value` in the environment of its processes; another value belongs to another handler.
@@ -99,18 +99,18 @@ pub(crate) struct Origin {
 
 /// A process as one scan read it.
 #[derive(Clone, Copy)]
-struct Seen {
+struct SeenProcess {
     pid: i32,
     stat: Stat,
 }
 
 /// The result of one scan of all processes, which keep running meanwhile.
-struct Look {
-    family: Vec<Seen>,
+struct Scan {
+    family: Vec<SeenProcess>,
     has_reaped: bool,
 }
 
-impl Origin {
+impl ProcessOrigin {
     /// Returns live orphans of this handler and their descendants; reaps those that have ended.
     ///
     /// # Errors
@@ -135,8 +135,8 @@ impl Origin {
         Ok(Vec::new())
     }
 
-    fn look(&self, own_session: i32) -> io::Result<Look> {
-        let mut look = Look { family: Vec::new(), has_reaped: false };
+    fn look(&self, own_session: i32) -> io::Result<Scan> {
+        let mut look = Scan { family: Vec::new(), has_reaped: false };
         let mut others = Vec::new();
         {
             // Held only during the scan: other threads want to start handlers.
@@ -144,7 +144,7 @@ impl Origin {
             let registry = registry();
             for pid in other_processes()? {
                 let Ok(stat) = read_stat(pid) else { continue };
-                let seen = Seen { pid, stat };
+                let seen = SeenProcess { pid, stat };
                 if !self.is_orphan(&seen, own_session, &registry) {
                     others.push(seen);
                 } else if stat.has_ended() && reap(pid) {
@@ -158,8 +158,8 @@ impl Origin {
         Ok(look)
     }
 
-    fn is_orphan(&self, seen: &Seen, own_session: i32, registry: &Registry) -> bool {
-        let Seen { pid, stat } = seen;
+    fn is_orphan(&self, seen: &SeenProcess, own_session: i32, registry: &Registry) -> bool {
+        let SeenProcess { pid, stat } = seen;
         let is_ours = stat.parent == getpid().as_raw_nonzero().get() && !registry.handlers.contains(pid);
         if !is_ours || stat.session == own_session || stat.start_ticks < self.handler.start_ticks {
             return false;
@@ -184,7 +184,7 @@ impl Origin {
 }
 
 /// Returns a handle to the process of the scan, if it is still alive.
-fn handle_of(seen: &Seen) -> Option<io::Result<ProcessHandle>> {
+fn handle_of(seen: &SeenProcess) -> Option<io::Result<ProcessHandle>> {
     let is_same = |pid| read_stat(pid).is_ok_and(|stat| stat.start_ticks == seen.stat.start_ticks);
     ProcessHandle::open_if(seen.pid, is_same).transpose()
 }
@@ -219,7 +219,7 @@ fn reap(pid: i32) -> bool {
     matches!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG), Ok(Some(_)))
 }
 
-fn add_descendants(family: &mut Vec<Seen>, mut others: Vec<Seen>) {
+fn add_descendants(family: &mut Vec<SeenProcess>, mut others: Vec<SeenProcess>) {
     let mut next = 0;
     while let Some(parent) = family.get(next).map(|seen| seen.pid) {
         let (children, rest) = others.into_iter().partition::<Vec<_>, _>(|seen| seen.stat.parent == parent);
@@ -230,7 +230,7 @@ fn add_descendants(family: &mut Vec<Seen>, mut others: Vec<Seen>) {
 }
 
 /// Asks processes that have left the running handler to end. Called once, so no process is asked twice.
-pub(crate) fn ask_orphans_to_end(origin: &Origin) {
+pub(crate) fn ask_orphans_to_end(origin: &ProcessOrigin) {
     for orphan in origin.left_behind().unwrap_or_default() {
         let _ = orphan.ask_to_end();
     }

@@ -19,11 +19,11 @@ const PREFIX: &str = "slots-";
 const LINE_BYTES: usize = 64;
 
 /// The files that this process writes: a program may have several workers at once.
-static SHARED: Mutex<BTreeMap<PathBuf, Shared>> = Mutex::new(BTreeMap::new());
+static SHARED: Mutex<BTreeMap<PathBuf, SharedMarks>> = Mutex::new(BTreeMap::new());
 
 /// Shared data of the writers of one file.
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedMarks {
     writers: usize,
     /// Slots that have a position in the file.
     slots: usize,
@@ -92,7 +92,7 @@ impl Drop for Marks {
     }
 }
 
-fn shared() -> MutexGuard<'static, BTreeMap<PathBuf, Shared>> {
+fn shared() -> MutexGuard<'static, BTreeMap<PathBuf, SharedMarks>> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -19,11 +19,11 @@ pub struct Supervisor {
     /// Half of the watchdog timeout.
     beat_every: Option<Duration>,
     /// Shared by all clones.
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<NotifiedState>>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct NotifiedState {
     beat_at: Moment,
     status: String,
     status_at: Moment,
@@ -34,11 +34,11 @@ impl Supervisor {
     #[must_use]
     pub fn of_environment() -> Self {
         let now = Moment::now();
-        let told = Told { beat_at: now, status: String::new(), status_at: now };
+        let told = NotifiedState { beat_at: now, status: String::new(), status_at: now };
         Self { beat_every: watchdog_enabled().map(|limit| limit / 2), told: Arc::new(Mutex::new(told)) }
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn told(&self) -> MutexGuard<'_, NotifiedState> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal, setsid};
 
 use super::image::Image;
-use super::rights::{Failure, Prepared, Refusal, Step};
-use super::vfork::{self, KERNEL_SET_BYTES, Memory, Process, set_blocked};
+use super::rights::{ExecStep, PreparedRights, Refusal, RightsFailure};
+use super::vfork::{self, ChildMemory, KERNEL_SET_BYTES, Process, set_blocked};
 
 /// The descriptor to which a handler writes its events.
 pub(crate) const EVENTS_FD: c_int = 3;
@@ -26,17 +26,17 @@ const LAST_SIGNAL: c_int = 64;
 const DEFAULT_ACTION: [u64; 8] = [0; 8];
 
 /// The properties of a new process.
-pub(crate) struct Plan<'a> {
+pub(crate) struct ExecPlan<'a> {
     pub(crate) image: &'a Image,
-    pub(crate) rights: &'a Prepared,
+    pub(crate) rights: &'a PreparedRights,
     /// Its descriptors 0 to 4; each has a higher number in this process.
     pub(crate) descriptors: [BorrowedFd<'a>; 5],
 }
 
-impl Plan<'_> {
+impl ExecPlan<'_> {
     /// Starts a process that executes the program. It leads its own session, has default signals, only these five descriptors and
     /// these rights, and dies with this thread. The error is the reason why it could not be executed.
-    pub(crate) fn start(&self) -> Result<Process, Failure> {
+    pub(crate) fn start(&self) -> Result<Process, RightsFailure> {
         let runner = getpid();
         #[cfg(feature = "fault-points")]
         let fault = taskqueue_host::fault::planned("spawn.forked");
@@ -47,7 +47,7 @@ impl Plan<'_> {
             }
             self.prepare(runner).err().unwrap_or_else(|| self.execute())
         };
-        let memory = if self.rights.changes_user() { Memory::Copied } else { Memory::Shared };
+        let memory = if self.rights.changes_user() { ChildMemory::Copied } else { ChildMemory::Shared };
         #[expect(unsafe_code, reason = "the only way to run code in a new process")]
         // SAFETY: it makes plain system calls on values that were prepared before; it neither allocates nor locks nor panics, and
         // it changes only the first argument, which is not read afterwards.
@@ -64,13 +64,13 @@ impl Plan<'_> {
         }
         // A process can leave its group, but leave its session only for a new one: descendants of this handler are never in the
         // session of this process.
-        setsid().map_err(|errno| Step::Supervision.refused(errno))?;
+        setsid().map_err(|errno| ExecStep::Supervision.refused(errno))?;
         self.rights.apply()?;
         // Last, because the kernel resets it when the user changes. It covers only a death after the call, so the parent is
         // checked afterwards.
-        set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| Step::Supervision.refused(errno))?;
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| ExecStep::Supervision.refused(errno))?;
         if getppid() != Some(runner) {
-            return Err(Step::Supervision.refused(Errno::SRCH));
+            return Err(ExecStep::Supervision.refused(Errno::SRCH));
         }
         self.rights.rehearsal_result().map_or(Ok(()), Err)
     }
@@ -85,7 +85,7 @@ impl Plan<'_> {
             match errno {
                 Errno::NOEXEC => {
                     let (shell, arguments) = self.image.arguments_of_shell(candidate);
-                    return Step::Execution.refused(execve(shell, arguments, self.image));
+                    return ExecStep::Execution.refused(execve(shell, arguments, self.image));
                 }
                 Errno::ACCESS => last = errno,
                 Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::NODEV | Errno::TIMEDOUT => {
@@ -94,10 +94,10 @@ impl Plan<'_> {
                         last = errno;
                     }
                 }
-                errno => return Step::Execution.refused(errno),
+                errno => return ExecStep::Execution.refused(errno),
             }
         }
-        Step::Execution.refused(last)
+        ExecStep::Execution.refused(last)
     }
 }
 
@@ -139,7 +139,7 @@ fn take_descriptor(descriptor: BorrowedFd<'_>, number: c_int) -> Result<(), Refu
     #[expect(unsafe_code, reason = "rustix would take the number for a descriptor that somebody owns")]
     // SAFETY: both are numbers, and the table of descriptors is the child's own.
     let done = unsafe { libc::dup2(descriptor.as_raw_fd(), number) };
-    if done == number { Ok(()) } else { Err(Step::Supervision.refused(last_errno())) }
+    if done == number { Ok(()) } else { Err(ExecStep::Supervision.refused(last_errno())) }
 }
 
 /// Returns only on failure.

@@ -43,7 +43,7 @@ pub struct Rights {
 
 /// The step of the child that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ExecStep {
     /// Its descriptors, its session, its death with the runner.
     Supervision,
     /// The limits.
@@ -63,11 +63,11 @@ pub(crate) enum Step {
 /// Why a child did not execute its program, left in memory that it shares with this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    step: Step,
+    step: ExecStep,
     errno: Errno,
 }
 
-impl Step {
+impl ExecStep {
     /// Returns an error of this step.
     pub(crate) fn refused(self, errno: Errno) -> Refusal {
         Refusal { step: self, errno }
@@ -76,32 +76,32 @@ impl Step {
 
 /// Why the child could not be started.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct RightsFailure {
     /// `None` if no process was created.
-    pub(crate) step: Option<Step>,
+    pub(crate) step: Option<ExecStep>,
     pub(crate) error: io::Error,
 }
 
-impl From<Refusal> for Failure {
+impl From<Refusal> for RightsFailure {
     fn from(refusal: Refusal) -> Self {
         Self { step: Some(refusal.step), error: refusal.errno.into() }
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for RightsFailure {
     fn from(error: io::Error) -> Self {
         Self { step: None, error }
     }
 }
 
-impl From<Errno> for Failure {
+impl From<Errno> for RightsFailure {
     fn from(errno: Errno) -> Self {
         Self { step: None, error: errno.into() }
     }
 }
 
 /// The rights, prepared for the child.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedRights {
     groups: Vec<Gid>,
     ids: Option<(Uid, Gid)>,
     limits: Vec<(Resource, u64, u64)>,
@@ -113,7 +113,7 @@ pub(crate) struct Prepared {
     rehearsed: Option<CString>,
 }
 
-impl Prepared {
+impl PreparedRights {
     pub(crate) fn new(rights: &Rights, directory: Option<CString>, rehearsed: Option<CString>) -> Self {
         let credentials = rights.credentials.as_ref();
         Self {
@@ -145,15 +145,15 @@ impl Prepared {
             let _ = write(&file, score);
         }
         for (resource, soft, hard) in &self.limits {
-            set_limit(*resource, *soft, *hard).map_err(|errno| Step::Limits.refused(errno))?;
+            set_limit(*resource, *soft, *hard).map_err(|errno| ExecStep::Limits.refused(errno))?;
         }
         umask(self.umask);
-        self.change_user().map_err(|errno| Step::User.refused(errno))?;
+        self.change_user().map_err(|errno| ExecStep::User.refused(errno))?;
         if self.no_new_privileges {
-            set_no_new_privs(true).map_err(|errno| Step::User.refused(errno))?;
+            set_no_new_privs(true).map_err(|errno| ExecStep::User.refused(errno))?;
         }
         if let Some(directory) = &self.directory {
-            chdir(directory.as_c_str()).map_err(|errno| Step::Directory.refused(errno))?;
+            chdir(directory.as_c_str()).map_err(|errno| ExecStep::Directory.refused(errno))?;
         }
         Ok(())
     }
@@ -187,8 +187,8 @@ impl Prepared {
         let program = self.rehearsed.as_ref()?;
         // Without EACCESS: the real user is already the effective one, and the plain call works on every supported kernel.
         Some(match accessat(CWD, program.as_c_str(), Access::EXEC_OK, AtFlags::empty()) {
-            Ok(()) => Step::Rehearsed.refused(Errno::PERM),
-            Err(errno) => Step::Program.refused(errno),
+            Ok(()) => ExecStep::Rehearsed.refused(Errno::PERM),
+            Err(errno) => ExecStep::Program.refused(errno),
         })
     }
 }

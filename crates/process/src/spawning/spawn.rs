@@ -17,10 +17,10 @@ use rustix::process::{Gid, Signal, Uid, kill_process_group, pidfd_send_signal};
 
 use super::ignored_signals::ignores_signal;
 use super::image::Image;
-use super::pre_exec::{Plan, STOP_REASON_FD};
-use super::rights::{Failure, Prepared, Rights, Step};
+use super::pre_exec::{ExecPlan, STOP_REASON_FD};
+use super::rights::{ExecStep, PreparedRights, Rights, RightsFailure};
 use super::vfork::Process;
-use crate::identities::adoption::{Origin, ask_orphans_to_end, registry, starting};
+use crate::identities::adoption::{ProcessOrigin, ask_orphans_to_end, registry, starting};
 use crate::identities::identity::ProcessIdentity;
 use taskqueue_domain::limits::confinement::Limits;
 use taskqueue_domain::run::ending::Ending;
@@ -45,9 +45,9 @@ pub struct ChildSpec {
 }
 
 /// A started handler that was not reaped: until `reap` is called, its PID and the number of its process group are not reused.
-pub(crate) struct Handler {
+pub(crate) struct HandlerProcess {
     process: Process,
-    pub(crate) origin: Origin,
+    pub(crate) origin: ProcessOrigin,
     /// A file in memory that the handler has too.
     stop_reason: File,
 }
@@ -77,7 +77,7 @@ struct Theirs {
 }
 
 /// Starts the handler. The error is its ending, if it could not be started.
-pub(crate) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
+pub(crate) fn start(spec: &ChildSpec) -> Result<(HandlerProcess, Pipes), Ending> {
     let ours = |error: io::Error| failed_here(spec, &error);
     prepare_this_process().map_err(ours)?;
     let (before, process, pipes) = {
@@ -88,7 +88,7 @@ pub(crate) fn start(spec: &ChildSpec) -> Result<(Handler, Pipes), Ending> {
         (before, started.process, (started.pipes, started.stop_reason))
     };
     let (pipes, stop_reason) = pipes;
-    Ok((Handler::adopt(process, spec, before, stop_reason).map_err(ours)?, pipes))
+    Ok((HandlerProcess::adopt(process, spec, before, stop_reason).map_err(ours)?, pipes))
 }
 
 /// Performs all steps before the exec, and checks whether the exec would be allowed. The error is why it could not start. The
@@ -99,7 +99,7 @@ pub(crate) fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
     let program = c_string(&spec.program).map_err(ours)?;
     let _starting = starting();
     match spawn(spec, Some(program)) {
-        Err(Failure { step: Some(Step::Rehearsed), .. }) => Ok(()),
+        Err(RightsFailure { step: Some(ExecStep::Rehearsed), .. }) => Ok(()),
         Err(failure) => Err(failed(spec, &failure)),
         // Not reached: a rehearsal always ends with a failure.
         Ok(started) => {
@@ -115,17 +115,17 @@ fn failed_here(spec: &ChildSpec, error: &io::Error) -> Ending {
     if is_want_of_room(error) { Ending::NoRoom(text) } else { Ending::Misconfigured(text) }
 }
 
-fn failed(spec: &ChildSpec, Failure { step, error }: &Failure) -> Ending {
+fn failed(spec: &ChildSpec, RightsFailure { step, error }: &RightsFailure) -> Ending {
     let limits = &spec.rights.limits;
     match step {
-        Some(Step::Execution) if is_below_need(limits, error) => {
+        Some(ExecStep::Execution) if is_below_need(limits, error) => {
             let why = format!("its limits are too low to start it: {error}");
             Ending::Misconfigured(could_not(spec, &why))
         }
         _ if is_want_of_room(error) => Ending::NoRoom(could_not(spec, &error.to_string())),
-        Some(Step::Limits) => Ending::Misconfigured(could_not(spec, &format!("its limits were refused: {error}"))),
-        Some(Step::User) => Ending::Misconfigured(could_not(spec, &format!("it cannot become its user: {error}"))),
-        Some(Step::Directory) => Ending::CouldNotStart(could_not(spec, &explain_directory(spec, error))),
+        Some(ExecStep::Limits) => Ending::Misconfigured(could_not(spec, &format!("its limits were refused: {error}"))),
+        Some(ExecStep::User) => Ending::Misconfigured(could_not(spec, &format!("it cannot become its user: {error}"))),
+        Some(ExecStep::Directory) => Ending::CouldNotStart(could_not(spec, &explain_directory(spec, error))),
         _ => Ending::CouldNotStart(could_not(spec, &explain(spec, error))),
     }
 }
@@ -160,16 +160,16 @@ pub(crate) fn prepare_this_process() -> io::Result<()> {
 }
 
 /// A process and this side's ends of its pipes.
-struct Started {
+struct StartedProcess {
     process: Process,
     pipes: Pipes,
     stop_reason: File,
 }
 
-fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> Result<Started, Failure> {
+fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> Result<StartedProcess, RightsFailure> {
     let image = Image::new(&spec.program, &spec.args, &spec.env)?;
     let directory = spec.cwd.as_deref().map(c_string).transpose()?;
-    let rights = Prepared::new(&spec.rights, directory, rehearsed);
+    let rights = PreparedRights::new(&spec.rights, directory, rehearsed);
     let stop_reason = file_in_memory()?;
     let (pipes, theirs) = pipes(&stop_reason)?;
     let descriptors = [
@@ -186,11 +186,11 @@ fn spawn(spec: &ChildSpec, rehearsed: Option<CString>) -> Result<Started, Failur
         }
     }
     fault_point!("spawn.before");
-    let process = Plan { image: &image, rights: &rights, descriptors }.start()?;
+    let process = ExecPlan { image: &image, rights: &rights, descriptors }.start()?;
     rights.set_oom_score_of(process.pid.as_raw_nonzero().get());
     fault_point!("spawn.after");
     // The handler's ends are dropped here, so that only the handler has them.
-    Ok(Started { process, pipes, stop_reason })
+    Ok(StartedProcess { process, pipes, stop_reason })
 }
 
 /// Returns an anonymous file: it disappears with its last descriptor, and other users cannot open it.
@@ -236,7 +236,7 @@ fn c_string(path: &Path) -> io::Result<CString> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "it contains NUL"))
 }
 
-impl Handler {
+impl HandlerProcess {
     /// Identifies the child. A child that cannot be identified is ended at once, because it could not be ended later.
     fn adopt(process: Process, spec: &ChildSpec, before: Moment, stop_reason: File) -> io::Result<Self> {
         let pid = process.pid.as_raw_nonzero().get();
@@ -245,7 +245,7 @@ impl Handler {
         match named {
             Ok(handler) => {
                 let marker = spec.marker.as_encoded_bytes().to_vec();
-                let origin = Origin { handler, marker, no_new_privileges: spec.rights.no_new_privileges };
+                let origin = ProcessOrigin { handler, marker, no_new_privileges: spec.rights.no_new_privileges };
                 Ok(Self { process, origin, stop_reason })
             }
             Err(error) => {
@@ -290,7 +290,7 @@ impl Handler {
     }
 }
 
-impl AsFd for Handler {
+impl AsFd for HandlerProcess {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.process.pidfd.as_fd()
     }

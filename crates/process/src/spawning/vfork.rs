@@ -13,7 +13,7 @@ use std::ptr;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
-use super::rights::{Failure, Refusal};
+use super::rights::{Refusal, RightsFailure};
 
 /// An inaccessible guard area below the stack; a multiple of every page size.
 const GUARD_BYTES: usize = 64 * 1024;
@@ -50,7 +50,7 @@ impl Process {
 
 /// How the child gets this process's memory until it executes its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Memory {
+pub(crate) enum ChildMemory {
     /// Shared memory.
     Shared,
     /// A copy, for a child that becomes another user. With shared memory, other processes of that user could access this
@@ -66,9 +66,9 @@ pub(crate) enum Memory {
 #[expect(unsafe_code, reason = "only the caller knows what is done in the child")]
 // SAFETY: the caller must ensure that the closure makes only plain system calls, does not allocate, lock or panic, and changes no
 // memory of this process except its own.
-pub(crate) unsafe fn start(memory: Memory, in_child: &dyn Fn() -> Refusal) -> Result<Process, Failure> {
+pub(crate) unsafe fn start(memory: ChildMemory, in_child: &dyn Fn() -> Refusal) -> Result<Process, RightsFailure> {
     let kept = ROOM.try_with(Cell::take).ok().flatten();
-    let room = kept.map_or_else(Room::new, Ok)?;
+    let room = kept.map_or_else(ChildStack::new, Ok)?;
     let started = room.start(memory, in_child);
     let _ = ROOM.try_with(|kept| kept.set(Some(room)));
     started
@@ -76,21 +76,21 @@ pub(crate) unsafe fn start(memory: Memory, in_child: &dyn Fn() -> Refusal) -> Re
 
 thread_local! {
     /// Kept for the next child: a thread has only one child at a time that shares its memory.
-    static ROOM: Cell<Option<Room>> = const { Cell::new(None) };
+    static ROOM: Cell<Option<ChildStack>> = const { Cell::new(None) };
 }
 
 /// A stack for a child and the space for its report. Shared even with a child that otherwise has a copy of the memory.
-struct Room {
+struct ChildStack {
     base: *mut c_void,
 }
 
 /// What the child reads at the address it is given.
-struct Call<'a> {
+struct ChildCall<'a> {
     in_child: &'a dyn Fn() -> Refusal,
     report: *mut Option<Refusal>,
 }
 
-impl Room {
+impl ChildStack {
     fn new() -> io::Result<Self> {
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         #[expect(unsafe_code, reason = "memory that two processes have can be had by a system call only")]
@@ -114,12 +114,12 @@ impl Room {
         self.base.wrapping_byte_add(ROOM_BYTES - REPORT_BYTES).cast()
     }
 
-    fn start(&self, memory: Memory, in_child: &dyn Fn() -> Refusal) -> Result<Process, Failure> {
-        let shared = if memory == Memory::Shared { libc::CLONE_VM } else { 0 };
+    fn start(&self, memory: ChildMemory, in_child: &dyn Fn() -> Refusal) -> Result<Process, RightsFailure> {
+        let shared = if memory == ChildMemory::Shared { libc::CLONE_VM } else { 0 };
         let flags = libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD | shared;
         let mut pidfd: c_int = -1;
         let report = self.report();
-        let call = Call { in_child, report };
+        let call = ChildCall { in_child, report };
         let argument = (&raw const call).cast_mut().cast();
         let blocked = AllBlocked::now();
         #[expect(unsafe_code, reason = "neither the standard library nor rustix can start a process like this")]
@@ -148,7 +148,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for ChildStack {
     fn drop(&mut self) {
         #[expect(unsafe_code, reason = "as for the mapping")]
         // SAFETY: it is this process's own mapping, no longer used.
@@ -163,7 +163,7 @@ extern "C" fn enter(call: *mut c_void) -> c_int {
     #[expect(unsafe_code, reason = "the C library hands over nothing but an address")]
     // SAFETY: it is the address of a call that the starting thread keeps while it waits, and its report is in a shared mapping.
     unsafe {
-        let call = &*call.cast::<Call<'_>>();
+        let call = &*call.cast::<ChildCall<'_>>();
         let refusal = (call.in_child)();
         call.report.write(Some(refusal));
     }
@@ -207,10 +207,10 @@ mod tests {
 
     use rustix::process::getpid;
 
-    use super::super::rights::Step;
+    use super::super::rights::ExecStep;
     use super::*;
 
-    fn refused_in(memory: Memory, in_child: &dyn Fn() -> Refusal) -> Failure {
+    fn refused_in(memory: ChildMemory, in_child: &dyn Fn() -> Refusal) -> RightsFailure {
         #[expect(unsafe_code, reason = "as everywhere that a process is made")]
         // SAFETY: the closures below make plain system calls and store to an integer created for that.
         let started = unsafe { start(memory, in_child) };
@@ -219,15 +219,15 @@ mod tests {
 
     #[test]
     fn a_child_has_our_memory_or_a_copy_and_says_either_way_why_it_failed() {
-        for (memory, is_ours) in [(Memory::Shared, true), (Memory::Copied, false)] {
+        for (memory, is_ours) in [(ChildMemory::Shared, true), (ChildMemory::Copied, false)] {
             let seen = AtomicI32::new(0);
             let blocked = set_blocked(1 << 9);
             let failure = refused_in(memory, &|| {
                 seen.store(getpid().as_raw_nonzero().get(), Ordering::Relaxed);
-                Step::Directory.refused(Errno::NOTDIR)
+                ExecStep::Directory.refused(Errno::NOTDIR)
             });
             let after = set_blocked(blocked);
-            assert_eq!(failure.step, Some(Step::Directory));
+            assert_eq!(failure.step, Some(ExecStep::Directory));
             assert_eq!(failure.error.raw_os_error(), Some(Errno::NOTDIR.raw_os_error()));
             assert_eq!(after, 1 << 9, "the thread has the signal mask that it had");
             let child = Pid::from_raw(seen.into_inner());
@@ -239,14 +239,14 @@ mod tests {
     #[test]
     fn signals_are_blocked_in_the_child_until_it_wants_them() {
         let before = AtomicI32::new(0);
-        refused_in(Memory::Shared, &|| {
+        refused_in(ChildMemory::Shared, &|| {
             // TERM, and the two signals of the C library.
             let blocked = set_blocked(u64::MAX);
             before.store(
                 i32::from([15, 32, 33].iter().all(|signal| blocked & (1 << (signal - 1)) != 0)),
                 Ordering::Relaxed,
             );
-            Step::Program.refused(Errno::ACCESS)
+            ExecStep::Program.refused(Errno::ACCESS)
         });
         assert_eq!(before.into_inner(), 1);
     }

@@ -42,10 +42,10 @@ impl Pooler {
 
 /// What is known about a pooler at one address, shared by all connections to it.
 #[derive(Clone, Debug)]
-pub(crate) struct KnownPooler(Arc<State>);
+pub(crate) struct KnownPooler(Arc<PoolerState>);
 
 #[derive(Debug)]
-struct State {
+struct PoolerState {
     pooler: AtomicU8,
     /// Whether a second connection has shown that there is no pooler: address translation does not change that.
     is_direct: AtomicBool,
@@ -60,7 +60,7 @@ impl KnownPooler {
             Some("transaction") => Pooler::Transaction,
             _ => Pooler::NotFound,
         };
-        Self(Arc::new(State { pooler: AtomicU8::new(pooler as u8), is_direct: AtomicBool::new(false) }))
+        Self(Arc::new(PoolerState { pooler: AtomicU8::new(pooler as u8), is_direct: AtomicBool::new(false) }))
     }
 
     pub(crate) fn pooler(&self) -> Pooler {

@@ -11,12 +11,12 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::base::new_task::{NewTaskRow, Value};
+use crate::base::new_task::{ColumnValue, NewTaskRow};
 
 /// The statement. It returns the id, except on MySQL and MariaDB.
 #[derive(Debug)]
 pub(in super::super) struct InsertOne<'a> {
-    values: [Value<'a>; NewTaskRow::COLUMNS.len()],
+    values: [ColumnValue<'a>; NewTaskRow::COLUMNS.len()],
     receipt: Option<&'a str>,
 }
 
@@ -68,17 +68,17 @@ where
     out.push_sql(&format!("{start}{quote}Receipt{quote}) VALUES ("));
     for value in &insert.values {
         match value {
-            Value::Text(text) => out.push_bind_param::<Text, _>(text)?,
-            Value::Number(number) => out.push_bind_param::<Integer, _>(number)?,
-            Value::MaybeText(text) => out.push_bind_param::<Nullable<Text>, _>(text)?,
-            Value::MaybeNumber(number) => out.push_bind_param::<Nullable<Integer>, _>(number)?,
-            Value::MaybeId(id) => out.push_bind_param::<Nullable<BigInt>, _>(id)?,
-            Value::MaybeTime(time) => {
+            ColumnValue::Text(text) => out.push_bind_param::<Text, _>(text)?,
+            ColumnValue::Number(number) => out.push_bind_param::<Integer, _>(number)?,
+            ColumnValue::MaybeText(text) => out.push_bind_param::<Nullable<Text>, _>(text)?,
+            ColumnValue::MaybeNumber(number) => out.push_bind_param::<Nullable<Integer>, _>(number)?,
+            ColumnValue::MaybeId(id) => out.push_bind_param::<Nullable<BigInt>, _>(id)?,
+            ColumnValue::MaybeTime(time) => {
                 out.push_sql(before_time);
                 out.push_bind_param::<Nullable<Text>, _>(time)?;
                 out.push_sql(after_time);
             }
-            Value::TimeOrNow(time) => {
+            ColumnValue::TimeOrNow(time) => {
                 out.push_sql("COALESCE(");
                 out.push_sql(before_time);
                 out.push_bind_param::<Nullable<Text>, _>(time)?;
@@ -87,7 +87,7 @@ where
                 out.push_sql(now);
                 out.push_sql(")");
             }
-            Value::TextOr(text, or) => {
+            ColumnValue::TextOr(text, or) => {
                 out.push_sql("COALESCE(");
                 out.push_bind_param::<Nullable<Text>, _>(text)?;
                 out.push_sql(", '");

@@ -24,7 +24,7 @@ use crate::address::url::{DatabaseUrl, Engine};
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, NewRunOutputRow};
-use crate::base::sql::Moment;
+use crate::base::sql::SqlMoment;
 use crate::error::{Repeat, StoreError, StoreResult, classify_portably};
 use taskqueue_host::net::patience::Patience;
 use taskqueue_host::net::sockets::LibrarySocket;
@@ -422,8 +422,8 @@ pub(super) fn insert_dependencies(conn: &mut AnyConnection, rows: &[DependencyRo
 pub(super) fn plan_task(
     conn: &mut AnyConnection,
     task_id: i64,
-    scheduled_on: Moment,
-    planned_on: Option<Moment>,
+    scheduled_on: SqlMoment,
+    planned_on: Option<SqlMoment>,
 ) -> QueryResult<()> {
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::plan_task(conn, task_id, scheduled_on, planned_on),
@@ -468,20 +468,20 @@ pub(super) fn leave_receipt(conn: &mut AnyConnection, token: &str) -> QueryResul
 /// parts, each part starts at the end of the previous one; otherwise it would scan all dead entries again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DueFrom {
-    due_on: Moment,
+    due_on: SqlMoment,
     task_id: i64,
 }
 
 impl DueFrom {
     /// Returns the position before all tasks.
     pub(super) fn beginning() -> Self {
-        Self { due_on: Moment::beginning(), task_id: 0 }
+        Self { due_on: SqlMoment::beginning(), task_id: 0 }
     }
 }
 
 /// Returns the first due task at or after a position.
 pub(super) fn find_due(conn: &mut AnyConnection, from: DueFrom) -> QueryResult<Option<DueFrom>> {
-    let found: Option<(Option<Moment>, i64)> = match conn {
+    let found: Option<(Option<SqlMoment>, i64)> = match conn {
         AnyConnection::Sqlite(conn) => sqlite::find_due(conn),
         AnyConnection::Postgres(conn) => postgres::find_due(conn, from),
         AnyConnection::Mysql(conn) => mysql::find_due(conn, from),

@@ -30,7 +30,7 @@ use crate::base::rows::{DependencyRow, NewRunOutputRow};
 use crate::base::schema::{
     task_queue_class_holds, task_queue_dependencies, task_queue_receipts, task_queue_run_outputs,
 };
-use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::error::{Repeat, StoreError, StoreResult};
 use taskqueue_host::net::sockets;
 
@@ -278,8 +278,8 @@ pub(in super::super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[
 pub(super) fn plan_task(
     conn: &mut MysqlConnection,
     task_id: i64,
-    scheduled_on: Moment,
-    planned_on: Option<Moment>,
+    scheduled_on: SqlMoment,
+    planned_on: Option<SqlMoment>,
 ) -> QueryResult<()> {
     diesel::sql_query(
         "UPDATE `TaskQueue` SET `PlannedOn` = CAST(? AS DATETIME(6)), `ScheduledOn` = CAST(? AS DATETIME(6)) WHERE `Id` = ?",
@@ -297,7 +297,7 @@ pub(super) fn last_inserted_id(conn: &mut MysqlConnection) -> QueryResult<i64> {
 }
 
 /// Returns a time as text: Diesel sends times as TIMESTAMP, and MariaDB converts those from 2038 on to NULL.
-fn as_text(moment: Moment) -> String {
+fn as_text(moment: SqlMoment) -> String {
     DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string()
 }
 
@@ -319,16 +319,16 @@ const DUE_FROM: &str = "(q.`DueOn` > CAST(? AS DATETIME(6)) OR (q.`DueOn` = CAST
          WHERE p.`OpenTaskId` = q.`Id` AND p.`Status` = 'processing' LIMIT 1) IS NULL";
 
 #[derive(QueryableByName)]
-struct DueRow {
+struct MysqlDueRow {
     #[diesel(sql_type = Nullable<Timestamp>, column_name = "DueOn")]
-    due_on: Option<Moment>,
+    due_on: Option<SqlMoment>,
     #[diesel(sql_type = BigInt, column_name = "Id")]
     id: i64,
 }
 
-pub(super) fn find_due(conn: &mut MysqlConnection, from: DueFrom) -> QueryResult<Option<(Option<Moment>, i64)>> {
+pub(super) fn find_due(conn: &mut MysqlConnection, from: DueFrom) -> QueryResult<Option<(Option<SqlMoment>, i64)>> {
     let due_on = as_text(from.due_on);
-    let found: Option<DueRow> = diesel::sql_query(format!(
+    let found: Option<MysqlDueRow> = diesel::sql_query(format!(
         "SELECT q.`DueOn`, q.`Id` FROM `TaskQueue` AS q WHERE {DUE_FROM} ORDER BY q.`DueOn`, q.`Id` LIMIT 1"
     ))
     .bind::<Text, _>(&due_on)

@@ -22,7 +22,7 @@ use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, NewRunOutputRow};
 use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
-use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::base::unmarked::processed_run;
 use crate::error::{Repeat, StoreResult};
 use taskqueue_host::net::sockets::{self, LibrarySocket};
@@ -270,8 +270,8 @@ pub(in super::super) fn insert_dependencies(conn: &mut PgConnection, rows: &[Dep
 pub(super) fn plan_task(
     conn: &mut PgConnection,
     task_id: i64,
-    scheduled_on: Moment,
-    planned_on: Option<Moment>,
+    scheduled_on: SqlMoment,
+    planned_on: Option<SqlMoment>,
 ) -> QueryResult<()> {
     diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
         .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(scheduled_on)))
@@ -299,7 +299,7 @@ pub(super) fn go_on_after_ids(conn: &mut PgConnection) -> QueryResult<()> {
     Ok(())
 }
 
-pub(super) fn find_due(conn: &mut PgConnection, from: DueFrom) -> QueryResult<Option<(Option<Moment>, i64)>> {
+pub(super) fn find_due(conn: &mut PgConnection, from: DueFrom) -> QueryResult<Option<(Option<SqlMoment>, i64)>> {
     task_queue::table
         .filter(
             sql::<Bool>(r#"("DueOn", "Id") >= ("#)

@@ -25,7 +25,7 @@ use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, NewRunOutputRow};
 use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
-use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::base::unmarked::processed_run;
 use crate::error::{Repeat, StoreError, StoreResult};
 use taskqueue_host::files::disk::room_at;
@@ -332,8 +332,8 @@ pub(in super::super) fn insert_dependencies(conn: &mut SqliteConnection, rows: &
 pub(super) fn plan_task(
     conn: &mut SqliteConnection,
     task_id: i64,
-    scheduled_on: Moment,
-    planned_on: Option<Moment>,
+    scheduled_on: SqlMoment,
+    planned_on: Option<SqlMoment>,
 ) -> QueryResult<()> {
     diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
         .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(scheduled_on)))
@@ -347,7 +347,7 @@ pub(super) fn last_inserted_id(conn: &mut SqliteConnection) -> QueryResult<i64> 
 }
 
 /// Starts from the beginning each time: index entries of tasks that are no longer due are removed at once.
-pub(super) fn find_due(conn: &mut SqliteConnection) -> QueryResult<Option<(Option<Moment>, i64)>> {
+pub(super) fn find_due(conn: &mut SqliteConnection) -> QueryResult<Option<(Option<SqlMoment>, i64)>> {
     use task_queue::dsl;
     dsl::task_queue
         .filter(dsl::due_on.le(sql("strftime('%Y-%m-%d %H:%M:%f000', 'now')")))

@@ -19,11 +19,11 @@ const TURN_PAUSE: Duration = Duration::from_millis(2);
 /// When the current turn began.
 static TURN: Mutex<Option<Instant>> = Mutex::new(None);
 
-struct Turn {
+struct ConnectTurn {
     began: Instant,
 }
 
-impl Turn {
+impl ConnectTurn {
     fn take() -> Self {
         loop {
             let began = Instant::now();
@@ -38,7 +38,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ConnectTurn {
     fn drop(&mut self) {
         lock().take_if(|began| *began == self.began);
     }
@@ -51,13 +51,13 @@ fn lock() -> MutexGuard<'static, Option<Instant>> {
 /// A connection that is about to be opened.
 pub(super) struct Connecting {
     known: BTreeSet<u64>,
-    turn: Turn,
+    turn: ConnectTurn,
 }
 
 impl Connecting {
     /// Must be called before the client library connects.
     pub(super) fn begin() -> Self {
-        let turn = Turn::take();
+        let turn = ConnectTurn::take();
         Self { known: sockets::connected_sockets(), turn }
     }
 

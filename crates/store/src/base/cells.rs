@@ -13,10 +13,10 @@ use taskqueue_domain::text::unreadable::{StoredText, Unreadable};
 
 /// A value, or the content of the column if it cannot be read.
 #[derive(Clone, Debug, FromSqlRow)]
-pub(crate) struct Cell<T>(Result<T, Found>);
+pub(crate) struct Cell<T>(Result<T, UnreadableCell>);
 
 #[derive(Clone, Debug)]
-enum Found {
+enum UnreadableCell {
     Text(StoredText),
     /// In a printable form.
     Other(String),
@@ -29,8 +29,8 @@ impl<T> Cell<T> {
     /// The column cannot be read.
     pub(crate) fn read(self, column: &'static str) -> Result<T, Unreadable> {
         self.0.map_err(|found| match found {
-            Found::Text(text) => Unreadable::of_text(column, text),
-            Found::Other(found) => Unreadable { column, found, text: None },
+            UnreadableCell::Text(text) => Unreadable::of_text(column, text),
+            UnreadableCell::Other(found) => Unreadable { column, found, text: None },
         })
     }
 }
@@ -42,17 +42,17 @@ where
 {
     fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
         Ok(Self(T::from_sql(value).map_err(|error| match error.downcast::<StoredText>() {
-            Ok(text) => Found::Text(*text),
-            Err(error) => Found::Other(error.to_string()),
+            Ok(text) => UnreadableCell::Text(*text),
+            Err(error) => UnreadableCell::Other(error.to_string()),
         })))
     }
 }
 
 /// An engine that stores only values of the column's type.
-trait Typed: Backend {}
+trait TypedCell: Backend {}
 
-impl Typed for Pg {}
-impl Typed for Mysql {}
+impl TypedCell for Pg {}
+impl TypedCell for Mysql {}
 
 /// Text exactly as stored. Reading fails if it is not UTF-8; the error shows the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
@@ -75,7 +75,7 @@ impl FromSql<Text, Sqlite> for ExactText {
 
 impl<DB> FromSql<Text, DB> for ExactText
 where
-    DB: Typed,
+    DB: TypedCell,
     String: FromSql<Text, DB>,
 {
     fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
@@ -146,7 +146,7 @@ impl FromSql<Integer, Sqlite> for ExactInt {
 
 impl<DB> FromSql<Integer, DB> for ExactInt
 where
-    DB: Typed,
+    DB: TypedCell,
     i32: FromSql<Integer, DB>,
 {
     fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {

@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{Integer, Nullable, Text, Timestamp};
 
 use super::cells::{Cell, ExactInt, ExactText};
-use super::sql::Moment;
+use super::sql::SqlMoment;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::text::unreadable::{StoredText, Unreadable};
 
@@ -22,9 +22,9 @@ pub(crate) struct ContentRow {
     /// [`ContentRow::read`] chooses between this and the next field: MariaDB's COALESCE treats a zero date, which cannot be read,
     /// as NULL.
     #[diesel(sql_type = Nullable<Timestamp>)]
-    pub(crate) planned_on: Option<Cell<Moment>>,
+    pub(crate) planned_on: Option<Cell<SqlMoment>>,
     #[diesel(sql_type = Timestamp)]
-    pub(crate) scheduled_on: Cell<Moment>,
+    pub(crate) scheduled_on: Cell<SqlMoment>,
 }
 
 /// The same, after reading.
@@ -34,7 +34,7 @@ pub(crate) struct Content {
     pub(crate) data: String,
     pub(crate) max_retries: Option<i32>,
     pub(crate) timeout_secs: Option<i32>,
-    pub(crate) planned_on: Moment,
+    pub(crate) planned_on: SqlMoment,
 }
 
 impl ContentRow {

@@ -4,23 +4,23 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::sql::Moment;
+use crate::base::sql::SqlMoment;
 
 /// A task that became due before the position, or was skipped because it was locked, is found within this time.
 const VALID: Duration = Duration::from_secs(2);
 
 /// A position in the order of due tasks before which there was recently nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LowWater(Option<(Moment, Instant)>);
+pub(crate) struct LowWater(Option<(SqlMoment, Instant)>);
 
 impl LowWater {
     /// Returns the position from which to scan; the beginning if the position is too old.
-    pub(crate) fn place(self) -> Option<Moment> {
+    pub(crate) fn place(self) -> Option<SqlMoment> {
         self.0.filter(|(_, until)| Instant::now() < *until).map(|(place, _)| place)
     }
 
     /// Records that a scan from `from`, or from the beginning if `None`, has reached the task that was due at `reached`.
-    pub(crate) fn rise(&mut self, from: Option<Moment>, reached: Moment) {
+    pub(crate) fn rise(&mut self, from: Option<SqlMoment>, reached: SqlMoment) {
         let until = match (from, self.0) {
             (Some(_), Some((_, until))) => until,
             _ => Instant::now() + VALID,
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_look_from_the_last_place_does_not_delay_one_from_the_beginning() {
-        let (first, second) = (Moment::beginning(), Moment::from(chrono::DateTime::UNIX_EPOCH));
+        let (first, second) = (SqlMoment::beginning(), SqlMoment::from(chrono::DateTime::UNIX_EPOCH));
         let mut low_water = LowWater::default();
         assert_eq!(low_water.place(), None);
         low_water.rise(None, first);

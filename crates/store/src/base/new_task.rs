@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::base::sql::Moment;
+use crate::base::sql::SqlMoment;
 use taskqueue_domain::task::new_task::NewTask;
 
 /// A task to insert. `None` uses the default of the column. No insert names ScheduleId: users with the queueing role may not
@@ -12,14 +12,14 @@ pub(crate) struct NewTaskRow {
     pub(crate) task_class: String,
     pub(crate) task_data: String,
     pub(crate) queued_by_id: String,
-    pub(crate) scheduled_on: Option<Moment>,
+    pub(crate) scheduled_on: Option<SqlMoment>,
     pub(crate) max_retries: Option<i32>,
     pub(crate) timeout_secs: Option<i32>,
     pub(crate) priority: i32,
     pub(crate) backoff: Option<String>,
     pub(crate) waiting_for: i32,
     pub(crate) unique_key: Option<String>,
-    pub(crate) unique_until: Option<Moment>,
+    pub(crate) unique_until: Option<SqlMoment>,
     pub(crate) limit_key: Option<String>,
     pub(crate) tag: Option<String>,
     pub(crate) parent_id: Option<i64>,
@@ -29,12 +29,12 @@ pub(crate) struct NewTaskRow {
     pub(crate) recurrence: Option<String>,
     pub(crate) time_zone: Option<String>,
     pub(crate) catch_up: Option<String>,
-    pub(crate) planned_on: Option<Moment>,
+    pub(crate) planned_on: Option<SqlMoment>,
 }
 
 /// The value of a column.
 #[derive(Clone, Debug)]
-pub(crate) enum Value<'a> {
+pub(crate) enum ColumnValue<'a> {
     Text(&'a str),
     Number(i32),
     MaybeText(Option<&'a str>),
@@ -56,7 +56,7 @@ macro_rules! columns {
             pub(crate) const COLUMNS: [&str; [$($name),+].len()] = [$($name),+];
 
             /// Returns their values, in the same order.
-            pub(crate) fn values(&self) -> [Value<'_>; Self::COLUMNS.len()] {
+            pub(crate) fn values(&self) -> [ColumnValue<'_>; Self::COLUMNS.len()] {
                 let $row = self;
                 [$($value),+]
             }
@@ -65,31 +65,31 @@ macro_rules! columns {
 }
 
 columns! { row:
-    "TaskClass" = Value::Text(&row.task_class),
-    "TaskData" = Value::Text(&row.task_data),
-    "QueuedById" = Value::Text(&row.queued_by_id),
-    "MaxRetries" = Value::MaybeNumber(row.max_retries),
-    "Timeout" = Value::MaybeNumber(row.timeout_secs),
-    "Priority" = Value::Number(row.priority),
-    "Backoff" = Value::MaybeText(row.backoff.as_deref()),
-    "WaitingFor" = Value::Number(row.waiting_for),
-    "UniqueKey" = Value::MaybeText(row.unique_key.as_deref()),
-    "UniqueUntil" = Value::MaybeTime(text_of(row.unique_until)),
-    "LimitKey" = Value::MaybeText(row.limit_key.as_deref()),
-    "Tag" = Value::MaybeText(row.tag.as_deref()),
-    "ParentId" = Value::MaybeId(row.parent_id),
-    "Keep" = Value::MaybeNumber(row.keep_secs),
-    "KeepResults" = Value::MaybeNumber(row.keep_results_secs),
-    "Meta" = Value::MaybeText(row.meta.as_deref()),
-    "Recurrence" = Value::MaybeText(row.recurrence.as_deref()),
-    "TimeZone" = Value::TextOr(row.time_zone.as_deref(), "UTC"),
-    "CatchUp" = Value::TextOr(row.catch_up.as_deref(), "latest"),
-    "PlannedOn" = Value::MaybeTime(text_of(row.planned_on)),
+    "TaskClass" = ColumnValue::Text(&row.task_class),
+    "TaskData" = ColumnValue::Text(&row.task_data),
+    "QueuedById" = ColumnValue::Text(&row.queued_by_id),
+    "MaxRetries" = ColumnValue::MaybeNumber(row.max_retries),
+    "Timeout" = ColumnValue::MaybeNumber(row.timeout_secs),
+    "Priority" = ColumnValue::Number(row.priority),
+    "Backoff" = ColumnValue::MaybeText(row.backoff.as_deref()),
+    "WaitingFor" = ColumnValue::Number(row.waiting_for),
+    "UniqueKey" = ColumnValue::MaybeText(row.unique_key.as_deref()),
+    "UniqueUntil" = ColumnValue::MaybeTime(text_of(row.unique_until)),
+    "LimitKey" = ColumnValue::MaybeText(row.limit_key.as_deref()),
+    "Tag" = ColumnValue::MaybeText(row.tag.as_deref()),
+    "ParentId" = ColumnValue::MaybeId(row.parent_id),
+    "Keep" = ColumnValue::MaybeNumber(row.keep_secs),
+    "KeepResults" = ColumnValue::MaybeNumber(row.keep_results_secs),
+    "Meta" = ColumnValue::MaybeText(row.meta.as_deref()),
+    "Recurrence" = ColumnValue::MaybeText(row.recurrence.as_deref()),
+    "TimeZone" = ColumnValue::TextOr(row.time_zone.as_deref(), "UTC"),
+    "CatchUp" = ColumnValue::TextOr(row.catch_up.as_deref(), "latest"),
+    "PlannedOn" = ColumnValue::MaybeTime(text_of(row.planned_on)),
     // The last one: COPY omits it for tasks that are due now.
-    "ScheduledOn" = Value::TimeOrNow(text_of(row.scheduled_on)),
+    "ScheduledOn" = ColumnValue::TimeOrNow(text_of(row.scheduled_on)),
 }
 
-fn text_of(moment: Option<Moment>) -> Option<String> {
+fn text_of(moment: Option<SqlMoment>) -> Option<String> {
     moment.map(|moment| DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string())
 }
 
@@ -101,14 +101,14 @@ impl NewTaskRow {
             task_class: task.class.as_str().to_owned(),
             task_data: task.data.clone(),
             queued_by_id: task.queued_by.clone(),
-            scheduled_on: task.scheduled_on.map(Moment::from),
+            scheduled_on: task.scheduled_on.map(SqlMoment::from),
             max_retries: task.max_retries,
             timeout_secs: task.timeout_secs,
             priority: task.priority,
             backoff: task.backoff.as_ref().map(ToString::to_string),
             waiting_for,
             unique_key: task.unique.as_ref().map(|unique| unique.key.clone()),
-            unique_until: window_secs.map(|secs| Moment::from(now + TimeDelta::seconds(secs.into()))),
+            unique_until: window_secs.map(|secs| SqlMoment::from(now + TimeDelta::seconds(secs.into()))),
             limit_key: task.limit_key.clone(),
             tag: task.tag.clone(),
             parent_id: task.parent_id.map(|id| id.0),
@@ -118,7 +118,7 @@ impl NewTaskRow {
             recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
             time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
             catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
-            planned_on: task.recurrence.as_ref().and(task.scheduled_on).map(Moment::from),
+            planned_on: task.recurrence.as_ref().and(task.scheduled_on).map(SqlMoment::from),
         }
     }
 }

@@ -5,7 +5,7 @@ use diesel::prelude::*;
 
 use super::cells::{Cell, ExactInt, ExactText, MaybeShownText, ShownText};
 use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
-use super::sql::Moment;
+use super::sql::SqlMoment;
 use super::unmarked::{processed_run, status_in_process};
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
@@ -27,10 +27,10 @@ pub(crate) struct DependencyRow {
 #[diesel(table_name = task_queue)]
 pub(crate) struct TaskRow {
     id: i64,
-    queued_on: Cell<Moment>,
+    queued_on: Cell<SqlMoment>,
     queued_by_id: Cell<ExactText>,
-    scheduled_on: Cell<Moment>,
-    next_attempt_on: Option<Cell<Moment>>,
+    scheduled_on: Cell<SqlMoment>,
+    next_attempt_on: Option<Cell<SqlMoment>>,
     task_class: Cell<ExactText>,
     task_data: Cell<ExactText>,
     last_status: ShownText,
@@ -46,23 +46,23 @@ pub(crate) struct TaskRow {
     processed_run_id: Option<i64>,
     backoff: Option<Cell<ExactText>>,
     crashes: Cell<ExactInt>,
-    quarantined_on: Option<Cell<Moment>>,
+    quarantined_on: Option<Cell<SqlMoment>>,
     recurrence: Option<Cell<ExactText>>,
     time_zone: Cell<ExactText>,
     catch_up: Cell<ExactText>,
     schedule_id: Option<i64>,
-    planned_on: Option<Cell<Moment>>,
+    planned_on: Option<Cell<SqlMoment>>,
     schedule_status: ShownText,
-    updated_on: Cell<Moment>,
+    updated_on: Cell<SqlMoment>,
     unique_key: Option<Cell<ExactText>>,
-    unique_until: Option<Cell<Moment>>,
+    unique_until: Option<Cell<SqlMoment>>,
     limit_key: Option<Cell<ExactText>>,
     tag: Option<Cell<ExactText>>,
     parent_id: Option<i64>,
     keep_secs: Option<Cell<ExactInt>>,
     class_keep_secs: Option<Cell<ExactInt>>,
     keep_results_secs: Option<Cell<ExactInt>>,
-    expires_on: Option<Cell<Moment>>,
+    expires_on: Option<Cell<SqlMoment>>,
     meta: Option<Cell<ExactText>>,
 }
 
@@ -83,11 +83,11 @@ impl CellReader {
         self.0.take(cell.read(column).map(|number| number.0))
     }
 
-    fn instant(&mut self, column: &'static str, cell: Cell<Moment>) -> DateTime<Utc> {
+    fn instant(&mut self, column: &'static str, cell: Cell<SqlMoment>) -> DateTime<Utc> {
         self.0.take(cell.read(column).map(DateTime::from))
     }
 
-    fn maybe_instant(&mut self, column: &'static str, cell: Option<Cell<Moment>>) -> Option<DateTime<Utc>> {
+    fn maybe_instant(&mut self, column: &'static str, cell: Option<Cell<SqlMoment>>) -> Option<DateTime<Utc>> {
         cell.map(|cell| self.instant(column, cell))
     }
 
@@ -179,12 +179,12 @@ pub(crate) struct RunRow {
     #[diesel(deserialize_as = ShownText)]
     task_class: String,
     attempt: i32,
-    created_on: Moment,
-    started_on: Option<Moment>,
+    created_on: SqlMoment,
+    started_on: Option<SqlMoment>,
     percents_completed: i32,
     #[diesel(deserialize_as = ShownText)]
     progress_message: String,
-    finished_on: Option<Moment>,
+    finished_on: Option<SqlMoment>,
     #[diesel(deserialize_as = MaybeShownText)]
     results: Option<String>,
     #[diesel(deserialize_as = ShownText)]
@@ -205,17 +205,17 @@ pub(crate) struct RunRow {
     host: String,
     #[diesel(deserialize_as = ShownText)]
     process_identity: String,
-    lease_expires_on: Option<Moment>,
+    lease_expires_on: Option<SqlMoment>,
     handler_process_id: Option<i64>,
     #[diesel(deserialize_as = ShownText)]
     handler_identity: String,
-    cancel_requested_on: Option<Moment>,
+    cancel_requested_on: Option<SqlMoment>,
     #[diesel(deserialize_as = ShownText)]
     cancel_reason: String,
     #[diesel(deserialize_as = MaybeShownText)]
     limit_key: Option<String>,
     has_key_slot: bool,
-    updated_on: Moment,
+    updated_on: SqlMoment,
 }
 
 impl From<RunRow> for Run {
@@ -258,14 +258,14 @@ impl From<RunRow> for Run {
 pub(crate) struct RunnerRow {
     id: i64,
     process_id: i64,
-    started_on: Moment,
-    finished_on: Option<Moment>,
+    started_on: SqlMoment,
+    finished_on: Option<SqlMoment>,
     #[diesel(deserialize_as = ShownText)]
     host: String,
     #[diesel(deserialize_as = ShownText)]
     process_identity: String,
     slots: i32,
-    heartbeat_on: Moment,
+    heartbeat_on: SqlMoment,
     heartbeat_boot_ms: Option<i64>,
     #[diesel(deserialize_as = ShownText)]
     version: String,

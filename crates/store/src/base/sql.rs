@@ -36,9 +36,9 @@ pub(crate) fn allowed_retries() -> AllowedRetries {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, AsExpression, FromSqlRow, Serialize, Deserialize)]
 #[diesel(sql_type = Timestamp)]
 #[serde(from = "DateTime<Utc>", into = "DateTime<Utc>")]
-pub(crate) struct Moment(NaiveDateTime);
+pub(crate) struct SqlMoment(NaiveDateTime);
 
-impl Moment {
+impl SqlMoment {
     /// Before all instants that the schema allows: no ScheduledOn is before the year 1000.
     pub(crate) fn beginning() -> Self {
         const DAYS_FROM_1000_TO_1970: i64 = 354_285;
@@ -46,47 +46,47 @@ impl Moment {
     }
 }
 
-impl From<DateTime<Utc>> for Moment {
+impl From<DateTime<Utc>> for SqlMoment {
     fn from(instant: DateTime<Utc>) -> Self {
         Self(instant.naive_utc())
     }
 }
 
-impl From<Moment> for DateTime<Utc> {
-    fn from(moment: Moment) -> Self {
+impl From<SqlMoment> for DateTime<Utc> {
+    fn from(moment: SqlMoment) -> Self {
         moment.0.and_utc()
     }
 }
 
 // Differs by necessity: Diesel writes as many decimals as an instant has. SQLite compares the columns as text, so they always get
 // six.
-impl ToSql<Timestamp, Sqlite> for Moment {
+impl ToSql<Timestamp, Sqlite> for SqlMoment {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
         out.set_value(self.0.format("%F %T%.6f").to_string());
         Ok(IsNull::No)
     }
 }
 
-impl ToSql<Timestamp, Pg> for Moment {
+impl ToSql<Timestamp, Pg> for SqlMoment {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
         ToSql::<Timestamp, Pg>::to_sql(&self.0, out)
     }
 }
 
-impl ToSql<Timestamp, Mysql> for Moment {
+impl ToSql<Timestamp, Mysql> for SqlMoment {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
         ToSql::<Timestamp, Mysql>::to_sql(&self.0, out)
     }
 }
 
-impl ToSql<Timestamp, MultiBackend> for Moment {
+impl ToSql<Timestamp, MultiBackend> for SqlMoment {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, MultiBackend>) -> serialize::Result {
         out.set_value((Timestamp, self));
         Ok(IsNull::No)
     }
 }
 
-impl<DB> FromSql<Timestamp, DB> for Moment
+impl<DB> FromSql<Timestamp, DB> for SqlMoment
 where
     DB: Backend,
     NaiveDateTime: FromSql<Timestamp, DB>,
@@ -121,12 +121,12 @@ impl Expression for DbClock {
 /// NULL; text has no such limit.
 #[derive(Clone, Debug, QueryId)]
 pub(crate) struct AnyYear {
-    moment: Moment,
+    moment: SqlMoment,
     text: String,
 }
 
 /// Returns the instant, whatever its year.
-pub(crate) fn any_year(moment: Moment) -> AnyYear {
+pub(crate) fn any_year(moment: SqlMoment) -> AnyYear {
     AnyYear { moment, text: moment.0.format("%F %T%.6f").to_string() }
 }
 

@@ -14,7 +14,7 @@ use crate::base::new_task::NewTaskRow;
 use crate::base::rows::DependencyRow;
 use crate::base::schema::task_queue::dsl;
 use crate::base::schema::{task_queue_events, task_queue_settings};
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::session::origin::Origin;
 use crate::{StoreError, StoreResult};
 use taskqueue_domain::run::status::TaskStatus;
@@ -68,7 +68,7 @@ macro_rules! impl_parts {
             }
 
             fn database_now(&mut self) -> QueryResult<DateTime<Utc>> {
-                Ok(diesel::select(db_now()).get_result::<Moment>(self)?.into())
+                Ok(diesel::select(db_now()).get_result::<SqlMoment>(self)?.into())
             }
 
             fn insert_row(&mut self, task: &NewTask, waiting_for: i32, now: DateTime<Utc>) -> QueryResult<Vec<i64>> {
@@ -98,7 +98,7 @@ macro_rules! impl_parts {
             fn free_ended_key(&mut self, class: &str, key: &str) -> QueryResult<bool> {
                 let of_key = dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::live_unique_key.eq(key));
                 let over = of_key.filter(dsl::unique_until.le(db_now().nullable()));
-                Ok(diesel::update(over).set(dsl::unique_until.eq(None::<Moment>)).execute(self)? > 0)
+                Ok(diesel::update(over).set(dsl::unique_until.eq(None::<SqlMoment>)).execute(self)? > 0)
             }
 
             fn find_holder(&mut self, class: &str, key: &str) -> QueryResult<Option<KeyHolder>> {

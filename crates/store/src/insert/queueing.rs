@@ -10,7 +10,7 @@ use crate::backend;
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::DependencyRow;
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::audit::keep_queued;
 use crate::rules::dependencies::IDS_PER_STATEMENT;
 use crate::rules::unique::find_holder;
@@ -141,12 +141,12 @@ impl Inserter<'_> {
         tasks: &[NewTask],
         inserted: &mut dyn FnMut(usize),
     ) -> StoreResult<()> {
-        let plan = Plan::make(conn, tasks, self.replacer).map_err(|error| self.of_batch(error))?;
+        let plan = InsertPlan::make(conn, tasks, self.replacer).map_err(|error| self.of_batch(error))?;
         let prerequisites = Prerequisites::lock(conn, &plan).map_err(|error| self.of_batch(error))?;
         let new: Vec<usize> = plan.new_places().collect();
         let has_window = |task: &NewTask| task.unique.as_ref().is_some_and(|unique| unique.window_secs.is_some());
         let now = match tasks.iter().any(has_window) {
-            true => diesel::select(db_now()).get_result::<Moment>(conn)?.into(),
+            true => diesel::select(db_now()).get_result::<SqlMoment>(conn)?.into(),
             false => DateTime::UNIX_EPOCH,
         };
         let mut ids = HashMap::with_capacity(new.len());
@@ -192,7 +192,7 @@ enum Spot {
 }
 
 /// Which rows are inserted for which task of a batch.
-struct Plan<'a> {
+struct InsertPlan<'a> {
     tasks: &'a [NewTask],
     spots: Vec<Spot>,
     /// Tasks that get data, times and numbers of a later task that replaces them.
@@ -201,7 +201,7 @@ struct Plan<'a> {
     freed_keys: BTreeSet<String>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> InsertPlan<'a> {
     /// Finds the holders of all keys, and replaces those that are to be replaced.
     fn make(conn: &mut AnyConnection, tasks: &'a [NewTask], replacer: Replacer<'_>) -> StoreResult<Self> {
         let spots = Vec::with_capacity(tasks.len());
@@ -354,7 +354,7 @@ struct Prerequisites {
 
 impl Prerequisites {
     /// Locks their rows in the order of their ids: none can succeed unnoticed before the new tasks are inserted.
-    fn lock(conn: &mut AnyConnection, plan: &Plan<'_>) -> StoreResult<Self> {
+    fn lock(conn: &mut AnyConnection, plan: &InsertPlan<'_>) -> StoreResult<Self> {
         let waits = |place: &usize| !plan.tasks[*place].after.is_empty();
         let wanted: BTreeSet<(i64, usize)> = plan
             .new_places()
@@ -398,7 +398,7 @@ const fn stored_id(prerequisite: &Prerequisite) -> Option<i64> {
 
 fn insert_dependencies(
     conn: &mut AnyConnection,
-    plan: &Plan<'_>,
+    plan: &InsertPlan<'_>,
     ids: &HashMap<usize, i64>,
     prerequisites: &Prerequisites,
 ) -> QueryResult<()> {

@@ -14,7 +14,7 @@ use crate::base::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runs,
 };
-use crate::base::sql::Moment;
+use crate::base::sql::SqlMoment;
 use crate::journal::events::{NewEvent, insert_event};
 use crate::{EachPart, Store, StoreError, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
@@ -62,11 +62,11 @@ struct TaskColumns {
     /// Id
     #[diesel(skip_insertion)]
     id: i64,
-    queued_on: Moment,
+    queued_on: SqlMoment,
     queued_by_id: String,
-    scheduled_on: Moment,
+    scheduled_on: SqlMoment,
     #[serde(default)]
-    next_attempt_on: Option<Moment>,
+    next_attempt_on: Option<SqlMoment>,
     /// TaskClass
     task_class: String,
     task_data: String,
@@ -82,11 +82,11 @@ struct TaskColumns {
     waiting_for: i32,
     backoff: Option<String>,
     crashes: i32,
-    quarantined_on: Option<Moment>,
+    quarantined_on: Option<SqlMoment>,
     #[serde(default)]
     unique_key: Option<String>,
     #[serde(default)]
-    unique_until: Option<Moment>,
+    unique_until: Option<SqlMoment>,
     #[serde(default)]
     limit_key: Option<String>,
     #[serde(default)]
@@ -105,9 +105,9 @@ struct TaskColumns {
     time_zone: String,
     catch_up: String,
     schedule_id: Option<i64>,
-    planned_on: Option<Moment>,
+    planned_on: Option<SqlMoment>,
     schedule_status: String,
-    updated_on: Moment,
+    updated_on: SqlMoment,
 }
 
 /// A row of TaskQueueRuns.
@@ -123,12 +123,12 @@ struct RunColumns {
     task_class: String,
     priority: i32,
     attempt: i32,
-    created_on: Moment,
-    started_on: Option<Moment>,
+    created_on: SqlMoment,
+    started_on: Option<SqlMoment>,
     percents_completed: i32,
     #[diesel(deserialize_as = ShownText)]
     progress_message: String,
-    finished_on: Option<Moment>,
+    finished_on: Option<SqlMoment>,
     #[diesel(deserialize_as = MaybeShownText)]
     results: Option<String>,
     /// Status
@@ -152,7 +152,7 @@ struct RunColumns {
     handler_identity: String,
     #[serde(default)]
     keep_results_secs: Option<i32>,
-    updated_on: Moment,
+    updated_on: SqlMoment,
 }
 
 /// A row of TaskQueueRunOutputs.
@@ -177,7 +177,7 @@ struct EventColumns {
     #[serde(skip)]
     task_queue_id: Option<i64>,
     run_id: Option<i64>,
-    occurred_on: Moment,
+    occurred_on: SqlMoment,
     #[diesel(deserialize_as = ShownText)]
     kind: String,
     #[diesel(deserialize_as = ShownText)]
@@ -209,11 +209,11 @@ struct RejectionColumns {
     #[serde(skip)]
     task_id: i64,
     claimant: String,
-    rejected_on: Moment,
+    rejected_on: SqlMoment,
     #[serde(default)]
     timeouts: i32,
     #[serde(default)]
-    held_until: Option<Moment>,
+    held_until: Option<SqlMoment>,
 }
 
 impl TransferredTask {

@@ -12,7 +12,7 @@ use crate::base::schema::task_queue_events::dsl::{
     actor, details, host, id, kind, occurred_on, run_id, task_queue_events, task_queue_id,
 };
 use crate::base::schema::task_queue_runs;
-use crate::base::sql::Moment;
+use crate::base::sql::SqlMoment;
 use crate::records::task_messages::MESSAGE_TO_TASK;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::message::Message;
@@ -101,11 +101,11 @@ pub const fn is_narrow_range((first, last): (i64, i64)) -> bool {
     last - first < NARROW
 }
 
-type Row = (i64, Moment, ShownText, Option<i64>, Option<i64>, ShownText, ShownText, ShownText);
+type EventRow = (i64, SqlMoment, ShownText, Option<i64>, Option<i64>, ShownText, ShownText, ShownText);
 const COLUMNS: (id, occurred_on, kind, task_queue_id, run_id, actor, host, details) =
     (id, occurred_on, kind, task_queue_id, run_id, actor, host, details);
 
-fn event((event_id, when, what, task, run, who, place, rest): Row) -> Event {
+fn event((event_id, when, what, task, run, who, place, rest): EventRow) -> Event {
     Event {
         id: event_id,
         occurred_on: when.into(),
@@ -184,7 +184,7 @@ impl Store {
     fn newest_events(&mut self, filter: &EventFilter, of_kind: Option<&str>, limit: i64) -> StoreResult<Vec<Event>> {
         let (mut found, mut passed, size) = (BTreeMap::new(), 0, limit.clamp(100, PAGE));
         loop {
-            let rows: Vec<Row> = self.read(|conn| {
+            let rows: Vec<EventRow> = self.read(|conn| {
                 let page = task_queue_events.limit(size).offset(passed).select(COLUMNS);
                 Ok(match (filter.task_id, of_kind) {
                     (Some(task), _) => {
@@ -211,7 +211,7 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn events_after(&mut self, after: i64) -> StoreResult<Vec<Event>> {
-        let rows: Vec<Row> = self.read(|conn| {
+        let rows: Vec<EventRow> = self.read(|conn| {
             Ok(task_queue_events.filter(id.gt(after)).order(id).limit(PAGE).select(COLUMNS).load(conn)?)
         })?;
         Ok(rows.into_iter().map(event).collect())
@@ -226,16 +226,18 @@ impl Store {
     pub fn events_within(&mut self, ranges: &[(i64, i64)]) -> StoreResult<Vec<Event>> {
         let narrow = ranges.iter().copied().filter(|range| is_narrow_range(*range));
         let ids: Vec<i64> = narrow.flat_map(|(first, last)| first..=last).collect();
-        let mut found: Vec<Row> = Vec::new();
+        let mut found: Vec<EventRow> = Vec::new();
         for part in ids.chunks(IDS_PER_STATEMENT) {
             found.extend(
-                self.read(|conn| Ok(task_queue_events.filter(id.eq_any(part)).select(COLUMNS).load::<Row>(conn)?))?,
+                self.read(|conn| {
+                    Ok(task_queue_events.filter(id.eq_any(part)).select(COLUMNS).load::<EventRow>(conn)?)
+                })?,
             );
         }
         for (first, last) in ranges.iter().copied().filter(|range| !is_narrow_range(*range)) {
             found.extend(self.read(|conn| {
                 let range = task_queue_events.filter(id.between(first, last)).order(id);
-                Ok(range.select(COLUMNS).load::<Row>(conn)?)
+                Ok(range.select(COLUMNS).load::<EventRow>(conn)?)
             })?);
         }
         let mut events: Vec<Event> = found.into_iter().map(event).collect();

@@ -10,7 +10,7 @@ use super::status::part_by_part;
 use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
-use crate::base::sql::{Moment, allowed_retries};
+use crate::base::sql::{SqlMoment, allowed_retries};
 use crate::base::unmarked::is_as_its_row_says;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::decision::rules_out_retry;
@@ -53,8 +53,8 @@ pub struct FailedTask {
     pub failed_on: Option<DateTime<Utc>>,
 }
 
-type Failed = (i64, String, i32, i32, i32, Option<Moment>, Option<i64>);
-type Failure = (i64, ShownText, ShownText, Option<Moment>, ShownText);
+type Failed = (i64, String, i32, i32, i32, Option<SqlMoment>, Option<i64>);
+type FailureRow = (i64, ShownText, ShownText, Option<SqlMoment>, ShownText);
 
 impl Store {
     /// Returns up to `limit` failed tasks of this status. For one class, the latest ScheduledOn comes first. For all classes,
@@ -79,7 +79,7 @@ impl Store {
 
 fn with_failure(
     (id, class, failed, max, attempts, quarantined_on, run_id): Failed,
-    failures: &HashMap<i64, Failure>,
+    failures: &HashMap<i64, FailureRow>,
 ) -> FailedTask {
     let failure = run_id.and_then(|run_id| failures.get(&run_id));
     let is_ruled_out = failure.is_some_and(|(.., decision)| rules_out_retry(&decision.0));
@@ -134,11 +134,11 @@ fn load_failed(
     })
 }
 
-fn load_failures(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<HashMap<i64, Failure>> {
+fn load_failures(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<HashMap<i64, FailureRow>> {
     use task_queue_runs::dsl;
     let mut found = HashMap::with_capacity(runs.len());
     for part in runs.chunks(IDS_PER_STATEMENT) {
-        let rows: Vec<Failure> = dsl::task_queue_runs
+        let rows: Vec<FailureRow> = dsl::task_queue_runs
             .filter(dsl::id.eq_any(part))
             .select((dsl::id, dsl::error_code, dsl::error_message, dsl::finished_on, dsl::decision))
             .load(conn)?;

@@ -23,11 +23,11 @@ const READ_IN_ORDER: usize = 32;
 
 /// Class, id and queue position of a waiting run.
 pub(crate) type Head = (Stored<TaskClass>, i64, i32);
-type Row = (Option<ShownText>, i64, i32);
+type HeadRow = (Option<ShownText>, i64, i32);
 
 /// The claimant that asks for the head of the queue, and for which tasks.
 #[derive(Clone, Copy)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct HeadFilter<'a> {
     pub(crate) claimant: &'a str,
     /// Only runs of tasks with this tag.
     pub(crate) tag: Option<&'a str>,
@@ -56,14 +56,14 @@ macro_rules! first_where {
         let waiting = task_queue_runs.filter($condition).order((claim_class, claim_order, id));
         let waiting = waiting.select((claim_class, id, claim_order));
         match $asker {
-            None => waiting.first::<Row>($conn).optional(),
-            Some(Asker { claimant, tag: None }) => {
-                waiting.filter(rejection_by!(claimant).is_null()).first::<Row>($conn).optional()
+            None => waiting.first::<HeadRow>($conn).optional(),
+            Some(HeadFilter { claimant, tag: None }) => {
+                waiting.filter(rejection_by!(claimant).is_null()).first::<HeadRow>($conn).optional()
             }
-            Some(Asker { claimant, tag: Some(tag) }) => {
+            Some(HeadFilter { claimant, tag: Some(tag) }) => {
                 let tagged = waiting.filter(rejection_by!(claimant).is_null()).filter(waiting_tag.eq(tag));
                 // The order names all columns of the index, so that planners choose it.
-                tagged.order((waiting_tag, claim_class, claim_order, id)).first::<Row>($conn).optional()
+                tagged.order((waiting_tag, claim_class, claim_order, id)).first::<HeadRow>($conn).optional()
             }
         }
     }};
@@ -73,7 +73,7 @@ macro_rules! first_where {
 pub(crate) fn first_claimable(
     conn: &mut AnyConnection,
     classes: &ClassSet<'_>,
-    asker: Option<Asker<'_>>,
+    asker: Option<HeadFilter<'_>>,
     obstacles: &mut Obstacles<'_>,
 ) -> StoreResult<Option<Head>> {
     Ok(first_claimables(conn, classes, asker, 1, obstacles)?.into_iter().next())
@@ -84,7 +84,7 @@ pub(crate) fn first_claimable(
 pub(crate) fn first_claimables(
     conn: &mut AnyConnection,
     classes: &ClassSet<'_>,
-    asker: Option<Asker<'_>>,
+    asker: Option<HeadFilter<'_>>,
     count: usize,
     obstacles: &mut Obstacles<'_>,
 ) -> StoreResult<Vec<Head>> {
@@ -98,7 +98,7 @@ pub(crate) fn first_claimables(
 fn first_in_order(
     conn: &mut AnyConnection,
     classes: &ClassSet<'_>,
-    asker: Option<Asker<'_>>,
+    asker: Option<HeadFilter<'_>>,
     count: usize,
     obstacles: &mut Obstacles<'_>,
 ) -> StoreResult<Option<Vec<Head>>> {
@@ -134,7 +134,7 @@ pub(crate) fn is_any_waiting(conn: &mut AnyConnection) -> QueryResult<bool> {
     diesel::select(diesel::dsl::exists(task_queue_runs.filter(waiting_order.is_not_null()).select(id))).get_result(conn)
 }
 
-fn read_in_order(conn: &mut AnyConnection, asker: Option<Asker<'_>>, count: usize) -> QueryResult<Vec<Row>> {
+fn read_in_order(conn: &mut AnyConnection, asker: Option<HeadFilter<'_>>, count: usize) -> QueryResult<Vec<HeadRow>> {
     let waiting = task_queue_runs
         .filter(waiting_order.is_not_null())
         .order((waiting_order, id))
@@ -142,7 +142,7 @@ fn read_in_order(conn: &mut AnyConnection, asker: Option<Asker<'_>>, count: usiz
         .select((claim_class, id, claim_order));
     match asker {
         None => waiting.load(conn),
-        Some(Asker { claimant, .. }) => waiting.filter(rejection_by!(claimant).is_null()).load(conn),
+        Some(HeadFilter { claimant, .. }) => waiting.filter(rejection_by!(claimant).is_null()).load(conn),
     }
 }
 
@@ -151,7 +151,7 @@ fn read_in_order(conn: &mut AnyConnection, asker: Option<Asker<'_>>, count: usiz
 fn first_of_classes(
     conn: &mut AnyConnection,
     classes: &ClassSet<'_>,
-    asker: Option<Asker<'_>>,
+    asker: Option<HeadFilter<'_>>,
     count: usize,
     obstacles: &mut Obstacles<'_>,
 ) -> StoreResult<Vec<Head>> {
@@ -180,7 +180,7 @@ fn first_of_classes(
 pub(crate) fn next_head(
     conn: &mut AnyConnection,
     from: Bound<&str>,
-    asker: Option<Asker<'_>>,
+    asker: Option<HeadFilter<'_>>,
 ) -> QueryResult<Option<Head>> {
     let row = match from {
         Bound::Included(from) => first_where!(conn, claim_class.ge(from), asker)?,
@@ -196,11 +196,11 @@ fn heads_of_class(conn: &mut AnyConnection, class: &TaskClass, count: usize) -> 
         .order((claim_class, claim_order, id))
         .limit(as_limit(count))
         .select((claim_class, id, claim_order));
-    Ok(of_class.load::<Row>(conn)?.into_iter().filter_map(head_of).collect())
+    Ok(of_class.load::<HeadRow>(conn)?.into_iter().filter_map(head_of).collect())
 }
 
 /// Returns the head in a row; `None` if another claim took the run meanwhile.
-pub(crate) fn head_of((class, run_id, order): Row) -> Option<Head> {
+pub(crate) fn head_of((class, run_id, order): HeadRow) -> Option<Head> {
     Some((Stored::from(class?.0), run_id, order))
 }
 

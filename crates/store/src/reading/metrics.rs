@@ -11,7 +11,7 @@ use super::status::{FINISHED, FINISHED_WITH_KEEP};
 use crate::base::connection::AnyConnection;
 use crate::base::counted::Counted;
 use crate::base::schema::{task_queue, task_queue_runs};
-use crate::base::sql::Moment;
+use crate::base::sql::SqlMoment;
 use crate::base::unmarked::{AllUnmarked, open_run};
 use crate::reading::heads::next_head;
 use crate::{Store, StoreResult};
@@ -105,7 +105,7 @@ impl Store {
                 else {
                     return Ok((found, Counted::default()));
                 };
-                let created_on: Option<Moment> =
+                let created_on: Option<SqlMoment> =
                     dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::created_on).first(conn).optional()?;
                 let waiting = count_in_order!(
                     conn,
@@ -171,7 +171,7 @@ impl Store {
     /// The database could not be queried.
     pub fn count_schedules(&mut self, now: DateTime<Utc>) -> StoreResult<(Vec<(String, i64)>, Counted)> {
         use task_queue::dsl;
-        let late_since = Moment::from(now - LATE_AFTER);
+        let late_since = SqlMoment::from(now - LATE_AFTER);
         let (counts, late) = self.read(|conn| {
             let heads = dsl::task_queue.filter(dsl::schedule_head.is_not_null());
             let counts: Vec<(Option<String>, i64)> =
@@ -195,15 +195,15 @@ fn sum(one: Counted, other: Counted) -> Counted {
     Counted { count: one.count + other.count, or_more: one.or_more || other.or_more }
 }
 
-fn count_due(conn: &mut AnyConnection, now: Moment) -> StoreResult<(Counted, Option<DateTime<Utc>>)> {
+fn count_due(conn: &mut AnyConnection, now: SqlMoment) -> StoreResult<(Counted, Option<DateTime<Utc>>)> {
     use crate::base::schema::task_queue::dsl::{due_on, id, task_queue};
     let due = count_in_order!(conn, TASKS_LIMIT, task_queue.filter(due_on.le(now)).order((due_on, id)).select(id));
     let waiting = task_queue.filter(due_on.le(now)).filter(open_run().is_null());
-    let first: Option<Option<Moment>> = waiting.order((due_on, id)).select(due_on).first(conn).optional()?;
+    let first: Option<Option<SqlMoment>> = waiting.order((due_on, id)).select(due_on).first(conn).optional()?;
     Ok((due, first.flatten().map(DateTime::from)))
 }
 
-fn count_later(conn: &mut AnyConnection, now: Moment) -> StoreResult<Counted> {
+fn count_later(conn: &mut AnyConnection, now: SqlMoment) -> StoreResult<Counted> {
     use crate::base::schema::task_queue::dsl::{due_on, id, task_queue};
     Ok(count_in_order!(conn, TASKS_LIMIT, task_queue.filter(due_on.gt(now)).order((due_on, id)).select(id)))
 }
@@ -227,7 +227,7 @@ fn count_status(conn: &mut AnyConnection, status: TaskStatus) -> StoreResult<Cou
 }
 
 /// Counts tasks of this status that finished after this moment.
-fn count_over(conn: &mut AnyConnection, status: TaskStatus, after: Moment) -> StoreResult<Counted> {
+fn count_over(conn: &mut AnyConnection, status: TaskStatus, after: SqlMoment) -> StoreResult<Counted> {
     use crate::base::schema::task_queue::dsl::{finished, id, last_status, status_on, task_queue};
     let mut counts = Vec::with_capacity(2);
     // In the index, tasks that state how long they are kept are separate.

@@ -12,7 +12,7 @@ use super::status::{FINISHED, FINISHED_WITH_KEEP};
 use crate::base::connection::AnyConnection;
 use crate::base::counted::Counted;
 use crate::base::schema::{task_queue, task_queue_runs};
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::base::unmarked::{AllUnmarked, open_run};
 use crate::reading::heads::next_head;
 use crate::{Store, StoreResult};
@@ -80,8 +80,8 @@ impl Store {
     pub fn list_newest_ends(&mut self, status: TaskStatus, secs: i64, limit: i64) -> StoreResult<Vec<DateTime<Utc>>> {
         use task_queue::dsl;
         let ends = self.read(|conn| {
-            let now: Moment = diesel::select(db_now()).get_result(conn)?;
-            let since = Moment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(secs));
+            let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
+            let since = SqlMoment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(secs));
             let mut ends = Vec::new();
             // In the index, tasks that state how long they are kept are separate.
             for finished in [FINISHED, FINISHED_WITH_KEEP] {
@@ -93,7 +93,7 @@ impl Store {
                 let newest = over
                     .order((dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc()))
                     .limit(limit);
-                ends.extend(newest.select(dsl::status_on).load::<Option<Moment>>(conn)?);
+                ends.extend(newest.select(dsl::status_on).load::<Option<SqlMoment>>(conn)?);
             }
             Ok(ends)
         })?;
@@ -107,7 +107,7 @@ impl Store {
 /// Returns how many of the first due tasks belong to each class.
 fn first_due(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, i64>> {
     use task_queue::dsl;
-    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let due = dsl::task_queue.filter(dsl::due_on.le(now)).filter(open_run().is_null());
     let due = due.order((dsl::due_on, dsl::id));
     let classes: Vec<String> = due.limit(DUE_LIMIT + 1).select(dsl::task_class).load(conn)?;

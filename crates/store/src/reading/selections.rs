@@ -11,7 +11,7 @@ use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::rows::TaskRow;
 use crate::base::schema::{task_queue, task_queue_runs};
-use crate::base::sql::{Moment, allowed_retries, db_now};
+use crate::base::sql::{SqlMoment, allowed_retries, db_now};
 use crate::base::unmarked::AllUnmarked;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
@@ -25,7 +25,7 @@ const IDS_PER_STATEMENT: usize = 1_000;
 
 /// The ids among which tasks are searched.
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum SelectionPlace<'a> {
     Everywhere,
     Ids(&'a [i64]),
     Range(i64, i64),
@@ -59,7 +59,7 @@ impl Store {
                 let mut seen = BTreeSet::new();
                 return Ok(ids.into_iter().filter(|id| seen.insert(*id)).map(TaskId).collect());
             }
-            let now: Moment = diesel::select(db_now()).get_result(conn)?;
+            let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
             let statuses = statuses_of(selection);
             let unmarked = AllUnmarked::load(conn, None)?.ids();
             let meant: Vec<i64> = unmarked.iter().copied().filter(|id| names(selection, &ids, *id)).collect();
@@ -74,7 +74,7 @@ impl Store {
                     }
                     if status == Some(StatusFilter::Is(TaskStatus::Processing)) {
                         for part in meant.chunks(IDS_PER_STATEMENT) {
-                            found.extend(query(Place::Ids(part), None).load(conn)?);
+                            found.extend(query(SelectionPlace::Ids(part), None).load(conn)?);
                         }
                     }
                 }
@@ -136,12 +136,12 @@ fn chains_of(selection: &Selection) -> &'static [Chain] {
     if selection.schedules.is_empty() { &[Chain::Any] } else { &[Chain::Linked, Chain::New] }
 }
 
-fn places<'a>(selection: &Selection, ids: &'a [i64]) -> Vec<Place<'a>> {
+fn places<'a>(selection: &Selection, ids: &'a [i64]) -> Vec<SelectionPlace<'a>> {
     if !selection.has_ids() {
-        return vec![Place::Everywhere];
+        return vec![SelectionPlace::Everywhere];
     }
-    let ranges = selection.ranges.iter().map(|(first, last)| Place::Range(first.0, last.0));
-    ids.chunks(IDS_PER_STATEMENT).map(Place::Ids).chain(ranges).collect()
+    let ranges = selection.ranges.iter().map(|(first, last)| SelectionPlace::Range(first.0, last.0));
+    ids.chunks(IDS_PER_STATEMENT).map(SelectionPlace::Ids).chain(ranges).collect()
 }
 
 /// Returns true if the selection has no ids, or its ids include this task.
@@ -154,10 +154,10 @@ fn names(selection: &Selection, ids: &[i64], id: i64) -> bool {
 struct Query<'a> {
     selection: &'a Selection,
     classes: Option<&'a [String]>,
-    place: Place<'a>,
+    place: SelectionPlace<'a>,
     status: Option<StatusFilter>,
     chain: Chain,
-    now: Moment,
+    now: SqlMoment,
 }
 
 impl Query<'_> {
@@ -165,9 +165,9 @@ impl Query<'_> {
         use task_queue::dsl;
         let mut query = dsl::task_queue.select(dsl::id).into_boxed();
         query = match self.place {
-            Place::Everywhere => query,
-            Place::Ids(ids) => query.filter(dsl::id.eq_any(ids.iter().copied())),
-            Place::Range(first, last) => query.filter(dsl::id.between(first, last)),
+            SelectionPlace::Everywhere => query,
+            SelectionPlace::Ids(ids) => query.filter(dsl::id.eq_any(ids.iter().copied())),
+            SelectionPlace::Range(first, last) => query.filter(dsl::id.between(first, last)),
         };
         if let Some(classes) = self.classes {
             query = query.filter(dsl::task_class.eq_any(classes));
@@ -240,9 +240,9 @@ impl Query<'_> {
         wanted.iter().all(|(name, _)| wanted.iter().any(|(other, value)| other == name && meta.has(name, value)))
     }
 
-    fn ago(&self, secs: i64) -> Moment {
+    fn ago(&self, secs: i64) -> SqlMoment {
         let distance = TimeDelta::try_seconds(secs).unwrap_or(TimeDelta::MAX);
         let now = DateTime::<Utc>::from(self.now);
-        Moment::from(now.checked_sub_signed(distance).unwrap_or(DateTime::UNIX_EPOCH))
+        SqlMoment::from(now.checked_sub_signed(distance).unwrap_or(DateTime::UNIX_EPOCH))
     }
 }

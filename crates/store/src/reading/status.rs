@@ -12,7 +12,7 @@ use crate::base::rows::{RunRow, TaskRow};
 use crate::records::notices::count_unreported;
 
 use crate::base::counted::Counted;
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::base::unmarked::{AllUnmarked, is_as_its_row_says, open_run};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::TaskStatus;
@@ -243,10 +243,10 @@ fn count_quarantined(conn: &mut AnyConnection, class: Option<&str>) -> StoreResu
 
 fn count_due(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<(Counted, Option<i64>)> {
     use crate::base::schema::task_queue::dsl::{due_on, id, task_class, task_queue};
-    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let due = task_queue.filter(due_on.le(now));
     let waiting = due.filter(open_run().is_null()).order((due_on, id)).select(due_on);
-    let (count, first): (Counted, Option<Option<Moment>>) = match class {
+    let (count, first): (Counted, Option<Option<SqlMoment>>) = match class {
         None => (count_up_to_limit!(conn, due.select(id))?, waiting.first(conn).optional()?),
         Some(class) => (
             count_up_to_limit!(conn, due.filter(task_class.eq(class)).select(id))?,

@@ -11,7 +11,7 @@ use diesel::prelude::*;
 use crate::base::counted::Counted;
 use crate::base::rows::TaskRow;
 use crate::base::schema::{task_queue, task_queue_runs};
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::base::unmarked::open_run;
 use crate::reading::heads::next_head;
 use crate::{Store, StoreResult};
@@ -104,7 +104,7 @@ impl Store {
         use task_queue::dsl;
         let rows: Vec<TaskRow> = self.read(|conn| {
             // Bound as a value: PostgreSQL cannot use an index with a function of the clock.
-            let now: Moment = diesel::select(db_now()).get_result(conn)?;
+            let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
             let due = dsl::task_queue.filter(dsl::due_on.le(now)).filter(open_run().is_null());
             let due = due.order((dsl::due_on, dsl::id));
             Ok(due.limit(limit).select(TaskRow::as_select()).load(conn)?)
@@ -132,8 +132,8 @@ impl Store {
     /// The database could not be queried.
     pub fn find_next_due(&mut self) -> StoreResult<Option<(TaskId, DateTime<Utc>)>> {
         use task_queue::dsl;
-        let next: Option<(i64, Moment)> = self.read(|conn| {
-            let now: Moment = diesel::select(db_now()).get_result(conn)?;
+        let next: Option<(i64, SqlMoment)> = self.read(|conn| {
+            let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
             let later = dsl::task_queue.filter(dsl::due_on.gt(now)).order((dsl::due_on, dsl::id));
             Ok(later.select((dsl::id, dsl::scheduled_on)).first(conn).optional()?)
         })?;

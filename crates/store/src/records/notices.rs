@@ -14,7 +14,7 @@ use crate::base::schema::task_queue_notices::dsl::{
     error_code, error_message, host, id, kind, occurred_on, run_id, task_class, task_queue_id, task_queue_notices,
 };
 use crate::base::schema::task_queue_timers::dsl::{name, next_on, task_queue_timers};
-use crate::base::sql::{Moment, allowed_retries, db_now, db_now_plus};
+use crate::base::sql::{SqlMoment, allowed_retries, db_now, db_now_plus};
 use crate::{Store, StoreResult};
 use taskqueue_domain::monitoring::notice::{Notice, NoticeKind};
 use taskqueue_domain::run::status::TaskStatus;
@@ -214,7 +214,7 @@ fn final_kinds() -> [&'static str; 2] {
 }
 
 fn load_notices(conn: &mut AnyConnection, choice: NoticeChoice) -> StoreResult<TakenNotices> {
-    type Row = (i64, Moment, String, Option<i64>, Option<i64>, ShownText, ShownText, ShownText, ShownText);
+    type Row = (i64, SqlMoment, String, Option<i64>, Option<i64>, ShownText, ShownText, ShownText, ShownText);
     let mut query = task_queue_notices
         .order(id)
         .limit(TOGETHER)

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use crate::backend::{self, DueFrom};
 use crate::base::rows::TaskRow;
 use crate::base::schema::task_queue::dsl::{id, task_queue};
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::audit::{keep_created, newest_run};
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::task::ids::TaskId;
@@ -79,6 +79,6 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn now(&mut self) -> StoreResult<DateTime<Utc>> {
-        self.read(|conn| Ok(diesel::select(db_now()).get_result::<Moment>(conn)?.into()))
+        self.read(|conn| Ok(diesel::select(db_now()).get_result::<SqlMoment>(conn)?.into()))
     }
 }

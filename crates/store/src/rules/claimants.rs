@@ -13,7 +13,7 @@ use crate::base::schema::task_queue_runs::dsl::{
     claimant, host, id, lease_expires_on, open_task_id, percents_completed, process_identity, progress_message,
     results, running_class, status, task_queue_runs, token, updated_on,
 };
-use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::records::runs::{RunRef, RunReport};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::claimant::HeldBack;
@@ -167,12 +167,12 @@ impl Store {
     /// The database could not be queried.
     pub fn list_held_back(&mut self, task_id: TaskId) -> StoreResult<Vec<HeldBack>> {
         use task_queue_rejections::dsl;
-        let rows: Vec<(String, Option<Moment>)> = self.read(|conn| {
+        let rows: Vec<(String, Option<SqlMoment>)> = self.read(|conn| {
             let of_task = dsl::task_queue_rejections.filter(dsl::task_id.eq(task_id.0));
             let held = of_task.filter(dsl::held_until.gt(db_now().nullable()));
             Ok(held.order((dsl::task_id, dsl::claimant)).select((dsl::claimant, dsl::held_until)).load(conn)?)
         })?;
-        let held = |(name, until): (String, Option<Moment>)| Some(HeldBack { claimant: name, until: until?.into() });
+        let held = |(name, until): (String, Option<SqlMoment>)| Some(HeldBack { claimant: name, until: until?.into() });
         Ok(rows.into_iter().filter_map(held).collect())
     }
 
@@ -183,9 +183,9 @@ impl Store {
     /// The database could not be queried.
     pub fn is_newest_start_by_claimant(&mut self, class: &str) -> StoreResult<bool> {
         use crate::base::schema::task_queue_runs::dsl;
-        let newest: Option<(Option<Moment>, i64, bool)> = self.read(|conn| {
+        let newest: Option<(Option<SqlMoment>, i64, bool)> = self.read(|conn| {
             let in_progress = task_queue_runs.filter(running_class.eq(class)).order((running_class.desc(), id.desc()));
-            let mut starts: Vec<(Option<Moment>, i64, bool)> =
+            let mut starts: Vec<(Option<SqlMoment>, i64, bool)> =
                 in_progress.limit(1).select((dsl::started_on, id, claimant.is_not_null())).load(conn)?;
             for task in newest_tasks(conn, class)? {
                 let started = task_queue_runs.filter(dsl::task_queue_id.eq(task)).filter(dsl::started_on.is_not_null());

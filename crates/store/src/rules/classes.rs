@@ -9,7 +9,7 @@ use crate::base::schema::task_queue;
 use crate::base::schema::task_queue_class_holds::dsl::{
     held_on, held_until, host, reason, task_class, task_queue_class_holds,
 };
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
 
@@ -34,7 +34,7 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_class_holds(&mut self) -> StoreResult<Vec<ClassHold>> {
-        type Row = (ShownText, ShownText, ShownText, Moment, Moment);
+        type Row = (ShownText, ShownText, ShownText, SqlMoment, SqlMoment);
         let rows: Vec<Row> = self.read(|conn| {
             Ok(task_queue_class_holds
                 .filter(held_until.gt(db_now()))

@@ -13,7 +13,7 @@ use crate::base::schema::task_queue;
 use crate::base::schema::task_queue_dependencies::dsl::{
     depends_on_id, is_satisfied, task_id, task_queue_dependencies,
 };
-use crate::base::sql::{Moment, allowed_retries, db_now};
+use crate::base::sql::{SqlMoment, allowed_retries, db_now};
 use crate::base::unmarked::{processed_run, status_in_process};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::{Stored, TaskStatus};
@@ -120,7 +120,7 @@ fn way_to(start: i64, last: i64, dependant_of: &HashMap<i64, i64>) -> Vec<TaskId
 }
 
 /// The other side of a dependency and its row, if it exists.
-type Link = (i64, bool, Option<(String, String, i32, i32, Option<Moment>, Option<i64>)>);
+type Link = (i64, bool, Option<(String, String, i32, i32, Option<SqlMoment>, Option<i64>)>);
 
 fn linked((id, satisfied, row): Link) -> LinkedTask {
     let id = TaskId(id);

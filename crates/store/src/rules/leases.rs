@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use crate::backend::{self, batch};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue_runners, task_queue_runs};
-use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::records::runs::RunRef;
 use crate::session::origin::Origin;
@@ -121,13 +121,13 @@ impl Store {
 /// Returns by how much the database's clock was set since the runner's last renewal. Compares only clocks of one host.
 fn step_since_renewal(conn: &mut AnyConnection, request: &RenewalRequest<'_>) -> StoreResult<TimeDelta> {
     use task_queue_runners::dsl;
-    let last: Option<(Moment, Option<i64>)> = dsl::task_queue_runners
+    let last: Option<(SqlMoment, Option<i64>)> = dsl::task_queue_runners
         .filter(dsl::id.eq(request.runner_id.0))
         .select((dsl::heartbeat_on, dsl::heartbeat_boot_ms))
         .first(conn)
         .optional()?;
     let Some((on, Some(boot_ms))) = last else { return Ok(TimeDelta::zero()) };
-    let database_now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let database_now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let now = TwoClocks { on: database_now.into(), boot_ms: (request.boot_ms)() };
     Ok(now.step_since(TwoClocks { on: on.into(), boot_ms }))
 }
@@ -153,7 +153,7 @@ pub(crate) fn leases_count(conn: &mut AnyConnection, lease_secs: i64) -> StoreRe
 /// Returns when the lease of a run expires.
 pub(crate) fn lease_end(conn: &mut AnyConnection, run_id: i64) -> StoreResult<Option<DateTime<Utc>>> {
     use task_queue_runs::dsl;
-    let until: Option<Option<Moment>> =
+    let until: Option<Option<SqlMoment>> =
         dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::lease_expires_on).first(conn).optional()?;
     Ok(until.flatten().map(DateTime::from))
 }

@@ -10,7 +10,7 @@ use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_pauses::dsl::{
     author, created_on, host, mode, name, reason, scope, task_queue_pauses, until,
 };
-use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
@@ -158,7 +158,7 @@ impl Pauses {
 
 /// Loads the pauses that are in effect now.
 pub(crate) fn load_pauses(conn: &mut AnyConnection) -> StoreResult<Vec<Pause>> {
-    type Row = (String, ShownText, String, ShownText, ShownText, ShownText, Moment, Option<Moment>);
+    type Row = (String, ShownText, String, ShownText, ShownText, ShownText, SqlMoment, Option<SqlMoment>);
     let rows: Vec<Row> = task_queue_pauses
         .filter(until.is_null().or(until.gt(db_now().nullable())))
         .order((scope, name))

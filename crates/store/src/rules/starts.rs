@@ -10,7 +10,7 @@ use crate::StoreResult;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_runs;
 use crate::base::schema::task_queue_starts::dsl::{run_id, started_on, task_class, task_queue_starts};
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use taskqueue_domain::limits::limit::Rate;
 
 /// Ids in one statement.
@@ -29,7 +29,7 @@ pub(crate) fn starts_left(conn: &mut AnyConnection, class: &str, rate: Rate) -> 
 /// Returns when the next run of the class may start, if not now. The window slides: the start that is `count` starts back must be
 /// older than the period.
 pub(crate) fn next_start(conn: &mut AnyConnection, class: &str, rate: Rate) -> QueryResult<Option<DateTime<Utc>>> {
-    let start: Option<Moment> = task_queue_starts
+    let start: Option<SqlMoment> = task_queue_starts
         .filter(task_class.eq(class))
         .order((task_class.desc(), started_on.desc(), run_id.desc()))
         .offset(i64::from(rate.count) - 1)
@@ -59,7 +59,7 @@ pub(crate) fn keep_starts(conn: &mut AnyConnection, class: &str, rate: Rate, run
 /// starts recorded earlier.
 pub(crate) fn recall_starts(conn: &mut AnyConnection, class: &str, rate: Rate) -> StoreResult<()> {
     use task_queue_runs::dsl;
-    type Start = (i64, String, Option<Moment>);
+    type Start = (i64, String, Option<SqlMoment>);
     let (_, window_begins) = window(conn, rate)?;
     let columns = (dsl::id, dsl::task_class, dsl::started_on);
     let mut found: Vec<Start> = dsl::task_queue_runs.filter(dsl::running_class.eq(class)).select(columns).load(conn)?;
@@ -92,7 +92,7 @@ fn insert(conn: &mut AnyConnection, runs: &[i64]) -> StoreResult<()> {
 }
 
 /// Returns the time of the database, and the beginning of the window of the rate that ends now.
-fn window(conn: &mut AnyConnection, rate: Rate) -> QueryResult<(Moment, Moment)> {
-    let now: Moment = diesel::select(db_now()).get_result(conn)?;
-    Ok((now, Moment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(i64::from(rate.secs)))))
+fn window(conn: &mut AnyConnection, rate: Rate) -> QueryResult<(SqlMoment, SqlMoment)> {
+    let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
+    Ok((now, SqlMoment::from(DateTime::<Utc>::from(now) - TimeDelta::seconds(i64::from(rate.secs)))))
 }

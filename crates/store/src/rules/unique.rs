@@ -4,7 +4,7 @@ use diesel::prelude::*;
 
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue::dsl;
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::session::key_race::repeat_if_key_is_taken;
 use crate::{Store, StoreResult};
 use taskqueue_domain::task::ids::TaskId;
@@ -29,7 +29,7 @@ pub(crate) fn find_holder(conn: &mut AnyConnection, class: &str, key: &str) -> S
     let ended: Option<i64> = of_key().filter(over).select(dsl::id).first(conn).optional()?;
     if let Some(id) = ended {
         diesel::update(dsl::task_queue.filter(dsl::id.eq(id)).filter(over))
-            .set(dsl::unique_until.eq(None::<Moment>))
+            .set(dsl::unique_until.eq(None::<SqlMoment>))
             .execute(conn)?;
     }
     let found: Option<(i64, String, Option<String>)> =

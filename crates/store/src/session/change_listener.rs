@@ -12,10 +12,10 @@ use taskqueue_host::net::sockets::LibrarySocket;
 
 /// Listens as long as it exists.
 pub struct ChangeListener {
-    source: Source,
+    source: ChangeSource,
 }
 
-enum Source {
+enum ChangeSource {
     /// A listening connection, and its socket.
     Connection(Box<AnyConnection>, LibrarySocket),
     /// The file that every writer of the store writes.
@@ -43,10 +43,10 @@ impl ChangeListener {
             // Differs by necessity: these engines have no notifications.
             Engine::Mysql => return None,
             Engine::Postgres => match backend::connect_listening(url, &[channel]).ok()? {
-                (conn, Some(socket)) => Source::Connection(Box::new(conn), socket),
+                (conn, Some(socket)) => ChangeSource::Connection(Box::new(conn), socket),
                 (_, None) => return None,
             },
-            Engine::Sqlite => Source::File(FileWatch::begin(&backend::log_path(url)?).ok()?),
+            Engine::Sqlite => ChangeSource::File(FileWatch::begin(&backend::log_path(url)?).ok()?),
         };
         Some(Self { source })
     }
@@ -55,8 +55,8 @@ impl ChangeListener {
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.source {
-            Source::Connection(_, socket) => socket.as_fd(),
-            Source::File(watch) => watch.as_fd(),
+            ChangeSource::Connection(_, socket) => socket.as_fd(),
+            ChangeSource::File(watch) => watch.as_fd(),
         }
     }
 
@@ -66,8 +66,8 @@ impl ChangeListener {
     /// The connection is lost; no more notifications will arrive.
     pub fn has_changed(&mut self) -> StoreResult<bool> {
         match &mut self.source {
-            Source::Connection(conn, _) => Ok(backend::was_notified(conn)?),
-            Source::File(watch) => Ok(watch.was_written()),
+            ChangeSource::Connection(conn, _) => Ok(backend::was_notified(conn)?),
+            ChangeSource::File(watch) => Ok(watch.was_written()),
         }
     }
 
@@ -77,8 +77,8 @@ impl ChangeListener {
     /// The connection is lost.
     pub fn rest(&mut self) -> StoreResult<()> {
         match &mut self.source {
-            Source::Connection(conn, _) => Ok(backend::ignore_ends(conn)?),
-            Source::File(_) => Ok(()),
+            ChangeSource::Connection(conn, _) => Ok(backend::ignore_ends(conn)?),
+            ChangeSource::File(_) => Ok(()),
         }
     }
 
@@ -88,8 +88,8 @@ impl ChangeListener {
     /// The connection is lost.
     pub fn listen_again(&mut self) -> StoreResult<()> {
         match &mut self.source {
-            Source::Connection(conn, _) => Ok(backend::hear_of_ends(conn)?),
-            Source::File(_) => Ok(()),
+            ChangeSource::Connection(conn, _) => Ok(backend::hear_of_ends(conn)?),
+            ChangeSource::File(_) => Ok(()),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::backend::{self, ClassAtHost};
 use crate::base::cells::{MaybeShownText, ShownText};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
-use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::base::unmarked::status_in_process;
 use crate::journal::events::{NewEvent, insert_event};
 use crate::records::notices::{NewNotice, insert_notice};
@@ -186,8 +186,8 @@ fn update_task(conn: &mut AnyConnection, task: &TaskBefore, after: &TaskAfter) -
             dsl::crashes.eq(after.crashes),
             // The current retention of the class is written afterwards.
             dsl::class_keep_secs.eq(None::<i32>),
-            after.restarts.then(|| dsl::quarantined_on.eq(None::<Moment>)),
-            after.restarts.then(|| (dsl::scheduled_on.eq(db_now()), dsl::next_attempt_on.eq(None::<Moment>))),
+            after.restarts.then(|| dsl::quarantined_on.eq(None::<SqlMoment>)),
+            after.restarts.then(|| (dsl::scheduled_on.eq(db_now()), dsl::next_attempt_on.eq(None::<SqlMoment>))),
             after.is_quarantined.then(|| dsl::quarantined_on.eq(db_now().nullable())),
             after.delay_secs.filter(|secs| *secs > 0).map(|secs| dsl::next_attempt_on.eq(db_now_plus(secs).nullable())),
             dsl::updated_on.eq(db_now()),

@@ -45,7 +45,7 @@ pub enum CancelAnswer {
 }
 
 /// The open run of a task, as it was read.
-struct Seen {
+struct SeenRun {
     run_id: i64,
     status: String,
     host: String,
@@ -131,21 +131,21 @@ fn cancelled_from(status: &str) -> Option<TaskStatus> {
     TaskStatus::parse(status).and_then(|from| task_after(from, TaskEvent::Cancel, from))
 }
 
-fn open_run(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<Seen>> {
+fn open_run(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<SeenRun>> {
     use task_queue_runs::dsl;
     let found: Option<(i64, String, String, Option<String>)> = dsl::task_queue_runs
         .filter(dsl::open_task_id.eq(id.0))
         .select((dsl::id, dsl::status, dsl::host, dsl::claimant))
         .first(conn)
         .optional()?;
-    Ok(found.map(|(run_id, status, host, claimant)| Seen { run_id, status, host, claimant }))
+    Ok(found.map(|(run_id, status, host, claimant)| SeenRun { run_id, status, host, claimant }))
 }
 
 /// Asks the runner or claimant of the run to end it. Returns `None` if the run is no longer in progress. The first request is
 /// kept.
 fn request(
     conn: &mut AnyConnection,
-    run: &Seen,
+    run: &SeenRun,
     reason: &str,
     event: &NewEvent,
     id: TaskId,

@@ -12,7 +12,7 @@ use crate::backend::batch;
 use crate::base::connection::AnyConnection;
 use crate::base::rows::TaskRow;
 use crate::base::schema::{task_queue, task_queue_runs};
-use crate::base::sql::{Moment, any_year, db_now};
+use crate::base::sql::{SqlMoment, any_year, db_now};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::rules::unique::{Holder, find_other_holder};
 use crate::session::origin::Origin;
@@ -97,7 +97,7 @@ fn edit_task(
         // A task in progress is ahead of no other, whatever its new priority.
         batch::mark_started(conn, &[run.0])?;
     }
-    let now: DateTime<Utc> = diesel::select(db_now()).get_result::<Moment>(conn)?.into();
+    let now: DateTime<Utc> = diesel::select(db_now()).get_result::<SqlMoment>(conn)?.into();
     edit_waiting_run(conn, &task, change, now, auditor)?;
     // Later than any earlier version: some clocks have only milliseconds.
     let planned_on = change.scheduled_on.and_then(|on| task.planned_on_if_moved_up(on, now));
@@ -106,7 +106,7 @@ fn edit_task(
         .set((
             change.data.as_ref().map(|data| dsl::task_data.eq(data)),
             change.scheduled_on.map(|on| dsl::scheduled_on.eq(any_year(on.into()))),
-            change.scheduled_on.map(|_| dsl::next_attempt_on.eq(None::<Moment>)),
+            change.scheduled_on.map(|_| dsl::next_attempt_on.eq(None::<SqlMoment>)),
             change.max_retries.map(|max| (dsl::max_retries.eq(max), dsl::retry_limit.eq(None::<i32>))),
             change.timeout_secs.map(|secs| dsl::timeout_secs.eq(secs)),
             change.priority.map(|priority| dsl::priority.eq(priority)),
@@ -114,7 +114,7 @@ fn edit_task(
             planned_on.map(|on| dsl::planned_on.eq(any_year(on.into()).nullable())),
             change.keep_secs.map(|secs| dsl::keep_secs.eq(secs)),
             change.keep_results_secs.map(|secs| dsl::keep_results_secs.eq(secs)),
-            dsl::updated_on.eq(Moment::from(version)),
+            dsl::updated_on.eq(SqlMoment::from(version)),
         ))
         .execute(conn)?;
     if let Some(secs) = change.keep_results_secs {

@@ -5,12 +5,12 @@ use diesel::sql_types::{Bool, Nullable};
 
 use super::aggregate::{Aggregated, aggregate_into_task};
 use super::keep::{keep_as_classes_state, keep_results_as_stated};
-use super::run_end::{EndCondition, Ended, RunEnd};
+use super::run_end::{EndCondition, EndResult, RunEnd};
 use crate::backend;
 use crate::base::connection::AnyConnection;
 use crate::base::rows::RunRow;
 use crate::base::schema::{task_queue_events, task_queue_runs};
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::audit::keep_run_transition;
 use crate::journal::events::insert_event;
 use crate::records::outputs::put_outputs;
@@ -31,9 +31,9 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
-    pub fn end_run(&mut self, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
+    pub fn end_run(&mut self, run: &RunRef, end: &RunEnd) -> StoreResult<EndResult> {
         if run_after(RunStatus::Processing, end.event).is_none() {
-            return Ok(Ended::Lost { found: "no such end".to_owned() });
+            return Ok(EndResult::Lost { found: "no such end".to_owned() });
         }
         let cancelled = end.as_cancelled();
         let request = if cancelled.is_some() { CancelRequest::Missing } else { CancelRequest::Any };
@@ -45,12 +45,12 @@ impl Store {
         let keep_of = self.keep_of.clone();
         let ended = self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
-            let mut ended = Ended::Recorded;
+            let mut ended = EndResult::Recorded;
             let mut end = end;
             if !end_run_if_processing(conn, run, end, request)? {
                 match &cancelled {
                     Some(cancelled) if end_run_if_processing(conn, run, cancelled, CancelRequest::Made)? => {
-                        (end, ended) = (cancelled, Ended::Cancelled);
+                        (end, ended) = (cancelled, EndResult::Cancelled);
                     }
                     _ => return if was_written { repeated_or_lost(conn, run, end) } else { lost(conn, run) },
                 }
@@ -61,7 +61,7 @@ impl Store {
                 keep_end(conn, origin, (aggregated.task_id, run.id), RunStatus::Processing, end, aggregated.outcome)?;
             }
             if aggregated.as_ref().is_some_and(|aggregated| aggregated.outcome == AttemptOutcome::Failed) {
-                ended = Ended::GivenUp;
+                ended = EndResult::GivenUp;
             }
             if let Some(aggregated) = &aggregated {
                 keep_as_stated(conn, keep_of.as_ref(), run.id, aggregated)?;
@@ -95,7 +95,7 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be queried.
-    pub fn find_end(&mut self, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
+    pub fn find_end(&mut self, run: &RunRef, end: &RunEnd) -> StoreResult<EndResult> {
         self.read(|conn| repeated_or_lost(conn, run, end))
     }
 }
@@ -138,7 +138,7 @@ fn end_run_if_processing(
     }
     let is_held_enough = (!matches!(end.condition, EndCondition::LeaseOver { .. })).into_sql::<Nullable<Bool>>();
     let lease = match end.condition {
-        EndCondition::LeaseIs { lease, .. } => Some(Moment::from(lease)),
+        EndCondition::LeaseIs { lease, .. } => Some(SqlMoment::from(lease)),
         _ => None,
     };
     let may_have_any_lease = lease.is_none().into_sql::<Nullable<Bool>>();
@@ -153,7 +153,7 @@ fn end_run_if_processing(
         .set((
             dsl::status.eq(status.as_str()),
             dsl::finished_on.eq(db_now().nullable()),
-            dsl::lease_expires_on.eq(None::<Moment>),
+            dsl::lease_expires_on.eq(None::<SqlMoment>),
             dsl::error_code.eq(&end.error_code),
             dsl::error_message.eq(&end.error_message),
             dsl::decision.eq(&end.decision),
@@ -172,16 +172,16 @@ fn end_run_if_processing(
 const GONE: &str = "gone";
 
 /// Returns why a run could not be ended: its status.
-fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<Ended> {
+fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<EndResult> {
     use task_queue_runs::dsl;
     let status: Option<String> =
         dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).select(dsl::status).first(conn).optional()?;
-    Ok(Ended::Lost { found: status.unwrap_or_else(|| GONE.to_owned()) })
+    Ok(EndResult::Lost { found: status.unwrap_or_else(|| GONE.to_owned()) })
 }
 
 /// Distinguishes an end that was written before from one that another process wrote after the COMMIT had failed. A rescuer uses
 /// the runner's token and may write the same status: the decision distinguishes them.
-pub(super) fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> StoreResult<Ended> {
+pub(super) fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> StoreResult<EndResult> {
     use task_queue_runs::dsl;
     // One query: between two queries, another process could write this end.
     let row = dsl::task_queue_runs.filter(dsl::id.eq(run.id.0)).select(RunRow::as_select()).first(conn).optional()?;
@@ -189,13 +189,13 @@ pub(super) fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &Run
         Some(found) if found.token.as_ref() == Some(&run.token) && end.is_end_of(&found) => {
             let is_instead = found.status.is(RunStatus::Cancelled) && end.event != RunEvent::Cancel;
             match is_instead {
-                true => Ended::Cancelled,
-                false if is_given_up(conn, &found)? => Ended::GivenUp,
-                false => Ended::Recorded,
+                true => EndResult::Cancelled,
+                false if is_given_up(conn, &found)? => EndResult::GivenUp,
+                false => EndResult::Recorded,
             }
         }
-        Some(found) => Ended::Lost { found: found.status.to_string() },
-        None => Ended::Lost { found: GONE.to_owned() },
+        Some(found) => EndResult::Lost { found: found.status.to_string() },
+        None => EndResult::Lost { found: GONE.to_owned() },
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::end::repeated_or_lost;
 use super::keep::{keep_as_classes_state, keep_results_as_stated};
 use super::recur::{Author, follow_settled};
-use super::run_end::{EndCondition, Ended, RunEnd};
+use super::run_end::{EndCondition, EndResult, RunEnd};
 use crate::backend;
 use crate::backend::batch::{self, EndedRow, Success, SuccessDetails};
 use crate::base::connection::AnyConnection;
@@ -52,7 +52,7 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written; `ended` was called for all runs that have ended by then.
-    pub fn end_runs(&mut self, ends: &[(RunRef, &RunEnd)], ended: &mut dyn FnMut(usize, Ended)) -> StoreResult<()> {
+    pub fn end_runs(&mut self, ends: &[(RunRef, &RunEnd)], ended: &mut dyn FnMut(usize, EndResult)) -> StoreResult<()> {
         let is_kept_apart = self.auditor()?.is_some();
         let is_plain = |end: &RunEnd| !is_kept_apart && end.is_plain_success();
         let (plain, others): (Vec<_>, Vec<_>) = ends.iter().enumerate().partition(|(_, (_, end))| is_plain(end));
@@ -68,7 +68,7 @@ impl Store {
         Ok(())
     }
 
-    fn end_successes(&mut self, ends: &[&(RunRef, &RunEnd)]) -> StoreResult<Vec<Ended>> {
+    fn end_successes(&mut self, ends: &[&(RunRef, &RunEnd)]) -> StoreResult<Vec<EndResult>> {
         let keep_of = self.keep_of.clone();
         let (answers, freed_keys) = self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
@@ -88,7 +88,7 @@ impl Store {
     pub fn end_runs_and_claim(
         &mut self,
         ends: &[(RunRef, &RunEnd)],
-        ended: &mut dyn FnMut(usize, Ended),
+        ended: &mut dyn FnMut(usize, EndResult),
         claim: &Claim<'_>,
         tokens: &[String],
     ) -> StoreResult<ManyClaimed> {
@@ -128,7 +128,7 @@ fn write_successes(
     conn: &mut AnyConnection,
     ends: &[&(RunRef, &RunEnd)],
     keep_of: Option<&KeepOfClass>,
-) -> StoreResult<(Vec<Ended>, BTreeSet<String>)> {
+) -> StoreResult<(Vec<EndResult>, BTreeSet<String>)> {
     let mut successes: Vec<Success<'_>> = ends.iter().map(|(run, end)| end.as_success(run)).collect();
     // In the order in which leases are renewed, so that the two cannot deadlock.
     successes.sort_unstable_by_key(|success| success.run_id);
@@ -143,7 +143,7 @@ fn write_successes(
             Some(row) => {
                 put_outputs(conn, run.id, &end.outputs)?;
                 follow_success(conn, row)?;
-                Ended::Recorded
+                EndResult::Recorded
             }
             // An earlier attempt whose answer was lost may have ended it.
             None => repeated_or_lost(conn, run, end)?,

@@ -24,7 +24,7 @@ pub(super) use self::keep::keep_as_classes_state;
 pub use self::recur::{Advanced, Author};
 pub(super) use self::replace::{Replacer, replace_task};
 pub use self::retry::{Restart, RestartAnswer};
-pub use self::run_end::{Crash, EndCondition, Ended, Lateness, Loss, RunEnd};
+pub use self::run_end::{Crash, EndCondition, EndResult, Lateness, Loss, RunEnd};
 pub use self::schedule::{ScheduleAnswer, ScheduleChange};
 pub use crate::transitions::claiming::choose::OutsideClaim;
 pub use crate::transitions::claiming::claim::{Claim, SpecificClaim};

@@ -13,7 +13,7 @@ use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::TaskRow;
 use crate::base::schema::task_queue::dsl;
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::audit::{keep_queued, keeps_transitions};
 use crate::journal::events::{NewEvent, insert_event, is_kept_of_task};
 use crate::rules::dependencies::OpenPrerequisites;
@@ -116,7 +116,7 @@ fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
     if first.is_none() {
         return Ok(Vec::new());
     }
-    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let mut ids = Vec::new();
     for head in ["new", "settled"] {
         ids.extend(dsl::task_queue.filter(dsl::schedule_head.eq(head)).select(dsl::id).load::<i64>(conn)?);
@@ -194,7 +194,7 @@ fn follow(
     author: &Author<'_>,
     grace_secs: i64,
 ) -> StoreResult<Advanced> {
-    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let early = ran_early(task, schedule, now);
     let last = early.map(DateTime::from).or(schedule.planned_on).unwrap_or(task.scheduled_on);
     let next = schedule.recurrence().and_then(|recurrence| {
@@ -243,7 +243,7 @@ fn join_schedule(conn: &mut AnyConnection, id: TaskId, schedule: TaskId) -> Stor
 
 /// Returns the time that replaces the planned time of a task that was moved up in the table and has ended before that time. The
 /// next task then gets the original planned time.
-fn ran_early(task: &Task, schedule: &TaskSchedule, now: Moment) -> Option<Moment> {
+fn ran_early(task: &Task, schedule: &TaskSchedule, now: SqlMoment) -> Option<SqlMoment> {
     let has_run = task.attempts > 0 && !task.status.is(TaskStatus::Cancelled);
     let planned_on = schedule.planned_on.filter(|planned| has_run && task.scheduled_on < *planned)?;
     (DateTime::from(now) < planned_on).then_some(now)
@@ -271,7 +271,7 @@ fn wait_for_key(conn: &mut AnyConnection, task: &Task, holder: &Holder, author: 
 fn hand_key_over(conn: &mut AnyConnection, task: &Task) -> StoreResult<()> {
     if task.unique_until.is_some() {
         diesel::update(dsl::task_queue.filter(dsl::id.eq(task.id.0)))
-            .set(dsl::unique_until.eq(None::<Moment>))
+            .set(dsl::unique_until.eq(None::<SqlMoment>))
             .execute(conn)?;
     }
     Ok(())
@@ -287,7 +287,7 @@ fn free_step(
     loop {
         let taken = dsl::task_queue
             .filter(dsl::schedule_id.eq(schedule.id.0))
-            .filter(dsl::planned_on.eq(Moment::from(step.planned_on)));
+            .filter(dsl::planned_on.eq(SqlMoment::from(step.planned_on)));
         let is_taken: bool = diesel::select(diesel::dsl::exists(taken)).get_result(conn)?;
         match recurrence.next_after(step.planned_on).filter(|_| is_taken) {
             Some(planned_on) => step.planned_on = planned_on,
@@ -331,7 +331,7 @@ fn move_if_missed(
     author: &Author<'_>,
     grace_secs: i64,
 ) -> StoreResult<Advanced> {
-    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let recurrence = match schedule.recurrence() {
         Ok(recurrence) => recurrence,
         Err(why) => return break_off(conn, task, schedule, author, "waiting", &why),
@@ -372,7 +372,7 @@ fn change_head(conn: &mut AnyConnection, seen: &Task, head: &str, status: Schedu
     let unchanged = dsl::task_queue
         .filter(dsl::id.eq(seen.id.0))
         .filter(dsl::schedule_head.eq(head))
-        .filter(dsl::updated_on.eq(Moment::from(seen.updated_on)));
+        .filter(dsl::updated_on.eq(SqlMoment::from(seen.updated_on)));
     let changed = diesel::update(unchanged)
         .set((dsl::schedule_status.eq(status.as_str()), dsl::schedule_id.eq(schedule_id), dsl::updated_on.eq(db_now())))
         .execute(conn)?;

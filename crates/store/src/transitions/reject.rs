@@ -7,7 +7,7 @@ use crate::StoreResult;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_rejections::dsl;
 use crate::base::schema::task_queue_runs;
-use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::transitions::run_end::Lateness;
 use taskqueue_domain::task::ids::RunId;
 
@@ -65,7 +65,7 @@ fn insert(conn: &mut AnyConnection, task_id: i64, claimant: &str) -> StoreResult
 
 fn reject(conn: &mut AnyConnection, task_id: i64, claimant: &str) -> StoreResult<()> {
     diesel::update(row_of(task_id, claimant))
-        .set((dsl::held_until.eq(None::<Moment>), dsl::rejected_on.eq(db_now())))
+        .set((dsl::held_until.eq(None::<SqlMoment>), dsl::rejected_on.eq(db_now())))
         .execute(conn)?;
     Ok(())
 }

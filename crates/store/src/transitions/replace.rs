@@ -10,7 +10,7 @@ use crate::StoreResult;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue::dsl;
 use crate::base::schema::task_queue_runs;
-use crate::base::sql::{Moment, allowed_retries, any_year, db_now, db_now_plus};
+use crate::base::sql::{SqlMoment, allowed_retries, any_year, db_now, db_now_plus};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::session::origin::Origin;
 use taskqueue_domain::run::status::TaskStatus;
@@ -47,7 +47,7 @@ pub(in super::super) fn replace_task(
             dsl::task_data.eq(&task.data),
             dsl::queued_by_id.eq(&task.queued_by),
             dsl::scheduled_on.eq(db_now()),
-            dsl::next_attempt_on.eq(None::<Moment>),
+            dsl::next_attempt_on.eq(None::<SqlMoment>),
             dsl::max_retries.eq(task.max_retries),
             dsl::retry_limit.eq(None::<i32>),
             dsl::timeout_secs.eq(task.timeout_secs),

@@ -7,7 +7,7 @@ use super::{enter_tasks, hold_idle};
 use crate::base::connection::AnyConnection;
 use crate::base::rows::TaskRow;
 use crate::base::schema::task_queue::dsl;
-use crate::base::sql::{Moment, db_now, db_now_plus};
+use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::rules::unique::{Holder, find_other_holder};
 use crate::{Store, StoreResult};
@@ -112,8 +112,8 @@ fn restart_task(
             dsl::failed_retries.eq(0),
             dsl::retry_limit.eq(None::<i32>),
             dsl::crashes.eq(0),
-            dsl::quarantined_on.eq(None::<Moment>),
-            is_anew.then(|| dsl::next_attempt_on.eq(None::<Moment>)),
+            dsl::quarantined_on.eq(None::<SqlMoment>),
+            is_anew.then(|| dsl::next_attempt_on.eq(None::<SqlMoment>)),
             (!is_anew).then(|| dsl::next_attempt_on.eq(db_now_plus(due_in_secs).nullable())),
             dsl::updated_on.eq(db_now()),
         ))

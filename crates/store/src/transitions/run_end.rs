@@ -172,7 +172,7 @@ pub enum EndCondition {
 
 /// The answer to a write that ends a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum EndResult {
     /// It ended as asked.
     Recorded,
     /// As `Recorded`, for a run that failed or timed out and whose task is not retried.
@@ -186,7 +186,7 @@ pub enum Ended {
     },
 }
 
-impl Ended {
+impl EndResult {
     /// Returns true if it ended as asked.
     #[must_use]
     pub fn is_as_asked(&self) -> bool {

@@ -10,7 +10,7 @@ use crate::backend;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue::dsl;
 use crate::base::schema::task_queue_runs;
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::reading::schedules::head_of;
 use crate::session::origin::Origin;
@@ -137,7 +137,7 @@ fn edit(
     recurrence: &Recurrence,
     auditor: Option<&Origin>,
 ) -> StoreResult<Option<ScheduleAnswer>> {
-    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let Some(next) = recurrence.next_after(now.into()) else { return Ok(Some(ScheduleAnswer::NeverHappens)) };
     let status = if seen.status.is(ScheduleStatus::Paused) { ScheduleStatus::Paused } else { ScheduleStatus::Active };
     set_status(conn, head, status)?;

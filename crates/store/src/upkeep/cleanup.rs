@@ -10,7 +10,7 @@ use crate::base::schema::{
     task_queue, task_queue_events, task_queue_notices, task_queue_pauses, task_queue_run_outputs, task_queue_runners,
     task_queue_runs,
 };
-use crate::base::sql::{Moment, any_year};
+use crate::base::sql::{SqlMoment, any_year};
 use crate::reading::status::FINISHED;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::retention::{Keep, Retention};
@@ -31,14 +31,14 @@ pub struct CleanupNeeds {
 }
 
 /// The time limit of each kind of rows.
-struct Limits {
-    now: Moment,
-    success: Moment,
-    cancelled: Moment,
-    failed: Moment,
-    outputs: Moment,
-    results: Moment,
-    runners: Moment,
+struct CleanupLimits {
+    now: SqlMoment,
+    success: SqlMoment,
+    cancelled: SqlMoment,
+    failed: SqlMoment,
+    outputs: SqlMoment,
+    results: SqlMoment,
+    runners: SqlMoment,
 }
 
 impl CleanupNeeds {
@@ -59,17 +59,17 @@ impl Store {
         Ok(CleanupNeeds { prunable: needs.prunable || has_numbers, ..needs })
     }
 
-    fn limits_of(&mut self, retention: &Retention) -> StoreResult<Limits> {
+    fn limits_of(&mut self, retention: &Retention) -> StoreResult<CleanupLimits> {
         let mut limit = |keep: Keep| match keep.older_than_secs() {
             Some(secs) => self.so_long_ago(secs),
-            None => Ok(Moment::beginning()),
+            None => Ok(SqlMoment::beginning()),
         };
         let (success, cancelled, failed) =
             (limit(retention.success)?, limit(retention.cancelled)?, limit(retention.failed)?);
         let (outputs, results, runners) =
             (limit(retention.outputs)?, limit(retention.results)?, limit(retention.runners)?);
         let now = self.so_long_ago(0)?;
-        Ok(Limits { now, success, cancelled, failed, outputs, results, runners })
+        Ok(CleanupLimits { now, success, cancelled, failed, outputs, results, runners })
     }
 }
 
@@ -93,7 +93,7 @@ macro_rules! any_over {
     };
 }
 
-fn ask(conn: &mut AnyConnection, limits: &Limits, prunes_outputs: bool) -> QueryResult<CleanupNeeds> {
+fn ask(conn: &mut AnyConnection, limits: &CleanupLimits, prunes_outputs: bool) -> QueryResult<CleanupNeeds> {
     let tasks = any_over!(TaskStatus::Success, limits.success)
         .or(any_over!(TaskStatus::Cancelled, limits.cancelled))
         .or(any_over!(TaskStatus::Failed, limits.failed))

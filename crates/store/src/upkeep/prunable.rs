@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use crate::StoreResult;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_dependencies, task_queue_runs};
-use crate::base::sql::{AllowedRetries, Moment, allowed_retries, db_now};
+use crate::base::sql::{AllowedRetries, SqlMoment, allowed_retries, db_now};
 use taskqueue_domain::run::retention::{Kept, Retention};
 use taskqueue_domain::run::status::TaskStatus;
 
@@ -35,27 +35,27 @@ pub enum PruneVerdict {
 /// The row of a task, and its sort keys. The column Finished computes in the database what `kept` computes here.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = task_queue)]
-pub(crate) struct Candidate {
+pub(crate) struct PruneCandidate {
     pub(crate) id: i64,
     pub(crate) task_class: String,
     pub(crate) last_status: String,
-    pub(crate) scheduled_on: Moment,
-    pub(crate) updated_on: Moment,
+    pub(crate) scheduled_on: SqlMoment,
+    pub(crate) updated_on: SqlMoment,
     pub(crate) finished: i32,
-    pub(crate) status_on: Option<Moment>,
-    pub(crate) expires_on: Option<Moment>,
+    pub(crate) status_on: Option<SqlMoment>,
+    pub(crate) expires_on: Option<SqlMoment>,
     failed_retries: i32,
     #[diesel(select_expression = allowed_retries(), select_expression_type = AllowedRetries)]
     allowed_retries: i32,
-    quarantined_on: Option<Moment>,
+    quarantined_on: Option<SqlMoment>,
     current_run_id: Option<i64>,
     schedule_head: Option<String>,
-    unique_until: Option<Moment>,
+    unique_until: Option<SqlMoment>,
 }
 
-impl Candidate {
+impl PruneCandidate {
     /// Returns why it is kept, as far as its own row shows.
-    fn kept(&self, now: Moment) -> Option<Kept> {
+    fn kept(&self, now: SqlMoment) -> Option<Kept> {
         let status = TaskStatus::parse(&self.last_status);
         let has_failed = matches!(status, Some(TaskStatus::Failed | TaskStatus::Timeout));
         if self.current_run_id.is_some() {
@@ -75,22 +75,22 @@ impl Candidate {
 }
 
 /// Returns those of these tasks that exist, in the order of their ids.
-pub(crate) fn load_by_id(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<Candidate>> {
+pub(crate) fn load_by_id(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<PruneCandidate>> {
     use task_queue::dsl;
     let mut rows = Vec::with_capacity(ids.len());
     for part in ids.chunks(IDS_PER_STATEMENT) {
         let named = dsl::task_queue.filter(dsl::id.eq_any(part)).order(dsl::id);
-        rows.extend(named.select(Candidate::as_select()).load::<Candidate>(conn)?);
+        rows.extend(named.select(PruneCandidate::as_select()).load::<PruneCandidate>(conn)?);
     }
     Ok(rows)
 }
 
 /// Returns those of these tasks that are kept, and why. Tasks that only wait for each other may be deleted together.
-pub(crate) fn find_kept(conn: &mut AnyConnection, rows: &[Candidate]) -> StoreResult<BTreeMap<i64, Kept>> {
+pub(crate) fn find_kept(conn: &mut AnyConnection, rows: &[PruneCandidate]) -> StoreResult<BTreeMap<i64, Kept>> {
     if rows.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let now: Moment = diesel::select(db_now()).get_result(conn)?;
+    let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let mut kept: BTreeMap<i64, Kept> = rows.iter().filter_map(|row| Some((row.id, row.kept(now)?))).collect();
     let mut going: BTreeSet<i64> = rows.iter().map(|row| row.id).filter(|id| !kept.contains_key(id)).collect();
     for id in with_open_run(conn, &going)? {
@@ -107,7 +107,7 @@ pub(crate) fn find_kept(conn: &mut AnyConnection, rows: &[Candidate]) -> StoreRe
 pub(crate) fn judge(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<BTreeMap<i64, PruneVerdict>> {
     let rows = load_by_id(conn, ids)?;
     let kept = find_kept(conn, &rows)?;
-    let verdict = |row: Candidate| {
+    let verdict = |row: PruneCandidate| {
         let why = kept.get(&row.id).copied();
         (row.id, why.map_or(PruneVerdict::Goes, |why| PruneVerdict::Stays { status: row.last_status, why }))
     };

@@ -7,14 +7,14 @@ use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
-use super::prunable::{Candidate, PruneVerdict, find_kept, judge, load_by_id};
+use super::prunable::{PruneCandidate, PruneVerdict, find_kept, judge, load_by_id};
 use crate::backend;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runners, task_queue_runs,
 };
-use crate::base::sql::{Moment, any_year, db_now};
+use crate::base::sql::{SqlMoment, any_year, db_now};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::reading::status::{FINISHED, FINISHED_WITH_KEEP, NOT_FINISHED};
 use crate::transitions::{keep_as_classes_state, keep_claims_out};
@@ -48,7 +48,7 @@ pub struct PruneRule {
 
 /// A position in the scan order of tasks: by StatusOn, or by ScheduledOn if a class is given, and then by Id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PrunePlace(Moment, i64);
+pub struct PrunePlace(SqlMoment, i64);
 
 /// A part of the tasks with a status.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +60,7 @@ pub struct PruneWindow {
     /// Those of the latter whose stated retention has expired.
     stated_and_expired: usize,
     /// The newest UpdatedOn among them: tasks that change later are skipped.
-    seen_on: Option<Moment>,
+    seen_on: Option<SqlMoment>,
     /// Where the next part begins; `None` at the end.
     pub next: Option<PrunePlace>,
 }
@@ -102,14 +102,14 @@ impl PruneRule {
     }
 
     /// Returns true if the rule applies to a task by age or number, as far as its row shows.
-    fn is_of(&self, row: &Candidate) -> bool {
+    fn is_of(&self, row: &PruneCandidate) -> bool {
         row.last_status == self.status.as_str()
             && row.finished == if self.has_expired { FINISHED_WITH_KEEP } else { FINISHED }
             && self.place_of(row).is_some()
     }
 
     /// Returns its position; `None` if it is not finished.
-    fn place_of(&self, row: &Candidate) -> Option<PrunePlace> {
+    fn place_of(&self, row: &PruneCandidate) -> Option<PrunePlace> {
         let on = if self.has_expired { row.expires_on } else { row.status_on };
         on.filter(|_| row.finished != NOT_FINISHED).map(|on| PrunePlace(on, row.id))
     }
@@ -316,7 +316,7 @@ impl Store {
             |conn| {
                 let of_no_task = dsl::task_queue_events.filter(dsl::task_queue_id.is_null());
                 let oldest = of_no_task.order((dsl::task_queue_id, dsl::id)).limit(WINDOW);
-                let rows: Vec<(i64, Moment)> = oldest.select((dsl::id, dsl::occurred_on)).load(conn)?;
+                let rows: Vec<(i64, SqlMoment)> = oldest.select((dsl::id, dsl::occurred_on)).load(conn)?;
                 Ok(rows.into_iter().filter(|(_, on)| *on < limit).map(|(id, _)| id).collect())
             },
             |conn, ids| Ok(diesel::delete(dsl::task_queue_events.filter(dsl::id.eq_any(ids))).execute(conn)?),
@@ -324,7 +324,7 @@ impl Store {
     }
 
     /// Returns a time in the past by the database's clock (rule R8), which is not queried for each kind of rows.
-    pub(crate) fn so_long_ago(&mut self, secs: i64) -> StoreResult<Moment> {
+    pub(crate) fn so_long_ago(&mut self, secs: i64) -> StoreResult<SqlMoment> {
         let now = match self.recent_clock {
             Some((clock, asked)) if asked.elapsed() < CLOCK_FOR => clock + asked.elapsed(),
             _ => {
@@ -334,7 +334,7 @@ impl Store {
             }
         };
         let ago = TimeDelta::try_seconds(secs).and_then(|ago| now.checked_sub_signed(ago));
-        Ok(ago.map_or_else(Moment::beginning, Moment::from).max(Moment::beginning()))
+        Ok(ago.map_or_else(SqlMoment::beginning, SqlMoment::from).max(SqlMoment::beginning()))
     }
 
     /// Prunes the rows that `find` returns, which stay prunable, and returns how many. Writes nothing if there are none.
@@ -377,7 +377,7 @@ fn enter_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<i64>> {
 }
 
 /// Returns where the next part begins, in the order of the index used.
-fn next_place(rule: &PruneRule, row: &Candidate) -> Option<PrunePlace> {
+fn next_place(rule: &PruneRule, row: &PruneCandidate) -> Option<PrunePlace> {
     let on = match rule {
         PruneRule { has_expired: true, .. } => row.expires_on,
         PruneRule { class: Some(_), .. } => Some(row.scheduled_on),
@@ -389,8 +389,8 @@ fn next_place(rule: &PruneRule, row: &Candidate) -> Option<PrunePlace> {
 /// Returns the newest excess task. Tasks that keep their key beyond now are not counted.
 fn first_in_excess(conn: &mut AnyConnection, status: TaskStatus, most: i64) -> StoreResult<Option<PrunePlace>> {
     use task_queue::dsl;
-    let now: Moment = diesel::select(db_now()).get_result(conn)?;
-    let found: Option<(Option<Moment>, i64)> = dsl::task_queue
+    let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
+    let found: Option<(Option<SqlMoment>, i64)> = dsl::task_queue
         .filter(dsl::last_status.eq(status.as_str()))
         .filter(dsl::finished.eq(FINISHED))
         .filter(dsl::status_on.le(now))
@@ -410,14 +410,14 @@ fn load_window(
     from: Option<PrunePlace>,
     until: PrunePlace,
     window: &mut PruneWindow,
-) -> StoreResult<Vec<Candidate>> {
+) -> StoreResult<Vec<PruneCandidate>> {
     let rows = load_candidates(conn, rule, from, until.0)?;
     let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < WINDOW;
     let next = if is_last { None } else { rows.last().and_then(|row| next_place(rule, row)) };
-    let is_reached = |row: &Candidate| rule.is_of(row) && rule.place_of(row).is_some_and(|place| place <= until);
-    let found: Vec<Candidate> = rows.into_iter().filter(is_reached).collect();
+    let is_reached = |row: &PruneCandidate| rule.is_of(row) && rule.place_of(row).is_some_and(|place| place <= until);
+    let found: Vec<PruneCandidate> = rows.into_iter().filter(is_reached).collect();
     let kept = find_kept(conn, &found)?;
-    let going: Vec<Candidate> = found.into_iter().filter(|row| !kept.contains_key(&row.id)).collect();
+    let going: Vec<PruneCandidate> = found.into_iter().filter(|row| !kept.contains_key(&row.id)).collect();
     let (ids, seen_on) = (going.iter().map(|row| row.id).collect(), going.iter().map(|row| row.updated_on).max());
     *window = PruneWindow { ids, seen_on, next, ..PruneWindow::default() };
     Ok(going)
@@ -425,7 +425,7 @@ fn load_window(
 
 /// Returns the end of the retention that the class of this task states, if its row does not have it yet; `Some(None)` means no
 /// limit.
-fn stated_end(row: &Candidate, keep_of: &KeepOfClass) -> Option<Option<DateTime<Utc>>> {
+fn stated_end(row: &PruneCandidate, keep_of: &KeepOfClass) -> Option<Option<DateTime<Utc>>> {
     let secs = keep_of(&row.task_class).task_secs?;
     let end = |status_on| DateTime::from(status_on).checked_add_signed(TimeDelta::seconds(i64::from(secs)));
     Some(row.status_on.filter(|_| secs > 0).and_then(end))
@@ -439,8 +439,8 @@ fn load_candidates(
     conn: &mut AnyConnection,
     rule: &PruneRule,
     from: Option<PrunePlace>,
-    until: Moment,
-) -> StoreResult<Vec<Candidate>> {
+    until: SqlMoment,
+) -> StoreResult<Vec<PruneCandidate>> {
     use task_queue::dsl;
     if rule.has_expired {
         return load_expired(conn, rule, from, until);
@@ -448,11 +448,11 @@ fn load_candidates(
     let mut query = dsl::task_queue
         .filter(dsl::last_status.eq(rule.status.as_str()))
         .limit(WINDOW)
-        .select(Candidate::as_select())
+        .select(PruneCandidate::as_select())
         .into_boxed();
     if let Some(class) = &rule.class {
         // Also at the beginning: MariaDB uses the row estimate of this range to choose between two indexes with the right order.
-        let PrunePlace(on, id) = from.unwrap_or_else(|| PrunePlace(Moment::beginning(), 0));
+        let PrunePlace(on, id) = from.unwrap_or_else(|| PrunePlace(SqlMoment::beginning(), 0));
         let (later, same) = (dsl::scheduled_on.gt(any_year(on)), dsl::scheduled_on.eq(any_year(on)));
         query = query
             .filter(dsl::task_class.eq(class))
@@ -478,10 +478,10 @@ fn load_expired(
     conn: &mut AnyConnection,
     rule: &PruneRule,
     from: Option<PrunePlace>,
-    until: Moment,
-) -> StoreResult<Vec<Candidate>> {
+    until: SqlMoment,
+) -> StoreResult<Vec<PruneCandidate>> {
     use task_queue::dsl;
-    let PrunePlace(on, id) = from.unwrap_or_else(|| PrunePlace(Moment::beginning(), 0));
+    let PrunePlace(on, id) = from.unwrap_or_else(|| PrunePlace(SqlMoment::beginning(), 0));
     let place = || any_year(on).nullable();
     let (later, same) = (dsl::expires_on.gt(place()), dsl::expires_on.eq(place()));
     let mut query = dsl::task_queue
@@ -492,7 +492,7 @@ fn load_expired(
         .filter(dsl::last_status.like(rule.status.as_str()))
         .order((dsl::expires_on, dsl::id))
         .limit(WINDOW)
-        .select(Candidate::as_select())
+        .select(PruneCandidate::as_select())
         .into_boxed();
     if let Some(class) = &rule.class {
         query = query.filter(dsl::task_class.eq(class));
@@ -541,7 +541,7 @@ fn delete_what_belongs_to(conn: &mut AnyConnection, tasks: &[i64]) -> StoreResul
 }
 
 /// Returns the oldest runs with captured output that ended before the limit.
-fn old_runs_with_output(conn: &mut AnyConnection, limit: Moment) -> StoreResult<Vec<i64>> {
+fn old_runs_with_output(conn: &mut AnyConnection, limit: SqlMoment) -> StoreResult<Vec<i64>> {
     use task_queue_run_outputs::dsl;
     // The output of runs in progress is kept, however long they run.
     let processing = task_queue_runs::table.filter(task_queue_runs::running_class.is_not_null());
@@ -561,9 +561,9 @@ fn old_runs_with_output(conn: &mut AnyConnection, limit: Moment) -> StoreResult<
 }
 
 /// Returns those of these runs that ended before the limit or were deleted.
-fn old_runs(conn: &mut AnyConnection, ids: &[i64], limit: Moment) -> StoreResult<Vec<i64>> {
+fn old_runs(conn: &mut AnyConnection, ids: &[i64], limit: SqlMoment) -> StoreResult<Vec<i64>> {
     use task_queue_runs::dsl;
-    let known: Vec<(i64, Option<Moment>)> =
+    let known: Vec<(i64, Option<SqlMoment>)> =
         dsl::task_queue_runs.filter(dsl::id.eq_any(ids)).select((dsl::id, dsl::finished_on)).load(conn)?;
     let is_kept = |id: &i64| known.iter().any(|(known, on)| known == id && on.is_none_or(|on| on >= limit));
     Ok(ids.iter().copied().filter(|id| !is_kept(id)).collect())

@@ -31,7 +31,7 @@ use taskqueue_engine::{Context, EngineError};
 use taskqueue_host::clock::Moment;
 use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_store::{
-    CancelAnswer, Claim, Crash, EndCondition, Ended, NewEvent, NewRunner, Origin, OutsideClaim, Registration,
+    CancelAnswer, Claim, Crash, EndCondition, EndResult, NewEvent, NewRunner, Origin, OutsideClaim, Registration,
     RenewalRequest, RunEnd, RunRef, RunReport, SpecificClaim, Store,
 };
 
@@ -193,9 +193,9 @@ impl<'a> Real<'a> {
                 let condition = EndCondition::Rejected;
                 let end = RunEnd { delay_secs: Some(0), condition, ..ending(RunEvent::Fail) };
                 match self.ctx.store.end_run(&reference, &end).unwrap() {
-                    Ended::Recorded | Ended::GivenUp => Answer::Recorded,
-                    Ended::Cancelled => Answer::RecordedAsCancelled,
-                    Ended::Lost { found } => Answer::Lost { found },
+                    EndResult::Recorded | EndResult::GivenUp => Answer::Recorded,
+                    EndResult::Cancelled => Answer::RecordedAsCancelled,
+                    EndResult::Lost { found } => Answer::Lost { found },
                 }
             }
             Command::Heartbeat { run } => {
@@ -480,9 +480,9 @@ impl<'a> Real<'a> {
             ..ending(end.event)
         };
         match self.ctx.store.end_run(run, &end).unwrap() {
-            Ended::Recorded | Ended::GivenUp => Answer::Recorded,
-            Ended::Cancelled => Answer::RecordedAsCancelled,
-            Ended::Lost { found } => Answer::Lost { found },
+            EndResult::Recorded | EndResult::GivenUp => Answer::Recorded,
+            EndResult::Cancelled => Answer::RecordedAsCancelled,
+            EndResult::Lost { found } => Answer::Lost { found },
         }
     }
 

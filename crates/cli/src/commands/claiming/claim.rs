@@ -21,8 +21,8 @@ use taskqueue_domain::task::task_choice::TaskChoice;
 use taskqueue_domain::task::task_class::check_class_pattern;
 use taskqueue_domain::task::unique::check_key;
 use taskqueue_engine::claiming::claim::{
-    ClaimRequest, Claimed, InDoubt, MAX_COUNT, NotClaimable, Offer, WhyNot, can_be_ended, claim_in_doubt, find_process,
-    why_not_claimable,
+    ClaimOutcome, ClaimRequest, InDoubt, MAX_COUNT, NotClaimable, Offer, WhyNot, can_be_ended, claim_in_doubt,
+    find_process, why_not_claimable,
 };
 use taskqueue_engine::claiming::claimants::give_back;
 use taskqueue_engine::config::claimant_of_environment;
@@ -84,7 +84,7 @@ fn parse_tag(text: &str) -> Result<String, String> {
 
 /// A line of the output.
 #[derive(Serialize)]
-struct Line<'a> {
+struct ClaimLine<'a> {
     run_id: i64,
     task_id: i64,
     token: &'a str,
@@ -121,9 +121,9 @@ pub(crate) fn run(session: Session, args: &ClaimArgs, out: &mut Out) -> anyhow::
     match claimed {
         Err(error) if stop.is_stopping() => Ok(interrupted(&anyhow::Error::from(error), out)),
         Err(error) => Err(error.into()),
-        Ok(Claimed::Runs(offers)) => print(&mut ctx, &offers, out),
-        Ok(Claimed::Stopped) => Ok(INTERRUPTED),
-        Ok(Claimed::Nothing) => {
+        Ok(ClaimOutcome::Runs(offers)) => print(&mut ctx, &offers, out),
+        Ok(ClaimOutcome::Stopped) => Ok(INTERRUPTED),
+        Ok(ClaimOutcome::Nothing) => {
             let task = why_not_claimable(&mut ctx, &request)?;
             let has_waited = wait.is_some() && !task.as_ref().is_some_and(NotClaimable::is_final);
             let status = if has_waited { WAITED_TOO_LONG } else { NOT_FOUND };
@@ -137,7 +137,7 @@ pub(crate) fn run(session: Session, args: &ClaimArgs, out: &mut Out) -> anyhow::
 }
 
 /// The result of a claim with its context; an error if the database could not be opened.
-type Answer = anyhow::Result<(Context, EngineResult<Claimed>)>;
+type ClaimAnswer = anyhow::Result<(Context, EngineResult<ClaimOutcome>)>;
 
 /// Claims in a thread, and returns `None` if a signal came first and the database does not answer: a thread that waits for a
 /// lock or a silent server does not notice signals.
@@ -146,10 +146,10 @@ fn claim_until_signal(
     request: ClaimRequest,
     stop: &Arc<StopSignals>,
     out: &mut Out,
-) -> anyhow::Result<Option<Answer>> {
+) -> anyhow::Result<Option<ClaimAnswer>> {
     let in_doubt = InDoubt::default();
     let (signals, doubt) = (Arc::clone(stop), in_doubt.clone());
-    let answer = stop.wait_for_work(GRACE, move || -> Answer {
+    let answer = stop.wait_for_work(GRACE, move || -> ClaimAnswer {
         let mut ctx = session.open()?;
         let claimed = claim_in_doubt(&mut ctx, &request, &signals, &doubt);
         Ok((ctx, claimed))
@@ -236,11 +236,11 @@ fn print(ctx: &mut Context, offers: &[Offer], out: &mut Out) -> anyhow::Result<u
     Ok(DONE)
 }
 
-fn line(offer: &Offer) -> anyhow::Result<Line<'_>> {
+fn line(offer: &Offer) -> anyhow::Result<ClaimLine<'_>> {
     let run = &offer.run;
     // Unchanged except for space between JSON tokens: a line break would end the run.
     let data: String = run.data.chars().map(|c| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c }).collect();
-    Ok(Line {
+    Ok(ClaimLine {
         run_id: run.run_id.0,
         task_id: run.task_id.0,
         token: &run.token,

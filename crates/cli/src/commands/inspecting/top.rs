@@ -19,11 +19,11 @@ use crate::output::{ColorChoice, Out};
 use crate::session::Session;
 use crate::top::draw::{draw, plain_text};
 use crate::top::keys::{is_cut, keys_of};
-use crate::top::state::{State, TopCommand};
+use crate::top::state::{TopCommand, TopState};
 use crate::views::cut::Length;
 use crate::views::task_view::run_block;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_engine::inspect::top::{Change, Details, Glance, TopCounts, Watch};
+use taskqueue_engine::inspect::top::{Change, Details, Glance, TopCounts, TopWatch};
 use taskqueue_engine::{EngineResult, StopSignals, Suspension};
 
 /// Watch the queue in full screen; cancel, retry and pause
@@ -77,9 +77,9 @@ pub(crate) fn run(session: Session, args: &TopArgs, out: &mut Out) -> anyhow::Re
             .with_hint("`taskqueue top --once` prints one frame, `taskqueue status` the counters and tasks")
             .into());
     }
-    let mut state = State::new(&session.url.to_string());
+    let mut state = TopState::new(&session.url.to_string());
     let is_single = args.once || out.is_json();
-    let mut watch = Watch::new(if is_single { session.open_to_read(out)? } else { session.open_to_follow(out)? });
+    let mut watch = TopWatch::new(if is_single { session.open_to_read(out)? } else { session.open_to_follow(out)? });
     let glance = watch.look()?;
     state.take_glance(&glance);
     if !is_single {
@@ -122,7 +122,7 @@ enum TopUpdate {
 }
 
 /// Answers requests until the sender is dropped.
-fn answer(mut watch: Watch, asks: &Receiver<Ask>, updates: &Sender<TopUpdate>) {
+fn answer(mut watch: TopWatch, asks: &Receiver<Ask>, updates: &Sender<TopUpdate>) {
     for ask in asks {
         let tell = |told| {
             // After quitting, no answers are needed.
@@ -144,7 +144,7 @@ fn answer(mut watch: Watch, asks: &Receiver<Ask>, updates: &Sender<TopUpdate>) {
     }
 }
 
-fn tell_facts(watch: &mut Watch, followed: Option<TaskId>, tell: &dyn Fn(TopUpdate)) -> EngineResult<()> {
+fn tell_facts(watch: &mut TopWatch, followed: Option<TaskId>, tell: &dyn Fn(TopUpdate)) -> EngineResult<()> {
     let glance = watch.look()?;
     tell(TopUpdate::Glance(Box::new(glance.clone())));
     if let Some(task) = followed {
@@ -154,7 +154,7 @@ fn tell_facts(watch: &mut Watch, followed: Option<TaskId>, tell: &dyn Fn(TopUpda
     Ok(())
 }
 
-fn tell_details(watch: &mut Watch, task: TaskId, tell: &dyn Fn(TopUpdate)) {
+fn tell_details(watch: &mut TopWatch, task: TaskId, tell: &dyn Fn(TopUpdate)) {
     tell(match watch.details(task) {
         Ok(details) => TopUpdate::Details(Box::new(details)),
         Err(error) => TopUpdate::NoDetails(task, error.to_string()),
@@ -163,7 +163,7 @@ fn tell_details(watch: &mut Watch, task: TaskId, tell: &dyn Fn(TopUpdate)) {
 
 /// The running screen.
 struct Live {
-    state: State,
+    state: TopState,
     /// Restored before the hold on suspension signals ends, so that the terminal is in order when this process stops.
     screen: Screen,
     suspension: Suspension,
@@ -185,7 +185,7 @@ struct Live {
 }
 
 impl Live {
-    fn open(mut state: State, watch: Watch, interval: Duration, out: &Out) -> anyhow::Result<Self> {
+    fn open(mut state: TopState, watch: TopWatch, interval: Duration, out: &Out) -> anyhow::Result<Self> {
         let (stop, suspension) = (StopSignals::install()?, Suspension::hold()?);
         let mut screen = Screen::open(out.use_color()).context("cannot draw on the terminal")?;
         state.resize(screen.size().1);

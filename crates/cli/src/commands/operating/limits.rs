@@ -21,11 +21,11 @@ use taskqueue_engine::change::limits::{self, KeyLimitLine, LimitLine};
 )]
 pub(crate) struct LimitsArgs {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<LimitsVerb>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum LimitsVerb {
     /// List all limits, and how many runs are in progress
     List,
     /// Set the limit of a key, or replace all limits of a class
@@ -37,7 +37,7 @@ enum Action {
 #[derive(Debug, Args)]
 struct SetArgs {
     #[command(flatten)]
-    target: Target,
+    target: LimitTarget,
     /// At most N runs at once, on all hosts together
     #[arg(long, value_name = "N")]
     running: Option<i32>,
@@ -51,7 +51,7 @@ struct SetArgs {
 #[derive(Debug, Args)]
 struct RemoveArgs {
     #[command(flatten)]
-    target: Target,
+    target: LimitTarget,
     #[command(flatten)]
     reason: ReasonArgs,
 }
@@ -59,7 +59,7 @@ struct RemoveArgs {
 /// What is limited.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-struct Target {
+struct LimitTarget {
     /// Task class
     class: Option<String>,
     /// Limit key with which tasks of any class were queued (--limit-key)
@@ -67,7 +67,7 @@ struct Target {
     key: Option<String>,
 }
 
-impl Target {
+impl LimitTarget {
     /// Returns the name of what is limited; clap requires one.
     fn name(&self) -> String {
         self.class.as_ref().or(self.key.as_ref()).cloned().unwrap_or_default()
@@ -76,9 +76,9 @@ impl Target {
 
 pub(crate) fn run(session: Session, args: &LimitsArgs, out: &mut Out) -> anyhow::Result<u8> {
     match &args.action {
-        None | Some(Action::List) => list(session, out),
-        Some(Action::Set(args)) => set(session, args, out),
-        Some(Action::Remove(args)) => remove(session, args, out),
+        None | Some(LimitsVerb::List) => list(session, out),
+        Some(LimitsVerb::Set(args)) => set(session, args, out),
+        Some(LimitsVerb::Remove(args)) => remove(session, args, out),
     }
 }
 

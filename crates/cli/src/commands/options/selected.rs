@@ -57,7 +57,7 @@ pub(crate) struct SelectedArgs {
 }
 
 /// Changes these tasks, or reports what it would do, with an answer for each.
-type Step<'a> = &'a mut dyn FnMut(&mut Context, &[TaskId], OnAnswer<'_>) -> EngineResult<()>;
+type SelectedStep<'a> = &'a mut dyn FnMut(&mut Context, &[TaskId], OnAnswer<'_>) -> EngineResult<()>;
 
 /// Adds other tasks to these.
 type Widen = fn(&mut Context, Vec<TaskId>) -> EngineResult<Vec<TaskId>>;
@@ -77,9 +77,9 @@ pub(crate) struct BulkVerb<'a> {
     /// Whether filters without a match are a success, for verbs that cron calls every night.
     pub(crate) may_be_nothing: bool,
     /// Makes the change.
-    pub(crate) act: Step<'a>,
+    pub(crate) act: SelectedStep<'a>,
     /// Reports what it would do.
-    pub(crate) preview: Step<'a>,
+    pub(crate) preview: SelectedStep<'a>,
 }
 
 /// Selects the tasks, asks for confirmation if needed, changes them, and reports the result for each.
@@ -96,7 +96,7 @@ pub(crate) fn run(
     let may_be_nothing = verb.may_be_nothing && !selection.has_ids();
     if may_be_nothing && ids.is_empty() {
         if args.dry_run {
-            out.say(&Told { is_dry_run: true, ..Told::default() }.total(verb.done));
+            out.say(&SelectedReport { is_dry_run: true, ..SelectedReport::default() }.total(verb.done));
         } else {
             out.say_if_watched(&format!("nothing to {}", verb.name));
         }
@@ -115,7 +115,7 @@ pub(crate) fn run(
         out.say("nothing was changed");
         return Ok(INTERRUPTED);
     }
-    let mut told = Told { is_named, is_dry_run: args.dry_run, ..Told::default() };
+    let mut told = SelectedReport { is_named, is_dry_run: args.dry_run, ..SelectedReport::default() };
     let mut failure = None;
     let is_silent = !is_named && !args.dry_run && !out.is_verbose();
     let mut progress = is_silent.then(|| Progress::to_an_end(out, verb.name));
@@ -175,7 +175,7 @@ pub(crate) fn take_back_command(run: RunId) -> String {
 
 /// Counts the answers.
 #[derive(Default)]
-struct Told {
+struct SelectedReport {
     is_named: bool,
     is_dry_run: bool,
     heard: usize,
@@ -188,7 +188,7 @@ struct Told {
     reasons: BTreeMap<String, usize>,
 }
 
-impl Told {
+impl SelectedReport {
     fn hear(&mut self, answer: &TaskAnswer, out: &mut Out) -> anyhow::Result<()> {
         self.heard += 1;
         match answer.result {

@@ -29,15 +29,15 @@ use taskqueue_engine::{Context, EngineResult};
 )]
 pub(crate) struct ScheduleArgs {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<ScheduleVerb>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum ScheduleVerb {
     /// List all schedules with their next times
     List,
     /// Show schedules with their next times and last tasks
-    Show(Named),
+    Show(NamedTarget),
     /// Pause schedules until they are resumed; a run in progress continues
     Pause(Target),
     /// Resume schedules, and handle missed times as --catch-up states
@@ -63,7 +63,7 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct Named {
+struct NamedTarget {
     /// Schedules: for each, the id of any of its tasks, or last, the task that was queued last
     #[arg(required = true, value_name = "SCHEDULE")]
     schedules: Vec<String>,
@@ -73,33 +73,36 @@ struct Named {
 #[derive(Debug, Args)]
 struct Target {
     #[command(flatten)]
-    named: Named,
+    named: NamedTarget,
     #[command(flatten)]
     reason: ReasonArgs,
 }
 
 pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let action = args.action.as_ref().unwrap_or(&Action::List);
-    let mut ctx =
-        if matches!(action, Action::List | Action::Show(_)) { session.open_to_read(out)? } else { session.open()? };
+    let action = args.action.as_ref().unwrap_or(&ScheduleVerb::List);
+    let mut ctx = if matches!(action, ScheduleVerb::List | ScheduleVerb::Show(_)) {
+        session.open_to_read(out)?
+    } else {
+        session.open()?
+    };
     let ctx = &mut ctx;
     match action {
-        Action::List => list(ctx, out).map(|()| DONE),
-        Action::Show(named) => {
+        ScheduleVerb::List => list(ctx, out).map(|()| DONE),
+        ScheduleVerb::Show(named) => {
             let Some(ids) = named.ids(ctx, out)? else { return Ok(NOT_FOUND) };
             ids.iter().try_for_each(|id| show(ctx, *id, out)).map(|()| DONE)
         }
-        Action::Pause(target) => change(ctx, target, &schedules::pause, ("is paused", false), out),
-        Action::Resume(target) => change(ctx, target, &schedules::resume, ("is resumed", true), out),
-        Action::Edit { target, every, tz, catch_up } => {
+        ScheduleVerb::Pause(target) => change(ctx, target, &schedules::pause, ("is paused", false), out),
+        ScheduleVerb::Resume(target) => change(ctx, target, &schedules::resume, ("is resumed", true), out),
+        ScheduleVerb::Edit { target, every, tz, catch_up } => {
             let edit = ScheduleEdit { every: every.clone(), time_zone: tz.clone(), catch_up: catch_up.clone() };
             change(ctx, target, &|ctx, id| schedules::edit(ctx, id, &edit), ("is changed", true), out)
         }
-        Action::Remove(target) => change(ctx, target, &schedules::remove, ("is removed", false), out),
+        ScheduleVerb::Remove(target) => change(ctx, target, &schedules::remove, ("is removed", false), out),
     }
 }
 
-impl Named {
+impl NamedTarget {
     /// Returns the selected schedules; `None` if there are none, which only `last` allows.
     fn ids(&self, ctx: &mut Context, out: &mut Out) -> anyhow::Result<Option<Vec<TaskId>>> {
         let selection = Selection::parse(&self.schedules).map_err(CliError::usage)?;

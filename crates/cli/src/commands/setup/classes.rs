@@ -19,11 +19,11 @@ use taskqueue_engine::change::classes::{self, ClassState};
 )]
 pub(crate) struct ClassesArgs {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<ClassesVerb>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum ClassesVerb {
     /// List all classes that are configured, are built in or have tasks
     List,
     /// Check the program of each class
@@ -41,7 +41,7 @@ enum Action {
 
 pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow::Result<u8> {
     let (path, exists) = (session.config.path.clone(), session.config.exists);
-    if let Some(Action::Release { class, reason }) = &args.action {
+    if let Some(ClassesVerb::Release { class, reason }) = &args.action {
         let mut ctx = session.open()?;
         let is_released = ctx.because(reason.text(), |ctx| classes::release(ctx, class))? > 0;
         if out.is_json() {
@@ -53,7 +53,7 @@ pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow
     // The configured classes are listed even before the store exists.
     let mut ctx = if session.is_file_missing() { session.open_empty()? } else { session.open_to_read(out)? };
     let all = classes::list(&mut ctx)?;
-    let is_check = matches!(args.action, Some(Action::Check));
+    let is_check = matches!(args.action, Some(ClassesVerb::Check));
     let has_problem = all.iter().any(|class| class.problem.is_some());
     if out.is_json() {
         for class in &all {

@@ -18,11 +18,11 @@ use taskqueue_engine::change::settings;
 )]
 pub(crate) struct SettingsArgs {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<SettingsVerb>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum SettingsVerb {
     /// List all settings with their ranges
     List,
     /// Print the value of a setting
@@ -47,9 +47,9 @@ enum Action {
 
 pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> anyhow::Result<u8> {
     match &args.action {
-        None | Some(Action::List) => list(session, out),
-        Some(Action::Get { name }) => get(session, name, out),
-        Some(Action::Set { values, reason }) => set(session, values, reason, out),
+        None | Some(SettingsVerb::List) => list(session, out),
+        Some(SettingsVerb::Get { name }) => get(session, name, out),
+        Some(SettingsVerb::Set { values, reason }) => set(session, values, reason, out),
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::coprocess_handler::{CoprocessHandler, did_not_start};
 use super::pool::{Place, Pool};
-use super::protocol::{self, Answer, WireId};
-use super::ticket::{Cause, Death, Letters, Outcome, Ticket};
+use super::protocol::{self, CoprocessAnswer, WireId};
+use super::ticket::{Cause, Death, Letters, Ticket, TicketOutcome};
 use crate::handler::command::{CommandObserver, HandlerEnd};
 use crate::handler::events::{Said, parse_event};
 use crate::handler::{Inbox, RunContext};
@@ -26,7 +26,7 @@ const MOST_TRIES: u32 = 3;
 /// Limits how many socket messages are read at once, so that a flood of them cannot delay an answer.
 const MESSAGES_PER_TURN: usize = 32;
 
-pub(super) struct Attempt<'a> {
+pub(super) struct CoprocessAttempt<'a> {
     handler: &'a CoprocessHandler,
     run: &'a RunContext,
     alarms: &'a [BorrowedFd<'a>],
@@ -49,7 +49,7 @@ struct At<'a> {
     id: WireId,
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> CoprocessAttempt<'a> {
     /// Creates an attempt; the error is the end of a run that cannot even begin.
     pub(super) fn new(
         handler: &'a CoprocessHandler,
@@ -132,8 +132,8 @@ impl<'a> Attempt<'a> {
                 reported |= self.read_socket();
             }
             match outcome {
-                Some(Outcome::Answered(answer)) => return Some(self.answered(answer)),
-                Some(Outcome::Lost { death, may_have_started }) => return self.lost(&death, may_have_started),
+                Some(TicketOutcome::Answered(answer)) => return Some(self.answered(answer)),
+                Some(TicketOutcome::Lost { death, may_have_started }) => return self.lost(&death, may_have_started),
                 None => {}
             }
             self.pass_messages(at);
@@ -171,7 +171,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Processes what has arrived. Returns whether it contained a report, and the outcome.
-    fn read(&mut self, letters: Letters) -> (bool, Option<Outcome>) {
+    fn read(&mut self, letters: Letters) -> (bool, Option<TicketOutcome>) {
         if !letters.fresh.is_empty() {
             self.observer.output(Stream::Stderr, &letters.fresh);
         }
@@ -216,7 +216,7 @@ impl<'a> Attempt<'a> {
         reported
     }
 
-    fn answered(&mut self, answer: Answer) -> HandlerEnd {
+    fn answered(&mut self, answer: CoprocessAnswer) -> HandlerEnd {
         self.said.error = answer.error.or_else(|| self.said.error.take());
         self.said.results = answer.results.or_else(|| self.said.results.take());
         if let Some(meta) = answer.meta {

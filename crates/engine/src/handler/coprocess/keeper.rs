@@ -7,7 +7,7 @@ use super::member::{Member, Order};
 use super::output_reader::OutputReader;
 use super::protocol::{DRAIN, PING, hello};
 use super::shared_pool::SharedPool;
-use super::ticket::{Cause, Death, Outcome};
+use super::ticket::{Cause, Death, TicketOutcome};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_host::clock::Moment;
 use taskqueue_host::net::waker::Waker;
@@ -240,7 +240,7 @@ impl Keeper<'_> {
         drop(state);
         let read = member.written.saturating_sub(unread_bytes);
         for run in member.in_flight.into_values() {
-            let outcome = Outcome::Lost { death: Arc::clone(&death), may_have_started: run.start < read };
+            let outcome = TicketOutcome::Lost { death: Arc::clone(&death), may_have_started: run.start < read };
             run.ticket.end(outcome);
         }
     }

@@ -5,9 +5,9 @@ use std::mem;
 use std::sync::Arc;
 
 use super::member::{Member, Order};
-use super::protocol::{self, Answer, Message, not_one_of_its_runs};
+use super::protocol::{self, CoprocessAnswer, CoprocessMessage, not_one_of_its_runs};
 use super::shared_pool::SharedPool;
-use super::ticket::{Outcome, Ticket};
+use super::ticket::{Ticket, TicketOutcome};
 use taskqueue_host::files::lines::LineSplitter;
 use taskqueue_process::children::capture::Capture;
 use taskqueue_process::children::coprocess::CoprocessListener;
@@ -19,7 +19,7 @@ pub(super) struct OutputReader {
     shared_pool: Arc<SharedPool>,
     number: u64,
     lines: LineSplitter,
-    heard: Vec<Message>,
+    heard: Vec<CoprocessMessage>,
     /// How it broke the protocol; its later output is ignored.
     pub(super) fault: Option<String>,
     ignores_output: bool,
@@ -58,7 +58,7 @@ impl OutputReader {
     }
 
     pub(super) fn has_answer(&self) -> bool {
-        self.heard.iter().any(|message| matches!(message, Message::Answer(..)))
+        self.heard.iter().any(|message| matches!(message, CoprocessMessage::Answer(..)))
     }
 
     pub(super) fn begin_the_end(&mut self, is_being_killed: bool) {
@@ -74,7 +74,7 @@ impl OutputReader {
     /// Delivers the messages that were read, taking the lock once. With `retires`, it takes no more runs; this is set before
     /// any run can see its end.
     pub(super) fn deliver(&mut self, retires: bool) {
-        let mut answered: Vec<(Arc<Ticket>, Answer)> = Vec::new();
+        let mut answered: Vec<(Arc<Ticket>, CoprocessAnswer)> = Vec::new();
         let mut state = self.shared_pool.state();
         let is_awaited = state.is_waited_for();
         let Some(member) = state.member(self.number) else { return };
@@ -100,7 +100,7 @@ impl OutputReader {
         }
         drop(state);
         for (ticket, answer) in answered {
-            ticket.end(Outcome::Answered(answer));
+            ticket.end(TicketOutcome::Answered(answer));
         }
     }
 }
@@ -108,43 +108,43 @@ impl OutputReader {
 /// Applies one message; the error is how it breaks the protocol.
 fn take(
     member: &mut Member,
-    message: Message,
-    answered: &mut Vec<(Arc<Ticket>, Answer)>,
+    message: CoprocessMessage,
+    answered: &mut Vec<(Arc<Ticket>, CoprocessAnswer)>,
     congested: &mut Vec<Arc<Ticket>>,
 ) -> Result<(), String> {
-    if member.hello.is_none() && !matches!(message, Message::Hello(..)) {
+    if member.hello.is_none() && !matches!(message, CoprocessMessage::Hello(..)) {
         return Err("its first message is not a hello".to_owned());
     }
     match message {
-        Message::Hello(..) if member.hello.is_some() => return Err("it sent hello twice".to_owned()),
-        Message::Hello(hello, unknown_keys) => {
+        CoprocessMessage::Hello(..) if member.hello.is_some() => return Err("it sent hello twice".to_owned()),
+        CoprocessMessage::Hello(hello, unknown_keys) => {
             member.hello = Some(hello);
             member.unknown_keys = unknown_keys;
         }
-        Message::Report(id, event) => {
+        CoprocessMessage::Report(id, event) => {
             if let Some(run) = member.in_flight.get(&id)
                 && !run.ticket.add_update(event)
             {
                 congested.push(Arc::clone(&run.ticket));
             }
         }
-        Message::Listen(id) => {
+        CoprocessMessage::Listen(id) => {
             if let Some(run) = member.in_flight.get(&id) {
                 run.ticket.listen();
             }
         }
-        Message::Answer(id, mut answer) => {
+        CoprocessMessage::Answer(id, mut answer) => {
             answer.unknown_keys.append(&mut member.unknown_keys);
             let run = member.take(id).ok_or_else(|| not_one_of_its_runs(&id.to_string()))?;
             answered.push((run.ticket, answer));
         }
-        Message::Drain => member.order(Order::Retire),
-        Message::Unknown => {
+        CoprocessMessage::Drain => member.order(Order::Retire),
+        CoprocessMessage::Unknown => {
             for run in member.in_flight.values() {
                 run.ticket.add_update(None);
             }
         }
-        Message::Pong => {}
+        CoprocessMessage::Pong => {}
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::coprocess_handler::CoprocessHandler;
 use super::keeper;
 use super::member::{Member, Order};
 use super::protocol::{self, WireId};
-use super::shared_pool::{SharedPool, State};
+use super::shared_pool::{PoolState, SharedPool};
 use super::ticket::{Cause, Ticket};
 use crate::handler::Inbox;
 use taskqueue_domain::run::ending::Ending;
@@ -91,7 +91,7 @@ impl Pool {
         Place::Wait
     }
 
-    fn retire_the_old(&self, state: &mut State) {
+    fn retire_the_old(&self, state: &mut PoolState) {
         let Some(max_age) = self.shared_pool.handler.max_age else { return };
         for member in &mut state.members {
             if member.is_old(max_age) {
@@ -100,7 +100,7 @@ impl Pool {
         }
     }
 
-    fn start(&self, state: &mut State) -> Result<(), Ending> {
+    fn start(&self, state: &mut PoolState) -> Result<(), Ending> {
         let no_room = |error: std::io::Error| {
             Ending::NoRoom(format!("could not start {}: {error}", self.shared_pool.handler.program()))
         };

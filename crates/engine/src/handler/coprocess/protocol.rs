@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::handler::RunContext;
-use crate::handler::events::{Event, parse_event_among, unknown_hello_keys};
+use crate::handler::events::{HandlerEvent, parse_event_among, unknown_hello_keys};
 use taskqueue_domain::run::ending::ReportedError;
 use taskqueue_domain::run::message as domain;
 use taskqueue_domain::run::stop_reason::StopReason;
@@ -63,15 +63,15 @@ const ENVELOPE: [&str; 3] = ["type", "id", "exit"];
 
 /// A message of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Message {
+pub(super) enum CoprocessMessage {
     /// With its unknown keys.
     Hello(Hello, Vec<String>),
     /// Events of a run. `None` if they could not be parsed.
-    Report(WireId, Option<Event>),
+    Report(WireId, Option<HandlerEvent>),
     /// Requests the messages to this run.
     Listen(WireId),
     /// A run has ended.
-    Answer(WireId, Answer),
+    Answer(WireId, CoprocessAnswer),
     Pong,
     /// It takes no more runs.
     Drain,
@@ -81,7 +81,7 @@ pub(super) enum Message {
 
 /// How a run ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct CoprocessAnswer {
     pub(super) exit_code: i32,
     pub(super) error: Option<ReportedError>,
     /// JSON text.
@@ -102,7 +102,7 @@ struct OurHello<'a> {
 }
 
 #[derive(Serialize)]
-struct Run<'a> {
+struct ProtocolRun<'a> {
     r#type: &'a str,
     id: &'a str,
     task_id: i64,
@@ -147,7 +147,7 @@ pub(super) fn hello() -> Vec<u8> {
 /// Returns an error if the data is not JSON.
 pub(super) fn run(id: WireId, run: &RunContext, events_socket: Option<&str>) -> Result<Vec<u8>, serde_json::Error> {
     let data = on_one_line(&run.data);
-    let message = Run {
+    let message = ProtocolRun {
         r#type: "run",
         id: &id.to_string(),
         task_id: run.task_id,
@@ -196,7 +196,7 @@ fn line(message: &impl Serialize) -> Vec<u8> {
 }
 
 #[derive(Deserialize)]
-struct Head<'a> {
+struct MessageHead<'a> {
     #[serde(borrow)]
     r#type: Cow<'a, str>,
     #[serde(borrow)]
@@ -216,42 +216,45 @@ struct TheirHello {
 ///
 /// # Errors
 /// Returns what is wrong if it is unknown to which run the following lines belong.
-pub(super) fn read(bytes: &[u8]) -> Result<Message, String> {
+pub(super) fn read(bytes: &[u8]) -> Result<CoprocessMessage, String> {
     if bytes.is_empty() {
         return Err("it wrote a line of more than 1 MiB to its standard output".to_owned());
     }
     let no_message = || format!("it wrote a line to its standard output that is not a message: {}", shown(bytes));
     let text = std::str::from_utf8(bytes).ok().filter(|text| text.trim_start().starts_with('{'));
-    let head: Head<'_> = text.and_then(|text| serde_json::from_str(text).ok()).ok_or_else(no_message)?;
+    let head: MessageHead<'_> = text.and_then(|text| serde_json::from_str(text).ok()).ok_or_else(no_message)?;
     let id = head.id.as_deref().and_then(WireId::parse);
     let answered = || id.ok_or_else(|| not_one_of_its_runs(head.id.as_deref().unwrap_or_default()));
     Ok(match &*head.r#type {
         "done" => {
             let event = parse_event_among(bytes, &ENVELOPE);
             let is_partly_unread = event.is_none();
-            let Event { result: results, meta, unknown_keys, .. } = event.unwrap_or_default();
-            let answer = Answer { results, meta, is_partly_unread, unknown_keys, ..Answer::default() };
-            Message::Answer(answered()?, answer)
+            let HandlerEvent { result: results, meta, unknown_keys, .. } = event.unwrap_or_default();
+            let answer =
+                CoprocessAnswer { results, meta, is_partly_unread, unknown_keys, ..CoprocessAnswer::default() };
+            CoprocessMessage::Answer(answered()?, answer)
         }
-        "fail" => Message::Answer(answered()?, failure(head.exit, parse_event_among(bytes, &ENVELOPE))),
-        "progress" => id.map_or(Message::Unknown, |id| Message::Report(id, parse_event_among(bytes, &ENVELOPE))),
-        "listen" => id.map_or(Message::Unknown, Message::Listen),
-        "pong" => Message::Pong,
-        "drain" => Message::Drain,
+        "fail" => CoprocessMessage::Answer(answered()?, failure(head.exit, parse_event_among(bytes, &ENVELOPE))),
+        "progress" => {
+            id.map_or(CoprocessMessage::Unknown, |id| CoprocessMessage::Report(id, parse_event_among(bytes, &ENVELOPE)))
+        }
+        "listen" => id.map_or(CoprocessMessage::Unknown, CoprocessMessage::Listen),
+        "pong" => CoprocessMessage::Pong,
+        "drain" => CoprocessMessage::Drain,
         "hello" => {
             let text = text.unwrap_or_default();
-            Message::Hello(their_hello(text)?, unknown_hello_keys(text))
+            CoprocessMessage::Hello(their_hello(text)?, unknown_hello_keys(text))
         }
-        _ => Message::Unknown,
+        _ => CoprocessMessage::Unknown,
     })
 }
 
-fn failure(exit: Option<i64>, event: Option<Event>) -> Answer {
+fn failure(exit: Option<i64>, event: Option<HandlerEvent>) -> CoprocessAnswer {
     // 0 is not a failure; an invalid exit code counts as 1.
     let exit_code = exit.and_then(|exit| u8::try_from(exit).ok()).filter(|exit| *exit != 0).unwrap_or(1);
     let is_partly_unread = event.is_none();
-    let Event { error, result: results, meta, unknown_keys, .. } = event.unwrap_or_default();
-    Answer { exit_code: i32::from(exit_code), error, results, meta, is_partly_unread, unknown_keys }
+    let HandlerEvent { error, result: results, meta, unknown_keys, .. } = event.unwrap_or_default();
+    CoprocessAnswer { exit_code: i32::from(exit_code), error, results, meta, is_partly_unread, unknown_keys }
 }
 
 fn their_hello(text: &str) -> Result<Hello, String> {
@@ -319,17 +322,17 @@ mod tests {
         let text = String::from_utf8(to_run(ID, &message).unwrap()).unwrap();
         let expected = r#"{"type":"message","id":"70.3","name":"page \"1\"","data":{"n": 1.50}}"#;
         assert_eq!(text, format!("{expected}\n"));
-        assert_eq!(read(br#"{"type":"listen","id":"70.3"}"#), Ok(Message::Listen(ID)));
-        assert_eq!(read(br#"{"type":"listen","id":"7"}"#), Ok(Message::Unknown));
+        assert_eq!(read(br#"{"type":"listen","id":"70.3"}"#), Ok(CoprocessMessage::Listen(ID)));
+        assert_eq!(read(br#"{"type":"listen","id":"7"}"#), Ok(CoprocessMessage::Unknown));
     }
 
     #[test]
     fn answers_are_read_with_what_comes_with_them() {
         let answer = |line: &str| match read(line.as_bytes()).unwrap() {
-            Message::Answer(id, answer) => (id == ID).then_some(answer).unwrap(),
+            CoprocessMessage::Answer(id, answer) => (id == ID).then_some(answer).unwrap(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(answer(r#"{"type":"done","id":"70.3"}"#), Answer::default());
+        assert_eq!(answer(r#"{"type":"done","id":"70.3"}"#), CoprocessAnswer::default());
         assert_eq!(answer(r#"{"type":"done","id":"70.3","later":1}"#).unknown_keys, ["later"]);
         assert_eq!(answer(r#"{"type":"fail","id":"70.3","exit":1,"eror":{}}"#).unknown_keys, ["eror"]);
         assert_eq!(answer(r#"{"id":"70.3","result":[1.0],"type":"done"}"#).results.unwrap(), "[1.0]");
@@ -357,22 +360,22 @@ mod tests {
             let line = format!("{{\"type\":\"done\",\"id\":\"{id}\"}}");
             assert!(read(line.as_bytes()).unwrap_err().contains("not one of its runs"), "{id}");
             let line = format!("{{\"type\":\"progress\",\"id\":\"{id}\",\"progress\":1}}");
-            assert_eq!(read(line.as_bytes()).unwrap(), Message::Unknown);
+            assert_eq!(read(line.as_bytes()).unwrap(), CoprocessMessage::Unknown);
         }
         assert!(read(b"{\"type\":\"fail\",\"id\":7}").is_err());
-        assert_eq!(read(b"{\"type\":\"later\",\"of\":{}}"), Ok(Message::Unknown));
+        assert_eq!(read(b"{\"type\":\"later\",\"of\":{}}"), Ok(CoprocessMessage::Unknown));
     }
 
     #[test]
     fn a_hello_says_what_a_handler_can() {
         let hello = |rest: &str| match read(format!("{{\"type\":\"hello\"{rest}}}").as_bytes()) {
-            Ok(Message::Hello(hello, _)) => Ok((hello.max_in_flight, hello.can_cancel, hello.can_ping)),
+            Ok(CoprocessMessage::Hello(hello, _)) => Ok((hello.max_in_flight, hello.can_cancel, hello.can_ping)),
             Ok(other) => panic!("{other:?}"),
             Err(why) => Err(why),
         };
         assert_eq!(hello(",\"version\":1,\"name\":\"x\""), Ok((1, false, false)));
         let named = read(br#"{"type":"hello","version":1,"name":"x","error":{"code":1}}"#);
-        assert!(matches!(named, Ok(Message::Hello(_, unknown)) if unknown == ["hello.name", "hello.error"]));
+        assert!(matches!(named, Ok(CoprocessMessage::Hello(_, unknown)) if unknown == ["hello.name", "hello.error"]));
         let whole = ",\"version\":1,\"capabilities\":[\"ping\",\"later\",\"cancel\"],\"max_in_flight\":8";
         assert_eq!(hello(whole), Ok((8, true, true)));
         assert_eq!(hello(",\"version\":1,\"capabilities\":[\"cancel\"],\"max_in_flight\":99999").unwrap().0, 1024);

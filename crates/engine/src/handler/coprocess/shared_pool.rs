@@ -17,22 +17,22 @@ pub(super) struct SharedPool {
     pub(super) class: TaskClass,
     /// Identifies the runner in the environment of its processes.
     pub(super) runner: ProcessIdentity,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
 }
 
 impl SharedPool {
     pub(super) fn new(handler: CoprocessHandler, class: TaskClass, runner: ProcessIdentity) -> Self {
-        Self { handler, class, runner, state: Mutex::new(State::default()) }
+        Self { handler, class, runner, state: Mutex::new(PoolState::default()) }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The mutable part.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct PoolState {
     pub(super) members: Vec<Member>,
     /// Tickets that wait for a process.
     pub(super) waiting: Vec<Arc<Ticket>>,
@@ -45,7 +45,7 @@ pub(super) struct State {
     pub(super) is_closed: bool,
 }
 
-impl State {
+impl PoolState {
     pub(super) fn member(&mut self, number: u64) -> Option<&mut Member> {
         self.members.iter_mut().find(|member| member.number == number)
     }

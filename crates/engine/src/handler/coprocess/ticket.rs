@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{io, mem};
 
-use super::protocol::Answer;
-use crate::handler::events::Event;
+use super::protocol::CoprocessAnswer;
+use crate::handler::events::HandlerEvent;
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_host::net::waker::Waker;
 use taskqueue_process::children::capture::{Capture, Captured, Showing};
@@ -26,9 +26,9 @@ pub(super) struct Ticket {
 
 /// How an attempt ended.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum TicketOutcome {
     /// The handler answered.
-    Answered(Answer),
+    Answered(CoprocessAnswer),
     /// Its coprocess ended; `may_have_started` is true if it had read any part of the run.
     Lost { death: Arc<Death>, may_have_started: bool },
 }
@@ -56,11 +56,11 @@ pub(super) enum Cause {
 /// What has arrived for a run since the last read.
 #[derive(Default)]
 pub(super) struct Letters {
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<HandlerEvent>,
     pub(super) unread: u64,
     /// New output on standard error.
     pub(super) fresh: Vec<u8>,
-    pub(super) outcome: Option<Outcome>,
+    pub(super) outcome: Option<TicketOutcome>,
     /// Whether it takes messages.
     pub(super) listens: bool,
     /// The index of the first of `others` that is readable.
@@ -69,12 +69,12 @@ pub(super) struct Letters {
 
 struct Mail {
     is_awaited: bool,
-    events: Vec<Event>,
+    events: Vec<HandlerEvent>,
     unread: u64,
     fresh: Vec<u8>,
     stderr: Capture,
     showing: Showing,
-    outcome: Option<Outcome>,
+    outcome: Option<TicketOutcome>,
     listens: bool,
     is_called: bool,
 }
@@ -118,7 +118,7 @@ impl Ticket {
     }
 
     /// Adds an event. Returns whether there is room for more.
-    pub(super) fn add_update(&self, event: Option<Event>) -> bool {
+    pub(super) fn add_update(&self, event: Option<HandlerEvent>) -> bool {
         let mut has_room = true;
         self.put(|mail| {
             match event {
@@ -143,7 +143,7 @@ impl Ticket {
         });
     }
 
-    pub(super) fn end(&self, outcome: Outcome) {
+    pub(super) fn end(&self, outcome: TicketOutcome) {
         self.put(|mail| mail.outcome = Some(outcome));
     }
 

@@ -6,10 +6,10 @@ use crate::outbox::outcomes_of_many::Sent;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::run::transition::{RunEvent, run_after};
 use taskqueue_domain::task::records::ClaimedRun;
-use taskqueue_store::{Ended, RunEnd, RunRef};
+use taskqueue_store::{EndResult, RunEnd, RunRef};
 
 /// A run that has ended.
-pub(crate) struct Counted<'a> {
+pub(crate) struct CountedRun<'a> {
     pub(crate) class: &'a str,
     pub(crate) outcome: &'static str,
     /// `None` if its handler was never started.
@@ -25,13 +25,13 @@ pub(crate) fn outcome_of_sent(event: RunEvent, sent: &Sent) -> &'static str {
 }
 
 /// Returns the label for a run that should have ended with `event`, according to the answer of the store.
-pub(crate) fn outcome_of(event: RunEvent, ended: &Ended) -> &'static str {
+pub(crate) fn outcome_of(event: RunEvent, ended: &EndResult) -> &'static str {
     match ended {
-        Ended::Recorded | Ended::GivenUp => {
+        EndResult::Recorded | EndResult::GivenUp => {
             run_after(RunStatus::Processing, event).unwrap_or(RunStatus::Released).as_str()
         }
-        Ended::Cancelled => RunStatus::Cancelled.as_str(),
-        Ended::Lost { .. } => "lost",
+        EndResult::Cancelled => RunStatus::Cancelled.as_str(),
+        EndResult::Lost { .. } => "lost",
     }
 }
 

@@ -47,11 +47,11 @@ struct Family {
     name: &'static str,
     help: &'static str,
     kind: MetricType,
-    samples: Vec<(CleanLabels, Value)>,
+    samples: Vec<(CleanLabels, MetricValue)>,
 }
 
 #[derive(Debug)]
-enum Value {
+enum MetricValue {
     Whole(i64),
     Real(f64),
     Spread(Histogram),
@@ -71,11 +71,11 @@ impl Family {
     }
 
     /// Adds a value without labels.
-    fn is(self, value: impl Into<Value>) -> Self {
+    fn is(self, value: impl Into<MetricValue>) -> Self {
         self.with([(Labels::new(), value.into())])
     }
 
-    fn with(mut self, samples: impl IntoIterator<Item = (Labels, Value)>) -> Self {
+    fn with(mut self, samples: impl IntoIterator<Item = (Labels, MetricValue)>) -> Self {
         for (labels, value) in samples {
             let labels: CleanLabels = labels.iter().map(|(name, text)| (*name, text.to_string())).collect();
             // Two label values that look alike would be the same series twice, for which Prometheus refuses the whole response.
@@ -88,7 +88,7 @@ impl Family {
     }
 
     /// Adds values with one label.
-    fn by<L: Into<OutsideText>, V: Into<Value>>(
+    fn by<L: Into<OutsideText>, V: Into<MetricValue>>(
         self,
         label: &'static str,
         samples: impl IntoIterator<Item = (L, V)>,
@@ -97,7 +97,7 @@ impl Family {
     }
 }
 
-impl Value {
+impl MetricValue {
     /// Merges two samples of one series: the sum of counts, the maximum of other values.
     fn add(&mut self, other: Self) {
         match (self, other) {
@@ -109,43 +109,43 @@ impl Value {
     }
 }
 
-impl From<i64> for Value {
+impl From<i64> for MetricValue {
     fn from(number: i64) -> Self {
         Self::Whole(number)
     }
 }
 
-impl From<u64> for Value {
+impl From<u64> for MetricValue {
     fn from(number: u64) -> Self {
         Self::Whole(i64::try_from(number).unwrap_or(i64::MAX))
     }
 }
 
-impl From<usize> for Value {
+impl From<usize> for MetricValue {
     fn from(number: usize) -> Self {
         Self::Whole(i64::try_from(number).unwrap_or(i64::MAX))
     }
 }
 
-impl From<bool> for Value {
+impl From<bool> for MetricValue {
     fn from(is_so: bool) -> Self {
         Self::Whole(i64::from(is_so))
     }
 }
 
-impl From<f64> for Value {
+impl From<f64> for MetricValue {
     fn from(number: f64) -> Self {
         Self::Real(number)
     }
 }
 
-impl From<Counted> for Value {
+impl From<Counted> for MetricValue {
     fn from(counted: Counted) -> Self {
         Self::Whole(counted.count)
     }
 }
 
-impl From<Histogram> for Value {
+impl From<Histogram> for MetricValue {
     fn from(histogram: Histogram) -> Self {
         Self::Spread(histogram)
     }
@@ -172,11 +172,11 @@ impl Collector for Exposition {
 }
 
 /// Encodes a counter as a gauge, because no suffix is added to the name of a gauge.
-fn encode_value(metric: &mut MetricEncoder<'_>, value: &Value) -> fmt::Result {
+fn encode_value(metric: &mut MetricEncoder<'_>, value: &MetricValue) -> fmt::Result {
     match value {
-        Value::Whole(number) => metric.encode_gauge(number),
-        Value::Real(number) => metric.encode_gauge(number),
-        Value::Spread(histogram) => {
+        MetricValue::Whole(number) => metric.encode_gauge(number),
+        MetricValue::Real(number) => metric.encode_gauge(number),
+        MetricValue::Spread(histogram) => {
             metric.encode_histogram::<NoLabelSet>(histogram.sum_secs(), histogram.count(), &histogram.buckets(), None)
         }
     }
@@ -234,7 +234,7 @@ fn about_runs(facts: &StoreFacts) -> Vec<Family> {
 fn about_runners(facts: &StoreFacts) -> Vec<Family> {
     let runners = facts.runners.iter().map(|group| {
         let labels = vec![("host", group.host.as_str().into()), ("state", group.state.as_str().into())];
-        (labels, Value::from(group.runners))
+        (labels, MetricValue::from(group.runners))
     });
     vec![
         Family::gauge("runners", "Runners that are not marked as finished: alive, dead, or silent on another host.")
@@ -253,7 +253,7 @@ fn about_worker(facts: &WorkerFacts) -> Vec<Family> {
     let classes = || facts.classes.iter();
     let ended = classes().flat_map(|(class, of)| {
         of.ended.iter().map(move |(outcome, count)| {
-            (vec![("class", class.into()), ("outcome", (*outcome).into())], Value::from(*count))
+            (vec![("class", class.into()), ("outcome", (*outcome).into())], MetricValue::from(*count))
         })
     });
     vec![

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::inspect::monitoring::counted::{Counted, Unanswered};
+use crate::inspect::monitoring::counted::{CountedRun, Unanswered};
 use crate::inspect::monitoring::metrics::{MOST_CLASSES, OTHERS};
 use taskqueue_domain::monitoring::histogram::Histogram;
 use taskqueue_domain::run::status::RunStatus;
@@ -107,9 +107,9 @@ impl Tally {
     }
 
     /// Counts runs that have ended.
-    pub(crate) fn ended<'a>(&self, runs: impl IntoIterator<Item = Counted<'a>>) {
+    pub(crate) fn ended<'a>(&self, runs: impl IntoIterator<Item = CountedRun<'a>>) {
         let mut counts = self.counts();
-        for Counted { class, outcome, took } in runs {
+        for CountedRun { class, outcome, took } in runs {
             let of_class = counts.of_class(class);
             *of_class.ended.entry(outcome).or_default() += 1;
             if let Some(took) = took {
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::inspect::monitoring::counted::outcome_of;
     use taskqueue_domain::run::transition::RunEvent;
-    use taskqueue_store::Ended;
+    use taskqueue_store::EndResult;
 
     #[test]
     fn runs_are_counted_by_class_and_by_how_they_ended() {
@@ -231,9 +231,9 @@ mod tests {
         tally.claimed(["a", "b", "a"]);
         let took = Some(Duration::from_millis(3));
         tally.ended([
-            Counted { class: "a", outcome: outcome_of(RunEvent::Succeed, &Ended::Recorded), took },
-            Counted { class: "a", outcome: outcome_of(RunEvent::Fail, &Ended::Recorded), took },
-            Counted { class: "b", outcome: outcome_of(RunEvent::Release, &Ended::Recorded), took: None },
+            CountedRun { class: "a", outcome: outcome_of(RunEvent::Succeed, &EndResult::Recorded), took },
+            CountedRun { class: "a", outcome: outcome_of(RunEvent::Fail, &EndResult::Recorded), took },
+            CountedRun { class: "b", outcome: outcome_of(RunEvent::Release, &EndResult::Recorded), took: None },
         ]);
         let facts = tally.facts();
         assert_eq!((facts.classes["a"].claimed, facts.classes["b"].claimed), (2, 1));

@@ -16,19 +16,19 @@ use taskqueue_host::machine::thread_names::{name_own_thread, own_thread_name};
 use taskqueue_process::identities::survivors::thread_name;
 
 /// Opens the inbox of a run.
-pub(crate) type OpenInbox = Box<dyn Fn() -> Inbox + Send + Sync>;
+pub(crate) type DeskInbox = Box<dyn Fn() -> Inbox + Send + Sync>;
 
 /// The exchange for one run.
 pub(crate) struct Desk {
     order: Arc<CancelOrder>,
-    open_inbox: OpenInbox,
+    open_inbox: DeskInbox,
     left_behind: Arc<LeftBehind>,
-    state: Mutex<State>,
+    state: Mutex<DeskState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct DeskState {
     unsaved: Unsaved,
     heard_at: Option<Moment>,
     stop_reason: Option<StopReason>,
@@ -51,11 +51,11 @@ pub(crate) struct HandlerUpdate {
 }
 
 impl Desk {
-    pub(crate) fn new(order: Arc<CancelOrder>, open_inbox: OpenInbox, left_behind: Arc<LeftBehind>) -> Self {
+    pub(crate) fn new(order: Arc<CancelOrder>, open_inbox: DeskInbox, left_behind: Arc<LeftBehind>) -> Self {
         Self { order, open_inbox, left_behind, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DeskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,7 +137,7 @@ impl Desk {
     }
 }
 
-impl State {
+impl DeskState {
     fn turn(&mut self) -> HandlerUpdate {
         HandlerUpdate {
             unsaved: std::mem::take(&mut self.unsaved),
@@ -154,7 +154,7 @@ pub(crate) fn run_at(desk: &Desk, handler: &dyn TaskHandler, context: &RunContex
     if own_name.is_some() {
         name_own_thread(&thread_name(&context.token));
     }
-    let mut ending = Ending { desk, result: None };
+    let mut ending = SlotEnding { desk, result: None };
     ending.result = Some(run_rust_handler(handler, context, &mut DeskReporter(desk)));
     if let Some(own_name) = own_name {
         name_own_thread(&own_name);
@@ -162,12 +162,12 @@ pub(crate) fn run_at(desk: &Desk, handler: &dyn TaskHandler, context: &RunContex
 }
 
 /// Records the end of the handler, even if the handler ended its thread.
-struct Ending<'a> {
+struct SlotEnding<'a> {
     desk: &'a Desk,
     result: Option<Result<(), HandlerError>>,
 }
 
-impl Drop for Ending<'_> {
+impl Drop for SlotEnding<'_> {
     fn drop(&mut self) {
         let ended_thread = || Err(HandlerError::new("panic", "the handler ended its thread"));
         self.desk.end(self.result.take().unwrap_or_else(ended_thread));

@@ -140,9 +140,9 @@ fn an_orphan_that_ends_while_its_handler_works_is_no_zombie_for_long() {
     impl Observer for Waiting {
         fn started(&mut self, _handler: &crate::identities::identity::ProcessIdentity) {}
         fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
-        fn event_line(&mut self, line: &[u8]) -> Keep {
+        fn event_line(&mut self, line: &[u8]) -> IsReport {
             self.0 = std::str::from_utf8(line).unwrap().parse().ok();
-            Keep::No
+            IsReport::No
         }
         fn idle(&mut self) -> Control {
             self.1 = self.0.is_some_and(|pid| read_stat(pid).is_err());
@@ -174,8 +174,8 @@ fn children_of_the_program_itself_are_left_alone() {
             self.1.push((self.0)("true", &[]));
         }
         fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
-        fn event_line(&mut self, _line: &[u8]) -> Keep {
-            Keep::No
+        fn event_line(&mut self, _line: &[u8]) -> IsReport {
+            IsReport::No
         }
         fn idle(&mut self) -> Control {
             Control::Continue

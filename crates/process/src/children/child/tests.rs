@@ -29,9 +29,9 @@ impl Observer for Seen {
     fn output(&mut self, _stream: Stream, bytes: &[u8]) {
         self.output += u64::try_from(bytes.len()).unwrap();
     }
-    fn event_line(&mut self, line: &[u8]) -> Keep {
+    fn event_line(&mut self, line: &[u8]) -> IsReport {
         self.lines.push(String::from_utf8_lossy(line).into_owned());
-        if line == b"quiet" { Keep::No } else { Keep::Yes }
+        if line == b"quiet" { IsReport::No } else { IsReport::Yes }
     }
     fn idle(&mut self) -> Control {
         self.idles += 1;
@@ -269,8 +269,8 @@ fn a_handler_dies_with_the_thread_that_watches_it() {
             std::panic::resume_unwind(Box::new(()));
         }
         fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
-        fn event_line(&mut self, _line: &[u8]) -> Keep {
-            Keep::No
+        fn event_line(&mut self, _line: &[u8]) -> IsReport {
+            IsReport::No
         }
         fn idle(&mut self) -> Control {
             Control::Continue
@@ -298,7 +298,7 @@ fn messages_from_the_socket_reach_the_observer_and_forged_ones_do_not() {
         fn output(&mut self, stream: Stream, bytes: &[u8]) {
             self.0.output(stream, bytes);
         }
-        fn event_line(&mut self, line: &[u8]) -> Keep {
+        fn event_line(&mut self, line: &[u8]) -> IsReport {
             self.0.event_line(line)
         }
         fn idle(&mut self) -> Control {

@@ -14,7 +14,7 @@ use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamp};
 
 use crate::base::connection::AnyConnection;
 use crate::base::content::ContentRow;
-use crate::base::sql::Moment;
+use crate::base::sql::SqlMoment;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::run::transition::{TaskEvent, statuses_for, unmarked_statuses};
 use taskqueue_domain::task::task_class::TaskClass;
@@ -35,7 +35,7 @@ fn with_statuses(text: &str) -> String {
 
 /// The runner or claimant that takes runs, as stored in the rows of the runs.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Holder<'a> {
+pub(in super::super) struct RunHolder<'a> {
     pub(in super::super) runner_id: Option<i64>,
     /// Used only for the event of a start.
     pub(in super::super) runner_name: &'a str,
@@ -64,7 +64,7 @@ pub(in super::super) struct StartedRow {
     #[diesel(sql_type = Integer)]
     pub(in super::super) attempt: i32,
     #[diesel(sql_type = Timestamp)]
-    pub(in super::super) started_on: Moment,
+    pub(in super::super) started_on: SqlMoment,
     #[diesel(sql_type = Text)]
     pub(in super::super) token: String,
     #[diesel(embed)]
@@ -75,14 +75,14 @@ pub(in super::super) struct StartedRow {
 #[derive(Clone, Debug, QueryableByName)]
 pub(in super::super) struct DueRow {
     #[diesel(embed)]
-    pub(in super::super) facts: DueFacts,
+    pub(in super::super) facts: DueTaskFacts,
     #[diesel(embed)]
     pub(in super::super) content: ContentRow,
 }
 
 /// What a claim needs to know about a due task, besides the data for its handler.
 #[derive(Clone, Copy, Debug, QueryableByName)]
-pub(in super::super) struct DueFacts {
+pub(in super::super) struct DueTaskFacts {
     #[diesel(sql_type = BigInt)]
     pub(in super::super) task_id: i64,
     #[diesel(sql_type = Integer)]
@@ -94,10 +94,10 @@ pub(in super::super) struct DueFacts {
     #[diesel(sql_type = Bool)]
     pub(in super::super) is_watched: bool,
     #[diesel(sql_type = Timestamp)]
-    pub(in super::super) due_on: Moment,
+    pub(in super::super) due_on: SqlMoment,
     /// The time by the database's clock.
     #[diesel(sql_type = Timestamp)]
-    pub(in super::super) seen_on: Moment,
+    pub(in super::super) seen_on: SqlMoment,
 }
 
 /// A task to start, and the fencing token of its run.
@@ -189,7 +189,7 @@ pub(in super::super) struct EndedRow {
 /// then starts and the status is left unchanged (rule R9).
 pub(in super::super) fn start_runs(
     conn: &mut AnyConnection,
-    holder: &Holder<'_>,
+    holder: &RunHolder<'_>,
     starts: &[Start<'_>],
 ) -> QueryResult<Vec<StartedRow>> {
     match conn {
@@ -203,10 +203,10 @@ pub(in super::super) fn start_runs(
 /// has locked. Requires the lock of the claim.
 pub(in super::super) fn list_due(
     conn: &mut AnyConnection,
-    from: Option<Moment>,
+    from: Option<SqlMoment>,
     limit: i64,
 ) -> QueryResult<Vec<DueRow>> {
-    let from = from.unwrap_or_else(Moment::beginning);
+    let from = from.unwrap_or_else(SqlMoment::beginning);
     match conn {
         AnyConnection::Sqlite(conn) => sqlite::list_due(conn, from, limit),
         AnyConnection::Postgres(conn) => postgres::list_due(conn, from, limit),
@@ -238,7 +238,7 @@ pub(in super::super) fn has_due_with_priority(conn: &mut AnyConnection) -> Query
 /// the result has got a run from another claim since it was listed.
 pub(in super::super) fn start_tasks(
     conn: &mut AnyConnection,
-    holder: &Holder<'_>,
+    holder: &RunHolder<'_>,
     tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<StartedTask>> {
     match conn {

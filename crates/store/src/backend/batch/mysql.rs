@@ -9,11 +9,11 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::{
-    DueRow, EndedRow, FoundRow, Holder, IdRow, STARTABLE, Start, StartedRow, StartedTask, Success, SuccessDetails,
+    DueRow, EndedRow, FoundRow, IdRow, RunHolder, STARTABLE, Start, StartedRow, StartedTask, Success, SuccessDetails,
     TaskStart, UNMARKED, by_details,
 };
 use crate::base::prepared::{prepared, prepared_once};
-use crate::base::sql::Moment;
+use crate::base::sql::SqlMoment;
 
 #[derive(QueryableByName)]
 struct FirstId {
@@ -35,7 +35,7 @@ fn by_run(column: &str, values: impl Iterator<Item = (i64, Option<String>)>) -> 
 }
 
 /// Returns a time as text: MariaDB does not accept times before 1970 in the type that Diesel sends.
-fn as_text(moment: Moment) -> String {
+fn as_text(moment: SqlMoment) -> String {
     DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string()
 }
 
@@ -48,7 +48,7 @@ fn quoted(text: &str) -> String {
 /// Starts these runs. The claim has locked both tables, so rows cannot change between the read and the write.
 pub(super) fn start_runs(
     conn: &mut MysqlConnection,
-    holder: &Holder<'_>,
+    holder: &RunHolder<'_>,
     starts: &[Start<'_>],
 ) -> QueryResult<Vec<StartedRow>> {
     let startable: Vec<StartedRow> = diesel::sql_query(format!(
@@ -128,7 +128,7 @@ const LIST_DUE: &str = "
     ORDER BY `DueOn`, `Id` LIMIT ?
     FOR UPDATE SKIP LOCKED";
 
-pub(super) fn list_due(conn: &mut MysqlConnection, from: Moment, limit: i64) -> QueryResult<Vec<DueRow>> {
+pub(super) fn list_due(conn: &mut MysqlConnection, from: SqlMoment, limit: i64) -> QueryResult<Vec<DueRow>> {
     prepared(LIST_DUE).bind::<Text, _>(as_text(from)).bind::<BigInt, _>(limit).load(conn)
 }
 
@@ -161,7 +161,7 @@ fn with_open_run(conn: &mut MysqlConnection, tasks: &[TaskStart<'_>]) -> QueryRe
 
 pub(super) fn start_tasks(
     conn: &mut MysqlConnection,
-    holder: &Holder<'_>,
+    holder: &RunHolder<'_>,
     tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<StartedTask>> {
     let started = with_open_run(conn, tasks)?;

@@ -7,9 +7,9 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamp};
 
-use super::{DueRow, EndedRow, FoundRow, Holder, Start, StartedRow, StartedTask, Success, TaskStart, with_statuses};
+use super::{DueRow, EndedRow, FoundRow, RunHolder, Start, StartedRow, StartedTask, Success, TaskStart, with_statuses};
 use crate::base::prepared::prepared;
-use crate::base::sql::Moment;
+use crate::base::sql::SqlMoment;
 
 static START_RUNS: LazyLock<String> = LazyLock::new(|| {
     with_statuses(
@@ -37,7 +37,7 @@ static START_RUNS: LazyLock<String> = LazyLock::new(|| {
 
 pub(super) fn start_runs(
     conn: &mut PgConnection,
-    holder: &Holder<'_>,
+    holder: &RunHolder<'_>,
     starts: &[Start<'_>],
 ) -> QueryResult<Vec<StartedRow>> {
     let ids: Vec<i64> = starts.iter().map(|start| start.run_id).collect();
@@ -70,7 +70,7 @@ const LIST_DUE: &str = r#"
     ORDER BY t."DueOn", t."Id" LIMIT ?
     FOR UPDATE SKIP LOCKED"#;
 
-pub(super) fn list_due(conn: &mut PgConnection, from: Moment, limit: i64) -> QueryResult<Vec<DueRow>> {
+pub(super) fn list_due(conn: &mut PgConnection, from: SqlMoment, limit: i64) -> QueryResult<Vec<DueRow>> {
     prepared(LIST_DUE).bind::<Timestamp, _>(from).bind::<BigInt, _>(limit).load(conn)
 }
 
@@ -110,7 +110,7 @@ const START_TASKS: &str = r#"
 
 pub(super) fn start_tasks(
     conn: &mut PgConnection,
-    holder: &Holder<'_>,
+    holder: &RunHolder<'_>,
     tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<StartedTask>> {
     let ids: Vec<i64> = tasks.iter().map(|task| task.task_id).collect();

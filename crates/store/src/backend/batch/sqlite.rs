@@ -11,11 +11,11 @@ use diesel::sqlite::SqliteConnection;
 use serde_json::json;
 
 use super::{
-    DueRow, EndedRow, FoundRow, Holder, IdRow, Start, StartedRow, StartedTask, Success, SuccessDetails, TaskStart,
+    DueRow, EndedRow, FoundRow, IdRow, RunHolder, Start, StartedRow, StartedTask, Success, SuccessDetails, TaskStart,
     by_details, with_statuses,
 };
 use crate::base::prepared::prepared;
-use crate::base::sql::Moment;
+use crate::base::sql::SqlMoment;
 
 /// SQLite's clock, in the format of the columns.
 #[derive(QueryableByName)]
@@ -52,7 +52,7 @@ const LOAD_STARTED: &str = r#"
 
 pub(super) fn start_runs(
     conn: &mut SqliteConnection,
-    holder: &Holder<'_>,
+    holder: &RunHolder<'_>,
     starts: &[Start<'_>],
 ) -> QueryResult<Vec<StartedRow>> {
     let runs: Vec<_> = starts.iter().map(|start| json!([start.run_id, start.token])).collect();
@@ -113,7 +113,7 @@ const LIST_DUE: &str = r#"
       AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id")
     ORDER BY t."DueOn", t."Id" LIMIT ?"#;
 
-pub(super) fn list_due(conn: &mut SqliteConnection, from: Moment, limit: i64) -> QueryResult<Vec<DueRow>> {
+pub(super) fn list_due(conn: &mut SqliteConnection, from: SqlMoment, limit: i64) -> QueryResult<Vec<DueRow>> {
     prepared(LIST_DUE).bind::<Timestamp, _>(from).bind::<BigInt, _>(limit).load(conn)
 }
 
@@ -146,7 +146,7 @@ const START_TASKS: &str = r#"
 
 pub(super) fn start_tasks(
     conn: &mut SqliteConnection,
-    holder: &Holder<'_>,
+    holder: &RunHolder<'_>,
     tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<StartedTask>> {
     let rows: Vec<_> = tasks.iter().map(|task| json!([task.task_id, task.attempt, task.token])).collect();
@@ -168,7 +168,7 @@ pub(super) fn start_tasks(
 }
 
 #[derive(QueryableByName)]
-struct EndedRun {
+struct EndedRunRow {
     #[diesel(sql_type = BigInt)]
     run_id: i64,
     #[diesel(sql_type = BigInt)]
@@ -180,7 +180,7 @@ struct EndedRun {
 }
 
 #[derive(QueryableByName)]
-struct EndedTask {
+struct EndedTaskRow {
     #[diesel(sql_type = BigInt)]
     task_id: i64,
     #[diesel(sql_type = Bool)]
@@ -226,14 +226,14 @@ pub(super) fn end_successes(conn: &mut SqliteConnection, successes: &[Success<'_
         ended.extend(end_alike(conn, &details, &ends, &now)?);
     }
     let tasks: Vec<i64> = ended.iter().map(|run| run.task_id).collect();
-    let marked: Vec<EndedTask> =
+    let marked: Vec<EndedTaskRow> =
         prepared(&MARK_ENDED).bind::<Text, _>(&now).bind::<Text, _>(json!(tasks).to_string()).load(conn)?;
     // A task has at most one open run, so these are all different.
-    let mut marked: HashMap<i64, EndedTask> = marked.into_iter().map(|task| (task.task_id, task)).collect();
-    let row = |run: EndedRun| {
-        let EndedTask { task_id, has_succeeded, recurs, has_dependants, keeps_results } =
+    let mut marked: HashMap<i64, EndedTaskRow> = marked.into_iter().map(|task| (task.task_id, task)).collect();
+    let row = |run: EndedRunRow| {
+        let EndedTaskRow { task_id, has_succeeded, recurs, has_dependants, keeps_results } =
             marked.remove(&run.task_id)?;
-        let EndedRun { run_id, host, freed_key, .. } = run;
+        let EndedRunRow { run_id, host, freed_key, .. } = run;
         Some(EndedRow { run_id, task_id, host, freed_key, has_succeeded, recurs, has_dependants, keeps_results })
     };
     Ok(ended.into_iter().filter_map(row).collect())
@@ -244,7 +244,7 @@ fn end_alike(
     details: &SuccessDetails<'_>,
     ends: &[&Success<'_>],
     now: &str,
-) -> QueryResult<Vec<EndedRun>> {
+) -> QueryResult<Vec<EndedRunRow>> {
     let runs: Vec<_> = ends
         .iter()
         .map(|end| {

@@ -91,7 +91,7 @@ pub(in super::super) fn cluster_nodes(conn: &mut AnyConnection) -> QueryResult<O
 
 /// A name and a value.
 #[derive(QueryableByName)]
-struct Named {
+struct NamedValue {
     #[diesel(sql_type = Text)]
     name: String,
     #[diesel(sql_type = Text)]
@@ -107,7 +107,7 @@ struct Name {
 
 /// A session, and for how long its transaction has been open.
 #[derive(QueryableByName)]
-struct Open {
+struct OpenTransaction {
     #[diesel(sql_type = Text)]
     who: String,
     #[diesel(sql_type = BigInt)]
@@ -115,8 +115,8 @@ struct Open {
 }
 
 /// Returns the settings that do not have the wanted value.
-fn wrong_settings(found: Vec<Named>, wanted: &[(&str, &str)]) -> Vec<Symptom> {
-    let wrong = found.into_iter().filter_map(|Named { name, value }| {
+fn wrong_settings(found: Vec<NamedValue>, wanted: &[(&str, &str)]) -> Vec<Symptom> {
+    let wrong = found.into_iter().filter_map(|NamedValue { name, value }| {
         let (_, good) = wanted.iter().find(|(wanted, _)| *wanted == name)?;
         let is_good = value.eq_ignore_ascii_case(good);
         (!is_good).then(|| Symptom::Setting { name, value, wanted: (*good).to_owned() })
@@ -145,9 +145,12 @@ fn made_indexes(migration: &str) -> Vec<(String, String)> {
     statements.filter(is_index).filter_map(named).collect()
 }
 
-fn long_transactions(open: Vec<Open>, long_secs: i64) -> Vec<Symptom> {
-    let is_long = |open: &Open| open.secs >= long_secs;
-    open.into_iter().filter(is_long).map(|Open { who, secs }| Symptom::LongTransaction { secs, who }).collect()
+fn long_transactions(open: Vec<OpenTransaction>, long_secs: i64) -> Vec<Symptom> {
+    let is_long = |open: &OpenTransaction| open.secs >= long_secs;
+    open.into_iter()
+        .filter(is_long)
+        .map(|OpenTransaction { who, secs }| Symptom::LongTransaction { secs, who })
+        .collect()
 }
 
 #[cfg(test)]
@@ -167,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_setting_is_wrong_that_is_not_what_is_wanted() {
-        let named = |name: &str, value: &str| Named { name: name.to_owned(), value: value.to_owned() };
+        let named = |name: &str, value: &str| NamedValue { name: name.to_owned(), value: value.to_owned() };
         let found = vec![named("fsync", "on"), named("full_page_writes", "off"), named("other", "off")];
         let wrong = wrong_settings(found, &[("fsync", "ON"), ("full_page_writes", "on")]);
         assert_eq!(wrong.len(), 1);

@@ -4,13 +4,13 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::Text;
 
-use super::{Name, Named, Open, Symptom, long_transactions, wrong_settings};
+use super::{Name, NamedValue, OpenTransaction, Symptom, long_transactions, wrong_settings};
 
 const MIGRATION: &str = include_str!("../../../../../migrations/mysql/2026-11-26-010000_create_task_queue/up.sql");
 
 pub(super) fn symptoms(conn: &mut MysqlConnection, long_secs: i64) -> QueryResult<Vec<Symptom>> {
     let wanted = [("innodb_flush_log_at_trx_commit", "1"), ("innodb_doublewrite", "1"), ("sync_binlog", "1")];
-    let settings: Vec<Named> = diesel::sql_query(
+    let settings: Vec<NamedValue> = diesel::sql_query(
         // Without a binary log, its setting is irrelevant. For doublewrite, MySQL and MariaDB since 11 use words.
         "SELECT 'innodb_flush_log_at_trx_commit' AS name, CAST(@@GLOBAL.innodb_flush_log_at_trx_commit AS CHAR) AS value
          UNION ALL
@@ -29,7 +29,7 @@ pub(super) fn symptoms(conn: &mut MysqlConnection, long_secs: i64) -> QueryResul
     .load(conn)?;
     found.extend(missing_keys(&indexes));
     // Some users may not read the transactions of the server, whose times are in the zone of its machine.
-    let open: QueryResult<Vec<Open>> = diesel::sql_query(
+    let open: QueryResult<Vec<OpenTransaction>> = diesel::sql_query(
         "SELECT CONCAT('thread ', trx_mysql_thread_id, ' (KILL ', trx_mysql_thread_id, ')') AS who,
                 CAST(TIMESTAMPDIFF(SECOND, trx_started, CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM')) AS SIGNED) AS secs
          FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id NOT IN (0, CONNECTION_ID())",
@@ -41,18 +41,18 @@ pub(super) fn symptoms(conn: &mut MysqlConnection, long_secs: i64) -> QueryResul
 
 /// A row of SHOW VARIABLES or SHOW STATUS.
 #[derive(QueryableByName)]
-struct Shown {
+struct ShownRow {
     #[diesel(sql_type = Text, column_name = "Value")]
     value: String,
 }
 
 /// Uses SHOW, because servers without Galera do not know the names.
 pub(super) fn cluster_nodes(conn: &mut MysqlConnection) -> QueryResult<Option<i64>> {
-    let on: Vec<Shown> = diesel::sql_query("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'").load(conn)?;
+    let on: Vec<ShownRow> = diesel::sql_query("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'").load(conn)?;
     if !on.iter().any(|shown| shown.value == "ON") {
         return Ok(None);
     }
-    let size: Vec<Shown> = diesel::sql_query("SHOW GLOBAL STATUS LIKE 'wsrep_cluster_size'").load(conn)?;
+    let size: Vec<ShownRow> = diesel::sql_query("SHOW GLOBAL STATUS LIKE 'wsrep_cluster_size'").load(conn)?;
     Ok(Some(size.first().and_then(|shown| shown.value.parse().ok()).unwrap_or(1)))
 }
 

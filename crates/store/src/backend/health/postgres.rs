@@ -4,7 +4,9 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 
-use super::{MANY_DEAD_ROWS, Name, Named, Open, Symptom, long_transactions, missing_indexes, wrong_settings};
+use super::{
+    MANY_DEAD_ROWS, Name, NamedValue, OpenTransaction, Symptom, long_transactions, missing_indexes, wrong_settings,
+};
 
 const MIGRATION: &str = include_str!("../../../../../migrations/postgres/2026-11-26-010000_create_task_queue/up.sql");
 
@@ -20,7 +22,7 @@ struct Rows {
 
 pub(super) fn symptoms(conn: &mut PgConnection, long_secs: i64) -> QueryResult<Vec<Symptom>> {
     let wanted = [("fsync", "on"), ("full_page_writes", "on"), ("synchronous_commit", "on"), ("autovacuum", "on")];
-    let settings: Vec<Named> = diesel::sql_query(
+    let settings: Vec<NamedValue> = diesel::sql_query(
         // `local`, `remote_write` and `remote_apply` differ only for standbys; with all of them, a commit is on this server's
         // disk.
         "SELECT name::text AS name,
@@ -36,7 +38,7 @@ pub(super) fn symptoms(conn: &mut PgConnection, long_secs: i64) -> QueryResult<V
     )
     .load(conn)?;
     found.extend(missing_indexes(MIGRATION, &indexes));
-    let open: Vec<Open> = diesel::sql_query(
+    let open: Vec<OpenTransaction> = diesel::sql_query(
         "SELECT format('%s from %s, %s (SELECT pg_terminate_backend(%s))', usename,
                        coalesce(host(client_addr), 'this host'), state, pid) AS who,
                 extract(epoch FROM clock_timestamp() - xact_start)::bigint AS secs

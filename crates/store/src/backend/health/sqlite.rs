@@ -7,14 +7,14 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 
 use super::super::sqlite::{OLDEST_SAFE_FOR_WAL, classify, library_version};
-use super::{Name, Named, Symptom, missing_indexes, wrong_settings};
+use super::{Name, NamedValue, Symptom, missing_indexes, wrong_settings};
 use crate::backend::sqlite::lock_notice::{holder_words, or_another};
 use crate::error::Repeat;
 
 const MIGRATION: &str = include_str!("../../../../../migrations/sqlite/2026-11-26-010000_create_task_queue/up.sql");
 
 pub(super) fn symptoms(conn: &mut SqliteConnection, file: Option<&Path>) -> QueryResult<Vec<Symptom>> {
-    let settings: Vec<Named> =
+    let settings: Vec<NamedValue> =
         diesel::sql_query("SELECT 'journal_mode' AS name, journal_mode AS value FROM pragma_journal_mode")
             .load(conn)?;
     // An older library, possible only in a build without `bundled`, is kept from WAL on purpose.

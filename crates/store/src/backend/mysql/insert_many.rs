@@ -10,14 +10,14 @@ use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::Text;
 
-use crate::base::new_task::{NewTaskRow, Value};
+use crate::base::new_task::{ColumnValue, NewTaskRow};
 
 /// The text before and after a time.
 const TIME: [&str; 2] = ["CAST(", " AS DATETIME(6))"];
 
 /// The values of the rows, which may differ in shape.
 #[derive(Debug)]
-pub(crate) struct InsertMany<'a>(Vec<[Value<'a>; NewTaskRow::COLUMNS.len()]>);
+pub(crate) struct InsertMany<'a>(Vec<[ColumnValue<'a>; NewTaskRow::COLUMNS.len()]>);
 
 impl<'a> InsertMany<'a> {
     pub(crate) fn new(rows: &'a [NewTaskRow]) -> Self {
@@ -36,14 +36,14 @@ impl QueryFragment<Mysql> for InsertMany<'_> {
                 out.push_sql(if place == 0 { "" } else { ", " });
                 number.clear();
                 match value {
-                    Value::Text(text) => out.push_bind_param::<Text, _>(text)?,
-                    Value::Number(of) => out.push_sql(write_number(&mut number, Some(of))),
-                    Value::MaybeNumber(of) => out.push_sql(write_number(&mut number, of.as_ref())),
-                    Value::MaybeId(of) => out.push_sql(write_number(&mut number, of.as_ref())),
-                    Value::MaybeText(text) => push_text(&mut out, text.as_ref(), ["", "", "NULL"])?,
-                    Value::TextOr(text, _) => push_text(&mut out, text.as_ref(), ["", "", "DEFAULT"])?,
-                    Value::MaybeTime(time) => push_text(&mut out, time.as_ref(), [TIME[0], TIME[1], "NULL"])?,
-                    Value::TimeOrNow(time) => push_text(&mut out, time.as_ref(), [TIME[0], TIME[1], "DEFAULT"])?,
+                    ColumnValue::Text(text) => out.push_bind_param::<Text, _>(text)?,
+                    ColumnValue::Number(of) => out.push_sql(write_number(&mut number, Some(of))),
+                    ColumnValue::MaybeNumber(of) => out.push_sql(write_number(&mut number, of.as_ref())),
+                    ColumnValue::MaybeId(of) => out.push_sql(write_number(&mut number, of.as_ref())),
+                    ColumnValue::MaybeText(text) => push_text(&mut out, text.as_ref(), ["", "", "NULL"])?,
+                    ColumnValue::TextOr(text, _) => push_text(&mut out, text.as_ref(), ["", "", "DEFAULT"])?,
+                    ColumnValue::MaybeTime(time) => push_text(&mut out, time.as_ref(), [TIME[0], TIME[1], "NULL"])?,
+                    ColumnValue::TimeOrNow(time) => push_text(&mut out, time.as_ref(), [TIME[0], TIME[1], "DEFAULT"])?,
                 }
             }
             out.push_sql(")");

@@ -10,20 +10,20 @@ use diesel::query_builder::AstPass;
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel::sql_types::BigInt;
 
-use crate::base::new_task::{NewTaskRow, Value};
+use crate::base::new_task::{ColumnValue, NewTaskRow};
 use crate::base::schema::task_queue;
 
 /// How many bytes are passed to the client library at once.
 const WRITE_BYTES: usize = 64 << 10;
 
 #[derive(QueryableByName)]
-struct IdRow {
+struct CopiedId {
     #[diesel(sql_type = BigInt, column_name = "Id")]
     id: i64,
 }
 
 pub(crate) fn copy_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
-    let ids: Vec<IdRow> = diesel::sql_query(
+    let ids: Vec<CopiedId> = diesel::sql_query(
         r#"SELECT nextval(pg_get_serial_sequence('"TaskQueue"', 'Id')) AS "Id" FROM generate_series(1, $1)"#,
     )
     .bind::<BigInt, _>(i64::try_from(rows.len()).unwrap_or(i64::MAX))
@@ -70,20 +70,20 @@ impl<const IS_SCHEDULED: bool> CopyTarget for Columns<IS_SCHEDULED> {
 
 /// Formats the rows in COPY's text format.
 fn lines<'a>(rows: impl Iterator<Item = (&'a i64, &'a NewTaskRow)>) -> Vec<u8> {
-    let mut out = Line(Vec::new());
+    let mut out = CopyLine(Vec::new());
     for (id, row) in rows {
         out.number(*id);
         for value in row.values() {
             match value {
-                Value::Text(text) => out.text(text),
-                Value::Number(number) => out.number(number.into()),
-                Value::MaybeText(text) => out.maybe(text, Line::text),
-                Value::MaybeNumber(number) => out.maybe(number.map(i64::from), Line::number),
-                Value::MaybeId(id) => out.maybe(id, Line::number),
-                Value::MaybeTime(time) => out.maybe(time.as_deref(), Line::time),
-                Value::TextOr(text, or) => out.text(text.unwrap_or(or)),
-                Value::TimeOrNow(Some(time)) => out.time(&time),
-                Value::TimeOrNow(None) => {}
+                ColumnValue::Text(text) => out.text(text),
+                ColumnValue::Number(number) => out.number(number.into()),
+                ColumnValue::MaybeText(text) => out.maybe(text, CopyLine::text),
+                ColumnValue::MaybeNumber(number) => out.maybe(number.map(i64::from), CopyLine::number),
+                ColumnValue::MaybeId(id) => out.maybe(id, CopyLine::number),
+                ColumnValue::MaybeTime(time) => out.maybe(time.as_deref(), CopyLine::time),
+                ColumnValue::TextOr(text, or) => out.text(text.unwrap_or(or)),
+                ColumnValue::TimeOrNow(Some(time)) => out.time(&time),
+                ColumnValue::TimeOrNow(None) => {}
             }
         }
         out.end();
@@ -92,9 +92,9 @@ fn lines<'a>(rows: impl Iterator<Item = (&'a i64, &'a NewTaskRow)>) -> Vec<u8> {
 }
 
 /// Values, each followed by a tab.
-struct Line(Vec<u8>);
+struct CopyLine(Vec<u8>);
 
-impl Line {
+impl CopyLine {
     fn maybe<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         match value {
             Some(value) => write(self, value),
@@ -143,10 +143,10 @@ mod tests {
 
     #[test]
     fn what_ends_a_value_or_a_line_is_escaped() {
-        let mut line = Line(Vec::new());
+        let mut line = CopyLine(Vec::new());
         line.text("{\"a\":\"b\\n\\\\\",\n\t\"c\":\r1}");
         line.text("");
-        line.maybe(None, Line::number);
+        line.maybe(None, CopyLine::number);
         line.number(-7);
         line.end();
         let written = String::from_utf8(line.0).unwrap_or_default();

@@ -36,7 +36,7 @@ pub(crate) fn shares_sessions(url: &DatabaseUrl, conn: &mut PgConnection) -> Sto
     conn.set_prepared_statement_cache_size(CacheSize::Disabled);
     let known = url.pooler();
     if known.is_to_be_found() {
-        let seen: Seen =
+        let seen: SeenConnection =
             diesel::sql_query(SEEN).get_result(conn).map_err(|error| unreachable(url, &error.to_string()))?;
         if !seen.is_ours() {
             known.note(sqlstate::is_pooled(url).map_err(|message| unreachable(url, &message))?);
@@ -60,7 +60,7 @@ const SEEN: &str =
     inet_server_port() AS server_port";
 
 #[derive(QueryableByName)]
-struct Seen {
+struct SeenConnection {
     #[diesel(sql_type = Integer)]
     pid: i32,
     #[diesel(sql_type = Nullable<Text>)]
@@ -71,7 +71,7 @@ struct Seen {
     server_port: Option<i32>,
 }
 
-impl Seen {
+impl SeenConnection {
     /// Returns true if the server sees a socket of this process. Address translation hides it as a pooler does.
     fn is_ours(&self) -> bool {
         let Some(client) = &self.client else { return is_connected_to_parent_of(self.pid) };

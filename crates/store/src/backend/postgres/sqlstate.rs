@@ -14,7 +14,7 @@ use crate::error::ConnectFailure;
 /// Connects once more, and returns the meaning of the server's code.
 pub(crate) fn ask(url: &DatabaseUrl) -> ConnectFailure {
     let Ok(address) = CString::new(url.address()) else { return ConnectFailure::Other };
-    let attempt = Attempt::of(&address);
+    let attempt = ConnectAttempt::of(&address);
     attempt.map_or(ConnectFailure::Other, |attempt| attempt.failure())
 }
 
@@ -25,15 +25,15 @@ pub(crate) fn ask(url: &DatabaseUrl) -> ConnectFailure {
 /// The message of the client library, if the connection fails.
 pub(crate) fn is_pooled(url: &DatabaseUrl) -> Result<bool, String> {
     let address = CString::new(url.address()).map_err(|error| error.to_string())?;
-    let attempt = Attempt::of(&address).ok_or("out of memory")?;
+    let attempt = ConnectAttempt::of(&address).ok_or("out of memory")?;
     attempt.is_pooled()
 }
 
 /// A separate connection. Closed when it is dropped.
-struct Attempt(*mut PGconn);
+struct ConnectAttempt(*mut PGconn);
 
 #[expect(unsafe_code, reason = "Diesel cannot set how much a message of the server says")]
-impl Attempt {
+impl ConnectAttempt {
     fn of(address: &CStr) -> Option<Self> {
         // SAFETY: the address ends with a NUL and outlives the call. The result is null only if memory is exhausted.
         let conn = unsafe { PQconnectStart(address.as_ptr()) };
@@ -76,7 +76,7 @@ impl Attempt {
 }
 
 #[expect(unsafe_code, reason = "the client library frees its own memory")]
-impl Drop for Attempt {
+impl Drop for ConnectAttempt {
     fn drop(&mut self) {
         // SAFETY: the connection is not null, and is not used after this.
         unsafe { PQfinish(self.0) }

@@ -25,11 +25,11 @@ const LONG_LOG_BYTES: u64 = 1 << 20;
 /// A longer log was written, and its directory synced, by the process that created it.
 const HEADER_BYTES: u64 = 32;
 
-type Open =
+type OpenLog =
     unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *const c_char, *mut ffi::sqlite3_file, c_int, *mut c_int) -> c_int;
 
 static IS_REGISTERED: OnceLock<bool> = OnceLock::new();
-static OPEN_OF_SYSTEM: OnceLock<Open> = OnceLock::new();
+static OPEN_OF_SYSTEM: OnceLock<OpenLog> = OnceLock::new();
 static VFS: AtomicPtr<ffi::sqlite3_vfs> = AtomicPtr::new(null_mut());
 
 /// Keeps the logs of SQLite stores that this process opens later: for a process that runs one command.

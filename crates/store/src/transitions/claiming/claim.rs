@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 
-use crate::backend::batch::{Holder, Start};
+use crate::backend::batch::{RunHolder, Start};
 use crate::base::cells::ShownText;
 use crate::base::schema::task_queue_runs;
 use crate::rules::key_slots::take_key_slot;
@@ -36,7 +36,7 @@ pub struct Claim<'a> {
 
 /// What a claim takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ClaimSource {
     /// Waiting runs.
     Runs,
     /// Waiting runs and, if those are too few, due tasks without a run.
@@ -64,8 +64,8 @@ pub enum SpecificClaim {
 
 impl<'a> Claim<'a> {
     /// Returns the holder as stored in the rows of the runs.
-    pub(crate) fn holder(&self) -> Holder<'a> {
-        Holder {
+    pub(crate) fn holder(&self) -> RunHolder<'a> {
+        RunHolder {
             runner_id: Some(self.runner_id.0),
             runner_name: self.runner_name,
             claimant: None,
@@ -86,7 +86,7 @@ impl Store {
     pub fn claim_next_run(&mut self, claim: &Claim<'_>, token: &str) -> StoreResult<Option<ClaimedRun>> {
         let tokens = [token.to_owned()];
         loop {
-            let mut claimed = self.claim_alone(claim, &tokens, false, Source::Runs)?;
+            let mut claimed = self.claim_alone(claim, &tokens, false, ClaimSource::Runs)?;
             // A run that was set aside has this token: another run gets it after that one has ended.
             let is_over = claimed.aside.is_empty() && !claimed.has_ended_some;
             self.set_aside(std::mem::take(&mut claimed.aside));

@@ -8,17 +8,17 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use crate::backend;
-use crate::backend::batch::{self, DueFacts, DueRow, Start, TaskStart};
+use crate::backend::batch::{self, DueRow, DueTaskFacts, Start, TaskStart};
 use crate::base::connection::AnyConnection;
 use crate::base::content::Content;
 use crate::base::low_water::LowWater;
 use crate::base::schema::task_queue;
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::base::unmarked::open_run;
 use crate::reading::heads::{first_claimable, first_claimables, is_any_waiting};
 use crate::rules::limits::Obstacles;
 use crate::session::origin::Origin;
-use crate::transitions::claiming::claim::{Claim, Source};
+use crate::transitions::claiming::claim::{Claim, ClaimSource};
 use crate::transitions::claiming::start::{ENDS_PER_TRANSACTION, already_claimed, claimed_run, start_waiting};
 use crate::transitions::set_aside::UnreadableRuns;
 use crate::{Store, StoreResult};
@@ -41,7 +41,8 @@ pub enum NextWork {
 fn next_due(conn: &mut AnyConnection) -> StoreResult<NextWork> {
     let dues = task_queue::table.filter(task_queue::due_on.is_not_null()).filter(open_run().is_null());
     let dues = dues.order((task_queue::due_on, task_queue::id));
-    let next: Option<(Option<Moment>, Moment)> = dues.select((task_queue::due_on, db_now())).first(conn).optional()?;
+    let next: Option<(Option<SqlMoment>, SqlMoment)> =
+        dues.select((task_queue::due_on, db_now())).first(conn).optional()?;
     let Some((Some(due_on), now)) = next else { return Ok(NextWork::Nothing) };
     let wait = DateTime::<Utc>::from(due_on) - DateTime::<Utc>::from(now);
     Ok(wait.to_std().map_or(NextWork::Now, |wait| if wait.is_zero() { NextWork::Now } else { NextWork::In(wait) }))
@@ -116,14 +117,14 @@ impl Store {
     /// Claims under the lock if necessary, and sets aside runs that cannot be passed to a handler.
     pub(crate) fn finish_claim(
         &mut self,
-        shared: Shared,
+        shared: SharedClaim,
         claim: &Claim<'_>,
         tokens: &[String],
     ) -> StoreResult<ManyClaimed> {
         let mut claimed = match shared {
-            Shared::Done(claimed) => claimed,
-            Shared::NeedsLock { is_repeated } => {
-                self.claim_alone(claim, tokens, is_repeated, Source::RunsAndDueTasks)?
+            SharedClaim::Done(claimed) => claimed,
+            SharedClaim::NeedsLock { is_repeated } => {
+                self.claim_alone(claim, tokens, is_repeated, ClaimSource::RunsAndDueTasks)?
             }
         };
         // Runs may be waiting behind those that were set aside.
@@ -132,9 +133,9 @@ impl Store {
         Ok(claimed)
     }
 
-    fn start_beside_others(&mut self, claim: &Claim<'_>, tokens: &[String]) -> StoreResult<Shared> {
+    fn start_beside_others(&mut self, claim: &Claim<'_>, tokens: &[String]) -> StoreResult<SharedClaim> {
         if self.auditor()?.is_some() {
-            return Ok(Shared::NeedsLock { is_repeated: false });
+            return Ok(SharedClaim::NeedsLock { is_repeated: false });
         }
         let (mut is_repeated, remembered) = (false, self.low_water);
         let (shared, low_water) = self.shared_claim_write(|conn| {
@@ -155,12 +156,12 @@ impl Store {
         claim: &Claim<'_>,
         tokens: &[String],
         mut is_repeated: bool,
-        source: Source,
+        source: ClaimSource,
     ) -> StoreResult<ManyClaimed> {
         let auditor = self.auditor()?;
         self.claim_write(auditor.is_some(), |conn| {
             fault_point!("claim.locked");
-            let mut low_water = (source == Source::RunsAndDueTasks).then(LowWater::default);
+            let mut low_water = (source == ClaimSource::RunsAndDueTasks).then(LowWater::default);
             let (auditor, low_water) = (auditor.as_ref(), low_water.as_mut());
             let claimed = claim_under_lock(conn, claim, tokens, is_repeated, auditor, low_water)?;
             // An error after this point may belong to a COMMIT that succeeded.
@@ -172,7 +173,7 @@ impl Store {
 }
 
 /// The result of a concurrent claim.
-pub(crate) enum Shared {
+pub(crate) enum SharedClaim {
     Done(ManyClaimed),
     /// Some work may be claimed only under the exclusive lock, or an earlier attempt may have claimed.
     NeedsLock {
@@ -188,30 +189,30 @@ pub(crate) fn claim_beside_others(
     tokens: &[String],
     is_repeated: bool,
     low_water: &mut LowWater,
-) -> StoreResult<Shared> {
+) -> StoreResult<SharedClaim> {
     if backend::excludes_all(conn) {
-        return claim_under_lock(conn, claim, tokens, is_repeated, None, Some(low_water)).map(Shared::Done);
+        return claim_under_lock(conn, claim, tokens, is_repeated, None, Some(low_water)).map(SharedClaim::Done);
     }
     // Only the exclusive lock waits for a COMMIT that may still be in progress.
     if is_repeated {
         low_water.forget();
-        return Ok(Shared::NeedsLock { is_repeated });
+        return Ok(SharedClaim::NeedsLock { is_repeated });
     }
     if !backend::take_lane(conn)? {
-        return Ok(Shared::Done(ManyClaimed { is_crowded: true, ..ManyClaimed::default() }));
+        return Ok(SharedClaim::Done(ManyClaimed { is_crowded: true, ..ManyClaimed::default() }));
     }
     if batch::nothing_restricts_claims(conn)? {
-        return start_due(conn, claim, tokens, None, low_water).map(Shared::Done);
+        return start_due(conn, claim, tokens, None, low_water).map(SharedClaim::Done);
     }
     let obstacles = Obstacles::load(conn, claim.runner_name)?;
     if obstacles.is_closed() {
-        return Ok(Shared::Done(ManyClaimed::default()));
+        return Ok(SharedClaim::Done(ManyClaimed::default()));
     }
     // Also a run that may not be claimed now: another process may end a run at any moment, which makes it claimable.
     if first_claimable(conn, &claim.classes, None, &mut Obstacles::none())?.is_some() {
-        return Ok(Shared::NeedsLock { is_repeated });
+        return Ok(SharedClaim::NeedsLock { is_repeated });
     }
-    start_due(conn, claim, tokens, Some(&obstacles), low_water).map(Shared::Done)
+    start_due(conn, claim, tokens, Some(&obstacles), low_water).map(SharedClaim::Done)
 }
 
 /// Without a low-water mark, only waiting runs are claimed.
@@ -328,7 +329,7 @@ fn start_due(
     Ok(ManyClaimed { runs: claimed.collect(), ..ManyClaimed::default() })
 }
 
-fn start_of<'a>(((facts, content), token): (&'a (DueFacts, Content), &'a String)) -> TaskStart<'a> {
+fn start_of<'a>(((facts, content), token): (&'a (DueTaskFacts, Content), &'a String)) -> TaskStart<'a> {
     TaskStart { task_id: facts.task_id, class: &content.class, attempt: facts.attempts.saturating_add(1), token }
 }
 

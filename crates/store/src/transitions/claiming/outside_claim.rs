@@ -6,17 +6,17 @@ use std::ops::ControlFlow;
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
-use crate::backend::batch::{Holder, Start};
+use crate::backend::batch::{RunHolder, Start};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::journal::events::insert_event;
-use crate::reading::heads::{Asker, Head, first_claimable};
+use crate::reading::heads::{Head, HeadFilter, first_claimable};
 use crate::records::runs::RunRef;
 use crate::rules::leases::lease_end;
 use crate::rules::limits::Obstacles;
 use crate::session::origin::Origin;
 use crate::transitions::claiming::choose::{OutsideClaim, first_chosen};
-use crate::transitions::claiming::start::{ENDS_PER_TRANSACTION, Started, load_held, start_waiting};
+use crate::transitions::claiming::start::{ENDS_PER_TRANSACTION, StartedRun, load_held, start_waiting};
 use crate::transitions::set_aside::UnreadableRuns;
 use crate::{Store, StoreResult};
 use taskqueue_domain::task::ids::RunId;
@@ -118,7 +118,7 @@ fn claim_first(
             .select(task_queue::timeout_secs)
             .first(conn)
             .optional()?;
-        let holder = Holder {
+        let holder = RunHolder {
             runner_id: None,
             runner_name: NO_RUNNER,
             claimant: Some(claim.claimant),
@@ -152,7 +152,7 @@ fn first_offered(
     if claim.choice.is_of_few() {
         return first_chosen(conn, claim, obstacles);
     }
-    let asker = Asker { claimant: claim.claimant, tag: claim.choice.tag.as_deref() };
+    let asker = HeadFilter { claimant: claim.claimant, tag: claim.choice.tag.as_deref() };
     first_claimable(conn, &claim.classes, Some(asker), obstacles)
 }
 
@@ -163,7 +163,7 @@ fn token_of(run_id: i64, secret: &str) -> String {
 
 /// Returns what this call has already claimed, by its secrets.
 fn claimed_before(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreResult<Vec<OutsideRun>> {
-    let mut held = Started::default();
+    let mut held = StartedRun::default();
     for (run_id, token) in held_by(conn, claim.claimant, claim.secrets)? {
         // A run that cannot be read is rescued after its deadline.
         load_held(conn, run_id, token, &mut held)?;

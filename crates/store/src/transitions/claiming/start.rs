@@ -6,11 +6,11 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 
 use crate::StoreResult;
-use crate::backend::batch::{self, Holder, Start};
+use crate::backend::batch::{self, RunHolder, Start};
 use crate::base::connection::AnyConnection;
 use crate::base::content::{Content, ContentRow};
 use crate::base::schema::{task_queue, task_queue_runs};
-use crate::base::sql::{Moment, db_now};
+use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::audit::keep_run_transition;
 use crate::records::runs::RunRef;
 use crate::rules::key_slots::fit_key;
@@ -28,7 +28,7 @@ pub(crate) const ENDS_PER_TRANSACTION: usize = 100;
 
 /// The result of starting runs.
 #[derive(Default)]
-pub(crate) struct Started {
+pub(crate) struct StartedRun {
     /// In the order of the starts.
     pub(crate) runs: Vec<ClaimedRun>,
     /// Started runs that cannot be passed to a handler.
@@ -41,14 +41,14 @@ pub(crate) struct Started {
 /// remaining runs keep waiting.
 pub(crate) fn start_waiting(
     conn: &mut AnyConnection,
-    holder: &Holder<'_>,
+    holder: &RunHolder<'_>,
     starts: &[Start<'_>],
     auditor: Option<&Origin>,
-) -> StoreResult<Started> {
+) -> StoreResult<StartedRun> {
     let rows = batch::start_runs(conn, holder, starts)?;
     fault_point!("claim.runs_written");
     let mut rows: HashMap<i64, _> = rows.into_iter().map(|row| (row.run_id, row)).collect();
-    let mut started = Started::default();
+    let mut started = StartedRun::default();
     for start in starts {
         let Some(row) = rows.remove(&start.run_id) else {
             end_instead(conn, start.run_id, auditor)?;
@@ -82,7 +82,7 @@ pub(crate) fn claimed_run(
     (run_id, task_id): (RunId, TaskId),
     token: String,
     attempt: i32,
-    started_on: Moment,
+    started_on: SqlMoment,
     content: Content,
 ) -> ClaimedRun {
     ClaimedRun {
@@ -101,16 +101,16 @@ pub(crate) fn claimed_run(
 
 /// A claimed run that has not ended.
 #[derive(Queryable)]
-pub(crate) struct HeldRun {
+pub(crate) struct HeldRunRow {
     pub(crate) run_id: i64,
     pub(crate) task_id: i64,
     pub(crate) token: Option<String>,
 }
 
 /// Returns the runs with these tokens, in the order of their ids.
-pub(crate) fn held_with(conn: &mut AnyConnection, tokens: &[String]) -> QueryResult<Vec<HeldRun>> {
+pub(crate) fn held_with(conn: &mut AnyConnection, tokens: &[String]) -> QueryResult<Vec<HeldRunRow>> {
     use task_queue_runs::dsl;
-    let mut held: Vec<HeldRun> = dsl::task_queue_runs
+    let mut held: Vec<HeldRunRow> = dsl::task_queue_runs
         .filter(dsl::running_class.is_not_null())
         .filter(dsl::token.eq_any(tokens))
         .select((dsl::id, dsl::task_queue_id, dsl::token))
@@ -120,8 +120,8 @@ pub(crate) fn held_with(conn: &mut AnyConnection, tokens: &[String]) -> QueryRes
 }
 
 /// Returns the runs that these tokens have claimed: the closure of a claim runs again after a COMMIT whose answer was lost.
-pub(crate) fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<Started> {
-    let mut started = Started::default();
+pub(crate) fn already_claimed(conn: &mut AnyConnection, tokens: &[String]) -> StoreResult<StartedRun> {
+    let mut started = StartedRun::default();
     for held in held_with(conn, tokens)? {
         load_held(conn, held.run_id, held.token.unwrap_or_default(), &mut started)?;
     }
@@ -133,9 +133,9 @@ pub(crate) fn load_held(
     conn: &mut AnyConnection,
     run_id: i64,
     token: String,
-    started: &mut Started,
+    started: &mut StartedRun,
 ) -> StoreResult<()> {
-    let ((task_id, attempt, started_on), content): ((i64, i32, Option<Moment>), ContentRow) = task_queue_runs::table
+    let ((task_id, attempt, started_on), content): ((i64, i32, Option<SqlMoment>), ContentRow) = task_queue_runs::table
         .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
         .filter(task_queue_runs::id.eq(run_id))
         .select((

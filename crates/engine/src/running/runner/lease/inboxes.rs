@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::open_inbox::OpenInbox;
-use super::shared::Shared;
+use super::shared::SharedLeases;
 use crate::handler::Inbox;
 use taskqueue_domain::run::message::Message;
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -43,7 +43,7 @@ pub(crate) struct Listening {
 }
 
 /// Delivers the messages that arrived since the last call.
-pub(crate) fn deliver(store: &mut Store, shared: &Shared, horizon: &mut Horizon) -> StoreResult<()> {
+pub(crate) fn deliver(store: &mut Store, shared: &SharedLeases, horizon: &mut Horizon) -> StoreResult<()> {
     let Some(wanted) = shared.listening() else { return Ok(()) };
     let after = if wanted.new_runs.is_empty() { horizon.settled } else { 0 };
     let envelopes = store.list_envelopes(&wanted.tasks, after)?;
@@ -54,7 +54,7 @@ pub(crate) fn deliver(store: &mut Store, shared: &Shared, horizon: &mut Horizon)
     Ok(())
 }
 
-impl Shared {
+impl SharedLeases {
     /// Returns the inbox of a run. The first call also triggers a query for its messages.
     pub(crate) fn open_inbox(&self, run_id: RunId, task_id: TaskId) -> Inbox {
         let mut state = self.lock();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::shared::LeaseState;
-use self::shared::{HeldRun, Shared};
+use self::shared::{HeldLease, SharedLeases};
 use crate::context::Me;
 use crate::error::EngineResult;
 use crate::handler::Inbox;
@@ -32,7 +32,7 @@ const END_WAIT: Duration = Duration::from_secs(2);
 /// The leases of this process, shared by all threads that execute its runs.
 #[derive(Clone)]
 pub(crate) struct Leases {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLeases>,
 }
 
 /// Renews the leases until it is dropped.
@@ -62,7 +62,7 @@ impl LeaseKeeper {
         times: LeaseTimes,
         asked_at: Moment,
     ) -> EngineResult<Self> {
-        let shared = Arc::new(Shared::new(runner_id, me, times, asked_at)?);
+        let shared = Arc::new(SharedLeases::new(runner_id, me, times, asked_at)?);
         thread::start(&shared, url)?;
         Ok(Self { leases: Leases { shared } })
     }
@@ -80,7 +80,7 @@ impl Leases {
         let mut state = self.shared.lock();
         let held_none = state.runs.is_empty();
         for Holding { run, class, silence } in runs {
-            state.runs.insert(run.id, HeldRun::new(run, class, trusted_until, silence));
+            state.runs.insert(run.id, HeldLease::new(run, class, trusted_until, silence));
         }
         // If others are held, the next query for them includes these.
         if held_none {

@@ -34,8 +34,8 @@ pub(crate) enum LeaseState {
     Over,
 }
 
-pub(crate) struct Shared {
-    state: Mutex<State>,
+pub(crate) struct SharedLeases {
+    state: Mutex<LeasesState>,
     /// Signals a change that other threads wait for.
     changed: Condvar,
     /// Wakes the thread when there is work for it.
@@ -49,9 +49,9 @@ pub(crate) struct Shared {
     renewals: AtomicU64,
 }
 
-pub(crate) struct State {
+pub(crate) struct LeasesState {
     pub(crate) runner: Lease,
-    pub(crate) runs: HashMap<RunId, HeldRun>,
+    pub(crate) runs: HashMap<RunId, HeldLease>,
     /// The run whose update is being written.
     pub(crate) saving: Option<RunId>,
     /// After a failed write, nothing is written before this moment.
@@ -65,7 +65,7 @@ pub(crate) struct State {
 }
 
 /// The next work of the thread.
-pub(crate) enum Work {
+pub(crate) enum LeaseWork {
     Renew {
         due: Vec<RunRef>,
         /// Claimed recently, so that the lease needs no renewal yet.
@@ -80,7 +80,7 @@ pub(crate) enum Work {
     End,
 }
 
-pub(crate) struct HeldRun {
+pub(crate) struct HeldLease {
     run: RunRef,
     class: String,
     pub(crate) lease: Lease,
@@ -97,7 +97,7 @@ pub(crate) struct HeldRun {
 }
 
 /// When the thread does its regular work.
-pub(crate) struct Plan {
+pub(crate) struct RenewalPlan {
     pub(crate) renew_at: Moment,
     pub(crate) ask_at: Moment,
     pub(crate) next_check_at: Moment,
@@ -109,7 +109,7 @@ pub(crate) struct Lease {
     pub(crate) is_lost: bool,
 }
 
-impl HeldRun {
+impl HeldLease {
     pub(crate) fn new(run: RunRef, class: &str, trusted_until: Moment, silence: Duration) -> Self {
         Self {
             run,
@@ -156,11 +156,11 @@ impl Lease {
     }
 }
 
-impl Shared {
+impl SharedLeases {
     pub(crate) fn new(runner_id: RunnerId, me: &Me, times: LeaseTimes, asked_at: Moment) -> EngineResult<Self> {
         let waker = Waker::new()
             .map_err(|source| EngineError::Os { what: "cannot open a descriptor for the leases", source })?;
-        let state = State {
+        let state = LeasesState {
             runner: Lease { trusted_until: asked_at.plus(times.trusted_for()), is_lost: false },
             runs: HashMap::new(),
             saving: None,
@@ -183,11 +183,11 @@ impl Shared {
         })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LeasesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+    pub(crate) fn wait<'a>(&self, state: MutexGuard<'a, LeasesState>, limit: Duration) -> MutexGuard<'a, LeasesState> {
         self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -198,30 +198,30 @@ impl Shared {
     }
 
     /// Waits for work, also at the socket. Renewals come first: updates of a run whose lease is lost are useless.
-    pub(crate) fn next_work(&self, plan: &Plan, socket: Option<&LibrarySocket>) -> Work {
+    pub(crate) fn next_work(&self, plan: &RenewalPlan, socket: Option<&LibrarySocket>) -> LeaseWork {
         let renew_at = plan.renew_at;
         let mut has_waited = false;
         loop {
             let mut state = self.lock();
             if state.is_ending {
-                return Work::End;
+                return LeaseWork::End;
             }
             if renew_at.has_passed() {
-                let is_due = |held: &&HeldRun| self.times.is_worth_renewal(held.lease.trusted_until.remaining());
-                let is_wanted = |held: &&HeldRun| !held.lease.is_lost && !held.renew_until.has_passed();
+                let is_due = |held: &&HeldLease| self.times.is_worth_renewal(held.lease.trusted_until.remaining());
+                let is_wanted = |held: &&HeldLease| !held.lease.is_lost && !held.renew_until.has_passed();
                 let (due, fresh): (Vec<_>, Vec<_>) = state.runs.values().filter(is_wanted).partition(is_due);
-                let references = |runs: Vec<&HeldRun>| runs.into_iter().map(|held| held.run.clone()).collect();
-                return Work::Renew { due: references(due), fresh: references(fresh) };
+                let references = |runs: Vec<&HeldLease>| runs.into_iter().map(|held| held.run.clone()).collect();
+                return LeaseWork::Renew { due: references(due), fresh: references(fresh) };
             }
             if plan.next_check_at.has_passed() {
-                return Work::Look;
+                return LeaseWork::Look;
             }
             let mut until = renew_at.min(plan.next_check_at);
             let in_question: Vec<RunId> =
                 state.runs.values().filter(|held| held.is_in_question()).map(|held| held.run.id).collect();
             if !in_question.is_empty() {
                 if plan.ask_at.has_passed() || std::mem::take(&mut state.asks_now) {
-                    return Work::Ask(in_question);
+                    return LeaseWork::Ask(in_question);
                 }
                 until = until.min(plan.ask_at);
             }
@@ -232,14 +232,14 @@ impl Shared {
                 if save_at.has_passed()
                     && let Some(held) = state.runs.get_mut(&run_id)
                 {
-                    let work = Work::Save(held.run.clone(), held.take_update());
+                    let work = LeaseWork::Save(held.run.clone(), held.take_update());
                     state.saving = Some(run_id);
                     return work;
                 }
                 until = until.min(save_at);
             }
             if has_waited && socket.is_some() {
-                return Work::Listen;
+                return LeaseWork::Listen;
             }
             state.sleeps_until = until;
             drop(state);

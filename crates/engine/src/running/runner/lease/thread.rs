@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::{EngineError, EngineResult};
 use crate::running::runner::lease::inboxes::{Horizon, deliver};
-use crate::running::runner::lease::shared::{Plan, RETRY_PAUSE, Shared, Work};
+use crate::running::runner::lease::shared::{LeaseWork, RETRY_PAUSE, RenewalPlan, SharedLeases};
 use crate::running::runner::silence::boot_ms_now;
 use taskqueue_host::clock::Moment;
 use taskqueue_host::random::spread;
@@ -17,7 +17,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// How often cancelled runs and messages are queried, even if the engine sends notifications: not every request causes one.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-pub(crate) fn start(shared: &Arc<Shared>, url: &DatabaseUrl) -> EngineResult<()> {
+pub(crate) fn start(shared: &Arc<SharedLeases>, url: &DatabaseUrl) -> EngineResult<()> {
     let (kept, url) = (Arc::clone(shared), url.clone());
     thread::Builder::new()
         .name("leases".to_owned())
@@ -26,20 +26,20 @@ pub(crate) fn start(shared: &Arc<Shared>, url: &DatabaseUrl) -> EngineResult<()>
     Ok(())
 }
 
-fn keep(shared: &Shared, url: &DatabaseUrl) {
+fn keep(shared: &SharedLeases, url: &DatabaseUrl) {
     fault_point!("lease.thread_started");
     let mut store: Option<Store> = None;
     let mut horizon = Horizon::new();
-    let mut plan = Plan {
+    let mut plan = RenewalPlan {
         renew_at: Moment::after(shared.times.renewal_pause(spread())),
         ask_at: Moment::after(ASK_EVERY),
         next_check_at: Moment::after(LOOK_PAUSE),
     };
     loop {
         let is_well = match shared.next_work(&plan, store.as_ref().and_then(Store::listening_socket)) {
-            Work::End => break,
-            Work::Listen => true,
-            Work::Look => {
+            LeaseWork::End => break,
+            LeaseWork::Listen => true,
+            LeaseWork::Look => {
                 let looked = connected(&mut store, url).and_then(Store::list_pauses);
                 plan.next_check_at = Moment::after(if looked.is_ok() { LOOK_PAUSE } else { RETRY_PAUSE });
                 if let Ok(pauses) = &looked {
@@ -48,7 +48,7 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
                 fault_point!("lease.looked");
                 looked.is_ok()
             }
-            Work::Ask(runs) => {
+            LeaseWork::Ask(runs) => {
                 let asked = connected(&mut store, url).and_then(|store| store.list_cancel_requests(&runs));
                 let mut is_well = asked.is_ok();
                 fault_point!("lease.cancel_heard");
@@ -60,14 +60,14 @@ fn keep(shared: &Shared, url: &DatabaseUrl) {
                 plan.ask_at = Moment::after(if is_well { ASK_EVERY } else { RETRY_PAUSE });
                 is_well
             }
-            Work::Save(run, update) => {
+            LeaseWork::Save(run, update) => {
                 let saved = connected(&mut store, url).and_then(|store| update.save(store, &run));
                 let is_well = saved.is_ok();
                 fault_point!("lease.news_saved");
                 shared.saved(&run, update, &saved);
                 is_well
             }
-            Work::Renew { due, fresh } => {
+            LeaseWork::Renew { due, fresh } => {
                 let asked_at = Moment::now();
                 let request = RenewalRequest {
                     runner_id: shared.runner_id,
