@@ -92,7 +92,7 @@ each_engine! {
         let (_, hint) = refused(db, &["queue", "echo", "@no file"]);
         assert_eq!(hint, "hint: @FILE reads the data from a file; write a JSON string that begins with @ as '\"@no file\"'");
         let unreadable = redirected(&db.cli(), "</", &["queue", "echo", "-"]).fails(2);
-        assert_eq!(unreadable.trim_end(), "error: standard input: Is a directory (os error 21)");
+        assert_eq!(unreadable.trim_end(), "error: cannot read standard input: Is a directory (os error 21)");
     }
 
     fn a_misspelt_option_of_queue_is_not_taken_for_data(db) {

@@ -100,8 +100,8 @@ each_engine! {
         ] {
             assert_eq!(db.cli().run(bad).code, Some(2), "{bad:?}");
         }
-        let (_, hint) = error_and_hint(&db.cli().run(&["claim"]).fails(2));
-        assert!(hint.contains("TASKQUEUE_CLAIMANT"), "{hint}");
+        let (error, hint) = error_and_hint(&db.cli().run(&["claim"]).fails(2));
+        assert!(error.contains("TASKQUEUE_CLAIMANT") && hint.contains("--claimant bot-1"), "{error}\n{hint}");
         queue(db, "a", "1");
         let ended = db.cli().env("TASKQUEUE_CLAIMANT", "named").run(&["claim"]);
         assert!(ended.ok().contains("\"run_id\":1"));

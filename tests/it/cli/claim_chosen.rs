@@ -101,7 +101,7 @@ each_engine! {
         assert_eq!(claimed(db, &["--task", &second]), [second.as_str()]);
         let _ = db.cli().run(&["limits", "set", "work", "--running", "1"]).ok();
         let third = queue(db, &[]);
-        assert!(why(db, &["--task", &third]).contains("its class has 1 running"));
+        assert!(why(db, &["--task", &third]).contains("its class has reached its limit of 1 running"));
     }
 
     fn a_claim_takes_only_tasks_with_the_key_that_it_names(db) {

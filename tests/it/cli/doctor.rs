@@ -213,7 +213,7 @@ each_engine! {
         db.configure(ECHO);
         db.cli().run(&["settings", "set", "TaskQueueKeepSuccess", "0"]).ok();
         db.cli().run(&["settings", "set", "TaskQueueMaxSuccess", "0"]).ok();
-        expect(db, "kept_for_ever", "tasks in the status success are kept for ever", "taskqueue settings");
+        expect(db, "kept_for_ever", "tasks in the status success are kept forever", "taskqueue settings");
         db.cli().run(&["settings", "set", "TaskQueueMaxSuccess", "10"]).ok();
         assert_eq!(troubles(db), [""; 0]);
     }

@@ -50,7 +50,7 @@ each_engine! {
     fn a_value_outside_its_range_is_refused_and_nothing_changes(db) {
         for bad in ["0", "-1", "10001", "99999999999999999999", "", "eight", "8.5"] {
             let (error, _) = error_and_hint(&db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", bad]).fails(2));
-            assert!(error.contains("TaskQueueRunnerLimit: a whole number from 1 to 10000"), "{error}");
+            assert!(error.contains("TaskQueueRunnerLimit: write a whole number from 1 to 10000"), "{error}");
         }
         let (error, _) = error_and_hint(&db.cli().run(&["settings", "set", "TaskQueueRunTimeout", ""]).fails(2));
         assert!(error.contains("1 to 31536000"), "{error}");

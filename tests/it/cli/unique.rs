@@ -170,7 +170,7 @@ each_engine! {
         assert_eq!(task(db, "1")["status"], "success");
         assert_eq!(unique(db, "k", &[]).ok(), "1");
         assert!(unique(db, "k", &["--on-conflict", "replace"]).fails(1).contains("and is success"));
-        assert!(db.cli().run(&["status", "1"]).ok().contains("unique       k (until "));
+        assert!(db.cli().run(&["status", "1"]).ok().contains("unique       k (at least until "));
         db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00.000000'");
         assert_eq!(unique(db, "k", &[]).ok(), "2");
         assert_eq!(task(db, "1")["unique_until"], Value::Null);

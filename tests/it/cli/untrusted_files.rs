@@ -87,7 +87,10 @@ fn root_runs_nothing_as_root_from_a_store_below_another_users_directory() {
         let _ = run(&["tick"]).ok();
         let after = run(&["status", "--json", "1"]).json();
         assert_eq!(after["runs"][0]["status"], "released", "{after}");
-        assert!(after["runs"][0]["error_message"].as_str().unwrap().contains("whom"), "{after}");
+        assert!(
+            after["runs"][0]["error_message"].as_str().unwrap().contains("must set the user of handlers"),
+            "{after}"
+        );
     });
 }
 

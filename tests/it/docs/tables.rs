@@ -165,8 +165,10 @@ fn every_variable_of_a_handler_is_documented() {
         text.split('"').filter(|text| text.starts_with("TASKQUEUE_")).map(str::to_owned).collect()
     };
     let of_a_run = variables(&["crates/engine/src/handler/command.rs"]);
-    let mut of_a_coprocess =
-        variables(&["crates/engine/src/handler/coprocess.rs", "crates/process/src/identities/survivors.rs"]);
+    let mut of_a_coprocess = variables(&[
+        "crates/engine/src/handler/coprocess/coprocess_handler.rs",
+        "crates/process/src/identities/survivors.rs",
+    ]);
     of_a_coprocess.retain(|name| !of_a_run.contains(name) || name == "TASKQUEUE_RUN_TOKEN");
     of_a_coprocess.retain(|name| !name.contains('='));
     assert!(of_a_run.len() > 8 && of_a_coprocess.len() == 3, "{of_a_run:?} {of_a_coprocess:?}");
