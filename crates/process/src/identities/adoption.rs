@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use taskqueue_host::testing::{eventually, run_again_inside};
 
-    const MODULE: &str = "children::adoption::tests::";
+    const MODULE: &str = "identities::adoption::tests::";
 
     #[test]
     fn children_that_are_handlers_are_no_orphans_and_doubt_means_a_look() {
