@@ -35,6 +35,20 @@ fn named_files(src: &Path, krate: &str) -> Vec<(String, PathBuf)> {
     files_below(src).into_iter().map(|file| (name(&file), file)).collect()
 }
 
+/// Returns every line of the program with its place, without test modules.
+pub(crate) fn program_lines() -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    for (name, file) in sources() {
+        if name.ends_with("tests.rs") || name.ends_with("testing.rs") || name.starts_with("cli/fuzzing/") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        lines.extend(code.lines().enumerate().map(|(index, line)| (format!("{name}:{}", index + 1), line.to_owned())));
+    }
+    lines
+}
+
 /// Returns every line of the program that contains one of `words`, as `crate/file: line`, except in the files in `allowed`.
 fn lines_with(words: &[&str], allowed: &[&str]) -> Vec<String> {
     let mut found = Vec::new();

@@ -24,6 +24,7 @@ mod rules;
 mod several_hosts;
 mod statements;
 mod tables;
+mod words;
 
 use std::path::Path;
 

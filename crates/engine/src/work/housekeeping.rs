@@ -197,8 +197,8 @@ impl HousekeepingThread<'_> {
         if !matches!(told, Some(Ok(_))) {
             self.ctx = None;
         }
-        let somebody_waits = matches!(told, Some(Ok(true)));
-        self.silent_until = Moment::after(if somebody_waits { TELL_EVERY } else { ASK_WHO_WAITS_EVERY });
+        let has_waiters = matches!(told, Some(Ok(true)));
+        self.silent_until = Moment::after(if has_waiters { TELL_EVERY } else { ASK_WHO_WAITS_EVERY });
     }
 
     fn look_after(&mut self) {

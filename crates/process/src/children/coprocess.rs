@@ -176,25 +176,27 @@ impl Coprocess {
     }
 
     /// Waits until it has written something, has ended, can be written to (if wanted) or `waker` wakes it, at most until
-    /// `until`, and passes on its output. `hears` is whether its standard output is read.
+    /// `until`, and passes on its output. `reads_output` is whether its standard output is read.
     pub fn turn(
         &mut self,
         waker: &Waker,
-        (hears, wants_to_write): (bool, bool),
+        (reads_output, wants_to_write): (bool, bool),
         until: Moment,
         listener: &mut dyn CoprocessListener,
     ) -> CoprocessTurn {
-        let hears = hears && !self.is_mute;
+        let reads_output = reads_output && !self.is_mute;
         let mut fds = [
             PollFd::new(&self.handler, PollFlags::IN),
             PollFd::new(waker, PollFlags::IN),
-            PollFd::new(&self.pipes.stdout, if hears { PollFlags::IN } else { PollFlags::empty() }),
+            PollFd::new(&self.pipes.stdout, if reads_output { PollFlags::IN } else { PollFlags::empty() }),
             PollFd::new(&self.pipes.stderr, PollFlags::IN),
             PollFd::new(&self.pipes.events, PollFlags::IN),
             PollFd::new(&self.pipes.stdin.writer, if wants_to_write { PollFlags::OUT } else { PollFlags::empty() }),
         ];
         // A pipe at end of file would always be ready; a slot without a pipe watches the waker again.
-        for (at, is_open) in [(2, hears), (3, self.stderr_is_open), (4, self.events_are_open), (5, wants_to_write)] {
+        for (at, is_open) in
+            [(2, reads_output), (3, self.stderr_is_open), (4, self.events_are_open), (5, wants_to_write)]
+        {
             if !is_open {
                 fds[at] = PollFd::new(waker, PollFlags::empty());
             }

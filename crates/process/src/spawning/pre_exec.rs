@@ -136,7 +136,7 @@ fn mark_descriptors() {
 
 /// Duplicates the descriptor to this number, without close-on-exec.
 fn take_descriptor(descriptor: BorrowedFd<'_>, number: c_int) -> Result<(), Refusal> {
-    #[expect(unsafe_code, reason = "rustix would take the number for a descriptor that somebody owns")]
+    #[expect(unsafe_code, reason = "rustix would take the number for a descriptor that other code owns")]
     // SAFETY: both are numbers, and the table of descriptors is the child's own.
     let done = unsafe { libc::dup2(descriptor.as_raw_fd(), number) };
     if done == number { Ok(()) } else { Err(ExecStep::Supervision.refused(last_errno())) }

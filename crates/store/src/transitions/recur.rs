@@ -348,7 +348,7 @@ fn move_if_missed(
     Ok(Advanced { planned: 1, skipped: step.skipped, skipped_or_more: step.skipped_or_more(), broken: 0 })
 }
 
-/// Marks a schedule as broken: it is not tried again until it is repaired.
+/// Marks a schedule as broken: it does not run until it is repaired.
 fn break_off(
     conn: &mut AnyConnection,
     task: &Task,

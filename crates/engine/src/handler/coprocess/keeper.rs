@@ -86,9 +86,9 @@ impl Keeper<'_> {
                 Next::Listen { wants_to_write, until } => (wants_to_write, until),
                 Next::End(plan, cause) => break (plan, cause),
             };
-            let hears = self.output_reader.are_open();
-            let until = if hears { until } else { until.min(Moment::after(CONGESTED)) };
-            let turn = coprocess.turn(waker, (hears, wants_to_write), until, &mut self.output_reader);
+            let reads_output = self.output_reader.are_open();
+            let until = if reads_output { until } else { until.min(Moment::after(CONGESTED)) };
+            let turn = coprocess.turn(waker, (reads_output, wants_to_write), until, &mut self.output_reader);
             self.wake_up();
             if self.output_reader.have_heard() {
                 self.pings.heard();
