@@ -52,9 +52,9 @@ fn behind_runs(small: &BenchStore, large: &BenchStore) -> Vec<Behind> {
     for (name, limit) in
         [("of a class that is full", ["--running", "1"]), ("of a class over its rate", ["--rate", "1/24h"])]
     {
-        both(&["limits", "set", BEFORE, limit[0], limit[1]]);
+        both(&["limit", "set", BEFORE, limit[0], limit[1]]);
         all.push((name, claims_by_turns(small, large, CLAIMS)));
-        both(&["limits", "remove", BEFORE]);
+        both(&["limit", "remove", BEFORE]);
     }
     all
 }

@@ -19,7 +19,7 @@ file=$(perl -MJSON::PP -0777 -e '
 }
 
 bytes=$(wc -c <"$file")
-# Write one JSON object per line to descriptor 3. `taskqueue progress 50 "size known"` does the same.
+# Write one JSON object per line to descriptor 3. `taskqueue report progress 50 "size known"` does the same.
 echo '{"progress":50,"message":"size known"}' >&3
 sum=$(sha256sum <"$file")
 printf '{"progress":100}\n{"result":{"bytes":%d,"sha256":"%s"}}\n' "$bytes" "${sum%% *}" >&3

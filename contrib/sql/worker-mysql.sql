@@ -1,4 +1,4 @@
--- Statements for a worker that uses SQL on MySQL or MariaDB instead of `taskqueue claim` and the verbs after it
+-- Statements for a worker that uses SQL on MySQL or MariaDB instead of `taskqueue worker claim` and the verbs after it
 -- (docs/workers.md). Use the isolation level READ COMMITTED. Row 0 never exists: selecting it locks the tables in the same order
 -- as a claim.
 --

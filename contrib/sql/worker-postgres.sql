@@ -1,4 +1,4 @@
--- Statements for a worker that uses SQL on PostgreSQL instead of `taskqueue claim` and the verbs after it (docs/workers.md).
+-- Statements for a worker that uses SQL on PostgreSQL instead of `taskqueue worker claim` and the verbs after it (docs/workers.md).
 --
 -- Replace {claimant} with the name of the worker, {class} with its task class, and {token} with 32 random hexadecimal digits, new
 -- ones for each claim. {run} and {task} are the ids that the claim returned. 86400 is the setting TaskQueueRunTimeout. The worker

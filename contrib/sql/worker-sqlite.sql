@@ -1,4 +1,4 @@
--- Statements for a worker that uses SQL on a SQLite store instead of `taskqueue claim` and the verbs after it (docs/workers.md).
+-- Statements for a worker that uses SQL on a SQLite store instead of `taskqueue worker claim` and the verbs after it (docs/workers.md).
 -- Use SQLite 3.51.3 or newer, and set a busy timeout.
 --
 -- Replace {claimant} with the name of the worker, {class} with its task class, and {token} with 32 random hexadecimal digits, new

@@ -63,7 +63,7 @@ def taskqueue(*words):
 
 def tell(claimed, verb, *words):
     """Reports on the run, and checks the answer."""
-    answer = taskqueue(verb, str(claimed["run_id"]), *words, "--token", claimed["token"])
+    answer = taskqueue(*verb.split(), str(claimed["run_id"]), *words, "--token", claimed["token"])
     # While the database is unreachable or busy, no other process has taken the run yet.
     if answer.returncode != 0 and answer.returncode not in AWAY_OR_BUSY:
         raise Lost
@@ -74,7 +74,7 @@ def tell(claimed, verb, *words):
 def digest(claimed, file):
     """Does the work in a separate process, and stops it if the end of the run is requested or the run is lost. The token in
     its environment lets taskqueue end the process with the run, also if this worker dies."""
-    tell(claimed, "progress", "50", f"reading {file}")
+    tell(claimed, "report progress", "50", f"reading {file}")
     command = [sys.executable, os.path.abspath(__file__), "--digest", file]
     environment = {**os.environ, "TASKQUEUE_RUN_TOKEN": claimed["token"]}
     # A third of the timeout, and short enough to notice a cancel soon.
@@ -86,7 +86,7 @@ def digest(claimed, file):
                 break
             except subprocess.TimeoutExpired:
                 try:
-                    tell(claimed, "heartbeat")
+                    tell(claimed, "worker heartbeat")
                 except (Cancelled, Lost):
                     process.terminate()
                     raise
@@ -143,7 +143,7 @@ def main():
         return print_digest(sys.argv[2])
     directory, wait = os.path.abspath(sys.argv[1]), (sys.argv[2:] or ["30s"])[0]
     signal.signal(signal.SIGTERM, WORKER.stop)
-    command = ["taskqueue", "claim", "--class", "checksum", "--wait", wait, "--process", str(os.getpid())]
+    command = ["taskqueue", "worker", "claim", "--class", "checksum", "--wait", wait, "--process", str(os.getpid())]
     while not WORKER.is_stopping:
         with WORKER.start(command) as claim:
             line, _ = claim.communicate()
@@ -164,7 +164,7 @@ def main():
         except Lost:
             continue
         # If the deadline has passed, another process may have the task; `taskqueue` reports this on standard error.
-        taskqueue(verb, str(claimed["run_id"]), "--token", claimed["token"], *options)
+        taskqueue("worker", verb, str(claimed["run_id"]), "--token", claimed["token"], *options)
     return 0
 
 

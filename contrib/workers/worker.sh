@@ -66,7 +66,7 @@ beat() {
     tenths=$((timeout * 10 / 3))
     [ "$tenths" -le 50 ] || tenths=50
     while sleep "$((tenths / 10)).$((tenths % 10))"; do
-        tell heartbeat "$run" || {
+        tell worker heartbeat "$run" || {
             echo "$?" >"$verdict"
             kill -TERM "$1"
             exit
@@ -92,24 +92,24 @@ digest() {
 }
 
 read_file() {
-    tell progress "$run" 50 "reading $file" && digest
+    tell report progress "$run" 50 "reading $file" && digest
     case $? in
-        0) read -r sum _ <"$output"; taskqueue resolve "$run" --token "$token" --results "{\"sha256\":\"$sum\"}" ;;
-        "$cancelled") taskqueue resolve "$run" --token "$token" --error cancelled --message 'stopped when asked to' ;;
+        0) read -r sum _ <"$output"; taskqueue worker resolve "$run" --token "$token" --results "{\"sha256\":\"$sum\"}" ;;
+        "$cancelled") taskqueue worker resolve "$run" --token "$token" --error cancelled --message 'stopped when asked to' ;;
         "$stopped") release ;;
         # Another process has the task.
         "$lost") ;;
-        *) taskqueue resolve "$run" --token "$token" --error unreadable --message "$file cannot be read" ;;
+        *) taskqueue worker resolve "$run" --token "$token" --error unreadable --message "$file cannot be read" ;;
     esac
 }
 
 # At no cost: the task is due at once, for every worker.
 release() {
-    taskqueue release "$run" --token "$token" --no-reject --reason 'the worker was stopped'
+    taskqueue worker release "$run" --token "$token" --no-reject --reason 'the worker was stopped'
 }
 
 while [ -z "$stopping" ]; do
-    taskqueue claim --class checksum --wait "$wait" --process $$ >"$output" &
+    taskqueue worker claim --class checksum --wait "$wait" --process $$ >"$output" &
     child=$!
     wait_for_child
     claimed=$?
@@ -130,8 +130,8 @@ while [ -z "$stopping" ]; do
     if [ -n "$stopping" ]; then release; break; fi
     # If the deadline has passed, `taskqueue` reports this on standard error.
     case $file in
-        '') taskqueue resolve "$run" --token "$token" --error invalid-data --message 'the data must be {"file":"/path"}' --no-retry ;;
+        '') taskqueue worker resolve "$run" --token "$token" --error invalid-data --message 'the data must be {"file":"/path"}' --no-retry ;;
         "$directory"/*) read_file ;;
-        *) taskqueue release "$run" --token "$token" --reason "$file is not here" ;;
+        *) taskqueue worker release "$run" --token "$token" --reason "$file is not here" ;;
     esac
 done

@@ -122,7 +122,7 @@ impl NewTask {
         self
     }
 
-    /// Limits how many tasks with this key run at once, in all classes: one, or the number set by `limits`.
+    /// Limits how many tasks with this key run at once, in all classes: one, or the number set by `limit set --key`.
     pub fn limit_key(mut self, key: impl Into<String>) -> Self {
         self.request.limit_key = Some(key.into());
         self

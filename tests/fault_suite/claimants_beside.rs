@@ -42,5 +42,9 @@ pub fn answering<'a>(stage: &'a Stage, name: &str, answer: &str) -> Command<'a> 
 
 fn answering_from<'a>(stage: &'a Stage, prefix: &[&str], name: &str, answer: &str) -> Command<'a> {
     let words = [prefix, &["/bin/sh", "-c", SCRIPT, "sh", answer]].concat();
-    stage.command(&["claim", "--claimant", name]).under(&words).env("TASKQUEUE_CLAIMANT", name).may_answer(&[3])
+    stage
+        .command(&["worker", "claim", "--claimant", name])
+        .under(&words)
+        .env("TASKQUEUE_CLAIMANT", name)
+        .may_answer(&[3])
 }

@@ -37,7 +37,7 @@ const OTHERS: [Other; 8] = [
     Other::Plain(&["create-runs"]),
     Other::Plain(&["process-run", "--drain"]),
     Other::Plain(&["tick"]),
-    Other::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"]),
+    Other::Plain(&["setting", "set", "TaskQueueRunTimeout", "86400"]),
     Other::Plain(&["status"]),
     Other::Expire(&["create-runs"]),
     Other::Expire(&["tick"]),

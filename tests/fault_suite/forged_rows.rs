@@ -79,7 +79,7 @@ fn forge(stage: &Stage, rng: &mut Rng) -> usize {
             &["status", "1"],
             &["status", "2", "--json"],
             &["status", &id],
-            &["classes"],
+            &["class"],
         ] {
             let call = stage.command(args).run();
             assert!(call.is_ok(), "{call:?}");

@@ -86,11 +86,11 @@ const CLASSES: [(&str, &str); 17] = [
     ),
     // Queues a task that it may not queue, and cancels a task that is not its own.
     ("meddle", "note start; \"$PROGRAM\" queue note; \"$PROGRAM\" cancel 1; note end 0"),
-    // `taskqueue progress` and `result`, killed as a file specifies.
+    // `taskqueue report progress` and `result`, killed as a file specifies.
     (
         "tell",
         "note start; read fault <\"$FAULT_FILE\"; export TASKQUEUE_FAULT=\"$fault\" TASKQUEUE_FAULT_LOG=\"$FAULT_FILE.log\"; \
-         \"$PROGRAM\" progress 40; a=$?; \"$PROGRAM\" result 1; echo \"$a $?\" >\"$FAULT_FILE.told\"; note end 0",
+         \"$PROGRAM\" report progress 40; a=$?; \"$PROGRAM\" report result 1; echo \"$a $?\" >\"$FAULT_FILE.told\"; note end 0",
     ),
 ];
 

@@ -35,12 +35,12 @@ fn path_of_program() -> String {
 fn send_some(db: &TestDb, class: &str) -> Value {
     let id = db.cli().run(&["queue", class]).ok().trim().to_owned();
     db.cli().run(&["create-runs"]).ok();
-    db.cli().run(&["message", "--task", &id, "--keep", "skip", "[17]"]).ok();
+    db.cli().run(&["report", "message", "--task", &id, "--keep", "skip", "[17]"]).ok();
     let runner = db.cli().spawn(&["process-run"]);
     wait_until("a run is in progress", || {
-        db.cli().run(&["message", "--task", &id, "page", "{\"n\":1}"]).code == Some(0)
+        db.cli().run(&["report", "message", "--task", &id, "page", "{\"n\":1}"]).code == Some(0)
     });
-    db.cli().run(&["message", "--class", class, "finish"]).ok();
+    db.cli().run(&["report", "message", "--class", class, "finish"]).ok();
     finish(runner).ok();
     detail(db, &id)
 }

@@ -101,7 +101,7 @@ each_engine! {
             // It would change other users' tasks.
             let ended = shop.cli().run(&["queue", "work", "--unique", "k", "--on-conflict", "replace"]);
             assert_eq!(ended.code, Some(78), "{ended:?}");
-            for refused in ["tick", "create-runs", "process-run", "status", "settings set TaskQueueRunnerLimit 9", "status 1"] {
+            for refused in ["tick", "create-runs", "process-run", "status", "setting set TaskQueueRunnerLimit 9", "status 1"] {
                 let ended = shop.cli().run(&refused.split(' ').collect::<Vec<_>>());
                 assert_eq!(ended.code, Some(78), "{refused}: {ended:?}");
                 assert!(!ended.stdout.contains("secret"), "{ended:?}");
@@ -110,23 +110,23 @@ each_engine! {
             assert_eq!(host.cli().run(&["tick"]).ok(), "");
             assert!(host.cli().run(&["status"]).ok().contains("success 4"));
             assert_eq!(shop.cli().run(&["queue", "work"]).ok(), "6");
-            assert_eq!(shop.cli().run(&["claim", "--claimant", "bot"]).code, Some(78));
-            let line: serde_json::Value = host.cli().run(&["claim", "--claimant", "bot"]).json();
+            assert_eq!(shop.cli().run(&["worker", "claim", "--claimant", "bot"]).code, Some(78));
+            let line: serde_json::Value = host.cli().run(&["worker", "claim", "--claimant", "bot"]).json();
             let (run, token) = (line["run_id"].to_string(), line["token"].as_str().unwrap());
             for verb in ["heartbeat", "release"] {
-                assert_eq!(host.cli().run(&[verb, &run, "--token", token]).ok(), "", "{verb}");
+                assert_eq!(host.cli().run(&["worker", verb, &run, "--token", token]).ok(), "", "{verb}");
             }
-            let claim = || host.cli().run(&["claim", "--claimant", "bot-2"]).json();
+            let claim = || host.cli().run(&["worker", "claim", "--claimant", "bot-2"]).json();
             let line = claim();
-            assert_eq!(shop.cli().run(&["release", &line["run_id"].to_string(), "--force"]).code, Some(78));
-            assert_eq!(operator.cli().run(&["release", &line["run_id"].to_string(), "--force"]).code, Some(0));
+            assert_eq!(shop.cli().run(&["worker", "release", &line["run_id"].to_string(), "--force"]).code, Some(78));
+            assert_eq!(operator.cli().run(&["worker", "release", &line["run_id"].to_string(), "--force"]).code, Some(0));
             let task = claim()["task_id"].to_string();
             assert_eq!(operator.cli().run(&["requeue", &task, "--force"]).code, Some(0));
             assert_eq!(host.cli().run(&["tick"]).ok(), "");
-            let refused = host.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "9"]);
+            let refused = host.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "9"]);
             assert_eq!(refused.code, Some(78), "{refused:?}");
 
-            assert_eq!(operator.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "9"]).code, Some(0));
+            assert_eq!(operator.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "9"]).code, Some(0));
             assert!(operator.cli().run(&["status", "1"]).ok().contains("secret"));
             assert_eq!(operator.cli().run(&["queue", "work", "--run"]).code, Some(0));
             assert_eq!(operator.cli().run(&["migrate"]).code, Some(0));
@@ -134,7 +134,7 @@ each_engine! {
             // With stored transitions, the user stores them too, and may read none of them.
             let queued_events = "SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'task-queued'";
             assert_eq!(db.number(queued_events), 0);
-            assert_eq!(operator.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).code, Some(0));
+            assert_eq!(operator.cli().run(&["setting", "set", "TaskQueueAuditTransitions", "1"]).code, Some(0));
             assert_eq!(shop.cli().run(&["queue", "work"]).code, Some(0));
             assert_eq!(shop.cli().stdin("{\"class\":\"work\"}\n{\"class\":\"work\"}\n").run(&["queue", "--batch", "-"]).code, Some(0));
             assert_eq!(shop.cli().run(&["queue", "work", "--unique", "audited", "--after", "1"]).code, Some(0));

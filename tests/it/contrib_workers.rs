@@ -261,7 +261,7 @@ each_engine! {
                     signal(&worker, Signal::TERM);
                 } else {
                     let run = db.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueueRuns\"").to_string();
-                    assert_eq!(db.cli().run(&["release", &run, "--force"]).code, Some(0));
+                    assert_eq!(db.cli().run(&["worker", "release", &run, "--force"]).code, Some(0));
                 }
                 let ended = finish(worker);
                 assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{name}, {end}: {ended:?}");
@@ -338,7 +338,7 @@ each_engine! {
         assert_eq!(worker.is_to_end("b", a), None, "another claimant has it");
         // The program and the worker work on the same run.
         step("heartbeat", "a", a);
-        let heard = db.cli().run(&["heartbeat", &a.to_string(), "--token", "token-of-a"]);
+        let heard = db.cli().run(&["worker", "heartbeat", &a.to_string(), "--token", "token-of-a"]);
         assert_eq!(heard.ok(), "");
         assert!(db.cli().run(&["status", "1"]).ok().contains("claimant a: nearly half"));
         // Twice, as after a lost answer, and by a claimant that does not have it.
@@ -361,7 +361,7 @@ each_engine! {
         let _ = db.cli().run(&["create-runs"]).ok();
         step("claim", "c", 0);
         assert_eq!(held("c"), 0);
-        assert_eq!(db.cli().run(&["claim", "--claimant", "c", "--class", "work"]).code, Some(3));
+        assert_eq!(db.cli().run(&["worker", "claim", "--claimant", "c", "--class", "work"]).code, Some(3));
         step("claim", "e", 0);
         assert!(held("e") > c);
     }

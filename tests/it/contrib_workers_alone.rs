@@ -74,7 +74,7 @@ each_engine! {
         for step in ["heartbeat", "success", "error", "rejection"] {
             worker.step(step, "a", first);
         }
-        let late = db.cli().run(&["resolve", &first.to_string(), "--token", "token-of-a"]);
+        let late = db.cli().run(&["worker", "resolve", &first.to_string(), "--token", "token-of-a"]);
         assert!(late.fails(1).contains("timeout"));
         assert_eq!(worker.task("1"), task);
         worker.step("success", "b", second);
@@ -87,7 +87,7 @@ each_engine! {
         // Otherwise `create-runs` would report the failures, and remove the notices.
         db.configure("[notify]\nstderr = false\n");
         // Without its own number, the setting applies.
-        db.cli().run(&["settings", "set", "TaskQueueMaxRetries", "1"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueMaxRetries", "1"]).ok();
         let stated = |retries: &'static str| vec!["--max-retries", retries];
         for (retries, is_cancelled) in [(stated("3"), false), (stated("1"), false), (vec![], false), (stated("3"), true)] {
             let mut left = Vec::new();
@@ -191,12 +191,12 @@ each_engine! {
         }
         worker.claim("a");
         assert_eq!(count(db, "\"TaskQueueStarts\""), 0);
-        db.cli().run(&["limits", "set", "work", "--rate", "3/1h"]).ok();
+        db.cli().run(&["limit", "set", "work", "--rate", "3/1h"]).ok();
         worker.claim("b");
-        let other = db.cli().run(&["claim", "--claimant", "c", "--class", "work", "--json"]).ok();
+        let other = db.cli().run(&["worker", "claim", "--claimant", "c", "--class", "work", "--json"]).ok();
         assert!(other.contains("\"task_id\":3"), "{other}");
         db.execute(INSERT);
-        let _ = db.cli().run(&["claim", "--claimant", "c", "--class", "work"]).fails(3);
+        let _ = db.cli().run(&["worker", "claim", "--claimant", "c", "--class", "work"]).fails(3);
         assert_eq!(count(db, "\"TaskQueueStarts\" WHERE \"TaskClass\" = 'work'"), 3);
     }
 

@@ -97,7 +97,7 @@ each_engine! {
 fn the_example_knows_its_classes_and_no_others() {
     let home = tempfile::tempdir().unwrap();
     let cli = Cli::new(home.path()).program(&example());
-    let listed = cli.run(&["classes"]).ok();
+    let listed = cli.run(&["class"]).ok();
     assert!(listed.contains("text.count") && listed.contains("web.check"), "{listed}");
     let error = cli.run(&["queue", "text.cuont"]).fails(2);
     assert!(error.contains("did you mean \"text.count\"?"), "{error}");

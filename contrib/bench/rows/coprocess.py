@@ -28,7 +28,7 @@ def one(bench, engine, command, file, tasks):
     # The source tree stays as it is.
     classes += 'env = { PYTHONDONTWRITEBYTECODE = "1" }\n'
     with bench.store(engine, classes=classes) as store:
-        store.run("settings", "set", "TaskQueueRunnerLimit", WORKERS * SLOTS)
+        store.run("setting", "set", "TaskQueueRunnerLimit", WORKERS * SLOTS)
         store.fill(tasks, "handler")
         return drain(store, tasks, SLOTS, workers=WORKERS)
 

@@ -18,7 +18,7 @@ LIMIT_SECS = 300
 def together(bench, engine, workers, tasks):
     """Tasks a second, once all workers are there."""
     with bench.store(engine) as store, ExitStack() as stack:
-        store.run("settings", "set", "TaskQueueRunnerLimit", max(NUMBERS))
+        store.run("setting", "set", "TaskQueueRunnerLimit", max(NUMBERS))
         store.fill(tasks)
         words = ("bench_noop", "work", "--slots", 1, "--idle-exit", "0")
         started = time.time()

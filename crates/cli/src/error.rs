@@ -168,7 +168,7 @@ impl From<EngineError> for CliError {
             EngineError::NotWaiting { .. } => Self { kind: "not_waiting", ..Self::failed(message) },
             EngineError::NotRunnable { class, .. } => Self { kind: "not_runnable", ..Self::failed(message) }
                 .with_hint(format!(
-                    "`taskqueue classes` shows why; `taskqueue classes release {}` releases a held class",
+                    "`taskqueue class` shows why; `taskqueue class release {}` releases a held class",
                     shell_word(&class)
                 )),
             EngineError::NotInProgress { task_id, is_settled, .. } => {
@@ -246,7 +246,7 @@ pub(crate) fn did_you_mean(nearest: &[impl AsRef<str>]) -> String {
 
 fn unknown_class_hint(nearest: &[String]) -> String {
     let known_elsewhere =
-        "`taskqueue classes` lists all and shows the file that configures them; --any-class queues for another host";
+        "`taskqueue class` lists all and shows the file that configures them; --any-class queues for another host";
     match nearest {
         [] => known_elsewhere.to_owned(),
         names => {
@@ -256,12 +256,12 @@ fn unknown_class_hint(nearest: &[String]) -> String {
     }
 }
 
-/// Returns the command that shows what blocks a run. `taskqueue limits` lists only keys that were given a limit.
+/// Returns the command that shows what blocks a run. `taskqueue limit` lists only keys that were given a limit.
 fn obstructed_hint(obstacle: &Obstacle, holders: &[TaskId]) -> String {
     match (obstacle, holders) {
         (Obstacle::Paused(_), _) => "`taskqueue pause` lists what is paused, by whom and until when".to_owned(),
         (Obstacle::MaxRunning(_) | Obstacle::Rate(..), _) => {
-            "`taskqueue limits` lists the limits of classes, `taskqueue status --runs` the newest runs".to_owned()
+            "`taskqueue limit` lists the limits of classes, `taskqueue status --runs` the newest runs".to_owned()
         }
         (Obstacle::KeyIsFull(_), []) => "the slot has just become free: try again".to_owned(),
         (Obstacle::KeyIsFull(_), holders) => {
@@ -324,7 +324,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NotQueued { .. } => (FAILED, "not_queued", None),
         StoreError::NotImported { .. } => (USAGE, "usage", None),
         StoreError::NotReadAgain(_) => (FAILED, "os", None),
-        StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue settings set NAME VALUE".to_owned())),
+        StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue setting set NAME VALUE".to_owned())),
         StoreError::Migration(_) => (CONFIG, "migration", None),
         StoreError::NoRandomness(_) => (FAILED, "os", None),
         StoreError::Database(_) => (FAILED, "database", None),

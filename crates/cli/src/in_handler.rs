@@ -29,7 +29,7 @@ const SERVED: [(&str, &[&[&str]]); 7] = [
     ("wait", &[&["selection", "any", "timeout"]]),
     ("events", &[&["task", "run", "kind", "since", "limit", "follow"]]),
     ("cancel", &[&CHANGE]),
-    ("message", &[&["first", "second", "task", "keep"]]),
+    ("report message", &[&["first", "second", "task", "keep"]]),
     ("edit", &[&CHANGE, &ATTEMPT, &["data", "if_updated_on"]]),
 ];
 /// When and how often a task is attempted.
@@ -40,7 +40,7 @@ const SCHEDULE: [&str; 3] = ["every", "tz", "catch_up"];
 /// The arguments of a command that changes selected tasks.
 const CHANGE: [&str; 4] = ["selection", "yes", "dry_run", "reason"];
 /// Arguments that a command needs so that it applies to a task.
-const NEEDED: [(&str, &str); 3] = [("status", "selection"), ("events", "task"), ("message", "task")];
+const NEEDED: [(&str, &str); 3] = [("status", "selection"), ("events", "task"), ("report message", "task")];
 /// Arguments that every command allows.
 const GLOBAL: [&str; 3] = ["json", "verbose", "color"];
 
@@ -56,9 +56,9 @@ pub(super) fn execute_by_runner(
     else {
         return Ok(None);
     };
-    let is_served = matches.subcommand().is_some_and(|(verb, of_command)| {
+    let is_served = called(matches).is_some_and(|(verb, of_command)| {
         // A message without a task is a report, which reaches the runner in another way.
-        let is_report = verb == "message" && !of_command.contains_id("task");
+        let is_report = verb == "report message" && !of_command.contains_id("task");
         !is_report && SERVED.iter().any(|(served, _)| *served == verb)
     });
     if !is_served || names_store(global, &Environment::own()?) {
@@ -82,10 +82,19 @@ pub(super) fn execute_by_runner(
 
 const NAME_IT: &str = "name the store: --database URL, or TASKQUEUE_DATABASE_URL in env of the class";
 
+/// Returns the verb with the verb below it, if there is one, and its arguments.
+fn called(matches: &ArgMatches) -> Option<(String, &ArgMatches)> {
+    let (verb, of_verb) = matches.subcommand()?;
+    Some(match of_verb.subcommand() {
+        Some((action, of_action)) => (format!("{verb} {action}"), of_action),
+        None => (verb.to_owned(), of_verb),
+    })
+}
+
 /// Returns the arguments that were given, global ones included. Groups of arguments, which clap names after their types, are
 /// left out.
 fn given(matches: &ArgMatches) -> impl Iterator<Item = &str> {
-    let of_command = matches.subcommand().map(|(_, matches)| matches);
+    let of_command = called(matches).map(|(_, matches)| matches);
     [Some(matches), of_command].into_iter().flatten().flat_map(|matches| {
         let is_written = |name: &&str| {
             !name.starts_with(char::is_uppercase) && matches.value_source(name) == Some(ValueSource::CommandLine)
@@ -96,7 +105,7 @@ fn given(matches: &ArgMatches) -> impl Iterator<Item = &str> {
 
 /// Checks a command line that a handler requested: its command and arguments, and that it reads no file.
 pub(super) fn check(matches: &ArgMatches) -> Result<(), CliError> {
-    let Some((verb, of_command)) = matches.subcommand() else { return Ok(()) };
+    let Some((verb, of_command)) = called(matches) else { return Ok(()) };
     let Some((_, allowed)) = SERVED.iter().find(|(served, _)| *served == verb) else {
         return Err(CliError::usage(format!("a handler cannot call `{verb}`")));
     };

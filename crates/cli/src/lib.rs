@@ -31,7 +31,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, CommandFactory as _, Parser};
 
 use self::commands::changing::{cancel, edit, prune, requeue, retry, transfer};
-use self::commands::claiming::{claim, heartbeat, release, report, resolve};
+use self::commands::claiming::{report, worker};
 use self::commands::inspecting::{events, explain, failures, logs, runners, show, status, top as top_command, wait};
 use self::commands::operating::{check, doctor, limits, metrics, pauses};
 use self::commands::queueing::{exec, queue, schedule};
@@ -158,8 +158,19 @@ impl App {
     }
 
     fn command(&self) -> clap::Command {
-        let command = Cli::command().after_help(format!("`help TOPIC` explains: {}", topics::names()));
-        let command = verb_groups::grouped(command, output::help_width());
+        let after = format!(
+            "`help VERB` explains a verb, `help all` describes all of them.\n`help TOPIC` explains: {}",
+            topics::names()
+        );
+        self.named_command(verb_groups::compact(Cli::command().after_help(after), output::help_width()))
+    }
+
+    /// Returns the command whose help describes each verb.
+    fn command_with_all_verbs(&self) -> clap::Command {
+        self.named_command(verb_groups::grouped(Cli::command(), output::help_width()))
+    }
+
+    fn named_command(&self, command: clap::Command) -> clap::Command {
         match self.name {
             Some(name) => command.name(name).bin_name(name),
             None => command,
@@ -176,6 +187,9 @@ impl App {
             arguments.remove(1);
             let command = self.command();
             let word = arguments.get(1).map(|word| word.to_string_lossy()).filter(|word| !word.starts_with('-'));
+            if word.as_deref() == Some("all") {
+                return print_all_verbs(self.command_with_all_verbs());
+            }
             if let Some(word) = word.filter(|word| command.find_subcommand(&**word).is_none()) {
                 return match topics::topic(&word) {
                     Some(text) => print_topic(text),
@@ -258,9 +272,7 @@ fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> a
     // Three of these run inside a handler, two print information about the program, and one creates the configuration: they
     // need no session.
     let command = match command {
-        Command::Progress(args) if !args.is_of_claimant() => return report::progress(&args),
-        Command::Result(args) => return report::result(&args),
-        Command::Message(args) if !args.needs_database() => return report::message(&args),
+        Command::Report(args) if !args.needs_database() => return report::run_in_handler(&args),
         Command::Completions(args) => return completions::run(&args, app.command().get_name(), out),
         Command::Man(args) => return man::run(&args, app.command(), out),
         Command::Init(args) => {
@@ -312,13 +324,9 @@ fn carry_out(command: Command, session: Session, out: &mut Out) -> anyhow::Resul
         Command::Import(args) => transfer::run_import(session, &args, out),
         Command::Settings(args) => settings::run(session, &args, out),
         Command::Classes(args) => classes::run(session, &args, out),
-        Command::Claim(args) => claim::run(session, &args, out),
-        Command::Heartbeat(args) => heartbeat::run(session, &args, out),
-        Command::Resolve(args) => resolve::run(session, &args, out),
-        Command::Release(args) => release::run(session, &args, out),
-        Command::Progress(args) => report::claimant_progress(session, &args, out),
-        Command::Message(args) => report::message_by_database(session, &args, out),
-        Command::Result(_) | Command::Init(_) | Command::Completions(_) | Command::Man(_) => Ok(0),
+        Command::Worker(args) => worker::run(session, &args, out),
+        Command::Report(args) => report::run_by_database(session, &args, out),
+        Command::Init(_) | Command::Completions(_) | Command::Man(_) => Ok(0),
     }
 }
 
@@ -360,6 +368,14 @@ fn no_page(word: &str, command: &clap::Command) -> CliError {
 /// The width of help text if it is unknown, and the largest width.
 const COLUMNS: u16 = 80;
 const WIDEST: u16 = 100;
+
+fn print_all_verbs(mut command: clap::Command) -> ExitCode {
+    let printed = if output_was_closed() { Err(io::Error::other("it is closed")) } else { command.print_long_help() };
+    match printed {
+        Err(problem) if problem.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(tell_problem(&problem, DONE)),
+        _ => ExitCode::from(DONE),
+    }
+}
 
 fn print_topic(page: &str) -> ExitCode {
     let mut out = Out::new(false, false, output::ColorChoice::Never);

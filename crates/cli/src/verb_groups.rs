@@ -4,17 +4,43 @@ use clap::Command;
 
 use super::output::human::hanging;
 
-/// Each heading with its verbs, in the order shown.
+/// Each heading with its verbs, in the order in which they are shown.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Set up", &["init", "migrate", "classes", "settings"]),
-    ("Queue", &["queue", "exec", "schedule"]),
-    ("Run", &["create-runs", "process-run", "tick", "work"]),
-    ("Inspect", &["status", "top", "show", "explain", "failures", "logs", "wait", "events", "runners"]),
-    ("Change", &["retry", "requeue", "edit", "cancel", "prune", "export", "import"]),
-    ("Operate", &["pause", "drain", "stop", "resume", "limits", "check", "metrics", "doctor"]),
-    ("Handlers and your own workers", &["claim", "heartbeat", "resolve", "release", "progress", "result", "message"]),
-    ("Shell", &["completions", "man"]),
+    ("Daily", &["queue", "exec", "status", "show", "logs", "wait", "top", "explain", "cancel", "retry"]),
+    ("Run", &["tick", "work", "process-run", "create-runs"]),
+    (
+        "Operate",
+        &[
+            "doctor", "pause", "resume", "drain", "stop", "edit", "requeue", "prune", "failures", "events", "export",
+            "import", "check", "metrics",
+        ],
+    ),
+    ("Manage", &["schedule", "class", "setting", "limit", "runner"]),
+    ("Workers", &["worker", "report"]),
+    ("Set up", &["init", "migrate", "completions", "man"]),
 ];
+
+/// The options in the help that fits a small terminal.
+const OPTIONS: &str = "--database <URL>, --config <FILE>, --json, --verbose, --color <WHEN>, --help, --version";
+
+/// Returns the command with a help that fits a small terminal: its verbs by their names, one line per group.
+pub(super) fn compact(command: Command, columns: u16) -> Command {
+    let (header, literal) = (*command.get_styles().get_header(), *command.get_styles().get_literal());
+    let widest = GROUPS.iter().map(|(heading, _)| heading.len()).max().unwrap_or(0);
+    let line = |heading: &str, words: &str, style: clap::builder::styling::Style| {
+        let line = hanging(&format!("{heading:widest$}  "), words, Some(columns));
+        let (heading, words) = line.split_at(widest);
+        format!("{header}{heading}{header:#}{style}{words}{style:#}")
+    };
+    let groups: Vec<String> = GROUPS.iter().map(|(heading, verbs)| line(heading, &verbs.join(" "), literal)).collect();
+    let template = format!(
+        "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}\n\n{}{{after-help}}",
+        groups.join("\n"),
+        line("Options", OPTIONS, clap::builder::styling::Style::new())
+    );
+    let about = command.get_about().cloned().unwrap_or_default();
+    command.long_about(about).help_template(template)
+}
 
 /// Returns the command with its verbs in groups, for a help of this width. Names and descriptions of the verbs are unchanged.
 pub(super) fn grouped(command: Command, columns: u16) -> Command {
@@ -68,7 +94,7 @@ mod tests {
             let mut command = grouped(crate::Cli::command(), columns).term_width(columns.into());
             let [short, long] = [command.render_help(), command.render_long_help()].map(|help| help.to_string());
             let listed = |help: &str| {
-                let (_, behind) = help.split_once("\nSet up:\n").unwrap();
+                let (_, behind) = help.split_once("\nDaily:\n").unwrap();
                 let (listed, options) = behind.split_once("\n\nOptions:\n").unwrap();
                 assert!(options.contains("--database <URL>") && options.contains("--version"), "{options}");
                 listed.to_owned()

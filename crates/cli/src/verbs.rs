@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args, FromArgMatches as _, Subcommand};
 
 use super::{Cli, GlobalArgs};
 use crate::commands::changing::{cancel, edit, prune, requeue, retry, transfer};
-use crate::commands::claiming::{claim, heartbeat, release, report, resolve};
+use crate::commands::claiming::{report, worker};
 use crate::commands::inspecting::{events, explain, failures, logs, runners, show, status, top, wait};
 use crate::commands::operating::{check, doctor, limits, metrics, pauses};
 use crate::commands::queueing::{exec, queue, schedule};
@@ -47,12 +47,12 @@ verbs! {
     "check" => Check(check::CheckArgs),
     "metrics" => Metrics(metrics::MetricsArgs),
     "doctor" => Doctor(doctor::DoctorArgs),
-    "runners" => Runners(runners::RunnersArgs),
+    "runner" => Runners(runners::RunnersArgs),
     "pause" => Pause(pauses::PauseArgs),
     "drain" => Drain(pauses::DrainArgs),
     "stop" => Stop(pauses::StopArgs),
     "resume" => Resume(pauses::ResumeArgs),
-    "limits" => Limits(limits::LimitsArgs),
+    "limit" => Limits(limits::LimitsArgs),
     "events" => Events(events::EventsArgs),
     "migrate" => Migrate(migrate::MigrateArgs),
     "retry" => Retry(retry::RetryArgs),
@@ -63,15 +63,10 @@ verbs! {
     "prune" => Prune(prune::PruneArgs),
     "export" => Export(transfer::ExportArgs),
     "import" => Import(transfer::ImportArgs),
-    "settings" => Settings(settings::SettingsArgs),
-    "classes" => Classes(classes::ClassesArgs),
-    "claim" => Claim(claim::ClaimArgs),
-    "heartbeat" => Heartbeat(heartbeat::HeartbeatArgs),
-    "resolve" => Resolve(resolve::ResolveArgs),
-    "release" => Release(release::ReleaseArgs),
-    "progress" => Progress(report::ProgressArgs),
-    "result" => Result(report::ResultArgs),
-    "message" => Message(report::MessageArgs),
+    "setting" => Settings(settings::SettingsArgs),
+    "class" => Classes(classes::ClassesArgs),
+    "worker" => Worker(worker::WorkerArgs),
+    "report" => Report(report::ReportArgs),
     "completions" => Completions(completions::CompletionsArgs),
     "man" => Man(man::ManArgs),
 }

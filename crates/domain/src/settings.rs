@@ -305,7 +305,7 @@ impl Settings {
     /// Reads the rows of the store; a missing row counts as its default.
     ///
     /// # Errors
-    /// A value is outside its range, or values contradict each other: they were not written by `taskqueue settings`.
+    /// A value is outside its range, or values contradict each other: they were not written by `taskqueue setting`.
     pub fn from_rows(rows: &[(String, String)]) -> Result<Self, BadSetting> {
         let get = |setting: Setting| {
             let row = rows.iter().find(|(name, _)| name == setting.name());

@@ -152,7 +152,7 @@ impl Worker {
         self
     }
 
-    /// Sets the name that `taskqueue runners` shows, and that `pause`, `drain` and `stop` take; the default is host and process
+    /// Sets the name that `taskqueue runner` shows, and that `pause`, `drain` and `stop` take; the default is host and process
     /// id.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());

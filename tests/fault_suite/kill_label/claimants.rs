@@ -25,7 +25,7 @@ pub fn speak<'a>(stage: &'a Stage, word: Word, strike: impl Fn(Command<'a>) -> C
     let (name, pid) = (format!("claimant-{}", stage.marker()), process.0.id().to_string());
     let claim = |count: &str| {
         stage
-            .command(&["claim", "--claimant", &name, "--process", &pid, "--count", count])
+            .command(&["worker", "claim", "--claimant", &name, "--process", &pid, "--count", count])
             .env("TASKQUEUE_CLAIMANT", &name)
     };
     if matches!(word, Word::Claim) {
@@ -40,12 +40,12 @@ pub fn speak<'a>(stage: &'a Stage, word: Word, strike: impl Fn(Command<'a>) -> C
     // A task that fails by design must not succeed here.
     let is_doomed = line["class"] == "fail";
     let words: &[&str] = match word {
-        Word::Heartbeat => &["progress", &run, "50", "--token", &token],
-        Word::Message => &["message", &run, "note", "--token", &token],
-        Word::Resolve if is_doomed => &["resolve", &run, "--token", &token, "--error", "failed"],
-        Word::Resolve => &["resolve", &run, "--token", &token, "--results", "1"],
-        Word::TakeBack => &["release", &run, "--force", "--reason", "it is gone"],
-        Word::Claim | Word::Release => &["release", &run, "--token", &token],
+        Word::Heartbeat => &["report", "progress", &run, "50", "--token", &token],
+        Word::Message => &["report", "message", &run, "note", "--token", &token],
+        Word::Resolve if is_doomed => &["worker", "resolve", &run, "--token", &token, "--error", "failed"],
+        Word::Resolve => &["worker", "resolve", &run, "--token", &token, "--results", "1"],
+        Word::TakeBack => &["worker", "release", &run, "--force", "--reason", "it is gone"],
+        Word::Claim | Word::Release => &["worker", "release", &run, "--token", &token],
     };
     let call = strike(stage.command(words)).run();
     if matches!(word, Word::Release) {

@@ -160,15 +160,15 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("import", &[], Args::Import),
     scenario("prune", &[Need::Old], Args::Plain(&["prune"])),
     scenario("prune-selected", &[Need::Old], Args::Plain(&["prune", "--yes", "by=long-ago"])),
-    scenario("settings", &[], Args::Plain(&["settings", "set", "TaskQueueRunTimeout", "86400"])),
-    scenario("classes", &[Need::Hold], Args::Plain(&["classes", "release", "held"])),
+    scenario("settings", &[], Args::Plain(&["setting", "set", "TaskQueueRunTimeout", "86400"])),
+    scenario("classes", &[Need::Hold], Args::Plain(&["class", "release", "held"])),
     scenario("pause", &[], Args::Plain(&["pause", "--class", "held", "--reason", "a test", "--for", "1h"])),
     scenario("resume", &[Need::Pause { is_over: false }], Args::Plain(&["resume", "--class", "held"])),
     scenario("pause-over", &[Need::Pause { is_over: true }], Args::Plain(&["create-runs"])),
-    scenario("limit", &[], Args::Plain(&["limits", "set", "held", "--running", "1", "--rate", "5/1m"])),
-    scenario("limit-remove", &[Need::Limit], Args::Plain(&["limits", "remove", "held"])),
-    scenario("limit-key", &[], Args::Plain(&["limits", "set", "--key", "free", "--running", "2"])),
-    scenario("limit-key-remove", &[Need::KeyLimit], Args::Plain(&["limits", "remove", "--key", "free"])),
+    scenario("limit", &[], Args::Plain(&["limit", "set", "held", "--running", "1", "--rate", "5/1m"])),
+    scenario("limit-remove", &[Need::Limit], Args::Plain(&["limit", "remove", "held"])),
+    scenario("limit-key", &[], Args::Plain(&["limit", "set", "--key", "free", "--running", "2"])),
+    scenario("limit-key-remove", &[Need::KeyLimit], Args::Plain(&["limit", "remove", "--key", "free"])),
     scenario("keyed-create", &[Need::Keyed], Args::Plain(&["create-runs"])),
     scenario("keyed-drain", &[Need::Keyed, Need::Runs], DRAIN),
     scenario("claim", &[Need::Task("note")], Args::Claimant(Word::Claim)),
@@ -331,15 +331,15 @@ impl Need {
             ),
             Self::Hold => hold(stage),
             Self::Pause { is_over } => pause(stage, *is_over),
-            Self::Limit => clean(stage, &["limits", "set", "held", "--running", "1"]),
-            Self::KeyLimit => clean(stage, &["limits", "set", "--key", "free", "--running", "2"]),
+            Self::Limit => clean(stage, &["limit", "set", "held", "--running", "1"]),
+            Self::KeyLimit => clean(stage, &["limit", "set", "--key", "free", "--running", "2"]),
             Self::Keyed => {
                 for _ in 0..2 {
                     stage.queue_with("brief", &["--limit-key", "shared"]);
                 }
             }
             Self::Transitions => stage.set_transitions(true),
-            Self::QuickLease => clean(stage, &["settings", "set", "TaskQueueLeaseRenewal", "1"]),
+            Self::QuickLease => clean(stage, &["setting", "set", "TaskQueueLeaseRenewal", "1"]),
         }
     }
 }

@@ -279,8 +279,8 @@ each_engine! {
         db.configure(&format!("[hooks]\nsuccess = {argv}\n"));
         let end_one = || {
             db.cli().run(&["queue", "any", "--any-class"]).ok();
-            let run: Value = db.cli().run(&["claim", "--claimant", "bot"]).json();
-            db.cli().run(&["resolve", &run["run_id"].to_string(), "--token", run["token"].as_str().unwrap()])
+            let run: Value = db.cli().run(&["worker", "claim", "--claimant", "bot"]).json();
+            db.cli().run(&["worker", "resolve", &run["run_id"].to_string(), "--token", run["token"].as_str().unwrap()])
         };
         assert_eq!(end_one().ok(), "");
         assert_eq!(told(db)[0]["event"], "success");

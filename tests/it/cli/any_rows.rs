@@ -203,7 +203,7 @@ each_engine! {
         }
         for args in [
             &["status"][..], &["status", "--json"], &["failures"], &["export"], &["events"], &["metrics"], &["top", "--once"], &["explain", "--queue"],
-            &["schedule", "list"], &["limits"], &["runners"], &["classes"], &["tick", "--max-runs", "1"], &["create-runs"],
+            &["schedule", "list"], &["limit"], &["runner"], &["class"], &["tick", "--max-runs", "1"], &["create-runs"],
             &["prune", "--dry-run"],
         ] {
             let ended = db.cli().run(args);

@@ -21,7 +21,7 @@ each_engine! {
         assert_eq!(error, "error: the task class \"mail.sned\" is not known here");
         assert!(hint.starts_with("hint: did you mean \"mail.send\" or ") && hint.contains("--any-class"), "{hint}");
         let (_, hint) = refused(db, &["queue", "xyzzy"]);
-        assert!(!hint.contains("did you mean") && hint.contains("`taskqueue classes`"), "{hint}");
+        assert!(!hint.contains("did you mean") && hint.contains("`taskqueue class`"), "{hint}");
         assert_eq!(db.cli().run(&["queue", "mail.sned", "--any-class"]).ok(), "1");
     }
 
@@ -68,14 +68,14 @@ each_engine! {
         let (error, _) = error_and_hint(&queue((1 << 20) + 1).fails(2));
         assert_eq!(error, "error: the data has 1048577 bytes; at most 1048576 are allowed");
         assert_eq!(queue(1 << 20).ok(), "1");
-        db.cli().run(&["settings", "set", "TaskQueueMaxDataBytes", "8388608"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueMaxDataBytes", "8388608"]).ok();
         assert_eq!(queue(8 << 20).ok(), "2");
         assert!(queue((8 << 20) + 1).fails(2).contains("at most 8388608 are allowed"));
         // Also from a file; how much too large it is does not matter.
         let file = write(db, "huge.json", json(10 << 20));
         let (error, _) = refused(db, &["queue", "echo", &format!("@{}", file.display())]);
         assert!(error.contains("at most 8388608"), "{error}");
-        db.cli().run(&["settings", "set", "TaskQueueMaxDataBytes", "10"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueMaxDataBytes", "10"]).ok();
         assert!(queue(11).fails(2).contains("at most 10"));
     }
 
@@ -178,7 +178,7 @@ each_engine! {
         for (args, code, kind) in [
             (&["queue", "nobody"][..], 2, "class_unknown"), (&["queue", "--any-class", "x", "{"], 2, "usage"),
             (&["status", "99"], 3, "not_found"), (&["process-run", "99"], 3, "not_found"), (&["queue"], 2, "usage"),
-            (&["status", "--frobnicate"], 2, "usage"), (&["settings", "get", "x"], 2, "usage"),
+            (&["status", "--frobnicate"], 2, "usage"), (&["setting", "get", "x"], 2, "usage"),
         ] {
             let stderr = db.cli().run(&[&["--json"], args].concat()).fails(code);
             let error: serde_json::Value = serde_json::from_str(&stderr).unwrap_or_else(|_| panic!("{args:?}: {stderr}"));

@@ -31,8 +31,8 @@ fn a_server_that_is_down_or_hangs_up_is_named_with_69_and_no_password() {
                 &["create-runs"],
                 &["process-run"],
                 &["tick"],
-                &["settings"],
-                &["classes"],
+                &["setting"],
+                &["class"],
                 &["migrate"],
             ] {
                 let stderr = by_variable.run(args).fails(69);
@@ -87,8 +87,8 @@ fn when_no_host_can_be_reached_all_are_named_with_69_and_no_password() {
             &["create-runs"],
             &["process-run"],
             &["tick"],
-            &["settings"],
-            &["classes"],
+            &["setting"],
+            &["class"],
             &["migrate"],
             &["migrate", "--dry-run"],
         ] {
@@ -177,7 +177,7 @@ fn a_server_that_takes_no_writes_is_named_with_69_and_status_still_works() {
         db.execute(&format!("ALTER DATABASE \"{name}\" SET default_transaction_read_only = on"));
         assert!(db.cli().run(&["status"]).ok().contains("due 1"));
         for args in
-            [&["queue", "echo"][..], &["create-runs"], &["tick"], &["settings", "set", "TaskQueueRunnerLimit", "3"]]
+            [&["queue", "echo"][..], &["create-runs"], &["tick"], &["setting", "set", "TaskQueueRunnerLimit", "3"]]
         {
             let (error, hint) = error_and_hint(&db.cli().run(args).fails(69));
             assert!(error.contains("cannot be written") && hint.contains("primary server"), "{error} {hint}");

@@ -24,14 +24,19 @@ pub(super) fn alone() -> (tempfile::TempDir, Cli) {
 
 #[test]
 fn help_is_the_same_as_a_verb_and_as_an_option() {
-    let (_home, cli) = alone();
+    let (home, cli) = alone();
     assert_eq!(cli.run(&["help"]).ok(), cli.run(&["--help"]).ok());
     assert_eq!(cli.run(&["help", "queue"]).ok(), cli.run(&["queue", "--help"]).ok());
     assert!(cli.run(&["help"]).ok().contains("`help TOPIC` explains: exit-status, "));
-    let (short, long) = (cli.run(&["-h"]).ok(), cli.run(&["--help"]).ok());
-    assert_eq!(listed_verbs(&short), listed_verbs(&long));
-    for heading in ["\nSet up:\n  init ", "\n\nQueue:\n  queue ", "\n\nShell:\n  completions "] {
-        assert!(short.contains(heading) && long.contains(heading), "{heading:?}: {short}");
+    let (short, all) = (cli.run(&["-h"]).ok(), cli.run(&["help", "all"]).ok());
+    assert_eq!(short, cli.run(&["--help"]).ok());
+    let narrow = crate::support::Cli::new(home.path()).env("COLUMNS", "80").run(&["--help"]).ok();
+    assert!(narrow.lines().count() <= 24, "{narrow}");
+    let compact: Vec<&str> = short.split_whitespace().collect();
+    let verbs = listed_verbs(&all);
+    assert!(verbs.len() > 33 && verbs.iter().all(|verb| compact.contains(verb)), "{all}\n{short}");
+    for heading in ["\n\nDaily:\n  queue ", "\n\nManage:\n  schedule ", "\n\nSet up:\n  init "] {
+        assert!(all.contains(heading), "{heading:?}: {all}");
     }
     let text = cli.run(&["help", "exit-status"]).ok();
     assert_eq!(cli.run(&["help", "exit-status", "-v"]).ok(), text);
@@ -62,8 +67,8 @@ fn a_configuration_that_cannot_be_used_is_named_with_its_line_and_78() {
             &["tick"],
             &["create-runs"],
             &["process-run"],
-            &["settings"],
-            &["classes"],
+            &["setting"],
+            &["class"],
             &["migrate"],
         ] {
             let (error, hint) = error_and_hint(&cli.run(args).fails(78));
@@ -120,7 +125,7 @@ fn a_configuration_directory_without_access_is_an_error_not_the_default() {
     if !rustix::process::geteuid().is_root() {
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o000)).unwrap();
     }
-    for verb in ["tick", "classes"] {
+    for verb in ["tick", "class"] {
         let output = as_nobody(home.path(), &[verb]);
         assert_eq!(output.status.code(), Some(78), "{output:?}");
         let (error, hint) = error_and_hint(&String::from_utf8(output.stderr).unwrap());
@@ -140,12 +145,12 @@ fn a_variable_that_is_not_utf8_is_refused_with_78_and_not_taken_as_unset() {
         ("TASKQUEUE_DATABASE_URL", &["migrate", "--dry-run"]),
         ("TASKQUEUE_DATABASE_URL", &["init"]),
         ("TASKQUEUE_CONFIG", &["tick"]),
-        ("TASKQUEUE_CONFIG", &["classes"]),
+        ("TASKQUEUE_CONFIG", &["class"]),
         ("TASKQUEUE_CONFIG", &["init"]),
-        ("TASKQUEUE_CLAIMANT", &["claim"]),
-        ("TASKQUEUE_EVENTS_SOCKET", &["progress", "40"]),
-        ("TASKQUEUE_RUN_TOKEN", &["result", "1"]),
-        ("TASKQUEUE_RUN_TOKEN", &["message", "arrived"]),
+        ("TASKQUEUE_CLAIMANT", &["worker", "claim"]),
+        ("TASKQUEUE_EVENTS_SOCKET", &["report", "progress", "40"]),
+        ("TASKQUEUE_RUN_TOKEN", &["report", "result", "1"]),
+        ("TASKQUEUE_RUN_TOKEN", &["report", "message", "arrived"]),
         ("TASKQUEUE_JOURNAL_SOCKET", &["tick"]),
         ("TASKQUEUE_JOURNAL_SOCKET", &["process-run"]),
         ("TASKQUEUE_JOURNAL_SOCKET", &["work"]),
@@ -196,7 +201,7 @@ fn a_store_that_may_not_be_written_is_named_with_69() {
                 &["queue", "exec", "{\"argv\":[\"true\"]}"],
                 &["create-runs"],
                 &["tick"],
-                &["settings", "set", "TaskQueueRunnerLimit", "3"],
+                &["setting", "set", "TaskQueueRunnerLimit", "3"],
             ] {
                 let output = as_nobody(db.home(), &[&["--database", &database], args].concat());
                 let stderr = String::from_utf8(output.stderr).unwrap();
@@ -305,11 +310,11 @@ fn a_store_that_does_not_exist_is_made_only_by_verbs_that_add_to_it() {
         &["cancel", "1"],
         &["pause"],
         &["resume", "--all"],
-        &["settings"],
-        &["settings", "get", "TaskQueueRunnerLimit"],
-        &["limits"],
-        &["limits", "remove", "echo"],
-        &["classes", "release", "echo"],
+        &["setting"],
+        &["setting", "get", "TaskQueueRunnerLimit"],
+        &["limit"],
+        &["limit", "remove", "echo"],
+        &["class", "release", "echo"],
         &["schedule", "list"],
         &["export"],
         &["wait", "1"],
@@ -326,8 +331,8 @@ fn a_store_that_does_not_exist_is_made_only_by_verbs_that_add_to_it() {
         &["pause", "--all"][..],
         &["drain", "--class", "echo"],
         &["stop", "--all"],
-        &["settings", "set", "TaskQueueRunnerLimit", "4"],
-        &["limits", "set", "echo", "--running", "1"],
+        &["setting", "set", "TaskQueueRunnerLimit", "4"],
+        &["limit", "set", "echo", "--running", "1"],
     ]
     .into_iter()
     .enumerate()
@@ -356,11 +361,11 @@ fn verbs_that_only_read_create_no_store_and_no_directory() {
         (3, &["wait", "1"]),
         (0, &["top", "--once"]),
         (0, &["doctor"]),
-        (0, &["classes"]),
-        (0, &["classes", "check"]),
-        (0, &["settings"]),
-        (0, &["limits"]),
-        (0, &["runners"]),
+        (0, &["class"]),
+        (0, &["class", "check"]),
+        (0, &["setting"]),
+        (0, &["limit"]),
+        (0, &["runner"]),
         (0, &["pause"]),
         (0, &["schedule", "list"]),
         (69, &["status", "--watch", "1s"]),
@@ -370,7 +375,7 @@ fn verbs_that_only_read_create_no_store_and_no_directory() {
         assert_eq!(ended.code, Some(code), "{args:?}: {ended:?}");
         assert!(names().eq([".config"]), "{args:?}");
     }
-    assert!(cli.run(&["classes", "--database", "typo.db"]).ok().contains("echo"));
+    assert!(cli.run(&["class", "--database", "typo.db"]).ok().contains("echo"));
     assert!(names().eq([".config"]));
 }
 
@@ -414,7 +419,7 @@ fn a_file_of_another_application_is_left_alone_until_it_is_migrated() {
     drop(shop);
     let before = std::fs::read(&file).unwrap();
     let cli = cli.env("TASKQUEUE_DATABASE_URL", "shop.db");
-    for args in [&["status"][..], &["queue", "echo"], &["tick"], &["settings"]] {
+    for args in [&["status"][..], &["queue", "echo"], &["tick"], &["setting"]] {
         let (error, hint) = error_and_hint(&cli.run(args).fails(78));
         assert!(error.contains("sqlite://shop.db has tables, but none of taskqueue"), "{args:?}: {error}");
         assert!(hint.contains("`taskqueue migrate`"), "{hint}");
@@ -458,7 +463,7 @@ each_engine! {
         db.execute(&format!("CREATE DATABASE \"{empty}\""));
         let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &format!("{base}/{empty}"));
         db.configure(ECHO);
-        let verbs: [&[&str]; 7] = [&["status"], &["queue", "echo"], &["create-runs"], &["process-run"], &["tick"], &["settings"], &["classes"]];
+        let verbs: [&[&str]; 7] = [&["status"], &["queue", "echo"], &["create-runs"], &["process-run"], &["tick"], &["setting"], &["class"]];
         let ended: Vec<_> = verbs.iter().map(|args| cli.run(args)).collect();
         let migrated = cli.run(&["migrate"]);
         let after = cli.run(&["status"]);
@@ -503,7 +508,7 @@ each_engine! {
     fn a_database_with_newer_tables_is_left_alone(db) {
         db.configure(ECHO);
         db.execute("INSERT INTO \"__diesel_schema_migrations\" (\"version\") VALUES ('99990101000000')");
-        for args in [&["status"][..], &["queue", "echo"], &["create-runs"], &["process-run"], &["tick"], &["settings"], &["migrate"]] {
+        for args in [&["status"][..], &["queue", "echo"], &["create-runs"], &["process-run"], &["tick"], &["setting"], &["migrate"]] {
             let (error, hint) = error_and_hint(&db.cli().run(args).fails(78));
             assert!(error.contains("newer taskqueue (99990101000000)") && hint.contains("install the newer"), "{error} {hint}");
         }
@@ -547,7 +552,7 @@ each_engine! {
                 .output()
                 .unwrap()
         };
-        for args in ["status", "status --json", "status --runs", "settings", "classes", "queue echo", "migrate --dry-run"] {
+        for args in ["status", "status --json", "status --runs", "setting", "class", "queue echo", "migrate --dry-run"] {
             let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
             let output = to(args, full.into());
             let error = String::from_utf8(output.stderr).unwrap();
@@ -566,8 +571,8 @@ each_engine! {
         let batch = "{\"class\":\"echo\"}\n".repeat(20);
         let commands: [&[&str]; 14] = [
             &["migrate"], &["queue", "--batch", "-"], &["queue", "echo"], &["exec", "--", "true"], &["create-runs"], &["process-run"],
-            &["process-run", "--drain"], &["tick"], &["status"], &["status", "--runs"], &["settings", "set", "TaskQueueRunnerLimit", "6"],
-            &["settings"], &["classes"], &["queue", "echo", "[1]", "--run"],
+            &["process-run", "--drain"], &["tick"], &["status"], &["status", "--runs"], &["setting", "set", "TaskQueueRunnerLimit", "6"],
+            &["setting"], &["class"], &["queue", "echo", "[1]", "--run"],
         ];
         for args in commands {
             let cli = db.cli().stdin(batch.as_str());

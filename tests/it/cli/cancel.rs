@@ -95,7 +95,7 @@ each_engine! {
     }
 
     fn a_claim_ends_hundreds_cancelled_by_sql_and_takes_the_first_that_is_not(db) {
-        for claim in [&["process-run"] as &[&str], &["claim", "--claimant", "bot"]] {
+        for claim in [&["process-run"] as &[&str], &["worker", "claim", "--claimant", "bot"]] {
             db.configure(&shell_class(db, "work", "true"));
             db.cli().stdin("{\"class\":\"work\"}\n".repeat(251)).run(&["queue", "--batch", "-"]).ok();
             db.cli().run(&["create-runs"]).ok();
@@ -116,7 +116,7 @@ each_engine! {
             db.cli().run(&["queue", "--any-class", "work"]).ok();
         }
         let cancel = |args: &[&str]| db.cli().run(&[&["cancel"], args].concat()).stderr;
-        db.cli().run(&["claim", "--claimant", "bot-1", "--count", "2"]).ok();
+        db.cli().run(&["worker", "claim", "--claimant", "bot-1", "--count", "2"]).ok();
         // As a claimant that uses SQL and does not give its host.
         db.execute("UPDATE \"TaskQueueRuns\" SET \"Host\" = '' WHERE \"TaskQueueId\" = 2");
         assert_eq!(cancel(&["1-4", "--dry-run"]).lines().last(), Some("2 tasks would be cancelled, 2 would be ended by their runners or claimants"));
@@ -129,7 +129,7 @@ each_engine! {
         let said: Vec<&str> = said.lines().collect();
         let (start, end) = ("task 1 will be ended by claimant bot-1 on ", ", which is notified at its next heartbeat");
         assert!(said[0].starts_with(start) && said[0].ends_with(end) && said[0].len() > start.len() + end.len(), "{said:?}");
-        assert_eq!(said[1], "hint: if claimant bot-1 is gone, take its run back: `taskqueue release 1 --force`");
+        assert_eq!(said[1], "hint: if claimant bot-1 is gone, take its run back: `taskqueue worker release 1 --force`");
         assert_eq!(said[2], "task 2 will be ended by claimant bot-1, which is notified at its next heartbeat");
         let lines = db.cli().run(&["cancel", "--json", "1", "2"]).ok();
         assert_eq!(lines.matches("\"result\":\"cancel-requested\"").count(), 2, "{lines}");

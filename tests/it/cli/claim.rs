@@ -19,7 +19,7 @@ fn queue(db: &TestDb, class: &str, data: &str) -> String {
 
 /// Returns the lines that `claim` prints.
 fn claim(db: &TestDb, args: &[&str]) -> Vec<Value> {
-    let ended = db.cli().env("TASKQUEUE_CLAIMANT", "bot").run(&[&["claim"], args].concat());
+    let ended = db.cli().env("TASKQUEUE_CLAIMANT", "bot").run(&[&["worker", "claim"], args].concat());
     assert!(matches!(ended.code, Some(0 | 3)), "{ended:?}");
     ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -45,7 +45,7 @@ each_engine! {
     fn a_claimant_gets_the_first_run_with_all_that_it_needs(db) {
         queue(db, "mail.send", "{\"to\":\n\t\"ann\",\"n\":1.10}");
         queue(db, "mail.send", "2");
-        let ended = db.cli().run(&["claim", "--claimant", "bot"]);
+        let ended = db.cli().run(&["worker", "claim", "--claimant", "bot"]);
         let line = ended.ok();
         assert!(line.contains("\"data\":{\"to\":  \"ann\",\"n\":1.10},\"attempt\":1,"), "{line}");
         let run: Value = serde_json::from_str(&line).unwrap();
@@ -84,32 +84,32 @@ each_engine! {
     }
 
     fn a_claim_without_result_says_so_by_its_exit_status(db) {
-        assert_eq!(db.cli().run(&["claim", "--claimant", "bot"]).fails(3), "");
-        assert_eq!(db.cli().run(&["claim", "--claimant", "bot", "--wait", "300ms"]).fails(124), "");
+        assert_eq!(db.cli().run(&["worker", "claim", "--claimant", "bot"]).fails(3), "");
+        assert_eq!(db.cli().run(&["worker", "claim", "--claimant", "bot", "--wait", "300ms"]).fails(124), "");
         for bad in [
-            &["claim"][..],
-            &["claim", "--claimant", "a b"],
-            &["claim", "--claimant", ""],
-            &["claim", "--claimant", "bot", "--class", "a b"],
-            &["claim", "--claimant", "bot", "--class", ""],
-            &["claim", "--claimant", "bot", "--count", "0"],
-            &["claim", "--claimant", "bot", "--wait", "soon"],
-            &["claim", "--claimant", "bot", "--process", "0"],
-            &["claim", "--claimant", "bot", "--process", "1"],
-            &["claim", "--claimant", "bot", "--process", "4194305"],
+            &["worker", "claim"][..],
+            &["worker", "claim", "--claimant", "a b"],
+            &["worker", "claim", "--claimant", ""],
+            &["worker", "claim", "--claimant", "bot", "--class", "a b"],
+            &["worker", "claim", "--claimant", "bot", "--class", ""],
+            &["worker", "claim", "--claimant", "bot", "--count", "0"],
+            &["worker", "claim", "--claimant", "bot", "--wait", "soon"],
+            &["worker", "claim", "--claimant", "bot", "--process", "0"],
+            &["worker", "claim", "--claimant", "bot", "--process", "1"],
+            &["worker", "claim", "--claimant", "bot", "--process", "4194305"],
         ] {
             assert_eq!(db.cli().run(bad).code, Some(2), "{bad:?}");
         }
-        let (error, hint) = error_and_hint(&db.cli().run(&["claim"]).fails(2));
+        let (error, hint) = error_and_hint(&db.cli().run(&["worker", "claim"]).fails(2));
         assert!(error.contains("TASKQUEUE_CLAIMANT") && hint.contains("--claimant bot-1"), "{error}\n{hint}");
         queue(db, "a", "1");
-        let ended = db.cli().env("TASKQUEUE_CLAIMANT", "named").run(&["claim"]);
+        let ended = db.cli().env("TASKQUEUE_CLAIMANT", "named").run(&["worker", "claim"]);
         assert!(ended.ok().contains("\"run_id\":1"));
         assert_eq!(db.text("SELECT \"Claimant\" AS value FROM \"TaskQueueRuns\"").unwrap(), "named");
     }
 
     fn a_claim_that_waits_gets_what_is_queued_meanwhile(db) {
-        let waiting = db.cli().spawn(&["claim", "--claimant", "bot", "--wait", "60s"]);
+        let waiting = db.cli().spawn(&["worker", "claim", "--claimant", "bot", "--wait", "60s"]);
         queue(db, "a", "[1]");
         let line = finish(waiting).ok();
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["data"], json!([1]), "{line}");
@@ -128,7 +128,7 @@ each_engine! {
     fn a_claim_that_waits_takes_back_what_is_over_meanwhile(db) {
         queue(db, "a", "1");
         assert_eq!(claim(db, &[]).len(), 1);
-        let waiting = db.cli().spawn(&["claim", "--claimant", "other", "--wait", "60s"]);
+        let waiting = db.cli().spawn(&["worker", "claim", "--claimant", "other", "--wait", "60s"]);
         wait_until_it_listens(&waiting);
         end_lease(db);
         let line = finish(waiting).ok();
@@ -153,7 +153,7 @@ each_engine! {
 
     fn a_claim_that_waits_ends_with_a_signal_and_has_taken_nothing(db) {
         for number in [Signal::INT, Signal::TERM] {
-            let waiting = db.cli().spawn(&["claim", "--claimant", "bot", "--wait", "1h"]);
+            let waiting = db.cli().spawn(&["worker", "claim", "--claimant", "bot", "--wait", "1h"]);
             wait_until_it_listens(&waiting);
             signal(&waiting, number);
             let ended = finish(waiting);
@@ -171,7 +171,7 @@ each_engine! {
                 EngineUnderTest::Postgres => "BEGIN; LOCK TABLE \"TaskQueueRuns\" IN SHARE ROW EXCLUSIVE MODE",
                 EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "LOCK TABLES \"TaskQueue\" READ",
             });
-            let waiting = db.cli().spawn(&["claim", "--claimant", "bot"]);
+            let waiting = db.cli().spawn(&["worker", "claim", "--claimant", "bot"]);
             wait_until_it_listens(&waiting);
             wait_blocked(db);
             signal(&waiting, number);
@@ -189,7 +189,7 @@ each_engine! {
         let mut printed = 0;
         for round in 0..ROUNDS {
             queue(db, "a", &round.to_string());
-            let claiming = db.cli().spawn(&["claim", "--claimant", "bot"]);
+            let claiming = db.cli().spawn(&["worker", "claim", "--claimant", "bot"]);
             wait_until_it_listens(&claiming);
             signal(&claiming, if round % 2 == 0 { Signal::INT } else { Signal::TERM });
             let ended = finish(claiming);
@@ -206,7 +206,7 @@ each_engine! {
     fn what_nobody_reads_is_given_back(db) {
         queue(db, "a", "1");
         queue(db, "a", "2");
-        let mut claiming = db.cli().spawn(&["claim", "--claimant", "bot", "--count", "2", "--wait", "60s"]);
+        let mut claiming = db.cli().spawn(&["worker", "claim", "--claimant", "bot", "--count", "2", "--wait", "60s"]);
         drop(claiming.stdout.take());
         let ended = finish(claiming);
         assert_eq!(ended.code, Some(1), "{ended:?}");
@@ -224,7 +224,7 @@ each_server! {
         let (_, database) = place.split_once('/').unwrap();
         let url = format!("{login}@{}/{database}", silent.local_addr().unwrap());
         for number in [Signal::INT, Signal::TERM] {
-            let waiting = db.cli().env("TASKQUEUE_DATABASE_URL", &url).spawn(&["claim", "--claimant", "bot"]);
+            let waiting = db.cli().env("TASKQUEUE_DATABASE_URL", &url).spawn(&["worker", "claim", "--claimant", "bot"]);
             wait_until_it_listens(&waiting);
             signal(&waiting, number);
             let ended = finish(waiting);

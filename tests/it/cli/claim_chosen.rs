@@ -12,7 +12,7 @@ pub(super) fn queue(db: &TestDb, options: &[&str]) -> String {
 }
 
 pub(super) fn claim(db: &TestDb, options: &[&str]) -> Ended {
-    db.cli().env("TASKQUEUE_CLAIMANT", "bot").run(&[&["claim"], options].concat())
+    db.cli().env("TASKQUEUE_CLAIMANT", "bot").run(&[&["worker", "claim"], options].concat())
 }
 
 /// Returns the tasks that a claim gets.
@@ -66,9 +66,9 @@ each_engine! {
         let end = |task: &str, verb: &[&str]| {
             let run = claim(db, &["--task", task]).json();
             let (id, token) = (run["run_id"].to_string(), run["token"].as_str().unwrap().to_owned());
-            db.cli().run(&[&[verb[0], &id, "--token", &token], &verb[1..]].concat()).ok();
+            db.cli().run(&[&verb[..2], &[&id, "--token", &token], &verb[2..]].concat()).ok();
         };
-        let over = [&["resolve"][..], &["resolve", "--error", "smtp", "--no-retry"], &["release"]];
+        let over = [&["worker", "resolve"][..], &["worker", "resolve", "--error", "smtp", "--no-retry"], &["worker", "release"]];
         for (verb, words) in over.into_iter().zip(["it has succeeded", "not retried: smtp", "bot has rejected it"]) {
             let task = queue(db, &[]);
             end(&task, verb);
@@ -81,10 +81,10 @@ each_engine! {
         let other = queue(db, &["--unique", "a"]);
         assert!(waits_for(&other, &["--class", "mail"]).fails(3).contains("its class is work"));
         // It ends while a claim waits for it.
-        let run = db.cli().run(&["claim", "--claimant", "other", "--task", &other]).json();
-        let waiting = db.cli().spawn(&["claim", "--claimant", "bot", "--task", &other, "--wait", "1h"]);
+        let run = db.cli().run(&["worker", "claim", "--claimant", "other", "--task", &other]).json();
+        let waiting = db.cli().spawn(&["worker", "claim", "--claimant", "bot", "--task", &other, "--wait", "1h"]);
         wait_until_it_listens(&waiting);
-        db.cli().run(&["resolve", &run["run_id"].to_string(), "--token", run["token"].as_str().unwrap()]).ok();
+        db.cli().run(&["worker", "resolve", &run["run_id"].to_string(), "--token", run["token"].as_str().unwrap()]).ok();
         assert!(finish(waiting).fails(3).contains("it has succeeded"));
     }
 
@@ -93,13 +93,13 @@ each_engine! {
         let run = claim(db, &["--task", &task]).json();
         let second = queue(db, &["--limit-key", "account-17"]);
         assert!(why(db, &["--task", &second]).contains("the key account-17 allows 1 at once"));
-        let _ = db.cli().run(&["release", &run["run_id"].to_string(), "--token", run["token"].as_str().unwrap()]).ok();
+        let _ = db.cli().run(&["worker", "release", &run["run_id"].to_string(), "--token", run["token"].as_str().unwrap()]).ok();
         assert_eq!(why(db, &["--task", &task]), "bot has rejected it");
         let _ = db.cli().run(&["pause", "--class", "work", "--reason", "sale"]).ok();
         assert!(why(db, &["--task", &second]).contains("sale"));
         let _ = db.cli().run(&["resume", "--class", "work"]).ok();
         assert_eq!(claimed(db, &["--task", &second]), [second.as_str()]);
-        let _ = db.cli().run(&["limits", "set", "work", "--running", "1"]).ok();
+        let _ = db.cli().run(&["limit", "set", "work", "--running", "1"]).ok();
         let third = queue(db, &[]);
         assert!(why(db, &["--task", &third]).contains("its class has reached its limit of 1 running"));
     }
@@ -108,7 +108,7 @@ each_engine! {
         let other = queue(db, &["--priority", "9", "--limit-key", "account-1", "--unique", "x"]);
         let low = queue(db, &["--limit-key", "account-17", "--unique", "y"]);
         let high = queue(db, &["--limit-key", "account-17", "--priority", "5"]);
-        let _ = db.cli().run(&["limits", "set", "--key", "account-17", "--running", "2"]).ok();
+        let _ = db.cli().run(&["limit", "set", "--key", "account-17", "--running", "2"]).ok();
         assert_eq!(claimed(db, &["--limit-key", "account-18"]), [""; 0]);
         assert_eq!(claimed(db, &["--limit-key", "account-17", "--class", "x"]), [""; 0]);
         assert_eq!(claimed(db, &["--limit-key", "account-17", "--unique", "x"]), [""; 0]);

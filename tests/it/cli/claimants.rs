@@ -16,7 +16,7 @@ pub(super) struct Held {
 }
 
 pub(super) fn claim_as(db: &TestDb, claimant: &str) -> Option<Held> {
-    let ended = db.cli().run(&["claim", "--claimant", claimant]);
+    let ended = db.cli().run(&["worker", "claim", "--claimant", claimant]);
     if ended.code == Some(3) {
         return None;
     }
@@ -32,7 +32,8 @@ pub(super) fn queue_and_claim(db: &TestDb, options: &[&str]) -> Held {
 
 impl Held {
     pub(super) fn say(&self, db: &TestDb, verb: &str, args: &[&str]) -> Ended {
-        db.cli().run(&[&[verb, &self.run], args, &["--token", &self.token]].concat())
+        let group = if ["progress", "message"].contains(&verb) { "report" } else { "worker" };
+        db.cli().run(&[&[group, verb, &self.run], args, &["--token", &self.token]].concat())
     }
 }
 
@@ -47,7 +48,7 @@ pub(super) fn make_due(db: &TestDb) {
 fn end_lease(db: &TestDb) {
     db.execute("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2020-01-01 00:00:00.000000' WHERE \"Status\" = 'processing'");
     for (name, value) in [("Renewal", "1"), ("Margin", "1"), ("Time", "5")] {
-        db.cli().run(&["settings", "set", &format!("TaskQueueLease{name}"), value]).ok();
+        db.cli().run(&["setting", "set", &format!("TaskQueueLease{name}"), value]).ok();
     }
     crate::support::wait_until("leases count", || db.store().leases_count(5).unwrap());
 }
@@ -81,7 +82,7 @@ each_engine! {
         }
         db.cli().run(&["cancel", &held.task, "--reason", "order withdrawn"]).ok();
         assert_eq!(held.say(db, "message", &["done"]).ok(), "cancel: order withdrawn");
-        let stranger = db.cli().run(&["message", &held.run, "page", "--token", "another"]);
+        let stranger = db.cli().run(&["report", "message", &held.run, "page", "--token", "another"]);
         assert!(stranger.fails(1).contains("the token is not that of its claim"));
         held.say(db, "resolve", &[]).ok();
         assert_eq!(held.say(db, "message", &["too-late"]).code, Some(1));
@@ -160,7 +161,7 @@ each_engine! {
         let held = detail(db, &first.task);
         assert_eq!((&held["held_back"][0]["claimant"], &held["rejected_by"]), (&json!("bot"), &json!([])));
         assert!(db.cli().run(&["status", &first.task]).ok().contains("held back    from bot until "));
-        let refused = db.cli().run(&["claim", "--claimant", "bot", "--task", &first.task]);
+        let refused = db.cli().run(&["worker", "claim", "--claimant", "bot", "--task", &first.task]);
         assert!(refused.stderr.contains("bot timed out with it; only other claimants can claim it until "), "{refused:?}");
         let second = claim_as(db, "bot2").unwrap();
         assert_eq!(second.task, first.task);
@@ -215,7 +216,7 @@ each_engine! {
         assert!(text.contains("waits for another claimant; rejected by bot, bot2"), "{text}");
         let text = db.cli().run(&["explain", &held.task]).ok();
         assert!(text.contains("waits for another claimant; rejected by bot, bot2"), "{text}");
-        assert!(text.contains(&format!("taskqueue claim --claimant NAME --task {}", held.task)), "{text}");
+        assert!(text.contains(&format!("taskqueue worker claim --claimant NAME --task {}", held.task)), "{text}");
         // Only the class: a claimant started its newest run.
         let other = db.cli().run(&["queue", "--any-class", "work"]).ok();
         db.cli().run(&["create-runs"]).ok();
@@ -228,7 +229,7 @@ each_engine! {
         db.cli().run(&["queue", "--any-class", "work"]).ok();
         let mut worker = std::process::Command::new("/bin/sleep").arg("1000").env("TASKQUEUE_CLAIMANT", "bot").spawn().unwrap();
         let pid = worker.id().to_string();
-        db.cli().run(&["claim", "--claimant", "bot", "--process", &pid]).ok();
+        db.cli().run(&["worker", "claim", "--claimant", "bot", "--process", &pid]).ok();
         end_lease(db);
         let ended = db.cli().run(&["create-runs"]);
         assert!(ended.stderr.contains("; claimant bot ended after TERM\n"), "{ended:?}");
@@ -259,16 +260,16 @@ each_engine! {
     fn who_does_not_show_the_token_or_is_no_claimant_is_refused(db) {
         let held = queue_and_claim(db, &[]);
         for verb in ["heartbeat", "resolve", "release"] {
-            let (error, _) = error_and_hint(&db.cli().run(&[verb, &held.run, "--token", "1-0000"]).fails(1));
+            let (error, _) = error_and_hint(&db.cli().run(&["worker", verb, &held.run, "--token", "1-0000"]).fails(1));
             assert!(error.contains("the token is not that of its claim, and the run is processing"), "{error}");
-            assert_eq!(db.cli().run(&[verb, "4711", "--token", "x"]).code, Some(3));
-            assert_eq!(db.cli().run(&[verb, &held.run]).code, Some(2));
+            assert_eq!(db.cli().run(&["worker", verb, "4711", "--token", "x"]).code, Some(3));
+            assert_eq!(db.cli().run(&["worker", verb, &held.run]).code, Some(2));
         }
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result'"), 0);
         // The handler of a runner has a token, too.
         db.execute("UPDATE \"TaskQueueRuns\" SET \"Claimant\" = NULL");
         let (error, _) = error_and_hint(&held.say(db, "heartbeat", &[]).fails(1));
-        assert!(error.contains("taskqueue progress"), "{error}");
+        assert!(error.contains("taskqueue report progress"), "{error}");
         assert_eq!(task(db, &held.task)["status"], "processing");
     }
 

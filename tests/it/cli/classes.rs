@@ -1,4 +1,4 @@
-//! `taskqueue classes`
+//! `taskqueue class`
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -16,30 +16,30 @@ each_engine! {
         db.configure(&format!("{ECHO}[class.\"App\\\\Tasks\\\\*\"]\nargv = [\"/bin/cat\", \"{{class}}\"]\ntimeout_secs = 60\n[exec]\nenabled = true\n"));
         db.cli().run(&["queue", "elsewhere", "--any-class"]).ok();
         db.cli().run(&["queue", "App\\Tasks\\Import"]).ok();
-        let text = db.cli().run(&["classes"]).ok();
-        assert_eq!(text, db.cli().run(&["classes", "list"]).ok());
+        let text = db.cli().run(&["class"]).ok();
+        assert_eq!(text, db.cli().run(&["class", "list"]).ok());
         for words in ["echo", "App\\Tasks\\*", "60s", "/bin/cat {class}", "exec", "built-in", "it has tasks, but no handler is configured on this host"] {
             assert!(text.contains(words), "{words}: {text}");
         }
-        let rows = rows(&db.cli().run(&["classes", "--json"]).ok());
+        let rows = rows(&db.cli().run(&["class", "--json"]).ok());
         let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["App\\Tasks\\*", "echo", "exec", "elsewhere"]);
     }
 
     fn somebody_without_a_configuration_is_told_which_file_to_write(db) {
         let error = db.cli().run(&["queue", "mail.send"]).fails(2);
-        assert!(error.contains("`taskqueue classes` lists all and shows the file"), "{error}");
-        let ended = db.cli().run(&["classes"]);
+        assert!(error.contains("`taskqueue class` lists all and shows the file"), "{error}");
+        let ended = db.cli().run(&["class"]);
         let path = db.home().join(".config/taskqueue/config.toml");
         let expected = format!("no class is configured; `taskqueue init CLASS -- PROGRAM` writes {}\n", path.display());
         assert_eq!(ended.stderr, expected);
         db.configure(ECHO);
-        assert_eq!(db.cli().run(&["classes"]).stderr, "");
+        assert_eq!(db.cli().run(&["class"]).stderr, "");
     }
 
     fn check_is_0_when_every_program_is_fit(db) {
         db.configure(ECHO);
-        assert!(db.cli().run(&["classes", "check"]).ok().contains("ok"));
+        assert!(db.cli().run(&["class", "check"]).ok().contains("ok"));
     }
 
     fn a_held_class_is_released_on_demand(db) {
@@ -53,12 +53,12 @@ each_engine! {
         db.configure("[class.work]\nargv = [\"/bin/cat\"]\n");
         db.cli().run(&["tick"]).ok();
         assert_eq!(detail(db, "1")["task"]["status"], "scheduled", "the class is not held");
-        assert!(db.cli().run(&["classes"]).ok().contains("held on "));
-        let ended = db.cli().run(&["classes", "release", "work"]);
+        assert!(db.cli().run(&["class"]).ok().contains("held on "));
+        let ended = db.cli().run(&["class", "release", "work"]);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "class \"work\" is released\n"));
         db.cli().run(&["tick"]).ok();
         assert_eq!(detail(db, "1")["task"]["status"], "success");
-        let again = db.cli().run(&["classes", "release", "work"]).fails(3);
+        let again = db.cli().run(&["class", "release", "work"]).fails(3);
         assert_eq!(again, "class \"work\" was not held\n");
     }
 
@@ -85,7 +85,7 @@ each_engine! {
         assert_eq!(db.number(released), 1, "one run is enough to detect a broken program");
         db.configure(&format!("{ECHO}[class.work]\nargv = [\"/bin/cat\"]\n"));
         db.cli().run(&["queue", "echo"]).ok();
-        db.cli().run(&["classes", "release", "work"]).ok();
+        db.cli().run(&["class", "release", "work"]).ok();
         db.cli().run(&["tick"]).ok();
         let order = db.raw().texts("SELECT \"TaskClass\" AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'success' ORDER BY \"FinishedOn\", \"Id\"");
         assert_eq!(order.into_iter().flatten().collect::<Vec<_>>(), ["echo", "echo", "work", "work", "work", "echo"]);
@@ -109,14 +109,14 @@ each_engine! {
         let (plain, open) = (mode("plain", 0o644), mode("open", 0o757));
         for (program, problem) in [("/no/such/program", "exist"), (plain.as_str(), "execut"), (open.as_str(), "written by everybody")] {
             db.configure(&format!("{ECHO}[class.work]\nargv = [\"{program}\"]\n"));
-            let ended = db.cli().run(&["classes", "check"]);
+            let ended = db.cli().run(&["class", "check"]);
             assert_eq!(ended.code, Some(78), "{ended:?}");
             let line = ended.stdout.lines().find(|line| line.trim_start().starts_with("work")).unwrap();
             assert!(line.contains(problem) && line.contains(program), "{line}");
-            let ended = db.cli().run(&["classes", "check", "--json"]);
+            let ended = db.cli().run(&["class", "check", "--json"]);
             let problems: Vec<bool> = rows(&ended.stdout).iter().map(|row| row["problem"].is_string()).collect();
             assert_eq!((ended.code, problems.iter().filter(|is| **is).count()), (Some(78), 1));
-            db.cli().run(&["classes", "list"]).ok();
+            db.cli().run(&["class", "list"]).ok();
         }
     }
 }

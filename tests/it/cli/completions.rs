@@ -60,7 +60,7 @@ fn fill(db: &TestDb) {
     db.cli().run(&["queue", "--any-class", "other.class"]).ok();
     db.cli().run(&["queue", "echo", "--every", "0 3 * * *"]).ok();
     db.cli().run(&["create-runs"]).ok();
-    db.cli().run(&["limits", "set", "--key", "server-7", "--running", "3"]).ok();
+    db.cli().run(&["limit", "set", "--key", "server-7", "--running", "3"]).ok();
     db.cli().run(&["pause", "--class", "mail.send", "--reason", "it is down"]).ok();
     db.execute("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Name\", \"Host\") VALUES (1, 'import-1', 'web1')");
 }
@@ -77,8 +77,8 @@ each_engine! {
         assert_eq!(words(&offered(db, &["retry", "error="])), ["error=exit:65"]);
         assert_eq!(words(&offered(db, &["status", "key=ord"])), ["key=order-17"]);
         assert_eq!(words(&offered(db, &["status", "tag=a"])), ["tag=account-17"]);
-        assert_eq!(words(&offered(db, &["claim", "--tag", ""])), ["account-17"]);
-        assert_eq!(words(&offered(db, &["claim", "--tag", "b"])), [""; 0]);
+        assert_eq!(words(&offered(db, &["worker", "claim", "--tag", ""])), ["account-17"]);
+        assert_eq!(words(&offered(db, &["worker", "claim", "--tag", "b"])), [""; 0]);
         assert_eq!(words(&offered(db, &["status", "class=oth"])), ["class=other.class"]);
         assert_eq!(words(&offered(db, &["status", "status=exh"])), ["status=exhausted"]);
         assert_eq!(offered(db, &["queue", "ec"]), [("echo".to_owned(), "/bin/cat".to_owned())]);
@@ -139,7 +139,7 @@ fn words_of_the_program_itself_need_no_store() {
     assert_eq!(only(&["retry", "--dry"]), "--dry-run");
     assert_eq!(only(&["--color", "al"]), "always");
     assert_eq!(only(&["completions", "z"]), "zsh");
-    assert_eq!(only(&["settings", "get", "TaskQueueRunnerL"]), "TaskQueueRunnerLimit");
+    assert_eq!(only(&["setting", "get", "TaskQueueRunnerL"]), "TaskQueueRunnerLimit");
     assert_eq!(only(&["status", "--status", "f"]), "failed");
     assert_eq!(only(&["queue", "echo", "--unique", "k", "--on-conflict", "rep"]), "replace");
     assert_eq!(only(&["help", "sel"]), "selections");
@@ -350,7 +350,7 @@ fn complete_a_command_by_tab(db: &TestDb, shell: &str, load: &str) {
     let mut terminal = Terminal::open(db, shell);
     terminal.press(&format!("{load}; echo load''ed\n"));
     terminal.wait_for("loaded");
-    terminal.press("taskqueue limits set --running 7 --key k\t\n");
+    terminal.press("taskqueue limit set --running 7 --key k\t\n");
     wait_until("the limit is set", || {
         db.number("SELECT MAX(\"MaxRunning\") AS value FROM \"TaskQueueKeyLimits\"") == 7
     });

@@ -32,7 +32,7 @@ fn a_pipe_in_the_place_of_a_configuration_is_an_error_without_a_wait() {
     let (home, cli) = alone();
     let found = home.path().join(".config/taskqueue/config.toml");
     make_pipe(&found);
-    for args in [&["status"][..], &["queue", "echo"], &["tick"], &["classes"], &["migrate"], &["doctor"]] {
+    for args in [&["status"][..], &["queue", "echo"], &["tick"], &["class"], &["migrate"], &["doctor"]] {
         refused(&cli, args, "taskqueue/config.toml");
     }
     let named = cli.clone().env("TASKQUEUE_CONFIG", &found.display().to_string());
@@ -59,10 +59,10 @@ fn the_null_device_means_no_configuration() {
     configure_exactly(home.path(), ECHO);
     let link = home.path().join("none");
     std::os::unix::fs::symlink("/dev/null", &link).unwrap();
-    assert!(ended(&cli, &["classes"]).ok().contains("echo"));
+    assert!(ended(&cli, &["class"]).ok().contains("echo"));
     for path in ["/dev/null", link.to_str().unwrap()] {
         let by_variable = cli.clone().env("TASKQUEUE_CONFIG", path);
-        for found in [ended(&cli, &["classes", "--config", path]), ended(&by_variable, &["classes"])] {
+        for found in [ended(&cli, &["class", "--config", path]), ended(&by_variable, &["class"])] {
             let text = found.ok();
             assert!(text.contains("exec") && !text.contains("echo"), "{text}");
         }

@@ -142,9 +142,9 @@ each_engine! {
         assert_eq!((&after["task"]["status"], &after["task"]["attempts"]), (&"scheduled".into(), &0.into()));
         let message = after["runs"][0]["error_message"].as_str().unwrap();
         assert!(message.contains("it ended with exit code 1 before its hello: no such module"), "{message}");
-        let classes = db.cli().run(&["classes"]).ok();
+        let classes = db.cli().run(&["class"]).ok();
         assert!(classes.contains("coprocess") && classes.contains("held on "), "{classes}");
-        let json: Value = serde_json::from_str(db.cli().run(&["classes", "--json"]).ok().lines().next().unwrap()).unwrap();
+        let json: Value = serde_json::from_str(db.cli().run(&["class", "--json"]).ok().lines().next().unwrap()).unwrap();
         assert_eq!(json["kind"], "coprocess");
     }
 

@@ -157,7 +157,7 @@ each_engine! {
         db.cli().run(&["tick"]).ok();
         assert_eq!(troubles(db), ["class_problem", "class_held"]);
         db.configure(ECHO);
-        db.cli().run(&["classes", "release", "gone"]).ok();
+        db.cli().run(&["class", "release", "gone"]).ok();
         expect(db, "no_handler", "class gone has tasks, but no handler on this host", "config.toml");
         assert_eq!(findings(db)[0]["level"], "warning");
         db.configure("[class.gone]\nargv = [\"/bin/true\"]\n");
@@ -211,10 +211,10 @@ each_engine! {
 
     fn doctor_finds_that_finished_tasks_are_kept_for_ever(db) {
         db.configure(ECHO);
-        db.cli().run(&["settings", "set", "TaskQueueKeepSuccess", "0"]).ok();
-        db.cli().run(&["settings", "set", "TaskQueueMaxSuccess", "0"]).ok();
-        expect(db, "kept_for_ever", "tasks in the status success are kept forever", "taskqueue settings");
-        db.cli().run(&["settings", "set", "TaskQueueMaxSuccess", "10"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueKeepSuccess", "0"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueMaxSuccess", "0"]).ok();
+        expect(db, "kept_for_ever", "tasks in the status success are kept forever", "taskqueue setting");
+        db.cli().run(&["setting", "set", "TaskQueueMaxSuccess", "10"]).ok();
         assert_eq!(troubles(db), [""; 0]);
     }
 
@@ -235,7 +235,7 @@ each_engine! {
         let live = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
         wait_until("a runner is registered", || db.number(live) == 1);
         db.execute("UPDATE \"TaskQueueRunners\" SET \"Version\" = '0.0.1'");
-        expect(db, "other_version", "runner old has version 0.0.1", "taskqueue runners");
+        expect(db, "other_version", "runner old has version 0.0.1", "taskqueue runner");
         signal(&runner, Signal::TERM);
         finish(runner).ok();
         assert_eq!(troubles(db), [""; 0]);
@@ -248,7 +248,7 @@ each_engine! {
         let own = ProcessIdentity::own().unwrap();
         let row = format!("({}, 'here', '{own}', 'frozen', 2, '{}', '2020-01-01 00:00:00.000000')", own.pid, env!("CARGO_PKG_VERSION"));
         db.execute(&format!("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Host\", \"ProcessIdentity\", \"Name\", \"Slots\", \"Version\", \"HeartbeatOn\") VALUES {row}"));
-        expect(db, "silent_runner", "runner frozen has not renewed its lease for ", "taskqueue runners");
+        expect(db, "silent_runner", "runner frozen has not renewed its lease for ", "taskqueue runner");
         assert_eq!(findings(db)[0]["slots"], 2);
         let checked = db.cli().run(&["check"]);
         assert!(checked.code == Some(2) && checked.stdout.starts_with("TASKQUEUE CRITICAL - silent_runners 1 | "), "{checked:?}");

@@ -31,7 +31,7 @@ fn insert(kind: &str) -> String {
 
 each_engine! {
     fn what_operators_did_is_listed_oldest_first_with_who_and_where(db) {
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "3"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "3"]).ok();
         db.cli().run(&["pause", "--all", "--reason", "upgrade"]).ok();
         db.cli().run(&["resume", "--all"]).ok();
         let all = events(db, &[]);
@@ -68,7 +68,7 @@ each_engine! {
     }
 
     fn events_are_chosen_by_run(db) {
-        let script = format!("{} message page $TASKQUEUE_RUN_ID; exit 1", env!("CARGO_BIN_EXE_taskqueue"));
+        let script = format!("{} report message page $TASKQUEUE_RUN_ID; exit 1", env!("CARGO_BIN_EXE_taskqueue"));
         db.configure(&format!("{}backoff = \"fixed:0s\"\n", shell_class(db, "talk", &script)));
         for _ in 0..2 {
             db.cli().run(&["queue", "talk", "--max-retries", "2"]).ok();
@@ -181,8 +181,8 @@ each_engine! {
     fn handlers_send_messages_by_descriptor_and_by_command(db) {
         let program = env!("CARGO_BIN_EXE_taskqueue");
         let script = format!(
-            "echo '{{\"event\":\"page\",\"data\":{{\"n\":1.50}}}}' >&3\n{program} message page '{{\"n\":2}}' && {program} message done\n\
-             {program} message '' 1; [ $? = 2 ] && {program} message x '{{'; [ $? = 2 ]"
+            "echo '{{\"event\":\"page\",\"data\":{{\"n\":1.50}}}}' >&3\n{program} report message page '{{\"n\":2}}' && {program} report message done\n\
+             {program} report message '' 1; [ $? = 2 ] && {program} report message x '{{'; [ $? = 2 ]"
         );
         db.configure(&shell_class(db, "talk", &script));
         db.cli().run(&["queue", "talk", "--run"]).ok();
@@ -190,7 +190,7 @@ each_engine! {
         let said: Vec<&Value> = all.iter().map(|event| &event["details"]).collect();
         assert_eq!(said, [&json!({"name":"page","data":{"n":1.5}}), &json!({"name":"page","data":{"n":2}}), &json!({"name":"done","data":null})]);
         assert_eq!((&all[0]["task_id"], &all[0]["run_id"]), (&json!(1), &json!(1)));
-        assert!(db.cli().run(&["message", "x"]).fails(2).contains("only inside a handler"));
+        assert!(db.cli().run(&["report", "message", "x"]).fails(2).contains("only inside a handler"));
     }
 
     fn messages_that_come_faster_than_they_are_kept_are_counted(db) {
@@ -233,7 +233,7 @@ each_engine! {
         db.cli().run(&["queue", "echo"]).ok();
         db.cli().run(&["tick"]).ok();
         assert_eq!(kinds(db, &transitions), Vec::<String>::new());
-        db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueAuditTransitions", "1"]).ok();
         db.cli().stdin("{\"class\":\"echo\"}\n{\"class\":\"bad\"}\n").run(&["queue", "--batch", "-"]).ok();
         db.cli().run(&["tick"]).ok();
         let all = events(db, &transitions);
@@ -254,7 +254,7 @@ each_engine! {
 
     fn what_is_imported_brings_its_events_along_and_was_not_created_here(db) {
         let audit = |value: &str| {
-            db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", value]).ok();
+            db.cli().run(&["setting", "set", "TaskQueueAuditTransitions", value]).ok();
         };
         let import_again = |id: &str| {
             let exported = db.cli().run(&["export", id]).ok();
@@ -292,7 +292,7 @@ each_engine! {
         let of = |id: i64| kinds(db, &["--task", &id.to_string()]);
         let actor_of = |id: i64| events(db, &["--kind", "task-queued", "--task", &id.to_string()])[0]["actor"].clone();
         db.configure(ECHO);
-        db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueAuditTransitions", "1"]).ok();
         db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *", "--catch-up", "all"]).ok();
         db.cli().run(&["create-runs"]).ok();
         plan(1, 2016);

@@ -117,7 +117,7 @@ each_engine! {
 
     fn a_class_at_its_limits_is_explained(db) {
         configure(db);
-        db.cli().run(&["limits", "set", "slow", "--running", "1"]).ok();
+        db.cli().run(&["limit", "set", "slow", "--running", "1"]).ok();
         waiting(db, "slow", &[]);
         let runner = db.cli().spawn(&["process-run"]);
         wait_for_file(db, "began");
@@ -126,7 +126,7 @@ each_engine! {
         assert_eq!(explained["remedy"], "taskqueue status class=slow status=processing");
         write(db, "go", "");
         finish(runner).ok();
-        db.cli().run(&["limits", "set", "echo", "--rate", "1/1h"]).ok();
+        db.cli().run(&["limit", "set", "echo", "--rate", "1/1h"]).ok();
         waiting(db, "echo", &[]);
         db.cli().run(&["process-run", "--drain"]).ok();
         let second = waiting(db, "echo", &[]);
@@ -160,7 +160,7 @@ each_engine! {
         db.cli().run(&["tick"]).ok();
         let explained = expect(db, &id, "class_held", "class held here, next try in 4m");
         expect_next(&explained, "class_not_held");
-        assert_eq!(explained["remedy"], "taskqueue classes release gone");
+        assert_eq!(explained["remedy"], "taskqueue class release gone");
     }
 
     fn a_run_without_a_runner_is_explained(db) {
@@ -170,7 +170,7 @@ each_engine! {
         expect_no_next(&explained);
         let runner = start_runner(db, &["work", "--slots", "1", "--class", "slow"]);
         expect(db, &id, "no_runner_for_class", "waits for a runner; 1 is alive, but none for its class");
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "1"]).ok();
         expect(db, &id, "runner_limit_reached", "1 runner slots are in use, the limit is 1");
         stop(runner);
     }

@@ -242,7 +242,7 @@ each_engine! {
     }
 
     fn progress_and_result_can_be_sent_by_the_program_itself(db) {
-        let script = format!("{PROGRAM} progress 70 'nearly done' && {PROGRAM} result '{{\"size\":7}}' && echo '[\"from\",\"input\"]' | {PROGRAM} result - && exit 1");
+        let script = format!("{PROGRAM} report progress 70 'nearly done' && {PROGRAM} report result '{{\"size\":7}}' && echo '[\"from\",\"input\"]' | {PROGRAM} report result - && exit 1");
         db.configure(&shell_class(db, "work", &script));
         let after = process(db, "work", "{}");
         let run = &after["runs"][0];
@@ -292,14 +292,14 @@ each_engine! {
             let ended = db.cli().run(&["tick"]);
             assert!(ended.stderr.starts_with("warning: the class is held on this host: "), "{ended:?}");
             let word = if name.contains('\\') { format!("'{name}'") } else { name.to_owned() };
-            assert!(ended.stderr.contains(&format!("fix it, then run `taskqueue classes release {word}`")), "{ended:?}");
+            assert!(ended.stderr.contains(&format!("fix it, then run `taskqueue class release {word}`")), "{ended:?}");
             let after = detail(db, &id);
             assert_eq!(outcome(&after), ("released", "scheduled", false, true), "{name}");
             assert_eq!((&after["task"]["attempts"], &after["runs"][0]["error_code"]), (&json!(0), &json!("could-not-start")));
             let message = after["runs"][0]["error_message"].as_str().unwrap();
             assert!(message.contains(program) || message.contains(cwd), "{name}: {message}");
         }
-        assert_eq!(db.cli().run(&["classes", "--json"]).ok().matches("\"held_until\"").count(), 5);
+        assert_eq!(db.cli().run(&["class", "--json"]).ok().matches("\"held_until\"").count(), 5);
     }
 }
 
@@ -308,24 +308,24 @@ fn outside_a_handler_progress_and_result_say_where_they_belong() {
     let home = tempfile::tempdir().unwrap();
     let cli = crate::support::Cli::new(home.path());
     for (args, command) in [
-        (&["progress", "40"][..], "taskqueue progress RUN 40 --token \"$token\""),
-        (&["result", "{}"], "taskqueue resolve RUN --token TOKEN --results JSON"),
-        (&["message", "page"], "taskqueue message RUN NAME --token TOKEN"),
+        (&["report", "progress", "40"][..], "taskqueue report progress RUN 40 --token \"$token\""),
+        (&["report", "result", "{}"], "taskqueue worker resolve RUN --token TOKEN --results JSON"),
+        (&["report", "message", "page"], "taskqueue report message RUN NAME --token TOKEN"),
     ] {
         let (error, hint) = error_and_hint(&cli.run(args).fails(2));
         assert!(error.contains("only inside a handler"), "{error}");
         assert!(hint.starts_with(&format!("hint: for a run that you claimed: `{command}`")), "{hint}");
     }
     for args in [
-        &["progress", "101"][..],
-        &["progress", "-1"],
-        &["progress", "x"],
-        &["result", "{"],
-        &["result", "\"\\ud800\""],
-        &["result"],
+        &["report", "progress", "101"][..],
+        &["report", "progress", "-1"],
+        &["report", "progress", "x"],
+        &["report", "result", "{"],
+        &["report", "result", "\"\\ud800\""],
+        &["report", "result"],
     ] {
         let _ = cli.run(args).fails(2);
     }
     let gone = cli.env("TASKQUEUE_EVENTS_SOCKET", "taskqueue-gone").env("TASKQUEUE_RUN_TOKEN", "t");
-    assert!(gone.run(&["progress", "40"]).fails(1).contains("the runner cannot be reached"));
+    assert!(gone.run(&["report", "progress", "40"]).fails(1).contains("the runner cannot be reached"));
 }

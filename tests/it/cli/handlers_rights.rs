@@ -100,7 +100,7 @@ each_engine! {
         assert_eq!(held(&after), (&json!("released"), &json!(0)));
         let message = "there is no user \"no-such-user\" on this machine";
         assert_eq!(after["runs"][0]["error_message"], format!("could not start: {message}"));
-        let ended = db.cli().run(&["classes", "check"]);
+        let ended = db.cli().run(&["class", "check"]);
         assert_eq!(ended.code, Some(78));
         assert!(ended.stdout.contains(message), "{}", ended.stdout);
     }
@@ -114,7 +114,7 @@ each_engine! {
         let id = db.cli().run(&["exec", "--", "id", "-un"]).ok();
         let _ = db.cli().run(&["tick"]);
         let exec = detail(db, &id);
-        let check = db.cli().run(&["classes", "check"]);
+        let check = db.cli().run(&["class", "check"]);
         if db.engine == EngineUnderTest::Sqlite {
             assert_eq!((&after["task"]["status"], &exec["task"]["status"]), (&json!("success"), &json!("success")));
             assert_eq!(check.code, Some(0), "{check:?}");
@@ -128,9 +128,9 @@ each_engine! {
         }
         assert_eq!(check.code, Some(78));
         db.configure_exactly(&format!("user = \"root\"\n{ECHO}[exec]\nenabled = true\n"));
-        assert_eq!(db.cli().run(&["classes", "check"]).code, Some(0));
+        assert_eq!(db.cli().run(&["class", "check"]).code, Some(0));
         for class in ["echo", "exec"] {
-            let _ = db.cli().run(&["classes", "release", class]).code;
+            let _ = db.cli().run(&["class", "release", class]).code;
         }
         let _ = db.cli().run(&["tick"]).code;
         assert_eq!((&detail(db, "1")["task"]["status"], printed(&detail(db, &id), "stdout")), (&json!("success"), "root\n"));

@@ -35,7 +35,7 @@ fn init_leaves_a_configuration_alone_that_is_there() {
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("[class.\"mail\"]\nargv = [\"/bin/cat\", \"-u\"]\n"), "{text}");
     let (error, hint) = error_and_hint(&cli.run(&["init", "other"]).fails(1));
-    assert!(error.contains("exists already") && hint.contains("taskqueue classes"), "{error} {hint}");
+    assert!(error.contains("exists already") && hint.contains("taskqueue class"), "{error} {hint}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 
@@ -66,7 +66,7 @@ fn with_the_right_program_init_works_after_it_was_called_with_a_bad_one() {
     }
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     cli.run(&call).ok();
-    assert!(cli.run(&["classes"]).ok().contains("mail"));
+    assert!(cli.run(&["class"]).ok().contains("mail"));
 }
 
 #[test]

@@ -21,6 +21,11 @@ struct Stage<'a> {
     documents: Vec<(String, Value)>,
 }
 
+/// Returns the name of the schema of a command: its verb, or the verb below `worker` and `report`.
+fn schema_of<'a>(args: &[&'a str]) -> &'a str {
+    if ["worker", "report"].contains(&args[0]) { args[1] } else { args[0] }
+}
+
 impl<'a> Stage<'a> {
     fn new(db: &'a TestDb) -> Self {
         let stage = Self { db, forms: Forms::read(), documents: Vec::new() };
@@ -62,7 +67,7 @@ impl<'a> Stage<'a> {
         assert_ne!(ended.stdout, "", "{args:?}: {ended:?}");
         let lines: Vec<Value> = ended.stdout.lines().map(|line| parse(line, &ended)).collect();
         for line in &lines {
-            self.take(args[0], line);
+            self.take(schema_of(args), line);
         }
         lines
     }
@@ -142,13 +147,13 @@ fn look(stage: &mut Stage<'_>) {
         &["check"],
         &["metrics"],
         &["top", "--once"],
-        &["classes"],
+        &["class"],
         &["events", "-n", "1000"],
         &["wait", "1"],
         &["logs", "1"],
         &["logs", "1", "--follow"],
-        &["settings"],
-        &["settings", "get", "TaskQueueRunnerLimit"],
+        &["setting"],
+        &["setting", "get", "TaskQueueRunnerLimit"],
         &["migrate"],
         &["migrate", "--dry-run"],
     ] {
@@ -163,10 +168,10 @@ fn have_a_runner(stage: &mut Stage<'_>) {
     let run = stage.run(&["status", &id])[0]["task"]["current_run_id"].to_string();
     let mut runner = stage.db.cli().spawn(&["process-run", &run, "--name", "one"]);
     wait_for_file(stage.db, "started");
-    assert_eq!(stage.run(&["runners"])[0]["works_on"][0]["run_id"].to_string(), run);
+    assert_eq!(stage.run(&["runner"])[0]["works_on"][0]["run_id"].to_string(), run);
     stage.run(&["pause", "--runner", "one", "--reason", "a test"]);
     stage.run(&["pause"]);
-    assert_eq!(stage.run(&["runners"])[0]["pause"]["reason"], "a test");
+    assert_eq!(stage.run(&["runner"])[0]["pause"]["reason"], "a test");
     look(stage);
     runner.kill().unwrap();
     runner.wait().unwrap();
@@ -185,18 +190,18 @@ fn order(stage: &mut Stage<'_>) {
     stage.run(&["drain", "--class", "talk"]);
     stage.run(&["stop", "--class", "bad"]);
     stage.db.execute("UPDATE \"TaskQueuePauses\" SET \"CreatedOn\" = '2020-01-01 00:00:00'");
-    stage.run(&["settings", "set", "TaskQueueKeepSuccess", "0"]);
-    stage.run(&["limits", "set", "nobody", "--running", "1", "--rate", "1/1h"]);
-    stage.run(&["limits", "set", "--key", "server-7", "--running", "1"]);
-    stage.run(&["limits"]);
+    stage.run(&["setting", "set", "TaskQueueKeepSuccess", "0"]);
+    stage.run(&["limit", "set", "nobody", "--running", "1", "--rate", "1/1h"]);
+    stage.run(&["limit", "set", "--key", "server-7", "--running", "1"]);
+    stage.run(&["limit"]);
     look(stage);
     for class in ["echo", "talk", "bad"] {
         stage.run(&["resume", "--class", class]);
     }
     stage.run(&["resume", "--all"]);
-    stage.run(&["limits", "remove", "nobody"]);
-    stage.run(&["limits", "remove", "--key", "server-7"]);
-    stage.run(&["classes", "release", "gone"]);
+    stage.run(&["limit", "remove", "nobody"]);
+    stage.run(&["limit", "remove", "--key", "server-7"]);
+    stage.run(&["class", "release", "gone"]);
 }
 
 /// Claims runs for workers that are no runners.
@@ -206,30 +211,30 @@ fn claim(stage: &mut Stage<'_>) {
     }
     stage.run(&["create-runs"]);
     for last in ["resolve", "release"] {
-        let line = stage.run(&["claim", "--claimant", "bot", "--class", "nobody"]).remove(0);
+        let line = stage.run(&["worker", "claim", "--claimant", "bot", "--class", "nobody"]).remove(0);
         let (run, token) = (line["run_id"].to_string(), line["token"].as_str().unwrap().to_owned());
         stage.run(&["status", "--token", &token]);
         stage.run(&["status", &line["task_id"].to_string()]);
-        stage.run(&["heartbeat", &run, "--token", &token]);
-        stage.run(&["progress", &run, "40", "half", "--token", &token]);
-        stage.run(&["message", &run, "note", "{\"n\":1}", "--token", &token]);
-        stage.run(&["message", "--class", "*", "note"]);
-        stage.run(&[last, &run, "--token", &token]);
-        assert_eq!(stage.fails(&["heartbeat", &run, "--token", &token])["code"], "not_held");
+        stage.run(&["worker", "heartbeat", &run, "--token", &token]);
+        stage.run(&["report", "progress", &run, "40", "half", "--token", &token]);
+        stage.run(&["report", "message", &run, "note", "{\"n\":1}", "--token", &token]);
+        stage.run(&["report", "message", "--class", "*", "note"]);
+        stage.run(&["worker", last, &run, "--token", &token]);
+        assert_eq!(stage.fails(&["worker", "heartbeat", &run, "--token", &token])["code"], "not_held");
     }
     stage.queue("nobody", &["--any-class"]);
-    let line = stage.run(&["claim", "--claimant", "other", "--class", "nobody"]).remove(0);
+    let line = stage.run(&["worker", "claim", "--claimant", "other", "--class", "nobody"]).remove(0);
     let (run, task) = (line["run_id"].to_string(), line["task_id"].to_string());
     for verb in ["explain", "retry", "requeue", "cancel"] {
         stage.run(&[verb, &task]);
     }
-    stage.run(&["heartbeat", &run, "--token", line["token"].as_str().unwrap(), "--check"]);
+    stage.run(&["worker", "heartbeat", &run, "--token", line["token"].as_str().unwrap(), "--check"]);
     stage.run(&["doctor"]);
-    stage.run(&["release", &run, "--force"]);
+    stage.run(&["worker", "release", &run, "--force"]);
     stage.run(&["requeue", &task, "--force"]);
-    stage.run(&["claim", "--claimant", "other", "--class", "nobody"]);
+    stage.run(&["worker", "claim", "--claimant", "other", "--class", "nobody"]);
     stage.db.execute("UPDATE \"TaskQueueRuns\" SET \"Claimant\" = NULL WHERE \"Status\" = 'processing'");
-    assert_eq!(stage.fails(&["release", &run_in_progress(stage), "--force"])["code"], "not_taken_back");
+    assert_eq!(stage.fails(&["worker", "release", &run_in_progress(stage), "--force"])["code"], "not_taken_back");
 }
 
 fn run_in_progress(stage: &Stage<'_>) -> String {

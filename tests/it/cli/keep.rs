@@ -61,7 +61,7 @@ each_engine! {
         make_old(db, 101);
         assert_eq!(ids_after_create_runs(db), [3]);
         // It is not pruned by number or by a given age, but by a selection.
-        run(db, &["settings", "set", "TaskQueueMaxSuccess", "1"]);
+        run(db, &["setting", "set", "TaskQueueMaxSuccess", "1"]);
         run(db, &["queue", "echo"]);
         run(db, &["tick"]);
         run(db, &["prune", "--older-than", "1d", "--yes"]);

@@ -114,7 +114,7 @@ fn log_lines_have_a_priority_only_in_a_journal_without_its_socket() {
         let ended = as_a_service(db, "/nonexistent", &["tick"]);
         assert!(ended.stderr.starts_with("<4>warning: the class is held on this host: "), "{ended:?}");
         for stream in ["", "1:1", "nonsense"] {
-            db.cli().run(&["classes", "release", "broken"]).ok();
+            db.cli().run(&["class", "release", "broken"]).ok();
             db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
             let ended = db.cli().env("JOURNAL_STREAM", stream).run(&["tick"]);
             assert!(ended.stderr.starts_with("warning: the class is held on this host: "), "{stream}: {ended:?}");

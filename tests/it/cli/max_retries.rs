@@ -5,7 +5,7 @@ use crate::each_engine;
 use crate::support::TestDb;
 
 fn set(db: &TestDb, name: &str, value: &str) {
-    db.cli().run(&["settings", "set", name, value]).ok();
+    db.cli().run(&["setting", "set", name, value]).ok();
 }
 
 /// Makes one more attempt of every task that is not exhausted.
@@ -50,7 +50,7 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"DueOn\" IS NOT NULL"), 0);
         db.cli().run(&["edit", &id, "--max-retries", "3"]).ok();
         assert_eq!(state(db, &id), (1, false, None));
-        let bad = db.cli().run(&["settings", "set", "TaskQueueMaxRetriesCap", "0"]);
+        let bad = db.cli().run(&["setting", "set", "TaskQueueMaxRetriesCap", "0"]);
         assert!(error_and_hint(&bad.stderr).0.contains("1 to 1000000"), "{bad:?}");
     }
 

@@ -1,4 +1,4 @@
-//! `taskqueue message --task` and `--class`: messages to running tasks.
+//! `taskqueue report message --task` and `--class`: messages to running tasks.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ const TAKES_MESSAGES: &str = "say(type='hello', version=1)\n\
 fn send_once_in_progress(db: &TestDb, args: &[&str]) -> Value {
     let mut sent = Value::Null;
     wait_until("a run is in progress", || {
-        let ended = db.cli().run(&[&["message", "--json"], args].concat());
+        let ended = db.cli().run(&[&["report", "message", "--json"], args].concat());
         sent = serde_json::from_str(&ended.stdout).unwrap_or_default();
         ended.code == Some(0)
     });
@@ -37,12 +37,12 @@ each_engine! {
         db.configure(&format!("{}backoff = \"fixed:0s\"\n", kept(db, "talk", TAKES_MESSAGES)));
         db.cli().run(&["queue", "talk", "{\"fails\":1}"]).ok();
         db.cli().run(&["create-runs"]).ok();
-        db.cli().run(&["message", "--task", "1", "--keep", "skip", "[17]"]).ok();
+        db.cli().run(&["report", "message", "--task", "1", "--keep", "skip", "[17]"]).ok();
         for attempt in ["first", "second"] {
             let runner = db.cli().spawn(&["process-run"]);
             let sent = send_once_in_progress(db, &["--task", "1", "page", "{\"n\":\n1.5}"]);
             assert_eq!((&sent["task_id"], &sent["is_kept"], &sent["claimant"]), (&json!(1), &json!(false), &Value::Null));
-            db.cli().run(&["message", "--task", "1", "finish"]).ok();
+            db.cli().run(&["report", "message", "--task", "1", "finish"]).ok();
             assert!(finish(runner).code.is_some_and(|code| code < 2));
             let after = detail(db, "1");
             assert_eq!(after["runs"][0]["id"], sent["run_id"]);
@@ -56,22 +56,22 @@ each_engine! {
     fn a_message_without_a_run_in_progress_is_refused_unless_it_is_kept(db) {
         db.configure("[class.idle]\nargv = [\"/bin/true\"]\n");
         db.cli().run(&["queue", "idle"]).ok();
-        let (error, hint) = error_and_hint(&db.cli().run(&["message", "--task", "1", "page"]).fails(1));
+        let (error, hint) = error_and_hint(&db.cli().run(&["report", "message", "--task", "1", "page"]).fails(1));
         assert!(error.contains("task 1 is scheduled: no attempt is in progress"), "{error}");
         assert!(hint.contains("--keep"), "{hint}");
-        let refused = db.cli().run(&["message", "--json", "--task", "1", "page"]);
+        let refused = db.cli().run(&["report", "message", "--json", "--task", "1", "page"]);
         assert_eq!(refused.code, Some(1));
         assert!(refused.stderr.contains("\"not_in_progress\"") || refused.stdout.contains("\"not_in_progress\""), "{refused:?}");
-        let kept: Value = db.cli().run(&["message", "--json", "--task", "1", "--keep", "page", "7"]).json();
+        let kept: Value = db.cli().run(&["report", "message", "--json", "--task", "1", "--keep", "page", "7"]).json();
         assert_eq!(kept, json!({"task_id": 1, "run_id": null, "host": "", "claimant": null, "is_kept": true}));
         db.cli().run(&["tick"]).ok();
-        let (error, hint) = error_and_hint(&db.cli().run(&["message", "--task", "1", "--keep", "page"]).fails(1));
+        let (error, hint) = error_and_hint(&db.cli().run(&["report", "message", "--task", "1", "--keep", "page"]).fails(1));
         assert!(error.contains("task 1 is success") && hint.contains("taskqueue requeue 1"), "{error} {hint}");
-        assert!(db.cli().run(&["message", "--task", "9", "page"]).fails(3).contains("there is no task 9"));
-        assert!(db.cli().run(&["message", "--class", "idle", "page"]).fails(3).contains("no run of class idle is in progress"));
+        assert!(db.cli().run(&["report", "message", "--task", "9", "page"]).fails(3).contains("there is no task 9"));
+        assert!(db.cli().run(&["report", "message", "--class", "idle", "page"]).fails(3).contains("no run of class idle is in progress"));
         for args in [&["--keep", "page"][..], &["--class", "idle", "--keep", "page"], &["--task", "1", "--class", "idle", "page"],
             &["--task", "1", "--token", "t", "page"], &["--task", "1", ""], &["--task", "1", "page", "{"]] {
-            db.cli().run(&[&["message"], args].concat()).fails(2);
+            db.cli().run(&[&["report", "message"], args].concat()).fails(2);
         }
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'message-to-task'"), 1);
     }
@@ -84,10 +84,10 @@ each_engine! {
         db.configure(&shell_class(db, "follow", &script));
         db.cli().run(&["queue", "follow"]).ok();
         db.cli().run(&["create-runs"]).ok();
-        db.cli().run(&["message", "--task", "1", "--keep", "skip", "[17]"]).ok();
+        db.cli().run(&["report", "message", "--task", "1", "--keep", "skip", "[17]"]).ok();
         let runner = db.cli().spawn(&["process-run"]);
         send_once_in_progress(db, &["--class", "f*", "page", "1"]);
-        db.cli().run(&["message", "--task", "1", "finish"]).ok();
+        db.cli().run(&["report", "message", "--task", "1", "finish"]).ok();
         finish(runner).ok();
         let after = detail(db, "1");
         let lines: Vec<Value> = printed(&after, "stdout").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -98,10 +98,10 @@ each_engine! {
 
     fn a_handler_sends_messages_to_its_task_and_its_children_alone(db) {
         let script = format!(
-            "exec 2>&1\nchild=$({PROGRAM} queue talk '{{}}')\n{PROGRAM} message --task $child --keep hello \"$child\"; echo $?\n\
-             {PROGRAM} message --task $TASKQUEUE_TASK_ID own; echo $?\n\
-             {PROGRAM} message --task 1 stranger; echo $?\n{PROGRAM} message --token x --task 2 x; echo $?\n\
-             {PROGRAM} message report '7'; echo $?"
+            "exec 2>&1\nchild=$({PROGRAM} queue talk '{{}}')\n{PROGRAM} report message --task $child --keep hello \"$child\"; echo $?\n\
+             {PROGRAM} report message --task $TASKQUEUE_TASK_ID own; echo $?\n\
+             {PROGRAM} report message --task 1 stranger; echo $?\n{PROGRAM} report message --token x --task 2 x; echo $?\n\
+             {PROGRAM} report message report '7'; echo $?"
         );
         db.configure(&format!("{}may_queue = [\"talk\"]\n[class.talk]\nargv = [\"/bin/true\"]\n", shell_class(db, "order", &script)));
         db.cli().run(&["queue", "talk", "--in", "1h"]).ok();
@@ -123,16 +123,16 @@ each_engine! {
 
     fn a_claimant_reads_the_messages_to_its_run_from_the_events(db) {
         let held = queue_and_claim(db, &[]);
-        let sent: Value = db.cli().run(&["message", "--json", "--task", &held.task, "page", "1"]).json();
+        let sent: Value = db.cli().run(&["report", "message", "--json", "--task", &held.task, "page", "1"]).json();
         assert_eq!((sent["run_id"].to_string(), &sent["claimant"]), (held.run.clone(), &json!("bot")));
-        let said = db.cli().run(&["message", "--task", &held.task, "page", "2"]);
+        let said = db.cli().run(&["report", "message", "--task", &held.task, "page", "2"]);
         assert!(said.stderr.contains(&format!("sent to run {} of claimant bot", held.run)), "{said:?}");
         let events = db.cli().run(&["events", "--json", "--run", &held.run, "--kind", "message-to-task"]).ok();
         assert_eq!(events.lines().count(), 2, "{events}");
         // The kept message is for this attempt too.
-        db.cli().run(&["message", "--task", &held.task, "--keep", "skip"]).ok();
+        db.cli().run(&["report", "message", "--task", &held.task, "--keep", "skip"]).ok();
         db.cli().run(&["queue", "--any-class", "work"]).ok();
-        db.cli().run(&["message", "--task", "2", "--keep", "stray"]).ok();
+        db.cli().run(&["report", "message", "--task", "2", "--keep", "stray"]).ok();
         let events = db.cli().run(&["events", "--run", &held.run]).ok();
         assert_eq!((events.lines().count(), events.contains("skip")), (4, true), "{events}");
     }

@@ -34,7 +34,7 @@ impl<'a> Other<'a> {
     /// Starts a worker, and waits until it is registered.
     fn worker(&self) -> std::process::Child {
         let worker = self.db.cli().spawn(&["--database", &self.address, "work"]);
-        wait_until("the worker is registered", || !self.run(&["runners", "--json"]).stdout.is_empty());
+        wait_until("the worker is registered", || !self.run(&["runner", "--json"]).stdout.is_empty());
         worker
     }
 }
@@ -134,7 +134,7 @@ fn a_verb_that_only_reads_makes_no_store_of_an_empty_file() {
 
 /// Verbs that only read; each exits with 0 after two tasks have succeeded.
 const READ: &str = r#"
-    for verb in status "status 1" "show 1" "explain 1" "logs 1" export failures events runners settings limits schedule \
+    for verb in status "status 1" "show 1" "explain 1" "logs 1" export failures events runner setting limit schedule \
         pause metrics "top --once" doctor; do
         "$program" $verb >"$home/out" 2>"$home/err"
         code=$?

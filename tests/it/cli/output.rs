@@ -28,7 +28,7 @@ each_engine! {
         let (error, hint) = error_and_hint(&redirected(&db.cli(), ">&-", &["queue", "work"]).fails(1));
         assert_eq!(error, "error: task 1 is queued, but its id cannot be printed: standard output is closed");
         assert!(hint.contains(">/dev/null"), "{hint}");
-        for args in [&["export"][..], &["status"], &["--json", "settings"], &["classes"]] {
+        for args in [&["export"][..], &["status"], &["--json", "setting"], &["class"]] {
             let ended = redirected(&db.cli(), ">&-", args);
             assert!(ended.code == Some(1) && ended.stderr.contains("standard output is closed"), "{args:?}: {ended:?}");
             assert!(ended.stderr.contains(">/dev/null") && !ended.stderr.contains("exported"), "{args:?}: {ended:?}");
@@ -53,12 +53,12 @@ each_engine! {
         class(db);
         db.cli().run(&["pause", "--class", "work"]).ok();
         for (args, code, expected) in [
-            (&["settings", "set", "TaskQueueRunnerLimit", "4"][..], 0, json!({ "name": "TaskQueueRunnerLimit" })),
-            (&["limits", "set", "work", "--running", "2"], 0, json!({ "class": "work", "max_running": 2 })),
-            (&["limits", "remove", "work"], 0, json!({ "class": "work", "removed": true })),
-            (&["limits", "remove", "work"], 3, json!({ "class": "work", "removed": false })),
+            (&["setting", "set", "TaskQueueRunnerLimit", "4"][..], 0, json!({ "name": "TaskQueueRunnerLimit" })),
+            (&["limit", "set", "work", "--running", "2"], 0, json!({ "class": "work", "max_running": 2 })),
+            (&["limit", "remove", "work"], 0, json!({ "class": "work", "removed": true })),
+            (&["limit", "remove", "work"], 3, json!({ "class": "work", "removed": false })),
             (&["resume", "--class", "work"], 0, json!({ "scope": "class", "name": "work", "resumed": true })),
-            (&["classes", "release", "work"], 3, json!({ "class": "work", "released": false })),
+            (&["class", "release", "work"], 3, json!({ "class": "work", "released": false })),
         ] {
             let ended = db.cli().run(&[&["--json"][..], args].concat());
             assert_eq!((ended.code, ended.stderr.as_str()), (Some(code), ""), "{args:?}: {ended:?}");

@@ -70,8 +70,8 @@ fn fill(db: &TestDb) {
         &["queue", "--any-class", "other", "--in", "1h"][..],
         &["queue", "--any-class", "again", "--every", "0 3 * * *"],
         &["pause", "--class", "other", "--reason", "r"],
-        &["limits", "set", "other", "--running", "1"],
-        &["limits", "set", "--key", "k", "--running", "1"],
+        &["limit", "set", "other", "--running", "1"],
+        &["limit", "set", "--key", "k", "--running", "1"],
     ] {
         db.cli().run(args).ok();
     }
@@ -121,8 +121,8 @@ pub(crate) const PRINTING: &[&str] = &[
     "failures",
     "failures --samples",
     "events -n 100",
-    "runners",
-    "limits",
+    "runner",
+    "limit",
     "pause",
     "logs 1 --clean",
     "logs 2 --clean",
@@ -134,9 +134,9 @@ pub(crate) const PRINTING: &[&str] = &[
     "schedule show 4",
     "wait 1 --timeout 1ms",
     "wait 3 --timeout 1ms",
-    "settings",
-    "settings get TaskQueueKeepResults",
-    "classes",
+    "setting",
+    "setting get TaskQueueKeepResults",
+    "class",
     "prune --dry-run",
     "create-runs -v",
     "retry 1 --dry-run",
@@ -165,7 +165,7 @@ fn nasty_handler(db: &TestDb, class: &str, exit: &str) -> String {
     ];
     let sent: String = lines.iter().map(|line| format!("printf '%s\\n' '{line}' >&3\n")).collect();
     let script = format!(
-        "{sent}cat {raw} >&3; {program} progress 50 \"$(cat {raw})\"; {program} result '{text}'\ncat {raw}; cat {raw} >&2\nexit {exit}\n"
+        "{sent}cat {raw} >&3; {program} report progress 50 \"$(cat {raw})\"; {program} report result '{text}'\ncat {raw}; cat {raw} >&2\nexit {exit}\n"
     );
     shell_class(db, class, &script)
 }
@@ -220,7 +220,7 @@ each_engine! {
         }
         assert_eq!(task(db, "3")["status"], "scheduled", "its class is held");
         db.cli().run(&["create-runs"]).ok();
-        let more = ["status 5 6 7 8 --full", "show 5 6 7 8", "explain 6", "explain 7", "events -n 1000", "logs 5 --clean", "classes"];
+        let more = ["status 5 6 7 8 --full", "show 5 6 7 8", "explain 6", "explain 7", "events -n 1000", "logs 5 --clean", "class"];
         for args in PRINTING.iter().chain(&more) {
             let words: Vec<&str> = args.split(' ').collect();
             for first in [&[][..], &["--json"]] {
@@ -228,7 +228,7 @@ each_engine! {
                 assert_eq!((harmful(&ended.stdout), harmful(&ended.stderr)), (None, None), "{args}: {ended:?}");
             }
         }
-        for args in ["failures", "logs 1", "logs 5", "top --once", "status 1 5 6 7 8", "events", "classes"] {
+        for args in ["failures", "logs 1", "logs 5", "top --once", "status 1 5 6 7 8", "events", "class"] {
             let text = on_terminal(db, 100, "", &format!("--color never {args} || true"));
             assert_eq!(harmful(&text), None, "{args}: {text:?}");
         }

@@ -185,7 +185,7 @@ each_engine! {
             assert!(refused.contains("is not the store of the run"), "{refused}");
         }
         // A claimant may call the program while it works.
-        let claim = db.cli().without_env("TASKQUEUE_DATABASE_URL").run(&["claim", "--claimant", "bot"]).json();
+        let claim = db.cli().without_env("TASKQUEUE_DATABASE_URL").run(&["worker", "claim", "--claimant", "bot"]).json();
         let token = claim["token"].as_str().unwrap();
         assert_eq!(inside().env("TASKQUEUE_RUN_TOKEN", token).run(&["queue", "--any-class", "child"]).ok().trim(), "2");
         // A store that is named explicitly is used.
@@ -283,7 +283,7 @@ fn a_program_that_a_coprocess_starts_reports_for_its_run() {
             "h.py",
             format!(
                 "import sys; sys.path.insert(0, {:?})\nfrom taskqueue_handler import serve\n\
-                 serve(lambda task: task.taskqueue('progress', '40', 'half') or None)\n",
+                 serve(lambda task: task.taskqueue('report', 'progress', '40', 'half') or None)\n",
                 helpers.display().to_string()
             ),
         );

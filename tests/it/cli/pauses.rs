@@ -84,9 +84,9 @@ each_engine! {
         assert!(said(&["pause", "--class", "ecoh", "--json"]).contains("warning: no class \"ecoh\" is known here"));
         db.cli().run(&["queue", "--any-class", "ecoh"]).ok();
         assert!(!said(&["pause", "--class", "ecoh"]).contains("warning"));
-        let typo = db.cli().run(&["limits", "set", "ehco", "--running", "1"]);
+        let typo = db.cli().run(&["limit", "set", "ehco", "--running", "1"]);
         assert!(typo.stderr.contains("warning: no class \"ehco\"") && typo.stderr.contains("\"echo\""), "{typo:?}");
-        assert!(!said(&["limits", "set", "zzz", "--running", "1"]).contains("warning"));
+        assert!(!said(&["limit", "set", "zzz", "--running", "1"]).contains("warning"));
     }
 
     fn a_pause_ends_by_itself_and_create_runs_keeps_the_event(db) {
@@ -147,7 +147,7 @@ each_engine! {
 
     fn an_order_for_runners_that_names_a_claimant_is_warned_of(db) {
         db.cli().run(&["queue", "--any-class", "work"]).ok();
-        db.cli().run(&["claim", "--claimant", "bot"]).ok();
+        db.cli().run(&["worker", "claim", "--claimant", "bot"]).ok();
         let said = db.cli().run(&["pause", "--runner", "bot"]);
         assert!(said.stderr.contains("warning: bot is a claimant") && said.stderr.contains("\nhint: `--all` and"), "{said:?}");
         assert_eq!(said.code, Some(0), "the name of a later runner was refused");

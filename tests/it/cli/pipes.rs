@@ -17,14 +17,14 @@ const TABLES: &[&str] = &[
     "explain --queue",
     "failures --samples",
     "doctor",
-    "runners",
+    "runner",
     "pause",
-    "limits",
+    "limit",
     "events",
     "schedule",
     "schedule show 3",
-    "settings",
-    "classes",
+    "setting",
+    "class",
     "check",
     "migrate --dry-run",
 ];
@@ -39,7 +39,7 @@ fn with_tasks(check: impl Fn(&TestDb)) {
         db.cli().run(&["queue", "echo"]).ok();
         db.cli().run(&["tick"]).ok();
         db.cli().run(&["queue", "echo", "--every", "0 3 * * *"]).ok();
-        db.cli().run(&["limits", "set", "echo", "--running", "2"]).ok();
+        db.cli().run(&["limit", "set", "echo", "--running", "2"]).ok();
         db.cli().run(&["pause", "--class", "thumbnails.make", "--reason", MESSAGE]).ok();
         db.execute(
             "INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Name\", \"Host\") VALUES (1, 'import-1', 'web1')",

@@ -48,7 +48,7 @@ each_engine! {
     fn process_run_at_the_limit_is_silent_unless_a_run_was_named(db) {
         let block = shell_class(db, "block", &format!("cd {}; echo on > started; until test -e go; do sleep 0.02; done", db.home().display()));
         db.configure(&format!("{ECHO}{block}"));
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "1"]).ok();
         db.cli().run(&["queue", "block"]).ok();
         let first = db.cli().spawn(&["tick"]);
         wait_for_file(db, "started");
@@ -62,7 +62,7 @@ each_engine! {
         assert_eq!(task(db, "2")["status"], "scheduled");
         let (error, hint) = error_and_hint(&db.cli().run(&["process-run", "2"]).fails(75));
         assert_eq!(error, "error: run 2 is not processed: 1 runner slots are in use, the limit is 1");
-        assert!(hint.contains("`taskqueue runners`"), "{hint}");
+        assert!(hint.contains("`taskqueue runner`"), "{hint}");
         let error: serde_json::Value =
             serde_json::from_str(&db.cli().run(&["process-run", "2", "--json"]).fails(75)).unwrap();
         assert_eq!(error["error"]["code"], "runner_limit_reached");

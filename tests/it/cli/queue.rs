@@ -198,7 +198,7 @@ each_engine! {
     fn run_waits_for_a_free_slot_and_says_so(db) {
         let block = shell_class(db, "block", &format!("cd {}; echo on > started; until test -e go; do sleep 0.02; done", db.home().display()));
         db.configure(&format!("{ECHO}{block}"));
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "1"]).ok();
         db.cli().run(&["queue", "block"]).ok();
         let first = db.cli().spawn(&["tick"]);
         wait_for_file(db, "started");

@@ -1,4 +1,4 @@
-//! `taskqueue runners`: names, runs in progress, pauses.
+//! `taskqueue runner`: names, runs in progress, pauses.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::support::wait_until;
 
 each_engine! {
     fn runners_are_shown_with_their_names_and_what_they_work_on(db) {
-        assert_eq!(db.cli().run(&["runners"]).ok(), "No runners. Start one: `taskqueue work`, or `taskqueue tick` from cron.");
+        assert_eq!(db.cli().run(&["runner"]).ok(), "No runners. Start one: `taskqueue work`, or `taskqueue tick` from cron.");
         let script = format!(
             "cd {}; echo '{{\"progress\":40}}' >&3; echo $$ > pid; until test -e go; do sleep 0.02; done",
             db.home().display()
@@ -20,20 +20,20 @@ each_engine! {
         db.cli().run(&["queue", "slow"]).ok();
         let runner = db.cli().spawn(&["tick", "--name", "import 1"]);
         wait_for_file(db, "pid");
-        let line: Value = db.cli().run(&["runners", "--json"]).json();
+        let line: Value = db.cli().run(&["runner", "--json"]).json();
         assert_eq!((&line["name"], &line["state"], &line["pause"]), (&"import 1".into(), &"alive".into(), &Value::Null));
         assert_eq!(line["process_id"], runner.id());
         let work = &line["works_on"][0];
         assert_eq!((&work["task_id"], &work["class"]), (&1.into(), &"slow".into()));
         assert!(work["started_on"].is_string() && line["heartbeat_on"].is_string(), "{line}");
         db.cli().run(&["pause", "--runner", "import 1", "--reason", "lunch"]).ok();
-        let text = db.cli().run(&["runners"]).ok();
+        let text = db.cli().run(&["runner"]).ok();
         for words in ["import 1", "task 1 (slow", "runner import 1 paused", ": lunch"] {
             assert!(text.contains(words), "{words}: {text}");
         }
         write(db, "go", "");
         assert_eq!(finish(runner).code, Some(0));
-        assert_eq!(db.cli().run(&["runners"]).ok(), "No runners. Start one: `taskqueue work`, or `taskqueue tick` from cron.");
+        assert_eq!(db.cli().run(&["runner"]).ok(), "No runners. Start one: `taskqueue work`, or `taskqueue tick` from cron.");
         let ended: Value = db.cli().run(&["status", "--runners", "--json"]).json();
         assert_eq!((&ended["name"], &ended["state"], &ended["works_on"]), (&"import 1".into(), &"ended".into(), &Value::Array(vec![])));
     }
@@ -41,14 +41,14 @@ each_engine! {
     fn a_suspended_runner_is_silent_once_its_lease_is_over(db) {
         shorten_leases(db);
         db.configure(ECHO);
-        let line = || -> Value { db.cli().run(&["runners", "--json"]).stdout.lines().next().map_or(Value::Null, |line| serde_json::from_str(line).unwrap()) };
+        let line = || -> Value { db.cli().run(&["runner", "--json"]).stdout.lines().next().map_or(Value::Null, |line| serde_json::from_str(line).unwrap()) };
         let runner = db.cli().spawn(&["work", "--name", "frozen", "--slots", "3"]);
         wait_until("it is registered", || line()["state"] == "alive");
         assert_eq!(line()["silent_secs"], Value::Null);
         signal(&runner, Signal::STOP);
         wait_until("it is silent", || line()["state"] == "silent");
         assert!(line()["silent_secs"].as_i64().unwrap() > 5, "{}", line());
-        let text = db.cli().run(&["runners"]).ok();
+        let text = db.cli().run(&["runner"]).ok();
         assert!(text.contains("silent for ") && text.contains("suspended, or cannot reach the database"), "{text}");
         let found = db.cli().run(&["doctor", "--json"]).stdout;
         assert!(found.contains("silent_runner"), "{found}");
@@ -66,7 +66,7 @@ each_engine! {
     fn a_runner_of_another_host_is_silent_by_the_clock_of_the_database(db) {
         shorten_leases(db);
         db.configure(ECHO);
-        let line = || -> Value { db.cli().run(&["runners", "--json"]).json() };
+        let line = || -> Value { db.cli().run(&["runner", "--json"]).json() };
         // Its boot clock is that of a host that booted recently.
         let columns = "\"ProcessId\", \"Host\", \"ProcessIdentity\", \"Name\", \"Version\", \"HeartbeatBootMs\"";
         let version = env!("CARGO_PKG_VERSION");
@@ -77,7 +77,7 @@ each_engine! {
         db.execute("UPDATE \"TaskQueueRunners\" SET \"HeartbeatOn\" = '2020-01-01 00:00:00.000000'");
         assert_eq!(line()["state"], "unknown");
         assert!(line()["silent_secs"].as_i64().unwrap() > 5, "{}", line());
-        let text = db.cli().run(&["runners"]).ok();
+        let text = db.cli().run(&["runner"]).ok();
         assert!(text.contains("not visible from this host, silent for "), "{text}");
     }
 

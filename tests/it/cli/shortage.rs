@@ -95,7 +95,7 @@ each_engine! {
     }
 
     fn work_raises_its_soft_limit_of_files_and_handlers_keep_the_old_one(db) {
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "100"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "100"]).ok();
         let script = "ulimit -Sn; ulimit -Hn; sed -n 's/^Max open files *//p' /proc/$PPID/limits";
         db.configure(&shell_class(db, "work", script));
         let id = db.cli().run(&["queue", "work"]).ok();

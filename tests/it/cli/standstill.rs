@@ -95,7 +95,7 @@ each_engine! {
         assert_eq!(standstills(db), Vec::<Value>::new());
         db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 2");
         db.execute("UPDATE \"TaskQueueRuns\" SET \"StartedOn\" = '2020-01-01 00:00:00'");
-        expect(db, "slots_taken", "1 due task is not processed: 1 runner slot ", "taskqueue runners");
+        expect(db, "slots_taken", "1 due task is not processed: 1 runner slot ", "taskqueue runner");
         write(db, "go", "");
         finish(runner).ok();
     }

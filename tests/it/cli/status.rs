@@ -262,8 +262,8 @@ each_engine! {
         db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"QueuedById\", \"ScheduledOn\") VALUES ('work', '{NASTY}', '2020-01-01 00:00:00')"));
         db.cli().run(&["create-runs"]).ok();
         for args in [
-            &["status"][..], &["status", "1"], &["status", "2"], &["status", "--runs"], &["status", "--runners"], &["classes"],
-            &["status", "--json"], &["status", "--json", "1"], &["status", "--runs", "--json"], &["classes", "--json"],
+            &["status"][..], &["status", "1"], &["status", "2"], &["status", "--runs"], &["status", "--runners"], &["class"],
+            &["status", "--json"], &["status", "--json", "1"], &["status", "--runs", "--json"], &["class", "--json"],
         ] {
             let ended = db.cli().run(args);
             assert_clean(&ended.stdout);

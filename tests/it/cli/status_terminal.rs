@@ -43,7 +43,7 @@ fn tables_fit_terminals_of_40_80_and_200_columns() {
     with_tasks(|db| {
         for columns in [40, 80, 200] {
             for args in
-                ["status", "status --runs", "status --runners", "explain 1", "explain --queue", "settings", "classes"]
+                ["status", "status --runs", "status --runners", "explain 1", "explain --queue", "setting", "class"]
             {
                 let text = on_terminal(db, columns, "", &format!("--color never {args}"));
                 for line in text.lines() {
@@ -93,12 +93,12 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
     with_tasks(|db| {
         let reason = "the disk of the pictures is full and nobody can be reached before tomorrow";
         db.cli().run(&["retry", "1", "--reason", reason]).ok();
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "4"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "4"]).ok();
         db.cli().run(&["queue", "echo", "--every", "@yearly", "--tz", "Europe/Berlin"]).ok();
         for (args, said) in [
             ("events", reason),
             ("show 1", reason),
-            ("runners", "`taskqueue work`"),
+            ("runner", "`taskqueue work`"),
             ("schedule show 3", "@yearly in Europe/Berlin"),
             ("explain 1", "due; waits for create-runs or tick"),
             ("explain 2", "finished; it will not run again unless you requeue it"),
@@ -114,9 +114,12 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
         let explained = on_terminal(db, 40, "", "--color never explain 1");
         assert!(explained.contains("\ncause  due; waits for create-runs or\n       tick\n"), "{explained}");
         let help = on_terminal(db, 40, "NO_COLOR=1", "--help");
-        let (verbs, _) = help.split_once("\nOptions:\n").unwrap();
+        assert_eq!(help.lines().find(|line| line.chars().count() > 40), None, "{help}");
+        assert!(help.contains("\nRun      tick work process-run\n         create-runs\n"), "{help}");
+        let all = on_terminal(db, 40, "NO_COLOR=1", "help all");
+        let (verbs, _) = all.split_once("\nOptions:\n").unwrap();
         assert_eq!(verbs.lines().find(|line| line.chars().count() > 40), None);
-        assert!(verbs.contains("\nRun:\n  create-runs  Rescue the runs of dead"), "{verbs}");
+        assert!(verbs.contains("\n  create-runs  Rescue the runs of dead"), "{verbs}");
     });
 }
 
@@ -165,7 +168,7 @@ fn stored_handler_output_does_not_drive_the_terminal_that_waits_for_it() {
 fn a_setting_with_escapes_in_the_table_does_not_drive_the_terminal() {
     on(EngineUnderTest::Sqlite, |db| {
         db.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = 'a' || char(27) || '[31mb' WHERE \"Name\" = 'TaskQueueRunnerLimit'");
-        for args in ["settings get TaskQueueRunnerLimit", "settings"] {
+        for args in ["setting get TaskQueueRunnerLimit", "setting"] {
             let text = on_terminal(db, 120, "", &format!("--color never {args}"));
             assert!(text.contains("a\u{fffd}[31mb") && !text.contains('\u{1b}'), "{text:?}");
         }

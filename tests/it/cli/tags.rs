@@ -49,12 +49,12 @@ each_engine! {
         let _ = db.cli().run(&["resume", "--class", "work"]).ok();
         let run = claim(db, of_tag).json();
         assert_eq!(run["task_id"].to_string(), first);
-        let _ = db.cli().run(&["release", &run["run_id"].to_string(), "--token", run["token"].as_str().unwrap()]).ok();
-        let _ = db.cli().run(&["limits", "set", "work", "--running", "1"]).ok();
+        let _ = db.cli().run(&["worker", "release", &run["run_id"].to_string(), "--token", run["token"].as_str().unwrap()]).ok();
+        let _ = db.cli().run(&["limit", "set", "work", "--running", "1"]).ok();
         assert_eq!(claimed(db, &["--tag", "account-17", "--count", "9"]), [second]);
-        let _ = db.cli().run(&["limits", "remove", "work"]).ok();
+        let _ = db.cli().run(&["limit", "remove", "work"]).ok();
         assert_eq!(claimed(db, &["--tag", "account-17", "--count", "9"]), [third], "the first was rejected");
-        let other = db.cli().env("TASKQUEUE_CLAIMANT", "bot-2").run(&["claim", "--tag", "account-17"]).json();
+        let other = db.cli().env("TASKQUEUE_CLAIMANT", "bot-2").run(&["worker", "claim", "--tag", "account-17"]).json();
         assert_eq!(other["task_id"].to_string(), first);
     }
 
@@ -62,7 +62,7 @@ each_engine! {
         let first = queue(db, &["--tag", "account-17", "--limit-key", "disk"]);
         let second = queue(db, &["--tag", "account-17", "--limit-key", "disk"]);
         assert_eq!(claimed(db, &["--tag", "account-17", "--count", "9"]), [first]);
-        let _ = db.cli().run(&["limits", "set", "--key", "disk", "--running", "2"]).ok();
+        let _ = db.cli().run(&["limit", "set", "--key", "disk", "--running", "2"]).ok();
         assert_eq!(claimed(db, &["--tag", "account-17", "--count", "9"]), [second]);
     }
 
@@ -148,7 +148,7 @@ each_engine! {
         let task = queue(db, &["--tag", "account-17", "--backoff", "fixed:1h"]);
         let run = claim(db, &["--tag", "account-17"]).json();
         let (id, token) = (run["run_id"].to_string(), run["token"].as_str().unwrap());
-        let _ = db.cli().run(&["resolve", &id, "--token", token, "--error", "smtp"]).ok();
+        let _ = db.cli().run(&["worker", "resolve", &id, "--token", token, "--error", "smtp"]).ok();
         assert_eq!(claimed(db, &["--tag", "account-17"]), [""; 0]);
         let _ = db.cli().run(&["retry", &task]).ok();
         assert_eq!(claimed(db, &["--tag", "account-17"]), [task]);

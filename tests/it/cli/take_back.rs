@@ -21,7 +21,7 @@ fn count_of_kind(db: &TestDb, task: &str, kind: &str) -> usize {
 }
 
 fn force(db: &TestDb, held: &Held) -> Value {
-    db.cli().run(&["release", &held.run, "--force", "--reason", "bot was removed", "--json"]).json()
+    db.cli().run(&["worker", "release", &held.run, "--force", "--reason", "bot was removed", "--json"]).json()
 }
 
 /// Returns status, failed retries and attempts of a task.
@@ -78,7 +78,7 @@ each_engine! {
     fn a_run_that_ended_before_the_operator_forced_it_is_left_alone(db) {
         let held = queue_and_claim(db, &[]);
         assert_eq!(held.say(db, "resolve", &[]).ok(), "");
-        let shown = db.cli().run(&["release", &held.run, "--force", "--json"]).fails(1);
+        let shown = db.cli().run(&["worker", "release", &held.run, "--force", "--json"]).fails(1);
         let shown: Value = serde_json::from_str(&shown).unwrap();
         assert_eq!((&shown["error"]["code"], &shown["error"]["found"]["status"]), (&json!("not_taken_back"), &json!("success")));
         assert_eq!(counted(db, &held.task), ("success".to_owned(), 0, 1));
@@ -88,18 +88,18 @@ each_engine! {
     fn what_no_claimant_has_in_progress_cannot_be_taken(db) {
         db.cli().run(&["queue", "--any-class", "work"]).ok();
         db.cli().run(&["create-runs"]).ok();
-        let (error, hint) = error_and_hint(&db.cli().run(&["release", "1", "--force"]).fails(1));
+        let (error, hint) = error_and_hint(&db.cli().run(&["worker", "release", "1", "--force"]).fails(1));
         assert!(error.contains("run 1 cannot be released with --force: it is scheduled"), "{error}");
         assert_eq!(db.cli().run(&pasted(&hint).iter().map(String::as_str).collect::<Vec<_>>()).code, Some(0));
         let held = claim_as(db, "bot").unwrap();
         db.execute("UPDATE \"TaskQueueRuns\" SET \"Claimant\" = NULL");
-        let (error, hint) = error_and_hint(&db.cli().run(&["release", &held.run, "--force"]).fails(1));
+        let (error, hint) = error_and_hint(&db.cli().run(&["worker", "release", &held.run, "--force"]).fails(1));
         assert!(error.contains("a runner holds it"), "{error}");
         assert!(hint.contains("`taskqueue cancel 1`") && hint.contains("`taskqueue create-runs`"), "{hint}");
         assert_eq!(db.cli().run(&["requeue", "1", "--force"]).code, Some(1));
         assert_eq!(task(db, "1")["status"], "processing");
-        assert_eq!(db.cli().run(&["release", "4711", "--force"]).code, Some(3));
-        for bad in [&["release", "1"][..], &["release", "1", "--force", "--token", "x"], &["release", "1", "--force", "--no-reject"]] {
+        assert_eq!(db.cli().run(&["worker", "release", "4711", "--force"]).code, Some(3));
+        for bad in [&["worker", "release", "1"][..], &["worker", "release", "1", "--force", "--token", "x"], &["worker", "release", "1", "--force", "--no-reject"]] {
             assert_eq!(db.cli().run(bad).code, Some(2), "{bad:?}");
         }
     }
@@ -107,17 +107,17 @@ each_engine! {
     fn a_verb_without_the_token_of_its_run_names_what_takes_the_run_back(db) {
         for (verb, options) in [("release", &[][..]), ("release", &["--no-reject"]), ("resolve", &["--results", "7"]), ("heartbeat", &["--check"])] {
             let held = queue_and_claim(db, &[]);
-            let (error, hint) = error_and_hint(&db.cli().run(&[&[verb, &held.run], options].concat()).fails(2));
+            let (error, hint) = error_and_hint(&db.cli().run(&[&["worker", verb, &held.run], options].concat()).fails(2));
             assert!(error.contains(&format!("`{verb}` of run {} needs --token", held.run)), "{error}");
             assert_eq!(error.contains("--force"), verb == "release", "{error}");
             let pasted = pasted(&hint);
-            assert_eq!(pasted, ["release", &held.run, "--force"]);
+            assert_eq!(pasted, ["worker", "release", &held.run, "--force"]);
             assert_eq!(db.cli().run(&pasted.iter().map(String::as_str).collect::<Vec<_>>()).code, Some(0));
             db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
         }
         let held = queue_and_claim(db, &[]);
         for words in [&["50"][..], &["50", "half of it"]] {
-            let (_, hint) = error_and_hint(&db.cli().run(&[&["progress", &held.run], words].concat()).fails(2));
+            let (_, hint) = error_and_hint(&db.cli().run(&[&["report", "progress", &held.run], words].concat()).fails(2));
             let line = hint.split('`').nth(1).unwrap().replacen("taskqueue", env!("CARGO_BIN_EXE_taskqueue"), 1);
             let shell = db.cli().program(Path::new("/bin/sh")).env("token", &held.token).run(&["-c", &line]);
             assert_eq!(shell.code, Some(0), "{line}: {shell:?}");
@@ -214,7 +214,7 @@ each_engine! {
         assert_eq!(held.say(db, "heartbeat", &["--check", "--json"]).code, Some(1));
         held.say(db, "release", &["--no-reject"]).ok();
         assert!(held.say(db, "heartbeat", &["--check"]).fails(1).contains("is not yours"));
-        assert_eq!(db.cli().run(&["heartbeat", "4711", "--token", "x", "--check"]).code, Some(3));
+        assert_eq!(db.cli().run(&["worker", "heartbeat", "4711", "--token", "x", "--check"]).code, Some(3));
     }
 
     fn status_explain_and_doctor_show_the_deadline_of_a_claim(db) {
@@ -244,7 +244,7 @@ each_engine! {
             let text = format!("{}{}", ended.stdout, ended.stderr);
             let line = text.lines().find(|line| line.contains("if claimant bot is gone")).unwrap_or_else(|| panic!("{verb}: {text}"));
             let pasted = pasted(line);
-            assert_eq!(pasted, ["release", &held.run, "--force"], "{verb}");
+            assert_eq!(pasted, ["worker", "release", &held.run, "--force"], "{verb}");
             assert_eq!(db.cli().run(&pasted.iter().map(String::as_str).collect::<Vec<_>>()).code, Some(0), "{verb}");
             // Removes it, so that it does not disturb the next case.
             db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");

@@ -95,7 +95,7 @@ each_engine! {
         let exported = db.cli().run(&["export"]).ok();
         clear(db);
         log_inserts(db);
-        db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueAuditTransitions", "1"]).ok();
         db.cli().run(&["queue", "work", "--run"]).ok();
         let own_events = "\"TaskQueueEvents\" AS e JOIN \"TaskQueueRuns\" AS r
             ON r.\"Id\" = e.\"RunId\" AND r.\"TaskQueueId\" = e.\"TaskQueueId\" WHERE e.\"Kind\" = 'run-created'";

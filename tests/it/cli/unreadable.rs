@@ -180,7 +180,7 @@ each_engine! {
         let found = db.cli().run(&["doctor"]);
         assert_eq!(found.code, Some(1), "{found:?}");
         assert!(found.stdout.contains(&format!("task 2 is set aside: its column {column} cannot be read")), "{found:?}");
-        for args in [&["export"][..], &["metrics"], &["logs", "2"], &["events"], &["wait", "1"], &["schedule", "list"], &["runners"]] {
+        for args in [&["export"][..], &["metrics"], &["logs", "2"], &["events"], &["wait", "1"], &["schedule", "list"], &["runner"]] {
             let ended = db.cli().run(args);
             assert_eq!(ended.code, Some(0), "{args:?}: {ended:?}");
         }
@@ -198,9 +198,9 @@ each_engine! {
         insert_unreadable(db);
         let id = db.cli().run(&["queue", "--any-class", "echo"]).ok();
         db.cli().run(&["create-runs"]).ok();
-        let claimed = db.cli().run(&["claim", "--claimant", "bot"]).json();
+        let claimed = db.cli().run(&["worker", "claim", "--claimant", "bot"]).json();
         assert_eq!(claimed["task_id"].to_string(), id, "{claimed}");
-        assert_eq!(db.cli().run(&["claim", "--claimant", "bot"]).stdout, "");
+        assert_eq!(db.cli().run(&["worker", "claim", "--claimant", "bot"]).stdout, "");
         assert_eq!(task(db, "1")["status"], "failed");
     }
 

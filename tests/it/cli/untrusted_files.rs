@@ -105,7 +105,7 @@ fn root_refuses_a_configuration_that_another_user_can_change() {
         set_mode(&directory, 0o755);
         let file = directory.join("config.toml");
         fs::write(&file, ECHO).unwrap();
-        let classes = || db.cli().run(&["--config", &file.display().to_string(), "classes"]);
+        let classes = || db.cli().run(&["--config", &file.display().to_string(), "class"]);
         let refused = |what: &str, path: &Path| {
             let (error, _) = error_and_hint(&classes().fails(78));
             assert!(error.contains(&format!("{} {what}", path.display())), "{what}: {error}");
@@ -140,7 +140,7 @@ fn a_user_takes_the_configuration_of_another_but_none_that_was_planted() {
         return;
     }
     on(EngineUnderTest::Sqlite, |db| {
-        let _ = as_nobody(db, &["classes"]).ok();
+        let _ = as_nobody(db, &["class"]).ok();
         let directory = db.home().join("shared");
         fs::create_dir(&directory).unwrap();
         let file = directory.join("config.toml");
@@ -151,7 +151,7 @@ fn a_user_takes_the_configuration_of_another_but_none_that_was_planted() {
             let user = ["--reuid=nobody", "--regid=nogroup", "--clear-groups", env!("CARGO_BIN_EXE_taskqueue")];
             chown(&file, Some(owner), None).unwrap();
             let path = file.display().to_string();
-            db.cli().program(Path::new("/usr/bin/setpriv")).run(&[&user[..], &["--config", &path, "classes"]].concat())
+            db.cli().program(Path::new("/usr/bin/setpriv")).run(&[&user[..], &["--config", &path, "class"]].concat())
         };
         set_mode(&directory, 0o755);
         let _ = classes(1).ok();

@@ -77,7 +77,7 @@ each_engine! {
         let child = db.cli().spawn(&["work", "--slots", "2", "--name", "two"]);
         wait_until("both have succeeded", || runs(db, "success") == 2);
         assert_eq!(live_runners(db, 2), 1);
-        assert!(db.cli().run(&["runners"]).ok().contains("two"));
+        assert!(db.cli().run(&["runner"]).ok().contains("two"));
         signal(&child, Signal::TERM);
         assert_eq!(finish(child).code, Some(0));
         assert_eq!(live_runners(db, 2), 0);
@@ -87,18 +87,18 @@ each_engine! {
         db.configure(ECHO);
         queue_many(db, "echo", 1);
         insert_runner(db, &ProcessIdentity::own().unwrap(), 2);
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "3"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "3"]).ok();
         let ended = db.cli().run(&["work", "--slots", "2", "--idle-exit", "0s"]);
         assert_eq!(ended.stderr, "runner limit reached (2 of 3 slots in use); waiting for free slots\n");
         let child = db.cli().spawn(&["work", "--slots", "2", "--max-runs", "1"]);
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "4"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "4"]).ok();
         assert_eq!((finish(child).code, runs(db, "success")), (Some(0), 1));
     }
 
     fn work_takes_no_more_slots_than_the_runner_limit_allows(db) {
         db.configure(ECHO);
         queue_many(db, "echo", 1);
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "2"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "2"]).ok();
         let ended = db.cli().run(&["work", "--slots", "3", "--idle-exit", "0s"]);
         let warning = "working with 2 of 3 slots: the setting TaskQueueRunnerLimit allows no more";
         assert!(ended.stderr.contains(warning), "{ended:?}");

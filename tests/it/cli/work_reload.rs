@@ -166,7 +166,7 @@ each_engine! {
     fn a_reload_reads_the_settings_again_and_does_not_take_bad_ones(db) {
         db.configure(&format!("{SILENT}{ECHO}{}", shell_class(db, "slow", "exec sleep 600")));
         let mut worker = Worker::start(db, &[]);
-        db.cli().run(&["settings", "set", "TaskQueueRunTimeout", "1"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunTimeout", "1"]).ok();
         assert_eq!(worker.reload(), TAKEN);
         let id = db.cli().run(&["queue", "slow", "--max-retries", "1"]).ok();
         done(db, &id, "timeout");
@@ -189,7 +189,7 @@ each_engine! {
         let worker = Worker::start(db, &[]);
         let is_short = || db.cli().run(&["queue", "short", "--max-retries", "1", "--wait"]).code == Some(0);
         assert!(!is_short());
-        db.cli().run(&["settings", "set", "TaskQueueRunTimeout", "60"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunTimeout", "60"]).ok();
         wait_until("it is noticed", is_short);
         worker.end();
     }

@@ -136,11 +136,11 @@ each_engine! {
         let manager = Manager::listen(db);
         db.configure(ECHO);
         insert_runner(db, &ProcessIdentity::own().unwrap(), 2);
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "3"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "3"]).ok();
         let child = manager.cli(db.cli()).spawn(&["work", "--slots", "2"]);
         assert_eq!(manager.next(), "STATUS=waiting for slots: 2 of 3 in use\n");
         signal(&child, Signal::HUP);
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "4"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "4"]).ok();
         assert_eq!(manager.next(), "READY=1\nSTATUS=working\n");
         assert_eq!(manager.next(), "STATUS=0 executed, 0 failed, 0 in progress\n");
         signal(&child, Signal::TERM);

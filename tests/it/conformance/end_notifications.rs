@@ -45,10 +45,10 @@ each_engine! {
         let id = queue(&mut ctx, "work");
         is_heard(db, "cancel", || cancel_tasks(&mut ctx, &[id], None, &mut |_| {}).unwrap());
         queue(&mut ctx, "elsewhere");
-        let claimed = db.cli().run(&["claim", "--claimant", "bot"]).json();
+        let claimed = db.cli().run(&["worker", "claim", "--claimant", "bot"]).json();
         let (run, token) = (claimed["run_id"].to_string(), claimed["token"].as_str().unwrap().to_owned());
         is_heard(db, "resolve", || {
-            db.cli().run(&["resolve", &run, "--token", &token]).ok();
+            db.cli().run(&["worker", "resolve", &run, "--token", &token]).ok();
         });
         queue(&mut ctx, "work");
         is_heard(db, "work", || {

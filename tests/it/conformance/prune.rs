@@ -389,8 +389,8 @@ each_engine! {
         // Without a rate nothing is stored. A new rate counts earlier starts.
         finished(db, &mut ctx, 1);
         assert_eq!(starts("work"), 0);
-        db.cli().run(&["limits", "set", "work", "--rate", "2/1h"]).ok();
-        db.cli().run(&["limits", "set", "other", "--rate", "1/1d"]).ok();
+        db.cli().run(&["limit", "set", "work", "--rate", "2/1h"]).ok();
+        db.cli().run(&["limit", "set", "other", "--rate", "1/1d"]).ok();
         assert_eq!(starts("work"), 1);
         queue(&mut ctx, "work");
         create(&mut ctx);
@@ -406,9 +406,9 @@ each_engine! {
         assert!(claim(&mut ctx.store).is_some());
         assert_eq!(db.raw().numbers("SELECT \"RunId\" AS value FROM \"TaskQueueStarts\""), [Some(2), Some(3)]);
         // Stored starts and the starts found for a new rate are the same.
-        db.cli().run(&["limits", "set", "work", "--rate", "3/1h"]).ok();
+        db.cli().run(&["limit", "set", "work", "--rate", "3/1h"]).ok();
         assert_eq!(starts("work"), 2);
-        db.cli().run(&["limits", "set", "work", "--running", "3"]).ok();
+        db.cli().run(&["limit", "set", "work", "--running", "3"]).ok();
         assert_eq!(starts("work"), 0);
     }
 

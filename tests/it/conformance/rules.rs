@@ -414,7 +414,7 @@ each_engine! {
         assert_eq!(snapshot(db), before);
         let shown = db.cli().run(&["status"]).ok();
         assert!(shown.contains("elsewhere") && shown.contains("no handler"), "{shown}");
-        assert!(db.cli().run(&["classes"]).stdout.contains("elsewhere"));
+        assert!(db.cli().run(&["class"]).stdout.contains("elsewhere"));
         assert!(task(db, id).status.is(TaskStatus::Scheduled));
     }
 

@@ -56,7 +56,7 @@ fn every_command_of_the_guides_has_a_verb_and_options_that_exist() {
         for words in block.text.lines().flat_map(calls) {
             let Some((verb, options)) = verb_and_options(&words) else { continue };
             let mut help = help_of(&[verb]);
-            // `limits set`, `settings set`, `classes release`.
+            // `limit set`, `setting set`, `class release`.
             if let Some(action) = words.get(1).filter(|_| help.contains("Commands:")) {
                 help = help_of(&[verb, action]);
             }

@@ -118,8 +118,8 @@ each_server! {
         assert_eq!(printed(&statuses(["1", "2", "3"])[1]), Some("two\n".to_owned()));
 
         // One limit for both.
-        assert_eq!(at_one.run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).code, Some(78), "a host sets settings");
-        ops.run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
+        assert_eq!(at_one.run(&["setting", "set", "TaskQueueRunnerLimit", "1"]).code, Some(78), "a host sets settings");
+        ops.run(&["setting", "set", "TaskQueueRunnerLimit", "1"]).ok();
         shop.run(&["queue", "import", "\"wait\"", "--any-class"]).ok();
         shop.run(&["queue", "mail", "--any-class"]).ok();
         at_one.run(&["create-runs"]).ok();

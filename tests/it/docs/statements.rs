@@ -258,10 +258,10 @@ each_engine! {
     }
 
     fn a_limit_in_sql_takes_the_place_of_an_earlier_one(db) {
-        db.cli().run(&["limits", "set", "mail.send", "--running", "9"]).ok();
+        db.cli().run(&["limit", "set", "mail.send", "--running", "9"]).ok();
         execute_as_written(db, &section(db, "Limits").remove(0));
         let of_sql = db.store().list_class_limits().unwrap();
-        db.cli().run(&["limits", "set", "mail.send", "--running", "2", "--rate", "100/1m"]).ok();
+        db.cli().run(&["limit", "set", "mail.send", "--running", "2", "--rate", "100/1m"]).ok();
         assert_eq!(of_sql, db.store().list_class_limits().unwrap());
     }
 
@@ -275,7 +275,7 @@ each_engine! {
         assert_eq!(db.text(&row("Claimant", &who)), None);
         db.execute("DELETE FROM \"TaskQueueRuns\"");
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'scheduled', \"CurrentRunId\" = NULL, \"FailedRetries\" = 0, \"QuarantinedOn\" = NULL");
-        let run: Value = db.cli().run(&["claim", "--claimant", "bot"]).json();
+        let run: Value = db.cli().run(&["worker", "claim", "--claimant", "bot"]).json();
         assert_eq!(run["task_id"], 17);
         assert_eq!(db.raw().numbers(&row("TaskQueueId", &silent)), []);
         assert_eq!(db.text(&row("Claimant", &who)).as_deref(), Some("bot"));
@@ -284,7 +284,7 @@ each_engine! {
         let running = |block: &Block| format!("SELECT COUNT(*) AS value FROM {} WHERE \"IsRunning\"", table(block));
         assert_eq!(db.raw().numbers(&row("TaskQueueId", &mine)), [Some(17)]);
         assert_eq!(db.number(&running(&mine)), 1);
-        db.cli().run(&["resolve", &run_id, "--token", token]).ok();
+        db.cli().run(&["worker", "resolve", &run_id, "--token", token]).ok();
         assert_eq!(db.raw().numbers(&row("TaskQueueId", &mine)), [Some(17)]);
         assert_eq!(db.number(&running(&mine)), 0);
     }

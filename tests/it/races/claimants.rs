@@ -83,7 +83,7 @@ fn end(mut child: Child) {
 
 /// Claims a run as `bot`; returns it and its token.
 fn claimed_by(cli: &Cli) -> (String, String) {
-    let line: Value = serde_json::from_str(&cli.run(&["claim", "--claimant", "bot"]).ok()).unwrap();
+    let line: Value = serde_json::from_str(&cli.run(&["worker", "claim", "--claimant", "bot"]).ok()).unwrap();
     (line["run_id"].to_string(), line["token"].as_str().unwrap().to_owned())
 }
 
@@ -305,15 +305,15 @@ each_engine! {
             let say = |words: &[&str]| cli.run(words).ok();
             say(&["queue", "--any-class", "work"]);
             let claimed = |name: &str| -> (String, String) {
-                let line: Value = serde_json::from_str(&say(&["claim", "--claimant", name])).unwrap();
+                let line: Value = serde_json::from_str(&say(&["worker", "claim", "--claimant", name])).unwrap();
                 (line["run_id"].to_string(), line["token"].as_str().unwrap().to_owned())
             };
             let (run, token) = claimed("one");
-            say(&["heartbeat", &run, "--token", &token]);
-            say(&["release", &run, "--token", &token]);
+            say(&["worker", "heartbeat", &run, "--token", &token]);
+            say(&["worker", "release", &run, "--token", &token]);
             let (run, token) = claimed("two");
-            say(&["progress", &run, "50", "--token", &token]);
-            say(&["resolve", &run, "--token", &token, "--results", "1"]);
+            say(&["report", "progress", &run, "50", "--token", &token]);
+            say(&["worker", "resolve", &run, "--token", &token, "--results", "1"]);
         };
         with_every_commit_lost(db, work, |rounds| {
             let count = |what: &str| db.number(&format!("SELECT COUNT(*) AS value FROM {what}"));
@@ -330,7 +330,7 @@ each_engine! {
         let work = |cli: &Cli| {
             cli.run(&["queue", "--any-class", "work"]).ok();
             let (run, token) = claimed_by(cli);
-            cli.run(&["release", &run, "--token", &token, "--no-reject"]).ok();
+            cli.run(&["worker", "release", &run, "--token", &token, "--no-reject"]).ok();
         };
         // A claim would otherwise get the task that an earlier round released.
         with_every_commit_lost(db, work, |rounds| {
@@ -344,7 +344,7 @@ each_engine! {
         let work = |cli: &Cli| {
             let task = cli.run(&["queue", "--any-class", "work"]).ok();
             let (run, _) = claimed_by(cli);
-            cli.run(&["release", &run, "--force"]).ok();
+            cli.run(&["worker", "release", &run, "--force"]).ok();
             let _ = claimed_by(cli);
             cli.run(&["requeue", &task, "--force"]).ok();
             cli.run(&["cancel", &task]).ok();

@@ -152,7 +152,7 @@ each_server! {
         let own = OwnServer::start(db.engine);
         let db = TestDb::on_server(db.engine, &own.url, "leases");
         db.configure(NOTE);
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "1"]).ok();
         db.cli().run(&["queue", "note"]).ok();
         db.cli().run(&["create-runs"]).ok();
         db.execute("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Host\", \"HeartbeatOn\") VALUES (7, 'elsewhere', '2020-01-01 00:00:00')");

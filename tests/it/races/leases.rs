@@ -174,7 +174,7 @@ each_engine! {
 
     fn a_worker_that_lost_its_registration_finishes_it_and_works_again(db) {
         shorten_leases(db);
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "2"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "2"]).ok();
         db.configure("[class.work]\nargv = [\"/bin/true\"]\n");
         let mut outage = Outage::of(db);
         let _ = db.cli().run(&["queue", "work"]).ok();
@@ -193,7 +193,7 @@ each_engine! {
     }
 
     fn a_clock_that_was_set_forward_takes_no_run_from_a_living_runner(db) {
-        db.cli().run(&["settings", "set", "TaskQueueLeaseRenewal", "4"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueLeaseRenewal", "4"]).ok();
         let stage = Stage::new(db, false);
         let _ = db.cli().run(&["queue", "stage"]).ok();
         let _ = db.cli().run(&["create-runs"]).ok();
@@ -237,7 +237,7 @@ each_engine! {
     }
 
     fn the_slot_of_an_unseen_runner_is_free_once_it_is_silent_for_a_lease(db) {
-        db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "1"]).ok();
         db.configure("[class.work]\nargv = [\"/bin/true\"]\n");
         let _ = db.cli().run(&["queue", "work"]).ok();
         let _ = db.cli().run(&["create-runs"]).ok();

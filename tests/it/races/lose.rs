@@ -157,7 +157,7 @@ each_engine! {
     fn registrations_at_once_never_get_more_slots_than_there_are(db) {
         const LIMIT: usize = 3;
         const ASKING: usize = 12;
-        let _ = db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", &LIMIT.to_string()]).ok();
+        let _ = db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", &LIMIT.to_string()]).ok();
         for round in 0..5 {
             let barrier = Barrier::new(ASKING);
             let answers: Vec<Registration> = std::thread::scope(|scope| {

@@ -41,7 +41,7 @@ fn claim_without_answer(db: &TestDb, server: &Server, cli: &Cli) {
     let _ = cli.run(&["queue", "--any-class", "work"]).ok();
     let _ = cli.run(&["create-runs"]).ok();
     server.stop_after_commit(1);
-    let claimant: Child = cli.spawn(&["claim", "--claimant", "bot"]);
+    let claimant: Child = cli.spawn(&["worker", "claim", "--claimant", "bot"]);
     wait_until("the claim is retried", || server.refused() > 0);
     assert_eq!(statuses(db), ["processing"]);
     signal(&claimant, Signal::TERM);
@@ -57,7 +57,7 @@ each_engine! {
         let script = format!("echo $TASKQUEUE_TASK_ID >> '{}'", effects.display());
         db.configure(&format!("[class.note]\nargv = [\"/bin/sh\", \"-c\", \"{script}\"]\n"));
         // The limit would refuse a second row of the same runner.
-        let _ = db.cli().run(&["settings", "set", "TaskQueueRunnerLimit", "1"]).ok();
+        let _ = db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "1"]).ok();
         let work = |cli: &Cli| {
             let _ = cli.run(&["queue", "note"]).ok();
             let _ = cli.run(&["tick"]).ok();
@@ -107,7 +107,7 @@ each_engine! {
                 "INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldOn\", \"HeldUntil\") \
                  VALUES ('held', 'here', '', '2020-01-01 00:00:00.000000', '2199-01-01 00:00:00.000000')",
             );
-            let _ = cli.run(&["classes", "release", "held"]).ok();
+            let _ = cli.run(&["class", "release", "held"]).ok();
         };
         with_every_commit_lost(db, work, |rounds| {
             assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueClassHolds\""), 0);
@@ -132,7 +132,7 @@ each_server! {
         assert_eq!((statuses(db), task(db)), (vec!["released".to_owned(), "scheduled".to_owned()], ("scheduled".to_owned(), 0, 0)));
         assert_eq!(db.text("SELECT \"ErrorCode\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"").unwrap(), "not-started");
         // The record was removed from the spool: later claims are kept.
-        let _ = cli.run(&["claim", "--claimant", "bot"]).ok();
+        let _ = cli.run(&["worker", "claim", "--claimant", "bot"]).ok();
         let _ = cli.run(&["create-runs"]).ok();
         assert_eq!(statuses(db), ["released", "processing"]);
     }
@@ -141,7 +141,7 @@ each_server! {
         let server = Server::before(db);
         let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url);
         claim_without_answer(db, &server, &cli);
-        let line = cli.run(&["claim", "--claimant", "other"]).json();
+        let line = cli.run(&["worker", "claim", "--claimant", "other"]).json();
         assert_eq!((&line["task_id"], &line["attempt"]), (&1.into(), &1.into()));
         assert_eq!(statuses(db), ["released", "processing"]);
     }

@@ -399,7 +399,7 @@ each_server! {
         let mut ctx = willing(db);
         let (done, _) = work_once(db, &mut ctx);
         let exported = db.cli().run(&["export", &done.id.to_string()]).ok();
-        db.cli().run(&["settings", "set", "TaskQueueAuditTransitions", "1"]).ok();
+        db.cli().run(&["setting", "set", "TaskQueueAuditTransitions", "1"]).ok();
         let id = overdue(db, &mut ctx, None);
         // The next one is overdue, too.
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"PlannedOn\" = '2012-02-29 00:00:00.000000' WHERE \"Id\" = {id}"));

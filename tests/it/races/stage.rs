@@ -102,7 +102,7 @@ pub fn start_runner(db: &TestDb, stage: &Stage) -> (Child, ProcessIdentity) {
 /// for that time.
 pub fn shorten_leases(db: &TestDb) {
     for (name, value) in [("Renewal", "1"), ("Margin", "1"), ("Time", "5")] {
-        db.cli().run(&["settings", "set", &format!("TaskQueueLease{name}"), value]).ok();
+        db.cli().run(&["setting", "set", &format!("TaskQueueLease{name}"), value]).ok();
     }
     wait_until("leases count", || db.store().leases_count(5).unwrap());
 }

@@ -148,7 +148,8 @@ pub fn finish(child: Child) -> Ended {
 
 /// Returns the verbs that the help of the program lists, under any heading.
 pub fn listed_verbs(help: &str) -> Vec<&str> {
-    let listed = help.lines().filter_map(|line| line.strip_prefix("  "));
+    let before_examples = help.split("\nExamples:").next().unwrap_or_default();
+    let listed = before_examples.lines().filter_map(|line| line.strip_prefix("  "));
     let listed = listed.filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));
     listed.filter_map(|line| line.split_whitespace().next()).collect()
 }

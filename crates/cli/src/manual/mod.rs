@@ -214,7 +214,7 @@ mod tests {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let name = |text: &str| page(crate::Cli::command(), &words(text)).unwrap().map(|page| page.name);
         assert_eq!(name("").as_deref(), Some("taskqueue.1"));
-        assert_eq!(name("settings set").as_deref(), Some("taskqueue-settings-set.1"));
+        assert_eq!(name("setting set").as_deref(), Some("taskqueue-setting-set.1"));
         assert_eq!(name("times").as_deref(), Some("taskqueue-times.7"));
         assert_eq!(name("nothing"), None);
         assert_eq!(name("queue nothing"), None);

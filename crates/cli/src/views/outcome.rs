@@ -116,7 +116,7 @@ fn warn_of_trouble(outcome: &RunOutcome, class: &str, out: &mut Out) {
     }
     if outcome.decision.holds_class {
         out.warn(&format!(
-            "the class is held on this host: {}; fix it, then run `taskqueue classes release {}`",
+            "the class is held on this host: {}; fix it, then run `taskqueue class release {}`",
             outcome.decision.error_message,
             shell_word(class)
         ));

@@ -40,6 +40,6 @@ pub(crate) fn standstill_remedy(standstill: &Standstill) -> String {
     match &standstill.cause {
         StandstillCause::Paused { pause } => resume_command(&pause.scope),
         StandstillCause::NoRunner { .. } => "taskqueue tick".to_owned(),
-        StandstillCause::SlotsTaken { .. } => "taskqueue runners".to_owned(),
+        StandstillCause::SlotsTaken { .. } => "taskqueue runner".to_owned(),
     }
 }

@@ -155,15 +155,15 @@ pub(crate) fn remedy(reason: &Reason, task: &Task) -> Option<String> {
         }
         Reason::WaitsForRunner | Reason::NoRunner | Reason::WaitsItsTurn { .. } => "taskqueue process-run".to_owned(),
         Reason::NoRunnerForClass { .. } => format!("taskqueue work --class {class}"),
-        Reason::RunnerLimitReached { .. } | Reason::RunnersBusy { .. } => "taskqueue runners".to_owned(),
+        Reason::RunnerLimitReached { .. } | Reason::RunnersBusy { .. } => "taskqueue runner".to_owned(),
         Reason::Paused { pause } | Reason::RunnersPaused { pause } => resume_command(&pause.scope),
-        Reason::NoHandlerHere => "taskqueue classes".to_owned(),
-        Reason::WaitsForClaimant { .. } => format!("taskqueue claim --claimant NAME --task {id}"),
-        Reason::ClassHeld { .. } => format!("taskqueue classes release {class}"),
+        Reason::NoHandlerHere => "taskqueue class".to_owned(),
+        Reason::WaitsForClaimant { .. } => format!("taskqueue worker claim --claimant NAME --task {id}"),
+        Reason::ClassHeld { .. } => format!("taskqueue class release {class}"),
         Reason::ClassIsFull { .. } => {
             format!("taskqueue status {} status=processing", shell_word(&format!("class={}", task.class)))
         }
-        Reason::RateReached { .. } | Reason::KeyIsFull { .. } => "taskqueue limits".to_owned(),
+        Reason::RateReached { .. } | Reason::KeyIsFull { .. } => "taskqueue limit".to_owned(),
         Reason::NotYet { after_error: None, .. } => format!("taskqueue edit {id} --in 0s"),
         Reason::Unreadable { .. } => format!("taskqueue show {id}"),
         Reason::NotYet { after_error: Some(_), .. } | Reason::Quarantined { .. } | Reason::Exhausted { .. } => {

@@ -1,4 +1,4 @@
-//! `classes`: which classes this host can execute, their problems, and their holds.
+//! `class`: which classes this host can execute, their problems, and their holds.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use taskqueue_store::ClassHold;
 /// The largest number of task classes read from the store.
 const TASK_CLASSES: usize = 1_000;
 
-/// A class as `classes` shows it.
+/// A class as `class` shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassState {
     /// Name, or pattern.

@@ -1,4 +1,4 @@
-//! `limits`: limits the runs of a class or with a common key that are in progress at once, and the starts of a class within a
+//! `limit`: limits the runs of a class or with a common key that are in progress at once, and the starts of a class within a
 //! period.
 
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! `settings`: the settings that all hosts share.
+//! `setting`: the settings that all hosts share.
 
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};

@@ -238,7 +238,7 @@ fn not_held(run: &Run, held: &Held) -> EngineError {
     let why = if run.token.as_deref() != Some(held.token.as_str()) {
         format!("the token is not that of its claim, and the run is {status}")
     } else if run.claimant.is_none() {
-        "a runner of this program holds it; a handler reports with `taskqueue progress` and `taskqueue result`"
+        "a runner of this program holds it; a handler reports with `taskqueue report progress` and `taskqueue report result`"
             .to_owned()
     } else if run.error_code.is_empty() {
         format!("it is {status}")

@@ -157,7 +157,7 @@ fn process_registered(
     mut holds: Holds,
     listener: &mut dyn RunListener,
 ) -> EngineResult<ProcessReport> {
-    // Without the socket, `taskqueue progress` fails, but descriptor 3 still works.
+    // Without the socket, `taskqueue report progress` fails, but descriptor 3 still works.
     let socket = EventSocket::bind(ctx.requests.clone()).ok();
     let until = options.max_time.map(Moment::after);
     let mut report = ProcessReport::default();

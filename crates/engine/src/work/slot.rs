@@ -106,7 +106,7 @@ impl Slot {
     /// Executes runs until no more come or a handler did not end in time.
     fn work(self: Arc<Self>) {
         let _presence = Presence(&self.backlog);
-        // Without the socket, `taskqueue progress` fails, but descriptor 3 still works.
+        // Without the socket, `taskqueue report progress` fails, but descriptor 3 still works.
         let socket = EventSocket::bind(self.place.requests.clone()).ok();
         while let Some((run, policy)) = self.backlog.next() {
             fault_point!("slot.run_taken");

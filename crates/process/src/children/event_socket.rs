@@ -1,4 +1,4 @@
-//! Receives events without a descriptor: an abstract Unix datagram socket to which `taskqueue progress` and `taskqueue result`
+//! Receives events without a descriptor: an abstract Unix datagram socket to which `taskqueue report progress` and `taskqueue report result`
 //! send from anywhere inside a handler. Also receives commands that the runner is to execute.
 //!
 //! The address is not secret; the run's token in the message authenticates it. Each supervising thread has its own socket,

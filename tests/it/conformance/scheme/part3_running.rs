@@ -29,7 +29,7 @@ fn fill_the_limit(db: &TestDb) {
 each_engine! {
     fn scheme_3_1_the_runner_limit_is_eight(db) {
         assert_eq!(db.store().settings().unwrap().runner_limit, 8);
-        assert_eq!(db.cli().run(&["settings", "get", "TaskQueueRunnerLimit"]).ok(), "8");
+        assert_eq!(db.cli().run(&["setting", "get", "TaskQueueRunnerLimit"]).ok(), "8");
     }
 
     fn scheme_3_2_1_the_given_run_is_processed_and_a_missing_one_is_an_error(db) {

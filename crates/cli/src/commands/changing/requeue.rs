@@ -30,7 +30,7 @@ pub(crate) struct RequeueArgs {
     selected: SelectedArgs,
     #[command(flatten)]
     reason: ReasonArgs,
-    /// Also requeue tasks that a claimant is processing: first take their runs from it, as `release --force` does
+    /// Also requeue tasks that a claimant is processing: first take their runs from it, as `worker release --force` does
     #[arg(long)]
     force: bool,
 }

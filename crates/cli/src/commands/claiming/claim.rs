@@ -1,4 +1,4 @@
-//! `taskqueue claim`
+//! `taskqueue worker claim`
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,11 +34,11 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Claim runs for your own worker, and print them as lines of JSON
 ///
 /// Each line has run_id, task_id, token, class, data, attempt, max_retries, timeout_secs and deadline. The worker processes the
-/// data, reports with `heartbeat` or `progress` before the deadline, and ends the run with `resolve` or `release`. It passes the
-/// token to each of these commands. If no run can be claimed, `claim` prints nothing and exits with 3, or with 124 after --wait.
+/// data, reports with `worker heartbeat` or `report progress` before the deadline, and ends the run with `worker resolve` or `worker release`. It passes the
+/// token to each of these commands. If no run can be claimed, `worker claim` prints nothing and exits with 3, or with 124 after --wait.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue claim --claimant bot-1 --class 'mail.*' --wait 30s\n  taskqueue claim --claimant bot-1 --count 10\n  taskqueue claim --claimant bot-1 --task 4711\n  taskqueue claim --claimant bot-1 --tag account-17"
+    after_help = "Examples:\n  taskqueue worker claim --claimant bot-1 --class 'mail.*' --wait 30s\n  taskqueue worker claim --claimant bot-1 --count 10\n  taskqueue worker claim --claimant bot-1 --task 4711\n  taskqueue worker claim --claimant bot-1 --tag account-17"
 )]
 pub(crate) struct ClaimArgs {
     /// Name of the claimant, under which rejected tasks are recorded [env: TASKQUEUE_CLAIMANT]
@@ -178,7 +178,7 @@ fn request(args: &ClaimArgs, wait: Duration) -> anyhow::Result<ClaimRequest> {
         (None, Some(text)) => text.parse().map_err(|why| CliError::usage(format!("TASKQUEUE_CLAIMANT: {why}")))?,
         (None, None) => bail!(
             CliError::usage("--claimant NAME is required, or set TASKQUEUE_CLAIMANT")
-                .with_hint("taskqueue claim --claimant bot-1")
+                .with_hint("taskqueue worker claim --claimant bot-1")
         ),
     };
     let process = args.process.map(find_process).transpose()?;

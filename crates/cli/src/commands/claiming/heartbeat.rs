@@ -1,4 +1,4 @@
-//! `taskqueue heartbeat`, and the answers to `progress` and `message` of a claimant.
+//! `taskqueue worker heartbeat`, and the answers to `report progress` and `message` of a claimant.
 
 use clap::Args;
 
@@ -12,10 +12,10 @@ use taskqueue_engine::claiming::claimants::{Held, ProgressReport, Renewed, check
 /// The run that a claimant speaks of, and its right to do so.
 #[derive(Debug, Args)]
 pub(crate) struct HeldArgs {
-    /// Run, as `claim` printed it
+    /// Run, as `worker claim` printed it
     #[arg(value_name = "RUN")]
     run: RunId,
-    /// Token that `claim` printed with the run
+    /// Token that `worker claim` printed with the run
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
 }
@@ -34,19 +34,19 @@ impl HeldArgs {
 pub(crate) fn token_missing(verb: &str, run: RunId) -> CliError {
     let or_force = if verb == "release" { ", or --force to take the run from its claimant" } else { "" };
     CliError::usage(format!(
-        "`{verb}` of run {run} needs --token with the token that `claim` printed for the run{or_force}"
+        "`{verb}` of run {run} needs --token with the token that `worker claim` printed for the run{or_force}"
     ))
-    .with_hint(format!("if its claimant is gone, take its run back: `taskqueue release {run} --force`"))
+    .with_hint(format!("if its claimant is gone, take its run back: `taskqueue worker release {run} --force`"))
 }
 
 /// Renew the lease of a run you claimed, or check it
 ///
 /// Renews the deadline of the run. If the run is no longer yours, the exit status is 1: stop working on it. If the run is to be
-/// cancelled, prints the line `cancel: REASON`: stop working, and end the run with `release` or `resolve --error`.
+/// cancelled, prints the line `cancel: REASON`: stop working, and end the run with `worker release` or `worker resolve --error`.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "taskqueue heartbeat RUN --token TOKEN [--check]",
-    after_help = "Examples:\n  taskqueue heartbeat 7 --token \"$token\"\n  taskqueue heartbeat 7 --token \"$token\" --check || exit 1"
+    override_usage = "taskqueue worker heartbeat RUN --token TOKEN [--check]",
+    after_help = "Examples:\n  taskqueue worker heartbeat 7 --token \"$token\"\n  taskqueue worker heartbeat 7 --token \"$token\" --check || exit 1"
 )]
 pub(crate) struct HeartbeatArgs {
     #[command(flatten)]

@@ -6,3 +6,4 @@ pub(crate) mod release;
 pub(crate) mod report;
 pub(crate) mod resolve;
 pub(crate) mod send_message;
+pub(crate) mod worker;

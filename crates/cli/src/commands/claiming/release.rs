@@ -1,4 +1,4 @@
-//! `taskqueue release`: a claimant rejects a run or releases it at no cost, or an operator takes it from its claimant.
+//! `taskqueue worker release`: a claimant rejects a run or releases it at no cost, or an operator takes it from its claimant.
 
 use anyhow::bail;
 use clap::Args;
@@ -20,14 +20,14 @@ use taskqueue_engine::claiming::take_back::{TakenBack, take_back};
 /// the run, and its process gets TERM if it is on this host. The task is due at once.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "taskqueue release RUN --token TOKEN [--no-reject] [--reason TEXT]\n       taskqueue release RUN --force [--reason TEXT]",
-    after_help = "Examples:\n  taskqueue release 7 --token \"$token\" --reason 'no such disk'\n  taskqueue release 7 --token \"$token\" --no-reject\n  taskqueue release 7 --force --reason 'bot-1 was removed'"
+    override_usage = "taskqueue worker release RUN --token TOKEN [--no-reject] [--reason TEXT]\n       taskqueue worker release RUN --force [--reason TEXT]",
+    after_help = "Examples:\n  taskqueue worker release 7 --token \"$token\" --reason 'no such disk'\n  taskqueue worker release 7 --token \"$token\" --no-reject\n  taskqueue worker release 7 --force --reason 'bot-1 was removed'"
 )]
 pub(crate) struct ReleaseArgs {
-    /// Run, as `claim` printed it
+    /// Run, as `worker claim` printed it
     #[arg(value_name = "RUN")]
     run: RunId,
-    /// Token that `claim` printed with the run
+    /// Token that `worker claim` printed with the run
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
     /// Release the run without rejecting its task, for example at a shutdown; no attempt is counted

@@ -1,10 +1,10 @@
-//! `taskqueue progress`, `result` and `message`: reports of a handler for which descriptor 3 is inconvenient; `progress` and
+//! `taskqueue report progress`, `result` and `message`: reports of a handler for which descriptor 3 is inconvenient; `report progress` and
 //! `message` of a claimant; `message` to tasks.
 
 use std::io::{self, Read as _};
 
 use anyhow::bail;
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::commands::claiming::heartbeat;
 use crate::commands::claiming::send_message;
@@ -21,20 +21,68 @@ use taskqueue_engine::claiming::claimants::{self, Held, ProgressReport};
 use taskqueue_engine::claiming::report;
 use taskqueue_engine::config::HandlerEnvironment;
 
+/// Report progress, the result or a message of a run
+///
+/// A handler reports about its own run. A claimant passes the run and its token. `message` also sends messages to running tasks.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue report progress 40 'page 4 of 10'\n  taskqueue report result '{\"pages\":10}'\n  taskqueue report message --task 4711 skip '[17]'"
+)]
+pub(crate) struct ReportArgs {
+    #[command(subcommand)]
+    action: ReportVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum ReportVerb {
+    Progress(ProgressArgs),
+    Result(ResultArgs),
+    Message(MessageArgs),
+}
+
+impl ReportArgs {
+    /// Returns false for a report that a handler sends through its runner.
+    pub(crate) const fn needs_database(&self) -> bool {
+        match &self.action {
+            ReportVerb::Progress(args) => args.is_of_claimant(),
+            ReportVerb::Result(_) => false,
+            ReportVerb::Message(args) => args.needs_database(),
+        }
+    }
+}
+
+/// Sends a report through the runner of the calling handler.
+pub(crate) fn run_in_handler(args: &ReportArgs) -> anyhow::Result<u8> {
+    match &args.action {
+        ReportVerb::Progress(args) => progress(args),
+        ReportVerb::Result(args) => result(args),
+        ReportVerb::Message(args) => message(args),
+    }
+}
+
+/// Writes a report of a claimant, or a message to tasks, into the database.
+pub(crate) fn run_by_database(session: Session, args: &ReportArgs, out: &mut Out) -> anyhow::Result<u8> {
+    match &args.action {
+        ReportVerb::Progress(args) => claimant_progress(session, args, out),
+        ReportVerb::Result(args) => result(args),
+        ReportVerb::Message(args) => message_by_database(session, args, out),
+    }
+}
+
 /// Report the progress of a run
 ///
 /// The report also restarts the timeout. A handler passes no run and no token, because the runner that started it knows both. A
-/// claimant passes both, and its deadline is renewed, as with `heartbeat`.
+/// claimant passes both, and its deadline is renewed, as with `worker heartbeat`.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "taskqueue progress PERCENT [MESSAGE]\n       taskqueue progress RUN PERCENT [MESSAGE] --token TOKEN",
-    after_help = "Examples:\n  taskqueue progress 40 'page 4 of 10'\n  taskqueue progress 7 40 'page 4 of 10' --token \"$token\""
+    override_usage = "taskqueue report progress PERCENT [MESSAGE]\n       taskqueue report progress RUN PERCENT [MESSAGE] --token TOKEN",
+    after_help = "Examples:\n  taskqueue report progress 40 'page 4 of 10'\n  taskqueue report progress 7 40 'page 4 of 10' --token \"$token\""
 )]
 pub(crate) struct ProgressArgs {
     /// Percentage, 0 to 100, and a message for people; with --token, the run comes first
     #[arg(value_name = "PERCENT", num_args = 1..=3, required = true, allow_negative_numbers = true)]
     words: Vec<String>,
-    /// Token that `claim` printed with the run
+    /// Token that `worker claim` printed with the run
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
 }
@@ -42,7 +90,7 @@ pub(crate) struct ProgressArgs {
 /// Save the result of a run, from inside its handler
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue result '{\"pages\":10}'\n  taskqueue status 17 --json | taskqueue result -"
+    after_help = "Examples:\n  taskqueue report result '{\"pages\":10}'\n  taskqueue status 17 --json | taskqueue report result -"
 )]
 pub(crate) struct ResultArgs {
     /// Result: JSON text, or `-` for standard input
@@ -56,11 +104,11 @@ pub(crate) struct ResultArgs {
 /// With --task or --class, the handlers of the runs in progress get the message. A coprocess or a handler in Rust listens for it,
 /// every other handler reads it with `events --follow`. Without these options, a handler or a claimant sends the message to those
 /// who follow its events. A handler passes no run. A claimant passes its run and the token, and its deadline is renewed, as with
-/// `heartbeat`.
+/// `worker heartbeat`.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "taskqueue message --task TASK [--keep] NAME [JSON]\n       taskqueue message --class CLASS NAME [JSON]\n       taskqueue message NAME [JSON]\n       taskqueue message RUN NAME [JSON] --token TOKEN",
-    after_help = "Examples:\n  taskqueue message --task 4711 priority '{\"lane\":\"fast\"}'\n  taskqueue message --task 4711 --keep skip '[17,18]'\n  taskqueue message --class 'report.*' reload"
+    override_usage = "taskqueue report message --task TASK [--keep] NAME [JSON]\n       taskqueue report message --class CLASS NAME [JSON]\n       taskqueue report message NAME [JSON]\n       taskqueue report message RUN NAME [JSON] --token TOKEN",
+    after_help = "Examples:\n  taskqueue report message --task 4711 priority '{\"lane\":\"fast\"}'\n  taskqueue report message --task 4711 --keep skip '[17,18]'\n  taskqueue report message --class 'report.*' reload"
 )]
 pub(crate) struct MessageArgs {
     /// Name of the message; with --token, the run comes first
@@ -72,7 +120,7 @@ pub(crate) struct MessageArgs {
     // The JSON, if the first argument is the run.
     #[arg(hide = true, allow_hyphen_values = true, requires = "token")]
     third: Option<String>,
-    /// Token that `claim` printed with the run
+    /// Token that `worker claim` printed with the run
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["task", "class"])]
     token: Option<String>,
     /// Send it to the attempt of this task that is in progress
@@ -88,7 +136,7 @@ pub(crate) struct MessageArgs {
 
 impl MessageArgs {
     /// Returns false if a handler sends it through its runner.
-    pub(crate) const fn needs_database(&self) -> bool {
+    const fn needs_database(&self) -> bool {
         self.token.is_some() || self.task.is_some() || self.class.is_some()
     }
 
@@ -101,12 +149,12 @@ impl MessageArgs {
 
 impl ProgressArgs {
     /// Returns true for a claimant's report, which needs the database.
-    pub(crate) const fn is_of_claimant(&self) -> bool {
+    const fn is_of_claimant(&self) -> bool {
         self.token.is_some()
     }
 }
 
-pub(crate) fn progress(args: &ProgressArgs) -> anyhow::Result<u8> {
+fn progress(args: &ProgressArgs) -> anyhow::Result<u8> {
     let of_claimant = progress_of_claimant(&args.words);
     let (percent, message) = percent_and_message(&args.words)
         .map_err(|error| if args.words.len() == 3 { error.with_hint(claimant_hint(&of_claimant)) } else { error })?;
@@ -118,11 +166,11 @@ fn progress_of_claimant(words: &[String]) -> String {
     let names_run = words.len() > 1 && words[..2].iter().all(|word| word.parse::<i64>().is_ok());
     let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
     let run = if names_run { "" } else { "RUN " };
-    format!("progress {run}{} --token \"$token\"", words.join(" "))
+    format!("report progress {run}{} --token \"$token\"", words.join(" "))
 }
 
 /// Reports progress of a run that a claimant holds.
-pub(crate) fn claimant_progress(session: Session, args: &ProgressArgs, out: &mut Out) -> anyhow::Result<u8> {
+fn claimant_progress(session: Session, args: &ProgressArgs, out: &mut Out) -> anyhow::Result<u8> {
     let (run, rest) = args.words.split_first().map_or(("", &[][..]), |(run, rest)| (run.as_str(), rest));
     let run_id = run.parse().map_err(CliError::usage)?;
     let (percent, message) = percent_and_message(rest)?;
@@ -144,22 +192,22 @@ fn percent_and_message(words: &[String]) -> Result<(i32, Option<&str>), CliError
     }
 }
 
-pub(crate) fn result(args: &ResultArgs) -> anyhow::Result<u8> {
+fn result(args: &ResultArgs) -> anyhow::Result<u8> {
     let value = json_of("the result", &args.text)?;
-    send(&serde_json::json!({ "result": value }), "resolve RUN --token TOKEN --results JSON")
+    send(&serde_json::json!({ "result": value }), "worker resolve RUN --token TOKEN --results JSON")
 }
 
-pub(crate) fn message(args: &MessageArgs) -> anyhow::Result<u8> {
+fn message(args: &MessageArgs) -> anyhow::Result<u8> {
     let Message { name, data } = message_of(&args.first, args.second.as_deref())?;
     let data: serde_json::Value = serde_json::from_str(&data)?;
     send(
         &serde_json::json!({ "event": name, "data": data }),
-        "message RUN NAME --token TOKEN`; to a task: `taskqueue message --task TASK NAME",
+        "report message RUN NAME --token TOKEN`; to a task: `taskqueue report message --task TASK NAME",
     )
 }
 
 /// Sends a message to tasks, or for a run that a claimant holds.
-pub(crate) fn message_by_database(session: Session, args: &MessageArgs, out: &mut Out) -> anyhow::Result<u8> {
+fn message_by_database(session: Session, args: &MessageArgs, out: &mut Out) -> anyhow::Result<u8> {
     if let Some(to) = args.to() {
         let message = message_of(&args.first, args.second.as_deref())?;
         return send_message::run(session, &to, &message, out);

@@ -1,4 +1,4 @@
-//! `taskqueue resolve`: a claimant ends a run.
+//! `taskqueue worker resolve`: a claimant ends a run.
 
 use anyhow::bail;
 use clap::Args;
@@ -22,8 +22,8 @@ use taskqueue_engine::claiming::claimants::{Held, Resolution, resolve_with};
 /// error, so you can retry it after a broken connection.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "taskqueue resolve RUN --token TOKEN [--results RESULTS]\n       taskqueue resolve RUN --token TOKEN --error CODE [--message TEXT] [--no-retry | --delay DURATION]",
-    after_help = "Examples:\n  taskqueue resolve 7 --token \"$token\" --results '{\"sent\":3}'\n  taskqueue resolve 7 --token \"$token\" --error smtp:451 --delay 5m"
+    override_usage = "taskqueue worker resolve RUN --token TOKEN [--results RESULTS]\n       taskqueue worker resolve RUN --token TOKEN --error CODE [--message TEXT] [--no-retry | --delay DURATION]",
+    after_help = "Examples:\n  taskqueue worker resolve 7 --token \"$token\" --results '{\"sent\":3}'\n  taskqueue worker resolve 7 --token \"$token\" --error smtp:451 --delay 5m"
 )]
 pub(crate) struct ResolveArgs {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `taskqueue message --task` and `--class`: sends a message to the handlers of tasks.
+//! `taskqueue report message --task` and `--class`: sends a message to the handlers of tasks.
 
 use crate::error::{DONE, NOT_FOUND};
 use crate::output::Out;

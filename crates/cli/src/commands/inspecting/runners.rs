@@ -1,4 +1,4 @@
-//! `taskqueue runners`
+//! `taskqueue runner`
 
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::Args;
@@ -15,7 +15,7 @@ use taskqueue_engine::inspect::status::{self, RunnerLine, WorkLine};
 /// Show live runners and their current runs
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue runners\n  taskqueue drain --runner mail-1\n  taskqueue status --runners     # also those that have ended"
+    after_help = "Examples:\n  taskqueue runner\n  taskqueue drain --runner mail-1\n  taskqueue status --runners     # also those that have ended"
 )]
 pub(crate) struct RunnersArgs {
     /// Show at most N runners

@@ -121,7 +121,7 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
     if let Some(pattern) = args.class.as_deref().filter(|class| class.contains(['*', '?'])) {
         let filter = shell_word(&format!("class={pattern}"));
         return Err(CliError::usage("--class takes the name of one class, not a pattern")
-            .with_hint(format!("`taskqueue status {filter}` accepts a pattern; `taskqueue classes` lists the names"))
+            .with_hint(format!("`taskqueue status {filter}` accepts a pattern; `taskqueue class` lists the names"))
             .into());
     }
     if !args.selection.is_empty() {

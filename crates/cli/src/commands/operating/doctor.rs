@@ -303,7 +303,7 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         Trouble::ClassProblem { .. } | Trouble::NoHandler { .. } => {
             format!("${{EDITOR:-vi}} {}", shell_word(&about.configuration))
         }
-        Trouble::ClassHeld { class, .. } => format!("taskqueue classes release {}", shell_word(class)),
+        Trouble::ClassHeld { class, .. } => format!("taskqueue class release {}", shell_word(class)),
         Trouble::OldPause { pause } => resume_command(&pause.scope),
         Trouble::BrokenSchedules { tasks } => format!("taskqueue schedule show {}", ids(tasks)),
         Trouble::ClockSet { .. } => "taskqueue events --kind clock-set".to_owned(),
@@ -312,7 +312,7 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         Trouble::Unreadable { task_id, .. } => format!("taskqueue show {task_id}"),
         Trouble::Quarantined { .. } => "taskqueue status status=quarantined".to_owned(),
         Trouble::UnreportedFailures { .. } => "taskqueue failures".to_owned(),
-        Trouble::KeptForEver { .. } => "taskqueue settings".to_owned(),
+        Trouble::KeptForEver { .. } => "taskqueue setting".to_owned(),
         Trouble::LittleRoom { path, .. } => format!("df -h {}", shell_word(&path.to_string_lossy())),
         Trouble::FewInodes { path, .. } => format!("df -i {}", shell_word(&path.to_string_lossy())),
         Trouble::ReadOnlyDisk { path } => format!("findmnt -T {}", shell_word(&path.to_string_lossy())),
@@ -322,7 +322,7 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
             let forbidden = if mode & 0o022 != 0 { "go-w" } else { "go=" };
             format!("chmod {forbidden} {}", shell_word(&path.to_string_lossy()))
         }
-        Trouble::SilentRunner { .. } | Trouble::OtherVersion { .. } => "taskqueue runners".to_owned(),
+        Trouble::SilentRunner { .. } | Trouble::OtherVersion { .. } => "taskqueue runner".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `taskqueue limits`
+//! `taskqueue limit`
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -17,7 +17,7 @@ use taskqueue_engine::change::limits::{self, KeyLimitLine, LimitLine};
 /// A limit of a class applies to its tasks. A limit of a key applies to the tasks with that limit key, of any class.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue limits set import --running 2\n  taskqueue limits set mail.send --rate 100/1m\n  taskqueue limits set --key server-7 --running 3\n  taskqueue limits\n  taskqueue limits remove import"
+    after_help = "Examples:\n  taskqueue limit set import --running 2\n  taskqueue limit set mail.send --rate 100/1m\n  taskqueue limit set --key server-7 --running 3\n  taskqueue limit\n  taskqueue limit remove import"
 )]
 pub(crate) struct LimitsArgs {
     #[command(subcommand)]

@@ -170,7 +170,7 @@ pub(crate) fn if_gone(claim: &HeldClaim) -> String {
 
 /// Returns the command that takes a run from its claimant.
 pub(crate) fn take_back_command(run: RunId) -> String {
-    format!("taskqueue release {run} --force")
+    format!("taskqueue worker release {run} --force")
 }
 
 /// Counts the answers.

@@ -31,10 +31,10 @@ pub(crate) struct TaskOptions {
     /// Keep the key taken for this time, even if the task ends earlier: 10m, 1d
     #[arg(long, value_name = "DURATION", requires = "unique")]
     unique_for: Option<String>,
-    /// Process at most one task with this key at once, of any class; `limits` sets another number
+    /// Process at most one task with this key at once, of any class; `limit` sets another number
     #[arg(long, value_name = "KEY")]
     limit_key: Option<String>,
-    /// Tag, such as an account: `claim --tag` claims only tasks with this tag, tag=TAG selects them
+    /// Tag, such as an account: `worker claim --tag` claims only tasks with this tag, tag=TAG selects them
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
     /// Repeat the task at the times of a cron expression like "0 3 * * *" (03:00 every day) or @daily

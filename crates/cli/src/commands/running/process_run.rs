@@ -23,7 +23,7 @@ use taskqueue_engine::running::process_run::{ProcessOptions, process_runs};
 pub(crate) struct ProcessRunArgs {
     /// Process only this run, even if other runs come first
     run_id: Option<RunId>,
-    /// Name of the runner, for `runners`, `pause`, `drain` and `stop` [default: host and process number]
+    /// Name of the runner, for `runner`, `pause`, `drain` and `stop` [default: host and process number]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
     let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;
     if let (Some(run_id), Some((in_use, limit))) = (args.run_id, report.limit_reached) {
         let message = format!("run {run_id} is not processed: {in_use} runner slots are in use, the limit is {limit}");
-        let hint = "try again later; `taskqueue runners` lists the runners and their tasks";
+        let hint = "try again later; `taskqueue runner` lists the runners and their tasks";
         return Err(CliError::runner_limit_reached(message).with_hint(hint).into());
     }
     if out.is_json() {

@@ -31,7 +31,7 @@ pub(crate) struct TickArgs {
     /// Start no run after this time
     #[arg(long, value_name = "DURATION", default_value = "55s")]
     max_time: String,
-    /// Name of the runner, for `runners`, `pause`, `drain` and `stop` [default: host and process number]
+    /// Name of the runner, for `runner`, `pause`, `drain` and `stop` [default: host and process number]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Format of standard error; in the journal, its lines have fields

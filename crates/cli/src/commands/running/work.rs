@@ -51,7 +51,7 @@ pub(crate) struct WorkArgs {
     /// Exit once the runs in progress have ended if the worker, without its handlers, uses more memory than this: 200M, 200MiB
     #[arg(long, value_name = "SIZE")]
     max_rss: Option<String>,
-    /// Name of the worker, for `runners`, `pause`, `drain` and `stop` [default: host and process number]
+    /// Name of the worker, for `runner`, `pause`, `drain` and `stop` [default: host and process number]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Serve /metrics and /healthz at this address: 127.0.0.1:9790, unix:/run/taskqueue.sock [default: `metrics` of the

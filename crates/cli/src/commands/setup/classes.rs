@@ -1,4 +1,4 @@
-//! `taskqueue classes`
+//! `taskqueue class`
 
 use std::path::Path;
 
@@ -14,9 +14,7 @@ use taskqueue_engine::change::classes::{self, ClassState};
 
 /// List task classes, check their programs, and end holds
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  taskqueue classes\n  taskqueue classes check\n  taskqueue classes release mail.send"
-)]
+#[command(after_help = "Examples:\n  taskqueue class\n  taskqueue class check\n  taskqueue class release mail.send")]
 pub(crate) struct ClassesArgs {
     #[command(subcommand)]
     action: Option<ClassesVerb>,

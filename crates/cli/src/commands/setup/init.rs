@@ -121,7 +121,7 @@ fn refused(path: &Path, error: &io::Error) -> CliError {
     let place = path.display();
     if error.kind() == io::ErrorKind::AlreadyExists {
         return CliError::failed(format!("the configuration {place} exists already"))
-            .with_hint("`taskqueue classes` lists its classes; add a class to it with an editor");
+            .with_hint("`taskqueue class` lists its classes; add a class to it with an editor");
     }
     CliError::failed(format!("{place} cannot be written: {error}")).with_hint("--config FILE writes another file")
 }
@@ -129,7 +129,7 @@ fn refused(path: &Path, error: &io::Error) -> CliError {
 fn tell_next(class: &str, option: &str, problem: Option<&str>, out: &mut Out) -> anyhow::Result<()> {
     if let Some(problem) = problem {
         out.warn(&format!("class {class} cannot be executed yet: {problem}"));
-        out.say("hint: fix it, then run `taskqueue classes check`");
+        out.say("hint: fix it, then run `taskqueue class check`");
         return Ok(());
     }
     let program = current_exe().context("cannot find the path of this program")?;

@@ -1,4 +1,4 @@
-//! `taskqueue settings`
+//! `taskqueue setting`
 
 use clap::{Args, Subcommand};
 
@@ -14,7 +14,7 @@ use taskqueue_engine::change::settings;
 /// List and change the settings that all hosts share
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue settings\n  taskqueue settings get TaskQueueRunnerLimit\n  taskqueue settings set TaskQueueRunnerLimit 16"
+    after_help = "Examples:\n  taskqueue setting\n  taskqueue setting get TaskQueueRunnerLimit\n  taskqueue setting set TaskQueueRunnerLimit 16"
 )]
 pub(crate) struct SettingsArgs {
     #[command(subcommand)]
@@ -34,7 +34,7 @@ enum SettingsVerb {
     ///
     /// Several settings are checked together and set in one transaction.
     #[command(
-        after_help = "Examples:\n  taskqueue settings set TaskQueueRunnerLimit 16\n  taskqueue settings set TaskQueueLeaseTime=6 TaskQueueLeaseRenewal=2"
+        after_help = "Examples:\n  taskqueue setting set TaskQueueRunnerLimit 16\n  taskqueue setting set TaskQueueLeaseTime=6 TaskQueueLeaseRenewal=2"
     )]
     Set {
         /// NAME VALUE, or NAME=VALUE once for each setting; a value is a whole number in the range of its setting
@@ -79,7 +79,7 @@ fn pairs(words: &[String]) -> Result<Vec<(&str, &str)>, CliError> {
     match words.iter().find(|word| !word.contains('=')) {
         None => Ok(words.iter().filter_map(|word| word.split_once('=')).collect()),
         Some(bad) => Err(CliError::usage(format!("\"{bad}\" is not NAME=VALUE"))
-            .with_hint("taskqueue settings set TaskQueueLeaseTime=6 TaskQueueLeaseRenewal=2")),
+            .with_hint("taskqueue setting set TaskQueueLeaseTime=6 TaskQueueLeaseRenewal=2")),
     }
 }
 
@@ -114,7 +114,7 @@ fn get(session: Session, name: &str, out: &mut Out) -> anyhow::Result<u8> {
 }
 
 fn find(name: &str) -> Result<Setting, CliError> {
-    settings::find(name).map_err(|error| CliError::from(error).with_hint("`taskqueue settings` lists all"))
+    settings::find(name).map_err(|error| CliError::from(error).with_hint("`taskqueue setting` lists all"))
 }
 
 fn json(setting: Setting, value: &str) -> serde_json::Value {
