@@ -209,6 +209,7 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
         "\"CancelRequestedOn\"",
         "\"ProcessIdentity\"",
         "\"Results\"",
+        "\"Decision\"",
     ];
     let all = rows(raw, &columns, &format!("\"TaskQueueRuns\" WHERE \"Id\" > {after} ORDER BY \"Id\""));
     all.into_iter()
@@ -221,6 +222,7 @@ pub fn runs(raw: &mut Raw, after: i64) -> Vec<RunRow> {
             process_id: number(&row[5]),
             process_identity: row[12].clone(),
             results: row[13].clone(),
+            decision: row[14].clone(),
             error_code: row[6].clone(),
             claimant: row[10].clone(),
             is_to_end: !row[11].is_empty(),

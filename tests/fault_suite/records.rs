@@ -106,6 +106,8 @@ pub struct RunRow {
     pub error_code: String,
     /// JSON; empty if there are none.
     pub results: String,
+    /// What was decided at its end.
+    pub decision: String,
     /// Empty for a run of a runner.
     pub claimant: String,
     /// Whether its end was requested.

@@ -225,12 +225,14 @@ pub fn keys_are_one_at_a_time(records: &Records, found: &mut Vec<String>) {
 }
 
 /// I20: a run that a worker had claimed ahead of its slots costs no attempt when the worker dies, and a run that it may have
-/// begun does.
+/// begun does. After a restart of the machine nothing shows what was begun, so all runs may have been.
 pub fn only_what_was_begun_counts(records: &Records, found: &mut Vec<String>) {
     let most_slots = records.most_slots();
     let mut lost: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     let has_ended = |run: i64| records.effects.iter().any(|effect| effect.run_id == run && effect.exit_code.is_some());
-    let is_lost = |run: &&RunRow| run.error_code == "runner-died" && !has_ended(run.id);
+    let is_lost = |run: &&RunRow| {
+        run.error_code == "runner-died" && !run.decision.contains("machine was started again") && !has_ended(run.id)
+    };
     for run in records.runs.iter().filter(is_lost) {
         lost.entry(&run.process_identity).or_default().push(run.id);
     }
