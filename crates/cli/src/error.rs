@@ -138,7 +138,7 @@ impl From<ConfigError> for CliError {
         let hint = if error.is_unreadable {
             "check the path and its permissions; --config or TASKQUEUE_CONFIG sets another file"
         } else {
-            "docs/configuration.md lists every key"
+            "`taskqueue help configuration` lists every key"
         };
         Self::configuration(message).with_hint(hint)
     }
@@ -368,7 +368,7 @@ fn too_many_hint(url: &str) -> String {
 
 /// The section of the documentation about a disk without space, on which even `prune` fails.
 const WAY_OUT: &str =
-    "`prune` needs space too: docs/operators.md, \"A disk that is full\", prunes a copy on another disk";
+    "`prune` needs space too: `taskqueue help operators`, \"A disk that is full\", prunes a copy on another disk";
 
 fn full_hint(url: &str, message: &str) -> String {
     let rest = "completed work is kept; run the same command again when there is space";

@@ -12,6 +12,12 @@ struct Topic {
 
 const TOPICS: &[Topic] = &[
     Topic {
+        name: "configuration",
+        purpose: "every key of the configuration file, with its unit and its default",
+        page: include_str!("../../../docs/configuration.md"),
+        heading: None,
+    },
+    Topic {
         name: "exit-status",
         purpose: "what the exit status of a command means",
         page: include_str!("../../../docs/commands.md"),
@@ -24,15 +30,45 @@ const TOPICS: &[Topic] = &[
         heading: None,
     },
     Topic {
+        name: "operators",
+        purpose: "how to run taskqueue in production, and what to do during an incident",
+        page: include_str!("../../../docs/operators.md"),
+        heading: None,
+    },
+    Topic {
+        name: "schedules",
+        purpose: "how to manage recurring tasks",
+        page: include_str!("../../../docs/schedules.md"),
+        heading: None,
+    },
+    Topic {
         name: "selections",
         purpose: "how to select tasks: by ids, ranges and filters",
         page: include_str!("../../../docs/selections.md"),
         heading: None,
     },
     Topic {
+        name: "sql",
+        purpose: "how to queue, look and work in plain SQL",
+        page: include_str!("../../../docs/sql.md"),
+        heading: None,
+    },
+    Topic {
+        name: "states",
+        purpose: "the states of tasks and runs, and what changes them",
+        page: include_str!("../../../docs/states.md"),
+        heading: None,
+    },
+    Topic {
         name: "times",
         purpose: "how to write times and durations",
         page: include_str!("../../../docs/times.md"),
+        heading: None,
+    },
+    Topic {
+        name: "workers",
+        purpose: "how to write workers in any language",
+        page: include_str!("../../../docs/workers.md"),
         heading: None,
     },
 ];

@@ -27,7 +27,7 @@ fn help_is_the_same_as_a_verb_and_as_an_option() {
     let (home, cli) = alone();
     assert_eq!(cli.run(&["help"]).ok(), cli.run(&["--help"]).ok());
     assert_eq!(cli.run(&["help", "queue"]).ok(), cli.run(&["queue", "--help"]).ok());
-    assert!(cli.run(&["help"]).ok().contains("`help TOPIC` explains: exit-status, "));
+    assert!(cli.run(&["help"]).ok().contains("`help TOPIC` explains: configuration, exit-status, "));
     let (short, all) = (cli.run(&["-h"]).ok(), cli.run(&["help", "all"]).ok());
     assert_eq!(short, cli.run(&["--help"]).ok());
     let narrow = crate::support::Cli::new(home.path()).env("COLUMNS", "80").run(&["--help"]).ok();
@@ -73,7 +73,7 @@ fn a_configuration_that_cannot_be_used_is_named_with_its_line_and_78() {
         ] {
             let (error, hint) = error_and_hint(&cli.run(args).fails(78));
             assert!(error.contains("config.toml: ") && error.contains(why), "{toml}: {error}");
-            assert!(hint.contains("docs/configuration.md"), "{hint}");
+            assert!(hint.contains("taskqueue help configuration"), "{hint}");
         }
     }
     assert!(!home.path().join(".local").exists(), "a file was created");

@@ -27,6 +27,18 @@ each_engine! {
         assert!(planned_on(db, "5").contains("-02-28T15:00:00Z") && task(db, "6")["schedule"].is_null());
     }
 
+    fn a_schedule_without_a_zone_has_that_of_its_user_and_shows_its_times(db) {
+        db.configure(ECHO);
+        let berlin = db.cli().env("TZ", "Europe/Berlin").run(&["queue", "echo", "--every", "0 3 1 1 *"]);
+        assert!(berlin.stderr.contains("\nrepeats 0 3 1 1 * in Europe/Berlin: "), "{berlin:?}");
+        assert_eq!(berlin.stderr.matches("-01-01 03:00, ").count(), 2, "{berlin:?}");
+        assert!(planned_on(db, "1").contains("-01-01T02:00:00Z"), "{}", planned_on(db, "1"));
+        for (zone, planned) in [("UTC", "T03:00:00Z"), (":Asia/Tokyo", "T18:00:00Z"), ("nonsense", "T03:00:00Z")] {
+            let id = db.cli().env("TZ", zone).run(&["queue", "echo", "--every", "0 3 1 1 *"]).ok();
+            assert!(planned_on(db, &id).contains(planned), "{zone}: {}", planned_on(db, &id));
+        }
+    }
+
     fn what_is_no_schedule_is_refused_and_nothing_is_queued(db) {
         db.configure(ECHO);
         for (options, why) in [

@@ -119,6 +119,7 @@ impl Cli {
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", &self.home)
             .env("LANG", "C.UTF-8")
+            .env("TZ", "UTC")
             .envs(self.env.iter().cloned())
             .current_dir(&self.home)
             .stdin(Stdio::piped())

@@ -14,7 +14,7 @@ pub fn first_configuration(class: &str, argv: &[String], database: Option<&str>)
     };
     let argv: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
     format!(
-        "# The configuration of taskqueue; docs/configuration.md lists every key. It decides what is executed:\n\
+        "# The configuration of taskqueue; `taskqueue help configuration` lists every key. It decides what is executed:\n\
          # only its owner may be able to write it.\n\
          \n\
          # The database. Default: a SQLite store under ~/.local/state/taskqueue.\n\

@@ -334,8 +334,6 @@ fn symptom_remedy(symptom: &Symptom) -> String {
         Symptom::LongTransaction { .. } => "-- run the statement in parentheses to end it".to_owned(),
         Symptom::DeadRows { table, .. } => format!("VACUUM \"{table}\";"),
         Symptom::Locked { path, .. } => format!("fuser -v {}", shell_word(&path.to_string_lossy())),
-        Symptom::Cluster { .. } => {
-            "-- name the same node in every address; docs/several-hosts-mysql.md, Galera".to_owned()
-        }
+        Symptom::Cluster { .. } => "-- name the same node in every address".to_owned(),
     }
 }

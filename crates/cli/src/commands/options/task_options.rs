@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::commands::options::attempt_options::AttemptOptions;
+use crate::commands::options::local_zone::local_zone;
 use crate::error::CliError;
 use taskqueue_domain::run::retention::parse_keep;
 use taskqueue_domain::task::ids::TaskId;
@@ -40,7 +41,7 @@ pub(crate) struct TaskOptions {
     /// Repeat the task at the times of a cron expression like "0 3 * * *" (03:00 every day) or @daily
     #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
     every: Option<String>,
-    /// Time zone of --every, like Europe/Berlin [default: UTC]
+    /// Time zone of --every, like Europe/Berlin [default: your own, else UTC]
     #[arg(long, value_name = "ZONE", requires = "every")]
     tz: Option<String>,
     /// How to handle missed times: none, latest, all [default: latest]
@@ -94,7 +95,7 @@ impl TaskOptions {
             keep_results_secs,
             meta: self.attempts.meta()?,
             every: self.every.clone(),
-            time_zone: self.tz.clone(),
+            time_zone: self.tz.clone().or_else(|| self.every.as_ref().and_then(|_| local_zone())),
             catch_up: self.catch_up.clone(),
             queued_by: self.by.clone().unwrap_or_else(|| ctx.me.user.clone()),
         })

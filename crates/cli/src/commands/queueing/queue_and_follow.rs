@@ -14,6 +14,8 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_domain::task::records::{ClaimedRun, RunOutput, Task};
 use taskqueue_domain::task::unique::Arrival;
+use taskqueue_domain::time::recurrence::{CatchUp, Recurrence};
+use taskqueue_domain::time::time_zone::Zone;
 use taskqueue_engine::inspect::wait::{self, RanHere, WaitNotice, Waited};
 use taskqueue_engine::queueing::queue::{self, ClassCheck};
 use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
@@ -29,6 +31,7 @@ pub(crate) fn queue_and_follow(
     out: &mut Out,
 ) -> anyhow::Result<u8> {
     let class = request.class.clone();
+    let recurrence = recurrence_of(&request);
     let key = request.unique.clone().unwrap_or_default();
     let (queued, scheduled_on) = queue::queue_one(ctx, request, check)?;
     let id = queued.id;
@@ -45,7 +48,12 @@ pub(crate) fn queue_and_follow(
     match queued.arrival {
         Arrival::Existing => out.say(&format!("task {id} has the key \"{key}\" already; nothing was queued")),
         Arrival::Replaced => out.say(&format!("task {id} had the key \"{key}\" and was replaced")),
-        Arrival::Queued if is_told => say_queued(ctx, id, &class, scheduled_on, out)?,
+        Arrival::Queued if is_told => {
+            say_queued(ctx, id, &class, scheduled_on, out)?;
+            if let (Some(recurrence), Some(first)) = (recurrence, scheduled_on) {
+                out.say(&repeats(&recurrence, first));
+            }
+        }
         Arrival::Queued => {}
     }
     match (options.run, options.wait) {
@@ -60,6 +68,25 @@ pub(crate) fn queue_and_follow(
         }
         _ => Ok(DONE),
     }
+}
+
+/// Returns the recurrence of a task that is queued as asked; `None` if it has none.
+fn recurrence_of(request: &TaskRequest) -> Option<Recurrence> {
+    let every = request.every.as_deref()?;
+    let catch_up = request.catch_up.clone().unwrap_or_else(|| CatchUp::Latest.to_string());
+    Recurrence::parse(every, request.time_zone.as_deref().unwrap_or("UTC"), &catch_up).ok()
+}
+
+/// Returns the first three planned times of a schedule, on the clock of its zone.
+fn repeats(recurrence: &Recurrence, first: DateTime<Utc>) -> String {
+    let times = std::iter::successors(Some(first), |last| recurrence.next_after(*last));
+    let zone = Zone::named(recurrence.zone());
+    let words = |time: DateTime<Utc>| match &zone {
+        Some(zone) => time.with_timezone(zone).naive_local().format("%a %F %R").to_string(),
+        None => human::instant(time),
+    };
+    let times: Vec<String> = times.take(3).map(words).collect();
+    format!("repeats {} in {}: {}", recurrence.every(), recurrence.zone(), times.join(", "))
 }
 
 /// Reports that the task with this key has already finished, before its result is printed.
