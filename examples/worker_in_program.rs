@@ -31,14 +31,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         run.set_percents_completed(50);
         Ok(Total { cents: invoice.cents.iter().sum() })
     });
-    let (news, failures) = mpsc::channel();
+    let (reports, failures) = mpsc::channel();
     let worker =
         Worker::new(&queue)?.class("invoice.total", total).slots(2).name("invoices").on_event(move |what| match what {
             WorkerEvent::RunEnded(run) if run.status != RunStatus::Success => {
-                // Whoever reads them may be gone.
-                let _ = news.send(format!("task {}: {} {}", run.task_id, run.error_code, run.error_message));
+                // The receiver may be gone.
+                let _ = reports.send(format!("task {}: {} {}", run.task_id, run.error_code, run.error_message));
             }
-            WorkerEvent::DatabaseLost(problem) => eprintln!("the database is away: {problem}"),
+            WorkerEvent::DatabaseLost(problem) => eprintln!("the database is unavailable: {problem}"),
             _ => {}
         });
     let stop = worker.stop_handle();
