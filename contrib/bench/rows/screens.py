@@ -12,7 +12,7 @@ ENGINES = context.ALL_ENGINES
 SCREENS = (
     ("status",),
     ("explain", "last"),
-    ("explain", "--queue"),
+    ("explain",),
     ("failures",),
     ("top", "--once"),
     ("metrics",),

@@ -1,5 +1,5 @@
 //! The command line: parses options, prints reports, returns an exit status. One file per verb in `commands`; only `output`
-//! prints. It uses the engine, never the store.
+//! prints. It uses the engine; only `fuzzing` uses the store.
 
 #[macro_use]
 extern crate taskqueue_host;

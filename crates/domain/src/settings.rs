@@ -153,7 +153,7 @@ impl Setting {
     #[must_use]
     pub const fn purpose(self) -> &'static str {
         match self {
-            Self::RunnerLimit => "runners that may be registered at once, on all hosts together",
+            Self::RunnerLimit => "slots of live runners, on all hosts together",
             Self::RunTimeout => "seconds without end or report after which a run times out",
             Self::MaxRetries => "failed attempts before a task is exhausted, unless the task sets a number",
             Self::MaxRetriesCap => "most failed attempts before a task is exhausted, even if the task sets more",

@@ -1,5 +1,5 @@
-//! The use cases, one file each. They decide, and the store guards the transitions; handlers run through `handler`. This crate
-//! does not know a command line, and prints nothing.
+//! The use cases, one file each. They make the decisions, the store checks the transitions, and `handler` runs the handlers.
+//! This crate is independent of the command line, and prints nothing.
 
 #[macro_use]
 extern crate taskqueue_host;

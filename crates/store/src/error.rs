@@ -121,7 +121,7 @@ pub enum StoreError {
     /// A migration failed.
     #[error("the migration failed: {0}")]
     Migration(String),
-    /// Random numbers are required to distinguish own writes from others.
+    /// There are no random numbers, which distinguish the writes of this process from those of others.
     #[error("cannot get random numbers: {0}")]
     NoRandomness(String),
     /// Any other error of the database.

@@ -116,8 +116,8 @@ impl Claim {
 }
 
 impl TaskQueue {
-    /// Claims runs for your own worker, as `taskqueue worker claim` does. Returns an empty list if no run was claimable in time, or if
-    /// a [`StopHandle`](crate::StopHandle) has stopped this queue.
+    /// Claims runs for your own worker, as `taskqueue worker claim` does. Returns an empty list if no run was claimable in time,
+    /// or if a [`StopHandle`](crate::StopHandle) has stopped this queue.
     ///
     /// Each run has a deadline. Before it passes, report with [`HeldRun::heartbeat`] or [`HeldRun::progress`]. End the run with
     /// [`HeldRun::resolve`], [`HeldRun::fail`], [`HeldRun::reject`] or [`HeldRun::release`]. A run that is only dropped stays
@@ -176,8 +176,8 @@ impl TaskQueue {
         HeldRun::new(self, run_id, token.into())
     }
 
-    /// Takes a run from its claimant before its deadline and at no cost, as `taskqueue worker release --force` does. The claimant can
-    /// no longer end it, and gets TERM if its process is on this host. The task is due at once.
+    /// Takes a run from its claimant before its deadline and at no cost, as `taskqueue worker release --force` does. The claimant
+    /// can no longer end it, and gets TERM if its process is on this host. The task is due at once.
     ///
     /// # Errors
     /// Returns [`Error::Refused`] if no claimant has the run, [`Error::NotFound`] if it does not exist, or an error of the

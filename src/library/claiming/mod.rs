@@ -1,4 +1,4 @@
-//! Claims runs for a program of one's own.
+//! Claims runs for your own worker.
 
 pub(crate) mod claim;
 pub(crate) mod claimed_run;

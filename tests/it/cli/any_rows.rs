@@ -202,7 +202,7 @@ each_engine! {
             assert_eq!(task(db, id)["status"], "success", "{tried:#?}");
         }
         for args in [
-            &["status"][..], &["status", "--json"], &["failures"], &["export"], &["events"], &["metrics"], &["top", "--once"], &["explain", "--queue"],
+            &["status"][..], &["status", "--json"], &["failures"], &["export"], &["events"], &["metrics"], &["top", "--once"], &["explain"],
             &["schedule", "list"], &["limit"], &["runner"], &["class"], &["tick", "--max-runs", "1"], &["create-runs"],
             &["prune", "--dry-run"],
         ] {

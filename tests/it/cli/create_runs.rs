@@ -5,6 +5,8 @@ use rustix::process::Signal;
 use super::{ECHO, detail, is_alive, shell_class, signal, task, wait_for_file};
 use crate::each_engine;
 use crate::support::cli::finish;
+use crate::support::db::on;
+use crate::support::{EngineUnderTest, wait_until};
 
 each_engine! {
     fn create_runs_says_what_it_did_and_nothing_when_there_was_nothing(db) {
@@ -71,4 +73,44 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(DISTINCT \"TaskQueueId\") AS value FROM \"TaskQueueRuns\""), 50);
         assert_eq!(task(db, "50")["status"], "scheduled");
     }
+}
+
+#[test]
+fn commands_that_find_nothing_read_no_table_from_end_to_end() {
+    const ROWS: i64 = 20_000;
+    on(EngineUnderTest::Postgres, |db| {
+        db.configure(ECHO);
+        db.execute(&format!(
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"Attempts\")
+             SELECT 'echo', 'success', 1 FROM generate_series(1, {ROWS})"
+        ));
+        db.execute(
+            "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Attempt\", \"Status\", \"StartedOn\", \"FinishedOn\", \"ProcessId\")
+             SELECT \"Id\", 'echo', 1, 'success', now(), now(), 1 FROM \"TaskQueue\"",
+        );
+        // As PostgreSQL sees them while many wait: then it expects to find one soon.
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\") SELECT 'echo' FROM generate_series(1, 5000)");
+        db.cli().run(&["create-runs"]).ok();
+        db.execute("ANALYZE");
+        db.execute("DELETE FROM \"TaskQueueRuns\" WHERE \"Status\" = 'scheduled'");
+        db.execute("DELETE FROM \"TaskQueue\" WHERE \"LastStatus\" = 'scheduled'");
+        // A session counts what it has read when it ends, so that each command has counted when the next one asks.
+        let read = || {
+            db.number(
+                "SELECT SUM(seq_tup_read)::bigint AS value FROM pg_stat_user_tables
+                 WHERE schemaname = current_schema() AND relname IN ('TaskQueue', 'TaskQueueRuns')",
+            )
+        };
+        wait_until("the statements above are counted", || {
+            let before = read();
+            std::thread::sleep(std::time::Duration::from_millis(1_100));
+            read() == before
+        });
+        let before = read();
+        for verb in ["create-runs", "process-run", "tick"] {
+            assert_eq!(db.cli().run(&[verb]).ok(), "");
+            let after = read();
+            assert!(after - before < ROWS / 2, "{verb} read {} rows of whole tables", after - before);
+        }
+    });
 }

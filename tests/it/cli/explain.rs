@@ -309,7 +309,7 @@ each_engine! {
         runner.wait().unwrap();
         let explained = expect(db, &id, "lost", "is dead; the next create-runs rescues the run");
         assert_eq!(explained["remedy"], "taskqueue create-runs");
-        assert!(db.cli().run(&["explain", "--queue"]).ok().contains(&format!("task {id}: the runner (process ")));
+        assert!(db.cli().run(&["explain"]).ok().contains(&format!("task {id}: the runner (process ")));
         assert!(db.cli().run(&["status"]).ok().contains("is dead; the next create-runs rescues the run"));
         // The same create-runs has created the next run.
         db.cli().run(&["create-runs"]).ok();
@@ -318,16 +318,16 @@ each_engine! {
 
     fn explain_says_why_nothing_moves_at_all(db) {
         configure(db);
-        let text = db.cli().run(&["explain", "--queue"]).ok();
+        let text = db.cli().run(&["explain"]).ok();
         assert!(text.starts_with("running 0   runners 0/8   waiting runs 0   due 0\n"), "{text}");
         assert!(text.contains("Nothing is waiting: no task is due, and no run is waiting."), "{text}");
         let later = queue(db, "echo", &["--in", "1h"]);
-        let text = db.cli().run(&["explain", "--queue"]).ok();
+        let text = db.cli().run(&["explain"]).ok();
         assert!(text.contains("Nothing is waiting: ") && text.contains(&format!(": task {later}")), "{text}");
         let due = waiting(db, "slow", &[]);
         let bad = queue(db, "bad", &[]);
         db.cli().run(&["pause", "--class", "slow"]).ok();
-        let explained = db.cli().run(&["explain", "--queue", "--json"]).json();
+        let explained = db.cli().run(&["explain", "--json"]).json();
         assert_eq!(explained["schema"], "taskqueue.explain-queue/1");
         let first: Vec<String> = explained["first"].as_array().unwrap().iter().map(|first| format!("{} {}", first["task_id"], first["why"]["reason"])).collect();
         assert_eq!(first, [format!("{due} \"paused\""), format!("{bad} \"waits_for_create_runs\"")]);
@@ -347,7 +347,7 @@ each_engine! {
         assert_eq!(lines.lines().count(), 3);
         assert_eq!(db.cli().run(&["explain", "class=nope"]).code, Some(3));
         assert!(error_and_hint(&db.cli().run(&["explain", "99"]).fails(3)).0.contains("task 99"));
-        assert_eq!(db.cli().run(&["explain"]).code, Some(2));
+        db.cli().run(&["explain"]).ok();
     }
 }
 

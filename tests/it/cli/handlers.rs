@@ -133,7 +133,7 @@ each_engine! {
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
             ("TASKQUEUE_ATTEMPT", "1"), ("TASKQUEUE_CLASS", "show.env"), ("TASKQUEUE_EVENTS_FD", "3"),
             ("TASKQUEUE_STOP_REASON_FD", "4"),
-            ("TASKQUEUE_MAX_RETRIES", "3"), ("TASKQUEUE_RUN_ID", "1"), ("TASKQUEUE_TASK_ID", "1"),
+            ("TASKQUEUE_MAX_RETRIES", "3"), ("TASKQUEUE_RUN_ID", "1"), ("TASKQUEUE_TASK_ID", "1"), ("TZ", "UTC"),
         ];
         assert_eq!(env, BTreeMap::from(expected));
     }

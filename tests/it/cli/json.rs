@@ -141,7 +141,7 @@ fn look(stage: &mut Stage<'_>) {
         &["status", "--runners"],
         &["show", "1-1000", "-n", "1000"],
         &["explain", "1-1000", "-n", "1000"],
-        &["explain", "--queue"],
+        &["explain"],
         &["failures"],
         &["doctor"],
         &["check"],
@@ -179,7 +179,7 @@ fn have_a_runner(stage: &mut Stage<'_>) {
     write(stage.db, "go", "");
     let id: i64 = id.parse().unwrap();
     let id_is = |lost: &Value| lost[0] == id;
-    assert!(stage.run(&["explain", "--queue"])[0]["lost"].as_array().unwrap().iter().any(id_is));
+    assert!(stage.run(&["explain"])[0]["lost"].as_array().unwrap().iter().any(id_is));
     stage.run(&["doctor"]);
     assert_eq!(stage.run(&["create-runs"])[0]["rescued"][0]["reason"], "runner-died");
     stage.run(&["resume", "--runner", "one"]);

@@ -14,7 +14,7 @@ const TABLES: &[&str] = &[
     "status 1",
     "show 1",
     "explain 1",
-    "explain --queue",
+    "explain",
     "failures --samples",
     "doctor",
     "runner",

@@ -42,9 +42,7 @@ fn with_tasks(check: impl Fn(&TestDb)) {
 fn tables_fit_terminals_of_40_80_and_200_columns() {
     with_tasks(|db| {
         for columns in [40, 80, 200] {
-            for args in
-                ["status", "status --runs", "status --runners", "explain 1", "explain --queue", "setting", "class"]
-            {
+            for args in ["status", "status --runs", "status --runners", "explain 1", "explain", "setting", "class"] {
                 let text = on_terminal(db, columns, "", &format!("--color never {args}"));
                 for line in text.lines() {
                     assert!(line.chars().count() <= columns.into(), "{columns} {args}: {line:?}");

@@ -42,10 +42,10 @@ each_engine! {
         let now = now(db.engine);
         life::check(db);
         rare::check(db);
-        // store::transitions::heads::read_in_order: the first runs of all.
+        // store::reading::heads::read_in_order: the first runs of all.
         is_read_from(db, "TaskQueueRunsWaiting", 32, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
              WHERE \"WaitingOrder\" IS NOT NULL ORDER BY \"WaitingOrder\", \"Id\" LIMIT 32");
-        // store::transitions::heads::next_head: once for each accepted class with waiting runs, from a name on or after one.
+        // store::reading::heads::next_head: once for each accepted class with waiting runs, from a name on or after one.
         for place in ["> ''", "> 'class2'", ">= 'class2'"] {
             is_read_from(db, "TaskQueueRunsClaim", 1, &format!(
                 "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" {place}
@@ -84,7 +84,7 @@ each_engine! {
         let _ = is_found_by(db, "TaskQueueRunsRunning", 1_000 + 2 * 20, &format!(
             "SELECT * FROM \"TaskQueueRuns\" WHERE \"RunningClass\" IS NOT NULL AND \"UpdatedOn\" < {now}
              ORDER BY \"LeaseExpiresOn\", \"Id\" LIMIT 20"));
-        // store::transitions::start::held_with
+        // store::transitions::claiming::start::held_with
         is_read_from(
             db,
             "TaskQueueRunsRunning",
@@ -137,7 +137,7 @@ each_engine! {
             "SELECT \"TaskQueueId\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one'
              ORDER BY \"HeldKey\", \"ClaimOrder\", \"Id\" LIMIT 5",
         );
-        // store::transitions::choose::list_chosen: of one task, of a unique key, of a limit key, each optionally with a tag.
+        // store::transitions::claiming::choose::list_chosen: of one task, of a unique key, of a limit key, each optionally with a tag.
         db.execute(
             "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"LimitKey\", \"HasKeySlot\", \"Tag\") VALUES (90001, 'class1', 'three', TRUE, 'few')",
         );
@@ -249,7 +249,7 @@ each_engine! {
                 ),
             ),
         }
-        // store::runs::list_processing_runs
+        // store::records::runs::list_processing_runs
         is_read_from(
             db,
             "TaskQueueRunsRunning",
@@ -258,7 +258,7 @@ each_engine! {
              ORDER BY \"RunningClass\", \"Id\" LIMIT 500",
         );
         let key = db.text("SELECT \"LiveUniqueKey\" AS value FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LiveUniqueKey\" IS NOT NULL");
-        // store::insert::unique::find_holder: once for each unique task that is queued.
+        // store::rules::unique::find_holder: once for each unique task that is queued.
         is_read_from(
             db,
             "TaskQueueUnique",
@@ -268,7 +268,7 @@ each_engine! {
                 key.unwrap()
             ),
         );
-        // store::insert::dependencies::satisfy_dependants: once at the end of each successful run.
+        // store::rules::dependencies::satisfy_dependants: once at the end of each successful run.
         is_read_from(
             db,
             "TaskQueueDependants",
@@ -276,7 +276,8 @@ each_engine! {
             "SELECT \"TaskId\" FROM \"TaskQueueDependencies\" WHERE \"DependsOnId\" = 40000 AND \"IsSatisfied\" = false
              ORDER BY \"DependsOnId\", \"TaskId\"",
         );
-        // store::reading::status::load_part, and store::reading::candidates::list_recent_tasks and store::reading::failures::load_failed with other columns
+        // store::reading::status::load_part; with other columns, store::reading::candidates::list_recent_tasks and
+        // store::reading::failures::load_failed.
         for status in ["success", "scheduled", "failed"] {
             for part in 0..=2 {
                 is_read_from(
@@ -320,7 +321,7 @@ each_engine! {
             1,
             "SELECT \"LastStatus\" FROM \"TaskQueue\" WHERE \"LastStatus\" > 'scheduled' ORDER BY \"LastStatus\" LIMIT 1",
         );
-        // store::reading::status::last_run and store::runs::list_runs_of_task
+        // store::reading::status::last_run and store::records::runs::list_runs_of_task
         is_read_from(
             db,
             "TaskQueueRunsByTask",

@@ -16,7 +16,7 @@ use self::words::Asker;
 use super::output::clean::clean_line;
 use taskqueue_engine::config::completing_shell;
 
-/// A shell that can ask.
+/// A shell for which completions exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Shell {
     /// Bash
@@ -76,7 +76,7 @@ impl Question {
     }
 }
 
-/// A word with a note.
+/// A completion: a word and its description.
 struct CompletionOffer {
     word: String,
     note: String,
@@ -111,8 +111,8 @@ fn with_options_behind(command: Command) -> Command {
     command.mut_args(|arg| if arg.is_positional() { arg } else { arg.hide(true) }).mut_subcommands(with_options_behind)
 }
 
-/// Formats the answer for bash, which shows the lines and inserts their common prefix. So values may have notes if there is
-/// more than one word.
+/// Formats the answer for bash, which shows the lines and inserts their common prefix. Values have notes only if there is more
+/// than one word: bash would insert the note of a single one.
 fn for_bash(words: &[String], command: Command, own_classes: Vec<String>) -> Vec<String> {
     let [line, replaced, completion, columns] = words else { return Vec::new() };
     let line = CompletionLine::read(line, replaced);

@@ -1,4 +1,4 @@
-//! Text from outside, and text for people.
+//! Checks and cleans text from outside (names, JSON, unreadable values), and formats text for people (errors, suggestions).
 
 pub mod error_words;
 pub mod json;

@@ -1,4 +1,4 @@
-//! Claims for programs that are no runners, and reports of handlers to their runner.
+//! Claims and reports of claimants (programs that are not runners), and reports of handlers to their runner.
 
 pub mod claim;
 pub mod claimants;

@@ -121,8 +121,8 @@ impl<'a> ActiveRun<'a> {
         Ok(())
     }
 
-    /// Returns the inbox with messages sent to this task by `taskqueue report message --task`, `TaskQueue::message` or SQL. The first
-    /// call starts the delivery; messages kept for this attempt arrive at once. A handler that never calls it causes no cost.
+    /// Returns the inbox with messages sent to this task by `taskqueue report message --task`, `TaskQueue::message` or SQL. The
+    /// first call starts the delivery; messages kept for this attempt arrive at once. Without a call, this costs nothing.
     ///
     /// ```
     /// use std::time::Duration;

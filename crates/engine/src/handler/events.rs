@@ -26,7 +26,7 @@ const ERROR_PREFIX: &str = "error.";
 /// The keys of the hello of a coprocess.
 const HELLO_KEYS: [&str; 4] = ["type", "version", "capabilities", "max_in_flight"];
 const HELLO_PREFIX: &str = "hello.";
-/// The known keys for an unknown one with this prefix.
+/// The known keys of each nested object, by the prefix of its keys.
 const PARTS: [(&str, &[&str]); 2] = [(ERROR_PREFIX, &ERROR_KEYS), (HELLO_PREFIX, &HELLO_KEYS)];
 /// How many unknown keys of one run are named, and how many characters of each.
 const NAMED_KEYS: usize = 3;
@@ -152,7 +152,7 @@ struct Keys<'a> {
 #[derive(Deserialize)]
 struct EventKey<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Deserializes them; the function returns true for known keys.
+/// Deserializes [`Keys`]; the function returns true for known keys.
 struct KeysOf<F>(F);
 
 impl<'de, F: Fn(&str) -> bool> DeserializeSeed<'de> for KeysOf<F> {

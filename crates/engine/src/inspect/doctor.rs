@@ -76,7 +76,7 @@ pub enum Trouble {
         /// What is affected, and why.
         standstill: Standstill,
     },
-    /// Runs wait for a runner that does not come.
+    /// Runs wait, and no runner claims them.
     NothingRuns {
         /// The task of the first run.
         task_id: TaskId,

@@ -11,7 +11,7 @@ use taskqueue_store::{ChangeListener, DatabaseUrl};
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// The longest time between two polls.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// With notifications, polling only covers what causes none.
+/// With notifications, polling only finds changes for which none is sent.
 const LONGEST_PAUSE_LISTENING: Duration = Duration::from_secs(1);
 /// The shortest time between two polls, however many notifications arrive.
 const LEAST_PAUSE_WITH_NEWS: Duration = Duration::from_millis(10);

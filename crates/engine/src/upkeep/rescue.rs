@@ -129,8 +129,8 @@ fn rescue_pages(
         if page.is_empty() {
             break;
         }
-        // Not before, because mostly there is no page. A lease that was renewed in between is noticed before its run is
-        // rescued.
+        // The clocks are read only now, because mostly there is no page. A lease that was renewed since the page was read is
+        // noticed before its run is rescued.
         let now = match clocks {
             Some(now) => now,
             None => {

@@ -344,7 +344,7 @@ impl<'a> Coordinator<'a> {
 
     fn look_at_left_behind(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener) {
         let threads = self.current.policy.handlers.overrun().left_behind.count();
-        // Not before the listener was notified of the run whose thread was left behind last.
+        // The listener must first get the end of the run whose thread was left behind last.
         let is_blocked = counts.is_blocked && (self.is_blocked || counts.finished == 0);
         self.options.tally.note_left_behind(threads, is_blocked);
         if is_blocked == self.is_blocked {

@@ -54,7 +54,7 @@ use taskqueue_store::{ChangeListener, Registration};
 const LIMIT_PAUSE: Duration = Duration::from_secs(1);
 /// The pause between two checks for signals and reloads while it waits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How many files a worker has open without slots, and at most for each slot; both with a reserve.
+/// How many files a worker may have open besides its slots, and for each slot; both include a reserve.
 const FILES: u64 = 48;
 const FILES_PER_SLOT: u64 = 10;
 /// The pause between two attempts to reconnect to an unreachable database.

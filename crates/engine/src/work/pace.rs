@@ -12,7 +12,7 @@ const LONGEST_GATHER: Duration = Duration::from_millis(24);
 const GATHERS_PER_WRITE: f64 = 4.0;
 /// How long the slots should have work at least while the coordinator is busy.
 const AHEAD: Duration = Duration::from_millis(20);
-/// More runs at once bring nothing, and are lost time for other runners if they have to wait.
+/// More runs would not be faster, and no other runner can execute them while they wait here.
 const MOST_AHEAD: usize = 2_000;
 /// The weight of the newest value in a mean.
 const WEIGHT: f64 = 0.1;
@@ -20,7 +20,7 @@ const WEIGHT: f64 = 0.1;
 /// The shortest and the longest pause between two polls that found nothing.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// With notifications, polling only covers what causes none.
+/// With notifications, polling only finds work for which none is sent.
 const LONGEST_PAUSE_LISTENING: Duration = Duration::from_secs(1);
 
 /// Means of the durations of runs and writes, weighted towards the newest.

@@ -14,7 +14,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::file_checks::create_trusted_dir;
 use super::lock::FileLock;
 
-/// More files than processes of one host write at once.
+/// The maximum number of files: more than the processes of one host that write at the same time.
 const MOST_FILES: u32 = 10_000;
 /// The smallest reservation: a page.
 const LEAST_BYTES: u64 = 4 << 10;

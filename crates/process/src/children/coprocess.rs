@@ -72,7 +72,7 @@ pub struct CoprocessEnd {
 /// How it is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndPlan {
-    /// Whether its input is closed, which tells it that no more runs will come.
+    /// Whether its input is closed, so that it reads end of file: no more runs will come.
     pub closes_input: bool,
     /// The time until TERM.
     pub term_after: Duration,

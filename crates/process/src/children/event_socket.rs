@@ -1,5 +1,5 @@
-//! Receives events without a descriptor: an abstract Unix datagram socket to which `taskqueue report progress` and `taskqueue report result`
-//! send from anywhere inside a handler. Also receives commands that the runner is to execute.
+//! Receives events without a descriptor: an abstract Unix datagram socket to which `taskqueue report progress` and
+//! `taskqueue report result` send from anywhere inside a handler. Also receives commands that the runner is to execute.
 //!
 //! The address is not secret; the run's token in the message authenticates it. Each supervising thread has its own socket,
 //! because messages with another token are dropped.

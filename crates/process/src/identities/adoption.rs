@@ -1,5 +1,5 @@
-//! Makes processes that a handler leaves behind children of this process, even after `setsid`, a double fork or with a cleared
-//! environment. Distinguishes them from children that this program started itself.
+//! Adopts the processes that a handler leaves behind, even after `setsid`, a double fork or with a cleared environment: they
+//! become children of this process. Distinguishes them from children that this program started itself.
 //!
 //! While handlers run, this process is a subreaper: the kernel reparents orphaned descendants to it. An orphan of a handler is
 //! never in the session of this process, because every handler starts its own session. Children that other parts of the program
@@ -22,7 +22,7 @@ use taskqueue_host::machine::proc_files::{
 /// The most pidfds opened at once, so that a fork bomb cannot use up the descriptors; the next scan continues.
 const AT_ONCE: usize = 256;
 
-/// Scans after which processes that end faster than a scan are left to the next call.
+/// The maximum number of scans in one call. Processes that end faster than a scan are left to the next call.
 const MOST_LOOKS: usize = 100;
 
 /// Shared by threads that start handlers, each until its handler is in the registry. A scan holds it exclusively, so that it does
@@ -126,8 +126,8 @@ impl ProcessOrigin {
             }
             let look = self.look(own_session)?;
             let handles: Vec<_> = look.family.iter().take(AT_ONCE).filter_map(handle_of).collect::<io::Result<_>>()?;
-            // A process that has just ended may have had children that had another parent when the scan read them, and it has to
-            // be reaped.
+            // Otherwise scans again: a process that has just ended must be reaped, and may have had children, which had another
+            // parent during this scan.
             if !handles.is_empty() || !look.has_reaped && look.family.is_empty() {
                 return Ok(handles);
             }

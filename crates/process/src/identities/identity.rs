@@ -161,7 +161,7 @@ impl ProcessIdentity {
     fn liveness_by_stat(&self, pidfd: Option<&OwnedFd>) -> Liveness {
         match read_stat(self.pid) {
             Ok(stat) if stat.start_ticks != self.start_ticks => Liveness::Dead,
-            // An ended main thread is a zombie although other threads may still run; only the pidfd can tell.
+            // An ended main thread is a zombie although other threads may still run; only the pidfd shows that.
             Ok(stat) if stat.has_ended() && pidfd.is_none_or(has_ended) => Liveness::Dead,
             Ok(_) => Liveness::Alive,
             Err(_) if pidfd.is_some_and(has_ended) => Liveness::Dead,

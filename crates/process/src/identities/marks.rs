@@ -102,7 +102,8 @@ fn shared() -> MutexGuard<'static, BTreeMap<PathBuf, SharedMarks>> {
 /// The file cannot be read.
 pub fn marks_of(directory: &Path, owner: &str) -> io::Result<Option<Vec<String>>> {
     match fs::read(path_of(directory, owner)) {
-        // The positions of slots that have not started anything are empty, also before those of slots that have.
+        // The position of a slot without a mark has NUL bytes and no newline. They precede the next mark in its line, and are
+        // trimmed.
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
             let marks = text.lines().map(|line| line.trim_start_matches('\0').trim_end().to_owned());

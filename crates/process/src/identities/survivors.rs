@@ -3,8 +3,8 @@
 //!
 //! A process belongs to the run in two cases. It shows the run's token, or it is in the session or process group of the recorded
 //! handler while another member shows the token. A program shows the token in its environment, a handler inside its runner in the
-//! name of a thread. A row is not proof, because it may have been forged to kill a process of another user; it only says where to
-//! search. No other process is signalled.
+//! name of a thread. A row is not proof, because it may have been forged to kill a process of another user; it only shows where
+//! to search. No other process is signalled.
 //!
 //! A handler may have overwritten its environment (programs that set their process title do). If the recorded process is alive
 //! and no process of its session shows the token, it cannot be distinguished from a forged row. It is then neither signalled nor
@@ -36,8 +36,8 @@ pub struct RecordedHandler {
     pub has_own_group: bool,
 }
 
-/// Returns the thread name by which a process shows that it works for the run with this token itself: other processes cannot name
-/// its threads.
+/// Returns the thread name by which a runner shows that one of its threads executes the run with this token. Other processes
+/// cannot name its threads.
 #[must_use]
 pub fn thread_name(token: &str) -> String {
     let shown: String = token.chars().filter(char::is_ascii_alphanumeric).take(THREAD_NAME_TOKEN_CHARS).collect();

@@ -311,7 +311,7 @@ fn explain_directory(spec: &ChildSpec, error: &io::Error) -> String {
     format!("the working directory {} {why}", spec.cwd.as_deref().unwrap_or(Path::new(".")).display())
 }
 
-/// Explains a failed exec: the kernel's error alone does not tell whether the program or its interpreter is meant.
+/// Explains a failed exec: the kernel's error alone does not show whether the program or its interpreter is meant.
 fn explain(spec: &ChildSpec, error: &io::Error) -> String {
     let has_path = spec.program.as_os_str().as_encoded_bytes().contains(&b'/');
     match error.kind() {

@@ -47,7 +47,8 @@ pub(crate) struct KnownPooler(Arc<PoolerState>);
 #[derive(Debug)]
 struct PoolerState {
     pooler: AtomicU8,
-    /// Whether a second connection has shown that there is no pooler: address translation does not change that.
+    /// Whether a second connection has shown that there is no pooler, although the server sees another socket because of address
+    /// translation.
     is_direct: AtomicBool,
 }
 

@@ -274,7 +274,7 @@ impl DatabaseUrl {
         &self.patience
     }
 
-    /// Returns the same address for a user with a separate limit for answers.
+    /// Returns the same address with a separate limit for answers, not shared with other clones.
     #[must_use]
     pub fn with_own_patience(&self) -> Self {
         self.with_patience(Patience::default())

@@ -181,7 +181,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// For these cases, SQLite's own messages mention permissions and full disks.
+/// Refuses paths for which SQLite's own message would mention permissions or a full disk.
 fn refuse_what_is_no_file(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
     match path.metadata() {
         Ok(metadata) if !metadata.is_file() => Err(unreachable(url, "it is not a regular file")),

@@ -27,7 +27,7 @@ pub(crate) struct ContentRow {
     pub(crate) scheduled_on: Cell<SqlMoment>,
 }
 
-/// The same, after reading.
+/// The data of a task, with all columns readable.
 #[derive(Clone, Debug)]
 pub(crate) struct Content {
     pub(crate) class: TaskClass,

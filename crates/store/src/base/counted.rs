@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// A number of rows, exact up to `the limit`.
+/// A number of rows, exact up to a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counted {
     /// The counted number.

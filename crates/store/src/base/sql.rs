@@ -27,7 +27,7 @@ diesel::define_sql_function! {
 /// The failed attempts that the row of a task allows, as in the generated columns: a task with this many is exhausted.
 pub(crate) type AllowedRetries = first_of<task_queue::retry_limit, task_queue::max_retries, i32>;
 
-/// Returns the expression.
+/// Returns [`AllowedRetries`] as an expression.
 pub(crate) fn allowed_retries() -> AllowedRetries {
     first_of(task_queue::retry_limit, task_queue::max_retries, ANY_RETRIES)
 }

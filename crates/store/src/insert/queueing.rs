@@ -39,7 +39,7 @@ impl BatchNeeds {
     /// Adds the needs of this task.
     pub fn add(&mut self, task: &NewTask) {
         self.replaces |= task.unique.as_ref().is_some_and(|key| key.on_conflict == OnConflict::Replace);
-        // These query other tasks before they insert their own.
+        // Tasks with a key or with prerequisites query other tasks before they are inserted.
         self.looks_up |= task.unique.is_some() || !task.after.is_empty();
     }
 
@@ -282,7 +282,7 @@ impl<'a> InsertPlan<'a> {
         }
     }
 
-    /// Lines that become one task because of their key may wait for each other although their names did not.
+    /// Refuses cycles that arise because lines with the same key become one task.
     fn check_circles(&self) -> StoreResult<()> {
         if !self.spots.iter().any(|spot| matches!(spot, Spot::Same(..))) {
             return Ok(());

@@ -129,9 +129,11 @@ fn first_in_order(
     Ok(is_all.then_some(heads))
 }
 
-/// Returns true if a run of any class is waiting.
+/// Returns true if a run of any class is waiting. Asks for the first one: PostgreSQL may read the whole table to find out whether
+/// one exists.
 pub(crate) fn is_any_waiting(conn: &mut AnyConnection) -> QueryResult<bool> {
-    diesel::select(diesel::dsl::exists(task_queue_runs.filter(waiting_order.is_not_null()).select(id))).get_result(conn)
+    let waiting = task_queue_runs.filter(waiting_order.is_not_null()).order(waiting_order).select(waiting_order);
+    diesel::select(waiting.limit(1).single_value().is_not_null()).get_result(conn)
 }
 
 fn read_in_order(conn: &mut AnyConnection, asker: Option<HeadFilter<'_>>, count: usize) -> QueryResult<Vec<HeadRow>> {

@@ -150,7 +150,7 @@ fn names(selection: &Selection, ids: &[i64], id: i64) -> bool {
     !selection.has_ids() || ids.contains(&id) || is_in_range()
 }
 
-/// One query.
+/// The parameters of one query.
 struct Query<'a> {
     selection: &'a Selection,
     classes: Option<&'a [String]>,

@@ -111,7 +111,8 @@ fn open_edges(conn: &mut AnyConnection, tasks: &[i64], limit: i64) -> QueryResul
     open.order((task_id, depends_on_id)).limit(limit).select((task_id, depends_on_id)).load(conn)
 }
 
-/// Returns the path from a task through tasks that wait for each other to one that waits for it, and back to itself.
+/// Returns the cycle from `start` to `last` and back to `start`, in which each task waits for the next. `dependant_of` maps a
+/// task to one that waits for it.
 fn way_to(start: i64, last: i64, dependant_of: &HashMap<i64, i64>) -> Vec<TaskId> {
     let back = std::iter::successors(Some(last), |id| dependant_of.get(id).copied());
     let mut way: Vec<TaskId> = [start].into_iter().chain(back).map(TaskId).collect();

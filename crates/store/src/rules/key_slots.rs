@@ -23,7 +23,7 @@ use taskqueue_domain::task::ids::TaskId;
 
 /// Keys that are checked together.
 const KEYS_PER_PAGE: usize = 500;
-/// Keys, and slots of each, that are handled under one lock: other claims wait for some milliseconds.
+/// Keys, and slots of each key, that are handled under one lock, so that other claims wait only some milliseconds.
 const KEYS_PER_TRANSACTION: usize = 50;
 const SLOTS_PER_TRANSACTION: i64 = 100;
 
@@ -132,10 +132,11 @@ impl Store {
     pub fn give_key_slots(&mut self) -> StoreResult<()> {
         // Most stores have no limit keys and no runs that wait for a slot: one query checks both.
         let (has_limits, has_waiting): (bool, bool) = self.read(|conn| {
-            let waiting = task_queue_runs.filter(waiting_key.is_not_null()).select(waiting_key);
+            // Asks for the first one: PostgreSQL may read the whole table to find out whether one exists.
+            let waiting = task_queue_runs.filter(waiting_key.is_not_null()).order(waiting_key).select(waiting_key);
             Ok(diesel::select((
                 exists(task_queue_key_limits::table.select(task_queue_key_limits::limit_key)),
-                exists(waiting),
+                waiting.limit(1).single_value().is_not_null(),
             ))
             .get_result(conn)?)
         })?;

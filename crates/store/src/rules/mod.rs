@@ -1,4 +1,4 @@
-//! Rules that block claims, and the registration of those who may claim.
+//! Rules that block claims (limits, pauses, dependencies, keys), settings, and the registration of runners and claimants.
 
 pub(crate) mod claimants;
 pub(crate) mod classes;

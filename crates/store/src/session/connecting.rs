@@ -90,7 +90,7 @@ impl ConnectWait {
     }
 }
 
-/// Shorter towards the end: new clients take free connections at once, so a client with long pauses would never get one.
+/// Returns the next pause. It is shorter near the limit: a client with long pauses rarely gets a free connection before others.
 fn next_pause(repeats: u32, left: Duration) -> Duration {
     pause(repeats).min((left / 16).max(SHORTEST_AT_THE_END)).min(left)
 }
@@ -106,7 +106,7 @@ const fn may_pass(error: &StoreError) -> bool {
     )
 }
 
-/// Grows from about 5 ms to half a second, and is random so that processes waiting for each other differ.
+/// Returns a random pause, so that waiting processes do not retry together. It grows from about 5 ms to half a second.
 pub(crate) fn pause(repeats: u32) -> Duration {
     let ceiling_millis = 5_u64 << repeats.min(7);
     Duration::from_millis(ceiling_millis / 2 + u64::from(spread()) % ceiling_millis)

@@ -41,7 +41,8 @@ pub struct Store {
     pub(crate) file: Option<OpenFile>,
     /// Whether a SQLite store is read without its log: its disk cannot be written, or there is no file yet.
     pub(crate) is_frozen: bool,
-    /// Whether the server has accepted a write: one that no longer does is being replaced, one that never did is a standby.
+    /// Whether the server has accepted a write. A server that accepted one and now refuses is being replaced; a server that never
+    /// accepted one is a standby.
     pub(crate) has_written: bool,
     /// Set if it listens for cancelled runs: the socket to poll, if there is one.
     pub(crate) listening: Option<Option<LibrarySocket>>,

@@ -68,7 +68,7 @@ struct TaskBefore {
 struct TaskAfter {
     status: Option<TaskStatus>,
     failed_retries: i32,
-    /// How many attempts may fail, if the settings and not its row determine it, and that many have failed.
+    /// The limit that exhausted the task, if it comes from the settings and not from its row.
     retry_limit: Option<i32>,
     is_exhausted: bool,
     attempts: i32,
@@ -217,9 +217,9 @@ fn follow_up(
     if let Some((host, secs)) = &end.hold {
         backend::hold_class(conn, &ClassAtHost { class: &task.task_class, host }, &end.error_message, *secs)?;
     }
-    // If the task was settled by a manual change of the tables, `create-runs` handles it; a claim could not write the next task.
+    // `create-runs` handles a task that was settled by a manual change of the tables: a claim could not write the next task.
     if task.recurrence.is_some() && after.status.is_some() {
-        // No user is the author: its time has come.
+        // The author is empty, because no user caused this.
         follow_settled(conn, TaskId(task.id), &Author { name: "", host })?;
     }
     if let Some(kind) = what_to_tell(after.is_quarantined, after.is_exhausted, end.hold.is_some()) {

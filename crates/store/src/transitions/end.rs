@@ -90,8 +90,8 @@ impl Store {
         Ok(ended)
     }
 
-    /// Returns the result of an end, whichever process sent it: recorded, or recorded as a cancellation. Or lost, because the run
-    /// has another status, which is still `processing` if it was not ended.
+    /// Returns the stored result of this end, whichever process sent it. Returns [`EndResult::Lost`] with the current status if
+    /// the run is still `processing` or ended in another way.
     ///
     /// # Errors
     /// The database could not be queried.
@@ -113,8 +113,8 @@ fn keep_as_stated(
     keep_results_as_stated(conn, keep_of, &[run_id.0])
 }
 
-/// The required state of the cancellation request of a run, which may arrive at any moment: the statement that ends the run
-/// checks it.
+/// What an end requires of the cancellation request of its run. The request may arrive at any moment, so the statement that ends
+/// the run checks it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CancelRequest {
     Any,
@@ -179,8 +179,8 @@ fn lost(conn: &mut AnyConnection, run: &RunRef) -> StoreResult<EndResult> {
     Ok(EndResult::Lost { found: status.unwrap_or_else(|| GONE.to_owned()) })
 }
 
-/// Distinguishes an end that was written before from one that another process wrote after the COMMIT had failed. A rescuer uses
-/// the runner's token and may write the same status: the decision distinguishes them.
+/// Checks whether an earlier attempt wrote the stored end, or another process wrote it after the COMMIT had failed. A rescuer
+/// uses the runner's token and may write the same status: the decision distinguishes them.
 pub(super) fn repeated_or_lost(conn: &mut AnyConnection, run: &RunRef, end: &RunEnd) -> StoreResult<EndResult> {
     use task_queue_runs::dsl;
     // One query: between two queries, another process could write this end.

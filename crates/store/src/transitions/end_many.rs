@@ -164,7 +164,7 @@ fn follow_success(conn: &mut AnyConnection, row: &EndedRow) -> StoreResult<()> {
         satisfy_dependants(conn, row.task_id)?;
     }
     if row.has_succeeded && row.recurs {
-        // No user is the author: its time has come.
+        // The author is empty, because no user caused this.
         follow_settled(conn, TaskId(row.task_id), &Author { name: "", host: &row.host })?;
     }
     Ok(())

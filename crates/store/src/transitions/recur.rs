@@ -68,7 +68,7 @@ impl Advanced {
 }
 
 impl Store {
-    /// Advances every schedule whose head is new, has settled, or waits since a planned time that no longer counts. Costs one
+    /// Advances every schedule whose head is new or has settled, or is overdue and need not run at each missed time. Costs one
     /// index lookup if there is none.
     ///
     /// # Errors
@@ -241,8 +241,8 @@ fn join_schedule(conn: &mut AnyConnection, id: TaskId, schedule: TaskId) -> Stor
     Ok(())
 }
 
-/// Returns the time that replaces the planned time of a task that was moved up in the table and has ended before that time. The
-/// next task then gets the original planned time.
+/// Handles a task that was set to an earlier time and has ended before its planned time. Returns its new planned time, which is
+/// now, so that the next task gets the original one.
 fn ran_early(task: &Task, schedule: &TaskSchedule, now: SqlMoment) -> Option<SqlMoment> {
     let has_run = task.attempts > 0 && !task.status.is(TaskStatus::Cancelled);
     let planned_on = schedule.planned_on.filter(|planned| has_run && task.scheduled_on < *planned)?;
@@ -365,8 +365,8 @@ fn break_off(
     Ok(Advanced { broken: 1, ..Advanced::default() })
 }
 
-/// Changes the status of a head that is unchanged since it was read, and sets its ScheduleId: a faster process has changed
-/// UpdatedOn, too.
+/// Changes the status of a head, and sets its ScheduleId. Returns false if another process has changed the head since it was
+/// read: UpdatedOn then differs.
 fn change_head(conn: &mut AnyConnection, seen: &Task, head: &str, status: ScheduleStatus) -> StoreResult<bool> {
     let schedule_id = seen.schedule.as_ref().map(|schedule| schedule.id.0);
     let unchanged = dsl::task_queue

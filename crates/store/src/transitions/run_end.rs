@@ -25,7 +25,7 @@ pub struct RunEnd {
     pub delay_secs: Option<i64>,
     /// The backoff of failed attempts, if the task states none.
     pub backoff: Backoff,
-    /// Set if its worker was lost.
+    /// Set if its runner or claimant was lost.
     #[serde(skip)]
     pub loss: Option<Loss>,
     /// Set if the handler or its runner crashed.
@@ -115,8 +115,8 @@ impl RunEnd {
     }
 }
 
-/// The loss of a worker. If neither task nor class states a backoff, the retry is immediate; from the second crash on, it waits
-/// by the backoff of the settings.
+/// The loss of a runner or claimant. If neither task nor class states a backoff, the retry is immediate; from the second crash
+/// on, it waits by the backoff of the settings.
 #[derive(Clone, Debug)]
 pub struct Loss {
     /// The backoff that the class states.

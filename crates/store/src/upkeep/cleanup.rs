@@ -73,23 +73,32 @@ impl Store {
     }
 }
 
-/// Whether a row has a time before the limit in this column.
+/// Whether a row has a time before the limit in this column; NULL without any row. Asks for the first time and not whether one
+/// exists: PostgreSQL, which plans without the values, would read the whole table for that.
 macro_rules! any_before {
     ($table:ident, $column:ident, $limit:expr) => {
-        exists($table::table.filter($table::$column.le(any_year($limit).nullable())).select($table::$column))
+        $table::table
+            .filter($table::$column.is_not_null())
+            .order($table::$column)
+            .select($table::$column)
+            .limit(1)
+            .single_value()
+            .le(any_year($limit).nullable())
     };
 }
 
-/// Whether a task has been finished in this status since before the limit.
+/// Whether a task has been finished in this status since before the limit, in the same way.
 macro_rules! any_over {
     ($status:expr, $limit:expr) => {
-        exists(
-            task_queue::table
-                .filter(task_queue::last_status.eq($status.as_str()))
-                .filter(task_queue::finished.eq(FINISHED))
-                .filter(task_queue::status_on.le(any_year($limit).nullable()))
-                .select(task_queue::id),
-        )
+        task_queue::table
+            .filter(task_queue::last_status.eq($status.as_str()))
+            .filter(task_queue::finished.eq(FINISHED))
+            .filter(task_queue::status_on.is_not_null())
+            .order(task_queue::status_on)
+            .select(task_queue::status_on)
+            .limit(1)
+            .single_value()
+            .le(any_year($limit).nullable())
     };
 }
 
@@ -121,11 +130,11 @@ fn ask(conn: &mut AnyConnection, limits: &CleanupLimits, prunes_outputs: bool) -
         .or(any_before!(task_queue_runs, results_on, limits.results))
         .or(any_before!(task_queue_runners, finished_on, limits.runners))
         .or(exists(events));
-    let (pauses, notices, prunable) = diesel::select((
+    let (pauses, notices, prunable): (Option<bool>, bool, Option<bool>) = diesel::select((
         any_before!(task_queue_pauses, until, limits.now),
         exists(task_queue_notices::table.select(task_queue_notices::id)),
         prunable,
     ))
     .get_result(conn)?;
-    Ok(CleanupNeeds { pauses, notices, prunable })
+    Ok(CleanupNeeds { pauses: pauses.unwrap_or(false), notices, prunable: prunable.unwrap_or(false) })
 }

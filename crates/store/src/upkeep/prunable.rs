@@ -114,7 +114,7 @@ pub(crate) fn judge(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<BTreeM
     Ok(rows.into_iter().map(verdict).collect())
 }
 
-/// Returns tasks with open runs, which their rows may not show.
+/// Returns those of these tasks that have an open run. The rows of the tasks may not show it.
 fn with_open_run(conn: &mut AnyConnection, ids: &BTreeSet<i64>) -> StoreResult<Vec<i64>> {
     use task_queue_runs::dsl;
     let ids: Vec<Option<i64>> = ids.iter().copied().map(Some).collect();

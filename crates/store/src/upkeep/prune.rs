@@ -55,9 +55,9 @@ pub struct PrunePlace(SqlMoment, i64);
 pub struct PruneWindow {
     /// Those that may be deleted.
     ids: Vec<i64>,
-    /// Those of them that were ended by SQL only, and whose classes state how long they are kept: the rule skips them.
+    /// How many of them were ended by SQL only and have a class that states how long they are kept: the rule skips these.
     stated: usize,
-    /// Those of the latter whose stated retention has expired.
+    /// How many of the skipped ones have a stated retention that has expired.
     stated_and_expired: usize,
     /// The newest UpdatedOn among them: tasks that change later are skipped.
     seen_on: Option<SqlMoment>,
@@ -367,9 +367,9 @@ impl Store {
     }
 }
 
-/// Must come first in a transaction that deletes these tasks. Returns those that were locked. A transaction that queues a task
-/// waiting for one of them locks its row first. Claims are excluded before: a task that was prunable when it was found may have
-/// got a run since. While claims are excluded, this must not wait, so tasks locked by other transactions are skipped.
+/// Locks these tasks, and returns those that were locked; tasks that other transactions have locked are skipped. Must be called
+/// first in a transaction that deletes them. Excludes claims before it locks, because a prunable task may have got a run since it
+/// was found. While claims are excluded, it must not wait. A transaction that queues a dependant also locks the task's row.
 fn enter_tasks(conn: &mut AnyConnection, ids: &[i64]) -> StoreResult<Vec<i64>> {
     backend::enter_both_tables(conn)?;
     keep_claims_out(conn)?;

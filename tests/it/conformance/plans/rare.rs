@@ -14,7 +14,7 @@ pub(super) fn check(db: &TestDb) {
     );
     // store::insert::queue_one::insert_once, after the answer was lost.
     is_read_from(db, "TaskQueueReceipt", 1, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Receipt\" = 'key7'");
-    // store::upkeep::cleanup, store::base::receipts::remove_old_receipts
+    // store::upkeep::cleanup, store::session::receipts::remove_old_receipts
     is_read_from(
         db,
         "TaskQueueReceiptsByTime",

@@ -1,5 +1,5 @@
-//! `taskqueue report progress`, `result` and `message`: reports of a handler for which descriptor 3 is inconvenient; `report progress` and
-//! `message` of a claimant; `message` to tasks.
+//! `taskqueue report progress`, `result` and `message`: for handlers for which descriptor 3 is inconvenient. Claimants use
+//! `progress` and `message` too, and `message` also sends messages to running tasks.
 
 use std::io::{self, Read as _};
 

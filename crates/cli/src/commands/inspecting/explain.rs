@@ -27,19 +27,16 @@ use taskqueue_engine::inspect::diagnosis::explain::{
 
 /// List what holds tasks back, when it changes and how to fix it
 ///
+/// Without a task, explains why nothing runs: the first waiting task of each class.
+///
 /// Lists every condition that decides whether a task runs, met or not. The first one that is not met is the cause. For a finished
 /// task, it shows how each attempt ended, what was decided then, and by which rule.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  taskqueue explain 4711\n  taskqueue explain status=due\n  taskqueue explain --queue"
-)]
+#[command(after_help = "Examples:\n  taskqueue explain\n  taskqueue explain 4711\n  taskqueue explain status=due")]
 pub(crate) struct ExplainArgs {
     /// Tasks
-    #[arg(required_unless_present = "queue", value_name = "SELECTION", help = SELECTION_HELP)]
+    #[arg(value_name = "SELECTION", help = SELECTION_HELP)]
     selection: Vec<String>,
-    /// Explain the whole queue: the first waiting task of each class
-    #[arg(long, conflicts_with = "selection")]
-    queue: bool,
     /// Explain at most N tasks
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
@@ -47,7 +44,7 @@ pub(crate) struct ExplainArgs {
 
 pub(crate) fn run(session: Session, args: &ExplainArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open_to_read(out)?;
-    if args.queue {
+    if args.selection.is_empty() {
         let explanation = explain_queue(&mut ctx)?;
         show_queue(&explanation, out)?;
         return Ok(DONE);

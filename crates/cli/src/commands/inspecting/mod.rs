@@ -1,4 +1,4 @@
-//! Verbs that show what is there.
+//! Verbs that show tasks, runs, runners and events, or wait for tasks to finish.
 
 pub(crate) mod events;
 pub(crate) mod explain;

@@ -70,7 +70,7 @@ pub(crate) fn queue_and_follow(
     }
 }
 
-/// Returns the recurrence of a task that is queued as asked; `None` if it has none.
+/// Returns the recurrence that this request asks for; `None` if it has none.
 fn recurrence_of(request: &TaskRequest) -> Option<Recurrence> {
     let every = request.every.as_deref()?;
     let catch_up = request.catch_up.clone().unwrap_or_else(|| CatchUp::Latest.to_string());
@@ -115,7 +115,7 @@ fn say_queued(
 /// Passes the output of the handler through, and stores the outcome of its run.
 struct PassThrough<'a> {
     out: &'a mut Out,
-    /// With the class of the run.
+    /// The outcome of the run, and its class.
     outcome: Option<(RunOutcome, String)>,
 }
 

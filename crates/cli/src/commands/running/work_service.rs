@@ -6,7 +6,7 @@ use taskqueue_engine::{EngineError, StopSignals, Supervisor};
 /// The status text before the first run.
 const WORKING: &str = "working";
 
-/// Sends nothing if there is no service manager.
+/// What was last reported to the service manager. Sends nothing if there is none.
 pub(crate) struct Service {
     supervisor: Option<Supervisor>,
     told_to_stop: Box<dyn Fn() -> bool + Send>,

@@ -1,4 +1,4 @@
-//! Verbs that set a queue up.
+//! Verbs for setup: configuration, tables, settings, shell completions, manual pages.
 
 pub(crate) mod classes;
 pub(crate) mod completions;

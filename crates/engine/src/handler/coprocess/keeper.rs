@@ -1,4 +1,4 @@
-//! The thread of one process: starts it, reads its output, checks its pings, age and memory, and waits for its end.
+//! The thread that manages one coprocess: starts it, reads its output, checks its pings, age and memory, and waits for its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use taskqueue_host::clock::Moment;
 use taskqueue_host::net::waker::Waker;
 use taskqueue_process::children::coprocess::{Coprocess, CoprocessEnd, EndPlan};
 
-/// How soon its output is read again while a run does not take its events.
+/// The pause before its output is read again while a run has too many untaken events.
 const CONGESTED: Duration = Duration::from_millis(5);
 /// How long a process that has closed its output may take to end.
 const MUTE_END: Duration = Duration::from_millis(500);

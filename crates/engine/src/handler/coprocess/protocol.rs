@@ -135,7 +135,7 @@ struct Cancel<'a> {
     grace_secs: f64,
 }
 
-/// Returns the first line.
+/// Returns the first line that the runner sends.
 pub(super) fn hello() -> Vec<u8> {
     line(&OurHello { r#type: "hello", versions: [VERSION], capabilities: ["cancel", "ping", "drain", "message"] })
 }

@@ -1,5 +1,5 @@
-//! Why no process executes due tasks or waiting runs: everything is paused, no runner comes, or every slot has had the same run
-//! for long. `tick`, `status`, `doctor` and `check` use this. Changes nothing.
+//! Why no process executes due tasks or waiting runs: everything is paused, no runner starts, or every slot has executed the
+//! same run for a long time. `tick`, `status`, `doctor` and `check` use this. Changes nothing.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;

@@ -209,7 +209,7 @@ impl Counts {
             _ => class,
         };
         let place = find(&self.classes, name).unwrap_or_else(|| {
-            // A series that starts with its first event hides that event from a query for its increase.
+            // Each series starts at 0: a query for the increase of a series ignores its first value.
             let none = [RunStatus::Success, RunStatus::Error, RunStatus::Timeout].map(|status| (status.as_str(), 0));
             self.classes.push((name.to_owned(), ClassTally { ended: none.into(), ..ClassTally::default() }));
             self.classes.len() - 1

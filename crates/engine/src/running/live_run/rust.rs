@@ -14,7 +14,7 @@ use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::clock::Moment;
 
-/// The time between two checks of a handler; less than the shortest notice of a lease.
+/// The time between two checks of a handler; less than the shortest time that it has to end after its lease is lost.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// A run with a Rust handler, for the thread that watches it.
@@ -120,7 +120,8 @@ impl<'a> RustRun<'a> {
         let standing = live.place.leases.lease_state(live.run_id);
         live.was_over |= standing == LeaseState::Over;
         let (why, grace) = match standing {
-            // Another runner may have begun already, so an earlier request does not extend the time.
+            // Another runner may have started the task already, so this deadline applies even if an earlier request allowed
+            // more time.
             LeaseState::Lost | LeaseState::Over => (StopReason::LeaseLost, live.place.leases.notice()),
             LeaseState::Held if urgency == Urgency::Kill => (StopReason::Shutdown, Duration::ZERO),
             LeaseState::Held if live.place.stopping.has_run_out() => (StopReason::Shutdown, self.grace),

@@ -1,5 +1,5 @@
-//! The options after the `?` of an address. Clients ignore unknown ones, or report that the server cannot be reached; a typing
-//! error must not produce a connection without TLS.
+//! Checks the options after the `?` of an address. Clients ignore unknown ones, or report that the server cannot be reached. A
+//! typing error must not produce a connection without TLS.
 
 use crate::address::url::Engine;
 
@@ -106,7 +106,7 @@ fn check_value(name: &str, value: &str) -> Result<(), String> {
         }
         _ => return Ok(()),
     };
-    // Of the two modes, only MySQL's is also accepted in capital letters.
+    // MySQL's `ssl_mode` is also accepted in capital letters, PostgreSQL's `sslmode` is not.
     let is_known = known.contains(&value) || (name == "ssl_mode" && known.contains(&value.to_lowercase().as_str()));
     if is_known { Ok(()) } else { Err(format!("has a {name} that is not one of {}", known.join(", "))) }
 }

@@ -15,7 +15,7 @@ use crate::base::new_task::{ColumnValue, NewTaskRow};
 /// The text before and after a time.
 const TIME: [&str; 2] = ["CAST(", " AS DATETIME(6))"];
 
-/// The values of the rows, which may differ in shape.
+/// The values of the rows. A missing value is NULL or DEFAULT in the text, so the number of bound values differs.
 #[derive(Debug)]
 pub(crate) struct InsertMany<'a>(Vec<[ColumnValue<'a>; NewTaskRow::COLUMNS.len()]>);
 
@@ -61,7 +61,7 @@ fn write_number(buffer: &mut String, number: Option<impl Display>) -> &str {
     buffer
 }
 
-/// Adds a text, with the parts before and after it, or the word for a missing one.
+/// Adds a text as a bound value, with the SQL before and after it. A missing text becomes the keyword `none`.
 fn push_text<'b>(
     out: &mut AstPass<'_, 'b, Mysql>,
     text: Option<&'b (impl ToSql<Text, Mysql> + 'b)>,

@@ -1,6 +1,6 @@
 //! PostgreSQL behind a pooler, such as PgBouncer in transaction mode. Two transactions of one connection may run in different
 //! sessions of the server, which other programs use too. Therefore nothing is prepared by name, nothing is set in a session, and
-//! nothing is listened for.
+//! LISTEN is not used.
 
 use diesel::connection::{CacheSize, SimpleConnection as _};
 use diesel::pg::PgConnection;

@@ -22,7 +22,7 @@ use crate::backend::log_of;
 const NAME: &CStr = c"taskqueue";
 /// A longer log is emptied. Reading a log of this length takes about as long as one fsync of a fast disk.
 const LONG_LOG_BYTES: u64 = 1 << 20;
-/// A longer log was written, and its directory synced, by the process that created it.
+/// The length of the header. If a log is longer, the process that created it has written to it and synced its directory.
 const HEADER_BYTES: u64 = 32;
 
 type OpenLog =

@@ -53,7 +53,8 @@ pub(crate) fn first_chosen(
     Ok(None)
 }
 
-/// These are few: a task has at most one waiting run, a unique key one live task per class, and a limit key as many as its slots.
+/// Lists the waiting runs of the task or key that a claim names, with its tag if it has one. They are few: a task has at most one
+/// waiting run, a unique key one live task per class, and a limit key as many as its slots.
 fn list_chosen(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> QueryResult<Vec<Head>> {
     use task_queue_runs::dsl::{claim_class, claim_order, held_key, id, open_task_id};
     let mut runs = task_queue_runs::table

@@ -23,7 +23,7 @@ use taskqueue_domain::run::transition::{RunEvent, run_after};
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 
-/// Runs that must end instead of being executed, handled under one lock: other claims wait for some milliseconds.
+/// How many runs that cannot be executed are ended under one lock, so that other claims wait only some milliseconds.
 pub(crate) const ENDS_PER_TRANSACTION: usize = 100;
 
 /// The result of starting runs.

@@ -1,5 +1,5 @@
-//! Every condition that decides whether a task runs, in the order in which they are checked, each evaluated by the code that
-//! decides. `status` shows the first unmet one, `explain` all of them. Changes nothing.
+//! Every condition that decides whether a task runs, in the order in which they are checked. Each is evaluated by the code that
+//! enforces it. `status` shows the first unmet one, `explain` all of them. Changes nothing.
 
 mod exhausted;
 mod runners;
@@ -85,7 +85,7 @@ pub(crate) struct Inquiry<'a> {
     claimed_classes: HashMap<String, bool>,
     holds: Option<Vec<ClassHold>>,
     runners: Option<Vec<Runner>>,
-    /// The clock for expired leases; `None` inside if silence counts against no runner.
+    /// The clocks for expired leases, once they were read; `Some(None)` while silence does not count.
     lease_clock: Option<Option<TwoClocks>>,
 }
 
