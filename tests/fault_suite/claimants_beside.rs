@@ -14,9 +14,9 @@ run=$(expr "$out" : '{"run_id":\([0-9]*\)')
 token=$(expr "$out" : '.*"token":"\([^"]*\)"')
 case $answer$out in *'"class":"fail"'*) answer=error ;; esac
 case $answer in
-    resolve) "$1" heartbeat "$run" --token "$token" >/dev/null && "$1" resolve "$run" --token "$token" --results 1 ;;
-    error) "$1" progress "$run" 50 --token "$token" >/dev/null && "$1" resolve "$run" --token "$token" --error failed ;;
-    reject) "$1" release "$run" --token "$token" ;;
+    resolve) "$1" worker heartbeat "$run" --token "$token" >/dev/null && "$1" worker resolve "$run" --token "$token" --results 1 ;;
+    error) "$1" report progress "$run" 50 --token "$token" >/dev/null && "$1" worker resolve "$run" --token "$token" --error failed ;;
+    reject) "$1" worker release "$run" --token "$token" ;;
     die) kill -KILL $$ ;;
 esac
 "#;

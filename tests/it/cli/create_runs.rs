@@ -94,18 +94,19 @@ fn commands_that_find_nothing_read_no_table_from_end_to_end() {
         db.execute("ANALYZE");
         db.execute("DELETE FROM \"TaskQueueRuns\" WHERE \"Status\" = 'scheduled'");
         db.execute("DELETE FROM \"TaskQueue\" WHERE \"LastStatus\" = 'scheduled'");
-        // A session counts what it has read when it ends, so that each command has counted when the next one asks.
+        // A session reports what it has read when it ends, before it leaves the list of sessions.
         let read = || {
+            wait_until("no other session is left", || {
+                db.number(
+                    "SELECT COUNT(*) AS value FROM pg_stat_activity
+                     WHERE datname = current_database() AND backend_type = 'client backend'",
+                ) == 1
+            });
             db.number(
                 "SELECT SUM(seq_tup_read)::bigint AS value FROM pg_stat_user_tables
                  WHERE schemaname = current_schema() AND relname IN ('TaskQueue', 'TaskQueueRuns')",
             )
         };
-        wait_until("the statements above are counted", || {
-            let before = read();
-            std::thread::sleep(std::time::Duration::from_millis(1_100));
-            read() == before
-        });
         let before = read();
         for verb in ["create-runs", "process-run", "tick"] {
             assert_eq!(db.cli().run(&[verb]).ok(), "");
