@@ -92,7 +92,7 @@ fn a_foreign_verb_leads_to_ours_and_an_unknown_page_to_the_nearest() {
         assert!(error.starts_with(expected), "{error}");
     }
     let (error, _) = error_and_hint(&cli.run(&["help", "scheduel"]).fails(2));
-    assert!(error.contains("did you mean \"schedule\""), "{error}");
+    assert!(error.ends_with("did you mean \"schedule\" or \"schedules\"?"), "{error}");
 }
 
 #[test]
