@@ -11,67 +11,47 @@ struct Topic {
 }
 
 const TOPICS: &[Topic] = &[
-    Topic {
-        name: "configuration",
-        purpose: "every key of the configuration file, with its unit and its default",
-        page: include_str!("../../../docs/configuration.md"),
-        heading: None,
-    },
+    whole_page(
+        "configuration",
+        "every key of the configuration file, with its unit and its default",
+        include_str!("../../../docs/configuration.md"),
+    ),
     Topic {
         name: "exit-status",
         purpose: "what the exit status of a command means",
         page: include_str!("../../../docs/commands.md"),
         heading: Some("## Exit status\n"),
     },
-    Topic {
-        name: "handlers",
-        purpose: "what a handler program receives, and what it can report",
-        page: include_str!("../../../docs/handlers.md"),
-        heading: None,
-    },
-    Topic {
-        name: "operators",
-        purpose: "how to run taskqueue in production, and what to do during an incident",
-        page: include_str!("../../../docs/operators.md"),
-        heading: None,
-    },
-    Topic {
-        name: "schedules",
-        purpose: "how to manage recurring tasks",
-        page: include_str!("../../../docs/schedules.md"),
-        heading: None,
-    },
-    Topic {
-        name: "selections",
-        purpose: "how to select tasks: by ids, ranges and filters",
-        page: include_str!("../../../docs/selections.md"),
-        heading: None,
-    },
-    Topic {
-        name: "sql",
-        purpose: "how to queue, look and work in plain SQL",
-        page: include_str!("../../../docs/sql.md"),
-        heading: None,
-    },
-    Topic {
-        name: "states",
-        purpose: "the states of tasks and runs, and what changes them",
-        page: include_str!("../../../docs/states.md"),
-        heading: None,
-    },
-    Topic {
-        name: "times",
-        purpose: "how to write times and durations",
-        page: include_str!("../../../docs/times.md"),
-        heading: None,
-    },
-    Topic {
-        name: "workers",
-        purpose: "how to write workers in any language",
-        page: include_str!("../../../docs/workers.md"),
-        heading: None,
-    },
+    whole_page(
+        "handlers",
+        "what a handler program receives, and what it can report",
+        include_str!("../../../docs/handlers.md"),
+    ),
+    whole_page(
+        "operators",
+        "how to run taskqueue in production, and what to do during an incident",
+        include_str!("../../../docs/operators.md"),
+    ),
+    whole_page("schedules", "how to manage recurring tasks", include_str!("../../../docs/schedules.md")),
+    whole_page(
+        "selections",
+        "how to select tasks: by ids, ranges and filters",
+        include_str!("../../../docs/selections.md"),
+    ),
+    whole_page("sql", "how to queue, look and work in plain SQL", include_str!("../../../docs/sql.md")),
+    whole_page(
+        "states",
+        "the states of tasks and runs, and what changes them",
+        include_str!("../../../docs/states.md"),
+    ),
+    whole_page("times", "how to write times and durations", include_str!("../../../docs/times.md")),
+    whole_page("workers", "how to write workers in any language", include_str!("../../../docs/workers.md")),
 ];
+
+/// A topic whose text is a whole page.
+const fn whole_page(name: &'static str, purpose: &'static str, page: &'static str) -> Topic {
+    Topic { name, purpose, page, heading: None }
+}
 
 /// Returns the text of a topic; `None` if there is no such topic.
 pub(super) fn topic(name: &str) -> Option<&'static str> {

@@ -66,7 +66,7 @@ impl CoprocessHandler {
     /// the runner has died.
     pub(super) fn child_spec(&self, class: &TaskClass, runner: &ProcessIdentity) -> Result<ChildSpec, Ending> {
         let no_room = |error| Ending::NoRoom(format!("could not start {}: {error}", self.program()));
-        let nobody = RunContext {
+        let no_run = RunContext {
             task_id: 0,
             run_id: 0,
             attempt: 0,
@@ -78,7 +78,7 @@ impl CoprocessHandler {
             timeout_secs: 0,
             deadline: String::new(),
         };
-        let mut spec = self.command.child_spec(&nobody, None)?;
+        let mut spec = self.command.child_spec(&no_run, None)?;
         let marker = runner_marker(runner);
         let (runner_variable, runner) = marker.split_once('=').unwrap_or_default();
         spec.env.retain(|(name, _)| {
