@@ -1,11 +1,13 @@
-//! Names of our verbs in other queues: the error for such a name mentions our verb. The names themselves do not work.
+//! Words of other tools: the error for such a verb or option mentions ours. The words themselves do not work.
+
+use std::ffi::OsString;
 
 use clap::Error;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 
-/// Sorted. The second part is the start of the right command line.
-const FOREIGN: &[(&str, &str)] = &[
+/// Verbs, sorted. The second part is the start of the right command line.
+const VERBS: &[(&str, &str)] = &[
     ("add", "queue"),
     ("claim", "worker claim"),
     ("classes", "class"),
@@ -40,14 +42,114 @@ const FOREIGN: &[(&str, &str)] = &[
     ("workers", "runner"),
 ];
 
-/// Adds our verb to the error, if it is about such a name.
-pub(super) fn with_our_word(mut error: Error) -> Error {
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
-    let Some((_, ours)) = FOREIGN.iter().find(|(foreign, _)| foreign == word) else { return error };
-    let tip = StyledStr::from(format!("the verb for it is '{ours}'"));
+/// Verbs of a noun that have no similar one of ours: the noun, the verb, and the start of the right command line.
+const VERBS_OF_NOUNS: &[(&str, &str, &str)] = &[
+    ("limit", "add", "limit set CLASS --running N"),
+    ("runner", "stop", "stop --runner NAME"),
+    ("schedule", "add", "queue CLASS --every '0 3 * * *'"),
+    ("schedule", "create", "queue CLASS --every '0 3 * * *'"),
+    ("schedule", "new", "queue CLASS --every '0 3 * * *'"),
+    ("schedule", "set", "schedule edit"),
+    ("worker", "install", "work"),
+    ("worker", "list", "runner"),
+    ("worker", "ls", "runner"),
+    ("worker", "ps", "runner"),
+    ("worker", "run", "work"),
+    ("worker", "show", "runner"),
+    ("worker", "start", "work"),
+    ("worker", "status", "runner"),
+    ("worker", "stop", "stop --runner NAME"),
+];
+
+/// Verbs that mean the same under every noun, and ours.
+const SYNONYMS: &[(&str, &[&str])] = &[
+    ("add", &["set"]),
+    ("change", &["edit", "set"]),
+    ("create", &["add", "set"]),
+    ("del", &["remove"]),
+    ("delete", &["remove"]),
+    ("describe", &["show"]),
+    ("disable", &["pause"]),
+    ("enable", &["resume"]),
+    ("get", &["show", "list"]),
+    ("info", &["show", "list"]),
+    ("inspect", &["show", "list"]),
+    ("ls", &["list"]),
+    ("ps", &["list"]),
+    ("rm", &["remove"]),
+    ("show", &["list"]),
+    ("start", &["resume", "run"]),
+    ("status", &["show", "list"]),
+    ("stop", &["pause"]),
+    ("suspend", &["pause"]),
+    ("trigger", &["run"]),
+    ("unset", &["remove"]),
+    ("update", &["edit", "set"]),
+];
+
+/// Options: the option, and for the verbs that it is about, what to type. `*` means any other verb.
+const OPTIONS: &[(&str, &[(&str, &str)])] = &[
+    ("--by", &[("*", "by=NAME selects what a user queued")]),
+    ("--cron", &[("*", "--every takes a cron expression")]),
+    (
+        "--data",
+        &[("edit", "--data JSON"), ("*", "data~TEXT selects by the data, data.NAME=VALUE by one of its values")],
+    ),
+    ("--every", &[("schedule", "taskqueue queue CLASS --every '0 3 * * *' starts a schedule")]),
+    ("--failed", &[("*", "status=failed selects failed tasks")]),
+    ("--filter", &[("*", "filters are words, such as class=mail.* or status=failed; see taskqueue help selections")]),
+    ("--grep", &[("*", "data~TEXT selects tasks whose data contains the text")]),
+    ("--heartbeat", &[("*", "taskqueue help operators: how to notice that a schedule did not run")]),
+    ("--ping", &[("*", "taskqueue help operators: how to notice that a schedule did not run")]),
+    ("--queue", &[("explain", "without a task, explain answers for the whole queue"), ("*", "a queue is a class")]),
+    ("--running", &[("*", "status=running selects tasks that are being processed")]),
+    ("--search", &[("*", "data~TEXT selects tasks whose data contains the text")]),
+    ("--since", &[("*", "since=yesterday or since=2h selects tasks that have changed since then")]),
+    ("--status", &[("*", "status=failed selects by status")]),
+    ("--to", &[("migrate", MOVE), ("db", MOVE), ("export", MOVE)]),
+];
+const MOVE: &str = "to move to another database: taskqueue export | taskqueue --database URL import";
+
+/// Replaces the suggestion of an error about such a word.
+pub(super) fn with_our_word(mut error: Error, arguments: &[OsString], command: &clap::Command) -> Error {
+    let noun =
+        arguments.iter().skip(1).filter_map(|word| word.to_str()).find(|word| command.find_subcommand(word).is_some());
+    let tip = match (error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::InvalidArg)) {
+        (Some(ContextValue::String(word)), _) => verb_tip(noun.and_then(|noun| command.find_subcommand(noun)), word),
+        (_, Some(ContextValue::String(option))) => option_tip(noun, option),
+        _ => None,
+    };
+    let Some(tip) = tip else { return error };
     error.remove(ContextKind::SuggestedSubcommand);
-    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    error.remove(ContextKind::SuggestedArg);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     error
+}
+
+fn verb_tip(noun: Option<&clap::Command>, word: &str) -> Option<String> {
+    let ours = match noun {
+        None => VERBS.iter().find(|(foreign, _)| *foreign == word).map(|(_, ours)| (*ours).to_owned()),
+        Some(noun) => {
+            let name = noun.get_name();
+            let own = VERBS_OF_NOUNS.iter().find(|(of, foreign, _)| *of == name && *foreign == word);
+            own.map(|(_, _, ours)| (*ours).to_owned()).or_else(|| {
+                let (_, ours) = SYNONYMS.iter().find(|(foreign, _)| *foreign == word)?;
+                let known = ours.iter().find(|verb| noun.find_subcommand(verb).is_some())?;
+                Some(format!("{name} {known}"))
+            })
+        }
+    };
+    ours.map(|ours| format!("type 'taskqueue {ours}'"))
+}
+
+fn option_tip(verb: Option<&str>, option: &str) -> Option<String> {
+    let option = option.split([' ', '=']).next()?;
+    if verb == Some("stop") && option.chars().all(|c| c.is_ascii_digit()) {
+        return Some(format!("'taskqueue cancel {option}' ends a task; 'stop' ends runners"));
+    }
+    let (_, tips) = OPTIONS.iter().find(|(foreign, _)| *foreign == option)?;
+    let of_verb = tips.iter().find(|(of, _)| verb == Some(*of)).or_else(|| tips.iter().find(|(of, _)| *of == "*"));
+    of_verb.map(|(_, tip)| (*tip).to_owned())
 }
 
 #[cfg(test)]
@@ -56,21 +158,60 @@ mod tests {
 
     use super::*;
 
+    fn error_of(words: &[&str]) -> String {
+        let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let command = crate::Cli::command();
+        let error = command.clone().try_get_matches_from(&arguments).unwrap_err();
+        with_our_word(error, &arguments, &command).to_string()
+    }
+
     #[test]
     fn every_foreign_word_leads_to_a_verb_and_is_none() {
         let command = crate::Cli::command();
-        for (foreign, ours) in FOREIGN {
-            let found = ours.split(' ').try_fold(&command, |command, word| command.find_subcommand(word));
-            assert!(found.is_some_and(|verb| !verb.is_hide_set()), "{ours}");
+        let is_ours = |ours: &str| {
+            let words = ours.split(' ').take_while(|word| word.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
+            words
+                .take_while(|word| !word.starts_with('-'))
+                .try_fold(&command, |command, word| command.find_subcommand(word))
+        };
+        for (foreign, ours) in VERBS {
+            assert!(is_ours(ours).is_some_and(|verb| !verb.is_hide_set()), "{ours}");
             assert!(command.find_subcommand(foreign).is_none(), "{foreign}");
+        }
+        for (noun, foreign, ours) in VERBS_OF_NOUNS {
+            assert!(is_ours(ours).is_some(), "{ours}");
+            let noun = command.find_subcommand(noun).unwrap();
+            assert!(noun.find_subcommand(foreign).is_none(), "{foreign}");
         }
     }
 
     #[test]
     fn a_foreign_verb_is_told_ours_and_no_similar_one() {
-        let error = crate::Cli::command().try_get_matches_from(["taskqueue", "list"]).unwrap_err();
-        let text = with_our_word(error).to_string();
-        assert!(text.contains("  tip: the verb for it is 'status'\n"), "{text}");
-        assert_eq!(text.matches("tip:").count(), 1, "{text}");
+        for (words, ours) in [
+            (&["taskqueue", "list"][..], "type 'taskqueue status'"),
+            (&["taskqueue", "worker", "list"], "type 'taskqueue runner'"),
+            (&["taskqueue", "schedule", "create", "x"], "type 'taskqueue queue CLASS --every '0 3 * * *''"),
+            (&["taskqueue", "schedule", "rm", "7"], "type 'taskqueue schedule remove'"),
+            (&["taskqueue", "--json", "limit", "ls"], "type 'taskqueue limit list'"),
+        ] {
+            let text = error_of(words);
+            assert!(text.contains(&format!("  tip: {ours}\n")), "{text}");
+            assert_eq!(text.matches("tip:").count(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_option_is_told_ours_and_no_similar_one() {
+        for (words, ours) in [
+            (&["taskqueue", "exec", "--cron", "0 9 * * *", "ls"][..], "--every takes a cron expression"),
+            (&["taskqueue", "status", "--search", "A-17"], "data~TEXT"),
+            (&["taskqueue", "retry", "--since=yesterday"], "since=yesterday"),
+            (&["taskqueue", "explain", "--queue"], "without a task"),
+            (&["taskqueue", "migrate", "--to", "postgres://h/d"], "export | taskqueue --database URL import"),
+        ] {
+            let text = error_of(words);
+            assert!(text.contains(&format!("  tip: {ours}")) || text.contains(ours), "{text}");
+            assert_eq!(text.matches("tip:").count(), 1, "{text}");
+        }
     }
 }

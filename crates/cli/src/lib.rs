@@ -200,7 +200,8 @@ impl App {
         }
         let wants_json = wants_json(&arguments);
         let parsed = verbs::parse(&arguments, self.name.unwrap_or(NAME), || self.command());
-        let (cli, matches) = match parsed.map_err(foreign_verbs::with_our_word) {
+        let parsed = parsed.map_err(|error| foreign_verbs::with_our_word(error, &arguments, &self.command()));
+        let (cli, matches) = match parsed {
             Ok(cli) => cli,
             Err(error) if wants_json && error.use_stderr() => {
                 let tip = usage_tip(&error);

@@ -67,6 +67,19 @@ each_engine! {
         assert_eq!(kinds(db, &["--since", "1h ago"]), ["c"]);
     }
 
+    fn events_are_chosen_by_user_and_a_cut_list_says_so(db) {
+        for (actor, kind) in [("ann", "retried"), ("bob", "retried"), ("ann", "edited")] {
+            db.execute(&format!(
+                "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"Actor\") VALUES ('{kind}', '{actor}')"
+            ));
+        }
+        assert_eq!(kinds(db, &["--by", "ann"]), ["retried", "edited"]);
+        assert_eq!(kinds(db, &["--by", "ann", "-n", "1"]), ["edited"]);
+        assert!(kinds(db, &["--by", "nobody"]).is_empty());
+        let cut = db.cli().run(&["events", "-n", "2", "-v"]).stderr;
+        assert!(cut.contains("There are earlier events; -n shows more."), "{cut}");
+    }
+
     fn events_are_chosen_by_run(db) {
         let script = format!("{} report message page $TASKQUEUE_RUN_ID; exit 1", env!("CARGO_BIN_EXE_taskqueue"));
         db.configure(&format!("{}backoff = \"fixed:0s\"\n", shell_class(db, "talk", &script)));

@@ -27,7 +27,7 @@ each_engine! {
         let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
         assert_eq!(first, json!({ "class": "echo", "max_running": 2, "rate": { "count": 100, "secs": 60 }, "running": 0 }));
         // A limit that is not given is removed.
-        db.cli().run(&["limit", "set", "echo", "--running", "3"]).ok();
+        db.cli().run(&["limit", "set", "echo", "3"]).ok();
         let lines = db.cli().run(&["limit", "--json"]).ok();
         assert!(lines.lines().next().unwrap().contains("\"max_running\":3,\"rate\":null"), "{lines}");
         db.cli().run(&["limit", "remove", "echo"]).ok();

@@ -83,9 +83,9 @@ fn a_foreign_verb_leads_to_ours_and_an_unknown_page_to_the_nearest() {
     let home = tempfile::tempdir().unwrap();
     let cli = Cli::new(home.path());
     let said = cli.run(&["add", "mail"]).fails(2);
-    assert!(said.contains("tip: the verb for it is 'queue'\n"), "{said}");
+    assert!(said.contains("tip: type 'taskqueue queue'\n"), "{said}");
     let error: Value = serde_json::from_str(&cli.run(&["--json", "add", "mail"]).fails(2)).unwrap();
-    assert_eq!(error["error"]["hint"], "the verb for it is 'queue'");
+    assert_eq!(error["error"]["hint"], "type 'taskqueue queue'");
     for args in [["help", "selction"], ["man", "selction"]] {
         let (error, _) = error_and_hint(&cli.run(&args).fails(2));
         let expected = "error: there is no verb or topic \"selction\"; did you mean \"selections\"";

@@ -96,7 +96,7 @@ each_engine! {
         assert!(detail(db, "1")["why"]["pause"]["until"].is_string());
         assert!(db.cli().run(&["pause"]).ok().contains("in 59m"));
         db.execute("UPDATE \"TaskQueuePauses\" SET \"Until\" = '2020-01-01 00:00:00.000000'");
-        assert_eq!(db.cli().run(&["pause"]).ok(), "Nothing is paused.");
+        assert_eq!(db.cli().run(&["pause"]).ok(), "Nothing is paused. Pause everything: taskqueue pause --all");
         db.cli().run(&["process-run"]).ok();
         assert_eq!(statuses(db, &["1"]), ["success"]);
         db.cli().run(&["create-runs"]).ok();

@@ -11,7 +11,7 @@ use crate::support::wait_until;
 
 each_engine! {
     fn runners_are_shown_with_their_names_and_what_they_work_on(db) {
-        assert_eq!(db.cli().run(&["runner"]).ok(), "No runners. Start one: `taskqueue work`, or `taskqueue tick` from cron.");
+        assert_eq!(db.cli().run(&["runner", "list"]).ok(), "No runners. Start one: `taskqueue work`, or `taskqueue tick` from cron.");
         let script = format!(
             "cd {}; echo '{{\"progress\":40}}' >&3; echo $$ > pid; until test -e go; do sleep 0.02; done",
             db.home().display()
@@ -33,7 +33,7 @@ each_engine! {
         }
         write(db, "go", "");
         assert_eq!(finish(runner).code, Some(0));
-        assert_eq!(db.cli().run(&["runner"]).ok(), "No runners. Start one: `taskqueue work`, or `taskqueue tick` from cron.");
+        assert_eq!(db.cli().run(&["runner", "list"]).ok(), "No runners. Start one: `taskqueue work`, or `taskqueue tick` from cron.");
         let ended: Value = db.cli().run(&["status", "--runners", "--json"]).json();
         assert_eq!((&ended["name"], &ended["state"], &ended["works_on"]), (&"import 1".into(), &"ended".into(), &Value::Array(vec![])));
     }

@@ -11,7 +11,8 @@ use taskqueue_domain::task::selection::Selection;
 fn fill(db: &TestDb) {
     db.configure(&format!("{}{}", shell_class(db, "mail.send", "exit 65"), shell_class(db, "mail.sort", "exit 1")));
     for class in ["mail.send", "mail.send", "mail.sort"] {
-        db.cli().run(&["queue", class]).ok();
+        // Its retry must not become due while a slow machine still looks.
+        db.cli().run(&["queue", class, "--backoff", "fixed:1h"]).ok();
     }
     db.cli().run(&["tick"]).ok();
     db.cli().run(&["queue", "--any-class", "print", "--by", "ann"]).ok();
@@ -46,6 +47,10 @@ each_engine! {
             ("status=exhausted", &[1, 2]),
             ("status=waiting", &[3, 4, 5, 6, 7]),
             ("status=due", &[4, 5]),
+            ("exhausted due", &[1, 2, 4, 5]),
+            ("status=running", &[]),
+            ("since=1h class=print", &[4, 5, 7]),
+            ("since=yesterday exhausted", &[1, 2]),
             ("status=quarantined", &[]),
             ("status=exhausted status=due", &[1, 2, 4, 5]),
             ("by=ann", &[4]),
@@ -68,6 +73,42 @@ each_engine! {
         db.execute(&format!("UPDATE \"TaskQueue\" SET \"QuarantinedOn\" = {long_ago} WHERE \"Id\" = 3"));
         selects(db, "status=quarantined", &[3]);
         selects(db, "status=waiting", &[4, 5, 6, 7]);
+    }
+
+    fn data_selects_by_a_value_under_a_path_or_by_text(db) {
+        for data in [r#"{"order":17,"to":"ann"}"#, r#"{"order":"17","lines":[{"id":"A-4711"}]}"#, r#"{"to":"M\u00fcller 50%"}"#] {
+            db.cli().run(&["queue", "--any-class", "print", data]).ok();
+        }
+        for (words, expected) in [
+            ("data.order=17", [1, 2].as_slice()),
+            ("data.order=17 data.to=ann", &[1]),
+            ("data.lines.0.id=A-4711", &[2]),
+            ("data.order=1", &[]),
+            ("data~A-47", &[2]),
+            ("data~50%", &[3]),
+            ("data~5_%", &[]),
+            ("data~a-47", &[]),
+            ("3 data~ann", &[]),
+        ] {
+            selects(db, words, expected);
+        }
+        let mueller = Selection::parse(&["data.to=M\u{fc}ller 50%"]).unwrap();
+        assert_eq!(db.store().select_tasks(&mueller).unwrap().len(), 1);
+        db.cli().run(&["queue", "--any-class", "print", r#"[[[{"order":17}]]]"#]).ok();
+        selects(db, "data.order=17", &[1, 2]);
+        selects(db, "data.0.0.0.order=17", &[4]);
+    }
+
+    fn options_select_like_the_filters_of_the_same_name(db) {
+        fill(db);
+        let said = db.cli().run(&["cancel", "--class", "print", "--status", "due", "--dry-run"]).stderr;
+        assert!(said.contains("2 tasks would be cancelled"), "{said}");
+        let said = db.cli().run(&["retry", "--since", "yesterday", "exhausted", "--yes"]);
+        assert_eq!(said.stderr, "2 tasks retried\n");
+        let (error, _) = error_and_hint(&db.cli().run(&["retry", "--since", "someday"]).fails(2));
+        assert!(error.contains("someday"), "{error}");
+        db.cli().run(&["edit", "4", r#"{"order":"B-1"}"#]).ok();
+        selects(db, "data.order=B-1", &[4]);
     }
 
     fn a_schedule_is_selected_with_all_its_tasks_also_before_it_is_planned(db) {

@@ -471,13 +471,18 @@ each_engine! {
     fn a_prune_from_cron_succeeds_in_silence_when_there_is_nothing_to_prune(db) {
         let mut ctx = willing(db);
         finished(db, &mut ctx, 1);
-        for args in [&["--older-than", "7d"][..], &["--class", "none"], &["class=none"], &["older=7d"], &["class=none", "--yes"], &[]] {
+        for args in [&["--older-than", "7d"][..], &["--class", "none"], &["class=none"], &["older=7d"]] {
+            // It would fail on the first night with something to delete, so it fails at once.
+            let refused = db.cli().run(&[&["prune"][..], args].concat()).fails(2);
+            assert!(refused.contains("prune needs --yes where it cannot ask"), "{refused}");
+        }
+        for args in [&["--older-than", "7d", "--yes"][..], &["class=none", "--yes"], &["older=7d", "--yes"], &[]] {
             let args = [&["prune"][..], args].concat();
             assert_eq!(db.cli().run(&args).fails(0), "", "{args:?}");
             let told = db.cli().run(&[&args[..], &["-v"]].concat());
             assert_eq!((told.code, told.stderr.as_str()), (Some(0), "nothing to prune\n"), "{args:?}");
         }
-        assert_eq!(db.cli().run(&["prune", "--older-than", "7d", "--json"]).json(), db.cli().run(&["prune", "--json"]).json());
+        assert_eq!(db.cli().run(&["prune", "--older-than", "7d", "--yes", "--json"]).json(), db.cli().run(&["prune", "--json"]).json());
         // A dry run prints only the total.
         for args in [&["--older-than", "7d"][..], &["class=none"], &[]] {
             let asked = [&["prune", "--dry-run"][..], args].concat();

@@ -1,6 +1,7 @@
 //! Tasks: their types, names, selection and validation.
 
 pub mod class_set;
+pub mod data_filter;
 pub mod dependencies;
 pub mod ids;
 pub mod meta;

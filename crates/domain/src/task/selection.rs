@@ -9,13 +9,17 @@ use wildmatch::WildMatch;
 use super::ids::TaskId;
 use super::unique::check_key;
 use crate::run::status::TaskStatus;
+use crate::task::data_filter::{DataFilter, Since};
 use crate::time::when::parse_duration;
 
 /// The filter keys.
-pub const FILTER_KEYS: [&str; 11] =
-    ["class", "status", "by", "error", "schedule", "key", "tag", "parent", "older", "newer", META_KEY];
+pub const FILTER_KEYS: [&str; 13] = [
+    "class", "status", "by", "error", "schedule", "key", "tag", "parent", "older", "newer", "since", META_KEY, DATA_KEY,
+];
 /// The filter key for metadata, where NAME is the name of the value.
 const META_KEY: &str = "meta.NAME";
+/// The filter key for a value in the data.
+const DATA_KEY: &str = "data.NAME";
 
 /// A selection of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +48,10 @@ pub struct Selection {
     pub parents: Vec<TaskId>,
     /// Names and values of metadata: for each name, one of its values must match; empty means all.
     pub meta: Vec<(String, String)>,
+    /// The data of the task matches all of these; empty means all.
+    pub data: Vec<DataFilter>,
+    /// The row has changed since this time.
+    pub since: Option<Since>,
     /// Queued more than this many seconds ago.
     pub older_secs: Option<i64>,
     /// Queued less than this many seconds ago.
@@ -109,6 +117,7 @@ impl FromStr for StatusFilter {
             "quarantined" => Ok(Self::Quarantined),
             "waiting" => Ok(Self::Waiting),
             "due" => Ok(Self::Due),
+            "running" => Ok(Self::Is(TaskStatus::Processing)),
             _ => TaskStatus::parse(text).map(Self::Is).ok_or_else(|| {
                 let known = TaskStatus::ALL.map(TaskStatus::as_str).join(", ");
                 format!("\"{text}\" is not a status; the statuses are {known}, exhausted, quarantined, waiting and due")
@@ -156,6 +165,8 @@ impl Selection {
         has_names
             || has_ties
             || !self.meta.is_empty()
+            || !self.data.is_empty()
+            || self.since.is_some()
             || !self.statuses.is_empty()
             || self.older_secs.is_some()
             || self.newer_secs.is_some()
@@ -180,11 +191,17 @@ impl Selection {
     }
 
     fn add(&mut self, word: &str) -> Result<(), String> {
+        if let Some(text) = word.strip_prefix("data~").filter(|text| !text.is_empty()) {
+            self.data.push(DataFilter::Contains(text.to_owned()));
+            return Ok(());
+        }
         if let Some((key, value)) = word.split_once('=') {
             return self.add_filter(key, value);
         }
         if word == "last" {
             self.has_last = true;
+        } else if let Ok(status) = word.parse() {
+            self.statuses.push(status);
         } else if let Some((first, last)) = word.split_once('-').filter(|(first, _)| !first.is_empty()) {
             let range = (first.parse::<TaskId>(), last.parse::<TaskId>());
             match range {
@@ -209,6 +226,10 @@ impl Selection {
             self.meta.push((name.to_owned(), value.to_owned()));
             return Ok(());
         }
+        if let Some(path) = key.strip_prefix("data.") {
+            self.data.push(DataFilter::value(path, value)?);
+            return Ok(());
+        }
         match key {
             "class" => self.classes.push(ClassFilter::new(value)),
             "status" => self.statuses.push(value.parse()?),
@@ -224,6 +245,7 @@ impl Selection {
                 self.tags.push(value.to_owned());
             }
             "parent" => self.parents.push(value.parse()?),
+            "since" => self.since = Some(value.parse()?),
             "older" => {
                 let secs = whole_secs(value)?;
                 self.older_secs = Some(self.older_secs.map_or(secs, |other| other.min(secs)));
@@ -244,7 +266,8 @@ fn whole_secs(text: &str) -> Result<i64, String> {
 
 fn not_understood(word: &str) -> String {
     format!(
-        "\"{word}\" is not a selection; write an id (12), a range (5-9), last, or a filter (class=mail.*, status=failed)"
+        "\"{word}\" is not a selection; write an id (12), a range (5-9), last, a status (failed), or a filter (class=mail.*, \
+         since=1d)"
     )
 }
 

@@ -73,6 +73,8 @@ pub struct EventFilter {
     pub run_id: Option<RunId>,
     /// Events of one of these kinds; empty means all.
     pub kinds: Vec<String>,
+    /// Caused by this user.
+    pub actor: Option<String>,
     /// Not before this time.
     pub since: Option<DateTime<Utc>>,
 }
@@ -84,6 +86,7 @@ impl EventFilter {
         self.task_id.is_none_or(|task| event.task_id == Some(task))
             && self.run_id.is_none_or(|run| event.run_id == Some(run) || self.is_to_every_attempt(event))
             && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
+            && self.actor.as_ref().is_none_or(|by| event.actor == *by)
             && self.since.is_none_or(|since| event.occurred_on >= since)
     }
 }

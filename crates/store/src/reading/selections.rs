@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Local, TimeDelta, Utc};
+use diesel::connection::DefaultLoadingMode;
 use diesel::prelude::*;
 
 use crate::base::cells::ShownText;
@@ -15,6 +16,7 @@ use crate::base::sql::{SqlMoment, allowed_retries, db_now};
 use crate::base::unmarked::AllUnmarked;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+use taskqueue_domain::task::data_filter::DataFilter;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::records::Task;
@@ -22,6 +24,9 @@ use taskqueue_domain::task::selection::{ClassFilter, Selection, StatusFilter};
 
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;
+
+/// Id, metadata and data of a task.
+type TextsRow = (i64, Option<ShownText>, ShownText);
 
 /// The ids among which tasks are searched.
 #[derive(Clone, Copy)]
@@ -225,12 +230,32 @@ impl Query<'_> {
                 .single_value();
             query = query.filter(code_of_last_failure.eq_any(&self.selection.errors).assume_not_null());
         }
-        if self.selection.meta.is_empty() {
+        if let Some(since) = &self.selection.since {
+            let now = DateTime::<Utc>::from(self.now).with_timezone(&Local);
+            query = query.filter(dsl::updated_on.ge(SqlMoment::from(since.instant(&now))));
+        }
+        for text in self.selection.data.iter().filter_map(DataFilter::contained) {
+            query = query.filter(dsl::task_data.like(format!("%{text}%")));
+        }
+        if !self.selection.meta.is_empty() {
+            query = query.filter(dsl::meta.is_not_null());
+        }
+        if self.selection.meta.is_empty() && self.selection.data.is_empty() {
             return Ok(query.load(conn)?);
         }
-        let found: Vec<(i64, ShownText)> =
-            query.filter(dsl::meta.is_not_null()).select((dsl::id, dsl::meta.assume_not_null())).load(conn)?;
-        Ok(found.into_iter().filter(|(_, meta)| self.has_meta(String::from(meta.clone()))).map(|(id, _)| id).collect())
+        let found =
+            query.select((dsl::id, dsl::meta, dsl::task_data)).load_iter::<TextsRow, DefaultLoadingMode>(conn)?;
+        let matching = found.filter_map(|row| match row {
+            Ok((id, meta, data)) => self.has_texts(meta, data).then_some(Ok(id)),
+            Err(error) => Some(Err(error)),
+        });
+        Ok(matching.collect::<Result<_, _>>()?)
+    }
+
+    fn has_texts(&self, meta: Option<ShownText>, data: ShownText) -> bool {
+        let data = String::from(data);
+        self.selection.data.iter().all(|filter| filter.matches(&data))
+            && (self.selection.meta.is_empty() || meta.is_some_and(|meta| self.has_meta(String::from(meta))))
     }
 
     /// Compared here, because engines write numbers in JSON differently.

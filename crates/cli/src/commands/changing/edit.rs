@@ -33,7 +33,7 @@ const META_HELP: &str = "Metadata to set; KEY= removes that name; may be given m
 /// the new time is in the future.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue edit 4711 --priority 5 --in 2h\n  taskqueue edit class=mail.* status=waiting --timeout 10m --dry-run"
+    after_help = "Examples:\n  taskqueue edit 4711 '{\"to\":\"ann\"}'\n  taskqueue edit 4711 --priority 5 --in 2h\n  taskqueue edit class=mail.* status=waiting --timeout 10m --dry-run"
 )]
 #[command(mut_arg("max_retries", |arg| arg.help("Failed attempts after which the task is exhausted")))]
 #[command(mut_arg("timeout", |arg| arg.help(TIMEOUT_HELP)))]
@@ -56,6 +56,17 @@ pub(crate) struct EditArgs {
     reason: ReasonArgs,
 }
 
+impl EditArgs {
+    /// Splits data off that stands after the selection, as after the class of `queue`. No word of a selection begins like it.
+    fn selected_and_data(&self) -> (SelectedArgs, Option<&str>) {
+        let mut selected = self.selected.clone();
+        let is_data = |word: &&String| self.data.is_none() && word.starts_with(['{', '[']);
+        let data = self.selected.selection.last().filter(is_data);
+        selected.selection.truncate(selected.selection.len() - usize::from(data.is_some()));
+        (selected, data.map(String::as_str))
+    }
+}
+
 /// Parses a time exactly as printed, because it is a version and not a time to choose.
 fn instant(text: &str) -> Result<DateTime<Utc>, String> {
     DateTime::parse_from_rfc3339(text)
@@ -64,7 +75,8 @@ fn instant(text: &str) -> Result<DateTime<Utc>, String> {
 }
 
 pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let data = args.data.as_deref().map(read_data).transpose()?;
+    let (selected, positional) = args.selected_and_data();
+    let data = args.data.as_deref().or(positional).map(read_data).transpose()?;
     let attempts = &args.attempts;
     let timeout = attempts.timeout(|text| or_none(text, timeout_secs))?;
     let (keep_secs, keep_results_secs) = attempts.keeping(|text| or_none(text, parse_keep))?;
@@ -92,7 +104,7 @@ pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::R
         act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| edit_tasks(ctx, ids, &edit, hear)),
         preview: &mut |ctx, ids, hear| preview_edit(ctx, ids, &edit, hear),
     };
-    selected::run(&mut ctx, &args.selected, &mut verb, out)
+    selected::run(&mut ctx, &selected, &mut verb, out)
 }
 
 fn or_none<T>(text: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {

@@ -68,6 +68,9 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
     }
     if request.is_own_choice() && !args.yes {
         let count = count_prunable(&mut ctx, &request)?;
+        if count == 0 && !out.is_watched() {
+            return Err(selected::unasked("prune").into());
+        }
         if count == 0 {
             return tell(&Pruned::default(), out).map(|()| DONE);
         }
@@ -102,7 +105,7 @@ fn tell(pruned: &Pruned, out: &mut Out) -> anyhow::Result<()> {
 }
 
 fn run_selected(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let selected = SelectedArgs { selection: args.selection.clone(), yes: args.yes, dry_run: args.dry_run };
+    let selected = SelectedArgs::of(args.selection.clone(), args.yes, args.dry_run);
     let words = args.selection.join(" ");
     let mut ctx = session.open()?;
     let mut verb = BulkVerb {

@@ -35,6 +35,9 @@ pub(crate) struct EventsArgs {
     /// Show only events of this kind; may be given more than once
     #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(events::KINDS), hide_possible_values = true)]
     kind: Vec<String>,
+    /// Show only events that this user caused
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
     /// Show only events since this time, or within this duration: "2026-11-21 10:00", 2h
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
@@ -54,12 +57,17 @@ pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<
     let mut ctx = if args.follow { session.open_to_follow(out)? } else { session.open_to_read(out)? };
     let filter = filter(&mut ctx, args)?;
     let Some(stop) = stop else {
-        let found = events::list(&mut ctx, &filter, args.limit)?;
+        // One more than is shown tells whether there are more.
+        let found = events::list(&mut ctx, &filter, args.limit.saturating_add(1))?;
         if found.is_empty() {
             events::expect_subject(&mut ctx, &filter)?;
         }
-        for event in found {
-            show(&event, out)?;
+        let earlier = found.len().saturating_sub(usize::try_from(args.limit).unwrap_or(usize::MAX));
+        for event in &found[earlier..] {
+            show(event, out)?;
+        }
+        if earlier > 0 && !out.is_json() {
+            out.say_if_watched("There are earlier events; -n shows more.");
         }
         return Ok(DONE);
     };
@@ -92,7 +100,7 @@ fn filter(ctx: &mut Context, args: &EventsArgs) -> Result<EventFilter> {
         }
         None => None,
     };
-    Ok(EventFilter { task_id: args.task, run_id: args.run, kinds: args.kind.clone(), since })
+    Ok(EventFilter { task_id: args.task, run_id: args.run, kinds: args.kind.clone(), actor: args.by.clone(), since })
 }
 
 fn show(event: &Event, out: &mut Out) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `taskqueue runner`
 
 use chrono::{DateTime, TimeDelta, Utc};
-use clap::Args;
+use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
 
 use crate::error::DONE;
@@ -18,9 +18,17 @@ use taskqueue_engine::inspect::status::{self, RunnerLine, WorkLine};
     after_help = "Examples:\n  taskqueue runner\n  taskqueue drain --runner mail-1\n  taskqueue status --runners     # also those that have ended"
 )]
 pub(crate) struct RunnersArgs {
+    #[command(subcommand)]
+    _list: Option<RunnersVerb>,
     /// Show at most N runners
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(i64).range(1..=100_000))]
+    #[arg(global = true, short = 'n', long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(i64).range(1..=100_000))]
     limit: i64,
+}
+
+#[derive(Debug, Subcommand)]
+enum RunnersVerb {
+    /// Show live runners and their current runs; the default
+    List,
 }
 
 pub(crate) fn run(session: Session, args: &RunnersArgs, out: &mut Out) -> anyhow::Result<u8> {

@@ -17,7 +17,7 @@ use taskqueue_engine::change::limits::{self, KeyLimitLine, LimitLine};
 /// A limit of a class applies to its tasks. A limit of a key applies to the tasks with that limit key, of any class.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue limit set import --running 2\n  taskqueue limit set mail.send --rate 100/1m\n  taskqueue limit set --key server-7 --running 3\n  taskqueue limit\n  taskqueue limit remove import"
+    after_help = "Examples:\n  taskqueue limit set import 2\n  taskqueue limit set mail.send --rate 100/1m\n  taskqueue limit set --key server-7 --running 3\n  taskqueue limit\n  taskqueue limit remove import"
 )]
 pub(crate) struct LimitsArgs {
     #[command(subcommand)]
@@ -38,6 +38,9 @@ enum LimitsVerb {
 struct SetArgs {
     #[command(flatten)]
     target: LimitTarget,
+    /// The same as --running
+    #[arg(value_name = "N", conflicts_with_all = ["running", "key"])]
+    number: Option<i32>,
     /// At most N runs at once, on all hosts together
     #[arg(long, value_name = "N")]
     running: Option<i32>,
@@ -83,12 +86,13 @@ pub(crate) fn run(session: Session, args: &LimitsArgs, out: &mut Out) -> anyhow:
 }
 
 fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
-    if args.running.is_none() && (args.rate.is_none() || args.target.key.is_some()) {
+    let running = args.running.or(args.number);
+    if running.is_none() && (args.rate.is_none() || args.target.key.is_some()) {
         let wanted = if args.target.key.is_some() { "--running N" } else { "--running N, --rate N/TIME or both" };
         return Err(CliError::usage(format!("no limit given: pass {wanted}")).into());
     }
     let ctx = &mut session.open_or_make()?;
-    match (&args.target.key, args.running) {
+    match (&args.target.key, running) {
         (Some(key), Some(max_running)) => {
             let limit = KeyLimit { key: key.clone(), max_running };
             ctx.because(args.reason.text(), |ctx| limits::set_key(ctx, &limit))?;
@@ -98,7 +102,7 @@ fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
             out.say(&format!("key {key}: at most {max_running} at once"));
         }
         _ => {
-            let limit = ClassLimit { class: args.target.name(), max_running: args.running, rate: args.rate };
+            let limit = ClassLimit { class: args.target.name(), max_running: running, rate: args.rate };
             ctx.because(args.reason.text(), |ctx| limits::set(ctx, &limit))?;
             if out.is_json() {
                 out.json(&limit)?;

@@ -185,7 +185,7 @@ fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
     if out.is_json() {
         all.iter().try_for_each(|pause| out.json(pause))?;
     } else if all.is_empty() {
-        out.data("Nothing is paused.")?;
+        out.data("Nothing is paused. Pause everything: taskqueue pause --all")?;
     } else {
         let rows = all.iter().map(|pause| row(pause, now)).collect();
         let table = render(out, &["WHAT", "MODE", "SINCE", "UNTIL", "BY", "REASON"], rows, &[2]);

@@ -20,8 +20,8 @@ use taskqueue_engine::{Context, EngineResult, StopSignals};
 
 /// The help text about selections, the same for every verb.
 pub(crate) const SELECTION_HELP: &str = "Tasks: ids (12), ranges (5-9), last, or filters, which must all match: \
-    class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 parent=5 older=2d newer=1h. Statuses are those of \
-    `status`, and exhausted, quarantined, waiting and due";
+    class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 parent=5 data.order=17 data~text since=1d older=2d \
+    newer=1h. Statuses are those of `status`, and running, exhausted, quarantined, waiting and due";
 
 /// Returns the selected tasks. `None` if there are none: then a message was printed, and the exit status is [`NOT_FOUND`].
 pub(crate) fn selected_tasks(
@@ -43,17 +43,40 @@ fn none_selected(out: &mut Out) -> u8 {
 }
 
 /// Which tasks.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct SelectedArgs {
     /// Tasks
-    #[arg(required = true, value_name = "SELECTION", help = SELECTION_HELP)]
+    #[arg(required_unless_present_any = ["class", "status", "since"], value_name = "SELECTION", help = SELECTION_HELP)]
     pub(crate) selection: Vec<String>,
+    /// The same as class=CLASS
+    #[arg(long, value_name = "CLASS")]
+    class: Vec<String>,
+    /// The same as status=STATUS
+    #[arg(long, value_name = "STATUS")]
+    status: Vec<String>,
+    /// The same as since=TIME
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
     /// Change all tasks that a range or a filter selects, without asking
     #[arg(short, long)]
     pub(crate) yes: bool,
     /// Only print what would be done
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+impl SelectedArgs {
+    pub(crate) fn of(selection: Vec<String>, yes: bool, dry_run: bool) -> Self {
+        Self { selection, class: Vec::new(), status: Vec::new(), since: None, yes, dry_run }
+    }
+
+    fn parse(&self) -> Result<Selection, CliError> {
+        let classes = self.class.iter().map(|class| format!("class={class}"));
+        let statuses = self.status.iter().map(|status| format!("status={status}"));
+        let since = self.since.iter().map(|time| format!("since={time}"));
+        let words: Vec<String> = self.selection.iter().cloned().chain(classes).chain(statuses).chain(since).collect();
+        Selection::parse(&words).map_err(CliError::usage)
+    }
 }
 
 /// Changes these tasks, or reports what it would do, with an answer for each.
@@ -89,7 +112,7 @@ pub(crate) fn run(
     verb: &mut BulkVerb<'_>,
     out: &mut Out,
 ) -> anyhow::Result<u8> {
-    let mut selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let mut selection = args.parse()?;
     selection.narrow_to(&verb.statuses);
     let mut ids = select_tasks(ctx, &selection)?;
     ids.truncate(verb.take.unwrap_or(usize::MAX));
@@ -97,6 +120,8 @@ pub(crate) fn run(
     if may_be_nothing && ids.is_empty() {
         if args.dry_run {
             out.say(&SelectedReport { is_dry_run: true, ..SelectedReport::default() }.total(verb.done));
+        } else if !args.yes && !out.is_watched() {
+            return Err(unasked(verb.name).into());
         } else {
             out.say_if_watched(&format!("nothing to {}", verb.name));
         }
@@ -150,6 +175,11 @@ pub(crate) fn run(
 pub(crate) fn stop_between_parts(ctx: &mut Context) -> anyhow::Result<()> {
     ctx.stop_on(Arc::new(StopSignals::install_for_one()?));
     Ok(())
+}
+
+/// Returns the error of a script that selects nothing now, and that would fail on the first day on which it selects a task.
+pub(crate) fn unasked(verb: &str) -> CliError {
+    CliError::usage(format!("{verb} needs --yes where it cannot ask")).with_hint("--dry-run shows what would be done")
 }
 
 /// Asks the user for confirmation; without a terminal, `--yes` is required.
