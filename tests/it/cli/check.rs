@@ -19,7 +19,7 @@ fn expect(ended: &Ended, code: i32, words: &str) {
 each_engine! {
     fn check_compares_numbers_with_limits_as_monitoring_wants_it(db) {
         db.configure(&format!("{ECHO}{}", shell_class(db, "bad", "exit 65")));
-        expect(&db.cli().run(&["check"]), 0, "TASKQUEUE OK - oldest_due 0s, due 0, waiting 0, failed 0, quarantined 0, lost 0, stalled 0, silent_runners 0, runners 0 | oldest_due=0s;;600 due=0 ");
+        expect(&db.cli().run(&["check"]), 0, "TASKQUEUE OK - oldest_due 0s, due 0, waiting 0, failed 0, quarantined 0, lost 0, stalled 0, silent_runners 0, late_schedules 0, runners 0 | oldest_due=0s;;600 due=0 ");
         for _ in 0..2 {
             db.cli().run(&["queue", "bad"]).ok();
         }
@@ -32,6 +32,15 @@ each_engine! {
         let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
         assert_eq!((&json["schema"], &json["level"], &json["measures"]["failed"]), (&"taskqueue.check/1".into(), &"warning".into(), &2.into()));
         assert_eq!(db.cli().run(&["check", "--failed", "5,1"]).code, Some(2));
+    }
+
+    fn check_is_critical_when_a_schedule_did_not_run_at_its_time(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "@daily"]).ok();
+        expect(&db.cli().run(&["check", "--late-schedules", "0"]), 0, "TASKQUEUE OK - ");
+        db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
+        expect(&db.cli().run(&["check", "--late-schedules", "0"]), 2, "TASKQUEUE CRITICAL - late_schedules 1 | ");
+        expect(&db.cli().run(&["check", "--late-schedules", "0,1"]), 1, "TASKQUEUE WARNING - late_schedules 1 | ");
     }
 
     fn check_is_critical_by_itself_without_create_runs_or_with_a_dead_runner(db) {

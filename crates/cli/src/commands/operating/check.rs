@@ -23,7 +23,7 @@ const UNKNOWN: u8 = 3;
 /// warning with exit status 1.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue check\n  taskqueue check --due-age 5m,15m --failed 10,100 --min-runners 1"
+    after_help = "Examples:\n  taskqueue check\n  taskqueue check --due-age 5m,15m --failed 10,100 --min-runners 1\n  taskqueue check --late-schedules 0"
 )]
 pub(crate) struct CheckArgs {
     /// How long a due task may have no run
@@ -48,6 +48,9 @@ pub(crate) struct CheckArgs {
     /// for long
     #[arg(long, value_name = "N")]
     stalled: Option<AtMost>,
+    /// Number of schedules whose time passed more than a minute ago without a run
+    #[arg(long, value_name = "N")]
+    late_schedules: Option<AtMost>,
     /// Number of live runners that have not renewed their lease in time
     #[arg(long, value_name = "N")]
     silent_runners: Option<AtMost>,
@@ -113,6 +116,7 @@ fn watched(args: &CheckArgs, measures: Measures) -> Vec<Watched> {
         args.lost,
         args.stalled,
         args.silent_runners,
+        args.late_schedules,
     ];
     let asks_nothing = limits.iter().all(Option::is_none) && args.min_runners.is_none();
     let or_default = |limit: Option<AtMost>, default| limit.or_else(|| asks_nothing.then_some(default));
@@ -131,6 +135,7 @@ fn watched(args: &CheckArgs, measures: Measures) -> Vec<Watched> {
         watch("lost", measures.lost, "", or_default(args.lost, DEFAULT_LOST)),
         watch("stalled", measures.stalled, "", or_default(args.stalled, DEFAULT_STALLED)),
         watch("silent_runners", measures.silent_runners, "", or_default(args.silent_runners, DEFAULT_SILENT)),
+        watch("late_schedules", measures.late_schedules, "", args.late_schedules),
         Watched { level: if is_short { Level::Critical } else { Level::Ok }, ..watch("runners", runners, "", None) },
     ]
 }

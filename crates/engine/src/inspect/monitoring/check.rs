@@ -28,6 +28,8 @@ pub struct Measures {
     pub runners: i64,
     /// Due tasks and waiting runs that are blocked by a pause, a missing runner or taken slots.
     pub stalled: i64,
+    /// Schedules whose time passed more than a minute ago without a run.
+    pub late_schedules: i64,
 }
 
 /// Returns the current numbers. Large counts stop at 100,000.
@@ -42,6 +44,7 @@ pub fn measure(ctx: &mut Context) -> EngineResult<Measures> {
     let runners = i64::try_from(inquiry.live_runners()?.len()).unwrap_or(i64::MAX);
     let silent_runners = i64::try_from(inquiry.silent_runners()?.len()).unwrap_or(i64::MAX);
     let stalled = standstills(ctx)?.iter().map(Standstill::tasks).max().unwrap_or(0);
+    let (_, late_schedules) = ctx.store.count_schedules(now)?;
     Ok(Measures {
         oldest_due_secs: counts.oldest_due_secs.unwrap_or(0),
         due: counts.due.count,
@@ -52,5 +55,6 @@ pub fn measure(ctx: &mut Context) -> EngineResult<Measures> {
         silent_runners,
         runners,
         stalled,
+        late_schedules: late_schedules.count,
     })
 }
