@@ -2,8 +2,11 @@
 //! compared. If a server writes another language, its code is queried.
 
 use crate::address::url::{DatabaseUrl, Engine};
+#[cfg(feature = "mysql")]
 use crate::backend::mysql::mysql_code;
+#[cfg(feature = "postgres")]
 use crate::backend::postgres::sqlstate;
+use crate::base::connection::by_engine;
 use crate::error::ConnectFailure;
 
 /// The server, or a pooler in front of it, has no connection left.
@@ -85,7 +88,11 @@ fn by_text(message: &str) -> Option<ConnectFailure> {
 }
 
 fn by_code(url: &DatabaseUrl) -> ConnectFailure {
-    if url.engine() == Engine::Mysql { mysql_code::ask(url) } else { sqlstate::ask(url) }
+    by_engine!(match url.engine() {
+        Engine::Postgres => sqlstate::ask(url),
+        Engine::Mysql => mysql_code::ask(url),
+        _ => ConnectFailure::Other,
+    })
 }
 
 #[cfg(test)]
