@@ -23,6 +23,7 @@ use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager}
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel_migrations::EmbeddedMigrations;
 
+use self::connect_failure::{no_client, unreachable};
 use self::insert_one::InsertOne;
 use crate::address::url::{DatabaseUrl, Engine};
 use crate::base::connection::{AnyConnection, by_engine};
@@ -580,30 +581,4 @@ pub(super) fn server_version(conn: &mut AnyConnection) -> QueryResult<String> {
         AnyConnection::Postgres(conn) => postgres::server_version(conn),
         AnyConnection::Mysql(conn) => mysql::server_version(conn),
     })
-}
-
-/// Returns the error about an address of an engine for which this build has no client.
-fn no_client(engine: Engine) -> StoreError {
-    let feature = match engine {
-        Engine::Sqlite => "sqlite",
-        Engine::Postgres => "postgres",
-        Engine::Mysql => "mysql",
-    };
-    let name = engine.name();
-    StoreError::BadAddress(format!(
-        "this program has no client for {name}; build it with the feature {feature} of the crate taskqueue"
-    ))
-}
-
-/// Returns a connection error without the address, which may contain a password.
-fn unreachable(url: &DatabaseUrl, message: &str) -> StoreError {
-    let failure = connect_failure::of(url, message);
-    let message = url.without_secrets(message);
-    // libpq indents additional lines with a tab.
-    let message = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
-    let url = url.to_string();
-    if message.contains("session is read-only") {
-        return StoreError::ReadOnly { url, message };
-    }
-    StoreError::Unreachable { url, message, failure }
 }
