@@ -174,3 +174,27 @@ fn every_seeded_bug_of_the_fault_suite_can_still_be_planted() {
     }
     assert!(patches >= 12, "{patches}");
 }
+
+#[test]
+fn only_the_chosen_database_clients_are_compiled() {
+    const CLIENTS: [&str; 4] = ["libsqlite3-sys", "mysqlclient-sys", "openssl-sys", "pq-sys"];
+    for (package, features, expected) in [
+        ("taskqueue", "sqlite", &CLIENTS[..1]),
+        ("taskqueue", "bundled,sqlite", &CLIENTS[..1]),
+        ("taskqueue", "bundled,mysql", &CLIENTS[1..3]),
+        ("taskqueue", "bundled,postgres", &CLIENTS[2..]),
+        ("taskqueue", "bundled,mysql,postgres,sqlite", &CLIENTS[..]),
+        ("taskqueue-cli", "", &["libsqlite3-sys", "mysqlclient-sys", "pq-sys"][..]),
+        ("taskqueue-cli", "bundled", &CLIENTS[..]),
+    ] {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none", "--no-default-features"]);
+        cargo.args(["--package", package, "--features", features]).current_dir(env!("REPOSITORY_DIR"));
+        let listed = cargo.output().unwrap();
+        assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+        let tree = String::from_utf8(listed.stdout).unwrap();
+        let names: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+        let found: Vec<&str> = CLIENTS.into_iter().filter(|client| names.contains(client)).collect();
+        assert_eq!(found, expected, "{package} with the features {features}");
+    }
+}

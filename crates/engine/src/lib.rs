@@ -36,7 +36,8 @@ pub use taskqueue_process::signals::stop_signals::{StopHandle, StopSignals};
 pub use taskqueue_process::signals::supervisor::Supervisor;
 pub use taskqueue_process::signals::suspend::Suspension;
 pub use taskqueue_process::spawning::hiding::hide_process;
+#[cfg(feature = "sqlite")]
+pub use taskqueue_store::keep_sqlite_logs;
 pub use taskqueue_store::{
     ConnectFailure, ConnectWait, DatabaseError, DatabaseUrl, Engine, Pooler, StoreError, announce_locked_stores,
-    keep_sqlite_logs,
 };

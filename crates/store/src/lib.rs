@@ -1,8 +1,17 @@
 //! The database: tables, migrations and every statement. It guards changes (every change of a status is a compare-and-set), but
 //! makes no decisions. It returns domain types.
 
+// With one client alone, code that only the others need is unused.
+#![cfg_attr(
+    not(all(feature = "mysql", feature = "postgres", feature = "sqlite")),
+    allow(dead_code, unused_imports, unused_variables)
+)]
+
 #[macro_use]
 extern crate taskqueue_host;
+
+#[cfg(not(any(feature = "mysql", feature = "postgres", feature = "sqlite")))]
+compile_error!("choose at least one of the features mysql, postgres and sqlite");
 
 mod address;
 mod backend;
@@ -52,6 +61,7 @@ pub use self::transitions::{
 pub use self::upkeep::cleanup::CleanupNeeds;
 pub use self::upkeep::prunable::PruneVerdict;
 pub use self::upkeep::prune::{PrunePlace, PruneRule, PruneWindow, Pruned};
+pub use crate::backend::lock_notice::announce_locked_stores;
+#[cfg(feature = "sqlite")]
 pub use crate::backend::sqlite::kept_log::keep_sqlite_logs;
-pub use crate::backend::sqlite::lock_notice::announce_locked_stores;
 pub use crate::records::notices::{NewNotice, NoticeChoice, TakenNotices};

@@ -1,10 +1,13 @@
-//! Classifies connection failures. Diesel passes on only the message of the client library, without a code, so messages are
+//! Errors of connections, classified. Diesel passes on only the message of the client library, without a code, so messages are
 //! compared. If a server writes another language, its code is queried.
 
 use crate::address::url::{DatabaseUrl, Engine};
+#[cfg(feature = "mysql")]
 use crate::backend::mysql::mysql_code;
+#[cfg(feature = "postgres")]
 use crate::backend::postgres::sqlstate;
-use crate::error::ConnectFailure;
+use crate::base::connection::by_engine;
+use crate::error::{ConnectFailure, StoreError};
 
 /// The server, or a pooler in front of it, has no connection left.
 const TOO_MANY: [&str; 7] = [
@@ -64,7 +67,7 @@ const LASTING: [&str; 10] = [
 ];
 
 /// Classifies a message of a client library.
-pub(super) fn of(url: &DatabaseUrl, message: &str) -> ConnectFailure {
+fn of(url: &DatabaseUrl, message: &str) -> ConnectFailure {
     if url.engine() == Engine::Sqlite {
         return ConnectFailure::Other;
     }
@@ -85,7 +88,37 @@ fn by_text(message: &str) -> Option<ConnectFailure> {
 }
 
 fn by_code(url: &DatabaseUrl) -> ConnectFailure {
-    if url.engine() == Engine::Mysql { mysql_code::ask(url) } else { sqlstate::ask(url) }
+    by_engine!(match url.engine() {
+        Engine::Postgres => sqlstate::ask(url),
+        Engine::Mysql => mysql_code::ask(url),
+        _ => ConnectFailure::Other,
+    })
+}
+
+/// Returns the error about an address of an engine for which this build has no client.
+pub(super) fn no_client(engine: Engine) -> StoreError {
+    let feature = match engine {
+        Engine::Sqlite => "sqlite",
+        Engine::Postgres => "postgres",
+        Engine::Mysql => "mysql",
+    };
+    let name = engine.name();
+    StoreError::BadAddress(format!(
+        "this program has no client for {name}; build it with the feature {feature} of the crate taskqueue"
+    ))
+}
+
+/// Returns a connection error without the address, which may contain a password.
+pub(super) fn unreachable(url: &DatabaseUrl, message: &str) -> StoreError {
+    let failure = of(url, message);
+    let message = url.without_secrets(message);
+    // libpq indents additional lines with a tab.
+    let message = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    let url = url.to_string();
+    if message.contains("session is read-only") {
+        return StoreError::ReadOnly { url, message };
+    }
+    StoreError::Unreachable { url, message, failure }
 }
 
 #[cfg(test)]

@@ -2,14 +2,10 @@
 //! SQLite one execution per row.
 
 use diesel::backend::Backend;
-use diesel::mysql::{Mysql, MysqlConnection};
-use diesel::pg::{Pg, PgConnection};
-use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Nullable, Text};
-use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::base::new_task::{ColumnValue, NewTaskRow};
 
@@ -29,25 +25,19 @@ impl<'a> InsertOne<'a> {
 
 /// The syntax that differs between engines. Times are sent as UTC text and converted by the engine: independent of the session's
 /// zone, and with years that some client libraries do not support.
-struct Spelling {
-    quote: char,
-    now: &'static str,
-    before_time: &'static str,
-    after_time: &'static str,
+pub(super) struct Spelling {
+    pub(super) quote: char,
+    pub(super) now: &'static str,
+    pub(super) before_time: &'static str,
+    pub(super) after_time: &'static str,
 }
 
-const SQLITE: Spelling =
-    Spelling { quote: '"', now: "strftime('%Y-%m-%d %H:%M:%f000', 'now')", before_time: "", after_time: "" };
-const POSTGRES: Spelling = Spelling {
-    quote: '"',
-    now: "clock_timestamp()",
-    before_time: "CAST(CAST(",
-    after_time: " AS text) || '+00' AS timestamptz)",
-};
-const MYSQL: Spelling =
-    Spelling { quote: '`', now: "UTC_TIMESTAMP(6)", before_time: "CAST(", after_time: " AS DATETIME(6))" };
-
-fn walk<'b, DB>(insert: &'b InsertOne<'_>, out: &mut AstPass<'_, 'b, DB>, spelling: &Spelling) -> QueryResult<()>
+/// Writes the statement, without what returns the id.
+pub(super) fn walk<'b, DB>(
+    insert: &'b InsertOne<'_>,
+    out: &mut AstPass<'_, 'b, DB>,
+    spelling: &Spelling,
+) -> QueryResult<()>
 where
     DB: Backend + HasSqlType<Text> + HasSqlType<Integer> + HasSqlType<BigInt>,
     Option<String>: ToSql<Nullable<Text>, DB>,
@@ -102,45 +92,6 @@ where
     Ok(())
 }
 
-impl QueryFragment<Sqlite> for InsertOne<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
-        walk(self, &mut out, &SQLITE)?;
-        out.push_sql(" RETURNING \"Id\"");
-        Ok(())
-    }
-}
-
-impl QueryFragment<Pg> for InsertOne<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        walk(self, &mut out, &POSTGRES)?;
-        out.push_sql(" RETURNING \"Id\"");
-        Ok(())
-    }
-}
-
-impl QueryFragment<Mysql> for InsertOne<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
-        walk(self, &mut out, &MYSQL)
-    }
-}
-
-/// The id of the last row inserted by this connection to MySQL or MariaDB.
-#[derive(Clone, Copy, Debug, QueryId)]
-pub(in super::super) struct LastInsertId;
-
-impl QueryFragment<Mysql> for LastInsertId {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
-        out.push_sql("SELECT CAST(LAST_INSERT_ID() AS SIGNED)");
-        Ok(())
-    }
-}
-
-impl Query for LastInsertId {
-    type SqlType = BigInt;
-}
-
-impl RunQueryDsl<MysqlConnection> for LastInsertId {}
-
 // The text of the statement does not depend on the row: it is built once per connection.
 impl QueryId for InsertOne<'_> {
     type QueryId = InsertOne<'static>;
@@ -150,7 +101,3 @@ impl QueryId for InsertOne<'_> {
 impl Query for InsertOne<'_> {
     type SqlType = BigInt;
 }
-
-impl RunQueryDsl<SqliteConnection> for InsertOne<'_> {}
-impl RunQueryDsl<PgConnection> for InsertOne<'_> {}
-impl RunQueryDsl<MysqlConnection> for InsertOne<'_> {}

@@ -5,9 +5,13 @@ pub(super) mod batch;
 mod connect_failure;
 pub(super) mod health;
 mod insert_one;
+pub(super) mod local_settings;
+pub(super) mod lock_notice;
+#[cfg(feature = "mysql")]
 pub(super) mod mysql;
+#[cfg(feature = "postgres")]
 pub(super) mod postgres;
-pub(super) mod snapshot;
+#[cfg(feature = "sqlite")]
 pub(super) mod sqlite;
 mod watch;
 
@@ -19,9 +23,10 @@ use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager}
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel_migrations::EmbeddedMigrations;
 
+use self::connect_failure::{no_client, unreachable};
 use self::insert_one::InsertOne;
 use crate::address::url::{DatabaseUrl, Engine};
-use crate::base::connection::AnyConnection;
+use crate::base::connection::{AnyConnection, by_engine};
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, NewRunOutputRow};
 use crate::base::sql::SqlMoment;
@@ -34,44 +39,49 @@ const LOOK_GRACE: Duration = Duration::from_secs(1);
 
 /// Connects and prepares the session. Creates a SQLite file if its directory exists.
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
-    match url.engine() {
+    by_engine!(match url.engine() {
         Engine::Sqlite => sqlite::connect(url).map(AnyConnection::Sqlite),
         Engine::Postgres => postgres::connect(url).map(AnyConnection::Postgres),
         Engine::Mysql => mysql::connect(url).map(AnyConnection::Mysql),
-    }
+        _ => Err(no_client(url.engine())),
+    })
 }
 
 /// Connects to an existing store for a session that only reads; statements wait at most about `limit`.
 pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult<AnyConnection> {
     let url = &url.with_patience(Patience::of(limit + LOOK_GRACE));
-    match url.engine() {
+    by_engine!(match url.engine() {
         Engine::Sqlite => sqlite::connect_to_look(url, limit).map(AnyConnection::Sqlite),
         Engine::Postgres => postgres::connect_to_look(url, limit).map(AnyConnection::Postgres),
         Engine::Mysql => mysql::connect_to_look(url, limit).map(AnyConnection::Mysql),
-    }
+        _ => Err(no_client(url.engine())),
+    })
 }
 
 /// Connects to a SQLite file whose disk is full or read-only, if that is the cause of `error`.
 pub(super) fn connect_frozen(url: &DatabaseUrl, error: &StoreError) -> StoreResult<Option<(AnyConnection, String)>> {
-    match url.engine() {
+    by_engine!(match url.engine() {
         Engine::Sqlite => Ok(sqlite::connect_frozen(url, error)?.map(|(conn, why)| (AnyConnection::Sqlite(conn), why))),
         // Differs: the other engines are read through a server, whatever the state of its disk.
-        Engine::Postgres | Engine::Mysql => Ok(None),
-    }
+        _ => Ok(None),
+    })
 }
 
 /// Connects to an empty SQLite store in memory.
 pub(super) fn connect_to_memory(url: &DatabaseUrl) -> StoreResult<AnyConnection> {
-    sqlite::connect_to_memory(url).map(AnyConnection::Sqlite)
+    by_engine!(match url.engine() {
+        Engine::Sqlite => sqlite::connect_to_memory(url).map(AnyConnection::Sqlite),
+        _ => Err(no_client(Engine::Sqlite)),
+    })
 }
 
 /// Connects to an existing store to examine it; `None` if it is a SQLite file that does not exist yet.
 pub(super) fn connect_if_there(url: &DatabaseUrl) -> StoreResult<Option<AnyConnection>> {
-    match url.engine() {
+    by_engine!(match url.engine() {
         // Differs: connecting to the other engines creates nothing.
         Engine::Sqlite => Ok(sqlite::connect_if_there(url)?.map(AnyConnection::Sqlite)),
-        Engine::Postgres | Engine::Mysql => connect(url).map(Some),
-    }
+        _ => connect(url).map(Some),
+    })
 }
 
 /// The channel for cancelled runs. It covers the whole database: the listener checks whether the run is its own.
@@ -90,48 +100,46 @@ pub(super) fn connect_listening(
     url: &DatabaseUrl,
     channels: &[&str],
 ) -> StoreResult<(AnyConnection, Option<LibrarySocket>)> {
-    match url.engine() {
+    by_engine!(match url.engine() {
+        Engine::Postgres => postgres::connect_listening(url, channels),
         // Differs: the other engines have no notifications.
-        Engine::Sqlite | Engine::Mysql => Ok((connect(url)?, None)),
-        Engine::Postgres => {
-            postgres::connect_listening(url, channels).map(|(conn, socket)| (AnyConnection::Postgres(conn), socket))
-        }
-    }
+        _ => Ok((connect(url)?, None)),
+    })
 }
 
 /// Notifies listeners that a run is cancelled, when this transaction commits.
 pub(super) fn announce_cancel(conn: &mut AnyConnection, run_id: i64) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::announce_cancel(conn, run_id),
-    }
+    })
 }
 
 /// Notifies runners that a message to a task was sent, when this transaction commits.
 pub(super) fn announce_message(conn: &mut AnyConnection) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         // Differs: their runners poll.
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::announce_message(conn),
-    }
+    })
 }
 
 /// Makes later statements read rows by their keys, in the order of the keys.
 pub(super) fn prefer_lookups(conn: &mut AnyConnection) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
         // Differs: a plan made while a table was small is kept, and reads the whole table when it has grown.
         AnyConnection::Postgres(conn) => postgres::prefer_lookups(conn),
-    }
+    })
 }
 
 /// Notifies listeners that there may be work to claim.
 pub(super) fn tell_of_work(conn: &mut AnyConnection) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         // They detect that the file was written.
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::tell_of_work(conn),
-    }
+    })
 }
 
 /// Returns true if listeners are notified of finished tasks; other engines have no notifications, or listeners detect the write.
@@ -141,27 +149,27 @@ pub(super) const fn supports_finish_notifications(engine: Engine) -> bool {
 
 /// Notifies waiters that tasks have finished. Returns true if any process was listening.
 pub(super) fn notify_finished(conn: &mut AnyConnection) -> QueryResult<bool> {
-    match conn {
+    by_engine!(match conn {
         // They detect that the file was written.
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(false),
         AnyConnection::Postgres(conn) => postgres::notify_finished(conn),
-    }
+    })
 }
 
 /// Makes this connection listen for finished tasks, and registers it as a waiter.
 pub(super) fn hear_of_ends(conn: &mut AnyConnection) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::hear_of_ends(conn),
-    }
+    })
 }
 
 /// Stops listening for finished tasks.
 pub(super) fn ignore_ends(conn: &mut AnyConnection) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::ignore_ends(conn),
-    }
+    })
 }
 
 /// Returns the file to which every change of the store is written first; `None` if the store is not a file.
@@ -178,36 +186,37 @@ fn log_of(store: &Path) -> PathBuf {
 
 /// Returns true if this connection was notified since the last call.
 pub(super) fn was_notified(conn: &mut AnyConnection) -> QueryResult<bool> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(false),
         AnyConnection::Postgres(conn) => postgres::was_notified(conn),
-    }
+    })
 }
 
 /// Returns the migrations of the engine.
-pub(super) fn migrations(engine: Engine) -> EmbeddedMigrations {
-    match engine {
-        Engine::Sqlite => sqlite::MIGRATIONS,
-        Engine::Postgres => postgres::MIGRATIONS,
-        Engine::Mysql => mysql::MIGRATIONS,
-    }
+pub(super) fn migrations(engine: Engine) -> StoreResult<EmbeddedMigrations> {
+    by_engine!(match engine {
+        Engine::Sqlite => Ok(sqlite::MIGRATIONS),
+        Engine::Postgres => Ok(postgres::MIGRATIONS),
+        Engine::Mysql => Ok(mysql::MIGRATIONS),
+        _ => Err(no_client(engine)),
+    })
 }
 
 /// Returns true if the database has the table of migrations, which the first migration creates.
 pub(super) fn has_migrations_table(conn: &mut AnyConnection) -> QueryResult<bool> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::has_migrations_table(conn),
         AnyConnection::Postgres(conn) => postgres::has_migrations_table(conn),
         AnyConnection::Mysql(conn) => mysql::has_migrations_table(conn),
-    }
+    })
 }
 
 /// Returns true if a file has tables, but none of this program. A server's database may always be shared.
 pub(super) fn is_foreign(conn: &mut AnyConnection) -> StoreResult<bool> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => Ok(sqlite::is_foreign(conn)?),
         AnyConnection::Postgres(_) | AnyConnection::Mysql(_) => Ok(false),
-    }
+    })
 }
 
 /// Runs `work` while no other process can migrate. Locks nothing else.
@@ -216,21 +225,21 @@ pub(super) fn with_migration_lock<T>(
     url: &DatabaseUrl,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
-    match url.engine() {
-        Engine::Sqlite => sqlite::with_migration_lock(conn, url, work),
-        Engine::Postgres => postgres::with_migration_lock(conn, url, work),
-        Engine::Mysql => mysql::with_migration_lock(conn, url, work),
-    }
+    by_engine!(match conn {
+        AnyConnection::Sqlite(_) => sqlite::with_migration_lock(conn, url, work),
+        AnyConnection::Postgres(_) => postgres::with_migration_lock(conn, url, work),
+        AnyConnection::Mysql(_) => mysql::with_migration_lock(conn, url, work),
+    })
 }
 
 /// Begins a write transaction.
 fn begin_write(conn: &mut AnyConnection) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         // Differs: a deferred BEGIN would fail at its first write, without waiting, if another process has written since its
         // first read.
         AnyConnection::Sqlite(conn) => AnsiTransactionManager::begin_transaction_sql(conn, "BEGIN IMMEDIATE"),
         _ => <AnyConnection as Connection>::TransactionManager::begin_transaction(conn),
-    }
+    })
 }
 
 /// Runs `work` in one write transaction.
@@ -266,14 +275,14 @@ pub(super) fn claim_transaction<T>(
     keeps_events: bool,
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(_) => write_transaction(conn, work),
         AnyConnection::Postgres(_) => write_transaction(conn, |conn| {
             postgres::lock_runs(conn)?;
             work(conn)
         }),
         AnyConnection::Mysql(_) => mysql::under_table_locks(conn, keeps_events, work),
-    }
+    })
 }
 
 /// Runs `work` in one transaction that excludes transactions under the exclusive lock, but not its own kind: concurrent claims
@@ -283,66 +292,69 @@ pub(super) fn shared_claim_transaction<T>(
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     write_transaction(conn, |conn| {
-        match conn {
+        by_engine!(match conn {
             // BEGIN IMMEDIATE excludes all writers.
-            AnyConnection::Sqlite(_) => {}
+            AnyConnection::Sqlite(_) => (),
             AnyConnection::Postgres(conn) => postgres::share_runs(conn)?,
             AnyConnection::Mysql(conn) => mysql::share_runs(conn)?,
-        }
+        });
         work(conn)
     })
 }
 
 /// Returns true if this transaction may claim concurrently with others now. If not, one more claim would only cause contention.
 pub(super) fn take_lane(conn: &mut AnyConnection) -> QueryResult<bool> {
-    match conn {
+    by_engine!(match conn {
         // Differs: claims on these engines skip locked rows at little cost.
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(true),
         AnyConnection::Postgres(conn) => postgres::take_lane(conn),
-    }
+    })
 }
 
 /// Waits for claims in progress and blocks new ones until the end of the transaction. Does nothing on MySQL and MariaDB, whose
 /// claims use other locks.
 pub(super) fn exclude_claims(conn: &mut AnyConnection) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Postgres(_) => postgres::lock_runs(conn),
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
-    }
+    })
 }
 
 /// Returns true if a write transaction excludes all other writers.
 pub(super) const fn excludes_all(conn: &AnyConnection) -> bool {
-    matches!(conn, AnyConnection::Sqlite(_))
+    by_engine!(match conn {
+        AnyConnection::Sqlite(_) => true,
+        AnyConnection::Postgres(_) | AnyConnection::Mysql(_) => false,
+    })
 }
 
 /// Locks a row of TaskQueueLocks until the end of the transaction; other transactions that need it wait here.
 pub(super) fn lock_gate(conn: &mut AnyConnection, gate: &str) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         // BEGIN IMMEDIATE already excludes all other writers.
         AnyConnection::Sqlite(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::lock_gate(conn, gate),
         AnyConnection::Mysql(conn) => mysql::lock_gate(conn, gate),
-    }
+    })
 }
 
 /// Must come first in a transaction that uses two of the tables that a claim locks, or reads one of them before it writes it. All
 /// transactions take TaskQueue first, as the claim does, so that none can block the claim's table locks while waiting for them.
 pub(super) fn enter_both_tables(conn: &mut AnyConnection) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Mysql(conn) => mysql::enter_task_table(conn),
         // SQLite has one lock; PostgreSQL's claim locks one table.
         AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => Ok(()),
-    }
+    })
 }
 
 /// Inserts tasks with the engine's fastest statement and returns their ids in the order of the rows.
 pub(super) fn insert_tasks(conn: &mut AnyConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::insert_tasks(conn, rows),
         AnyConnection::Postgres(conn) => postgres::insert_tasks(conn, rows),
         AnyConnection::Mysql(conn) => mysql::insert_tasks(conn, rows),
-    }
+    })
 }
 
 /// Returns true if each statement costs a round trip to a server, in which its answer can be lost.
@@ -353,69 +365,69 @@ pub(super) const fn has_round_trips(engine: Engine) -> bool {
 /// Inserts a task with a receipt, in one statement.
 pub(super) fn insert_one(conn: &mut AnyConnection, row: &NewTaskRow, receipt: &str) -> QueryResult<i64> {
     let insert = InsertOne::new(row, Some(receipt));
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => insert.get_result(conn),
         AnyConnection::Postgres(conn) => insert.get_result(conn),
         AnyConnection::Mysql(conn) => mysql::insert_one(conn, insert),
-    }
+    })
 }
 
 /// Returns the ids and statuses of those of these tasks that exist. Locks them in the order of their ids until the transaction
 /// ends.
 pub(super) fn lock_prerequisites(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::lock_prerequisites(conn, ids),
         AnyConnection::Postgres(conn) => postgres::lock_prerequisites(conn, ids),
         AnyConnection::Mysql(conn) => mysql::lock_prerequisites(conn, ids),
-    }
+    })
 }
 
 /// Locks these tasks, which this transaction is about to change, in the order of their ids.
 pub(super) fn lock_tasks(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         // BEGIN IMMEDIATE already excludes all other writers.
         AnyConnection::Sqlite(_) => Ok(()),
         AnyConnection::Postgres(conn) => postgres::lock_tasks(conn, ids),
         AnyConnection::Mysql(conn) => mysql::lock_tasks(conn, ids),
-    }
+    })
 }
 
 /// Locks those of these tasks that no other transaction has locked, without waiting, and returns their ids.
 pub(super) fn lock_free_tasks(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
-    match conn {
+    by_engine!(match conn {
         // BEGIN IMMEDIATE already excludes all other writers.
         AnyConnection::Sqlite(_) => Ok(ids.to_vec()),
         AnyConnection::Postgres(conn) => postgres::lock_free_tasks(conn, ids),
         AnyConnection::Mysql(conn) => mysql::lock_free_tasks(conn, ids),
-    }
+    })
 }
 
 /// Locks the outputs of these runs, in the order of their ids, and returns the id of the run for each output that still exists.
 pub(super) fn lock_outputs(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
-    match conn {
+    by_engine!(match conn {
         // BEGIN IMMEDIATE already excludes all other writers.
         AnyConnection::Sqlite(conn) => sqlite::list_outputs(conn, runs),
         AnyConnection::Postgres(conn) => postgres::lock_outputs(conn, runs),
         AnyConnection::Mysql(conn) => mysql::lock_outputs(conn, runs),
-    }
+    })
 }
 
 /// Saves the output of a handler on one stream, replacing an earlier one.
 pub(super) fn put_output(conn: &mut AnyConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::put_output(conn, row),
         AnyConnection::Postgres(conn) => postgres::put_output(conn, row),
         AnyConnection::Mysql(conn) => mysql::put_output(conn, row),
-    }
+    })
 }
 
 /// Inserts dependencies with the engine's fastest statement.
 pub(super) fn insert_dependencies(conn: &mut AnyConnection, rows: &[DependencyRow]) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::insert_dependencies(conn, rows),
         AnyConnection::Postgres(conn) => postgres::insert_dependencies(conn, rows),
         AnyConnection::Mysql(conn) => mysql::insert_dependencies(conn, rows),
-    }
+    })
 }
 
 /// Sets when a task is to be processed, and its planned time.
@@ -425,41 +437,41 @@ pub(super) fn plan_task(
     scheduled_on: SqlMoment,
     planned_on: Option<SqlMoment>,
 ) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::plan_task(conn, task_id, scheduled_on, planned_on),
         AnyConnection::Postgres(conn) => postgres::plan_task(conn, task_id, scheduled_on, planned_on),
         // Differs: times from 2038 on must be sent as text.
         AnyConnection::Mysql(conn) => mysql::plan_task(conn, task_id, scheduled_on, planned_on),
-    }
+    })
 }
 
 /// Returns the id of the row that this connection last inserted into this table, even if triggers have inserted rows since.
 pub(super) fn last_inserted_id(conn: &mut AnyConnection, table: &str) -> QueryResult<i64> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::last_inserted_id(conn),
         AnyConnection::Postgres(conn) => postgres::last_inserted_id(conn, table),
         AnyConnection::Mysql(conn) => mysql::last_inserted_id(conn),
-    }
+    })
 }
 
 /// Must follow inserts of tasks and runs with explicit ids: later ids continue after those.
 pub(super) fn go_on_after_ids(conn: &mut AnyConnection) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Postgres(conn) => postgres::go_on_after_ids(conn),
         // They count from the largest id ever used.
         AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
-    }
+    })
 }
 
 /// Writes a receipt of this transaction; returns `false` if an earlier transaction with this token was committed. Waits for a
 /// transaction whose COMMIT is still in progress.
 pub(super) fn leave_receipt(conn: &mut AnyConnection, token: &str) -> QueryResult<bool> {
-    match conn {
+    by_engine!(match conn {
         // SQLite runs in this process: the answer to a COMMIT cannot be lost.
         AnyConnection::Sqlite(_) => Ok(true),
         AnyConnection::Postgres(conn) => postgres::leave_receipt(conn, token),
         AnyConnection::Mysql(conn) => mysql::leave_receipt(conn, token),
-    }
+    })
 }
 
 /// A position in the order of the due tasks, by DueOn and then Id.
@@ -481,22 +493,22 @@ impl DueFrom {
 
 /// Returns the first due task at or after a position.
 pub(super) fn find_due(conn: &mut AnyConnection, from: DueFrom) -> QueryResult<Option<DueFrom>> {
-    let found: Option<(Option<SqlMoment>, i64)> = match conn {
+    let found: Option<(Option<SqlMoment>, i64)> = by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::find_due(conn),
         AnyConnection::Postgres(conn) => postgres::find_due(conn, from),
         AnyConnection::Mysql(conn) => mysql::find_due(conn, from),
-    }?;
+    })?;
     Ok(found.and_then(|(due_on, task_id)| Some(DueFrom { due_on: due_on?, task_id })))
 }
 
 /// Creates one scheduled run for each of the first `limit` due tasks at or after a position, and returns how many were due.
 /// Set-based; requires the lock `create-runs`.
 pub(super) fn create_due_runs(conn: &mut AnyConnection, from: DueFrom, limit: i64) -> QueryResult<usize> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::create_due_runs(conn, limit),
         AnyConnection::Postgres(conn) => postgres::create_due_runs(conn, from, limit),
         AnyConnection::Mysql(conn) => mysql::create_due_runs(conn, from, limit),
-    }
+    })
 }
 
 /// The class and the host of a hold.
@@ -509,18 +521,19 @@ pub(super) struct ClassAtHost<'a> {
 /// Holds a class on a host for `secs` seconds from now, whether it is already held or not. In one statement: if several runners
 /// find at the same time that a handler cannot be started, none may fail because of a row of another.
 pub(super) fn hold_class(conn: &mut AnyConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::hold_class(conn, held, why, secs),
         AnyConnection::Postgres(conn) => postgres::hold_class(conn, held, why, secs),
         AnyConnection::Mysql(conn) => mysql::hold_class(conn, held, why, secs),
-    }
+    })
 }
 
 /// Prepares the connection for the next statement after one has failed.
 pub(super) fn forget_failed_statement(conn: &mut AnyConnection) {
-    if let AnyConnection::Mysql(conn) = conn {
-        mysql::forget_statements(conn);
-    }
+    by_engine!(match conn {
+        AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => (),
+        AnyConnection::Mysql(conn) => mysql::forget_statements(conn),
+    });
 }
 
 /// Returns whether the closure that got this error may be repeated.
@@ -533,50 +546,39 @@ pub(super) fn classify(engine: Engine, error: &DieselError) -> Repeat {
     }
     portable.unwrap_or_else(|| {
         let text = error.to_string();
-        match engine {
+        by_engine!(match engine {
             Engine::Sqlite => sqlite::classify(&text),
             Engine::Postgres => postgres::classify(&text),
             Engine::Mysql => mysql::classify(&text),
-        }
+            _ => Repeat::Never,
+        })
     })
 }
 
 /// Returns true if this is an error about a full disk.
 fn is_without_room(engine: Engine, text: &str) -> bool {
-    match engine {
+    by_engine!(match engine {
         Engine::Sqlite => sqlite::is_without_room(text),
         Engine::Postgres => postgres::is_without_room(text),
         Engine::Mysql => mysql::is_without_room(text),
-    }
+        _ => false,
+    })
 }
 
 /// Returns for how many seconds the server has been up; `None` without a server.
 pub(super) fn server_up_secs(conn: &mut AnyConnection) -> QueryResult<Option<i64>> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(_) => Ok(None),
         AnyConnection::Postgres(conn) => postgres::server_up_secs(conn).map(Some),
         AnyConnection::Mysql(conn) => mysql::server_up_secs(conn).map(Some),
-    }
+    })
 }
 
 /// Returns the version of the database, for people.
 pub(super) fn server_version(conn: &mut AnyConnection) -> QueryResult<String> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::server_version(conn),
         AnyConnection::Postgres(conn) => postgres::server_version(conn),
         AnyConnection::Mysql(conn) => mysql::server_version(conn),
-    }
-}
-
-/// Returns a connection error without the address, which may contain a password.
-fn unreachable(url: &DatabaseUrl, message: &str) -> StoreError {
-    let failure = connect_failure::of(url, message);
-    let message = url.without_secrets(message);
-    // libpq indents additional lines with a tab.
-    let message = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
-    let url = url.to_string();
-    if message.contains("session is read-only") {
-        return StoreError::ReadOnly { url, message };
-    }
-    StoreError::Unreachable { url, message, failure }
+    })
 }

@@ -2,6 +2,8 @@
 
 pub(crate) mod insert_many;
 pub(crate) mod mysql_code;
+pub(crate) mod snapshot;
+mod syntax;
 
 use std::error::Error;
 use std::sync::mpsc;
@@ -18,11 +20,12 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use url::Url;
 
-use super::insert_one::{InsertOne, LastInsertId};
+use super::insert_one::InsertOne;
 use super::watch::Connecting;
 use super::{ClassAtHost, DueFrom, unreachable};
 use crate::address::url::DatabaseUrl;
 use crate::backend::mysql::insert_many::InsertMany;
+use crate::backend::mysql::syntax::LastInsertId;
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
 use crate::base::prepared::prepared;

@@ -1,8 +1,9 @@
 //! PostgreSQL: the code that differs from the other engines.
 
 pub(crate) mod copy;
-pub(crate) mod local_settings;
+mod shared_sessions;
 pub(crate) mod sqlstate;
+mod syntax;
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use super::insert_one::InsertOne;
 use super::watch::Connecting;
 use crate::address::url::DatabaseUrl;
+use crate::backend::local_settings::SETTINGS;
 use crate::backend::postgres::copy::copy_tasks;
 use crate::backend::{CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, MESSAGE_CHANNEL, WORK_CHANNEL, unreachable};
 use crate::base::connection::AnyConnection;
@@ -45,7 +47,7 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     let shown = |error: &dyn std::fmt::Display| unreachable(url, &error.to_string());
     let connecting = Connecting::begin();
     let mut conn = PgConnection::establish(url.address()).map_err(|error| shown(&error))?;
-    let shares_sessions = local_settings::shares_sessions(url, &mut conn)?;
+    let shares_sessions = shared_sessions::shares_sessions(url, &mut conn)?;
     // Behind a pooler, the server sees the port of the pooler.
     let port = |conn: &mut PgConnection| if shares_sessions { None } else { port_of_client(conn).ok().flatten() };
     connecting.watch(&mut conn, url, is_of_client, port);
@@ -57,8 +59,7 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
     // would cost more than the lookups, and each statement has only one good plan. No JIT: its compiler takes longer than any
     // statement. No bitmap scans: they lose the order of an index, and with stale estimates all rows would be sorted to return a
     // few.
-    conn.batch_execute(&local_settings::SETTINGS.map(|setting| format!("SET {setting};")).concat())
-        .map_err(|error| shown(&error))?;
+    conn.batch_execute(&SETTINGS.map(|setting| format!("SET {setting};")).concat()).map_err(|error| shown(&error))?;
     Ok(conn)
 }
 
@@ -82,12 +83,12 @@ pub(super) fn connect_to_look(url: &DatabaseUrl, limit: Duration) -> StoreResult
 pub(super) fn connect_listening(
     url: &DatabaseUrl,
     channels: &[&str],
-) -> StoreResult<(PgConnection, Option<LibrarySocket>)> {
+) -> StoreResult<(AnyConnection, Option<LibrarySocket>)> {
     let known = sockets::connected_sockets();
     let mut conn = connect(url)?;
     if url.pooler().pooler().shares_sessions() {
         // Another session would be notified. Nothing is missed: the caller also polls.
-        return Ok((conn, None));
+        return Ok((AnyConnection::Postgres(conn), None));
     }
     let mut new = sockets::new_ones(&known, is_of_client);
     if new.len() > 1 {
@@ -98,7 +99,7 @@ pub(super) fn connect_listening(
     let socket = if new.len() == 1 { new.pop() } else { None };
     let statements: Vec<String> = channels.iter().map(|channel| format!("LISTEN {channel}")).collect();
     let listens = conn.batch_execute(&statements.join("; ")).is_ok();
-    Ok((conn, socket.filter(|_| listens)))
+    Ok((AnyConnection::Postgres(conn), socket.filter(|_| listens)))
 }
 
 /// Returns the client port of this connection as the server sees it; `None` for a Unix socket.

@@ -2,7 +2,7 @@
 
 pub(crate) mod kept_log;
 pub(crate) mod lock_file;
-pub(crate) mod lock_notice;
+mod syntax;
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -20,7 +20,7 @@ use url::Url;
 use super::insert_one::InsertOne;
 use super::{ClassAtHost, log_of, unreachable, write_transaction};
 use crate::address::url::DatabaseUrl;
-use crate::backend::sqlite::lock_notice::{LockNotice, holder_words};
+use crate::backend::lock_notice::{LockNotice, holder_words};
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, NewRunOutputRow};

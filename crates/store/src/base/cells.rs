@@ -3,10 +3,7 @@
 
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
-use diesel::mysql::Mysql;
-use diesel::pg::Pg;
 use diesel::sql_types::{Integer, Nullable, Text};
-use diesel::sqlite::Sqlite;
 
 use crate::base::connection::MultiBackend;
 use taskqueue_domain::text::unreadable::{StoredText, Unreadable};
@@ -49,29 +46,11 @@ where
 }
 
 /// An engine that stores only values of the column's type.
-trait TypedCell: Backend {}
-
-impl TypedCell for Pg {}
-impl TypedCell for Mysql {}
+pub(crate) trait TypedCell: Backend {}
 
 /// Text exactly as stored. Reading fails if it is not UTF-8; the error shows the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
 pub(crate) struct ExactText(pub(crate) String);
-
-// Differs by necessity: SQLite stores any bytes, and Diesel's error does not contain them.
-impl FromSql<Text, Sqlite> for ExactText {
-    fn from_sql(mut value: <Sqlite as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
-        let text = value.read_text();
-        // Invalid UTF-8 is read as these characters; valid text may contain them too.
-        if !text.contains(char::REPLACEMENT_CHARACTER) {
-            return Ok(Self(text.to_owned()));
-        }
-        match str::from_utf8(value.read_blob()) {
-            Ok(text) => Ok(Self(text.to_owned())),
-            Err(_) => Err(StoredText::from(value.read_blob()).into()),
-        }
-    }
-}
 
 impl<DB> FromSql<Text, DB> for ExactText
 where
@@ -136,13 +115,6 @@ impl From<MaybeShownText> for Option<String> {
 /// A 32-bit number. SQLite stores larger ones in the same column, and Diesel drops their upper half without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromSqlRow)]
 pub(crate) struct ExactInt(pub(crate) i32);
-
-impl FromSql<Integer, Sqlite> for ExactInt {
-    fn from_sql(mut value: <Sqlite as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
-        let stored = value.read_long();
-        Ok(Self(i32::try_from(stored).map_err(|_| stored.to_string())?))
-    }
-}
 
 impl<DB> FromSql<Integer, DB> for ExactInt
 where

@@ -4,13 +4,10 @@ use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
 use diesel::expression::{AppearsOnTable, AsExpression, Expression, SelectableExpression, ValidGrouping, is_aggregate};
-use diesel::mysql::Mysql;
-use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::serialize::{self, IsNull, Output, ToSql};
-use diesel::sql_types::{BigInt, Integer, Nullable, Text, Timestamp};
-use diesel::sqlite::Sqlite;
+use diesel::sql_types::{Integer, Nullable, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::schema::task_queue;
@@ -36,7 +33,7 @@ pub(crate) fn allowed_retries() -> AllowedRetries {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, AsExpression, FromSqlRow, Serialize, Deserialize)]
 #[diesel(sql_type = Timestamp)]
 #[serde(from = "DateTime<Utc>", into = "DateTime<Utc>")]
-pub(crate) struct SqlMoment(NaiveDateTime);
+pub(crate) struct SqlMoment(pub(crate) NaiveDateTime);
 
 impl SqlMoment {
     /// Before all instants that the schema allows: no ScheduledOn is before the year 1000.
@@ -55,27 +52,6 @@ impl From<DateTime<Utc>> for SqlMoment {
 impl From<SqlMoment> for DateTime<Utc> {
     fn from(moment: SqlMoment) -> Self {
         moment.0.and_utc()
-    }
-}
-
-// Differs by necessity: Diesel writes as many decimals as an instant has. SQLite compares the columns as text, so they always get
-// six.
-impl ToSql<Timestamp, Sqlite> for SqlMoment {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
-        out.set_value(self.0.format("%F %T%.6f").to_string());
-        Ok(IsNull::No)
-    }
-}
-
-impl ToSql<Timestamp, Pg> for SqlMoment {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-        ToSql::<Timestamp, Pg>::to_sql(&self.0, out)
-    }
-}
-
-impl ToSql<Timestamp, Mysql> for SqlMoment {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
-        ToSql::<Timestamp, Mysql>::to_sql(&self.0, out)
     }
 }
 
@@ -100,7 +76,7 @@ where
 /// transaction that waited for a lock must not write a time from before the wait.
 #[derive(Clone, Copy, Debug, QueryId)]
 pub(crate) struct DbClock {
-    plus_secs: i64,
+    pub(crate) plus_secs: i64,
 }
 
 /// Returns the current time by the database's clock.
@@ -121,8 +97,8 @@ impl Expression for DbClock {
 /// NULL; text has no such limit.
 #[derive(Clone, Debug, QueryId)]
 pub(crate) struct AnyYear {
-    moment: SqlMoment,
-    text: String,
+    pub(crate) moment: SqlMoment,
+    pub(crate) text: String,
 }
 
 /// Returns the instant, whatever its year.
@@ -141,27 +117,6 @@ impl<GroupBy> ValidGrouping<GroupBy> for AnyYear {
 impl<Table> SelectableExpression<Table> for AnyYear {}
 impl<Table> AppearsOnTable<Table> for AnyYear {}
 
-impl QueryFragment<Sqlite> for AnyYear {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
-        out.push_bind_param::<Timestamp, _>(&self.moment)
-    }
-}
-
-impl QueryFragment<Pg> for AnyYear {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_bind_param::<Timestamp, _>(&self.moment)
-    }
-}
-
-impl QueryFragment<Mysql> for AnyYear {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
-        out.push_sql("CAST(");
-        out.push_bind_param::<Text, _>(&self.text)?;
-        out.push_sql(" AS DATETIME(6))");
-        Ok(())
-    }
-}
-
 impl QueryFragment<MultiBackend> for AnyYear {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, MultiBackend>) -> QueryResult<()> {
         MultiBackend::walk_variant_ast(self, out)
@@ -174,33 +129,6 @@ impl<GroupBy> ValidGrouping<GroupBy> for DbClock {
 
 impl<Table> SelectableExpression<Table> for DbClock {}
 impl<Table> AppearsOnTable<Table> for DbClock {}
-
-impl QueryFragment<Sqlite> for DbClock {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
-        out.push_sql("strftime('%Y-%m-%d %H:%M:%f000', 'now', ");
-        out.push_bind_param::<BigInt, _>(&self.plus_secs)?;
-        out.push_sql(" || ' seconds')");
-        Ok(())
-    }
-}
-
-impl QueryFragment<Pg> for DbClock {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_sql("(clock_timestamp() + ");
-        out.push_bind_param::<BigInt, _>(&self.plus_secs)?;
-        out.push_sql(" * interval '1 second')");
-        Ok(())
-    }
-}
-
-impl QueryFragment<Mysql> for DbClock {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
-        out.push_sql("(UTC_TIMESTAMP(6) + INTERVAL ");
-        out.push_bind_param::<BigInt, _>(&self.plus_secs)?;
-        out.push_sql(" SECOND)");
-        Ok(())
-    }
-}
 
 impl QueryFragment<MultiBackend> for DbClock {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, MultiBackend>) -> QueryResult<()> {

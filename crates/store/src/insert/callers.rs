@@ -2,12 +2,9 @@
 //! transaction commits. Changes no setting of the session, commits nothing, and repeats nothing that would end the transaction.
 
 use chrono::{DateTime, Utc};
-use diesel::mysql::MysqlConnection;
-use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 use diesel::sql_types::Text;
-use diesel::sqlite::SqliteConnection;
 
 use crate::backend;
 use crate::base::new_task::NewTaskRow;
@@ -122,10 +119,19 @@ macro_rules! impl_parts {
     };
 }
 
-impl_parts!(SqliteConnection, sqlite, |_| (), unchanged);
-impl_parts!(PgConnection, postgres, |_| (), unchanged);
+#[cfg(feature = "sqlite")]
+impl_parts!(diesel::sqlite::SqliteConnection, sqlite, |_| (), unchanged);
+#[cfg(feature = "postgres")]
+impl_parts!(diesel::pg::PgConnection, postgres, |_| (), unchanged);
 // Locked: the transaction of the caller may use a snapshot from before the holder existed.
-impl_parts!(MysqlConnection, mysql, backend::mysql::forget_statements, backend::snapshot::reading_latest, for_update);
+#[cfg(feature = "mysql")]
+impl_parts!(
+    diesel::mysql::MysqlConnection,
+    mysql,
+    backend::mysql::forget_statements,
+    backend::mysql::snapshot::reading_latest,
+    for_update
+);
 
 /// SQLite and PostgreSQL do not need this.
 fn unchanged<C, T>(conn: &mut C, work: impl FnOnce(&mut C) -> StoreResult<T>) -> StoreResult<T> {

@@ -162,7 +162,7 @@ fn apply_pending(
     engine: Engine,
     begun: &mut dyn FnMut(&MigrationBegun),
 ) -> diesel::migration::Result<Vec<String>> {
-    let pending = conn.pending_migrations(backend::migrations(engine))?;
+    let pending = conn.pending_migrations(backend::migrations(engine)?)?;
     let mut applied = Vec::with_capacity(pending.len());
     for migration in &pending {
         let name = migration.name().to_string();
@@ -174,7 +174,7 @@ fn apply_pending(
 }
 
 fn known_migrations(engine: Engine) -> StoreResult<Vec<(String, String)>> {
-    let source = backend::migrations(engine);
+    let source = backend::migrations(engine)?;
     let migrations = MigrationSource::<MultiBackend>::migrations(&source)
         .map_err(|error| StoreError::Migration(error.to_string()))?;
     let mut known: Vec<_> = migrations

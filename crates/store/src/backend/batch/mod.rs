@@ -1,8 +1,11 @@
 //! Batch statements for many runs, written for each engine; runners with many slots use them all the time. Each has the same
 //! effect on a run as the portable statements of `transitions` have on one run; a test checks that they agree.
 
+#[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 
 use std::collections::HashMap;
@@ -12,7 +15,7 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamp};
 
-use crate::base::connection::AnyConnection;
+use crate::base::connection::{AnyConnection, by_engine};
 use crate::base::content::ContentRow;
 use crate::base::sql::SqlMoment;
 use taskqueue_domain::run::status::TaskStatus;
@@ -192,11 +195,11 @@ pub(in super::super) fn start_runs(
     holder: &RunHolder<'_>,
     starts: &[Start<'_>],
 ) -> QueryResult<Vec<StartedRow>> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::start_runs(conn, holder, starts),
         AnyConnection::Postgres(conn) => postgres::start_runs(conn, holder, starts),
         AnyConnection::Mysql(conn) => mysql::start_runs(conn, holder, starts),
-    }
+    })
 }
 
 /// Lists and locks the first due tasks from this moment on, in order, that have no open run. Skips rows that another connection
@@ -207,30 +210,30 @@ pub(in super::super) fn list_due(
     limit: i64,
 ) -> QueryResult<Vec<DueRow>> {
     let from = from.unwrap_or_else(SqlMoment::beginning);
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::list_due(conn, from, limit),
         AnyConnection::Postgres(conn) => postgres::list_due(conn, from, limit),
         AnyConnection::Mysql(conn) => mysql::list_due(conn, from, limit),
-    }
+    })
 }
 
 /// Returns true if nothing has to be checked before due tasks are started. There is no pause, no limit of a class, no waiting
 /// run, and no due task with a priority. One query instead of five.
 pub(in super::super) fn nothing_restricts_claims(conn: &mut AnyConnection) -> QueryResult<bool> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::nothing_restricts_claims(conn),
         AnyConnection::Postgres(conn) => postgres::nothing_restricts_claims(conn),
         AnyConnection::Mysql(conn) => mysql::nothing_restricts_claims(conn),
-    }
+    })
 }
 
 /// Returns true if a task with a priority is due.
 pub(in super::super) fn has_due_with_priority(conn: &mut AnyConnection) -> QueryResult<bool> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::has_due_with_priority(conn),
         AnyConnection::Postgres(conn) => postgres::has_due_with_priority(conn),
         AnyConnection::Mysql(conn) => mysql::has_due_with_priority(conn),
-    }
+    })
 }
 
 /// Starts these due tasks, whose rows this transaction has locked, by inserting runs that are already being processed. The ids of
@@ -241,11 +244,11 @@ pub(in super::super) fn start_tasks(
     holder: &RunHolder<'_>,
     tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<StartedTask>> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::start_tasks(conn, holder, tasks),
         AnyConnection::Postgres(conn) => postgres::start_tasks(conn, holder, tasks),
         AnyConnection::Mysql(conn) => mysql::start_tasks(conn, holder, tasks),
-    }
+    })
 }
 
 /// Marks the tasks of these runs as being processed, if their rows do not show that yet. The transaction must hold the rows of
@@ -255,11 +258,11 @@ pub(in super::super) fn mark_started(conn: &mut AnyConnection, runs: &[i64]) -> 
     if runs.is_empty() {
         return Ok(());
     }
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::mark_started(conn, runs),
         AnyConnection::Postgres(conn) => postgres::mark_started(conn, runs),
         AnyConnection::Mysql(conn) => mysql::mark_started(conn, runs),
-    }
+    })
 }
 
 /// Ends those of these runs that are still being processed with their tokens, and updates their tasks. Runs missing from the
@@ -268,9 +271,9 @@ pub(in super::super) fn end_successes(
     conn: &mut AnyConnection,
     successes: &[Success<'_>],
 ) -> QueryResult<Vec<EndedRow>> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::end_successes(conn, successes),
         AnyConnection::Postgres(conn) => postgres::end_successes(conn, successes),
         AnyConnection::Mysql(conn) => mysql::end_successes(conn, successes),
-    }
+    })
 }

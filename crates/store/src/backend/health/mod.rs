@@ -1,7 +1,10 @@
 //! Reads from an engine what an operator should know about its state. Read-only; values that may not be read are skipped.
 
+#[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +14,7 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 use serde::Serialize;
 
-use crate::base::connection::AnyConnection;
+use crate::base::connection::{AnyConnection, by_engine};
 
 /// A smaller number of dead rows is insignificant.
 const MANY_DEAD_ROWS: i64 = 50_000;
@@ -73,20 +76,20 @@ pub(in super::super) fn symptoms(
     file: Option<&Path>,
     long_secs: i64,
 ) -> QueryResult<Vec<Symptom>> {
-    match conn {
+    by_engine!(match conn {
         // Differs: long readers show as a growing log.
         AnyConnection::Sqlite(conn) => sqlite::symptoms(conn, file),
         AnyConnection::Postgres(conn) => postgres::symptoms(conn, long_secs),
         AnyConnection::Mysql(conn) => mysql::symptoms(conn, long_secs),
-    }
+    })
 }
 
 /// Returns the number of nodes of the server's Galera cluster; `None` if it is not in a cluster.
 pub(in super::super) fn cluster_nodes(conn: &mut AnyConnection) -> QueryResult<Option<i64>> {
-    match conn {
+    by_engine!(match conn {
         AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => Ok(None),
         AnyConnection::Mysql(conn) => mysql::cluster_nodes(conn),
-    }
+    })
 }
 
 /// A name and a value.

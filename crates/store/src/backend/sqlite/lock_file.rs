@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::backend::sqlite::lock_notice::{LockNotice, lock_file_holder};
+use crate::backend::lock_notice::{LockNotice, lock_file_holder};
 use crate::{StoreError, StoreResult};
 use taskqueue_host::files::lock::FileLock;
 

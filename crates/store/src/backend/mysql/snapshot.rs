@@ -25,7 +25,7 @@ fn is_isolated(conn: &mut MysqlConnection) -> QueryResult<bool> {
 
 /// Runs statements that lock rows in a caller's transaction: they read the newest version of a row, as on every other server.
 /// Restores the session afterwards.
-pub(in super::super) fn reading_latest<T>(
+pub(crate) fn reading_latest<T>(
     conn: &mut MysqlConnection,
     work: impl FnOnce(&mut MysqlConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
