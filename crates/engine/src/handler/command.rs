@@ -124,7 +124,7 @@ impl CommandHandler {
                 let socket = socket.map(|socket| (socket, run.token.as_str()));
                 supervise(&spec, stdin, &limits, alarms, socket, &mut listener)
             }
-            Err(ending) => Finished { ending, stdout: Captured::default(), stderr: Captured::default() },
+            Err(ending) => Finished::not_started(ending),
         };
         let unended = match &finished.ending {
             Ending::Exited(0) | Ending::CouldNotStart(_) | Ending::NoRoom(_) | Ending::Misconfigured(_) => None,
