@@ -19,7 +19,9 @@ pub(crate) struct Exit {
 impl Exit {
     /// Reads the exit of a child that has ended.
     pub(crate) fn of(pidfd: BorrowedFd<'_>) -> Self {
-        let Some(found) = wait_without_reaping(pidfd) else { return Self { ending: Ending::Signalled(0), usage: None } };
+        let Some(found) = wait_without_reaping(pidfd) else {
+            return Self { ending: Ending::Signalled(0), usage: None };
+        };
         let ending = match found.code {
             libc::CLD_EXITED => Ending::Exited(found.status),
             _ => Ending::Signalled(found.status),
@@ -46,7 +48,10 @@ fn wait_without_reaping(pidfd: BorrowedFd<'_>) -> Option<Found> {
             let (mut info, mut used): (libc::siginfo_t, libc::rusage) = std::mem::zeroed();
             let (id, info_at, used_at) = (pidfd.as_raw_fd(), &raw mut info, &raw mut used);
             let result = libc::syscall(libc::SYS_waitid, libc::P_PIDFD, id, info_at, options, used_at);
-            (result, (info.si_signo == libc::SIGCHLD).then(|| Found { code: info.si_code, status: info.si_status(), used }))
+            (
+                result,
+                (info.si_signo == libc::SIGCHLD).then(|| Found { code: info.si_code, status: info.si_status(), used }),
+            )
         };
         if result == 0 {
             return found;
