@@ -3,6 +3,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use nix::sys::resource::{UsageWho, getrusage};
 use rustix::io::Errno;
 
 use taskqueue_domain::run::ending::Ending;
@@ -65,7 +66,7 @@ fn wait_without_reaping(pidfd: BorrowedFd<'_>) -> Option<Found> {
 fn usage_of(used: &libc::rusage) -> Usage {
     let micros = |time: libc::timeval| time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_usec);
     let cpu_micros = micros(used.ru_utime).saturating_add(micros(used.ru_stime));
-    Usage { cpu_msecs: cpu_micros / 1000, peak_memory_bytes: own_peak_bytes(used.ru_maxrss) }
+    Usage { cpu_msecs: cpu_micros.saturating_add(500) / 1000, peak_memory_bytes: own_peak_bytes(used.ru_maxrss) }
 }
 
 /// Returns the peak memory of a child, unless it is not above the peak of this process. A child shares this process's memory until
@@ -76,18 +77,7 @@ fn own_peak_bytes(child_kib: i64) -> Option<i64> {
     if child_kib <= OUR_KIB.load(Ordering::Relaxed) {
         return None;
     }
-    let our_kib = our_peak_kib()?;
+    let our_kib = getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss();
     OUR_KIB.fetch_max(our_kib, Ordering::Relaxed);
     (child_kib > our_kib).then(|| child_kib.saturating_mul(1024))
-}
-
-/// Returns the peak memory of this process, so far.
-fn our_peak_kib() -> Option<i64> {
-    #[expect(unsafe_code, reason = "a system call for which no crate here has a safe form")]
-    // SAFETY: plain data for which zeros are valid, and which the kernel fills.
-    let (result, used) = unsafe {
-        let mut used: libc::rusage = std::mem::zeroed();
-        (libc::getrusage(libc::RUSAGE_SELF, &raw mut used), used)
-    };
-    (result == 0).then_some(used.ru_maxrss)
 }
