@@ -43,19 +43,17 @@ fn wait_without_reaping(pidfd: BorrowedFd<'_>) -> Option<Found> {
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     loop {
         #[expect(unsafe_code, reason = "no safe form of this system call returns what a child used")]
-        // SAFETY: both types are plain data for which zeros are valid. The kernel writes at most that much of each. The status is
-        // a field of the variant that the kernel writes for a child.
-        let (result, found) = unsafe {
+        // SAFETY: both types are plain data for which zeros are valid, and the kernel writes at most that much. The status is a
+        // field of the variant that it writes for a child.
+        let (result, code, status, used) = unsafe {
             let (mut info, mut used): (libc::siginfo_t, libc::rusage) = std::mem::zeroed();
             let (id, info_at, used_at) = (pidfd.as_raw_fd(), &raw mut info, &raw mut used);
             let result = libc::syscall(libc::SYS_waitid, libc::P_PIDFD, id, info_at, options, used_at);
-            (
-                result,
-                (info.si_signo == libc::SIGCHLD).then(|| Found { code: info.si_code, status: info.si_status(), used }),
-            )
+            (result, info.si_code, info.si_status(), used)
         };
         if result == 0 {
-            return found;
+            // The code is zero as long as the child has not ended.
+            return (code != 0).then_some(Found { code, status, used });
         }
         if Errno::from_io_error(&std::io::Error::last_os_error()) != Some(Errno::INTR) {
             return None;
