@@ -116,6 +116,7 @@ fn only_host_and_process_talk_to_the_kernel_by_hand() {
             "host/machine/closed_output.rs",
             "host/machine/heap.rs",
             "process/spawning/ignored_signals.rs",
+            "process/children/exit.rs",
             "store/backend/sqlite/kept_log.rs",
             "store/backend/postgres/sqlstate.rs",
         ],

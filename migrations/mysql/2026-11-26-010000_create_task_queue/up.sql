@@ -202,6 +202,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `LeaseExpiresOn` datetime(6),
     `HandlerProcessId` bigint,
     `HandlerIdentity` varchar(190) NOT NULL DEFAULT '',
+    `CpuMsecs` bigint,
+    `PeakMemoryBytes` bigint,
     `CancelRequestedOn` datetime(6),
     `CancelReason` varchar(1000) NOT NULL DEFAULT '',
     `LimitKey` varchar(190),

@@ -238,6 +238,8 @@ CREATE TABLE "TaskQueueRuns" (
     "LeaseExpiresOn" timestamptz,
     "HandlerProcessId" bigint,
     "HandlerIdentity" text NOT NULL DEFAULT '',
+    "CpuMsecs" bigint,
+    "PeakMemoryBytes" bigint,
     "CancelRequestedOn" timestamptz,
     "CancelReason" text NOT NULL DEFAULT '',
     "LimitKey" "TaskQueueLimitKey",

@@ -210,6 +210,8 @@ CREATE TABLE "TaskQueueRuns" (
     "LeaseExpiresOn" TEXT,
     "HandlerProcessId" INTEGER,
     "HandlerIdentity" TEXT NOT NULL DEFAULT '',
+    "CpuMsecs" INTEGER,
+    "PeakMemoryBytes" INTEGER,
     "CancelRequestedOn" TEXT,
     "CancelReason" TEXT NOT NULL DEFAULT '',
     "LimitKey" TEXT,

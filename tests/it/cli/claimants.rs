@@ -101,6 +101,7 @@ each_engine! {
         let detail = detail(db, &held.task);
         assert_eq!((&detail["task"]["status"], &detail["task"]["attempts"]), (&json!("success"), &json!(1)));
         assert_eq!(detail["runs"][0]["results"], json!({"sent": [3]}));
+        assert_eq!(detail["runs"][0]["cpu_secs"], Value::Null);
         assert_eq!(detail["events"].as_array().unwrap().len(), 2, "{detail}");
         assert_eq!(detail["events"][0]["kind"], "resolved");
         let empty = queue_and_claim(db, &[]);

@@ -73,6 +73,7 @@ mod transfer;
 mod unique;
 pub(crate) mod unreadable;
 mod untrusted_files;
+mod usage;
 mod wait;
 mod work;
 mod work_metrics;

@@ -139,6 +139,7 @@ each_engine! {
         }
         assert!(found.value("taskqueue_worker_runs_claimed_total{class=\"echo\"}") >= 20.0);
         assert!(found.value("taskqueue_worker_commit_duration_seconds_count") >= 1.0);
+        assert!(found.value("taskqueue_worker_handler_cpu_seconds_total{class=\"bad\"}") >= 0.0);
         assert!(found.value("taskqueue_worker_resident_memory_bytes") > 1_000_000.0);
         assert!(found.value("taskqueue_worker_start_time_seconds") > 1_700_000_000.0);
         assert_eq!(found.value("taskqueue_up"), 1.0);

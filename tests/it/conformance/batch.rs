@@ -3,6 +3,7 @@
 use chrono::DateTime;
 use taskqueue_domain::limits::limit::ClassLimit;
 use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::run::usage::Usage;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::{ClaimedRun, Run, RunOutput, Task};
 use taskqueue_domain::task::task_class::TaskClass;
@@ -166,6 +167,7 @@ each_engine! {
         let output = RunOutput { stream: "stdout".to_owned(), content: "said".to_owned(), total_bytes: 4, is_lossy: false };
         let full = RunEnd {
             handler: Some((7, "somebody".to_owned())),
+            usage: Some(Usage { cpu_msecs: 412, peak_memory_bytes: Some(5_000_000_000) }),
             message: Some("done".to_owned()),
             results: Some("{\"a\":1}".to_owned()),
             outputs: vec![output],

@@ -206,6 +206,7 @@ pub fn ending(event: RunEvent) -> RunEnd {
         error_message: if has_failed { "no luck".to_owned() } else { String::new() },
         decision: "decided by a test".to_owned(),
         handler: None,
+        usage: None,
         percents_completed: None,
         message: None,
         results: None,

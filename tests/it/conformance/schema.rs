@@ -45,8 +45,8 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "TaskQueueRuns",
-        "Attempt= CancelReason= CancelRequestedOn? ClaimClass?* ClaimOrder* Claimant? CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
-         HandlerProcessId? HasKeySlot= HeldKey?* Host= Id KeepResults? LeaseExpiresOn? LimitKey? OpenTaskId?* PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
+        "Attempt= CancelReason= CancelRequestedOn? ClaimClass?* ClaimOrder* Claimant? CpuMsecs? CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
+         HandlerProcessId? HasKeySlot= HeldKey?* Host= Id KeepResults? LeaseExpiresOn? LimitKey? OpenTaskId?* PeakMemoryBytes? PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
          ProgressMessage= Results? ResultsExpireOn?* ResultsOn?* RunnerId? RunningClass?* StartedOn? Status= Tag? TaskClass TaskQueueId Token? UpdatedOn= WaitingKey?* WaitingOrder?* WaitingTag?*",
         "Id",
         "OpenTaskId",

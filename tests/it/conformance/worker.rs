@@ -71,6 +71,7 @@ each_engine! {
         assert_eq!(report.spool_problem, None);
         let run = queue.runs(good, 1).unwrap().remove(0);
         assert_eq!(run.results_as::<Total>().unwrap(), Some(Total { cents: 3 }));
+        assert_eq!((run.cpu_msecs, run.peak_memory_bytes), (None, None));
         assert_eq!(end_of(&queue, silent), ("success".into(), String::new(), Some("\"set by itself\"".into())));
         assert_eq!(end_of(&queue, bad).1, "invalid-data");
         assert_eq!(end_of(&queue, failing), ("error".into(), "E1".into(), None));

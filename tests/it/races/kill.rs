@@ -112,6 +112,7 @@ each_engine! {
         let first = status["runs"].as_array().unwrap().iter().find(|run| run["status"] == "timeout").unwrap();
         assert_eq!(first["error_code"], "runner-died");
         assert!(!first["error_message"].as_str().unwrap().is_empty());
+        assert!(first["cpu_secs"].is_null() && first["peak_memory_bytes"].is_null(), "{first}");
     }
 
     fn processes_outside_the_handler_group_ignoring_term_end_before_the_run(db) {

@@ -64,6 +64,7 @@ pub(super) fn end(event: RunEvent, results: &str) -> RunEnd {
         error_message: if is_failure { "a test said so".to_owned() } else { String::new() },
         decision: "test".to_owned(),
         handler: None,
+        usage: None,
         percents_completed: None,
         message: None,
         results: Some(results.to_owned()),

@@ -20,6 +20,14 @@ pub(crate) fn distance(length: TimeDelta) -> String {
     }
 }
 
+/// Like `distance`, but with milliseconds below a minute: `0.412s`.
+pub(crate) fn short_distance(length: TimeDelta) -> String {
+    match length.num_milliseconds() {
+        msecs @ 0..60_000 => format!("{}.{:03}s", msecs / 1000, msecs % 1000),
+        _ => distance(length),
+    }
+}
+
 /// Formats a time relative to now: `in 5m00s` or `5m00s ago`.
 pub(crate) fn relative(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let length = at - now;

@@ -1,11 +1,14 @@
 //! Formats tasks, runs and counters for `status` and `show`, as text or JSON.
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use crate::output::Out;
 use crate::output::clean::{clean_block, clean_line};
-use crate::output::human::{counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative};
+use crate::output::human::{
+    counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative, short_distance,
+};
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render};
 use crate::views::cut::Length;
@@ -336,6 +339,11 @@ pub(crate) fn run_block(
         if let Some(finished) = run.finished_on {
             lines.push(format!("  finished     {} (took {})", instant(finished), distance(finished - started)));
         }
+    }
+    if let Some(msecs) = run.cpu_msecs {
+        let memory = run.peak_memory_bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(HumanBytes);
+        let memory = memory.map(|bytes| format!(", peak memory {bytes}")).unwrap_or_default();
+        lines.push(format!("  used         cpu {}{memory}", short_distance(TimeDelta::milliseconds(msecs))));
     }
     if let Some(deadline) = run.held_claim().and_then(|claim| claim.deadline) {
         lines.push(format!("  deadline     {} ({})", instant(deadline), relative(deadline, now)));

@@ -12,3 +12,4 @@ pub mod retention;
 pub mod status;
 pub mod stop_reason;
 pub mod transition;
+pub mod usage;

@@ -1,8 +1,10 @@
 //! Tasks, runs and runners as the library returns them.
 
+use std::time::Duration;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::ids::{RunId, RunnerId, TaskId};
 use super::task_class::TaskClass;
@@ -250,6 +252,11 @@ pub struct Run {
     /// The identity of the handler process.
     #[serde(skip)]
     pub handler_identity: String,
+    /// Processor time that its program used, in milliseconds; in JSON, in seconds. `None` if it was not measured.
+    #[serde(rename = "cpu_secs", serialize_with = "msecs_as_secs")]
+    pub cpu_msecs: Option<i64>,
+    /// The most memory that one process of its program had resident; `None` if it was not measured.
+    pub peak_memory_bytes: Option<i64>,
     /// When its cancellation was requested, if it was.
     pub cancel_requested_on: Option<DateTime<Utc>>,
     /// The reason, or who requested it.
@@ -260,6 +267,11 @@ pub struct Run {
     pub has_key_slot: bool,
     /// When the row last changed.
     pub updated_on: DateTime<Utc>,
+}
+
+fn msecs_as_secs<S: Serializer>(msecs: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
+    let secs = |msecs: i64| Duration::from_millis(msecs.unsigned_abs()).as_secs_f64();
+    msecs.map(secs).serialize(serializer)
 }
 
 /// A run in progress that a claimant has claimed.

@@ -14,6 +14,7 @@ use super::{Reporter, RunContext};
 use taskqueue_domain::limits::confinement::Confinement;
 use taskqueue_domain::run::ending::{Ending, ReportedError};
 use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_domain::run::usage::Usage;
 use taskqueue_host::files::file_checks::{ProgramProblem, check_program, recently_checked};
 use taskqueue_host::machine::account::{Credentials, RunAs, UserProblem, is_root, recently_run_as, run_as};
 use taskqueue_host::machine::host::Account;
@@ -97,6 +98,8 @@ pub struct HandlerEnd {
     pub stdout: Captured,
     /// The captured standard error.
     pub stderr: Captured,
+    /// What its processes used, if measured.
+    pub usage: Option<Usage>,
 }
 
 impl CommandHandler {
@@ -124,7 +127,7 @@ impl CommandHandler {
                 let socket = socket.map(|socket| (socket, run.token.as_str()));
                 supervise(&spec, stdin, &limits, alarms, socket, &mut listener)
             }
-            Err(ending) => Finished { ending, stdout: Captured::default(), stderr: Captured::default() },
+            Err(ending) => Finished::not_started(ending),
         };
         let unended = match &finished.ending {
             Ending::Exited(0) | Ending::CouldNotStart(_) | Ending::NoRoom(_) | Ending::Misconfigured(_) => None,
@@ -142,6 +145,7 @@ impl CommandHandler {
             unended,
             stdout: finished.stdout,
             stderr: finished.stderr,
+            usage: finished.usage,
         }
     }
 

@@ -187,6 +187,7 @@ pub(crate) fn conclude(
     let messages = std::mem::take(&mut unsaved.messages);
     let mut end = run_end(place, policy, run, &outcome.decision, unsaved, finished.outputs());
     end.notes = finished.notes(&place.me, run);
+    end.usage = finished.usage;
     // The handler succeeded before it was killed.
     let has_succeeded = outcome.decision.event == RunEvent::Succeed;
     let end = if is_over && !has_succeeded { GivenBack::LeaseOver.end() } else { end };
@@ -243,6 +244,7 @@ fn run_end(
         error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
         decision: storable(&decision.rule, 190),
         handler: unsaved.handler,
+        usage: None,
         percents_completed: unsaved.percents_completed,
         message: unsaved.message,
         results: unsaved.results,

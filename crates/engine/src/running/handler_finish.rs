@@ -7,6 +7,7 @@ use taskqueue_domain::run::backoff::possible_delay_secs;
 use taskqueue_domain::run::decision::{Decision, decide};
 use taskqueue_domain::run::ending::{Ending, ReportedError};
 use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::run::usage::Usage;
 use taskqueue_domain::task::records::{ClaimedRun, RunOutput};
 use taskqueue_process::children::child::{Captured, Stream};
 use taskqueue_store::NewEvent;
@@ -18,6 +19,8 @@ pub(crate) struct HandlerFinish {
     pub(crate) results: Option<String>,
     pub(crate) stdout: Captured,
     pub(crate) stderr: Captured,
+    /// What its program used.
+    pub(crate) usage: Option<Usage>,
     pub(crate) unended: Option<String>,
     pub(crate) unread_events: u64,
     pub(crate) first_unread: Option<String>,
@@ -35,6 +38,7 @@ impl HandlerFinish {
             results: None,
             stdout,
             stderr,
+            usage: None,
             unended: None,
             unread_events: 0,
             first_unread: None,

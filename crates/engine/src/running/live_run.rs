@@ -118,8 +118,18 @@ impl<'a> LiveRun<'a> {
         let (order, place) = (Arc::clone(&self.order), Arc::clone(&self.place));
         let alarms: Vec<_> = order.alarm().into_iter().chain([place.stopping.alarm()]).collect();
         let end = run(&alarms, self);
-        let HandlerEnd { ending, error, results, unread_events, first_unread, unknown_keys, unended, stdout, stderr } =
-            end;
+        let HandlerEnd {
+            ending,
+            error,
+            results,
+            unread_events,
+            first_unread,
+            unknown_keys,
+            unended,
+            stdout,
+            stderr,
+            usage,
+        } = end;
         // Even when the runner stops: a cancelled run is not released.
         let ending = match (ending, order.reason()) {
             (Ending::Stopped, Some(reason)) => Ending::Cancelled(reason.to_owned()),
@@ -130,6 +140,7 @@ impl<'a> LiveRun<'a> {
             results,
             stdout,
             stderr,
+            usage,
             unended,
             unread_events,
             first_unread,

@@ -58,7 +58,8 @@ impl FinishedRun {
     pub(super) fn counted(&self, answer: Option<&Sent>) -> CountedRun<'_> {
         let ended = self.to_send.as_ref().zip(answer);
         let outcome = ended.map_or("open", |(to_send, sent)| outcome_of_sent(to_send.end.event, sent));
-        CountedRun { class: &self.run.class, outcome, took: Some(self.took) }
+        let cpu_msecs = self.to_send.as_ref().and_then(|to_send| Some(to_send.end.usage?.cpu_msecs));
+        CountedRun { class: &self.run.class, outcome, took: Some(self.took), cpu_msecs }
     }
 }
 

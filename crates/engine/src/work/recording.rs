@@ -157,7 +157,7 @@ impl Coordinator<'_> {
         self.claimed = self.claimed.saturating_sub(u64::try_from(waiting.len()).unwrap_or(0));
         self.options.tally.ended(waiting.iter().zip(&sent).map(|(run, sent)| {
             let outcome = outcome_of_sent(RunEvent::Release, sent);
-            CountedRun { class: &run.class, outcome, took: None }
+            CountedRun { class: &run.class, outcome, took: None, cpu_msecs: None }
         }));
         waiting.iter().for_each(|run| self.place.leases.let_go(run.run_id));
         Ok(())

@@ -41,7 +41,8 @@ pub(super) fn count_answered(tally: &Tally, store: &mut Store) {
         match store.find_end(run, end) {
             Ok(EndResult::Lost { found }) if found == RunStatus::Processing.as_str() => true,
             Ok(ended) => {
-                tally.ended([CountedRun { class, outcome: outcome_of(end.event, &ended), took: *took }]);
+                let cpu_msecs = end.usage.map(|usage| usage.cpu_msecs);
+                tally.ended([CountedRun { class, outcome: outcome_of(end.event, &ended), took: *took, cpu_msecs }]);
                 false
             }
             Err(_) => {

@@ -7,11 +7,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::process::{WaitId, WaitIdOptions, waitid};
-
 pub use super::capture::{Captured, Stream};
 use super::cause::{OomKills, explained};
 use super::event_socket::EventSocket;
+use super::exit::Exit;
 use super::leftovers::end_leftovers;
 pub use super::observer::{Control, IsReport, Observer};
 use super::pump::Pump;
@@ -21,6 +20,7 @@ pub use crate::spawning::spawn::ChildSpec;
 use crate::spawning::spawn::{self, HandlerProcess};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_domain::run::usage::Usage;
 use taskqueue_host::clock::Moment;
 
 /// The limits of one handler.
@@ -43,6 +43,16 @@ pub struct Finished {
     pub stdout: Captured,
     /// The captured standard error.
     pub stderr: Captured,
+    /// What it used; `None` if it did not start.
+    pub usage: Option<Usage>,
+}
+
+impl Finished {
+    /// Returns the result of a handler that could not be started.
+    #[must_use]
+    pub fn not_started(ending: Ending) -> Self {
+        Self { ending, stdout: Captured::default(), stderr: Captured::default(), usage: None }
+    }
 }
 
 /// How long the pipes are read after the main process and its group ended: a process that left the group may keep them open.
@@ -83,11 +93,11 @@ pub fn supervise(
     let kills_before = OomKills::now();
     let (handler, pipes) = match spawn::start(spec) {
         Ok(started) => started,
-        Err(ending) => return Finished { ending, stdout: Captured::default(), stderr: Captured::default() },
+        Err(ending) => return Finished::not_started(ending),
     };
     let mut pump = Pump::new(pipes, stdin, limits.output_limit_bytes, alarms, socket);
     observer.started(handler.identity());
-    let (ending, kill_at) = watch(&handler, limits, &mut pump, observer);
+    let (Exit { ending, usage }, kill_at) = watch(&handler, limits, &mut pump, observer);
     let ending = explained(ending, handler.identity().pid, &spec.rights.limits, kills_before);
     fault_point!("supervise.main_process_ended");
     pump.close_input();
@@ -98,7 +108,7 @@ pub fn supervise(
         pump.turn(&[], drained, observer);
     }
     let (stdout, stderr) = pump.finish(observer);
-    Finished { ending, stdout, stderr }
+    Finished { ending, stdout, stderr, usage }
 }
 
 /// Waits until the main process has ended. It is then a zombie, so its PID and group are not reused. Also returns when its grace
@@ -108,7 +118,7 @@ fn watch(
     limits: &Supervision,
     pump: &mut Pump<'_>,
     observer: &mut dyn Observer,
-) -> (Ending, Option<Moment>) {
+) -> (Exit, Option<Moment>) {
     let after_report = || Moment::after(limits.timeout.unwrap_or(Duration::MAX));
     let mut deadline = after_report();
     let mut look_again = Moment::after(LOOK_EVERY);
@@ -117,7 +127,8 @@ fn watch(
     loop {
         let turn = pump.turn(&[handler.as_fd()], deadline, observer);
         if turn.ended {
-            return (decided.unwrap_or_else(|| ending_of(handler)), kill_at);
+            let exit = Exit::of(handler.as_fd());
+            return (Exit { ending: decided.unwrap_or(exit.ending), ..exit }, kill_at);
         }
         if turn.kill {
             decided = decided.or(Some(Ending::Stopped));
@@ -146,25 +157,6 @@ fn watch(
             let _ = handler.origin.left_behind();
             look_again = Moment::after(LOOK_EVERY);
         }
-    }
-}
-
-/// Reads the ending without reaping (NOWAIT).
-pub(crate) fn ending_of(handler: &HandlerProcess) -> Ending {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-    let status = loop {
-        match waitid(WaitId::PidFd(handler.as_fd()), options) {
-            Err(rustix::io::Errno::INTR) => {}
-            Ok(status) => break status,
-            Err(_) => break None,
-        }
-    };
-    match status {
-        Some(status) => match status.exit_status() {
-            Some(code) => Ending::Exited(code),
-            None => Ending::Signalled(status.terminating_signal().unwrap_or(0)),
-        },
-        None => Ending::Signalled(0),
     }
 }
 

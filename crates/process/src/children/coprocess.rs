@@ -14,7 +14,7 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec, ioctl_fionread, read, write};
 
 use super::capture::Stream;
 use super::cause::{OomKills, explained};
-use super::child::ending_of;
+use super::exit::Exit;
 use super::leftovers::end_leftovers;
 use super::observer::{Control, IsReport, Observer};
 use super::pump::Pump;
@@ -268,7 +268,7 @@ impl Coprocess {
         // Without input to write, the pump closes its end of the input at once.
         let mut pump = Pump::new(pipes, b"", 0, &[], None);
         let kill_at = bring_to_end(&handler, plan, &mut pump, &mut tail);
-        let ending = explained(ending_of(&handler), handler.identity().pid, &limits, kills_before);
+        let ending = explained(Exit::of(handler.as_fd()).ending, handler.identity().pid, &limits, kills_before);
         let marker = String::from_utf8_lossy(&handler.origin.marker).into_owned();
         end_leftovers(handler, plan.kill_grace, kill_at, &mut pump, &mut tail);
         // Processes that another process adopted are found by their marker.

@@ -6,6 +6,7 @@ pub mod child;
 pub mod command_requests;
 pub mod coprocess;
 pub mod event_socket;
+pub(crate) mod exit;
 pub(crate) mod leftovers;
 pub(crate) mod observer;
 pub(crate) mod pump;

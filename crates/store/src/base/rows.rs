@@ -209,6 +209,8 @@ pub(crate) struct RunRow {
     handler_process_id: Option<i64>,
     #[diesel(deserialize_as = ShownText)]
     handler_identity: String,
+    cpu_msecs: Option<i64>,
+    peak_memory_bytes: Option<i64>,
     cancel_requested_on: Option<SqlMoment>,
     #[diesel(deserialize_as = ShownText)]
     cancel_reason: String,
@@ -244,6 +246,8 @@ impl From<RunRow> for Run {
             lease_expires_on: row.lease_expires_on.map(Into::into),
             handler_process_id: row.handler_process_id,
             handler_identity: row.handler_identity,
+            cpu_msecs: row.cpu_msecs,
+            peak_memory_bytes: row.peak_memory_bytes,
             cancel_requested_on: row.cancel_requested_on.map(Into::into),
             cancel_reason: row.cancel_reason,
             limit_key: row.limit_key,

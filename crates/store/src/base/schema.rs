@@ -154,6 +154,10 @@ diesel::table! {
         handler_process_id -> Nullable<BigInt>,
         #[sql_name = "HandlerIdentity"]
         handler_identity -> Text,
+        #[sql_name = "CpuMsecs"]
+        cpu_msecs -> Nullable<BigInt>,
+        #[sql_name = "PeakMemoryBytes"]
+        peak_memory_bytes -> Nullable<BigInt>,
         #[sql_name = "CancelRequestedOn"]
         cancel_requested_on -> Nullable<Timestamp>,
         #[sql_name = "CancelReason"]

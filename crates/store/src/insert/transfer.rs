@@ -151,6 +151,10 @@ struct RunColumns {
     #[diesel(deserialize_as = ShownText)]
     handler_identity: String,
     #[serde(default)]
+    cpu_msecs: Option<i64>,
+    #[serde(default)]
+    peak_memory_bytes: Option<i64>,
+    #[serde(default)]
     keep_results_secs: Option<i32>,
     updated_on: SqlMoment,
 }

@@ -160,6 +160,8 @@ fn end_run_if_processing(
             end.results.as_ref().map(|json| dsl::results.eq(json)),
             end.handler.as_ref().map(|(pid, _)| dsl::handler_process_id.eq(pid)),
             end.handler.as_ref().map(|(_, identity)| dsl::handler_identity.eq(identity)),
+            end.usage
+                .map(|usage| (dsl::cpu_msecs.eq(usage.cpu_msecs), dsl::peak_memory_bytes.eq(usage.peak_memory_bytes))),
             end.message.as_ref().map(|message| dsl::progress_message.eq(message)),
             percents.map(|percents| dsl::percents_completed.eq(percents)),
             dsl::updated_on.eq(db_now()),

@@ -37,6 +37,7 @@ impl RunEnd {
             run_id: run.id.0,
             token: &run.token,
             handler: self.handler.as_ref().map(|(pid, identity)| (*pid, identity.as_str())),
+            usage: self.usage,
             details: SuccessDetails {
                 decision: &self.decision,
                 results: self.results.as_deref(),

@@ -7,6 +7,7 @@ use crate::journal::events::NewEvent;
 use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::run::transition::{RunEvent, run_after};
+use taskqueue_domain::run::usage::Usage;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::records::{Run, RunOutput};
 use taskqueue_domain::text::unreadable::Unreadable;
@@ -41,6 +42,9 @@ pub struct RunEnd {
     pub decision: String,
     /// PID and identity of the handler; `None` keeps the saved values.
     pub handler: Option<(i64, String)>,
+    /// What the handler used; `None` if it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
     /// 0 to 100; `None` keeps the saved value. 100 after a success.
     pub percents_completed: Option<i32>,
     /// The last line for people; `None` keeps the saved value.
@@ -81,6 +85,7 @@ impl RunEnd {
             error_message: message.to_owned(),
             decision: decision.to_owned(),
             handler: None,
+            usage: None,
             percents_completed: None,
             message: None,
             results: None,

@@ -280,6 +280,8 @@ impl<'a> CoprocessAttempt<'a> {
             unended: None,
             stdout: Captured::default(),
             stderr: self.ticket.take_stderr(),
+            // Its process handles many runs.
+            usage: None,
         }
     }
 }

@@ -102,5 +102,6 @@ pub(super) fn did_not_start(ending: Ending) -> HandlerEnd {
         unended: None,
         stdout: Captured::default(),
         stderr: Captured::default(),
+        usage: None,
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct CountedRun<'a> {
     pub(crate) outcome: &'static str,
     /// `None` if its handler was never started.
     pub(crate) took: Option<Duration>,
+    /// Processor time of its program; `None` if it was not measured.
+    pub(crate) cpu_msecs: Option<i64>,
 }
 
 /// Returns the label for a run that should have ended with `event`, or why that was not recorded.

@@ -262,6 +262,11 @@ fn about_worker(facts: &WorkerFacts) -> Vec<Family> {
         Family::counter("worker_runs_ended_total", "Runs of this worker that have ended, by outcome.").with(ended),
         Family::histogram("worker_run_duration_seconds", "How long its handlers took.")
             .by("class", classes().map(|(class, of)| (class, of.durations.clone()))),
+        Family::counter(
+            "worker_handler_cpu_seconds_total",
+            "Processor time that its handlers used, if they are programs.",
+        )
+        .by("class", classes().map(|(class, of)| (class, Duration::from_millis(of.cpu_msecs).as_secs_f64()))),
         Family::histogram("worker_commit_duration_seconds", "How long it took to record a batch of outcomes.")
             .is(facts.commits.clone()),
         Family::counter("worker_lease_renewals_total", "How often it has renewed its leases.").is(facts.renewals),

@@ -47,6 +47,8 @@ pub struct ClassTally {
     pub ended: BTreeMap<&'static str, u64>,
     /// How long their handlers took.
     pub durations: Histogram,
+    /// Processor time of their programs, in milliseconds.
+    pub cpu_msecs: u64,
 }
 
 /// The counters and the state of a worker.
@@ -109,12 +111,13 @@ impl Tally {
     /// Counts runs that have ended.
     pub(crate) fn ended<'a>(&self, runs: impl IntoIterator<Item = CountedRun<'a>>) {
         let mut counts = self.counts();
-        for CountedRun { class, outcome, took } in runs {
+        for CountedRun { class, outcome, took, cpu_msecs } in runs {
             let of_class = counts.of_class(class);
             *of_class.ended.entry(outcome).or_default() += 1;
             if let Some(took) = took {
                 of_class.durations.observe(took);
             }
+            of_class.cpu_msecs += cpu_msecs.and_then(|msecs| u64::try_from(msecs).ok()).unwrap_or(0);
         }
     }
 
@@ -231,14 +234,30 @@ mod tests {
         tally.claimed(["a", "b", "a"]);
         let took = Some(Duration::from_millis(3));
         tally.ended([
-            CountedRun { class: "a", outcome: outcome_of(RunEvent::Succeed, &EndResult::Recorded), took },
-            CountedRun { class: "a", outcome: outcome_of(RunEvent::Fail, &EndResult::Recorded), took },
-            CountedRun { class: "b", outcome: outcome_of(RunEvent::Release, &EndResult::Recorded), took: None },
+            CountedRun {
+                class: "a",
+                outcome: outcome_of(RunEvent::Succeed, &EndResult::Recorded),
+                took,
+                cpu_msecs: Some(2),
+            },
+            CountedRun {
+                class: "a",
+                outcome: outcome_of(RunEvent::Fail, &EndResult::Recorded),
+                took,
+                cpu_msecs: Some(3),
+            },
+            CountedRun {
+                class: "b",
+                outcome: outcome_of(RunEvent::Release, &EndResult::Recorded),
+                took: None,
+                cpu_msecs: None,
+            },
         ]);
         let facts = tally.facts();
         assert_eq!((facts.classes["a"].claimed, facts.classes["b"].claimed), (2, 1));
         assert_eq!(facts.classes["a"].ended, BTreeMap::from([("success", 1), ("error", 1), ("timeout", 0)]));
         assert_eq!((facts.classes["a"].durations.count(), facts.classes["b"].durations.count()), (2, 0));
+        assert_eq!((facts.classes["a"].cpu_msecs, facts.classes["b"].cpu_msecs), (5, 0));
         assert_eq!(
             facts.classes["b"].ended,
             BTreeMap::from([("success", 0), ("error", 0), ("timeout", 0), ("released", 1)])

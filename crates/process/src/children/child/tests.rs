@@ -382,3 +382,22 @@ fn a_script_without_shebang_runs_by_the_shell_and_all_of_path_is_searched() {
         "{ending:?}"
     );
 }
+
+#[test]
+fn the_usage_of_a_handler_includes_children_that_it_waited_for() {
+    let burn = "import time\nblock=b'x'*150_000_000\nwhile time.process_time()<0.3: pass";
+    let (finished, _) = sh(&format!("python3 -c \"{burn}\"; exit 3"));
+    assert_eq!(finished.ending, Ending::Exited(3));
+    let usage = finished.usage.unwrap();
+    assert!(usage.cpu_msecs >= 300, "{usage:?}");
+    assert!(usage.peak_memory_bytes.is_some_and(|bytes| bytes >= 150_000_000), "{usage:?}");
+}
+
+#[test]
+fn the_memory_of_its_runner_does_not_count_as_that_of_a_handler() {
+    // More than the shell uses; the peak stays when it is freed.
+    let block = std::hint::black_box(vec![1_u8; 60_000_000]);
+    assert_eq!(sh("true").0.usage.unwrap().peak_memory_bytes, None);
+    drop(block);
+    assert_eq!(sh("true").0.usage.unwrap().peak_memory_bytes, None);
+}

@@ -20,6 +20,7 @@ use crate::base::content::ContentRow;
 use crate::base::sql::SqlMoment;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::run::transition::{TaskEvent, statuses_for, unmarked_statuses};
+use taskqueue_domain::run::usage::Usage;
 use taskqueue_domain::task::task_class::TaskClass;
 
 /// The statuses in which a task can be started, as a list for `IN`.
@@ -143,7 +144,18 @@ pub(in super::super) struct Success<'a> {
     pub(in super::super) token: &'a str,
     /// `None` keeps the previously saved value; the same applies to every other `None`.
     pub(in super::super) handler: Option<(i64, &'a str)>,
+    pub(in super::super) usage: Option<Usage>,
     pub(in super::super) details: SuccessDetails<'a>,
+}
+
+impl Success<'_> {
+    fn cpu_msecs(&self) -> Option<i64> {
+        self.usage.map(|usage| usage.cpu_msecs)
+    }
+
+    fn peak_memory_bytes(&self) -> Option<i64> {
+        self.usage.and_then(|usage| usage.peak_memory_bytes)
+    }
 }
 
 /// What the end of a run writes besides its success, the same for many runs.

@@ -214,10 +214,13 @@ fn end_alike(conn: &mut MysqlConnection, details: &SuccessDetails<'_>, ends: &[&
         "UPDATE `TaskQueueRuns`
          SET `Status` = 'success', `FinishedOn` = UTC_TIMESTAMP(6), `LeaseExpiresOn` = NULL, `ErrorCode` = '', `ErrorMessage` = '',
              `Decision` = ?, `Results` = COALESCE(?, `Results`), `ProgressMessage` = COALESCE(?, `ProgressMessage`),
-             `HandlerProcessId` = {}, `HandlerIdentity` = {}, `PercentsCompleted` = 100, `UpdatedOn` = UTC_TIMESTAMP(6)
+             `HandlerProcessId` = {}, `HandlerIdentity` = {}, `CpuMsecs` = {}, `PeakMemoryBytes` = {},
+             `PercentsCompleted` = 100, `UpdatedOn` = UTC_TIMESTAMP(6)
          WHERE `Id` IN ({})",
         by_run("`HandlerProcessId`", ends.iter().map(|end| (end.run_id, pid(end)))),
         by_run("`HandlerIdentity`", ends.iter().map(|end| (end.run_id, identity(end)))),
+        by_run("`CpuMsecs`", ends.iter().map(|end| (end.run_id, end.cpu_msecs().map(|number| number.to_string())))),
+        by_run("`PeakMemoryBytes`", ends.iter().map(|end| (end.run_id, end.peak_memory_bytes().map(|number| number.to_string())))),
         list(ends.iter().map(|end| end.run_id))
     );
     prepared_once(&text)

@@ -154,9 +154,10 @@ static END_SUCCESSES: LazyLock<String> = LazyLock::new(|| {
             "Decision" = e.decision, "Results" = COALESCE(e.results, r."Results"),
             "HandlerProcessId" = COALESCE(e.pid, r."HandlerProcessId"),
             "HandlerIdentity" = COALESCE(e.identity, r."HandlerIdentity"),
+            "CpuMsecs" = e.cpu, "PeakMemoryBytes" = e.memory,
             "ProgressMessage" = COALESCE(e.message, r."ProgressMessage"), "PercentsCompleted" = 100,
             "UpdatedOn" = clock_timestamp()
-        FROM unnest(?, ?, ?, ?, ?, ?, ?) AS e (id, token, decision, results, pid, identity, message)
+        FROM unnest(?, ?, ?, ?, ?, ?, ?, ?, ?) AS e (id, token, decision, results, pid, identity, cpu, memory, message)
         WHERE r."Id" = ANY (ARRAY[e.id]) AND r."Status" = 'processing' AND r."Token" = e.token
         RETURNING r."Id", r."TaskQueueId", r."Host", r."LimitKey", r."HasKeySlot"
     )
@@ -186,6 +187,8 @@ pub(super) fn end_successes(conn: &mut PgConnection, successes: &[Success<'_>]) 
         .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.details.results))
         .bind::<Array<Nullable<BigInt>>, _>(column(successes, |end| end.handler.map(|(pid, _)| pid)))
         .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.handler.map(|(_, identity)| identity)))
+        .bind::<Array<Nullable<BigInt>>, _>(column(successes, Success::cpu_msecs))
+        .bind::<Array<Nullable<BigInt>>, _>(column(successes, Success::peak_memory_bytes))
         .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.details.message));
     statement.load(conn)
 }

@@ -198,7 +198,8 @@ const END_RUNS: &str = r#"
     SET "Status" = 'success', "FinishedOn" = ?, "LeaseExpiresOn" = NULL, "ErrorCode" = '', "ErrorMessage" = '',
         "Decision" = ?, "Results" = COALESCE(?, "Results"),
         "HandlerProcessId" = COALESCE(n.value ->> 2, "HandlerProcessId"),
-        "HandlerIdentity" = COALESCE(n.value ->> 3, "HandlerIdentity"), "ProgressMessage" = COALESCE(?, "ProgressMessage"),
+        "HandlerIdentity" = COALESCE(n.value ->> 3, "HandlerIdentity"), "CpuMsecs" = n.value ->> 4,
+        "PeakMemoryBytes" = n.value ->> 5, "ProgressMessage" = COALESCE(?, "ProgressMessage"),
         "PercentsCompleted" = 100, "UpdatedOn" = ?
     FROM json_each(?) AS n
     WHERE "TaskQueueRuns"."Id" = n.value ->> 0 AND "Status" = 'processing' AND "Token" = n.value ->> 1
@@ -248,7 +249,8 @@ fn end_alike(
     let runs: Vec<_> = ends
         .iter()
         .map(|end| {
-            json!([end.run_id, end.token, end.handler.map(|(pid, _)| pid), end.handler.map(|(_, identity)| identity)])
+            let (pid, identity) = end.handler.unzip();
+            json!([end.run_id, end.token, pid, identity, end.cpu_msecs(), end.peak_memory_bytes()])
         })
         .collect();
     prepared(END_RUNS)
