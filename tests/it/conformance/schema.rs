@@ -20,8 +20,8 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
         "Attempts= Backoff? CatchUp= ClassKeep? Crashes= CurrentRunId? DueOn?* ExpiresOn?* FailedRetries= Finished?* Id Keep? KeepResults? LastStatus= \
-         LimitKey? LiveUniqueKey?* MaxRetries? Meta? NextAttemptOn? ParentId? PlannedOn? \
-         Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? RetryLimit? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= StatusOn?* Tag? TaskClass \
+         LimitKey? LiveStartBefore?* LiveUniqueKey?* MaxRetries? Meta? NextAttemptOn? ParentId? PlannedOn? \
+         Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? RetryLimit? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= StartBefore? StatusOn?* Tag? TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
         "ScheduleId PlannedOn Receipt TaskClass LiveUniqueKey",
@@ -217,6 +217,9 @@ each_engine! {
             ("TaskQueue", "TaskData", "'[1]'", "'{'"),
             ("TaskQueue", "TaskData", "'null'", "''"),
             ("TaskQueue", "LastStatus", "'cancelled'", "'error'"),
+            ("TaskQueue", "LastStatus", "'expired'", "'Expired'"),
+            ("TaskQueue", "StartBefore", "NULL", "'soon'"),
+            ("TaskQueue", "StartBefore", "'1000-01-01 00:00:00'", "'0999-12-31 00:00:00'"),
             ("TaskQueue", "LastStatus", "'scheduled'", "'Scheduled'"),
             ("TaskQueue", "MaxRetries", "1", "0"),
             ("TaskQueue", "MaxRetries", "NULL", "1000001"),

@@ -2,6 +2,7 @@
 
 pub mod class_set;
 pub mod dependencies;
+pub mod expiry;
 pub mod ids;
 pub mod meta;
 pub mod new_task;

@@ -156,6 +156,11 @@ pub enum Reason {
     Done,
     /// It was cancelled.
     Cancelled,
+    /// The time before which an attempt had to start has passed.
+    Expired {
+        /// That time.
+        on: Option<DateTime<Utc>>,
+    },
     /// Its status is unknown to this version.
     UnknownStatus,
 }
