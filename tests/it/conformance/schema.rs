@@ -401,7 +401,7 @@ each_engine! {
         }
     }
 
-    fn live_unique_key_says_the_same_as_a_task_that_has_its_key(db) {
+    fn live_columns_say_the_same_as_the_rules_of_live_tasks(db) {
         let past = sql_now(db.engine, -60);
         let mut rows = Vec::new();
         for status in TaskStatus::ALL {
@@ -410,22 +410,25 @@ each_engine! {
                     for quarantined in ["NULL", past.as_str()] {
                         for until in ["NULL", past.as_str()] {
                             let key = rows.len();
-                            rows.push(format!("('work', 5, '{status}', {open_run}, {failed}, {quarantined}, {until}, 'k{key}')"));
+                            rows.push(format!("('work', 5, '{status}', {open_run}, {failed}, {quarantined}, {until}, 'k{key}', {past})"));
                         }
                     }
                 }
             }
         }
         db.execute(&format!(
-            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"QuarantinedOn\", \"UniqueUntil\", \"UniqueKey\") VALUES {}",
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"QuarantinedOn\", \"UniqueUntil\", \"UniqueKey\", \"StartBefore\") VALUES {}",
             rows.join(", ")
         ));
         let taken = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"LiveUniqueKey\" = \"UniqueKey\"");
+        let live = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"LiveStartBefore\" = \"StartBefore\"");
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\"");
-        assert_eq!(ids.len(), 96);
+        assert_eq!(ids.len(), 7 * 16);
         for id in ids.into_iter().flatten() {
             let task = task(db, TaskId(id));
             assert_eq!(taken.contains(&Some(id)), task.has_its_key(), "{task:?}");
+            let may_start = !task.is_settled() && !task.status.is(TaskStatus::Processing);
+            assert_eq!(live.contains(&Some(id)), may_start, "{task:?}");
         }
     }
 
@@ -458,11 +461,11 @@ each_engine! {
         let over: BTreeSet<i64> = db.raw().numbers(&over).into_iter().flatten().collect();
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"");
         let ids: Vec<TaskId> = ids.into_iter().flatten().map(TaskId).collect();
-        assert_eq!(ids.len(), 576);
+        assert_eq!(ids.len(), 7 * 96);
         for (id, verdict) in ids.iter().zip(db.store().judge_tasks(&ids).unwrap()) {
             assert_eq!(over.contains(&id.0), verdict == PruneVerdict::Goes, "{:?}", task(db, *id));
         }
-        assert_eq!(over.len(), 84);
+        assert_eq!(over.len(), 108);
         // Its age counts from its last change or from the expiry of its key, whichever is later.
         let key_was_last = format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Finished\" > 0 AND \"StatusOn\" > {}", sql_now(db.engine, 60));
         assert_eq!(db.number(&key_was_last), 42);
@@ -525,7 +528,7 @@ each_engine! {
         let mut store = db.store();
         let now = store.now().unwrap();
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\"");
-        assert_eq!(ids.len(), 2 * 384 + 6);
+        assert_eq!(ids.len(), 7 * 128 + 6);
         for id in ids.into_iter().flatten() {
             let task = store.get_task(TaskId(id)).unwrap();
             assert_eq!(due.contains(&id), is_due(&due_facts(&task), now).is_ok(), "{task:?}");
