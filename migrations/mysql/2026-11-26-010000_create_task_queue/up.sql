@@ -73,8 +73,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             OR `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
                 OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < COALESCE(`RetryLimit`, `MaxRetries`, 1000001)) THEN `UniqueKey` END) STORED,
     `LiveStartBefore` datetime(6) GENERATED ALWAYS AS (
-        CASE WHEN `LastStatus` IN ('scheduled', 'failed', 'timeout') AND `QuarantinedOn` IS NULL
-            AND `FailedRetries` < COALESCE(`RetryLimit`, `MaxRetries`, 1000001) THEN `StartBefore` END) STORED,
+        CASE WHEN `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
+            OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < COALESCE(`RetryLimit`, `MaxRetries`, 1000001)) THEN `StartBefore` END) STORED,
     UNIQUE KEY `TaskQueueReceipt` (`Receipt`),
     UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
     KEY `TaskQueueByUniqueKey` (`UniqueKey`, `Id`),

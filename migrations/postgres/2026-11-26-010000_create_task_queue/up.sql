@@ -123,8 +123,8 @@ CREATE FUNCTION "TaskQueueLiveStartBefore" (
     retry_limit "TaskQueueRetryLimit", max_retries "TaskQueueMaxRetries"
 ) RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
-    RETURN CASE WHEN last_status IN ('scheduled', 'failed', 'timeout') AND quarantined_on IS NULL
-        AND failed_retries < COALESCE(retry_limit, max_retries, 1000001) THEN start_before END;
+    RETURN CASE WHEN quarantined_on IS NULL AND (last_status = 'scheduled'
+        OR last_status IN ('failed', 'timeout') AND failed_retries < COALESCE(retry_limit, max_retries, 1000001)) THEN start_before END;
 END $$;
 
 -- An instant and an interval are not added in a computed column: an interval of days depends on the zone, one of seconds does not.

@@ -159,8 +159,8 @@ CREATE TABLE "TaskQueue" (
             OR "QuarantinedOn" IS NULL AND ("LastStatus" = 'scheduled'
                 OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001)) THEN "UniqueKey" END) STORED,
     "LiveStartBefore" TEXT GENERATED ALWAYS AS (
-        CASE WHEN "LastStatus" IN ('scheduled', 'failed', 'timeout') AND "QuarantinedOn" IS NULL
-            AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001) THEN "StartBefore" END) STORED
+        CASE WHEN "QuarantinedOn" IS NULL AND ("LastStatus" = 'scheduled'
+            OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001)) THEN "StartBefore" END) STORED
 ) STRICT;
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
