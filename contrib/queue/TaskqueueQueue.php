@@ -57,7 +57,7 @@ final class TaskqueueQueue
      * Queues a task and returns its id. If another task already has the `unique` key, returns the id of that task.
      *
      * The options are those of `taskqueue queue`, with underscores: unique, on_conflict, unique_for, priority, at, max_retries,
-     * timeout, after, limit_key, any_class, database and so on; `delay` is --in. Numbers for times are seconds.
+     * timeout, expires, after, limit_key, any_class, database and so on; `delay` is --in. Numbers for times are seconds.
      * Not supported: run and wait, which return the exit status of the handler, and batch, which returns several ids.
      */
     public static function queue(string $class, mixed $data = new stdClass(), array $options = [], string $program = 'taskqueue'): int
@@ -77,7 +77,8 @@ final class TaskqueueQueue
 
     /**
      * Queues a task over this connection, in its transaction, and returns the id. If another task already has the `unique` key,
-     * returns the id of that task. `delay` is in seconds.
+     * returns the id of that task. `delay` is in seconds, and so is `expires`: the task must start within this time after the
+     * delay.
      */
     public static function queueIn(
         PDO $db,
@@ -86,6 +87,7 @@ final class TaskqueueQueue
         ?string $unique = null,
         ?int $delay = null,
         int $priority = 0,
+        ?int $expires = null,
     ): int {
         $engine = $db->getAttribute(PDO::ATTR_DRIVER_NAME);
         // PostgreSQL and SQLite need the names in double quotes; MySQL needs them without.
@@ -94,6 +96,9 @@ final class TaskqueueQueue
         $values = [$class, self::json($data)];
         if ($delay !== null) {
             $columns['"ScheduledOn"'] = sprintf(self::LATER[$engine], $delay);
+        }
+        if ($expires !== null) {
+            $columns['"StartBefore"'] = sprintf(self::LATER[$engine], ($delay ?? 0) + $expires);
         }
         if ($unique !== null) {
             $columns['"UniqueKey"'] = '?';
@@ -151,7 +156,7 @@ final class TaskqueueQueue
         }
         if (is_array($value)) {
             $value = implode(',', $value);
-        } elseif (in_array($name, ['in', 'timeout', 'unique-for'], true) && is_int($value)) {
+        } elseif (in_array($name, ['in', 'expires', 'timeout', 'unique-for'], true) && is_int($value)) {
             $value = "{$value}s";
         }
         return ["--$name=$value"];

@@ -37,7 +37,7 @@ def queue(task_class, data=None, program="taskqueue", **options):
     """Queues a task and returns its id. If another task already has the `unique` key, returns the id of that task.
 
     The options are those of `taskqueue queue`, with underscores: unique, on_conflict, unique_for, priority, at, max_retries,
-    timeout, after, limit_key, any_class, database and so on; `delay` is --in. Numbers for times are seconds.
+    timeout, expires, after, limit_key, any_class, database and so on; `delay` is --in. Numbers for times are seconds.
     Not supported: run and wait, which return the exit status of the handler, and batch, which returns several ids.
     """
     arguments = [program, "queue", "--json"]
@@ -55,9 +55,10 @@ def queue(task_class, data=None, program="taskqueue", **options):
     return json.loads(ended.stdout)["id"]
 
 
-def queue_in(connection, task_class, data=None, unique=None, delay=None, priority=0):
+def queue_in(connection, task_class, data=None, unique=None, delay=None, priority=0, expires=None):
     """Queues a task over this DB-API connection, in its transaction, and returns the id. If another task already has the `unique`
-    key, returns the id of that task. `delay` is in seconds."""
+    key, returns the id of that task. `delay` is in seconds, and so is `expires`: the task must start within this time after the
+    delay."""
     engine, mark = _dialect(connection)
     columns, values = ["TaskClass", "TaskData", "Priority"], [mark] * 3
     parameters = [task_class, json.dumps({} if data is None else data, allow_nan=False), priority]
@@ -65,6 +66,10 @@ def queue_in(connection, task_class, data=None, unique=None, delay=None, priorit
         columns.append("ScheduledOn")
         values.append(_LATER[engine].format(mark))
         parameters.append(float(delay) if engine == "postgres" else int(delay))
+    if expires is not None:
+        columns.append("StartBefore")
+        values.append(_LATER[engine].format(mark))
+        parameters.append((float if engine == "postgres" else int)((delay or 0) + expires))
     if unique is not None:
         columns.append("UniqueKey")
         values.append(mark)
@@ -141,7 +146,7 @@ def _option(name, value):
         return [f"--{name}"]
     if isinstance(value, (list, tuple)):
         value = ",".join(str(item) for item in value)
-    elif name in ("in", "timeout", "unique-for") and isinstance(value, (int, float)):
+    elif name in ("in", "expires", "timeout", "unique-for") and isinstance(value, (int, float)):
         value = f"{int(value)}s"
     return [f"--{name}={value}"]
 

@@ -70,7 +70,8 @@ UPDATE (SELECT t.`Id` FROM `TaskQueue` AS t WHERE t.`DueOn` <= UTC_TIMESTAMP(6) 
     JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id` AND r.`Status` = 'scheduled' JOIN `TaskQueue` ON `TaskQueue`.`Id` = d.`Id`
 SET `TaskQueue`.`CurrentRunId` = r.`Id`, `TaskQueue`.`UpdatedOn` = UTC_TIMESTAMP(6);
 SET @run = (SELECT r.`Id` FROM `TaskQueueRuns` AS r WHERE r.`ClaimClass` = '{class}'
-    AND EXISTS (SELECT 1 FROM `TaskQueue` AS t WHERE t.`Id` = r.`TaskQueueId` AND t.`LastStatus` <> 'cancelled')
+    AND EXISTS (SELECT 1 FROM `TaskQueue` AS t WHERE t.`Id` = r.`TaskQueueId` AND t.`LastStatus` NOT IN ('cancelled', 'expired')
+        AND (t.`StartBefore` IS NULL OR t.`StartBefore` > UTC_TIMESTAMP(6)))
     AND (SELECT x.`TaskId` FROM `TaskQueueRejections` AS x WHERE x.`TaskId` = r.`TaskQueueId` AND x.`Claimant` = '{claimant}'
         AND (x.`HeldUntil` IS NULL OR x.`HeldUntil` > UTC_TIMESTAMP(6))) IS NULL
     ORDER BY r.`ClaimClass`, r.`ClaimOrder`, r.`Id` LIMIT 1);

@@ -84,7 +84,8 @@ UPDATE "TaskQueueRuns" SET "Status" = 'processing', "Claimant" = '{claimant}', "
     "LeaseExpiresOn" = clock_timestamp() + (SELECT COALESCE(t."Timeout", 86400) FROM "TaskQueue" AS t
         WHERE t."Id" = "TaskQueueRuns"."TaskQueueId") * interval '1 second'
 WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{class}'
-    AND EXISTS (SELECT 1 FROM "TaskQueue" AS t WHERE t."Id" = r."TaskQueueId" AND t."LastStatus" <> 'cancelled')
+    AND EXISTS (SELECT 1 FROM "TaskQueue" AS t WHERE t."Id" = r."TaskQueueId" AND t."LastStatus" NOT IN ('cancelled', 'expired')
+        AND (t."StartBefore" IS NULL OR t."StartBefore" > clock_timestamp()))
     AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}'
         AND (x."HeldUntil" IS NULL OR x."HeldUntil" > clock_timestamp()))
     ORDER BY r."ClaimClass", r."ClaimOrder", r."Id" LIMIT 1);

@@ -60,7 +60,8 @@ UPDATE "TaskQueueRuns" SET "Status" = 'processing', "Claimant" = '{claimant}', "
     "LeaseExpiresOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now', (SELECT COALESCE(t."Timeout", 86400) FROM "TaskQueue" AS t
         WHERE t."Id" = "TaskQueueRuns"."TaskQueueId") || ' seconds')
 WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{class}'
-    AND EXISTS (SELECT 1 FROM "TaskQueue" AS t WHERE t."Id" = r."TaskQueueId" AND t."LastStatus" <> 'cancelled')
+    AND EXISTS (SELECT 1 FROM "TaskQueue" AS t WHERE t."Id" = r."TaskQueueId" AND t."LastStatus" NOT IN ('cancelled', 'expired')
+        AND (t."StartBefore" IS NULL OR t."StartBefore" > strftime('%Y-%m-%d %H:%M:%f000', 'now')))
     AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}'
         AND (x."HeldUntil" IS NULL OR x."HeldUntil" > strftime('%Y-%m-%d %H:%M:%f000', 'now')))
     ORDER BY r."ClaimClass", r."ClaimOrder", r."Id" LIMIT 1);

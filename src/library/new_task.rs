@@ -6,6 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
 use super::error::Error;
+use taskqueue_domain::task::expiry::Expiry;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_domain::task::unique::OnConflict;
@@ -65,6 +66,18 @@ impl NewTask {
     /// Processes it no earlier than this long from now, by the clock of the database.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
+        self
+    }
+
+    /// Does not start it this long after its time or later: it then ends with the status `expired`. Rounded up to whole seconds.
+    pub fn expires(mut self, time: Duration) -> Self {
+        self.request.expires = Some(Expiry::After(whole_secs(time)));
+        self
+    }
+
+    /// Does not start it at or after this time.
+    pub fn expires_at(mut self, instant: impl Into<DateTime<Utc>>) -> Self {
+        self.request.expires = Some(Expiry::At(instant.into()));
         self
     }
 

@@ -52,7 +52,7 @@ struct SharedQueue {
     stop_handle: StopHandle,
 }
 
-/// A task that has succeeded, is exhausted, quarantined or cancelled, and its last run if there was one.
+/// A task that has succeeded, is exhausted, quarantined or cancelled, or has expired, and its last run if there was one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Ended {
@@ -163,8 +163,8 @@ impl TaskQueue {
         self.with(|ctx| Ok(ctx.store.list_runs_of_task(id, limit.into()).map_err(EngineError::from)?))
     }
 
-    /// Waits until a task has succeeded, is exhausted, quarantined or cancelled, whatever process executes it. Returns `None`
-    /// if that did not happen within `limit`, or if a [`StopHandle`] stopped the wait.
+    /// Waits until a task has succeeded, is exhausted, quarantined or cancelled, or has expired, whatever process executes it.
+    /// Returns `None` if that did not happen within `limit`, or if a [`StopHandle`] stopped the wait.
     ///
     /// On PostgreSQL and SQLite it is notified of the end, on the other engines it polls; `docs/library.md` states how soon it
     /// returns.

@@ -218,7 +218,7 @@ fn insert_bad_values(db: &TestDb, raw: &mut Raw) {
         assert!(raw.try_execute(&insert).is_err(), "{class:?}");
     }
     let times = ["'infinity'", "'-infinity'", "'0000-00-00'", "'294000-01-01'", "'0999-12-31 00:00:00'", "'x'"];
-    for column in ["ScheduledOn", "UniqueUntil", "PlannedOn"] {
+    for column in ["ScheduledOn", "StartBefore", "UniqueUntil", "PlannedOn"] {
         for time in times {
             assert!(!insert_with(raw, "work", column, time), "{column} {time}");
         }

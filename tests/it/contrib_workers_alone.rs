@@ -52,7 +52,11 @@ fn with_condition(claim: &str, option: &str, value: &str) -> String {
     let example = row.split('`').nth(1).unwrap().strip_prefix(&format!("{option} ")).unwrap();
     let condition = row.split('`').rev().nth(1).unwrap().replace(example, value);
     let quoted = |text: &str| if claim.contains('`') { text.replace('"', "`") } else { text.to_owned() };
-    let after = if condition.contains(" t.") { "t.\"LastStatus\" <> 'cancelled'" } else { "r.\"ClaimClass\" = 'work'" };
+    let after = if condition.contains(" t.") {
+        "t.\"LastStatus\" NOT IN ('cancelled', 'expired')"
+    } else {
+        "r.\"ClaimClass\" = 'work'"
+    };
     let (after, condition) = (quoted(after), quoted(&condition));
     assert_eq!(claim.matches(&after).count(), 1, "{after}");
     claim.replace(&after, &format!("{after} {condition}"))

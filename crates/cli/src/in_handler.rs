@@ -33,8 +33,8 @@ const SERVED: [(&str, &[&[&str]]); 7] = [
     ("edit", &[&CHANGE, &ATTEMPT, &["data", "if_updated_on"]]),
 ];
 /// When and how often a task is attempted.
-const ATTEMPT: [&str; 9] =
-    ["at", "delay", "max_retries", "timeout", "priority", "backoff", "keep", "keep_results", "meta"];
+const ATTEMPT: [&str; 10] =
+    ["at", "delay", "expires", "max_retries", "timeout", "priority", "backoff", "keep", "keep_results", "meta"];
 const UNIQUE: [&str; 3] = ["unique", "on_conflict", "unique_for"];
 const SCHEDULE: [&str; 3] = ["every", "tz", "catch_up"];
 /// The arguments of a command that changes selected tasks.

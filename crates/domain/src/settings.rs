@@ -43,7 +43,7 @@ pub enum Setting {
     AuditTransitions,
     /// Days for which tasks that succeeded are kept.
     KeepSuccess,
-    /// Days for which cancelled tasks are kept.
+    /// Days for which cancelled and expired tasks are kept.
     KeepCancelled,
     /// Days for which exhausted and quarantined tasks are kept.
     KeepFailed,
@@ -55,7 +55,7 @@ pub enum Setting {
     KeepRunners,
     /// How many tasks that succeeded are kept.
     MaxSuccess,
-    /// How many cancelled tasks are kept.
+    /// How many cancelled tasks are kept, and how many expired ones.
     MaxCancelled,
     /// How many exhausted and quarantined tasks are kept.
     MaxFailed,
@@ -171,13 +171,13 @@ impl Setting {
             Self::LeaseMargin => "seconds before the end of its lease at which a runner gives up its runs",
             Self::MaxDataBytes => "largest task data, in bytes",
             Self::KeepSuccess => "days for which tasks that succeeded are kept, 0 forever",
-            Self::KeepCancelled => "days for which cancelled tasks are kept, 0 forever",
+            Self::KeepCancelled => "days for which cancelled and expired tasks are kept, 0 forever",
             Self::KeepFailed => "days for which exhausted and quarantined tasks are kept, 0 forever",
             Self::KeepOutputs => "days for which outputs are kept, 0 as long as their task",
             Self::KeepResults => "days for which results are kept, 0 as long as their task",
             Self::KeepRunners => "days for which ended runners and events of no task are kept, 0 forever",
             Self::MaxSuccess => "tasks that succeeded that are kept, 0 any number",
-            Self::MaxCancelled => "cancelled tasks that are kept, 0 any number",
+            Self::MaxCancelled => "cancelled tasks that are kept, and as many expired ones, 0 any number",
             Self::MaxFailed => "exhausted and quarantined tasks that are kept, 0 any number",
             Self::ScheduleGrace => "seconds by which a schedule that does not catch up may be late",
             Self::AuditTransitions => "1 records an event for every change of a status, 0 does not",

@@ -13,6 +13,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `QueuedById` varchar(190) NOT NULL DEFAULT (CURRENT_USER()),
     `ScheduledOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `NextAttemptOn` datetime(6),
+    `StartBefore` datetime(6),
     `TaskClass` varchar(190) NOT NULL,
     `TaskData` longtext NOT NULL DEFAULT ('{}'),
     `LastStatus` varchar(16) NOT NULL DEFAULT 'scheduled',
@@ -52,7 +53,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `PriorityDueOn` datetime(6) GENERATED ALWAYS AS (CASE WHEN `Priority` <> 0 THEN `DueOn` END) STORED,
     `Finished` int GENERATED ALWAYS AS (
         CASE WHEN `CurrentRunId` IS NULL
-            AND (`LastStatus` IN ('success', 'cancelled') OR `LastStatus` IN ('failed', 'timeout')
+            AND (`LastStatus` IN ('success', 'cancelled', 'expired') OR `LastStatus` IN ('failed', 'timeout')
                 AND (`FailedRetries` >= COALESCE(`RetryLimit`, `MaxRetries`, 1000001) OR `QuarantinedOn` IS NOT NULL))
             AND (`Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended'))
             AND `UpdatedOn` >= '1000-01-01'
@@ -62,15 +63,18 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             WHEN `UniqueUntil` > `UpdatedOn` THEN `UniqueUntil` ELSE `UpdatedOn` END) STORED,
     `ExpiresOn` datetime(6) GENERATED ALWAYS AS (
         CASE WHEN COALESCE(`Keep`, `ClassKeep`) > 0 AND `CurrentRunId` IS NULL
-            AND `LastStatus` IN ('success', 'cancelled', 'failed', 'timeout')
+            AND `LastStatus` IN ('success', 'cancelled', 'expired', 'failed', 'timeout')
             AND `UpdatedOn` >= '1000-01-01' AND `UpdatedOn` < '9900-01-01'
             THEN CASE WHEN `UniqueUntil` > `UpdatedOn` AND `UniqueUntil` < '9900-01-01' THEN `UniqueUntil` ELSE `UpdatedOn` END
                 + INTERVAL COALESCE(`Keep`, `ClassKeep`) SECOND END) STORED,
     `LiveUniqueKey` varchar(190) GENERATED ALWAYS AS (
         CASE WHEN `UniqueUntil` IS NOT NULL OR `LastStatus` = 'processing'
-            OR `CurrentRunId` IS NOT NULL AND `LastStatus` <> 'cancelled'
+            OR `CurrentRunId` IS NOT NULL AND `LastStatus` NOT IN ('cancelled', 'expired')
             OR `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
                 OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < COALESCE(`RetryLimit`, `MaxRetries`, 1000001)) THEN `UniqueKey` END) STORED,
+    `LiveStartBefore` datetime(6) GENERATED ALWAYS AS (
+        CASE WHEN `QuarantinedOn` IS NULL AND (`LastStatus` = 'scheduled'
+            OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` < COALESCE(`RetryLimit`, `MaxRetries`, 1000001)) THEN `StartBefore` END) STORED,
     UNIQUE KEY `TaskQueueReceipt` (`Receipt`),
     UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
     KEY `TaskQueueByUniqueKey` (`UniqueKey`, `Id`),
@@ -81,7 +85,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             WHEN `ScheduleStatus` IN ('paused', 'broken') THEN `ScheduleStatus`
             WHEN `PlannedOn` IS NULL THEN 'new'
             WHEN `CurrentRunId` IS NOT NULL OR `LastStatus` = 'processing' THEN 'open'
-            WHEN `LastStatus` IN ('success', 'cancelled') OR `QuarantinedOn` IS NOT NULL
+            WHEN `LastStatus` IN ('success', 'cancelled', 'expired') OR `QuarantinedOn` IS NOT NULL
                 OR `LastStatus` IN ('failed', 'timeout') AND `FailedRetries` >= COALESCE(`RetryLimit`, `MaxRetries`, 1000001) THEN 'settled'
             WHEN `ScheduleId` IS NULL THEN 'new'
             WHEN `LastStatus` = 'scheduled' AND `Attempts` = 0 THEN 'waiting'
@@ -90,6 +94,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     KEY `TaskQueuePriorityDue` (`PriorityDueOn`, `Id`),
     KEY `TaskQueueByStatus` (`LastStatus`, `Finished`, `StatusOn`, `Id`),
     KEY `TaskQueueByClass` (`TaskClass`, `LastStatus`, `ScheduledOn`, `Id`),
+    KEY `TaskQueueStartBefore` (`LiveStartBefore`, `Id`),
     KEY `TaskQueueQuarantined` (`QuarantinedOn`, `Id`),
     KEY `TaskQueueScheduleHead` (`ScheduleHead`, `ScheduledOn`, `Id`),
     KEY `TaskQueueExpires` (`ExpiresOn`, `Id`),
@@ -102,6 +107,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
         CHECK (`ScheduledOn` >= '1000-01-01'),
     CONSTRAINT `NextAttemptOn lies in the years 1000 to 9999`
         CHECK (`NextAttemptOn` IS NULL OR `NextAttemptOn` >= '1000-01-01'),
+    CONSTRAINT `StartBefore lies in the years 1000 to 9999`
+        CHECK (`StartBefore` IS NULL OR `StartBefore` >= '1000-01-01'),
     CONSTRAINT `PlannedOn lies in the years 1000 to 9999`
         CHECK (`PlannedOn` IS NULL OR `PlannedOn` >= '1000-01-01'),
     CONSTRAINT `UniqueUntil lies in the years 1000 to 9999`
@@ -115,7 +122,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     CONSTRAINT `TaskData is JSON`
         CHECK (json_valid(`TaskData`)),
     CONSTRAINT `LastStatus is known`
-        CHECK (`LastStatus` IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled')),
+        CHECK (`LastStatus` IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled', 'expired')),
     CONSTRAINT `MaxRetries lies in 1 to 1000000`
         CHECK (`MaxRetries` IS NULL OR `MaxRetries` BETWEEN 1 AND 1000000),
     CONSTRAINT `RetryLimit lies in 1 to 1000000`

@@ -15,8 +15,8 @@ DROP TABLE "TaskQueueRunners";
 DROP TABLE "TaskQueueRuns";
 DROP TABLE "TaskQueueDependencies";
 DROP TABLE "TaskQueue";
-DROP FUNCTION "TaskQueueScheduleHead", "TaskQueueLiveUniqueKey", "TaskQueueLater";
-DROP DOMAIN "TaskQueueJson", "TaskQueueScheduledOn", "TaskQueueNextAttemptOn", "TaskQueueClassName", "TaskQueueTaskStatus", "TaskQueueMaxRetries", "TaskQueueRetryLimit", "TaskQueueFailedRetries",
+DROP FUNCTION "TaskQueueScheduleHead", "TaskQueueLiveUniqueKey", "TaskQueueLiveStartBefore", "TaskQueueLater";
+DROP DOMAIN "TaskQueueJson", "TaskQueueScheduledOn", "TaskQueueNextAttemptOn", "TaskQueueStartBefore", "TaskQueueClassName", "TaskQueueTaskStatus", "TaskQueueMaxRetries", "TaskQueueRetryLimit", "TaskQueueFailedRetries",
     "TaskQueueQueuedOn", "TaskQueueUpdatedOn", "TaskQueuePlannedOn", "TaskQueueUniqueUntil", "TaskQueueQuarantinedOn", "TaskQueueRecurrence",
     "TaskQueueTimeZone", "TaskQueueReceipt", "TaskQueueKeep", "TaskQueueClassKeep", "TaskQueueKeepResults", "TaskQueueMeta", "TaskQueueParentId", "TaskQueueQueuedById", "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
     "TaskQueueCrashes", "TaskQueueUniqueKey", "TaskQueueLimitKey", "TaskQueueTag", "TaskQueueCatchUp", "TaskQueueScheduleStatus",

@@ -23,11 +23,13 @@ CREATE DOMAIN "TaskQueueUniqueUntil" AS timestamptz CONSTRAINT "UniqueUntil lies
     CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
 CREATE DOMAIN "TaskQueueQuarantinedOn" AS timestamptz CONSTRAINT "QuarantinedOn lies in the years 1000 to 9999"
     CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueStartBefore" AS timestamptz CONSTRAINT "StartBefore lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
 CREATE DOMAIN "TaskQueueClassName" AS text COLLATE "C"
     CONSTRAINT "TaskClass has 1 to 190 letters, digits and _ . : - or backslash"
     CHECK (VALUE ~ '^[A-Za-z0-9_.\\:][-A-Za-z0-9_.\\:]*$' AND length(VALUE) <= 190 AND strpos(VALUE, '..') = 0);
 CREATE DOMAIN "TaskQueueTaskStatus" AS text COLLATE "C" CONSTRAINT "LastStatus is known"
-    CHECK (VALUE IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled'));
+    CHECK (VALUE IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled', 'expired'));
 CREATE DOMAIN "TaskQueueMaxRetries" AS integer CONSTRAINT "MaxRetries lies in 1 to 1000000"
     CHECK (VALUE BETWEEN 1 AND 1000000);
 CREATE DOMAIN "TaskQueueRetryLimit" AS integer CONSTRAINT "RetryLimit lies in 1 to 1000000"
@@ -98,7 +100,7 @@ BEGIN
         WHEN schedule_status IN ('paused', 'broken') THEN schedule_status
         WHEN planned_on IS NULL THEN 'new'
         WHEN current_run_id IS NOT NULL OR last_status = 'processing' THEN 'open'
-        WHEN last_status IN ('success', 'cancelled') OR quarantined_on IS NOT NULL
+        WHEN last_status IN ('success', 'cancelled', 'expired') OR quarantined_on IS NOT NULL
             OR last_status IN ('failed', 'timeout') AND failed_retries >= COALESCE(retry_limit, max_retries, 1000001) THEN 'settled'
         WHEN schedule_id IS NULL THEN 'new'
         WHEN last_status = 'scheduled' AND attempts = 0 THEN 'waiting'
@@ -111,9 +113,18 @@ CREATE FUNCTION "TaskQueueLiveUniqueKey" (
 ) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     RETURN CASE WHEN unique_until IS NOT NULL OR last_status = 'processing'
-        OR current_run_id IS NOT NULL AND last_status <> 'cancelled'
+        OR current_run_id IS NOT NULL AND last_status NOT IN ('cancelled', 'expired')
         OR quarantined_on IS NULL AND (last_status = 'scheduled'
             OR last_status IN ('failed', 'timeout') AND failed_retries < COALESCE(retry_limit, max_retries, 1000001)) THEN unique_key END;
+END $$;
+
+CREATE FUNCTION "TaskQueueLiveStartBefore" (
+    start_before timestamptz, last_status "TaskQueueTaskStatus", quarantined_on timestamptz, failed_retries "TaskQueueFailedRetries",
+    retry_limit "TaskQueueRetryLimit", max_retries "TaskQueueMaxRetries"
+) RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE WHEN quarantined_on IS NULL AND (last_status = 'scheduled'
+        OR last_status IN ('failed', 'timeout') AND failed_retries < COALESCE(retry_limit, max_retries, 1000001)) THEN start_before END;
 END $$;
 
 -- An instant and an interval are not added in a computed column: an interval of days depends on the zone, one of seconds does not.
@@ -129,6 +140,7 @@ CREATE TABLE "TaskQueue" (
     "QueuedById" "TaskQueueQueuedById" NOT NULL DEFAULT CURRENT_USER,
     "ScheduledOn" "TaskQueueScheduledOn" NOT NULL DEFAULT clock_timestamp(),
     "NextAttemptOn" "TaskQueueNextAttemptOn",
+    "StartBefore" "TaskQueueStartBefore",
     "TaskClass" "TaskQueueClassName" NOT NULL,
     "TaskData" "TaskQueueJson" NOT NULL DEFAULT '{}',
     "LastStatus" "TaskQueueTaskStatus" NOT NULL DEFAULT 'scheduled',
@@ -167,32 +179,36 @@ CREATE TABLE "TaskQueue" (
             THEN COALESCE("NextAttemptOn"::timestamptz, "ScheduledOn"::timestamptz) END) STORED,
     "Finished" integer GENERATED ALWAYS AS (
         CASE WHEN "CurrentRunId" IS NULL
-            AND ("LastStatus" IN ('success', 'cancelled') OR "LastStatus" IN ('failed', 'timeout')
+            AND ("LastStatus" IN ('success', 'cancelled', 'expired') OR "LastStatus" IN ('failed', 'timeout')
                 AND ("FailedRetries" >= COALESCE("RetryLimit", "MaxRetries", 1000001) OR "QuarantinedOn" IS NOT NULL))
             AND ("Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended'))
             THEN CASE WHEN "Keep" IS NULL AND "ClassKeep" IS NULL THEN 1 ELSE 2 END ELSE 0 END) STORED,
     "StatusOn" timestamptz GENERATED ALWAYS AS (
         CASE WHEN "CurrentRunId" IS NULL
-            AND ("LastStatus" IN ('success', 'cancelled') OR "LastStatus" IN ('failed', 'timeout')
+            AND ("LastStatus" IN ('success', 'cancelled', 'expired') OR "LastStatus" IN ('failed', 'timeout')
                 AND ("FailedRetries" >= COALESCE("RetryLimit", "MaxRetries", 1000001) OR "QuarantinedOn" IS NOT NULL))
             AND ("Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended'))
             THEN GREATEST("UpdatedOn"::timestamptz, "UniqueUntil"::timestamptz) ELSE "ScheduledOn"::timestamptz END) STORED,
     "ExpiresOn" timestamptz GENERATED ALWAYS AS (
         CASE WHEN COALESCE("Keep"::integer, "ClassKeep"::integer) > 0 AND "CurrentRunId" IS NULL
-            AND "LastStatus" IN ('success', 'cancelled', 'failed', 'timeout')
+            AND "LastStatus" IN ('success', 'cancelled', 'expired', 'failed', 'timeout')
             THEN "TaskQueueLater"(GREATEST("UpdatedOn", "UniqueUntil"), COALESCE("Keep"::integer, "ClassKeep"::integer)) END) STORED,
     "ScheduleHead" text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN "Recurrence" IS NOT NULL THEN "TaskQueueScheduleHead"("ScheduleStatus", "PlannedOn", "CurrentRunId",
             "LastStatus", "QuarantinedOn", "FailedRetries", "RetryLimit", "MaxRetries", "ScheduleId", "Attempts") END) STORED,
     "LiveUniqueKey" text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN "UniqueKey" IS NOT NULL THEN "TaskQueueLiveUniqueKey"("UniqueKey", "UniqueUntil", "CurrentRunId",
-            "LastStatus", "QuarantinedOn", "FailedRetries", "RetryLimit", "MaxRetries") END) STORED
+            "LastStatus", "QuarantinedOn", "FailedRetries", "RetryLimit", "MaxRetries") END) STORED,
+    "LiveStartBefore" timestamptz GENERATED ALWAYS AS (
+        CASE WHEN "StartBefore" IS NOT NULL THEN "TaskQueueLiveStartBefore"("StartBefore", "LastStatus", "QuarantinedOn",
+            "FailedRetries", "RetryLimit", "MaxRetries") END) STORED
 );
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
 CREATE INDEX "TaskQueuePriorityDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL AND "Priority" <> 0;
 CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "Finished", "StatusOn", "Id");
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
+CREATE INDEX "TaskQueueStartBefore" ON "TaskQueue" ("LiveStartBefore", "Id") WHERE "LiveStartBefore" IS NOT NULL;
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKey") WHERE "LiveUniqueKey" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueueReceipt" ON "TaskQueue" ("Receipt") WHERE "Receipt" IS NOT NULL;

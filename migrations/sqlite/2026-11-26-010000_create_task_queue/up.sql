@@ -25,6 +25,12 @@ CREATE TABLE "TaskQueue" (
             AND length("NextAttemptOn") <= 26 AND length(CAST("NextAttemptOn" AS BLOB)) = length("NextAttemptOn")
             AND (length("NextAttemptOn") = 19 OR substr("NextAttemptOn", 20) GLOB '.[0-9]*' AND substr("NextAttemptOn", 21) NOT GLOB '*[^0-9]*'))
         CONSTRAINT "NextAttemptOn lies in the years 1000 to 9999" CHECK ("NextAttemptOn" IS NULL OR "NextAttemptOn" >= '1000'),
+    "StartBefore" TEXT
+        CONSTRAINT "StartBefore is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("StartBefore" IS NULL OR strftime('%Y-%m-%d %H:%M:%S', "StartBefore") IS substr("StartBefore", 1, 19)
+            AND length("StartBefore") <= 26 AND length(CAST("StartBefore" AS BLOB)) = length("StartBefore")
+            AND (length("StartBefore") = 19 OR substr("StartBefore", 20) GLOB '.[0-9]*' AND substr("StartBefore", 21) NOT GLOB '*[^0-9]*'))
+        CONSTRAINT "StartBefore lies in the years 1000 to 9999" CHECK ("StartBefore" IS NULL OR "StartBefore" >= '1000'),
     "TaskClass" TEXT NOT NULL
         CONSTRAINT "TaskClass has 1 to 190 letters, digits and _ . : - or backslash"
         CHECK ("TaskClass" NOT GLOB '*[^-A-Za-z0-9_.\:]*' AND "TaskClass" NOT GLOB '-*' AND instr("TaskClass", '..') = 0
@@ -33,7 +39,7 @@ CREATE TABLE "TaskQueue" (
         CONSTRAINT "TaskData is JSON" CHECK (json_valid("TaskData")),
     "LastStatus" TEXT NOT NULL DEFAULT 'scheduled'
         CONSTRAINT "LastStatus is known"
-        CHECK ("LastStatus" IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled')),
+        CHECK ("LastStatus" IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled', 'expired')),
     "MaxRetries" INTEGER
         CONSTRAINT "MaxRetries lies in 1 to 1000000" CHECK ("MaxRetries" IS NULL OR "MaxRetries" BETWEEN 1 AND 1000000),
     "RetryLimit" INTEGER
@@ -126,7 +132,7 @@ CREATE TABLE "TaskQueue" (
             THEN coalesce("NextAttemptOn", "ScheduledOn") END) STORED,
     "Finished" INTEGER GENERATED ALWAYS AS (
         CASE WHEN "CurrentRunId" IS NULL
-            AND ("LastStatus" IN ('success', 'cancelled') OR "LastStatus" IN ('failed', 'timeout')
+            AND ("LastStatus" IN ('success', 'cancelled', 'expired') OR "LastStatus" IN ('failed', 'timeout')
                 AND ("FailedRetries" >= COALESCE("RetryLimit", "MaxRetries", 1000001) OR "QuarantinedOn" IS NOT NULL))
             AND ("Recurrence" IS NULL OR "ScheduleStatus" IN ('followed', 'ended'))
             THEN CASE WHEN "Keep" IS NULL AND "ClassKeep" IS NULL THEN 1 ELSE 2 END ELSE 0 END) STORED,
@@ -134,7 +140,7 @@ CREATE TABLE "TaskQueue" (
         CASE WHEN "Finished" = 0 THEN "ScheduledOn" WHEN "UniqueUntil" > "UpdatedOn" THEN "UniqueUntil" ELSE "UpdatedOn" END) STORED,
     "ExpiresOn" TEXT GENERATED ALWAYS AS (
         CASE WHEN coalesce("Keep", "ClassKeep") > 0 AND "CurrentRunId" IS NULL
-            AND "LastStatus" IN ('success', 'cancelled', 'failed', 'timeout')
+            AND "LastStatus" IN ('success', 'cancelled', 'expired', 'failed', 'timeout')
             THEN strftime('%Y-%m-%d %H:%M:%f000', CASE WHEN "UniqueUntil" > "UpdatedOn" THEN "UniqueUntil" ELSE "UpdatedOn" END,
                 coalesce("Keep", "ClassKeep") || ' seconds') END) STORED,
     "ScheduleHead" TEXT GENERATED ALWAYS AS (
@@ -142,22 +148,26 @@ CREATE TABLE "TaskQueue" (
             WHEN "ScheduleStatus" IN ('paused', 'broken') THEN "ScheduleStatus"
             WHEN "PlannedOn" IS NULL THEN 'new'
             WHEN "CurrentRunId" IS NOT NULL OR "LastStatus" = 'processing' THEN 'open'
-            WHEN "LastStatus" IN ('success', 'cancelled') OR "QuarantinedOn" IS NOT NULL
+            WHEN "LastStatus" IN ('success', 'cancelled', 'expired') OR "QuarantinedOn" IS NOT NULL
                 OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" >= COALESCE("RetryLimit", "MaxRetries", 1000001) THEN 'settled'
             WHEN "ScheduleId" IS NULL THEN 'new'
             WHEN "LastStatus" = 'scheduled' AND "Attempts" = 0 THEN 'waiting'
             ELSE 'open' END) STORED,
     "LiveUniqueKey" TEXT GENERATED ALWAYS AS (
         CASE WHEN "UniqueUntil" IS NOT NULL OR "LastStatus" = 'processing'
-            OR "CurrentRunId" IS NOT NULL AND "LastStatus" <> 'cancelled'
+            OR "CurrentRunId" IS NOT NULL AND "LastStatus" NOT IN ('cancelled', 'expired')
             OR "QuarantinedOn" IS NULL AND ("LastStatus" = 'scheduled'
-                OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001)) THEN "UniqueKey" END) STORED
+                OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001)) THEN "UniqueKey" END) STORED,
+    "LiveStartBefore" TEXT GENERATED ALWAYS AS (
+        CASE WHEN "QuarantinedOn" IS NULL AND ("LastStatus" = 'scheduled'
+            OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001)) THEN "StartBefore" END) STORED
 ) STRICT;
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;
 CREATE INDEX "TaskQueuePriorityDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL AND "Priority" <> 0;
 CREATE INDEX "TaskQueueByStatus" ON "TaskQueue" ("LastStatus", "Finished", "StatusOn", "Id");
 CREATE INDEX "TaskQueueByClass" ON "TaskQueue" ("TaskClass", "LastStatus", "ScheduledOn", "Id");
+CREATE INDEX "TaskQueueStartBefore" ON "TaskQueue" ("LiveStartBefore", "Id") WHERE "LiveStartBefore" IS NOT NULL;
 CREATE INDEX "TaskQueueQuarantined" ON "TaskQueue" ("QuarantinedOn", "Id") WHERE "QuarantinedOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueueUnique" ON "TaskQueue" ("TaskClass", "LiveUniqueKey") WHERE "LiveUniqueKey" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueueReceipt" ON "TaskQueue" ("Receipt") WHERE "Receipt" IS NOT NULL;

@@ -93,8 +93,8 @@ impl TaskQueue {
         })
     }
 
-    /// Runs tasks again that have succeeded, failed or were cancelled, as `taskqueue requeue` does: the same tasks, from the
-    /// start and at once.
+    /// Runs tasks again that have succeeded, failed, expired or were cancelled, as `taskqueue requeue` does: the same tasks, from
+    /// the start and at once.
     ///
     /// ```
     /// # use taskqueue::{Error, NewTask, TaskQueue};

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::library::error::Error;
 use crate::library::new_task::{keep_secs, later, whole_secs};
+use taskqueue_domain::task::expiry::Expiry;
 use taskqueue_domain::task::task_change::ChangeRequest;
 use taskqueue_engine::change::edit;
 use taskqueue_engine::{Context, EngineError, EngineResult};
@@ -60,6 +61,24 @@ impl Edit {
     /// Sets that time to this long from now, by the clock of the database.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
+        self
+    }
+
+    /// Sets when the task expires: this long after its time, or after now if that has passed. Rounded up to whole seconds.
+    pub fn expires(mut self, time: Duration) -> Self {
+        self.change.expires = Some(Some(Expiry::After(whole_secs(time))));
+        self
+    }
+
+    /// Sets the time from which the task does not start any more.
+    pub fn expires_at(mut self, instant: impl Into<DateTime<Utc>>) -> Self {
+        self.change.expires = Some(Some(Expiry::At(instant.into())));
+        self
+    }
+
+    /// Removes that time: the task does not expire.
+    pub fn never_expires(mut self) -> Self {
+        self.change.expires = Some(None);
         self
     }
 

@@ -114,16 +114,15 @@ fn value(db: &TestDb, random: &mut Random, column: &str) -> String {
     }
     let pool = match column {
         "TaskData" | "Meta" => JSON,
-        "QueuedOn" | "ScheduledOn" | "NextAttemptOn" | "QuarantinedOn" | "UniqueUntil" | "PlannedOn" | "UpdatedOn" => {
-            TIMES
-        }
+        "QueuedOn" | "ScheduledOn" | "NextAttemptOn" | "StartBefore" | "QuarantinedOn" | "UniqueUntil"
+        | "PlannedOn" | "UpdatedOn" => TIMES,
         "TaskClass" | "QueuedById" | "UniqueKey" | "LimitKey" | "Tag" | "TimeZone" => TEXTS,
         // Rare times, so that a schedule that catches up from long ago ends.
         "Recurrence" => &["'0 0 1 1 *'", "'0 0 29 2 *'", "'nonsense'", "NULL", "''"],
         "Backoff" => &["'fixed:30s'", "'nonsense'", "''", "NULL"],
         "CatchUp" => &["'all'", "'latest'", "'none'", "'x'"],
         "ScheduleStatus" => &["'active'", "'paused'", "'broken'", "'followed'", "'ended'", "'x'"],
-        "LastStatus" => &["'scheduled'", "'failed'", "'timeout'", "'success'", "'cancelled'", "'x'"],
+        "LastStatus" => &["'scheduled'", "'failed'", "'timeout'", "'success'", "'cancelled'", "'expired'", "'x'"],
         _ => NUMBERS,
     };
     random.one(pool).to_owned()
@@ -136,6 +135,7 @@ const COLUMNS: &[&str] = &[
     "QueuedOn",
     "ScheduledOn",
     "NextAttemptOn",
+    "StartBefore",
     "LastStatus",
     "MaxRetries",
     "RetryLimit",

@@ -184,7 +184,7 @@ each_engine! {
         let first = queue(db, "echo", &["--in", "1h"]);
         let second = queue(db, "echo", &["--after", &first]);
         db.cli().run(&["cancel", &first]).ok();
-        expect(db, "stranded_tasks", &format!("tasks wait for others that were cancelled: {second}"), &format!("taskqueue explain {second}"));
+        expect(db, "stranded_tasks", &format!("tasks wait for others that were cancelled or have expired: {second}"), &format!("taskqueue explain {second}"));
         db.cli().run(&["cancel", &second]).ok();
         assert_eq!(troubles(db), [""; 0]);
     }

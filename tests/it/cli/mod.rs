@@ -21,6 +21,7 @@ mod doctor;
 mod edit;
 mod events;
 mod exec;
+mod expires;
 mod explain;
 mod failures;
 mod final_failures;

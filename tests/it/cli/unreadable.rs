@@ -239,7 +239,7 @@ each_engine! {
             ("Recurrence", "''"), ("TimeZone", "'\u{dc}'"), ("Backoff", "''"), ("CatchUp", "'sometimes'"), ("TaskData", "'{'"),
             ("Keep", "-1"), ("Keep", "4294967297"), ("ClassKeep", "2000000001"), ("KeepResults", "9223372036854775807"), ("Meta", "'[]'"), ("Meta", "'{'"),
         ];
-        let times = ["QueuedOn", "ScheduledOn", "NextAttemptOn", "PlannedOn", "UniqueUntil", "QuarantinedOn", "UpdatedOn"];
+        let times = ["QueuedOn", "ScheduledOn", "NextAttemptOn", "StartBefore", "PlannedOn", "UniqueUntil", "QuarantinedOn", "UpdatedOn"];
         let bad_times = if db.is_mysql_like() {
             &["'0000-00-00'", "'0999-12-31 00:00:00'", "'2026-02-30 00:00:00'", "'garbage'"][..]
         } else if is_sqlite {

@@ -8,7 +8,7 @@ use crate::each_engine;
 use crate::support::TestDb;
 
 const OLD: &str = "'2020-01-01 00:00:00.000000'";
-const PRUNABLE: CleanupNeeds = CleanupNeeds { pauses: false, notices: false, prunable: true };
+const PRUNABLE: CleanupNeeds = CleanupNeeds { pauses: false, notices: false, expired: false, prunable: true };
 
 fn retention(db: &TestDb) -> Retention {
     db.store().settings().unwrap().retention
@@ -49,6 +49,13 @@ each_engine! {
             ("a notice", vec![
                 "INSERT INTO \"TaskQueueNotices\" (\"Kind\") VALUES ('stuck')".to_owned(),
             ], CleanupNeeds { notices: true, ..none }),
+            ("a task that has expired", vec![
+                task("scheduled", ", \"StartBefore\"", &format!(", {OLD}")),
+            ], CleanupNeeds { expired: true, ..none }),
+            ("a task that has not expired yet", vec![
+                task("scheduled", ", \"StartBefore\"", ", '2100-01-01 00:00:00'"),
+            ], none),
+            ("expired", vec![task("expired", ", \"StartBefore\"", &format!(", {OLD}"))], PRUNABLE),
             ("success", vec![task("success", "", "")], PRUNABLE),
             ("cancelled", vec![task("cancelled", "", "")], PRUNABLE),
             ("failed", vec![task("failed", exhausted.0, exhausted.1)], PRUNABLE),

@@ -5,6 +5,7 @@ mod claims_behind;
 mod cleanup;
 mod diamond;
 mod end_notifications;
+mod expires;
 mod explain;
 pub mod fixture;
 mod kept_plans;

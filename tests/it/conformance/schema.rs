@@ -20,8 +20,8 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
         "Attempts= Backoff? CatchUp= ClassKeep? Crashes= CurrentRunId? DueOn?* ExpiresOn?* FailedRetries= Finished?* Id Keep? KeepResults? LastStatus= \
-         LimitKey? LiveUniqueKey?* MaxRetries? Meta? NextAttemptOn? ParentId? PlannedOn? \
-         Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? RetryLimit? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= StatusOn?* Tag? TaskClass \
+         LimitKey? LiveStartBefore?* LiveUniqueKey?* MaxRetries? Meta? NextAttemptOn? ParentId? PlannedOn? \
+         Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? RetryLimit? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= StartBefore? StatusOn?* Tag? TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
         "ScheduleId PlannedOn Receipt TaskClass LiveUniqueKey",
@@ -217,6 +217,9 @@ each_engine! {
             ("TaskQueue", "TaskData", "'[1]'", "'{'"),
             ("TaskQueue", "TaskData", "'null'", "''"),
             ("TaskQueue", "LastStatus", "'cancelled'", "'error'"),
+            ("TaskQueue", "LastStatus", "'expired'", "'Expired'"),
+            ("TaskQueue", "StartBefore", "NULL", "'soon'"),
+            ("TaskQueue", "StartBefore", "'1000-01-01 00:00:00'", "'0999-12-31 00:00:00'"),
             ("TaskQueue", "LastStatus", "'scheduled'", "'Scheduled'"),
             ("TaskQueue", "MaxRetries", "1", "0"),
             ("TaskQueue", "MaxRetries", "NULL", "1000001"),
@@ -398,7 +401,7 @@ each_engine! {
         }
     }
 
-    fn live_unique_key_says_the_same_as_a_task_that_has_its_key(db) {
+    fn live_columns_say_the_same_as_the_rules_of_live_tasks(db) {
         let past = sql_now(db.engine, -60);
         let mut rows = Vec::new();
         for status in TaskStatus::ALL {
@@ -407,22 +410,25 @@ each_engine! {
                     for quarantined in ["NULL", past.as_str()] {
                         for until in ["NULL", past.as_str()] {
                             let key = rows.len();
-                            rows.push(format!("('work', 5, '{status}', {open_run}, {failed}, {quarantined}, {until}, 'k{key}')"));
+                            rows.push(format!("('work', 5, '{status}', {open_run}, {failed}, {quarantined}, {until}, 'k{key}', {past})"));
                         }
                     }
                 }
             }
         }
         db.execute(&format!(
-            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"QuarantinedOn\", \"UniqueUntil\", \"UniqueKey\") VALUES {}",
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"LastStatus\", \"CurrentRunId\", \"FailedRetries\", \"QuarantinedOn\", \"UniqueUntil\", \"UniqueKey\", \"StartBefore\") VALUES {}",
             rows.join(", ")
         ));
         let taken = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"LiveUniqueKey\" = \"UniqueKey\"");
+        let live = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"LiveStartBefore\" = \"StartBefore\"");
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\"");
-        assert_eq!(ids.len(), 96);
+        assert_eq!(ids.len(), 7 * 16);
         for id in ids.into_iter().flatten() {
             let task = task(db, TaskId(id));
             assert_eq!(taken.contains(&Some(id)), task.has_its_key(), "{task:?}");
+            let may_start = !task.is_settled() && !task.status.is(TaskStatus::Processing);
+            assert_eq!(live.contains(&Some(id)), may_start, "{task:?}");
         }
     }
 
@@ -455,14 +461,14 @@ each_engine! {
         let over: BTreeSet<i64> = db.raw().numbers(&over).into_iter().flatten().collect();
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" ORDER BY \"Id\"");
         let ids: Vec<TaskId> = ids.into_iter().flatten().map(TaskId).collect();
-        assert_eq!(ids.len(), 576);
+        assert_eq!(ids.len(), 7 * 96);
         for (id, verdict) in ids.iter().zip(db.store().judge_tasks(&ids).unwrap()) {
             assert_eq!(over.contains(&id.0), verdict == PruneVerdict::Goes, "{:?}", task(db, *id));
         }
-        assert_eq!(over.len(), 84);
+        assert_eq!(over.len(), 108);
         // Its age counts from its last change or from the expiry of its key, whichever is later.
         let key_was_last = format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Finished\" > 0 AND \"StatusOn\" > {}", sql_now(db.engine, 60));
-        assert_eq!(db.number(&key_was_last), 42);
+        assert_eq!(db.number(&key_was_last), 54);
     }
 
     fn the_retry_limit_goes_before_max_retries(db) {
@@ -522,7 +528,7 @@ each_engine! {
         let mut store = db.store();
         let now = store.now().unwrap();
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\"");
-        assert_eq!(ids.len(), 2 * 384 + 6);
+        assert_eq!(ids.len(), 7 * 128 + 6);
         for id in ids.into_iter().flatten() {
             let task = store.get_task(TaskId(id)).unwrap();
             assert_eq!(due.contains(&id), is_due(&due_facts(&task), now).is_ok(), "{task:?}");

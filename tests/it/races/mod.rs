@@ -6,6 +6,7 @@ mod collide;
 mod company;
 mod connections;
 mod dependencies;
+mod expires;
 mod failover;
 mod full_disk;
 mod hang;

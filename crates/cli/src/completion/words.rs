@@ -41,7 +41,8 @@ enum WordPlace {
 }
 
 /// The statuses of finished or failed tasks, of other tasks, and of failed tasks.
-const OVER: &[TaskStatus] = &[TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Cancelled, TaskStatus::Success];
+const OVER: &[TaskStatus] =
+    &[TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Cancelled, TaskStatus::Expired, TaskStatus::Success];
 const NOT_OVER: &[TaskStatus] =
     &[TaskStatus::Processing, TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Scheduled];
 const FAILED: &[TaskStatus] = &[TaskStatus::Failed, TaskStatus::Timeout];

@@ -52,6 +52,9 @@ pub(crate) fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
         format!("cancelled {}", count(counts.cancelled)),
         format!("success {}", count(counts.success)),
     ];
+    if counts.expired.count > 0 {
+        parts.push(format!("expired {}", count(counts.expired)));
+    }
     if counts.quarantined.count > 0 {
         parts.push(format!("quarantined {}", count(counts.quarantined)));
     }

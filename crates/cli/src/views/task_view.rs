@@ -106,7 +106,9 @@ fn status_words(task: &Task, run: Option<&Run>) -> (String, Tone) {
         Stored::Known(TaskStatus::Processing) => ("processing".to_owned(), Tone::Good),
         Stored::Known(status @ (TaskStatus::Failed | TaskStatus::Timeout)) => (status.to_string(), Tone::Bad),
         Stored::Known(TaskStatus::Scheduled) => ("scheduled".to_owned(), Tone::Waiting),
-        Stored::Known(status @ (TaskStatus::Success | TaskStatus::Cancelled)) => (status.to_string(), Tone::Quiet),
+        Stored::Known(status @ (TaskStatus::Success | TaskStatus::Cancelled | TaskStatus::Expired)) => {
+            (status.to_string(), Tone::Quiet)
+        }
         Stored::Unknown(status) => (format!("{status} (unknown)"), Tone::Bad),
     }
 }
@@ -199,6 +201,9 @@ pub(crate) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
         ),
         format!("  priority     {}", task.priority),
     ];
+    if let Some(on) = task.start_before {
+        lines.push(format!("  start before {} ({})", instant(on), relative(on, now)));
+    }
     if let Some(secs) = task.timeout_secs {
         lines.push(format!("  timeout      {secs}s"));
     }

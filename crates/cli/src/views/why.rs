@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::output::human::{count, plural, relative};
+use crate::output::human::{count, instant, plural, relative};
 use crate::shell_word::shell_word;
 use crate::views::links::waits_for;
 use crate::views::pause_words::{pause_words, resume_command};
@@ -70,8 +70,14 @@ pub(crate) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
         Reason::Exhausted { error, no_retry_rule: None, .. } => error_words("no retry left", error),
         Reason::Done => String::new(),
         Reason::Cancelled => "will not run".to_owned(),
+        Reason::Expired { on } => expired_words(*on),
         Reason::UnknownStatus => "ignored: a newer version wrote this status".to_owned(),
     }
+}
+
+/// Returns before which time an expired task had to start.
+fn expired_words(on: Option<DateTime<Utc>>) -> String {
+    on.map_or_else(|| "will not run".to_owned(), |on| format!("had to start before {}", instant(on)))
 }
 
 /// Returns when a claim ends unless it is renewed.
@@ -141,6 +147,7 @@ pub(crate) fn sentence(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -
         }
         Reason::Done => "it has succeeded".to_owned(),
         Reason::Cancelled => "it was cancelled".to_owned(),
+        Reason::Expired { on } => format!("it expired: it {}", expired_words(*on)),
         _ => note(reason, run, now),
     }
 }
@@ -175,7 +182,7 @@ pub(crate) fn remedy(reason: &Reason, task: &Task) -> Option<String> {
         }
         Reason::NotPlanned { problem: Some(_) } => format!("taskqueue schedule edit {id} --every CRON"),
         Reason::SchedulePaused => format!("taskqueue schedule resume {id}"),
-        Reason::Done | Reason::Cancelled => format!("taskqueue requeue {id}"),
+        Reason::Done | Reason::Cancelled | Reason::Expired { .. } => format!("taskqueue requeue {id}"),
         Reason::UnknownStatus => return None,
     })
 }

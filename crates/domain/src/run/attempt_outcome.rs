@@ -28,7 +28,7 @@ impl AttemptOutcome {
             RunEvent::Succeed => Self::Success,
             RunEvent::Fail | RunEvent::TimeOut if is_given_up => Self::Failed,
             RunEvent::Fail | RunEvent::TimeOut => Self::Retry,
-            RunEvent::Cancel => Self::Cancelled,
+            RunEvent::Cancel | RunEvent::Expire => Self::Cancelled,
             RunEvent::Release | RunEvent::Claim => Self::Released,
         }
     }

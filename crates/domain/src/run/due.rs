@@ -44,6 +44,8 @@ pub enum NotDue {
     Succeeded,
     /// It was cancelled.
     Cancelled,
+    /// It expired.
+    Expired,
     /// It crashed too often.
     Quarantined,
     /// FailedRetries has reached its limit.
@@ -66,6 +68,7 @@ impl fmt::Display for NotDue {
             Self::HasOpenRun => f.write_str("its run waits for a runner"),
             Self::Succeeded => f.write_str("it succeeded"),
             Self::Cancelled => f.write_str("it was cancelled"),
+            Self::Expired => f.write_str("it expired"),
             Self::Quarantined => f.write_str("it is quarantined"),
             Self::Exhausted => f.write_str("no retry is left"),
             Self::WaitsForDependencies(count) => {
@@ -90,6 +93,8 @@ pub enum DueCondition {
     NotSucceeded,
     /// It was not cancelled.
     NotCancelled,
+    /// It has not expired.
+    NotExpired,
     /// It has no waiting run.
     NoOpenRun,
     /// It did not crash too often.
@@ -108,11 +113,12 @@ pub enum DueCondition {
 
 impl DueCondition {
     /// All conditions, in the order in which an operator should check them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::StatusIsKnown,
         Self::NobodyWorksOnIt,
         Self::NotSucceeded,
         Self::NotCancelled,
+        Self::NotExpired,
         Self::NoOpenRun,
         Self::NotQuarantined,
         Self::RetryIsLeft,
@@ -134,6 +140,7 @@ impl DueCondition {
             (Self::NobodyWorksOnIt, _) => status(TaskStatus::Processing).then_some(NotDue::Processing),
             (Self::NotSucceeded, _) => status(TaskStatus::Success).then_some(NotDue::Succeeded),
             (Self::NotCancelled, _) => status(TaskStatus::Cancelled).then_some(NotDue::Cancelled),
+            (Self::NotExpired, _) => status(TaskStatus::Expired).then_some(NotDue::Expired),
             (Self::NoOpenRun, _) => facts.has_open_run.then_some(NotDue::HasOpenRun),
             (Self::NotQuarantined, _) => facts.is_quarantined.then_some(NotDue::Quarantined),
             (Self::RetryIsLeft, _) => {
@@ -191,6 +198,7 @@ mod tests {
             (DueFacts { status: Stored::Known(TaskStatus::Processing), ..facts() }, NotDue::Processing),
             (DueFacts { status: Stored::Known(TaskStatus::Success), ..facts() }, NotDue::Succeeded),
             (DueFacts { status: Stored::Known(TaskStatus::Cancelled), ..facts() }, NotDue::Cancelled),
+            (DueFacts { status: Stored::Known(TaskStatus::Expired), ..facts() }, NotDue::Expired),
             (DueFacts { status: Stored::Unknown("x".into()), ..facts() }, NotDue::UnknownStatus("x".into())),
             (DueFacts { has_open_run: true, ..facts() }, NotDue::HasOpenRun),
             (DueFacts { is_quarantined: true, ..facts() }, NotDue::Quarantined),

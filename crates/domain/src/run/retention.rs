@@ -73,7 +73,7 @@ pub type KeepOfClass = Arc<dyn Fn(&str) -> Keeping + Send + Sync>;
 pub struct Retention {
     /// Tasks that succeeded.
     pub success: Keep,
-    /// Tasks that were cancelled.
+    /// Tasks that were cancelled or expired.
     pub cancelled: Keep,
     /// Tasks that are exhausted or quarantined.
     pub failed: Keep,
@@ -87,15 +87,15 @@ pub struct Retention {
 
 impl Retention {
     /// The statuses that a finished task can have.
-    pub const FINISHED: [TaskStatus; 4] =
-        [TaskStatus::Success, TaskStatus::Cancelled, TaskStatus::Failed, TaskStatus::Timeout];
+    pub const FINISHED: [TaskStatus; 5] =
+        [TaskStatus::Success, TaskStatus::Cancelled, TaskStatus::Expired, TaskStatus::Failed, TaskStatus::Timeout];
 
     /// Returns how long a finished task of this status is kept; no limit for the statuses of unfinished tasks.
     #[must_use]
     pub fn of(&self, status: TaskStatus) -> Keep {
         match status {
             TaskStatus::Success => self.success,
-            TaskStatus::Cancelled => self.cancelled,
+            TaskStatus::Cancelled | TaskStatus::Expired => self.cancelled,
             TaskStatus::Failed | TaskStatus::Timeout => self.failed,
             TaskStatus::Scheduled | TaskStatus::Processing => Keep::default(),
         }

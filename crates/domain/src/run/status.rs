@@ -19,12 +19,14 @@ pub enum TaskStatus {
     Timeout,
     /// The task was cancelled. Final.
     Cancelled,
+    /// The time before which an attempt had to start has passed. Final.
+    Expired,
 }
 
 impl TaskStatus {
     /// Every status, in the order in which lists of tasks show them.
-    pub const ALL: [Self; 6] =
-        [Self::Processing, Self::Failed, Self::Timeout, Self::Scheduled, Self::Cancelled, Self::Success];
+    pub const ALL: [Self; 7] =
+        [Self::Processing, Self::Failed, Self::Timeout, Self::Scheduled, Self::Cancelled, Self::Expired, Self::Success];
 
     /// Returns the spelling in the column LastStatus.
     #[must_use]
@@ -36,7 +38,14 @@ impl TaskStatus {
             Self::Failed => "failed",
             Self::Timeout => "timeout",
             Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
         }
+    }
+
+    /// Returns true if a task with this status has finished, whatever its other columns say.
+    #[must_use]
+    pub const fn is_done(self) -> bool {
+        matches!(self, Self::Success | Self::Cancelled | Self::Expired)
     }
 
     /// Returns the status with this spelling; `None` if this version does not know it (rule R9: report it, change nothing).

@@ -20,23 +20,26 @@ pub enum RunEvent {
     TimeOut,
     /// It was cancelled.
     Cancel,
+    /// Its task expired before it was claimed.
+    Expire,
     /// It is released without counting the attempt.
     Release,
 }
 
 impl RunEvent {
     /// Every event.
-    pub const ALL: [Self; 6] = [Self::Claim, Self::Succeed, Self::Fail, Self::TimeOut, Self::Cancel, Self::Release];
+    pub const ALL: [Self; 7] =
+        [Self::Claim, Self::Succeed, Self::Fail, Self::TimeOut, Self::Cancel, Self::Expire, Self::Release];
 }
 
 /// Returns the status of a run in `from` after `event`, or `None` if that is refused. An ended run never changes (rule R3).
 #[must_use]
 pub const fn run_after(from: RunStatus, event: RunEvent) -> Option<RunStatus> {
-    use RunEvent::{Cancel, Claim, Fail, Release, Succeed, TimeOut};
+    use RunEvent::{Cancel, Claim, Expire, Fail, Release, Succeed, TimeOut};
     use RunStatus::{Processing, Scheduled};
     match (from, event) {
         (Scheduled, Claim) => Some(Processing),
-        (Scheduled | Processing, Cancel) => Some(RunStatus::Cancelled),
+        (Scheduled | Processing, Cancel) | (Scheduled, Expire) => Some(RunStatus::Cancelled),
         (Scheduled | Processing, Release) => Some(RunStatus::Released),
         // A run that cannot be executed (its task was deleted) fails without being claimed.
         (Scheduled | Processing, Fail) => Some(RunStatus::Error),
@@ -61,21 +64,31 @@ pub enum TaskEvent {
     Release,
     /// It was cancelled.
     Cancel,
+    /// It expired: the time before which an attempt had to start has passed.
+    Expire,
     /// It was requeued, to run again from the start.
     Requeue,
 }
 
 impl TaskEvent {
     /// Every event.
-    pub const ALL: [Self; 7] =
-        [Self::Start, Self::Succeed, Self::Fail, Self::TimeOut, Self::Release, Self::Cancel, Self::Requeue];
+    pub const ALL: [Self; 8] = [
+        Self::Start,
+        Self::Succeed,
+        Self::Fail,
+        Self::TimeOut,
+        Self::Release,
+        Self::Cancel,
+        Self::Expire,
+        Self::Requeue,
+    ];
 }
 
 /// Returns the status of a task in `from` after `event`, or `None` if that is refused. `before` is the status of the task before
 /// its open run was claimed; the release of the run restores it.
 #[must_use]
 pub const fn task_after(from: TaskStatus, event: TaskEvent, before: TaskStatus) -> Option<TaskStatus> {
-    use TaskStatus::{Cancelled, Failed, Processing, Scheduled, Success, Timeout};
+    use TaskStatus::{Cancelled, Expired, Failed, Processing, Scheduled, Success, Timeout};
     match (from, event) {
         // A task that succeeded starts again when it recurs; the due rule decides whether it may.
         (Scheduled | Failed | Timeout | Success, TaskEvent::Start) => Some(Processing),
@@ -84,7 +97,8 @@ pub const fn task_after(from: TaskStatus, event: TaskEvent, before: TaskStatus) 
         (Processing, TaskEvent::TimeOut) => Some(Timeout),
         (Processing, TaskEvent::Release) => Some(before),
         (Scheduled | Failed | Timeout | Processing, TaskEvent::Cancel) => Some(Cancelled),
-        (Success | Failed | Timeout | Cancelled, TaskEvent::Requeue) => Some(Scheduled),
+        (Scheduled | Failed | Timeout, TaskEvent::Expire) => Some(Expired),
+        (Success | Failed | Timeout | Cancelled | Expired, TaskEvent::Requeue) => Some(Scheduled),
         _ => None,
     }
 }
@@ -98,13 +112,14 @@ pub const fn aggregated(event: RunEvent) -> TaskEvent {
         RunEvent::Fail => TaskEvent::Fail,
         RunEvent::TimeOut => TaskEvent::TimeOut,
         RunEvent::Cancel => TaskEvent::Cancel,
+        RunEvent::Expire => TaskEvent::Expire,
         RunEvent::Release => TaskEvent::Release,
     }
 }
 
 /// Returns the status of a task after the release of its run. `ended` is the status of the newest of its runs that counted.
-/// Returns `None` for a run that does not count. A task that had succeeded or was cancelled has another run only because it was
-/// requeued.
+/// Returns `None` for a run that does not count. A task that had succeeded, was cancelled or had expired has another run only
+/// because it was requeued.
 #[must_use]
 pub const fn status_before(ended: RunStatus) -> Option<TaskStatus> {
     match ended {
@@ -138,7 +153,7 @@ pub const fn failed_retries_after(event: TaskEvent, failed_retries: i32, max_ret
             let counted = failed_retries.saturating_add(1);
             if may_retry || counted >= max_retries { counted } else { max_retries }
         }
-        TaskEvent::Start | TaskEvent::Release | TaskEvent::Cancel => failed_retries,
+        TaskEvent::Start | TaskEvent::Release | TaskEvent::Cancel | TaskEvent::Expire => failed_retries,
     }
 }
 
@@ -160,6 +175,7 @@ mod tests {
     const RUN_TABLE: &[(&str, RunEvent, &str)] = &[
         ("scheduled", RunEvent::Claim, "processing"),
         ("scheduled", RunEvent::Cancel, "cancelled"),
+        ("scheduled", RunEvent::Expire, "cancelled"),
         ("scheduled", RunEvent::Release, "released"),
         ("scheduled", RunEvent::Fail, "error"),
         ("processing", RunEvent::Cancel, "cancelled"),
@@ -193,13 +209,14 @@ mod tests {
 
     #[test]
     fn every_pair_of_task_status_and_event_does_what_the_table_says() {
-        use TaskStatus::{Cancelled, Failed, Processing, Scheduled, Success, Timeout};
+        use TaskStatus::{Cancelled, Expired, Failed, Processing, Scheduled, Success, Timeout};
         for before in TaskStatus::ALL {
             for from in TaskStatus::ALL {
                 for event in TaskEvent::ALL {
                     let expected = match event {
-                        TaskEvent::Start if from != Processing && from != Cancelled => Some(Processing),
-                        TaskEvent::Cancel if from != Success && from != Cancelled => Some(Cancelled),
+                        TaskEvent::Start if ![Processing, Cancelled, Expired].contains(&from) => Some(Processing),
+                        TaskEvent::Cancel if ![Success, Cancelled, Expired].contains(&from) => Some(Cancelled),
+                        TaskEvent::Expire if [Scheduled, Failed, Timeout].contains(&from) => Some(Expired),
                         TaskEvent::Succeed if from == Processing => Some(Success),
                         TaskEvent::Fail if from == Processing => Some(Failed),
                         TaskEvent::TimeOut if from == Processing => Some(Timeout),
@@ -217,7 +234,8 @@ mod tests {
     #[test]
     fn what_is_given_back_is_never_over_by_that() {
         for ended in RunStatus::ALL {
-            let is_over = matches!(status_before(ended), Some(TaskStatus::Success | TaskStatus::Cancelled));
+            let is_over =
+                matches!(status_before(ended), Some(TaskStatus::Success | TaskStatus::Cancelled | TaskStatus::Expired));
             assert!(!is_over, "{ended}");
         }
         assert_eq!(status_before(RunStatus::Success), Some(TaskStatus::Scheduled));
@@ -227,9 +245,10 @@ mod tests {
 
     #[test]
     fn the_statuses_for_an_event_are_those_that_it_leads_from() {
-        use TaskStatus::{Cancelled, Failed, Processing, Scheduled, Success, Timeout};
+        use TaskStatus::{Cancelled, Expired, Failed, Processing, Scheduled, Success, Timeout};
+        assert_eq!(statuses_for(TaskEvent::Expire), [Failed, Timeout, Scheduled]);
         assert_eq!(statuses_for(TaskEvent::Cancel), [Processing, Failed, Timeout, Scheduled]);
-        assert_eq!(statuses_for(TaskEvent::Requeue), [Failed, Timeout, Cancelled, Success]);
+        assert_eq!(statuses_for(TaskEvent::Requeue), [Failed, Timeout, Cancelled, Expired, Success]);
     }
 
     #[test]

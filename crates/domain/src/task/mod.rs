@@ -3,6 +3,7 @@
 pub mod class_set;
 pub mod data_filter;
 pub mod dependencies;
+pub mod expiry;
 pub mod ids;
 pub mod meta;
 pub mod new_task;

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::dependencies::Prerequisite;
+use super::expiry::Expiry;
 use super::ids::TaskId;
 use super::meta::{MAX_META_BYTES, Meta};
 use super::task_class::TaskClass;
@@ -29,6 +30,8 @@ pub struct TaskRequest {
     pub data: Option<String>,
     /// When it is to be processed; `None` means now, by the database's clock.
     pub scheduled_on: Option<DateTime<Utc>>,
+    /// When it expires, unless an attempt has started; `None` means never.
+    pub expires: Option<Expiry>,
     /// Failed attempts before it is exhausted; `None` uses the setting.
     pub max_retries: Option<i64>,
     /// Seconds; `None` uses the timeout of the class or of the settings.
@@ -76,6 +79,8 @@ pub struct NewTask {
     pub data: String,
     /// When it is to be processed; `None` means now, by the database's clock.
     pub scheduled_on: Option<DateTime<Utc>>,
+    /// When it expires, if it does.
+    pub expires: Option<Expiry>,
     /// At least 1.
     pub max_retries: Option<i32>,
     /// Seconds, at least 1.
@@ -107,14 +112,22 @@ pub struct NewTask {
 }
 
 impl NewTask {
+    /// Returns true if a time of its row counts from the moment at which it is inserted.
+    #[must_use]
+    pub fn needs_now(&self) -> bool {
+        self.unique.as_ref().is_some_and(|unique| unique.window_secs.is_some())
+            || self.scheduled_on.is_none() && matches!(self.expires, Some(Expiry::After(_)))
+    }
+
     /// Sets the first task of a schedule to its first planned time, counted from `scheduled_on` or else from `now`.
     ///
     /// # Errors
-    /// The schedule has no planned time.
+    /// The schedule has no planned time, or the task expires before it.
     pub fn planned(mut self, now: DateTime<Utc>) -> Result<Self, String> {
         if let Some(recurrence) = &self.recurrence {
             let first = recurrence.first_from(self.scheduled_on.unwrap_or(now));
             self.scheduled_on = Some(first.ok_or_else(|| format!("\"{}\" matches no time", recurrence.every()))?);
+            self.expires.map_or(Ok(()), |expires| expires.check(self.scheduled_on))?;
         }
         Ok(self)
     }
@@ -159,6 +172,10 @@ impl TaskRequest {
         if let Some(when) = self.scheduled_on {
             validate_instant(when)?;
         }
+        if let Some(expires) = self.expires {
+            // The first time of a schedule may be later.
+            expires.check(self.scheduled_on.filter(|_| self.every.is_none()))?;
+        }
         if self.queued_by.chars().count() > MAX_QUEUED_BY_LENGTH || self.queued_by.contains('\0') {
             return Err(format!("by may have at most {MAX_QUEUED_BY_LENGTH} characters and no NUL"));
         }
@@ -183,6 +200,7 @@ impl TaskRequest {
             class,
             data,
             scheduled_on: self.scheduled_on,
+            expires: self.expires,
             max_retries,
             timeout_secs: in_range("timeout", self.timeout_secs, 1, MAX_TIMEOUT_SECS)?,
             priority: in_range("priority", self.priority, -i64::from(MAX_PRIORITY), i64::from(MAX_PRIORITY))?

@@ -29,6 +29,8 @@ pub struct Task {
     pub scheduled_on: DateTime<Utc>,
     /// When its next attempt is due, after one that failed or was released; `None` means ScheduledOn.
     pub next_attempt_on: Option<DateTime<Utc>>,
+    /// From when no attempt may start; `None` means that it does not expire.
+    pub start_before: Option<DateTime<Utc>>,
     /// Task class
     pub class: Stored<TaskClass>,
     /// JSON text.
@@ -186,16 +188,17 @@ impl Task {
     /// Returns true if it is settled: it will not run again unless requeued.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let is_done = self.status.is(TaskStatus::Success) || self.status.is(TaskStatus::Cancelled);
+        let is_done = self.status.known().is_some_and(|status| status.is_done());
         is_done || self.is_exhausted() || (self.quarantined_on.is_some() && !self.status.is(TaskStatus::Processing))
     }
 
     /// Returns true if its unique key, if it has one, is taken. A key is taken until the task has settled and its last run has
-    /// ended. The waiting run of a cancelled task does not count, because it will not run. A key with a window stays taken until
+    /// ended. The waiting run of a cancelled or expired task does not count, because it will not run. A key with a window stays taken until
     /// a later operation finds the window expired and removes it.
     #[must_use]
     pub fn has_its_key(&self) -> bool {
-        let has_run = self.current_run_id.is_some() && !self.status.is(TaskStatus::Cancelled);
+        let is_ended = self.status.is(TaskStatus::Cancelled) || self.status.is(TaskStatus::Expired);
+        let has_run = self.current_run_id.is_some() && !is_ended;
         !self.is_settled() || has_run || self.unique_until.is_some()
     }
 }

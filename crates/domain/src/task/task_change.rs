@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 
+use super::expiry::Expiry;
 use super::meta::Meta;
 use super::new_task::{MAX_PRIORITY, MAX_TIMEOUT_SECS, check_meta_size, in_range, validate_data, validate_instant};
 use super::records::Task;
@@ -18,6 +19,8 @@ pub struct ChangeRequest {
     pub data: Option<String>,
     /// When it is to be processed.
     pub scheduled_on: Option<DateTime<Utc>>,
+    /// When it expires.
+    pub expires: Option<Option<Expiry>>,
     /// Failed attempts before it is exhausted.
     pub max_retries: Option<i64>,
     /// Seconds
@@ -41,6 +44,8 @@ pub struct TaskChange {
     pub data: Option<String>,
     /// When it is to be processed.
     pub scheduled_on: Option<DateTime<Utc>>,
+    /// When it expires. A duration counts from its time, or from now if that has passed.
+    pub expires: Option<Option<Expiry>>,
     /// At least 1.
     pub max_retries: Option<i32>,
     /// Seconds, at least 1.
@@ -69,9 +74,13 @@ impl ChangeRequest {
         if let Some(when) = self.scheduled_on {
             validate_instant(when)?;
         }
+        if let Some(Some(expires)) = self.expires {
+            expires.check(self.scheduled_on)?;
+        }
         let change = TaskChange {
             data: self.data,
             scheduled_on: self.scheduled_on,
+            expires: self.expires,
             max_retries: in_range("max-retries", self.max_retries, 1, 1_000_000)?,
             timeout_secs: match self.timeout_secs {
                 Some(secs) => Some(in_range("timeout", secs, 1, MAX_TIMEOUT_SECS)?),
@@ -89,8 +98,8 @@ impl ChangeRequest {
         check_meta_size(&change.meta.to_string(), settings)?;
         if change == TaskChange::default() {
             return Err(
-                "nothing to change: give --data, --at, --in, --max-retries, --timeout, --priority, --backoff, --keep, \
-                 --keep-results or --meta"
+                "nothing to change: give --data, --at, --in, --expires, --max-retries, --timeout, --priority, --backoff, \
+                 --keep, --keep-results or --meta"
                     .to_owned(),
             );
         }
@@ -109,6 +118,7 @@ impl TaskChange {
         [
             (self.data.is_some(), "TaskData"),
             (self.scheduled_on.is_some(), "ScheduledOn"),
+            (self.expires.is_some(), "StartBefore"),
             (self.max_retries.is_some(), "MaxRetries"),
             (self.timeout_secs.is_some(), "Timeout"),
             (self.priority.is_some(), "Priority"),
@@ -128,6 +138,7 @@ impl TaskChange {
         let all = [
             ("TaskData", json!(task.data)),
             ("ScheduledOn", json!(task.scheduled_on)),
+            ("StartBefore", json!(task.start_before)),
             ("MaxRetries", json!(task.max_retries)),
             ("Timeout", json!(task.timeout_secs)),
             ("Priority", json!(task.priority)),

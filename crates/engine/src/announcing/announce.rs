@@ -149,7 +149,7 @@ fn hook_problem(ctx: &mut Context, task_id: TaskId, run_id: RunId, end: &RunEnd)
     let may_want = match end.event {
         RunEvent::Succeed => ctx.announcements.hook(AttemptOutcome::Success).is_some(),
         RunEvent::Fail | RunEvent::TimeOut => !ctx.announcements.hooks.is_empty(),
-        RunEvent::Claim | RunEvent::Cancel | RunEvent::Release => false,
+        RunEvent::Claim | RunEvent::Cancel | RunEvent::Expire | RunEvent::Release => false,
     };
     if !may_want {
         return Ok(None);

@@ -15,13 +15,13 @@ use taskqueue_store::CancelAnswer;
 /// The result for a task in progress: its runner or claimant is asked to end it.
 pub const REQUESTED: &str = "cancel-requested";
 
-/// Returns the statuses in which a task can be cancelled. `with_dependants` adds the status of tasks for which others may still
+/// Returns the statuses in which a task can be cancelled. `with_dependants` adds the statuses of tasks for which others may still
 /// wait.
 #[must_use]
 pub fn cancellable(with_dependants: bool) -> Vec<TaskStatus> {
     let mut statuses = statuses_for(TaskEvent::Cancel);
     if with_dependants {
-        statuses.push(TaskStatus::Cancelled);
+        statuses.extend([TaskStatus::Cancelled, TaskStatus::Expired]);
     }
     statuses
 }

@@ -75,7 +75,7 @@ fn outlook(task: &Task) -> TaskAnswer {
 }
 
 fn refused(id: TaskId, status: &str, has_open_run: bool) -> TaskAnswer {
-    let is_over = [TaskStatus::Success, TaskStatus::Cancelled].iter().any(|over| over.as_str() == status);
+    let is_over = TaskStatus::parse(status).is_some_and(TaskStatus::is_done);
     let instead = if is_over { "; `requeue` runs it again" } else { "" };
     TaskAnswer::refused(
         id,

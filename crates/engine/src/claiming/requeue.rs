@@ -23,7 +23,8 @@ pub fn requeueable(by_force: bool) -> Vec<TaskStatus> {
     statuses
 }
 
-/// Makes each of these tasks due now, as if it had never run, if it has succeeded, failed or was cancelled. Its runs are kept.
+/// Makes each of these tasks due now, as if it had never run, if it has succeeded, failed, expired or was cancelled. Its runs are
+/// kept.
 ///
 /// # Errors
 /// Returns an error if the database fails; earlier tasks stay requeued.

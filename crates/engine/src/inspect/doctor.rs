@@ -147,7 +147,7 @@ pub enum Trouble {
         /// The newest tasks of the first ones.
         tasks: Vec<TaskId>,
     },
-    /// Tasks wait for others that were cancelled.
+    /// Tasks wait for others that were cancelled or have expired.
     StrandedTasks {
         /// The first of them.
         tasks: Vec<TaskId>,

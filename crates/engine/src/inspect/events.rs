@@ -13,7 +13,7 @@ use taskqueue_process::signals::stop_signals::StopSignals;
 pub use taskqueue_store::{Event, EventFilter};
 
 /// The kinds of events (docs/events.md); a newer program may store others.
-pub const KINDS: [&str; 44] = [
+pub const KINDS: [&str; 45] = [
     "cancel-requested",
     "cancelled",
     "claimed",
@@ -21,6 +21,7 @@ pub const KINDS: [&str; 44] = [
     "clock-set",
     "drained",
     "edited",
+    "expired",
     "failed",
     "imported",
     "key-taken",

@@ -46,7 +46,7 @@ pub enum Waited<End> {
     TooLong,
 }
 
-/// A task that has succeeded, is exhausted, quarantined or cancelled.
+/// A task that has succeeded, is exhausted, quarantined or cancelled, or has expired.
 #[derive(Clone, Debug)]
 pub struct EndedTask {
     /// The task.
@@ -125,7 +125,7 @@ pub fn run_here(
     Ok(RanHere::Stopped)
 }
 
-/// Waits until the task has succeeded, is exhausted, quarantined or cancelled, or until the time limit has passed.
+/// Waits until the task has succeeded, is exhausted, quarantined or cancelled, or has expired, or until the time limit has passed.
 ///
 /// # Errors
 /// Returns an error if the database fails.

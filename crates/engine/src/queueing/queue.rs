@@ -15,6 +15,7 @@ use crate::handler::handlers::Handlers;
 use taskqueue_domain::run::retention::parse_keep;
 use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::dependencies::LineNames;
+use taskqueue_domain::task::expiry::Expiry;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::new_task::{NewTask, QueueRefusal, TaskRequest};
@@ -45,6 +46,7 @@ struct BatchLine<'a> {
     at: Option<String>,
     #[serde(rename = "in")]
     delay: Option<String>,
+    expires: Option<String>,
     max_retries: Option<i64>,
     timeout: Option<String>,
     priority: Option<i64>,
@@ -202,6 +204,11 @@ pub fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zo
         class: line.class,
         data: line.data.map(|data| data.get().to_owned()),
         scheduled_on,
+        expires: line
+            .expires
+            .map(|text| Expiry::parse(&text, now))
+            .transpose()
+            .map_err(|what| format!("\"expires\": {what}"))?,
         max_retries: line.max_retries,
         timeout_secs: line.timeout.map(|text| timeout_secs(&text)).transpose()?,
         priority: line.priority,

@@ -99,7 +99,7 @@ impl ProcessReport {
         match outcome.decision.event {
             RunEvent::Succeed => self.succeeded += 1,
             RunEvent::Fail | RunEvent::TimeOut => self.failed += 1,
-            RunEvent::Cancel => self.cancelled += 1,
+            RunEvent::Cancel | RunEvent::Expire => self.cancelled += 1,
             RunEvent::Release | RunEvent::Claim => self.released += 1,
         }
     }

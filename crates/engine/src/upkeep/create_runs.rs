@@ -1,4 +1,4 @@
-//! `create-runs` (the scheme's createTaskRuns): rescues runs, advances schedules, creates the missing runs, and prunes some
+//! `create-runs` (the scheme's createTaskRuns): rescues runs, ends expired tasks, advances schedules, creates the missing runs, and prunes some
 //! finished rows.
 
 use serde::Serialize;
@@ -27,6 +27,8 @@ pub struct CreateRunsReport {
     pub rescue: RescueReport,
     /// Runners that were marked as finished because their process is dead.
     pub finished_runners: usize,
+    /// Tasks that ended because their time to start had passed.
+    pub expired: usize,
     /// The schedules that were advanced.
     pub schedules: Advanced,
     /// Runs created.
@@ -50,8 +52,8 @@ pub struct Passed {
     pub reason: NotDue,
 }
 
-/// Rescues the runs of dead runners, advances schedules, creates one run for every due task, and prunes some finished rows.
-/// `created` is called with the number of runs so far. A full disk in one step does not stop the others, because pruning makes
+/// Rescues the runs of dead runners, ends expired tasks, advances schedules, creates one run for every due task, and prunes some
+/// finished rows. `created` is called with the number of runs so far. A full disk in one step does not stop the others, because pruning makes
 /// room.
 ///
 /// # Errors
@@ -87,6 +89,15 @@ fn look_after_and(
     if needs.pauses {
         unless_full(remove_ended(ctx).map(drop), &mut full)?;
     }
+    // Before the schedules advance: an expired task of a schedule is followed by the next one.
+    let expired = match needs.expired {
+        true => unless_full(ctx.store.end_expired_tasks().map_err(EngineError::from), &mut full)?,
+        false => 0,
+    };
+    if expired > 0 {
+        ctx.notify_finished();
+    }
+    fault_point!("create.expired");
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
     let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs).map_err(EngineError::from);
     let schedules = unless_full(schedules, &mut full)?;
@@ -105,6 +116,7 @@ fn look_after_and(
         sent_outcomes,
         rescue,
         finished_runners,
+        expired,
         schedules,
         created,
         notify_problem,

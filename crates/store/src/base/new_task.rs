@@ -13,6 +13,7 @@ pub(crate) struct NewTaskRow {
     pub(crate) task_data: String,
     pub(crate) queued_by_id: String,
     pub(crate) scheduled_on: Option<SqlMoment>,
+    pub(crate) start_before: Option<SqlMoment>,
     pub(crate) max_retries: Option<i32>,
     pub(crate) timeout_secs: Option<i32>,
     pub(crate) priority: i32,
@@ -66,6 +67,7 @@ macro_rules! columns {
 
 columns! { row:
     "TaskClass" = ColumnValue::Text(&row.task_class),
+    "StartBefore" = ColumnValue::MaybeTime(text_of(row.start_before)),
     "TaskData" = ColumnValue::Text(&row.task_data),
     "QueuedById" = ColumnValue::Text(&row.queued_by_id),
     "MaxRetries" = ColumnValue::MaybeNumber(row.max_retries),
@@ -94,7 +96,7 @@ fn text_of(moment: Option<SqlMoment>) -> Option<String> {
 }
 
 impl NewTaskRow {
-    /// Returns a task that waits for `waiting_for` others. `now` is the database's clock.
+    /// Returns a task that waits for `waiting_for` others. `now` is the database's clock, if [`NewTask::needs_now`].
     pub(crate) fn new(task: &NewTask, waiting_for: i32, now: DateTime<Utc>) -> Self {
         let window_secs = task.unique.as_ref().and_then(|unique| unique.window_secs);
         Self {
@@ -102,6 +104,7 @@ impl NewTaskRow {
             task_data: task.data.clone(),
             queued_by_id: task.queued_by.clone(),
             scheduled_on: task.scheduled_on.map(SqlMoment::from),
+            start_before: task.expires.map(|expiry| expiry.start_before(task.scheduled_on.unwrap_or(now)).into()),
             max_retries: task.max_retries,
             timeout_secs: task.timeout_secs,
             priority: task.priority,

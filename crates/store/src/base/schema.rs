@@ -14,6 +14,8 @@ diesel::table! {
         scheduled_on -> Timestamp,
         #[sql_name = "NextAttemptOn"]
         next_attempt_on -> Nullable<Timestamp>,
+        #[sql_name = "StartBefore"]
+        start_before -> Nullable<Timestamp>,
         #[sql_name = "TaskClass"]
         task_class -> Text,
         #[sql_name = "TaskData"]
@@ -86,6 +88,8 @@ diesel::table! {
         tag -> Nullable<Text>,
         #[sql_name = "LiveUniqueKey"]
         live_unique_key -> Nullable<Text>,
+        #[sql_name = "LiveStartBefore"]
+        live_start_before -> Nullable<Timestamp>,
         #[sql_name = "ScheduleHead"]
         schedule_head -> Nullable<Text>,
     }

@@ -232,8 +232,7 @@ fn insert<C: CallersConnection>(conn: &mut C, task: &NewTask, auditor: Option<&O
         let refusal = QueueRefusal::NoSuchTask(TaskId(*missing));
         return Err(StoreError::NotQueued { index: 0, refusal });
     }
-    let has_window = task.unique.as_ref().is_some_and(|unique| unique.window_secs.is_some());
-    let now = if has_window { conn.database_now()? } else { DateTime::UNIX_EPOCH };
+    let now = if task.needs_now() { conn.database_now()? } else { DateTime::UNIX_EPOCH };
     let on: Vec<(i64, bool)> =
         found.into_iter().map(|(id, status)| (id, status == TaskStatus::Success.as_str())).collect();
     let open = on.iter().filter(|(_, is_satisfied)| !is_satisfied).count();

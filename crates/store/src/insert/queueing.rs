@@ -144,8 +144,7 @@ impl Inserter<'_> {
         let plan = InsertPlan::make(conn, tasks, self.replacer).map_err(|error| self.of_batch(error))?;
         let prerequisites = Prerequisites::lock(conn, &plan).map_err(|error| self.of_batch(error))?;
         let new: Vec<usize> = plan.new_places().collect();
-        let has_window = |task: &NewTask| task.unique.as_ref().is_some_and(|unique| unique.window_secs.is_some());
-        let now = match tasks.iter().any(has_window) {
+        let now = match tasks.iter().any(NewTask::needs_now) {
             true => diesel::select(db_now()).get_result::<SqlMoment>(conn)?.into(),
             false => DateTime::UNIX_EPOCH,
         };

@@ -16,8 +16,10 @@ use crate::base::schema::{
 };
 use crate::base::sql::SqlMoment;
 use crate::journal::events::{NewEvent, insert_event};
+use crate::records::tasks::set_start_before;
 use crate::{EachPart, Store, StoreError, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
+use taskqueue_domain::task::ids::TaskId;
 
 mod export;
 
@@ -67,6 +69,8 @@ struct TaskColumns {
     scheduled_on: SqlMoment,
     #[serde(default)]
     next_attempt_on: Option<SqlMoment>,
+    #[serde(default)]
+    start_before: Option<SqlMoment>,
     /// TaskClass
     task_class: String,
     task_data: String,
@@ -270,7 +274,7 @@ impl TransferredTask {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         match TaskStatus::parse(&self.task.last_status) {
-            Some(TaskStatus::Success | TaskStatus::Cancelled) => true,
+            Some(TaskStatus::Success | TaskStatus::Cancelled | TaskStatus::Expired) => true,
             Some(TaskStatus::Failed | TaskStatus::Timeout) => {
                 let limit = self.task.retry_limit.or(self.task.max_retries);
                 limit.is_some_and(|limit| self.task.failed_retries >= limit) || self.task.quarantined_on.is_some()
@@ -414,8 +418,8 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
     let parent_id = whole.task.parent_id.and_then(|old| ids.tasks.get(&old).copied());
     let row = TaskColumns { schedule_id: None, parent_id, ..whole.task.clone() };
     // Times from 2038 on, which some engines do not accept in this form, are set separately.
-    let (scheduled_on, planned_on) = (row.scheduled_on, row.planned_on);
-    let row = TaskColumns { scheduled_on: row.updated_on, planned_on: None, ..row };
+    let (scheduled_on, planned_on, start_before) = (row.scheduled_on, row.planned_on, row.start_before);
+    let row = TaskColumns { scheduled_on: row.updated_on, planned_on: None, start_before: None, ..row };
     let id = if ids.keeps {
         diesel::insert_into(task_queue::table).values((task_queue::id.eq(row.id), &row)).execute(conn)?;
         row.id
@@ -424,6 +428,9 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
         backend::last_inserted_id(conn, "TaskQueue")?
     };
     backend::plan_task(conn, id, scheduled_on, planned_on)?;
+    if start_before.is_some() {
+        set_start_before(conn, TaskId(id), start_before)?;
+    }
     ids.tasks.insert(whole.task.id, id);
     ids.runs.clear();
     for run in &whole.runs {

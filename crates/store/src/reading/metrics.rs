@@ -15,6 +15,7 @@ use crate::base::sql::SqlMoment;
 use crate::base::unmarked::{AllUnmarked, open_run};
 use crate::reading::heads::next_head;
 use crate::{Store, StoreResult};
+use taskqueue_domain::run::retention::Retention;
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 
 /// The highest count of tasks of one kind.
@@ -76,7 +77,7 @@ impl Store {
         self.read(|conn| {
             let (failed, timeout) = (count_status(conn, TaskStatus::Failed)?, count_status(conn, TaskStatus::Timeout)?);
             let mut over = Vec::new();
-            for status in [TaskStatus::Success, TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Cancelled] {
+            for status in Retention::FINISHED {
                 over.push((status, count_over(conn, status, (now - OF_LATE).into())?));
             }
             let (due, oldest_due_on) = count_due(conn, now.into())?;

@@ -61,6 +61,8 @@ pub struct TaskCounts {
     pub timeout: Counted,
     /// Cancelled tasks.
     pub cancelled: Counted,
+    /// Expired tasks.
+    pub expired: Counted,
     /// Successful tasks.
     pub success: Counted,
     /// Tasks that crashed too often, which an operator must check.
@@ -120,6 +122,7 @@ impl Store {
                 failed: count(TaskStatus::Failed)?,
                 timeout: count(TaskStatus::Timeout)?,
                 cancelled: count(TaskStatus::Cancelled)?,
+                expired: count(TaskStatus::Expired)?,
                 success: count(TaskStatus::Success)?,
                 ..TaskCounts::default()
             };

@@ -2,11 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
+use diesel::result::QueryResult;
 
 use crate::backend::{self, DueFrom};
+use crate::base::connection::AnyConnection;
 use crate::base::rows::TaskRow;
-use crate::base::schema::task_queue::dsl::{id, task_queue};
-use crate::base::sql::{SqlMoment, db_now};
+use crate::base::schema::task_queue::dsl::{id, start_before, task_queue};
+use crate::base::sql::{SqlMoment, any_year, db_now};
 use crate::journal::audit::{keep_created, newest_run};
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::task::ids::TaskId;
@@ -14,6 +16,16 @@ use taskqueue_domain::task::records::Task;
 
 /// Due tasks that get their runs in one transaction: limits how long others wait.
 const RUNS_PER_TRANSACTION: i64 = 20_000;
+
+/// Sets when a task expires, of any year.
+pub(crate) fn set_start_before(conn: &mut AnyConnection, task_id: TaskId, on: Option<SqlMoment>) -> QueryResult<()> {
+    let this_task = task_queue.filter(id.eq(task_id.0));
+    match on {
+        Some(on) => diesel::update(this_task).set(start_before.eq(any_year(on).nullable())).execute(conn),
+        None => diesel::update(this_task).set(start_before.eq(None::<SqlMoment>)).execute(conn),
+    }
+    .map(drop)
+}
 
 impl Store {
     /// Returns the task with this id.

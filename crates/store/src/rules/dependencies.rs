@@ -132,7 +132,7 @@ fn linked((id, satisfied, row): Link) -> LinkedTask {
         let status = Some(Stored::Known(status));
         return LinkedTask { id, class: Some(class), status, is_settled: false, is_satisfied: satisfied };
     }
-    let is_done = [TaskStatus::Success, TaskStatus::Cancelled].map(TaskStatus::as_str).contains(&status.as_str());
+    let is_done = TaskStatus::parse(&status).is_some_and(TaskStatus::is_done);
     let has_failed = [TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str).contains(&status.as_str());
     let is_settled = is_done || has_failed && (failed >= max || quarantined.is_some());
     LinkedTask { id, class: Some(class), status: Some(status.into()), is_settled, is_satisfied: satisfied }

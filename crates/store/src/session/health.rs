@@ -62,16 +62,17 @@ impl Store {
         Ok(ids.into_iter().map(TaskId).collect())
     }
 
-    /// Returns up to `limit` tasks that wait for a cancelled task: they will not run on their own.
+    /// Returns up to `limit` tasks that wait for a cancelled or expired task: they will not run on their own.
     ///
     /// # Errors
     /// The database could not be queried.
     pub fn list_stranded_tasks(&mut self, limit: i64) -> StoreResult<Vec<TaskId>> {
         use task_queue_dependencies::dsl;
         let ids: Vec<i64> = self.read(|conn| {
+            let never = [TaskStatus::Cancelled, TaskStatus::Expired].map(TaskStatus::as_str);
             let cancelled = task_queue::table
                 .filter(task_queue::id.eq(dsl::depends_on_id))
-                .filter(task_queue::last_status.eq(TaskStatus::Cancelled.as_str()))
+                .filter(task_queue::last_status.eq_any(never))
                 .select(task_queue::id)
                 .single_value();
             let waiting = task_queue::table

@@ -4,6 +4,7 @@ use diesel::prelude::*;
 
 use super::meta::extend_meta;
 use super::recur::{Author, follow_settled};
+use super::retry::forget_passed_start_before;
 use super::run_end::{Crash, RunEnd};
 use crate::StoreResult;
 use crate::backend::{self, ClassAtHost};
@@ -125,7 +126,8 @@ fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> 
     let failed_retries = failed_retries_after(counted, task.failed_retries, allowed, end.may_retry);
     let is_exhausted = has_failed && failed_retries >= allowed;
     let crashes = crashes_after(counted, task.crashes, end.crash.is_some());
-    let counts = event != TaskEvent::Release;
+    // A run of an expired task has never started.
+    let counts = !matches!(event, TaskEvent::Release | TaskEvent::Expire);
     Ok(TaskAfter {
         status: status_while_run(task).and_then(|from| task_after(from, event, before)),
         failed_retries,
@@ -169,7 +171,7 @@ fn delay_secs(task: &TaskBefore, event: TaskEvent, (failed_retries, crashes): (i
             Some(end.delay_secs.unwrap_or_else(by_backoff))
         }
         TaskEvent::Release => end.delay_secs,
-        TaskEvent::Start | TaskEvent::Succeed | TaskEvent::Cancel | TaskEvent::Requeue => None,
+        TaskEvent::Start | TaskEvent::Succeed | TaskEvent::Cancel | TaskEvent::Expire | TaskEvent::Requeue => None,
     }
 }
 
@@ -205,6 +207,9 @@ fn follow_up(
     host: &str,
     end: &RunEnd,
 ) -> StoreResult<()> {
+    if after.restarts {
+        forget_passed_start_before(conn, TaskId(task.id), 0)?;
+    }
     if after.status == Some(TaskStatus::Success) {
         satisfy_dependants(conn, task.id)?;
     }

@@ -14,6 +14,7 @@ use crate::base::rows::TaskRow;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, any_year, db_now};
 use crate::journal::events::{NewEvent, insert_event};
+use crate::records::tasks::set_start_before;
 use crate::rules::unique::{Holder, find_other_holder};
 use crate::session::origin::Origin;
 use crate::{Store, StoreResult};
@@ -101,6 +102,7 @@ fn edit_task(
     edit_waiting_run(conn, &task, change, now, auditor)?;
     // Later than any earlier version: some clocks have only milliseconds.
     let planned_on = change.scheduled_on.and_then(|on| task.planned_on_if_moved_up(on, now));
+    let start_on = change.scheduled_on.unwrap_or(task.due_from()).max(now);
     let version = now.max(task.updated_on + TimeDelta::microseconds(1));
     diesel::update(this_task())
         .set((
@@ -117,6 +119,9 @@ fn edit_task(
             dsl::updated_on.eq(SqlMoment::from(version)),
         ))
         .execute(conn)?;
+    if let Some(expiry) = change.expires {
+        set_start_before(conn, id, expiry.map(|expiry| expiry.start_before(start_on).into()))?;
+    }
     if let Some(secs) = change.keep_results_secs {
         keep_results_of(conn, id, secs)?;
     }

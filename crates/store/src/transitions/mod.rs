@@ -8,6 +8,7 @@ mod create;
 mod edit;
 mod end;
 mod end_many;
+mod expire;
 mod keep;
 mod meta;
 mod recur;

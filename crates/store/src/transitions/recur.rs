@@ -2,7 +2,7 @@
 //! the next task is inserted: by the end of its last run, or by `create-runs` if it settled in another way. Only one task of a
 //! schedule can run at a time, so runs of a schedule do not overlap.
 
-use chrono::DateTime;
+use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
@@ -16,6 +16,7 @@ use crate::base::schema::task_queue::dsl;
 use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::audit::{keep_queued, keeps_transitions};
 use crate::journal::events::{NewEvent, insert_event, is_kept_of_task};
+use crate::records::tasks::set_start_before;
 use crate::rules::dependencies::OpenPrerequisites;
 use crate::rules::settings::setting_now;
 use crate::rules::unique::{Holder, find_holder};
@@ -179,7 +180,7 @@ fn adopt(conn: &mut AnyConnection, task: &Task, schedule: &TaskSchedule, author:
         return Ok(Advanced::default());
     }
     if schedule.planned_on.is_none() {
-        backend::plan_task(conn, task.id.0, planned_on.into(), Some(planned_on.into()))?;
+        move_to(conn, task, planned_on)?;
     }
     Ok(Advanced { planned: usize::from(schedule.planned_on.is_none()), ..Advanced::default() })
 }
@@ -244,7 +245,8 @@ fn join_schedule(conn: &mut AnyConnection, id: TaskId, schedule: TaskId) -> Stor
 /// Handles a task that was set to an earlier time and has ended before its planned time. Returns its new planned time, which is
 /// now, so that the next task gets the original one.
 fn ran_early(task: &Task, schedule: &TaskSchedule, now: SqlMoment) -> Option<SqlMoment> {
-    let has_run = task.attempts > 0 && !task.status.is(TaskStatus::Cancelled);
+    let is_ended = task.status.is(TaskStatus::Cancelled) || task.status.is(TaskStatus::Expired);
+    let has_run = task.attempts > 0 && !is_ended;
     let planned_on = schedule.planned_on.filter(|planned| has_run && task.scheduled_on < *planned)?;
     (DateTime::from(now) < planned_on).then_some(now)
 }
@@ -297,13 +299,14 @@ fn free_step(
 }
 
 /// Returns the row of the next task. It takes over changes that an operator made to the settled task, and its open prerequisites
-/// if it was cancelled.
+/// if it was cancelled or has expired.
 fn next_row(task: &Task, recurrence: &Recurrence, step: Step, waiting_for: i32) -> NewTaskRow {
     NewTaskRow {
         task_class: task.class.to_string(),
         task_data: task.data.clone(),
         queued_by_id: task.queued_by.clone(),
         scheduled_on: Some(step.planned_on.into()),
+        start_before: start_before_if_planned_on(task, step.planned_on).map(SqlMoment::from),
         max_retries: task.max_retries,
         timeout_secs: task.timeout_secs,
         priority: task.priority,
@@ -322,6 +325,23 @@ fn next_row(task: &Task, recurrence: &Recurrence, step: Step, waiting_for: i32) 
         catch_up: Some(recurrence.catch_up().to_string()),
         planned_on: Some(step.planned_on.into()),
     }
+}
+
+/// Returns when a task of the schedule expires that is planned on `planned_on`: as long after that as this task expires after its
+/// own time.
+fn start_before_if_planned_on(task: &Task, planned_on: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    let own = task.schedule.as_ref().and_then(|schedule| schedule.planned_on).unwrap_or(task.scheduled_on);
+    let distance = task.start_before? - own;
+    planned_on.checked_add_signed(distance).filter(|on| *on > planned_on)
+}
+
+/// Moves a waiting task of a schedule to another planned time.
+fn move_to(conn: &mut AnyConnection, task: &Task, planned_on: DateTime<Utc>) -> StoreResult<()> {
+    backend::plan_task(conn, task.id.0, planned_on.into(), Some(planned_on.into()))?;
+    if task.start_before.is_some() {
+        set_start_before(conn, task.id, start_before_if_planned_on(task, planned_on).map(SqlMoment::from))?;
+    }
+    Ok(())
 }
 
 fn move_if_missed(
@@ -343,7 +363,7 @@ fn move_if_missed(
     if !change_head(conn, task, "waiting", ScheduleStatus::Active)? {
         return Ok(Advanced::default());
     }
-    backend::plan_task(conn, task.id.0, step.planned_on.into(), Some(step.planned_on.into()))?;
+    move_to(conn, task, step.planned_on)?;
     note_skipped(conn, task.id, &recurrence, step, author)?;
     Ok(Advanced { planned: 1, skipped: step.skipped, skipped_or_more: step.skipped_or_more(), broken: 0 })
 }

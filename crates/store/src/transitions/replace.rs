@@ -12,6 +12,7 @@ use crate::base::schema::task_queue::dsl;
 use crate::base::schema::task_queue_runs;
 use crate::base::sql::{SqlMoment, allowed_retries, any_year, db_now, db_now_plus};
 use crate::journal::events::{NewEvent, insert_event};
+use crate::records::tasks::set_start_before;
 use crate::session::origin::Origin;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::run::transition::RunEvent;
@@ -48,6 +49,7 @@ pub(in super::super) fn replace_task(
             dsl::queued_by_id.eq(&task.queued_by),
             dsl::scheduled_on.eq(db_now()),
             dsl::next_attempt_on.eq(None::<SqlMoment>),
+            dsl::start_before.eq(None::<SqlMoment>),
             dsl::max_retries.eq(task.max_retries),
             dsl::retry_limit.eq(None::<i32>),
             dsl::timeout_secs.eq(task.timeout_secs),
@@ -70,6 +72,10 @@ pub(in super::super) fn replace_task(
     }
     if let Some(on) = task.scheduled_on {
         diesel::update(this_task()).set(dsl::scheduled_on.eq(any_year(on.into()))).execute(conn)?;
+    }
+    if let Some(expiry) = task.expires {
+        let scheduled_on: SqlMoment = this_task().select(dsl::scheduled_on).first(conn)?;
+        set_start_before(conn, id, Some(expiry.start_before(scheduled_on.into()).into()))?;
     }
     insert_event(
         conn,

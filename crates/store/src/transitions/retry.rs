@@ -119,9 +119,23 @@ fn restart_task(
         ))
         .execute(conn)?;
     if updated == 1 {
+        forget_passed_start_before(conn, task_id, due_in_secs)?;
         return Ok(RestartAnswer::Done);
     }
     refuse(conn, task_id)
+}
+
+/// Removes the time before which the task had to start, if it will have passed when the task is due: it would expire again.
+pub(super) fn forget_passed_start_before(
+    conn: &mut AnyConnection,
+    task_id: TaskId,
+    due_in_secs: i64,
+) -> StoreResult<()> {
+    let passed = dsl::start_before.le(db_now_plus(due_in_secs).nullable());
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)).filter(passed))
+        .set(dsl::start_before.eq(None::<SqlMoment>))
+        .execute(conn)?;
+    Ok(())
 }
 
 fn refuse(conn: &mut AnyConnection, task_id: TaskId) -> StoreResult<RestartAnswer> {

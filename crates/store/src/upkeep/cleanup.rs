@@ -26,6 +26,8 @@ pub struct CleanupNeeds {
     pub pauses: bool,
     /// Notices, of any age.
     pub notices: bool,
+    /// Tasks whose time to start has passed. They may have a run in progress.
+    pub expired: bool,
     /// Rows past their retention period. They may be kept for another reason.
     pub prunable: bool,
 }
@@ -43,7 +45,7 @@ struct CleanupLimits {
 
 impl CleanupNeeds {
     /// Everything, if the needs are unknown.
-    pub const ALL: Self = Self { pauses: true, notices: true, prunable: true };
+    pub const ALL: Self = Self { pauses: true, notices: true, expired: true, prunable: true };
 }
 
 impl Store {
@@ -105,6 +107,7 @@ macro_rules! any_over {
 fn ask(conn: &mut AnyConnection, limits: &CleanupLimits, prunes_outputs: bool) -> QueryResult<CleanupNeeds> {
     let tasks = any_over!(TaskStatus::Success, limits.success)
         .or(any_over!(TaskStatus::Cancelled, limits.cancelled))
+        .or(any_over!(TaskStatus::Expired, limits.cancelled))
         .or(any_over!(TaskStatus::Failed, limits.failed))
         .or(any_over!(TaskStatus::Timeout, limits.failed))
         .or(any_before!(task_queue, expires_on, limits.now));
@@ -130,11 +133,13 @@ fn ask(conn: &mut AnyConnection, limits: &CleanupLimits, prunes_outputs: bool) -
         .or(any_before!(task_queue_runs, results_on, limits.results))
         .or(any_before!(task_queue_runners, finished_on, limits.runners))
         .or(exists(events));
-    let (pauses, notices, prunable): (Option<bool>, bool, Option<bool>) = diesel::select((
+    let (pauses, notices, expired, prunable): (Option<bool>, bool, Option<bool>, Option<bool>) = diesel::select((
         any_before!(task_queue_pauses, until, limits.now),
         exists(task_queue_notices::table.select(task_queue_notices::id)),
+        any_before!(task_queue, live_start_before, limits.now),
         prunable,
     ))
     .get_result(conn)?;
-    Ok(CleanupNeeds { pauses: pauses.unwrap_or(false), notices, prunable: prunable.unwrap_or(false) })
+    let is_so = |found: Option<bool>| found.unwrap_or(false);
+    Ok(CleanupNeeds { pauses: is_so(pauses), notices, expired: is_so(expired), prunable: is_so(prunable) })
 }

@@ -71,7 +71,8 @@ fn starts(engine: EngineUnderTest) -> [(&'static str, &'static str); 2] {
             (
                 "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'processing', \"Token\" = n.value ->> 1 FROM json_each('[[60001, \"t\"]]') AS n
                  WHERE \"TaskQueueRuns\".\"Id\" = n.value ->> 0 AND \"Status\" = 'scheduled'
-                     AND EXISTS (SELECT 1 FROM \"TaskQueue\" AS t WHERE t.\"Id\" = \"TaskQueueRuns\".\"TaskQueueId\" AND t.\"LastStatus\" <> 'cancelled')",
+                     AND EXISTS (SELECT 1 FROM \"TaskQueue\" AS t WHERE t.\"Id\" = \"TaskQueueRuns\".\"TaskQueueId\" AND t.\"LastStatus\" NOT IN ('cancelled', 'expired')
+                                 AND (t.\"StartBefore\" IS NULL OR t.\"StartBefore\" > strftime('%Y-%m-%d %H:%M:%f000', 'now')))",
                 "UPDATE \"TaskQueue\" SET \"LastStatus\" = 'processing', \"CurrentRunId\" = n.value ->> 1 FROM json_each('[[60001, 1]]') AS n
                  WHERE \"TaskQueue\".\"Id\" = n.value ->> 0",
             ),
@@ -86,7 +87,8 @@ fn starts(engine: EngineUnderTest) -> [(&'static str, &'static str); 2] {
             (
                 "UPDATE \"TaskQueueRuns\" AS r SET \"Status\" = 'processing', \"Token\" = s.token
                  FROM unnest(ARRAY[60001::bigint, 60002], ARRAY['t', 'u']) AS s (id, token), \"TaskQueue\" AS t
-                 WHERE r.\"Id\" = ANY (ARRAY[s.id]) AND r.\"Status\" = 'scheduled' AND t.\"Id\" = ANY (ARRAY[r.\"TaskQueueId\"]) AND t.\"LastStatus\" <> 'cancelled'",
+                 WHERE r.\"Id\" = ANY (ARRAY[s.id]) AND r.\"Status\" = 'scheduled' AND t.\"Id\" = ANY (ARRAY[r.\"TaskQueueId\"]) AND t.\"LastStatus\" NOT IN ('cancelled', 'expired')
+                     AND (t.\"StartBefore\" IS NULL OR t.\"StartBefore\" > clock_timestamp())",
                 "UPDATE \"TaskQueue\" AS t SET \"LastStatus\" = 'processing' FROM unnest(ARRAY[60001::bigint, 60002]) AS s (id) WHERE t.\"Id\" = ANY (ARRAY[s.id])",
             ),
             (

@@ -12,6 +12,16 @@ pub(super) fn check(db: &TestDb) {
         2,
         "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"QuarantinedOn\" IS NOT NULL LIMIT 100001",
     );
+    // store::transitions::expire::end_expired_tasks
+    is_read_from(
+        db,
+        "TaskQueueStartBefore",
+        2,
+        &format!(
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LiveStartBefore\" <= {} ORDER BY \"LiveStartBefore\", \"Id\"",
+            now(db.engine)
+        ),
+    );
     // store::insert::queue_one::insert_once, after the answer was lost.
     is_read_from(db, "TaskQueueReceipt", 1, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Receipt\" = 'key7'");
     // store::upkeep::cleanup, store::session::receipts::remove_old_receipts

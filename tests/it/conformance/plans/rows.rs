@@ -74,6 +74,10 @@ pub(super) fn fill(db: &TestDb) {
          WHERE \"Id\" >= 100 AND \"Id\" < 1100",
     );
     raw.execute("UPDATE \"TaskQueue\" SET \"QuarantinedOn\" = \"UpdatedOn\" WHERE \"Id\" <= 2");
+    // Of the tasks that had to start before a time that has passed, two have not finished.
+    for (on, condition) in [("2010", "\"Id\" <= 2000 OR \"Id\" IN (99991, 99992)"), ("2098", "\"Id\" = 99993")] {
+        raw.execute(&format!("UPDATE \"TaskQueue\" SET \"StartBefore\" = '{on}-01-01 00:00:00' WHERE {condition}"));
+    }
     raw.execute(&format!("UPDATE \"TaskQueue\" SET \"Receipt\" = {key} WHERE \"Id\" <= 2000"));
     raw.execute(&format!(
         "INSERT INTO \"TaskQueueReceipts\" (\"Token\") SELECT {key} FROM \"TaskQueue\" WHERE \"Id\" <= 2000"

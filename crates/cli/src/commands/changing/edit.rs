@@ -15,8 +15,10 @@ use taskqueue_domain::task::task_change::ChangeRequest;
 use taskqueue_engine::change::edit::{Edit, edit_tasks, editable, preview_edit};
 use taskqueue_engine::queueing::queue::timeout_secs;
 
-/// Removes a value, so that the class or the settings apply.
+/// Removes a value, so that the class or the settings apply, if they have one.
 const NONE: &str = "none";
+const EXPIRES_HELP: &str = "Do not start the task from then on: a duration after its time, or after now if that has passed, \
+    or a time like that of --at; none: it does not expire";
 const TIMEOUT_HELP: &str =
     "Time an attempt may run without reporting before it times out: 90s, 2h; none: that of the class";
 const BACKOFF_HELP: &str =
@@ -35,6 +37,7 @@ const META_HELP: &str = "Metadata to set; KEY= removes that name; may be given m
 #[command(
     after_help = "Examples:\n  taskqueue edit 4711 '{\"to\":\"ann\"}'\n  taskqueue edit 4711 --priority 5 --in 2h\n  taskqueue edit class=mail.* status=waiting --timeout 10m --dry-run"
 )]
+#[command(mut_arg("expires", |arg| arg.help(EXPIRES_HELP)))]
 #[command(mut_arg("max_retries", |arg| arg.help("Failed attempts after which the task is exhausted")))]
 #[command(mut_arg("timeout", |arg| arg.help(TIMEOUT_HELP)))]
 #[command(mut_arg("backoff", |arg| arg.help(BACKOFF_HELP)))]
@@ -85,6 +88,10 @@ pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::R
     let change = ChangeRequest {
         data,
         scheduled_on: attempts.scheduled_on(&mut ctx)?,
+        expires: match attempts.expires_is(NONE) {
+            true => Some(None),
+            false => attempts.expires(&mut ctx)?.map(Some),
+        },
         max_retries: attempts.max_retries,
         timeout_secs: timeout,
         priority: attempts.priority,

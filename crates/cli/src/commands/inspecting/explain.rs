@@ -200,6 +200,7 @@ fn due_words(condition: DueCondition) -> &'static str {
         DueCondition::NobodyWorksOnIt => "no process works on it",
         DueCondition::NotSucceeded => "it has not succeeded",
         DueCondition::NotCancelled => "it was not cancelled",
+        DueCondition::NotExpired => "it has not expired",
         DueCondition::NoOpenRun => "it has no run yet",
         DueCondition::NotQuarantined => "it is not quarantined",
         DueCondition::RetryIsLeft => "it has a retry left",

@@ -20,7 +20,7 @@ use taskqueue_engine::inspect::wait::{Waited, wait_for_tasks};
 
 /// Wait until tasks have finished
 ///
-/// A task has finished if it succeeded, was cancelled, or has no retry left. The exit status is 0 if all tasks that it waited for
+/// A task has finished if it succeeded, was cancelled, has expired, or has no retry left. The exit status is 0 if all tasks that it waited for
 /// succeeded, 1 if one did not, and 124 after --timeout. The selection is evaluated once, at the start.
 #[derive(Debug, Args)]
 #[command(

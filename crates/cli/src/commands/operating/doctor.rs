@@ -214,7 +214,9 @@ fn message(trouble: &Trouble, about: &About) -> String {
         Trouble::NoHandler { class } => format!("class {class} has tasks, but no handler on this host"),
         Trouble::OldPause { pause } => pause_words(pause, about.now),
         Trouble::BrokenSchedules { tasks } => format!("schedules that cannot be read: {}", ids(tasks)),
-        Trouble::StrandedTasks { tasks } => format!("tasks wait for others that were cancelled: {}", ids(tasks)),
+        Trouble::StrandedTasks { tasks } => {
+            format!("tasks wait for others that were cancelled or have expired: {}", ids(tasks))
+        }
         Trouble::Unreadable { task_id, column, found } => {
             format!("task {task_id} is set aside: its column {column} cannot be read: {found}")
         }

@@ -4,6 +4,7 @@ use chrono::{DateTime, Local, Utc};
 use clap::Args;
 
 use crate::error::CliError;
+use taskqueue_domain::task::expiry::Expiry;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::time::when;
 use taskqueue_engine::Context;
@@ -17,6 +18,9 @@ pub(crate) struct AttemptOptions {
     /// Process the task after this delay: 30m, 2h30m, 1d
     #[arg(long = "in", id = "delay", value_name = "DURATION")]
     delay: Option<String>,
+    /// Do not start the task from then on: a duration after its time, like 2h, or a time like that of --at
+    #[arg(long, value_name = "WHEN")]
+    expires: Option<String>,
     /// Failed attempts after which the task is exhausted [default: the setting TaskQueueMaxRetries]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_retries: Option<i64>,
@@ -45,6 +49,7 @@ impl AttemptOptions {
     pub(crate) fn is_given(&self) -> bool {
         self.at.is_some()
             || self.delay.is_some()
+            || self.expires.is_some()
             || self.max_retries.is_some()
             || self.timeout.is_some()
             || self.priority.is_some()
@@ -64,6 +69,18 @@ impl AttemptOptions {
         let now = ctx.now()?.with_timezone(&Local);
         let instant = when::parse_start(&text, &now);
         instant.map(Some).map_err(|message| CliError::usage(format!("{option}: {message}")))
+    }
+
+    /// Returns `--expires`.
+    pub(crate) fn expires(&self, ctx: &mut Context) -> Result<Option<Expiry>, CliError> {
+        let Some(text) = self.expires.as_deref() else { return Ok(None) };
+        let now = ctx.now()?.with_timezone(&Local);
+        Expiry::parse(text, &now).map(Some).map_err(|message| CliError::usage(format!("--expires: {message}")))
+    }
+
+    /// Returns true if `--expires` is this word.
+    pub(crate) fn expires_is(&self, word: &str) -> bool {
+        self.expires.as_deref() == Some(word)
     }
 
     /// Returns `--keep` and `--keep-results`, parsed by `read`.

@@ -80,6 +80,7 @@ impl TaskOptions {
             class: class.to_owned(),
             data,
             scheduled_on,
+            expires: self.attempts.expires(ctx)?,
             max_retries: self.attempts.max_retries,
             timeout_secs: self.attempts.timeout(queue::timeout_secs)?,
             priority: self.attempts.priority,

@@ -23,7 +23,7 @@ use taskqueue_engine::{Context, EngineError};
 /// Queue a task, or a batch with --batch, and print the ids
 ///
 /// DATA is JSON text, `-` for standard input, or `@FILE`; the default is {}. A line of a batch is an object:
-/// {"class":"mail.send","data":{"to":"x"}}. Its other keys have the names of the long options: at, in, max_retries, timeout,
+/// {"class":"mail.send","data":{"to":"x"}}. Its other keys have the names of the long options: at, in, expires, max_retries, timeout,
 /// priority, backoff, every, tz, catch_up, by, after, unique, on_conflict, unique_for, limit_key, tag, keep, keep_results, meta
 /// (an object). "after" is a list of ids, and of names that other lines have in "name". All lines are queued, or none.
 #[derive(Debug, Args)]

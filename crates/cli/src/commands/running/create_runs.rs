@@ -11,7 +11,7 @@ use taskqueue_engine::Context;
 use taskqueue_engine::upkeep::create_runs::{CreateRunsReport, create_runs, list_passed_tasks};
 use taskqueue_engine::upkeep::rescue::Rescued;
 
-/// Rescue the runs of dead runners, and create runs for due tasks
+/// Rescue the runs of dead runners, end expired tasks, and create runs for due tasks
 ///
 /// Run it from cron every few minutes; overlapping calls are safe. It prints nothing if there was nothing to do. With -v it also
 /// explains why tasks whose time has come got no run. It prints one warning for each task that will not be retried, unless a host
@@ -52,6 +52,10 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
             "{} marked finished",
             human::plural(i64::try_from(report.finished_runners).unwrap_or(i64::MAX), "dead runner")
         ));
+    }
+    if report.expired > 0 {
+        let expired = human::plural(i64::try_from(report.expired).unwrap_or(i64::MAX), "task");
+        out.say(&format!("{expired} expired"));
     }
     say_schedules(report, out);
     warn_of_report(report, out);

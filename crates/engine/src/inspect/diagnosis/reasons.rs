@@ -156,6 +156,12 @@ pub enum Reason {
     Done,
     /// It was cancelled.
     Cancelled,
+    /// The time before which an attempt had to start has passed.
+    Expired {
+        /// That time; `None` if it was removed since.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        on: Option<DateTime<Utc>>,
+    },
     /// Its status is unknown to this version.
     UnknownStatus,
 }

@@ -94,6 +94,9 @@ pub(in super::super) struct DueTaskFacts {
     /// Whether it can only be claimed through a run, in order with other runs: it has a priority or a limit key.
     #[diesel(sql_type = Bool)]
     pub(in super::super) is_special: bool,
+    /// Whether its time to start has passed.
+    #[diesel(sql_type = Bool)]
+    pub(in super::super) is_expired: bool,
     /// Whether others read from its row that it is running: it recurs or has a unique key.
     #[diesel(sql_type = Bool)]
     pub(in super::super) is_watched: bool,
@@ -199,7 +202,7 @@ pub(in super::super) struct EndedRow {
     pub(in super::super) keeps_results: bool,
 }
 
-/// Starts the waiting ones of these runs whose task was not cancelled; requires the lock of the claim. Runs missing from the
+/// Starts the waiting ones of these runs whose task was not cancelled and has not expired; requires the lock of the claim. Runs missing from the
 /// result were not changed. A status of a task that does not allow a start was written by hand or by a newer version. The run
 /// then starts and the status is left unchanged (rule R9).
 pub(in super::super) fn start_runs(

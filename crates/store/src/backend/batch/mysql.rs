@@ -57,7 +57,9 @@ pub(super) fn start_runs(
              `TaskQueue`.`MaxRetries` AS max_retries, `TaskQueue`.`Timeout` AS timeout_secs,
              `TaskQueue`.`PlannedOn` AS planned_on, `TaskQueue`.`ScheduledOn` AS scheduled_on
          FROM `TaskQueueRuns` STRAIGHT_JOIN `TaskQueue` ON `TaskQueue`.`Id` = `TaskQueueRuns`.`TaskQueueId`
-         WHERE `TaskQueueRuns`.`Id` IN ({}) AND `TaskQueueRuns`.`Status` = 'scheduled' AND `TaskQueue`.`LastStatus` <> 'cancelled'",
+         WHERE `TaskQueueRuns`.`Id` IN ({}) AND `TaskQueueRuns`.`Status` = 'scheduled'
+             AND `TaskQueue`.`LastStatus` NOT IN ('cancelled', 'expired')
+             AND (`TaskQueue`.`StartBefore` IS NULL OR `TaskQueue`.`StartBefore` > UTC_TIMESTAMP(6))",
         list(starts.iter().map(|start| start.run_id))
     ))
     .load(conn)?;
@@ -119,6 +121,7 @@ const LIST_DUE: &str = "
     SELECT `Id` AS task_id, `TaskClass` AS class, `Attempts` AS attempts, `TaskData` AS data, `MaxRetries` AS max_retries,
         `Timeout` AS timeout_secs, `PlannedOn` AS planned_on, `ScheduledOn` AS scheduled_on,
         `Priority` <> 0 OR `LimitKey` IS NOT NULL AS is_special,
+        `StartBefore` IS NOT NULL AND `StartBefore` <= UTC_TIMESTAMP(6) AS is_expired,
         `Recurrence` IS NOT NULL OR `UniqueKey` IS NOT NULL AS is_watched,
         `DueOn` AS due_on, UTC_TIMESTAMP(6) AS seen_on
     FROM `TaskQueue`

@@ -20,7 +20,8 @@ static START_RUNS: LazyLock<String> = LazyLock::new(|| {
             "Token" = s.token, "Host" = ?, "ProcessIdentity" = ?,
             "LeaseExpiresOn" = clock_timestamp() + ? * interval '1 second', "UpdatedOn" = clock_timestamp()
         FROM unnest(?, ?) AS s (id, token), "TaskQueue" AS t
-        WHERE r."Id" = ANY (ARRAY[s.id]) AND r."Status" = 'scheduled' AND t."Id" = ANY (ARRAY[r."TaskQueueId"]) AND t."LastStatus" <> 'cancelled'
+        WHERE r."Id" = ANY (ARRAY[s.id]) AND r."Status" = 'scheduled' AND t."Id" = ANY (ARRAY[r."TaskQueueId"])
+            AND t."LastStatus" NOT IN ('cancelled', 'expired') AND (t."StartBefore" IS NULL OR t."StartBefore" > clock_timestamp())
         RETURNING r."Id", r."TaskQueueId", r."TaskClass", r."Attempt", r."StartedOn", r."Token"
     )
     UPDATE "TaskQueue" AS t
@@ -62,6 +63,7 @@ const LIST_DUE: &str = r#"
         t."MaxRetries" AS max_retries, t."Timeout" AS timeout_secs,
         t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on,
         t."Priority" <> 0 OR t."LimitKey" IS NOT NULL AS is_special,
+        t."StartBefore" IS NOT NULL AND t."StartBefore" <= clock_timestamp() AS is_expired,
         t."Recurrence" IS NOT NULL OR t."UniqueKey" IS NOT NULL AS is_watched,
         t."DueOn"::timestamp AS due_on, clock_timestamp()::timestamp AS seen_on
     FROM "TaskQueue" AS t

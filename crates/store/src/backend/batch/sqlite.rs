@@ -40,7 +40,9 @@ const START_RUNS: &str = r#"
         "Host" = ?, "ProcessIdentity" = ?, "LeaseExpiresOn" = ?, "UpdatedOn" = ?
     FROM json_each(?) AS n
     WHERE "TaskQueueRuns"."Id" = n.value ->> 0 AND "Status" = 'scheduled'
-      AND EXISTS (SELECT 1 FROM "TaskQueue" AS t WHERE t."Id" = "TaskQueueRuns"."TaskQueueId" AND t."LastStatus" <> 'cancelled')
+      AND EXISTS (SELECT 1 FROM "TaskQueue" AS t WHERE t."Id" = "TaskQueueRuns"."TaskQueueId"
+                  AND t."LastStatus" NOT IN ('cancelled', 'expired')
+                  AND (t."StartBefore" IS NULL OR t."StartBefore" > strftime('%Y-%m-%d %H:%M:%f000', 'now')))
     RETURNING "Id" AS id"#;
 
 const LOAD_STARTED: &str = r#"
@@ -106,6 +108,7 @@ const LIST_DUE: &str = r#"
     SELECT t."Id" AS task_id, t."TaskClass" AS class, t."Attempts" AS attempts, t."TaskData" AS data, t."MaxRetries" AS max_retries,
         t."Timeout" AS timeout_secs, t."PlannedOn" AS planned_on, t."ScheduledOn" AS scheduled_on,
         t."Priority" <> 0 OR t."LimitKey" IS NOT NULL AS is_special,
+        t."StartBefore" IS NOT NULL AND t."StartBefore" <= strftime('%Y-%m-%d %H:%M:%f000', 'now') AS is_expired,
         t."Recurrence" IS NOT NULL OR t."UniqueKey" IS NOT NULL AS is_watched,
         t."DueOn" AS due_on, strftime('%Y-%m-%d %H:%M:%f000', 'now') AS seen_on
     FROM "TaskQueue" AS t

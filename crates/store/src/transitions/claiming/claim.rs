@@ -88,8 +88,9 @@ impl Store {
         loop {
             let mut claimed = self.claim_alone(claim, &tokens, false, ClaimSource::Runs)?;
             // A run that was set aside has this token: another run gets it after that one has ended.
-            let is_over = claimed.aside.is_empty() && !claimed.has_ended_some;
+            let is_over = claimed.aside.is_empty() && claimed.expired.is_empty() && !claimed.has_ended_some;
             self.set_aside(std::mem::take(&mut claimed.aside));
+            self.end_expired_of_claim(&mut claimed)?;
             if is_over || !claimed.runs.is_empty() {
                 return Ok(claimed.runs.pop());
             }
@@ -113,7 +114,7 @@ impl Store {
     /// [`StoreError::NotFound`]
     pub fn claim_specific_run(&mut self, run_id: RunId, claim: &Claim<'_>, token: &str) -> StoreResult<SpecificClaim> {
         use task_queue_runs::dsl;
-        let (auditor, mut aside) = (self.auditor()?, UnreadableRuns::default());
+        let (auditor, mut aside, mut expired) = (self.auditor()?, UnreadableRuns::default(), Vec::new());
         let claimed = self.claim_write(auditor.is_some(), |conn| {
             let earlier = already_claimed(conn, &[token.to_owned()])?;
             aside = earlier.aside;
@@ -145,15 +146,19 @@ impl Store {
             let start = Start { run_id: run_id.0, token };
             let started = start_waiting(conn, &claim.holder(), &[start], auditor.as_ref())?;
             obstacles.count_starts(conn, &started.runs)?;
-            aside = started.aside;
+            (aside, expired) = (started.aside, started.expired);
             if let Some(run) = started.runs.into_iter().next() {
                 return Ok(SpecificClaim::Claimed(Box::new(run)));
             }
-            // It has just ended instead.
-            let status = dsl::task_queue_runs.filter(dsl::id.eq(run_id.0)).select(dsl::status).first(conn)?;
+            // It has just ended instead, or ends below because its task has expired.
+            let status = match expired.is_empty() {
+                true => dsl::task_queue_runs.filter(dsl::id.eq(run_id.0)).select(dsl::status).first(conn)?,
+                false => RunStatus::Cancelled.as_str().to_owned(),
+            };
             Ok(SpecificClaim::Refused { status, class: class.to_string() })
         })?;
         self.set_aside(aside);
+        self.end_expired(&expired)?;
         Ok(claimed)
     }
 }

@@ -59,6 +59,8 @@ pub struct ManyClaimed {
     pub(crate) aside: UnreadableRuns,
     /// Whether runs ended instead of being claimed.
     pub(crate) has_ended_some: bool,
+    /// Tasks that were not claimed because their time to start has passed.
+    pub(crate) expired: Vec<TaskId>,
     /// Whether nothing was claimed because enough other claims are in progress.
     pub is_crowded: bool,
 }
@@ -110,8 +112,13 @@ impl Store {
     /// # Errors
     /// The database could not be written; nothing was claimed then, unless the answer to a COMMIT was lost.
     pub fn claim_runs(&mut self, claim: &Claim<'_>, tokens: &[String]) -> StoreResult<ManyClaimed> {
-        let shared = self.start_beside_others(claim, tokens)?;
-        self.finish_claim(shared, claim, tokens)
+        loop {
+            let shared = self.start_beside_others(claim, tokens)?;
+            let claimed = self.finish_claim(shared, claim, tokens)?;
+            if !claimed.has_ended_some || !claimed.runs.is_empty() {
+                return Ok(claimed);
+            }
+        }
     }
 
     /// Claims under the lock if necessary, and sets aside runs that cannot be passed to a handler.
@@ -127,9 +134,10 @@ impl Store {
                 self.claim_alone(claim, tokens, is_repeated, ClaimSource::RunsAndDueTasks)?
             }
         };
-        // Runs may be waiting behind those that were set aside.
-        claimed.needs_runs |= !claimed.aside.is_empty();
+        // Runs may be waiting behind those that were set aside or have expired.
+        claimed.needs_runs |= !claimed.aside.is_empty() || !claimed.expired.is_empty();
         self.set_aside(std::mem::take(&mut claimed.aside));
+        self.end_expired_of_claim(&mut claimed)?;
         Ok(claimed)
     }
 
@@ -148,6 +156,17 @@ impl Store {
         })?;
         self.low_water = low_water;
         Ok(shared)
+    }
+
+    /// Ends the expired tasks that a claim has found.
+    pub(crate) fn end_expired_of_claim(&mut self, claimed: &mut ManyClaimed) -> StoreResult<()> {
+        let expired = std::mem::take(&mut claimed.expired);
+        claimed.has_ended_some |= !expired.is_empty();
+        match self.end_expired(&expired) {
+            // An error here must not lose the claimed runs: `create-runs` ends the tasks too.
+            Err(error) if claimed.runs.is_empty() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Claims under the lock of all claims. If `is_repeated`, an earlier attempt may have claimed with these tokens.
@@ -246,7 +265,8 @@ fn claim_under_lock(
     }
     let mut claimed = claim_waiting(conn, claim, tokens, &mut obstacles, auditor)?;
     // A run that is to be set aside has one of the tokens until it has ended: the next claim continues.
-    let rest = tokens.get(claimed.runs.len()..).filter(|_| claimed.aside.is_empty()).unwrap_or_default();
+    let goes_on = claimed.aside.is_empty() && claimed.expired.is_empty();
+    let rest = tokens.get(claimed.runs.len()..).filter(|_| goes_on).unwrap_or_default();
     let Some(low_water) = low_water.filter(|_| !rest.is_empty()) else { return Ok(claimed) };
     if auditor.is_some() {
         // Recording each transition requires separate runs.
@@ -255,6 +275,7 @@ fn claim_under_lock(
     }
     let due = start_due(conn, claim, rest, Some(&obstacles), low_water)?;
     claimed.runs.extend(due.runs);
+    claimed.expired = due.expired;
     claimed.needs_runs = due.needs_runs;
     Ok(claimed)
 }
@@ -279,8 +300,10 @@ fn claim_waiting<'a>(
         obstacles.count_starts(conn, &started.runs)?;
         claimed.runs.extend(started.runs);
         claimed.aside = started.aside;
+        claimed.expired = started.expired;
         ended += started.ended;
-        if started.ended == 0 || !claimed.aside.is_empty() || ended >= ENDS_PER_TRANSACTION {
+        let has_others = !claimed.aside.is_empty() || !claimed.expired.is_empty();
+        if started.ended == 0 || has_others || ended >= ENDS_PER_TRANSACTION {
             break;
         }
         // The new claims may have reached a limit.
@@ -302,6 +325,10 @@ fn start_due(
     let due = list_due(conn, tokens.len(), low_water)?;
     if due.is_empty() {
         return Ok(ManyClaimed::default());
+    }
+    if due.iter().any(|row| row.facts.is_expired) {
+        let expired = due.iter().filter(|row| row.facts.is_expired).map(|row| TaskId(row.facts.task_id));
+        return Ok(ManyClaimed { expired: expired.collect(), ..ManyClaimed::default() });
     }
     // A task that cannot be read is set aside by the claim of its run.
     let readable = due.into_iter().map(|row| Some((row.facts, row.content.read().ok()?))).collect::<Option<Vec<_>>>();

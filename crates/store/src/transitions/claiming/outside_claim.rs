@@ -19,7 +19,7 @@ use crate::transitions::claiming::choose::{OutsideClaim, first_chosen};
 use crate::transitions::claiming::start::{ENDS_PER_TRANSACTION, StartedRun, load_held, start_waiting};
 use crate::transitions::set_aside::UnreadableRuns;
 use crate::{Store, StoreResult};
-use taskqueue_domain::task::ids::RunId;
+use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 
 /// A name that no runner has: only pauses of everything and of classes apply to claimants.
@@ -51,9 +51,10 @@ impl Store {
     fn claim_outside_or_end_some(&mut self, claim: &OutsideClaim<'_>) -> StoreResult<ControlFlow<Vec<OutsideRun>>> {
         // The closure runs again after a COMMIT whose answer was lost.
         let mut was_written = false;
-        let (auditor, mut aside) = (self.auditor()?, UnreadableRuns::default());
+        let (auditor, mut aside, mut expired) = (self.auditor()?, UnreadableRuns::default(), Vec::new());
         let claimed = self.claim_write(true, |conn| {
             aside.clear();
+            expired.clear();
             fault_point!("outside_claim.locked");
             if was_written {
                 let earlier = claimed_before(conn, claim)?;
@@ -64,18 +65,23 @@ impl Store {
             let mut claimed = Vec::new();
             let mut ends_left = ENDS_PER_TRANSACTION;
             for secret in claim.secrets {
-                match claim_first(conn, claim, secret, &mut ends_left, auditor.as_ref(), &mut aside)? {
+                let mut others = NotClaimed { ends_left: &mut ends_left, aside: &mut aside, expired: &mut expired };
+                match claim_first(conn, claim, secret, auditor.as_ref(), &mut others)? {
                     Some(run) => claimed.push(run),
                     None => break,
                 }
             }
             was_written = true;
             fault_point!("outside_claim.before_commit");
-            let is_over = ends_left > 0 || !claimed.is_empty();
+            let is_over = ends_left > 0 && expired.is_empty() || !claimed.is_empty();
             Ok(if is_over { ControlFlow::Break(claimed) } else { ControlFlow::Continue(()) })
         })?;
         self.set_aside(aside);
-        Ok(claimed)
+        match (self.end_expired(&expired), claimed) {
+            // An error here must not lose the claimed runs: `create-runs` ends the tasks too.
+            (Err(error), ControlFlow::Continue(())) => Err(error),
+            (_, claimed) => Ok(claimed),
+        }
     }
 
     /// Returns the runs that a claim with these secrets has taken and that have not ended, each with its token. Queried under the
@@ -100,15 +106,22 @@ impl Store {
     }
 }
 
+/// The runs that a claim finds and cannot take.
+struct NotClaimed<'a> {
+    /// How many runs may still end in this transaction.
+    ends_left: &'a mut usize,
+    aside: &'a mut UnreadableRuns,
+    expired: &'a mut Vec<TaskId>,
+}
+
 fn claim_first(
     conn: &mut AnyConnection,
     claim: &OutsideClaim<'_>,
     secret: &str,
-    ends_left: &mut usize,
     auditor: Option<&Origin>,
-    aside: &mut UnreadableRuns,
+    others: &mut NotClaimed<'_>,
 ) -> StoreResult<Option<OutsideRun>> {
-    while *ends_left > 0 {
+    while *others.ends_left > 0 {
         // Loaded for each run: each claim increases the number of runs of its class.
         let mut obstacles = Obstacles::load(conn, NO_RUNNER)?;
         let Some((class, run_id, _)) = first_offered(conn, claim, &mut obstacles)? else { return Ok(None) };
@@ -130,12 +143,17 @@ fn claim_first(
         let start = Start { run_id, token: &token_of(run_id, secret) };
         let started = start_waiting(conn, &holder, &[start], auditor)?;
         obstacles.count_starts(conn, &started.runs)?;
-        aside.extend(started.aside);
+        others.aside.extend(started.aside);
         if let Some(run) = started.runs.into_iter().next() {
             insert_event(conn, &(claim.event)(&run))?;
             return with_deadline(conn, run).map(Some);
         }
-        *ends_left -= 1;
+        // It stays the first one until it has ended.
+        if !started.expired.is_empty() {
+            others.expired.extend(started.expired);
+            return Ok(None);
+        }
+        *others.ends_left -= 1;
     }
     Ok(None)
 }

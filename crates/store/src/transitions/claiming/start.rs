@@ -35,10 +35,12 @@ pub(crate) struct StartedRun {
     pub(crate) aside: UnreadableRuns,
     /// How many have ended instead.
     pub(crate) ended: usize,
+    /// Tasks whose time to start has passed. They end after the claim, whose lock excludes the tables that this needs.
+    pub(crate) expired: Vec<TaskId>,
 }
 
 /// Starts these runs. A run without a task, or whose task was cancelled in the tables, ends instead; after many ends, the
-/// remaining runs keep waiting.
+/// remaining runs keep waiting. So do the runs of expired tasks.
 pub(crate) fn start_waiting(
     conn: &mut AnyConnection,
     holder: &RunHolder<'_>,
@@ -51,7 +53,10 @@ pub(crate) fn start_waiting(
     let mut started = StartedRun::default();
     for start in starts {
         let Some(row) = rows.remove(&start.run_id) else {
-            end_instead(conn, start.run_id, auditor)?;
+            if let Some(task_id) = end_instead(conn, start.run_id, auditor)? {
+                started.expired.push(task_id);
+                continue;
+            }
             started.ended += 1;
             if started.ended >= ENDS_PER_TRANSACTION {
                 break;
@@ -160,15 +165,19 @@ pub(crate) fn load_held(
     Ok(())
 }
 
-/// Ends a waiting run that can never start; otherwise it would stay at the head of its class.
-fn end_instead(conn: &mut AnyConnection, run_id: i64, auditor: Option<&Origin>) -> StoreResult<()> {
-    let row: Option<(Option<String>, Option<i64>)> = task_queue_runs::table
+/// Ends a waiting run that can never start; otherwise it would stay at the head of its class. Returns its task instead if that has
+/// to end too, because it has expired.
+fn end_instead(conn: &mut AnyConnection, run_id: i64, auditor: Option<&Origin>) -> StoreResult<Option<TaskId>> {
+    let row: Option<(Option<String>, Option<i64>, Option<SqlMoment>)> = task_queue_runs::table
         .left_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
         .filter(task_queue_runs::id.eq(run_id))
-        .select((task_queue_runs::limit_key, task_queue::id.nullable()))
+        .select((task_queue_runs::limit_key, task_queue::id.nullable(), task_queue::live_start_before.nullable()))
         .first(conn)
         .optional()?;
-    let Some((limit_key, task_id)) = row else { return Ok(()) };
+    let Some((limit_key, task_id, live_start_before)) = row else { return Ok(None) };
+    if live_start_before.is_some() {
+        return Ok(task_id.map(TaskId));
+    }
     if task_id.is_some() {
         let end =
             RunEnd::of(RunEvent::Cancel, "cancelled", "the task was cancelled", "cancelled before it was claimed");
@@ -179,7 +188,7 @@ fn end_instead(conn: &mut AnyConnection, run_id: i64, auditor: Option<&Origin>) 
     if let Some(key) = limit_key {
         fit_key(conn, &key)?;
     }
-    Ok(())
+    Ok(None)
 }
 
 fn end_orphan(conn: &mut AnyConnection, run_id: i64) -> StoreResult<()> {

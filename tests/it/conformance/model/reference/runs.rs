@@ -214,6 +214,7 @@ impl Model {
             RunEvent::Fail => ("error", "failed"),
             RunEvent::TimeOut => ("timeout", "timeout"),
             RunEvent::Cancel => ("cancelled", "cancelled"),
+            RunEvent::Expire => unreachable!("no task of the model expires"),
             RunEvent::Release => ("released", self.status_before(self.runs[index].task)),
             RunEvent::Claim => unreachable!("a claim does not end a run"),
         };

@@ -168,6 +168,7 @@ impl<'a> Inquiry<'a> {
             NotDue::Exhausted => self.exhausted(task, last_run, error())?,
             NotDue::Succeeded => Reason::Done,
             NotDue::Cancelled => Reason::Cancelled,
+            NotDue::Expired => Reason::Expired { on: task.start_before },
             NotDue::UnknownStatus(_) => Reason::UnknownStatus,
         })
     }
