@@ -1,9 +1,11 @@
 //! Tasks: their types, names, selection and validation.
 
 pub mod class_set;
+pub mod configured;
 pub mod dependencies;
 pub mod ids;
 pub mod meta;
+pub mod name;
 pub mod new_task;
 pub mod parent;
 pub mod records;

@@ -7,13 +7,14 @@ use std::str::FromStr;
 use wildmatch::WildMatch;
 
 use super::ids::TaskId;
+use super::name::check_name;
 use super::unique::check_key;
 use crate::run::status::TaskStatus;
 use crate::time::when::parse_duration;
 
 /// The filter keys.
-pub const FILTER_KEYS: [&str; 11] =
-    ["class", "status", "by", "error", "schedule", "key", "tag", "parent", "older", "newer", META_KEY];
+pub const FILTER_KEYS: [&str; 12] =
+    ["class", "status", "by", "error", "schedule", "key", "tag", "name", "parent", "older", "newer", META_KEY];
 /// The filter key for metadata, where NAME is the name of the value.
 const META_KEY: &str = "meta.NAME";
 
@@ -40,6 +41,8 @@ pub struct Selection {
     pub unique_keys: Vec<String>,
     /// With one of these tags; empty means all tasks, also those without a tag.
     pub tags: Vec<String>,
+    /// With one of these names; empty means all tasks, also those without a name.
+    pub names: Vec<String>,
     /// Queued by the handler of one of these tasks; empty means all tasks.
     pub parents: Vec<TaskId>,
     /// Names and values of metadata: for each name, one of its values must match; empty means all.
@@ -152,6 +155,7 @@ impl Selection {
         let has_ties = !(self.schedules.is_empty()
             && self.unique_keys.is_empty()
             && self.tags.is_empty()
+            && self.names.is_empty()
             && self.parents.is_empty());
         has_names
             || has_ties
@@ -223,6 +227,10 @@ impl Selection {
                 check_key("tag", value)?;
                 self.tags.push(value.to_owned());
             }
+            "name" => {
+                check_name(value)?;
+                self.names.push(value.to_owned());
+            }
             "parent" => self.parents.push(value.parse()?),
             "older" => {
                 let secs = whole_secs(value)?;
@@ -277,12 +285,14 @@ mod tests {
 
     #[test]
     fn a_schedule_is_named_by_its_first_task_and_a_key_to_the_byte() {
-        let selection = parse("schedule=7 schedule=12 key=order-17 key=a=b tag=account-17 parent=3").unwrap();
+        let selection =
+            parse("schedule=7 schedule=12 key=order-17 key=a=b tag=account-17 name=nightly parent=3").unwrap();
         assert_eq!(selection.schedules, [TaskId(7), TaskId(12)]);
         assert_eq!(selection.unique_keys, ["order-17", "a=b"]);
         assert_eq!(selection.tags, ["account-17"]);
+        assert_eq!(selection.names, ["nightly"]);
         assert_eq!(selection.parents, [TaskId(3)]);
-        for words in ["schedule=7", "key=order-17", "tag=account-17", "parent=3"] {
+        for words in ["schedule=7", "key=order-17", "tag=account-17", "name=nightly", "parent=3"] {
             let selection = parse(words).unwrap();
             assert!(selection.has_filter() && !selection.has_ids() && !selection.is_named(), "{words}");
         }

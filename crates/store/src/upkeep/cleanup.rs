@@ -8,7 +8,7 @@ use diesel::sql_types::Bool;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{
     task_queue, task_queue_events, task_queue_notices, task_queue_pauses, task_queue_run_outputs, task_queue_runners,
-    task_queue_runs,
+    task_queue_runs, task_queue_schedules,
 };
 use crate::base::sql::{SqlMoment, any_year};
 use crate::reading::status::FINISHED;
@@ -28,6 +28,8 @@ pub struct CleanupNeeds {
     pub notices: bool,
     /// Rows past their retention period. They may be kept for another reason.
     pub prunable: bool,
+    /// Whether any schedule comes from a configuration file, so that it may be gone from it.
+    pub schedules: bool,
 }
 
 /// The time limit of each kind of rows.
@@ -43,7 +45,7 @@ struct CleanupLimits {
 
 impl CleanupNeeds {
     /// Everything, if the needs are unknown.
-    pub const ALL: Self = Self { pauses: true, notices: true, prunable: true };
+    pub const ALL: Self = Self { pauses: true, notices: true, prunable: true, schedules: true };
 }
 
 impl Store {
@@ -130,11 +132,12 @@ fn ask(conn: &mut AnyConnection, limits: &CleanupLimits, prunes_outputs: bool) -
         .or(any_before!(task_queue_runs, results_on, limits.results))
         .or(any_before!(task_queue_runners, finished_on, limits.runners))
         .or(exists(events));
-    let (pauses, notices, prunable): (Option<bool>, bool, Option<bool>) = diesel::select((
+    let (pauses, notices, prunable, schedules): (Option<bool>, bool, Option<bool>, bool) = diesel::select((
         any_before!(task_queue_pauses, until, limits.now),
         exists(task_queue_notices::table.select(task_queue_notices::id)),
         prunable,
+        exists(task_queue_schedules::table.select(task_queue_schedules::name)),
     ))
     .get_result(conn)?;
-    Ok(CleanupNeeds { pauses: pauses.unwrap_or(false), notices, prunable: prunable.unwrap_or(false) })
+    Ok(CleanupNeeds { pauses: pauses.unwrap_or(false), notices, prunable: prunable.unwrap_or(false), schedules })
 }
