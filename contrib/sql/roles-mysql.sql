@@ -17,7 +17,7 @@ GRANT SELECT ON `TaskQueueSettings` TO taskqueue_enqueue, taskqueue_runner;
 
 -- Queues by INSERT or by `taskqueue queue`, and can read the status of a task, but no data and no results.
 GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`, `Backoff`, `Receipt`,
-        `StartBefore`, `WaitingFor`, `UniqueKey`, `UniqueUntil`, `LimitKey`, `Tag`, `ParentId`, `Keep`, `KeepResults`, `Meta`, `Recurrence`, `TimeZone`, `CatchUp`,
+        `StartBefore`, `WaitingFor`, `UniqueKey`, `UniqueUntil`, `LimitKey`, `Tag`, `Name`, `ParentId`, `Keep`, `KeepResults`, `Meta`, `Recurrence`, `TimeZone`, `CatchUp`,
         `PlannedOn`),
     SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `DueOn`,
         `UniqueKey`, `UniqueUntil`, `LiveUniqueKey`, `ScheduleHead`, `Receipt`),
@@ -44,6 +44,7 @@ GRANT SELECT ON `TaskQueueClassLimits` TO taskqueue_runner;
 GRANT SELECT ON `TaskQueueKeyLimits` TO taskqueue_runner;
 GRANT SELECT, INSERT, DELETE ON `TaskQueueStarts` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_runner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueSchedules` TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueNotices` TO taskqueue_runner;
 GRANT SELECT, UPDATE ON `TaskQueueTimers` TO taskqueue_runner;
 
@@ -63,5 +64,6 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueStarts` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueSettings` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueLocks` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueReceipts` TO taskqueue_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueSchedules` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueNotices` TO taskqueue_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON `TaskQueueTimers` TO taskqueue_admin;

@@ -24,7 +24,7 @@ GRANT SELECT ON "__diesel_schema_migrations", "TaskQueueSettings"
 
 -- Queues by INSERT or by `taskqueue queue`, and can read the status of a task, but no data and no results.
 GRANT INSERT ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff", "Receipt",
-        "StartBefore", "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "Tag", "ParentId", "Keep", "KeepResults", "Meta", "Recurrence", "TimeZone", "CatchUp",
+        "StartBefore", "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "Tag", "Name", "ParentId", "Keep", "KeepResults", "Meta", "Recurrence", "TimeZone", "CatchUp",
         "PlannedOn")
     ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastStatus", "FailedRetries", "MaxRetries", "DueOn",
@@ -43,7 +43,7 @@ GRANT SELECT, INSERT, UPDATE ON "TaskQueueLocks" TO taskqueue_runner;
 GRANT SELECT, INSERT, DELETE ON "TaskQueueEvents" TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
     "TaskQueueDependencies", "TaskQueueClassHolds", "TaskQueueReceipts", "TaskQueueNotices",
-    "TaskQueueRejections" TO taskqueue_runner;
+    "TaskQueueRejections", "TaskQueueSchedules" TO taskqueue_runner;
 GRANT SELECT, UPDATE ON "TaskQueueTimers" TO taskqueue_runner;
 GRANT SELECT, DELETE ON "TaskQueuePauses" TO taskqueue_runner;
 GRANT SELECT ON "TaskQueueClassLimits", "TaskQueueKeyLimits" TO taskqueue_runner;
@@ -53,5 +53,5 @@ GRANT SELECT, INSERT, DELETE ON "TaskQueueStarts" TO taskqueue_runner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON "TaskQueue", "TaskQueueRuns", "TaskQueueRunners", "TaskQueueRunOutputs",
     "TaskQueueEvents", "TaskQueueClassHolds", "TaskQueueSettings", "TaskQueueLocks", "TaskQueueReceipts",
     "TaskQueueNotices", "TaskQueueTimers", "TaskQueueDependencies", "TaskQueuePauses", "TaskQueueClassLimits",
-    "TaskQueueKeyLimits", "TaskQueueRejections", "TaskQueueStarts"
+    "TaskQueueKeyLimits", "TaskQueueRejections", "TaskQueueStarts", "TaskQueueSchedules"
     TO taskqueue_admin;

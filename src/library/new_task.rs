@@ -141,6 +141,12 @@ impl NewTask {
         self
     }
 
+    /// Sets a name that lists show, and by which `name=NAME` selects the task; it need not be unique.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.request.name = Some(name.into());
+        self
+    }
+
     /// Sets a tag, such as an account. A claim with [`Claim::tag`](crate::Claim::tag) takes only tasks with one tag, and
     /// `tag=TAG` selects them.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {

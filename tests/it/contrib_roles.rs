@@ -230,9 +230,18 @@ fn insert_bad_values(db: &TestDb, raw: &mut Raw) {
             insert_with(raw, "work", column, number);
         }
     }
-    for column in
-        ["QueuedById", "Backoff", "Receipt", "UniqueKey", "LimitKey", "Tag", "Recurrence", "TimeZone", "CatchUp"]
-    {
+    for column in [
+        "QueuedById",
+        "Backoff",
+        "Receipt",
+        "UniqueKey",
+        "LimitKey",
+        "Tag",
+        "Name",
+        "Recurrence",
+        "TimeZone",
+        "CatchUp",
+    ] {
         for text in [NASTY, "", "$(id)", "0 0 30 2 *", "*/1 * * * *", "fixed:99999999999s"] {
             insert_with(raw, "work", column, &literal(db, text));
         }

@@ -21,7 +21,7 @@ const SERVED: [(&str, &[&[&str]]); 7] = [
             &ATTEMPT,
             &["class", "data", "batch", "any_class", "after", "wait"],
             &UNIQUE,
-            &["limit_key", "tag"],
+            &["limit_key", "tag", "name"],
             &SCHEDULE,
         ],
     ),

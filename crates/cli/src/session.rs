@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::GlobalArgs;
@@ -13,8 +14,8 @@ use super::error::CliError;
 use super::output::Out;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_engine::config::{
-    Classes, Config, ConfigError, Environment, HandlerEnvironment, default_spool_path, default_store_path, load,
-    load_file_or_pipe,
+    Classes, Config, ConfigError, Environment, HandlerEnvironment, ScheduleReader, default_spool_path,
+    default_store_path, load, load_file_or_pipe,
 };
 use taskqueue_engine::handler::registry::HandlerRegistry;
 use taskqueue_engine::queueing::own_queue::CommandRequests;
@@ -242,6 +243,21 @@ impl Session {
         Some(CommandRequests::new(environment))
     }
 
+    /// Returns what reads the schedules of the configuration: first those that were read at the start, then the file again. A pipe
+    /// is never read again.
+    fn schedule_reader(&self) -> Option<ScheduleReader> {
+        if !self.config.exists {
+            return None;
+        }
+        let is_file = self.config.path.metadata().is_ok_and(|found| found.is_file());
+        let (first, source) = (self.config.schedules.clone(), self.source.clone());
+        let is_read = AtomicBool::new(false);
+        Some(Arc::new(move || match is_file && is_read.swap(true, Ordering::Relaxed) {
+            true => source.read().map(|config| config.schedules),
+            false => Ok(first.clone()),
+        }))
+    }
+
     /// Opens an empty store in memory, in place of a file that does not exist yet.
     pub(crate) fn open_empty(self) -> anyhow::Result<Context> {
         self.open_at(|url, handlers, _| Context::open_empty(url, handlers))
@@ -307,10 +323,11 @@ impl Session {
         open: impl FnOnce(&DatabaseUrl, Handlers, &ConnectWait) -> EngineResult<Context>,
     ) -> anyhow::Result<Context> {
         let exec_enabled = is_exec_enabled(&self.config, &self.url);
-        let requests = self.command_requests();
+        let (requests, schedules) = (self.command_requests(), self.schedule_reader());
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
         let context = open(&self.url, handlers, &self.wait)?;
         let mut context = context.with_announcements(self.config.announcements).with_command_requests(requests);
+        context = context.with_schedules(schedules);
         match (&self.handler.on_behalf_of, &self.handler.token) {
             (Some(token), _) => context.act_for(token)?,
             (None, Some(token)) if !self.is_named && !context.has_run_of(token)? => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::config::Announcements;
+use crate::config::{Announcements, ScheduleReader};
 use crate::end_statements::end_statements_on;
 use crate::error::{EngineError, EngineResult};
 use crate::handler::handlers::Handlers;
@@ -77,6 +77,8 @@ pub struct Context {
     pub announcements: Announcements,
     /// Prints final failures if no program or file is notified.
     pub(crate) failure_printer: Option<FailurePrinter>,
+    /// Reads the schedules of the configuration; `None` without a configuration file.
+    pub(crate) schedule_reader: Option<ScheduleReader>,
     /// The reason that the operator gave for the current change.
     pub(crate) reason: Option<String>,
     /// Why an outcome could not be written to the spool.
@@ -151,6 +153,7 @@ impl Context {
             spool: None,
             announcements: Announcements::default(),
             failure_printer: None,
+            schedule_reader: None,
             reason: None,
             spool_problem: None,
             hook_problem: None,
@@ -186,6 +189,12 @@ impl Context {
         Self { announcements, ..self }
     }
 
+    /// Sets what reads the schedules of the configuration.
+    #[must_use]
+    pub fn with_schedules(self, reader: Option<ScheduleReader>) -> Self {
+        Self { schedule_reader: reader, ..self }
+    }
+
     /// Sets what prints each task that will not be retried, if no host has `[notify]`: once, by `create-runs`, `tick` or a
     /// worker.
     pub fn print_failures_with(&mut self, printer: FailurePrinter) {
@@ -203,10 +212,12 @@ impl Context {
         let (url, handlers, me, spool) =
             (self.store.url().clone(), Arc::clone(&self.handlers), self.me.clone(), self.spool.clone());
         let (announcements, failure_printer) = (self.announcements.clone(), self.failure_printer.clone());
+        let schedule_reader = self.schedule_reader.clone();
         move || {
             let opened = Self::over(Store::open(&url)?, Arc::clone(&handlers), me.clone());
             let (announcements, failure_printer) = (announcements.clone(), failure_printer.clone());
-            Ok(Self { spool: spool.clone(), announcements, failure_printer, ..opened })
+            let schedule_reader = schedule_reader.clone();
+            Ok(Self { spool: spool.clone(), announcements, failure_printer, schedule_reader, ..opened })
         }
     }
 

@@ -57,6 +57,7 @@ pub use self::session::store::Store;
 pub use self::transitions::{
     Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, EndResult, Lateness, Loss, ManyClaimed,
     NextWork, OutsideClaim, OutsideRun, Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
+    WantedSchedule,
 };
 pub use self::upkeep::cleanup::CleanupNeeds;
 pub use self::upkeep::prunable::PruneVerdict;

@@ -32,6 +32,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `UniqueUntil` datetime(6),
     `LimitKey` varchar(190),
     `Tag` varchar(190),
+    `Name` varchar(190),
     `ParentId` bigint,
     `Receipt` varchar(64),
     `Keep` int,
@@ -79,6 +80,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     UNIQUE KEY `TaskQueueUnique` (`TaskClass`, `LiveUniqueKey`),
     KEY `TaskQueueByUniqueKey` (`UniqueKey`, `Id`),
     KEY `TaskQueueByTag` (`Tag`, `Id`),
+    KEY `TaskQueueByName` (`Name`, `Id`),
     KEY `TaskQueueByParent` (`ParentId`, `Id`),
     `ScheduleHead` varchar(16) GENERATED ALWAYS AS (
         CASE WHEN `Recurrence` IS NULL OR `ScheduleStatus` IN ('followed', 'ended') THEN NULL
@@ -166,6 +168,9 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     CONSTRAINT `Tag has 1 to 190 printable ASCII characters`
         CHECK (`Tag` IS NULL OR char_length(`Tag`) BETWEEN 1 AND 190 AND `Tag` NOT REGEXP '[^ -~]'
             AND LEFT(`Tag`, 1) <> ' ' AND RIGHT(`Tag`, 1) <> ' '),
+    CONSTRAINT `Name has 1 to 190 characters and no control characters`
+        CHECK (`Name` IS NULL OR char_length(`Name`) BETWEEN 1 AND 190 AND `Name` NOT REGEXP '[[:cntrl:]]'
+            AND LEFT(`Name`, 1) <> ' ' AND RIGHT(`Name`, 1) <> ' '),
     CONSTRAINT `CatchUp is known`
         CHECK (`CatchUp` IN ('none', 'latest', 'all')),
     CONSTRAINT `ScheduleStatus is known`
@@ -413,6 +418,15 @@ INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),
     ('TaskQueueMaxFailed', '0');
+
+CREATE TABLE IF NOT EXISTS `TaskQueueSchedules` (
+    `Name` varchar(190) NOT NULL PRIMARY KEY,
+    `ScheduleId` bigint,
+    `Definition` longtext,
+    `ConfiguredOn` datetime(6) NOT NULL,
+    `Host` varchar(190) NOT NULL,
+    `File` varchar(4096) NOT NULL
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueReceipts` (
     `Token` varchar(64) NOT NULL PRIMARY KEY,

@@ -2,6 +2,7 @@ DROP TABLE "TaskQueueLocks";
 DROP TABLE "TaskQueueTimers";
 DROP TABLE "TaskQueueNotices";
 DROP TABLE "TaskQueueReceipts";
+DROP TABLE "TaskQueueSchedules";
 DROP TABLE "TaskQueueSettings";
 DROP TABLE "TaskQueueKeyLimits";
 DROP TABLE "TaskQueueStarts";
@@ -19,5 +20,5 @@ DROP FUNCTION "TaskQueueScheduleHead", "TaskQueueLiveUniqueKey", "TaskQueueLiveS
 DROP DOMAIN "TaskQueueJson", "TaskQueueScheduledOn", "TaskQueueNextAttemptOn", "TaskQueueStartBefore", "TaskQueueClassName", "TaskQueueTaskStatus", "TaskQueueMaxRetries", "TaskQueueRetryLimit", "TaskQueueFailedRetries",
     "TaskQueueQueuedOn", "TaskQueueUpdatedOn", "TaskQueuePlannedOn", "TaskQueueUniqueUntil", "TaskQueueQuarantinedOn", "TaskQueueRecurrence",
     "TaskQueueTimeZone", "TaskQueueReceipt", "TaskQueueKeep", "TaskQueueClassKeep", "TaskQueueKeepResults", "TaskQueueMeta", "TaskQueueParentId", "TaskQueueQueuedById", "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
-    "TaskQueueCrashes", "TaskQueueUniqueKey", "TaskQueueLimitKey", "TaskQueueTag", "TaskQueueCatchUp", "TaskQueueScheduleStatus",
+    "TaskQueueCrashes", "TaskQueueUniqueKey", "TaskQueueLimitKey", "TaskQueueTag", "TaskQueueName", "TaskQueueCatchUp", "TaskQueueScheduleStatus",
     "TaskQueueAttempt", "TaskQueuePercentsCompleted", "TaskQueueRunStatus", "TaskQueueClaimant";

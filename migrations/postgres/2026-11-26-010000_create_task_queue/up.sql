@@ -65,6 +65,9 @@ CREATE DOMAIN "TaskQueueLimitKey" AS text COLLATE "C"
 CREATE DOMAIN "TaskQueueTag" AS text COLLATE "C"
     CONSTRAINT "Tag has 1 to 190 printable ASCII characters"
     CHECK (VALUE ~ '^[!-~]([ -~]*[!-~])?$' AND length(VALUE) <= 190);
+CREATE DOMAIN "TaskQueueName" AS text COLLATE "C"
+    CONSTRAINT "Name has 1 to 190 characters and no control characters"
+    CHECK (VALUE ~ '^[^\u0001-\u001f\u007f-\u009f]+$' AND VALUE = btrim(VALUE) AND length(VALUE) <= 190);
 CREATE DOMAIN "TaskQueueParentId" AS bigint CONSTRAINT "ParentId is 1 or more"
     CHECK (VALUE >= 1);
 CREATE DOMAIN "TaskQueueKeep" AS integer CONSTRAINT "Keep lies in 0 to 2000000000 seconds"
@@ -159,6 +162,7 @@ CREATE TABLE "TaskQueue" (
     "UniqueUntil" "TaskQueueUniqueUntil",
     "LimitKey" "TaskQueueLimitKey",
     "Tag" "TaskQueueTag",
+    "Name" "TaskQueueName",
     "ParentId" "TaskQueueParentId",
     "Receipt" "TaskQueueReceipt",
     "Keep" "TaskQueueKeep",
@@ -215,6 +219,7 @@ CREATE UNIQUE INDEX "TaskQueueReceipt" ON "TaskQueue" ("Receipt") WHERE "Receipt
 CREATE INDEX "TaskQueueByParent" ON "TaskQueue" ("ParentId", "Id") WHERE "ParentId" IS NOT NULL;
 CREATE INDEX "TaskQueueByUniqueKey" ON "TaskQueue" ("UniqueKey", "Id") WHERE "UniqueKey" IS NOT NULL;
 CREATE INDEX "TaskQueueByTag" ON "TaskQueue" ("Tag", "Id") WHERE "Tag" IS NOT NULL;
+CREATE INDEX "TaskQueueByName" ON "TaskQueue" ("Name", "Id") WHERE "Name" IS NOT NULL;
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
 CREATE INDEX "TaskQueueExpires" ON "TaskQueue" ("ExpiresOn", "Id") WHERE "ExpiresOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueuePlanned" ON "TaskQueue" ("ScheduleId", "PlannedOn") WHERE "ScheduleId" IS NOT NULL;
@@ -436,6 +441,15 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),
     ('TaskQueueMaxFailed', '0');
+
+CREATE TABLE "TaskQueueSchedules" (
+    "Name" text COLLATE "C" NOT NULL PRIMARY KEY,
+    "ScheduleId" bigint,
+    "Definition" text COLLATE "C",
+    "ConfiguredOn" timestamptz NOT NULL,
+    "Host" text COLLATE "C" NOT NULL,
+    "File" text COLLATE "C" NOT NULL
+);
 
 CREATE TABLE "TaskQueueReceipts" (
     "Token" text COLLATE "C" NOT NULL PRIMARY KEY,

@@ -2,6 +2,7 @@ DROP TABLE "TaskQueueLocks";
 DROP TABLE "TaskQueueTimers";
 DROP TABLE "TaskQueueNotices";
 DROP TABLE "TaskQueueReceipts";
+DROP TABLE "TaskQueueSchedules";
 DROP TABLE "TaskQueueSettings";
 DROP TABLE "TaskQueueKeyLimits";
 DROP TABLE "TaskQueueStarts";

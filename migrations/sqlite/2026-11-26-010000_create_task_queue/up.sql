@@ -85,6 +85,10 @@ CREATE TABLE "TaskQueue" (
         CONSTRAINT "Tag has 1 to 190 printable ASCII characters"
         CHECK ("Tag" IS NULL OR "Tag" NOT GLOB '*[^ -~]*' AND trim("Tag") = "Tag"
             AND length("Tag") BETWEEN 1 AND 190 AND length(CAST("Tag" AS BLOB)) = length("Tag")),
+    "Name" TEXT
+        CONSTRAINT "Name has 1 to 190 characters and no control characters"
+        CHECK ("Name" IS NULL OR "Name" NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
+            AND instr("Name", char(0)) = 0 AND trim("Name") = "Name" AND length("Name") BETWEEN 1 AND 190),
     "ParentId" INTEGER
         CONSTRAINT "ParentId is 1 or more" CHECK ("ParentId" IS NULL OR "ParentId" >= 1),
     "Receipt" TEXT
@@ -174,6 +178,7 @@ CREATE UNIQUE INDEX "TaskQueueReceipt" ON "TaskQueue" ("Receipt") WHERE "Receipt
 CREATE INDEX "TaskQueueByParent" ON "TaskQueue" ("ParentId", "Id") WHERE "ParentId" IS NOT NULL;
 CREATE INDEX "TaskQueueByUniqueKey" ON "TaskQueue" ("UniqueKey", "Id") WHERE "UniqueKey" IS NOT NULL;
 CREATE INDEX "TaskQueueByTag" ON "TaskQueue" ("Tag", "Id") WHERE "Tag" IS NOT NULL;
+CREATE INDEX "TaskQueueByName" ON "TaskQueue" ("Name", "Id") WHERE "Name" IS NOT NULL;
 CREATE INDEX "TaskQueueScheduleHead" ON "TaskQueue" ("ScheduleHead", "ScheduledOn", "Id") WHERE "ScheduleHead" IS NOT NULL;
 CREATE INDEX "TaskQueueExpires" ON "TaskQueue" ("ExpiresOn", "Id") WHERE "ExpiresOn" IS NOT NULL;
 CREATE UNIQUE INDEX "TaskQueuePlanned" ON "TaskQueue" ("ScheduleId", "PlannedOn") WHERE "ScheduleId" IS NOT NULL;
@@ -404,6 +409,15 @@ INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES
     ('TaskQueueMaxSuccess', '0'),
     ('TaskQueueMaxCancelled', '0'),
     ('TaskQueueMaxFailed', '0');
+
+CREATE TABLE "TaskQueueSchedules" (
+    "Name" TEXT NOT NULL PRIMARY KEY,
+    "ScheduleId" INTEGER,
+    "Definition" TEXT,
+    "ConfiguredOn" TEXT NOT NULL,
+    "Host" TEXT NOT NULL,
+    "File" TEXT NOT NULL
+) STRICT;
 
 CREATE TABLE "TaskQueueReceipts" (
     "Token" TEXT NOT NULL PRIMARY KEY,

@@ -116,7 +116,7 @@ fn value(db: &TestDb, random: &mut Random, column: &str) -> String {
         "TaskData" | "Meta" => JSON,
         "QueuedOn" | "ScheduledOn" | "NextAttemptOn" | "StartBefore" | "QuarantinedOn" | "UniqueUntil"
         | "PlannedOn" | "UpdatedOn" => TIMES,
-        "TaskClass" | "QueuedById" | "UniqueKey" | "LimitKey" | "Tag" | "TimeZone" => TEXTS,
+        "TaskClass" | "QueuedById" | "UniqueKey" | "LimitKey" | "Tag" | "Name" | "TimeZone" => TEXTS,
         // Rare times, so that a schedule that catches up from long ago ends.
         "Recurrence" => &["'0 0 1 1 *'", "'0 0 29 2 *'", "'nonsense'", "NULL", "''"],
         "Backoff" => &["'fixed:30s'", "'nonsense'", "''", "NULL"],
@@ -151,6 +151,7 @@ const COLUMNS: &[&str] = &[
     "UniqueUntil",
     "LimitKey",
     "Tag",
+    "Name",
     "Keep",
     "ClassKeep",
     "KeepResults",

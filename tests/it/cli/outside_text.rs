@@ -22,6 +22,7 @@ const COLUMNS: &[(&str, &str, &str)] = &[
     ("TaskQueue", "UniqueKey", "\"Id\" = 3"),
     ("TaskQueue", "LimitKey", ""),
     ("TaskQueue", "Tag", ""),
+    ("TaskQueue", "Name", ""),
     ("TaskQueue", "TimeZone", ""),
     ("TaskQueue", "Recurrence", "\"Id\" = 4"),
     ("TaskQueueRuns", "TaskClass", "\"TaskQueueId\" IN (3, 4)"),

@@ -526,6 +526,9 @@ each_engine! {
         db.execute("UPDATE \"TaskQueue\" SET \"Tag\" = CASE WHEN \"Id\" % 2 = 0 THEN 'a' ELSE 'b' END WHERE \"Id\" <= 400");
         analyze(db, "TaskQueue");
         is_read_from(db, "TaskQueueByTag", 200, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Tag\" IN ('a')");
+        db.execute("UPDATE \"TaskQueue\" SET \"Name\" = \"Tag\" WHERE \"Id\" <= 400");
+        analyze(db, "TaskQueue");
+        is_read_from(db, "TaskQueueByName", 200, "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Name\" IN ('a')");
         is_read_from(
             db,
             "TaskQueueByParent",
@@ -585,7 +588,7 @@ each_engine! {
         };
         for (index, column) in
             [("TaskQueueDue", "DueOn"), ("TaskQueueRunsClaim", "ClaimClass"), ("TaskQueueRunsWaiting", "WaitingOrder"), ("TaskQueueRunsOpen", "OpenTaskId"),
-             ("TaskQueueRunsWaitingTag", "WaitingTag"), ("TaskQueueByTag", "Tag")]
+             ("TaskQueueRunsWaitingTag", "WaitingTag"), ("TaskQueueByTag", "Tag"), ("TaskQueueByName", "Name")]
         {
             let made = made(index, column).unwrap();
             assert!(made.contains("WHERE") && made.contains(column) && made.contains("IS NOT NULL"), "{index}: {made}");

@@ -20,7 +20,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
         "Attempts= Backoff? CatchUp= ClassKeep? Crashes= CurrentRunId? DueOn?* ExpiresOn?* FailedRetries= Finished?* Id Keep? KeepResults? LastStatus= \
-         LimitKey? LiveStartBefore?* LiveUniqueKey?* MaxRetries? Meta? NextAttemptOn? ParentId? PlannedOn? \
+         LimitKey? LiveStartBefore?* LiveUniqueKey?* MaxRetries? Meta? Name? NextAttemptOn? ParentId? PlannedOn? \
          Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? RetryLimit? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= StartBefore? StatusOn?* Tag? TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
@@ -51,6 +51,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
         "Id",
         "OpenTaskId",
     ),
+    ("TaskQueueSchedules", "ConfiguredOn Definition? File Host Name ScheduleId?", "Name", ""),
     ("TaskQueueSettings", "Name Value", "Name", ""),
     ("TaskQueueStarts", "RunId StartedOn TaskClass", "TaskClass StartedOn RunId", ""),
     ("TaskQueueTimers", "Name NextOn=", "Name", ""),
@@ -238,6 +239,9 @@ each_engine! {
             ("TaskQueue", "Tag", "'account 17'", "''"),
             ("TaskQueue", "Tag", "NULL", "' account-17'"),
             ("TaskQueue", "Tag", "'~'", "'caf\u{e9}'"),
+            ("TaskQueue", "Name", "'caf\u{e9} 7'", "''"),
+            ("TaskQueue", "Name", "NULL", "' nightly'"),
+            ("TaskQueue", "Name", "'~'", "'a\u{1b}b'"),
             ("TaskQueue", "ParentId", "7", "0"),
             ("TaskQueue", "Keep", "0", "-1"),
             ("TaskQueue", "Keep", "2000000000", "2000000001"),

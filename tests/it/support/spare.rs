@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::database::{Database, EngineUnderTest, Raw, sessions};
 
 /// All tables of the program, and whether their rows have automatic ids.
-const TABLES: [(&str, bool); 17] = [
+const TABLES: [(&str, bool); 18] = [
     ("TaskQueue", true),
     ("TaskQueueDependencies", false),
     ("TaskQueueRuns", true),
@@ -23,6 +23,7 @@ const TABLES: [(&str, bool); 17] = [
     ("TaskQueueStarts", false),
     ("TaskQueueKeyLimits", false),
     ("TaskQueueSettings", false),
+    ("TaskQueueSchedules", false),
     ("TaskQueueReceipts", false),
     ("TaskQueueNotices", true),
     ("TaskQueueTimers", false),

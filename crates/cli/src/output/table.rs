@@ -68,6 +68,24 @@ pub(crate) fn render(out: &Out, header: &[&str], rows: Vec<Vec<Field>>, optional
     Page::of_clean_table(text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))
 }
 
+/// Like [`render`], without the column at this place if all of its cells are empty.
+pub(crate) fn render_without_empty(
+    out: &Out,
+    header: &[&str],
+    mut rows: Vec<Vec<Field>>,
+    optional: &[usize],
+    place: usize,
+) -> Page {
+    if rows.iter().filter_map(|row| row.get(place)).any(|field| !field.0.is_empty()) {
+        return render(out, header, rows, optional);
+    }
+    rows.iter_mut().filter(|row| row.len() > place).for_each(|row| drop(row.remove(place)));
+    let header: Vec<&str> = header.iter().enumerate().filter(|(at, _)| *at != place).map(|(_, name)| *name).collect();
+    let optional: Vec<usize> =
+        optional.iter().filter(|at| **at != place).map(|at| if *at > place { at - 1 } else { *at }).collect();
+    render(out, &header, rows, &optional)
+}
+
 /// Below this width, a table may be printed as blocks.
 const NARROW: u16 = 60;
 /// The smallest readable width of the widest column.

@@ -10,4 +10,5 @@ pub(crate) mod standstill;
 pub(crate) mod task_view;
 pub(crate) mod time_line;
 pub(crate) mod unknown_class;
+pub(crate) mod what;
 pub(crate) mod why;

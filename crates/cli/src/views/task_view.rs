@@ -10,11 +10,12 @@ use crate::output::human::{
     counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative, short_distance,
 };
 use crate::output::page::Page;
-use crate::output::table::{Field, Tone, render};
+use crate::output::table::{Field, Tone, render, render_without_empty};
 use crate::views::cut::Length;
 use crate::views::links::linked_line;
 use crate::views::pause_words::pause_words;
 use crate::views::standstill::{standstill_remedy, standstill_words};
+use crate::views::what::what;
 use crate::views::why::{deadline_words, failed_attempts, holder, note};
 use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
 use taskqueue_domain::run::backoff::Backoff;
@@ -67,7 +68,8 @@ pub(crate) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out
         page.add(fitted_words(words.if_none, out.width()));
     } else {
         let rows = overview.lines.iter().map(|line| task_row(line, overview.now)).collect();
-        page.add(render(out, &["TASK", "CLASS", "STATUS", "WHEN", "FAILED", "NOTE"], rows, &[3, 4]));
+        let header = ["TASK", "CLASS", "WHAT", "STATUS", "WHEN", "FAILED", "NOTE"];
+        page.add(render_without_empty(out, &header, rows, &[4, 5], 2));
     }
     if overview.has_more {
         page.add(fitted_words(words.if_more, out.width()));
@@ -92,6 +94,7 @@ fn task_row(line: &TaskLine, now: DateTime<Utc>) -> Vec<Field> {
     vec![
         task.id.to_string().into(),
         task.class.as_str().into(),
+        what(task).into(),
         Field::toned(status, tone),
         when.into(),
         format!("{}/{}", failed_attempts(task, &line.reason), line.allowed_retries).into(),
@@ -188,8 +191,9 @@ pub(crate) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     }
     let task = &detail.task;
     let last_run = detail.runs.first().map(|(run, _)| run);
-    let mut lines = vec![
-        format!("task {}   {}   {}", task.id, task.class, status_words(task, last_run).0),
+    let mut lines = vec![format!("task {}   {}   {}", task.id, task.class, status_words(task, last_run).0)];
+    lines.extend(task.name.iter().map(|name| format!("  name         {name}")));
+    lines.extend([
         format!("  why          {}", non_empty(note(&detail.reason, last_run, now))),
         format!("  queued       {} ({}) by {}", instant(task.queued_on), relative(task.queued_on, now), task.queued_by),
         format!("  scheduled    {}", scheduled_words(task, now)),
@@ -200,7 +204,7 @@ pub(crate) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
             plural(task.attempts, "attempt")
         ),
         format!("  priority     {}", task.priority),
-    ];
+    ]);
     if let Some(on) = task.start_before {
         lines.push(format!("  start before {} ({})", instant(on), relative(on, now)));
     }

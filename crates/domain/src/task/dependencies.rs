@@ -5,10 +5,8 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::ids::TaskId;
+use super::name::check_name;
 use crate::run::status::{Stored, TaskStatus};
-
-/// The longest name of a line, in characters.
-pub const MAX_NAME_LENGTH: usize = 190;
 
 /// A task that must succeed before another one runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +32,7 @@ pub struct LinkedTask {
     pub is_satisfied: bool,
 }
 
-/// The name of a line of a batch, and the names of its prerequisites.
+/// The name of a line of a batch, which is the name of its task, and the names of its prerequisites.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineNames {
     /// Its own name.
@@ -46,22 +44,22 @@ pub struct LineNames {
 /// Returns for each line the indexes of its prerequisites.
 ///
 /// # Errors
-/// The index of a line and what is wrong with it. Its name is invalid or a duplicate, a prerequisite does not exist, or the line
-/// is part of a cycle, which the text lists.
+/// The index of a line and what is wrong with it. Its name is invalid, a prerequisite does not exist or is not the only line of
+/// its name, or the line is part of a cycle, which the text lists.
 pub fn resolve_names(lines: &[LineNames]) -> Result<Vec<Vec<usize>>, (usize, String)> {
-    let mut places = HashMap::new();
+    // Several lines may have a name, as several tasks may; then no line can wait for "the" task of this name.
+    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
     for (place, line) in lines.iter().enumerate() {
         let Some(name) = &line.name else { continue };
         check_name(name).map_err(|problem| (place, problem))?;
-        if places.insert(name.as_str(), place).is_some() {
-            return Err((place, format!("the name \"{name}\" was given to an earlier line")));
-        }
+        places.entry(name.as_str()).or_default().push(place);
     }
     let mut after = Vec::with_capacity(lines.len());
     for (place, line) in lines.iter().enumerate() {
-        let found = line.after.iter().map(|name| {
-            let unknown = || (place, format!("no line has the name \"{name}\"; an id is written as a number"));
-            places.get(name.as_str()).copied().ok_or_else(unknown)
+        let found = line.after.iter().map(|name| match places.get(name.as_str()).map(Vec::as_slice) {
+            Some(&[only]) => Ok(only),
+            Some(_) => Err((place, format!("several lines have the name \"{name}\""))),
+            None => Err((place, format!("no line has the name \"{name}\"; an id is written as a number"))),
         });
         after.push(found.collect::<Result<Vec<_>, _>>()?);
     }
@@ -69,13 +67,6 @@ pub fn resolve_names(lines: &[LineNames]) -> Result<Vec<Vec<usize>>, (usize, Str
         Some(circle) => Err((circle[0], circle_words(&circle, lines))),
         None => Ok(after),
     }
-}
-
-fn check_name(name: &str) -> Result<(), String> {
-    if name.is_empty() || name.chars().count() > MAX_NAME_LENGTH || name.chars().any(char::is_control) {
-        return Err(format!("a name has 1 to {MAX_NAME_LENGTH} characters, none of them a control character"));
-    }
-    Ok(())
 }
 
 fn circle_words(circle: &[usize], lines: &[LineNames]) -> String {
@@ -144,10 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nobody_has_or_that_two_have_is_refused_at_its_line() {
+    fn a_prerequisite_that_no_line_or_that_two_lines_are_is_refused() {
         assert_eq!(resolve_names(&[line("a", &[]), line("", &["c"])]).unwrap_err().0, 1);
-        let (place, problem) = resolve_names(&[line("a", &[]), line("a", &[])]).unwrap_err();
-        assert_eq!((place, problem.as_str()), (1, "the name \"a\" was given to an earlier line"));
+        assert!(resolve_names(&[line("a", &[]), line("a", &[])]).is_ok());
+        let (place, problem) = resolve_names(&[line("a", &[]), line("a", &[]), line("", &["a"])]).unwrap_err();
+        assert_eq!((place, problem.as_str()), (2, "several lines have the name \"a\""));
         for bad in ["\n", &"x".repeat(191)] {
             assert!(resolve_names(&[line(bad, &[])]).is_err(), "{bad:?}");
         }

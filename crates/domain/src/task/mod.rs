@@ -1,11 +1,13 @@
 //! Tasks: their types, names, selection and validation.
 
 pub mod class_set;
+pub mod configured;
 pub mod data_filter;
 pub mod dependencies;
 pub mod expiry;
 pub mod ids;
 pub mod meta;
+pub mod name;
 pub mod new_task;
 pub mod parent;
 pub mod records;

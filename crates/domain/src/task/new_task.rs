@@ -6,6 +6,7 @@ use super::dependencies::Prerequisite;
 use super::expiry::Expiry;
 use super::ids::TaskId;
 use super::meta::{MAX_META_BYTES, Meta};
+use super::name::check_name;
 use super::task_class::TaskClass;
 use super::unique::{OnConflict, Uniqueness, check_key};
 use crate::run::backoff::Backoff;
@@ -52,6 +53,8 @@ pub struct TaskRequest {
     pub limit_key: Option<String>,
     /// A tag by which claimants can ask for tasks, such as an account.
     pub tag: Option<String>,
+    /// A name that tells people what it does; not unique.
+    pub name: Option<String>,
     /// The task whose handler queues this one.
     pub parent_id: Option<TaskId>,
     /// Seconds to keep it after it has finished, 0 for no limit; `None` uses the class or the setting.
@@ -97,6 +100,8 @@ pub struct NewTask {
     pub limit_key: Option<String>,
     /// A tag by which claimants can ask for tasks, such as an account.
     pub tag: Option<String>,
+    /// A name that tells people what it does; not unique.
+    pub name: Option<String>,
     /// The task whose handler queues this one.
     pub parent_id: Option<TaskId>,
     /// Seconds to keep it after it has finished, 0 for no limit.
@@ -195,6 +200,7 @@ impl TaskRequest {
         for (what, key) in [("limit key", &self.limit_key), ("tag", &self.tag)] {
             key.as_ref().map_or(Ok(()), |key| check_key(what, key))?;
         }
+        self.name.as_deref().map_or(Ok(()), check_name)?;
         let max_retries = in_range("max-retries", self.max_retries, 1, 1_000_000)?;
         Ok(NewTask {
             class,
@@ -209,6 +215,7 @@ impl TaskRequest {
             unique,
             limit_key: self.limit_key,
             tag: self.tag,
+            name: self.name,
             parent_id: self.parent_id,
             keep_secs: in_range("keep", self.keep_secs, 0, MAX_KEEP_SECS)?,
             keep_results_secs: in_range("keep-results", self.keep_results_secs, 0, MAX_KEEP_SECS)?,

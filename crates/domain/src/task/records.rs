@@ -71,6 +71,8 @@ pub struct Task {
     pub limit_key: Option<String>,
     /// A tag by which claimants and selections find it, such as an account.
     pub tag: Option<String>,
+    /// A name that tells people what it does; not unique.
+    pub name: Option<String>,
     /// The task whose handler queued this one.
     pub parent_id: Option<TaskId>,
     /// Seconds to keep it after it has finished, 0 for no limit; `None` uses the class or the setting.

@@ -7,14 +7,15 @@ use std::str::FromStr;
 use wildmatch::WildMatch;
 
 use super::ids::TaskId;
+use super::name::check_name;
 use super::unique::check_key;
 use crate::run::status::TaskStatus;
 use crate::task::data_filter::{DataFilter, Since};
 use crate::time::when::parse_duration;
 
 /// The filter keys.
-pub const FILTER_KEYS: [&str; 13] = [
-    "class", "status", "by", "error", "schedule", "key", "tag", "parent", "older", "newer", "since", META_KEY, DATA_KEY,
+pub const FILTER_KEYS: [&str; 14] = [
+    "class", "status", "by", "error", "schedule", "key", "tag", "name", "parent", "older", "newer", "since", META_KEY, DATA_KEY,
 ];
 /// The filter key for metadata, where NAME is the name of the value.
 const META_KEY: &str = "meta.NAME";
@@ -44,6 +45,8 @@ pub struct Selection {
     pub unique_keys: Vec<String>,
     /// With one of these tags; empty means all tasks, also those without a tag.
     pub tags: Vec<String>,
+    /// With one of these names; empty means all tasks, also those without a name.
+    pub names: Vec<String>,
     /// Queued by the handler of one of these tasks; empty means all tasks.
     pub parents: Vec<TaskId>,
     /// Names and values of metadata: for each name, one of its values must match; empty means all.
@@ -161,6 +164,7 @@ impl Selection {
         let has_ties = !(self.schedules.is_empty()
             && self.unique_keys.is_empty()
             && self.tags.is_empty()
+            && self.names.is_empty()
             && self.parents.is_empty());
         has_names
             || has_ties
@@ -244,6 +248,10 @@ impl Selection {
                 check_key("tag", value)?;
                 self.tags.push(value.to_owned());
             }
+            "name" => {
+                check_name(value)?;
+                self.names.push(value.to_owned());
+            }
             "parent" => self.parents.push(value.parse()?),
             "since" => self.since = Some(value.parse()?),
             "older" => {
@@ -300,12 +308,14 @@ mod tests {
 
     #[test]
     fn a_schedule_is_named_by_its_first_task_and_a_key_to_the_byte() {
-        let selection = parse("schedule=7 schedule=12 key=order-17 key=a=b tag=account-17 parent=3").unwrap();
+        let selection =
+            parse("schedule=7 schedule=12 key=order-17 key=a=b tag=account-17 name=nightly parent=3").unwrap();
         assert_eq!(selection.schedules, [TaskId(7), TaskId(12)]);
         assert_eq!(selection.unique_keys, ["order-17", "a=b"]);
         assert_eq!(selection.tags, ["account-17"]);
+        assert_eq!(selection.names, ["nightly"]);
         assert_eq!(selection.parents, [TaskId(3)]);
-        for words in ["schedule=7", "key=order-17", "tag=account-17", "parent=3"] {
+        for words in ["schedule=7", "key=order-17", "tag=account-17", "name=nightly", "parent=3"] {
             let selection = parse(words).unwrap();
             assert!(selection.has_filter() && !selection.has_ids() && !selection.is_named(), "{words}");
         }

@@ -1,5 +1,7 @@
 //! `schedule`: lists, pauses, resumes, edits and removes schedules.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
@@ -8,6 +10,7 @@ use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Task, TaskSchedule};
+use taskqueue_domain::text::nearest::nearest_names;
 use taskqueue_domain::time::recurrence::Recurrence;
 use taskqueue_store::{Author, ScheduleAnswer, ScheduleChange, StoreError};
 
@@ -21,6 +24,8 @@ const SHOWN_TIMES: usize = 5;
 pub struct Schedule {
     /// The id of its first task.
     pub id: TaskId,
+    /// The name of its newest task.
+    pub name: Option<String>,
     /// The class of its tasks.
     pub class: String,
     /// The cron expression.
@@ -41,6 +46,11 @@ pub struct Schedule {
     pub problem: Option<String>,
     /// The task that holds its unique key: it must finish before the next task of the schedule can be created.
     pub key_holder: Option<TaskId>,
+    /// The host and the path of the configuration file from which it comes, with a colon between them.
+    pub file: Option<String>,
+    /// Its newest task.
+    #[serde(skip)]
+    pub head: Task,
 }
 
 /// A schedule in detail.
@@ -71,8 +81,9 @@ pub struct ScheduleEdit {
 /// Returns an error if the database fails.
 pub fn list(ctx: &mut Context) -> EngineResult<Vec<Schedule>> {
     let mut all: Vec<Schedule> = Vec::new();
+    let files = files(ctx)?;
     for head in ctx.store.list_schedules()? {
-        all.extend(from_head(ctx, head)?);
+        all.extend(from_head(ctx, head, &files)?);
     }
     all.sort_by_key(|schedule| (schedule.problem.is_none(), schedule.planned_on, schedule.id));
     Ok(all)
@@ -86,7 +97,8 @@ pub fn show(ctx: &mut Context, id: TaskId) -> EngineResult<Option<ScheduleDetail
     let Some(TaskSchedule { id, .. }) = schedule_of(ctx, id)? else { return Ok(None) };
     let tasks = ctx.store.list_tasks_of_schedule(id, SHOWN_TASKS)?;
     let Some(head) = tasks.first().cloned() else { return Ok(None) };
-    let Some(schedule) = from_head(ctx, head)? else { return Ok(None) };
+    let files = files(ctx)?;
+    let Some(schedule) = from_head(ctx, head, &files)? else { return Ok(None) };
     let now = ctx.store.now()?;
     let next_times = match &tasks.first().and_then(|task| task.schedule.as_ref()).map(TaskSchedule::recurrence) {
         Some(Ok(recurrence)) if schedule.status.is(ScheduleStatus::Active) => next_times(recurrence, now),
@@ -100,19 +112,26 @@ fn next_times(recurrence: &Recurrence, now: DateTime<Utc>) -> Vec<DateTime<Utc>>
 }
 
 /// Finds a schedule by its id or by the id of any of its tasks, even if its first task was pruned.
-fn schedule_of(ctx: &mut Context, id: TaskId) -> EngineResult<Option<TaskSchedule>> {
+pub(crate) fn schedule_of(ctx: &mut Context, id: TaskId) -> EngineResult<Option<TaskSchedule>> {
     if let Some(newest) = ctx.store.list_tasks_of_schedule(id, 1)?.into_iter().next() {
         return Ok(newest.schedule);
     }
     Ok(ctx.store.get_task(id)?.schedule)
 }
 
-fn from_head(ctx: &mut Context, task: Task) -> EngineResult<Option<Schedule>> {
+/// Returns the file of each configured schedule, by the id of the schedule.
+fn files(ctx: &mut Context) -> EngineResult<HashMap<TaskId, String>> {
+    let rows = ctx.store.list_configured_schedules()?.into_iter().filter(|row| row.definition.is_some());
+    Ok(rows.filter_map(|row| Some((row.schedule_id?, format!("{}:{}", row.host, row.file)))).collect())
+}
+
+fn from_head(ctx: &mut Context, task: Task, files: &HashMap<TaskId, String>) -> EngineResult<Option<Schedule>> {
     let key_holder = key_holder(ctx, &task)?;
-    let Some(facts) = task.schedule else { return Ok(None) };
+    let Some(facts) = task.schedule.clone() else { return Ok(None) };
     let problem = facts.recurrence().err();
     Ok(Some(Schedule {
         id: facts.id,
+        name: task.name.clone(),
         class: task.class.to_string(),
         every: facts.every,
         time_zone: facts.time_zone,
@@ -123,6 +142,8 @@ fn from_head(ctx: &mut Context, task: Task) -> EngineResult<Option<Schedule>> {
         planned_on: facts.planned_on,
         problem,
         key_holder,
+        file: files.get(&facts.id).cloned(),
+        head: task,
     }))
 }
 
@@ -182,6 +203,28 @@ pub fn remove(ctx: &mut Context, id: TaskId) -> EngineResult<Schedule> {
     change(ctx, id, "schedule-removed", &ScheduleChange::Remove, serde_json::json!({}))
 }
 
+/// Returns the only schedule of this name.
+///
+/// # Errors
+/// Returns [`EngineError::Input`] if several schedules or none have the name, or an error if the database fails.
+pub fn named(ctx: &mut Context, name: &str) -> EngineResult<TaskId> {
+    let ids = |heads: Vec<Task>| heads.into_iter().filter_map(|head| head.schedule).map(|schedule| schedule.id);
+    let found: Vec<TaskId> = ids(ctx.store.list_schedules_named(name)?).collect();
+    match found.as_slice() {
+        [only] => Ok(*only),
+        [] => {
+            let names: Vec<String> = ctx.store.list_schedules()?.into_iter().filter_map(|head| head.name).collect();
+            let nearest = nearest_names(name, names).into_iter().next();
+            let meant = nearest.map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
+            Err(EngineError::Input(format!("no schedule has the name \"{name}\"{meant}")))
+        }
+        several => {
+            let ids: Vec<String> = several.iter().map(TaskId::to_string).collect();
+            Err(EngineError::Input(format!("the schedules {} have the name \"{name}\"; give an id", ids.join(", "))))
+        }
+    }
+}
+
 /// Returns the error for a task that belongs to no schedule.
 #[must_use]
 pub fn no_schedule(id: TaskId) -> EngineError {
@@ -203,7 +246,8 @@ fn change(
             go_on(ctx, head.id)?;
             let newest = ctx.store.list_tasks_of_schedule(schedule, 1)?.into_iter().next();
             let Some(newest) = newest else { return Err(no_schedule(schedule)) };
-            from_head(ctx, newest)?.ok_or_else(|| no_schedule(schedule))
+            let files = files(ctx)?;
+            from_head(ctx, newest, &files)?.ok_or_else(|| no_schedule(schedule))
         }
         ScheduleAnswer::Refused(status) => Err(EngineError::Refused(format!("schedule {schedule} is {status}"))),
         ScheduleAnswer::NeverHappens => Err(EngineError::Input("the schedule matches no time".to_owned())),

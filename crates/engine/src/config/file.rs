@@ -12,6 +12,7 @@ use super::announcements::{Announcements, HooksTable, NotifyTable};
 use super::checks::{MAX_LIMIT_BYTES, check_argv, check_user, check_variables, in_range};
 use super::class::{ClassConfig, Classes};
 use super::protocol::{CoprocessKeys, Protocol};
+use super::schedules::Schedules;
 use super::{Config, ConfigError};
 use taskqueue_domain::limits::confinement::{Confinement, DEFAULT_UMASK, Limits};
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
@@ -58,6 +59,8 @@ struct MainFile {
     hooks: HooksTable,
     #[serde(default)]
     class: BTreeMap<String, ClassTable>,
+    #[serde(default)]
+    schedule: BTreeMap<String, toml::Value>,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +68,8 @@ struct MainFile {
 struct PartFile {
     #[serde(default)]
     class: BTreeMap<String, ClassTable>,
+    #[serde(default)]
+    schedule: BTreeMap<String, toml::Value>,
 }
 
 #[derive(Default, Deserialize)]
@@ -163,6 +168,8 @@ pub fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
     for class in to_classes(path, file.class)? {
         classes.add(class).map_err(|message| ConfigError::new(path, message))?;
     }
+    let mut schedules = Schedules { path: Some(path.to_owned()), ..Schedules::default() };
+    schedules.add(path, file.schedule)?;
     Ok(Config {
         path: path.to_owned(),
         exists: true,
@@ -175,13 +182,18 @@ pub fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
         metrics,
         announcements,
         classes,
+        schedules,
         exec_enabled: file.exec.enabled,
     })
 }
 
-pub(super) fn read_classes(path: &Path) -> Result<Vec<ClassConfig>, ConfigError> {
+/// Adds the classes and the schedules of a file of `conf.d`.
+pub(super) fn add_part(config: &mut Config, path: &Path) -> Result<(), ConfigError> {
     let file: PartFile = parse(path, &text_of(path)?)?;
-    to_classes(path, file.class)
+    for class in to_classes(path, file.class)? {
+        config.classes.add(class).map_err(|message| ConfigError::new(path, message))?;
+    }
+    config.schedules.add(path, file.schedule)
 }
 
 /// Returns the files of `conf.d` beside the main file, sorted by name.
@@ -252,6 +264,11 @@ fn one_line(text: &str, error: &toml::de::Error) -> String {
     let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
     let reason = plain(&error.message().replace('\n', ", "), "a table");
     line.map_or_else(|| reason.clone(), |line| format!("line {line}: {reason}"))
+}
+
+/// Returns the reason for a part of a file whose line is not known.
+pub(super) fn one_line_of_value(error: &toml::de::Error) -> String {
+    plain(&error.message().replace('\n', ", "), "a table")
 }
 
 fn to_classes(path: &Path, tables: BTreeMap<String, ClassTable>) -> Result<Vec<ClassConfig>, ConfigError> {

@@ -31,7 +31,7 @@ pub fn first_configuration(class: &str, argv: &[String], database: Option<&str>)
 }
 
 /// Quotes a string: a JSON string is also a TOML string.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 

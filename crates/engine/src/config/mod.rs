@@ -4,10 +4,12 @@
 mod announcements;
 mod checks;
 mod class;
+mod crontab;
 mod environment;
 pub mod file;
 mod first;
 mod protocol;
+mod schedules;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,12 +19,15 @@ use taskqueue_domain::monitoring::listen_address::ListenAddress;
 
 pub use self::announcements::{Announcements, Notify};
 pub use self::class::{ClassConfig, Classes};
+pub use self::crontab::{CrontabContext, from_crontab};
 pub use self::environment::{
     BadVariable, Environment, HandlerEnvironment, JournalEnvironment, claimant_of_environment, completing_shell,
     completion_limit, default_spool_path, default_store_path, own_search_path, with_home,
 };
 pub use self::first::{first_configuration, write_first};
 pub use self::protocol::{CoprocessConfig, Protocol};
+pub use self::schedules::{ScheduleEntry, ScheduleReader, Schedules};
+pub(crate) use self::schedules::{changed_keys, definition};
 
 /// The configuration in effect.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +54,8 @@ pub struct Config {
     pub announcements: Announcements,
     /// The configured classes.
     pub classes: Classes,
+    /// The configured schedules.
+    pub schedules: Schedules,
     /// Whether the built-in class `exec` may be used; `None`: yes for a SQLite store of this user, no for other stores.
     pub exec_enabled: Option<bool>,
 }
@@ -122,9 +129,10 @@ pub fn load_file_or_pipe(path: &Path) -> Result<Config, ConfigError> {
 
 fn with_parts(mut config: Config) -> Result<Config, ConfigError> {
     for part in file::parts_beside(&config.path)? {
-        for class in file::read_classes(&part)? {
-            config.classes.add(class).map_err(|message| ConfigError::new(&part, message))?;
+        if let Some(directory) = part.parent() {
+            config.schedules.add_directory(directory);
         }
+        file::add_part(&mut config, &part)?;
     }
     if let Some(user) = &config.user {
         config.classes.set_default_user(user);

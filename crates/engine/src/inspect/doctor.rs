@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use crate::inspect::diagnosis::conditions::{Inquiry, Reason};
 use crate::inspect::diagnosis::standstill::{Standstill, StandstillCause, standstills};
+use crate::queueing::configured::diff;
 use taskqueue_domain::limits::pause::Pause;
 use taskqueue_domain::monitoring::thresholds::Level;
 use taskqueue_domain::run::status::TaskStatus;
@@ -120,6 +121,13 @@ pub enum Trouble {
     ClassProblem {
         /// The class.
         class: String,
+        /// Why.
+        problem: String,
+    },
+    /// A schedule of the configuration cannot be applied.
+    ScheduleProblem {
+        /// Its name.
+        schedule: String,
         /// Why.
         problem: String,
     },
@@ -287,11 +295,18 @@ pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Troub
     let settings = ctx.store.settings().map_err(EngineError::from);
     found.add("the settings", settings.map(|settings| kept_for_ever(&settings)));
     found.add("the classes", class_troubles(ctx));
+    found.add("the configured schedules", schedule_troubles(ctx));
     found.add("the tasks", task_troubles(ctx));
     found.add("the runners", moving_troubles(ctx));
     found.add("the queue", standstill_troubles(ctx, &found.troubles));
     found.add("the pauses", old_pauses(ctx));
     found.sorted()
+}
+
+/// Returns the schedules of the configuration that cannot be applied.
+fn schedule_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
+    let invalid = diff(ctx)?.into_iter().filter_map(|schedule| Some((schedule.name, schedule.problem?)));
+    Ok(invalid.map(|(schedule, problem)| Trouble::ScheduleProblem { schedule, problem }).collect())
 }
 
 /// Returns up to `limit` runs in progress of claimants, those with the earliest deadline first. They are no problems.

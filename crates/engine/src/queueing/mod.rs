@@ -1,5 +1,6 @@
 //! Adds tasks, and moves them between stores.
 
+pub mod configured;
 pub mod import;
 pub mod migrate;
 pub mod own_queue;
@@ -7,4 +8,5 @@ pub mod program_path;
 pub mod queue;
 pub mod queue_batch;
 pub mod queue_in;
+pub mod schedule_run;
 pub mod transfer;

@@ -4,14 +4,13 @@ use super::queue::{Admission, ClassCheck};
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use crate::handler::handlers::ClassHandler;
-use crate::inspect::events::EventFilter;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::parent::Parent;
 use taskqueue_domain::task::selection::{ClassFilter, Selection};
 pub use taskqueue_process::children::command_requests::{CommandRequests, end_with_parent};
 pub use taskqueue_process::children::event_socket::{CommandAnswer, request_command};
-use taskqueue_store::Origin;
+use taskqueue_store::{EventFilter, Origin};
 
 impl Context {
     /// Acts for the handler of the run with this token: with its rights, and recorded under its task.

@@ -218,6 +218,7 @@ pub fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zo
         on_conflict,
         limit_key: line.limit_key,
         tag: line.tag,
+        name: line.name.clone(),
         keep_secs: line_keep("keep", line.keep.as_deref())?,
         keep_results_secs: line_keep("keep_results", line.keep_results.as_deref())?,
         meta: line_meta(line.meta)?,

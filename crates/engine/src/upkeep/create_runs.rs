@@ -10,6 +10,7 @@ use crate::change::pauses::remove_ended;
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use crate::outbox::outcomes::send_left_over;
+use crate::queueing::configured::{AppliedSchedule, apply_configured};
 use crate::running::runner::register::finish_dead_runners;
 use taskqueue_domain::run::due::{DueFacts, NotDue, is_due};
 use taskqueue_domain::run::status::{ScheduleStatus, TaskStatus};
@@ -31,6 +32,8 @@ pub struct CreateRunsReport {
     pub expired: usize,
     /// The schedules that were advanced.
     pub schedules: Advanced,
+    /// The schedules of the configuration that were created, changed or removed, or that are invalid.
+    pub configured: Vec<AppliedSchedule>,
     /// Runs created.
     pub created: usize,
     /// Why notices could not be sent.
@@ -59,19 +62,21 @@ pub struct Passed {
 /// # Errors
 /// Returns an error if the database fails; a full disk in one step is returned after all steps.
 pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineResult<CreateRunsReport> {
-    look_after_and(ctx, |store| store.create_missing_runs(created))
+    look_after_and(ctx, true, |store| store.create_missing_runs(created))
 }
 
-/// Like [`create_runs`] without creating runs, for a worker, which creates them with its claims.
+/// Like [`create_runs`] without creating runs and without applying schedules of the configuration, for a worker: it creates runs
+/// with its claims, and each worker applies its own configuration.
 ///
 /// # Errors
 /// Returns the same errors as [`create_runs`].
 pub(crate) fn look_after(ctx: &mut Context) -> EngineResult<CreateRunsReport> {
-    look_after_and(ctx, |_| Ok(0))
+    look_after_and(ctx, false, |_| Ok(0))
 }
 
 fn look_after_and(
     ctx: &mut Context,
+    applies_schedules: bool,
     create: impl FnOnce(&mut Store) -> StoreResult<usize>,
 ) -> EngineResult<CreateRunsReport> {
     let mut full = None;
@@ -98,6 +103,10 @@ fn look_after_and(
         ctx.notify_finished();
     }
     fault_point!("create.expired");
+    let configured = match applies_schedules {
+        true => unless_full(apply_configured(ctx, needs.schedules), &mut full)?,
+        false => Vec::new(),
+    };
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
     let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs).map_err(EngineError::from);
     let schedules = unless_full(schedules, &mut full)?;
@@ -118,6 +127,7 @@ fn look_after_and(
         finished_runners,
         expired,
         schedules,
+        configured,
         created,
         notify_problem,
         hook_problem,

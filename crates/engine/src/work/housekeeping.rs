@@ -13,6 +13,7 @@ use crate::announcing::final_failures::print_final_failures;
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use crate::outbox::outcomes::Outcome;
+use crate::queueing::configured::apply_configured;
 use crate::upkeep::create_runs::look_after;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_host::clock::Moment;
@@ -157,7 +158,10 @@ impl HousekeepingThread<'_> {
             match receiver.recv_timeout(until.remaining()) {
                 Ok(HousekeepingRequest::Hook(ended)) => self.start_hook(&ended),
                 Ok(HousekeepingRequest::TellOfEnds) => self.notify_at = Some(self.silent_until),
-                Ok(HousekeepingRequest::Reconfigured(open)) => (self.open, self.ctx) = (open, None),
+                Ok(HousekeepingRequest::Reconfigured(open)) => {
+                    (self.open, self.ctx) = (open, None);
+                    self.apply_schedules();
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -201,7 +205,24 @@ impl HousekeepingThread<'_> {
         self.silent_until = Moment::after(if has_waiters { TELL_EVERY } else { ASK_WHO_WAITS_EVERY });
     }
 
+    /// Applies the schedules of the configuration, which is read again. Each worker does, because each may have another file.
+    fn apply_schedules(&mut self) {
+        let applied = self.connected().map(|ctx| apply_configured(ctx, true));
+        if let Some(Ok(applied)) = &applied {
+            let mut told = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+            let problems = applied.iter().filter_map(|schedule| schedule.problem.as_ref().map(|why| (schedule, why)));
+            *told = problems
+                .map(|(schedule, why)| format!("schedule {}: {why}", schedule.name))
+                .next()
+                .or_else(|| told.take());
+        }
+        if matches!(applied, Some(Err(_))) {
+            self.ctx = None;
+        }
+    }
+
     fn look_after(&mut self) {
+        self.apply_schedules();
         let done = self
             .connected()
             .map(|ctx| if is_our_turn(ctx) { look_after(ctx).map(drop) } else { tell_notices(ctx, true).map(drop) });

@@ -86,6 +86,8 @@ diesel::table! {
         limit_key -> Nullable<Text>,
         #[sql_name = "Tag"]
         tag -> Nullable<Text>,
+        #[sql_name = "Name"]
+        name -> Nullable<Text>,
         #[sql_name = "LiveUniqueKey"]
         live_unique_key -> Nullable<Text>,
         #[sql_name = "LiveStartBefore"]
@@ -406,6 +408,24 @@ diesel::table! {
     task_queue_locks (name) {
         #[sql_name = "Name"]
         name -> Text,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "TaskQueueSchedules"]
+    task_queue_schedules (name) {
+        #[sql_name = "Name"]
+        name -> Text,
+        #[sql_name = "ScheduleId"]
+        schedule_id -> Nullable<BigInt>,
+        #[sql_name = "Definition"]
+        definition -> Nullable<Text>,
+        #[sql_name = "ConfiguredOn"]
+        configured_on -> Timestamp,
+        #[sql_name = "Host"]
+        host -> Text,
+        #[sql_name = "File"]
+        file -> Text,
     }
 }
 

@@ -96,6 +96,8 @@ struct TaskColumns {
     #[serde(default)]
     tag: Option<String>,
     #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
     parent_id: Option<i64>,
     #[serde(default)]
     keep_secs: Option<i32>,

@@ -1,11 +1,14 @@
-//! Schedules: the heads of the chains, and the tasks of one chain.
+//! Schedules: the heads of the chains, the tasks of one chain, and the schedules of configuration files.
 
 use diesel::prelude::*;
 
 use crate::base::connection::AnyConnection;
 use crate::base::rows::TaskRow;
 use crate::base::schema::task_queue::dsl;
+use crate::base::schema::task_queue_schedules;
+use crate::base::sql::SqlMoment;
 use crate::{Store, StoreResult};
+use taskqueue_domain::task::configured::ConfiguredSchedule;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 
@@ -44,6 +47,56 @@ impl Store {
         })?;
         Ok(rows.into_iter().map(Task::from).collect())
     }
+}
+
+/// A row of TaskQueueSchedules.
+type ConfiguredRow = (String, Option<i64>, Option<String>, SqlMoment, String, String);
+
+impl Store {
+    /// Returns the schedules that files configured, also those that are gone from their files.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn list_configured_schedules(&mut self) -> StoreResult<Vec<ConfiguredSchedule>> {
+        let rows: Vec<ConfiguredRow> = self.read(|conn| {
+            Ok(task_queue_schedules::table
+                .order(task_queue_schedules::name)
+                .select(task_queue_schedules::all_columns)
+                .load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(configured).collect())
+    }
+
+    /// Returns the heads of the schedules with this name.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn list_schedules_named(&mut self, name: &str) -> StoreResult<Vec<Task>> {
+        let rows: Vec<TaskRow> = self.read(|conn| {
+            Ok(dsl::task_queue
+                .filter(dsl::name.eq(name))
+                .filter(dsl::schedule_head.is_not_null())
+                .order(dsl::id)
+                .select(TaskRow::as_select())
+                .load(conn)?)
+        })?;
+        Ok(rows.into_iter().map(Task::from).collect())
+    }
+}
+
+fn configured((name, schedule_id, definition, configured_on, host, file): ConfiguredRow) -> ConfiguredSchedule {
+    let schedule_id = schedule_id.map(TaskId);
+    ConfiguredSchedule { name, schedule_id, definition, configured_on: configured_on.into(), host, file }
+}
+
+/// Returns the row of a schedule that a file configured.
+pub(crate) fn find_configured(conn: &mut AnyConnection, name: &str) -> StoreResult<Option<ConfiguredSchedule>> {
+    let row: Option<ConfiguredRow> = task_queue_schedules::table
+        .filter(task_queue_schedules::name.eq(name))
+        .select(task_queue_schedules::all_columns)
+        .first(conn)
+        .optional()?;
+    Ok(row.map(configured))
 }
 
 /// Returns the first row of a schedule, which has no ScheduleId until `create-runs` has processed it.

@@ -207,6 +207,9 @@ impl Query<'_> {
         if !self.selection.tags.is_empty() {
             query = query.filter(dsl::tag.eq_any(&self.selection.tags));
         }
+        if !self.selection.names.is_empty() {
+            query = query.filter(dsl::name.eq_any(&self.selection.names));
+        }
         if !self.selection.parents.is_empty() {
             query = query.filter(dsl::parent_id.eq_any(self.selection.parents.iter().map(|id| id.0)));
         }

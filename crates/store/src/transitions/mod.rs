@@ -4,6 +4,7 @@
 mod aggregate;
 mod cancel;
 pub(crate) mod claiming;
+mod configure;
 mod create;
 mod edit;
 mod end;
@@ -20,6 +21,7 @@ mod schedule;
 mod set_aside;
 
 pub use self::cancel::CancelAnswer;
+pub use self::configure::WantedSchedule;
 pub use self::edit::EditAnswer;
 pub(super) use self::keep::keep_as_classes_state;
 pub use self::recur::{Advanced, Author};

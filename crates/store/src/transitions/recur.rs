@@ -237,7 +237,7 @@ fn follow(
 }
 
 /// Makes a task the newest one of a schedule, in the transaction that inserted it.
-fn join_schedule(conn: &mut AnyConnection, id: TaskId, schedule: TaskId) -> StoreResult<()> {
+pub(super) fn join_schedule(conn: &mut AnyConnection, id: TaskId, schedule: TaskId) -> StoreResult<()> {
     diesel::update(dsl::task_queue.filter(dsl::id.eq(id.0))).set(dsl::schedule_id.eq(schedule.0)).execute(conn)?;
     Ok(())
 }
@@ -316,6 +316,7 @@ fn next_row(task: &Task, recurrence: &Recurrence, step: Step, waiting_for: i32) 
         unique_until: None,
         limit_key: task.limit_key.clone(),
         tag: task.tag.clone(),
+        name: task.name.clone(),
         parent_id: task.parent_id.map(|id| id.0),
         keep_secs: task.keep_secs,
         keep_results_secs: task.keep_results_secs,

@@ -57,6 +57,7 @@ pub(in super::super) fn replace_task(
             dsl::backoff.eq(task.backoff.as_ref().map(ToString::to_string)),
             dsl::limit_key.eq(task.limit_key.as_ref()),
             dsl::tag.eq(task.tag.as_ref()),
+            dsl::name.eq(task.name.as_ref()),
             dsl::keep_secs.eq(task.keep_secs),
             dsl::keep_results_secs.eq(task.keep_results_secs),
             dsl::meta.eq(task.meta.as_ref()),

@@ -91,7 +91,7 @@ impl Store {
 
 /// Locks the head of a schedule. A transaction that ended its last run during the wait for the lock has made another task the
 /// head, so this is checked again.
-fn lock_head(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<Task>> {
+pub(super) fn lock_head(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<Task>> {
     let mut locked = None;
     for _ in 0..LOOKS {
         let Some(head) = head_of(conn, schedule)? else { return Ok(None) };
@@ -130,7 +130,7 @@ fn resume(conn: &mut AnyConnection, head: &Task, seen: &TaskSchedule) -> StoreRe
     Ok(None)
 }
 
-fn edit(
+pub(super) fn edit(
     conn: &mut AnyConnection,
     head: &Task,
     seen: &TaskSchedule,
@@ -156,7 +156,11 @@ fn edit(
     Ok(None)
 }
 
-fn remove(conn: &mut AnyConnection, head: &Task, auditor: Option<&Origin>) -> StoreResult<Option<ScheduleAnswer>> {
+pub(super) fn remove(
+    conn: &mut AnyConnection,
+    head: &Task,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<ScheduleAnswer>> {
     set_status(conn, head, ScheduleStatus::Ended)?;
     if head.is_settled() || !take_waiting_run(conn, head, RunEvent::Cancel, auditor)? {
         return Ok(None);
@@ -171,7 +175,7 @@ fn remove(conn: &mut AnyConnection, head: &Task, auditor: Option<&Origin>) -> St
     Ok(None)
 }
 
-fn set_status(conn: &mut AnyConnection, head: &Task, status: ScheduleStatus) -> StoreResult<()> {
+pub(super) fn set_status(conn: &mut AnyConnection, head: &Task, status: ScheduleStatus) -> StoreResult<()> {
     let schedule_id = head.schedule.as_ref().map(|schedule| schedule.id.0);
     diesel::update(dsl::task_queue.filter(dsl::id.eq(head.id.0)))
         .set((dsl::schedule_status.eq(status.as_str()), dsl::schedule_id.eq(schedule_id), dsl::updated_on.eq(db_now())))
@@ -181,7 +185,7 @@ fn set_status(conn: &mut AnyConnection, head: &Task, status: ScheduleStatus) -> 
 
 /// Ends the waiting run of a task. Returns `false` if it was claimed: the task is in progress. The run does not count as an
 /// attempt; only the task's open run is cleared.
-fn take_waiting_run(
+pub(super) fn take_waiting_run(
     conn: &mut AnyConnection,
     head: &Task,
     event: RunEvent,

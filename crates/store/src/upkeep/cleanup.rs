@@ -8,7 +8,7 @@ use diesel::sql_types::Bool;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{
     task_queue, task_queue_events, task_queue_notices, task_queue_pauses, task_queue_run_outputs, task_queue_runners,
-    task_queue_runs,
+    task_queue_runs, task_queue_schedules,
 };
 use crate::base::sql::{SqlMoment, any_year};
 use crate::reading::status::FINISHED;
@@ -30,6 +30,8 @@ pub struct CleanupNeeds {
     pub expired: bool,
     /// Rows past their retention period. They may be kept for another reason.
     pub prunable: bool,
+    /// Whether any schedule comes from a configuration file, so that it may be gone from it.
+    pub schedules: bool,
 }
 
 /// The time limit of each kind of rows.
@@ -45,7 +47,7 @@ struct CleanupLimits {
 
 impl CleanupNeeds {
     /// Everything, if the needs are unknown.
-    pub const ALL: Self = Self { pauses: true, notices: true, expired: true, prunable: true };
+    pub const ALL: Self = Self { pauses: true, notices: true, expired: true, prunable: true, schedules: true };
 }
 
 impl Store {
@@ -133,13 +135,14 @@ fn ask(conn: &mut AnyConnection, limits: &CleanupLimits, prunes_outputs: bool) -
         .or(any_before!(task_queue_runs, results_on, limits.results))
         .or(any_before!(task_queue_runners, finished_on, limits.runners))
         .or(exists(events));
-    let (pauses, notices, expired, prunable): (Option<bool>, bool, Option<bool>, Option<bool>) = diesel::select((
+    let (pauses, notices, expired, prunable, schedules): (Option<bool>, bool, Option<bool>, Option<bool>, bool) = diesel::select((
         any_before!(task_queue_pauses, until, limits.now),
         exists(task_queue_notices::table.select(task_queue_notices::id)),
         any_before!(task_queue, live_start_before, limits.now),
         prunable,
+        exists(task_queue_schedules::table.select(task_queue_schedules::name)),
     ))
     .get_result(conn)?;
     let is_so = |found: Option<bool>| found.unwrap_or(false);
-    Ok(CleanupNeeds { pauses: is_so(pauses), notices, expired: is_so(expired), prunable: is_so(prunable) })
+    Ok(CleanupNeeds { pauses: is_so(pauses), notices, expired: is_so(expired), prunable: is_so(prunable), schedules })
 }

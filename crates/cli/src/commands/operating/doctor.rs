@@ -209,6 +209,9 @@ fn message(trouble: &Trouble, about: &About) -> String {
             "tasks failed while the clock of the database was ahead, and are not retried before that time: {}",
             ids(tasks)
         ),
+        Trouble::ScheduleProblem { schedule, problem } => {
+            format!("[schedule.{schedule}] cannot be applied: {problem}")
+        }
         Trouble::ClassProblem { class, problem } => format!("class {class} cannot be executed here: {problem}"),
         Trouble::ClassHeld { class, host, reason } => format!("class {class} is held on {host}: {reason}"),
         Trouble::NoHandler { class } => format!("class {class} has tasks, but no handler on this host"),
@@ -305,6 +308,7 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         Trouble::ClassProblem { .. } | Trouble::NoHandler { .. } => {
             format!("${{EDITOR:-vi}} {}", shell_word(&about.configuration))
         }
+        Trouble::ScheduleProblem { .. } => "taskqueue schedule diff".to_owned(),
         Trouble::ClassHeld { class, .. } => format!("taskqueue class release {}", shell_word(class)),
         Trouble::OldPause { pause } => resume_command(&pause.scope),
         Trouble::BrokenSchedules { tasks } => format!("taskqueue schedule show {}", ids(tasks)),

@@ -38,6 +38,9 @@ pub(crate) struct TaskOptions {
     /// Tag, such as an account: `worker claim --tag` claims only tasks with this tag, tag=TAG selects them
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
+    /// Name that lists show, and by which name=NAME selects the task; it need not be unique
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// Repeat the task at the times of a cron expression like "0 3 * * *" (03:00 every day) or @daily
     #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
     every: Option<String>,
@@ -66,6 +69,7 @@ impl TaskOptions {
             || self.unique.is_some()
             || self.limit_key.is_some()
             || self.tag.is_some()
+            || self.name.is_some()
             || self.every.is_some()
             || self.run
             || self.wait
@@ -91,6 +95,7 @@ impl TaskOptions {
             unique_for_secs: unique_for_secs.map_err(|message| CliError::usage(format!("--unique-for: {message}")))?,
             limit_key: self.limit_key.clone(),
             tag: self.tag.clone(),
+            name: self.name.clone(),
             parent_id: None,
             keep_secs,
             keep_results_secs,

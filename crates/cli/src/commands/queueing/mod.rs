@@ -4,3 +4,4 @@ pub(crate) mod exec;
 pub(crate) mod queue;
 pub(crate) mod queue_and_follow;
 pub(crate) mod schedule;
+pub(crate) mod schedule_file;

@@ -5,27 +5,31 @@ use clap::{Args, Subcommand};
 
 use crate::commands::options::reason::ReasonArgs;
 use crate::commands::options::selected::selected_tasks;
+use crate::commands::queueing::schedule_file::{self, ApplyArgs, ImportCrontabArgs};
 use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::output::clean::clean_line;
 use crate::output::human::{fitted_words, hanging, instant, relative};
-use crate::output::table::{Field, Tone, render};
+use crate::output::table::{Field, Tone, render_without_empty};
 use crate::session::Session;
 use crate::views::task_view::task_json;
+use crate::views::what::what as task_words;
 use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::change::schedules::{self, Schedule, ScheduleDetail, ScheduleEdit};
+use taskqueue_engine::queueing::queue::ClassCheck;
+use taskqueue_engine::queueing::schedule_run;
 use taskqueue_engine::{Context, EngineResult};
 
 /// Manage recurring tasks
 ///
-/// `taskqueue queue CLASS --every 'CRON' --tz ZONE` starts a schedule. The id of its first task names the schedule. You can also
-/// give the id of any other of its tasks.
+/// `taskqueue queue CLASS --every 'CRON' --tz ZONE` starts a schedule, and so does a table `[schedule.NAME]` of the configuration.
+/// The id of its first task identifies the schedule. You can also give the id of any other of its tasks, or its name.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue schedule\n  taskqueue schedule pause 7\n  taskqueue schedule edit 7 --every '0 7 * * *' --tz Europe/Berlin"
+    after_help = "Examples:\n  taskqueue schedule\n  taskqueue schedule pause 7\n  taskqueue schedule edit 7 --every '0 7 * * *' --tz Europe/Berlin\n  taskqueue schedule run nightly\n  taskqueue schedule apply --dry-run"
 )]
 pub(crate) struct ScheduleArgs {
     #[command(subcommand)]
@@ -60,11 +64,29 @@ enum ScheduleVerb {
     ///
     /// If a task of the schedule is in progress, it is the last one.
     Remove(Target),
+    /// Queue the task of a schedule now, in addition to its planned times, and print its id
+    ///
+    /// The task is a copy that does not belong to the schedule: the next planned time stays.
+    Run {
+        #[command(flatten)]
+        named: NamedTarget,
+        /// Accept a class that this host does not know; another host may know it
+        #[arg(long)]
+        any_class: bool,
+    },
+    /// Apply the tables `[schedule.NAME]` of the configuration now, whenever its files were modified
+    ///
+    /// `tick`, `create-runs` and `work` apply them too, unless a file of another host was modified later.
+    Apply(ApplyArgs),
+    /// Show what the next `tick`, `create-runs` or `work` would change to match the configuration
+    Diff,
+    /// Print a crontab as tables `[schedule.NAME]` of the configuration
+    ImportCrontab(ImportCrontabArgs),
 }
 
 #[derive(Debug, Args)]
 struct NamedTarget {
-    /// Schedules: for each, the id of any of its tasks, or last, the task that was queued last
+    /// Schedules: for each, its name, the id of any of its tasks, or last, the task that was queued last
     #[arg(required = true, value_name = "SCHEDULE")]
     schedules: Vec<String>,
 }
@@ -80,10 +102,13 @@ struct Target {
 
 pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyhow::Result<u8> {
     let action = args.action.as_ref().unwrap_or(&ScheduleVerb::List);
-    let mut ctx = if matches!(action, ScheduleVerb::List | ScheduleVerb::Show(_)) {
-        session.open_to_read(out)?
-    } else {
-        session.open()?
+    let mut ctx = match action {
+        ScheduleVerb::ImportCrontab(args) => return schedule_file::import_crontab(args, out).map(|()| DONE),
+        ScheduleVerb::Apply(args) if !args.is_dry_run() => session.open_or_make()?,
+        ScheduleVerb::List | ScheduleVerb::Show(_) | ScheduleVerb::Diff | ScheduleVerb::Apply(_) => {
+            session.open_to_read(out)?
+        }
+        _ => session.open()?,
     };
     let ctx = &mut ctx;
     match action {
@@ -99,15 +124,41 @@ pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyho
             change(ctx, target, &|ctx, id| schedules::edit(ctx, id, &edit), ("is changed", true), out)
         }
         ScheduleVerb::Remove(target) => change(ctx, target, &schedules::remove, ("is removed", false), out),
+        ScheduleVerb::Run { named, any_class } => run_now(ctx, named, *any_class, out),
+        ScheduleVerb::Apply(args) => schedule_file::apply_file(ctx, args, out),
+        ScheduleVerb::Diff => schedule_file::diff_file(ctx, out),
+        ScheduleVerb::ImportCrontab(_) => Ok(DONE),
     }
+}
+
+fn run_now(ctx: &mut Context, named: &NamedTarget, any_class: bool, out: &mut Out) -> anyhow::Result<u8> {
+    let Some(ids) = named.ids(ctx, out)? else { return Ok(NOT_FOUND) };
+    let check = if any_class { ClassCheck::AnyName } else { ClassCheck::KnownHere };
+    for id in ids {
+        let task = schedule_run::run_now(ctx, id, check)?;
+        if out.is_json() {
+            out.json(&serde_json::json!({ "schema": "taskqueue.schedule-run/1", "schedule_id": id, "task_id": task }))?;
+        } else {
+            out.data(task.to_string())?;
+            out.say(&format!("queued task {task}; the next time of schedule {id} stays"));
+        }
+    }
+    Ok(DONE)
 }
 
 impl NamedTarget {
     /// Returns the selected schedules; `None` if there are none, which only `last` allows.
     fn ids(&self, ctx: &mut Context, out: &mut Out) -> anyhow::Result<Option<Vec<TaskId>>> {
-        let selection = Selection::parse(&self.schedules).map_err(CliError::usage)?;
+        let mut words = self.schedules.clone();
+        for word in &mut words {
+            // Anything that is no selection is a name: an id, a range and `last` are selections.
+            if Selection::parse(&[word.as_str()]).is_err() && !word.contains('=') {
+                *word = schedules::named(ctx, word)?.to_string();
+            }
+        }
+        let selection = Selection::parse(&words).map_err(CliError::usage)?;
         if !selection.is_named() {
-            let error = CliError::usage("name a schedule by the id of one of its tasks, or by last");
+            let error = CliError::usage("give the name of a schedule, the id of one of its tasks, or last");
             return Err(error.with_hint("taskqueue schedule list").into());
         }
         selected_tasks(ctx, &selection, out)
@@ -127,6 +178,9 @@ fn change(
         let schedule = ctx.because(target.reason.text(), |ctx| act(ctx, *id))?;
         let now = has_next.then(|| ctx.now()).transpose()?;
         tell(&schedule, what, now, out)?;
+        if let Some(words) = file_words(&schedule, what).filter(|_| !out.is_json()) {
+            out.say(&words);
+        }
     }
     Ok(DONE)
 }
@@ -144,6 +198,18 @@ fn tell(schedule: &Schedule, what: &str, now: Option<DateTime<Utc>>, out: &mut O
     Ok(())
 }
 
+/// Returns a note for a schedule that comes from a file.
+fn file_words(schedule: &Schedule, what: &str) -> Option<String> {
+    let (file, name) = (schedule.file.as_ref()?, schedule.name.as_deref().unwrap_or_default());
+    match what {
+        "is changed" => {
+            Some(format!("[schedule.{name}] in {file} states other values; they apply again when it changes"))
+        }
+        "is removed" => Some(format!("it stays removed until [schedule.{name}] in {file} changes")),
+        _ => None,
+    }
+}
+
 fn list(ctx: &mut Context, out: &mut Out) -> anyhow::Result<()> {
     let all = schedules::list(ctx)?;
     if out.is_json() {
@@ -155,8 +221,8 @@ fn list(ctx: &mut Context, out: &mut Out) -> anyhow::Result<()> {
     }
     let now = ctx.now()?;
     let rows = all.iter().map(|schedule| row(schedule, now)).collect();
-    let header = ["SCHEDULE", "CLASS", "EVERY", "ZONE", "CATCH-UP", "STATUS", "TASK", "PLANNED", "NOTE"];
-    let table = render(out, &header, rows, &[4, 6, 3]);
+    let header = ["SCHEDULE", "CLASS", "WHAT", "EVERY", "ZONE", "CATCH-UP", "STATUS", "TASK", "PLANNED", "NOTE"];
+    let table = render_without_empty(out, &header, rows, &[5, 7, 4], 2);
     out.data(table)
 }
 
@@ -170,6 +236,7 @@ fn row(schedule: &Schedule, now: DateTime<Utc>) -> Vec<Field> {
     vec![
         schedule.id.to_string().into(),
         schedule.class.as_str().into(),
+        task_words(&schedule.head).into(),
         schedule.every.as_str().into(),
         schedule.time_zone.as_str().into(),
         schedule.catch_up.as_str().into(),
@@ -211,9 +278,11 @@ fn block(detail: &ScheduleDetail, now: DateTime<Utc>, width: Option<u16>) -> Str
     let told = |label: &str, what: &str| hanging(&format!("  {label:<13}"), &clean_line(what), width);
     let mut lines = vec![
         whole(format!("schedule {}   {}   {}", schedule.id, schedule.class, schedule.status)),
+        told("does", &task_words(&schedule.head)),
         told("every", &format!("{} in {}", schedule.every, schedule.time_zone)),
         told("catch-up", &schedule.catch_up.to_string()),
     ];
+    lines.extend(schedule.file.iter().map(|file| told("file", file)));
     if schedule.problem.is_some() || schedule.key_holder.is_some() {
         lines.push(told("problem", &note(schedule)));
     }

@@ -3,6 +3,7 @@
 use clap::Args;
 
 use crate::commands::changing::prune::pruned_words;
+use crate::commands::queueing::schedule_file::applied_words;
 use crate::error::DONE;
 use crate::output::{Out, human};
 use crate::session::Session;
@@ -57,6 +58,9 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
         let expired = human::plural(i64::try_from(report.expired).unwrap_or(i64::MAX), "task");
         out.say(&format!("{expired} expired"));
     }
+    for schedule in report.configured.iter().filter(|schedule| schedule.problem.is_none()) {
+        out.say(&applied_words(schedule, false));
+    }
     say_schedules(report, out);
     warn_of_report(report, out);
     if report.created > 0 {
@@ -106,6 +110,9 @@ pub(crate) fn warn_of_report(report: &CreateRunsReport, out: &mut Out) {
     if report.schedules.broken > 0 {
         let broken = human::plural(i64::try_from(report.schedules.broken).unwrap_or(i64::MAX), "schedule");
         out.warn(&format!("{broken} cannot be read; `taskqueue schedule list` shows the problem"));
+    }
+    for schedule in report.configured.iter().filter(|schedule| schedule.problem.is_some()) {
+        out.warn(&format!("schedule {}", applied_words(schedule, false)));
     }
     for problem in report.notify_problem.iter().chain(&report.hook_problem) {
         out.warn(problem);

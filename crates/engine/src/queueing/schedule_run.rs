@@ -1,0 +1,38 @@
+//! `schedule run`: queues the task of a schedule now, beside its planned times.
+
+use super::queue::{ClassCheck, queue_task};
+use crate::change::schedules::{no_schedule, schedule_of};
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::task::new_task::TaskRequest;
+use taskqueue_domain::task::records::TaskSchedule;
+
+/// Queues a copy of the newest task of a schedule, due now. It does not belong to the schedule, whose next time stays, and it does
+/// not have its unique key, which the schedule keeps.
+///
+/// # Errors
+/// Returns an error if there is no such schedule, if the class is not known here, or if the database fails.
+pub fn run_now(ctx: &mut Context, id: TaskId, check: ClassCheck) -> EngineResult<TaskId> {
+    let Some(TaskSchedule { id, .. }) = schedule_of(ctx, id)? else { return Err(no_schedule(id)) };
+    let Some(task) = ctx.store.list_tasks_of_schedule(id, 1)?.into_iter().next() else { return Err(no_schedule(id)) };
+    let meta = task.meta.as_deref().map(Meta::parse).transpose().map_err(EngineError::Input)?;
+    let request = TaskRequest {
+        class: task.class.to_string(),
+        data: Some(task.data),
+        max_retries: task.max_retries.map(i64::from),
+        timeout_secs: task.timeout_secs.map(i64::from),
+        priority: Some(task.priority.into()),
+        backoff: task.backoff,
+        limit_key: task.limit_key,
+        tag: task.tag,
+        name: task.name,
+        keep_secs: task.keep_secs.map(i64::from),
+        keep_results_secs: task.keep_results_secs.map(i64::from),
+        meta: meta.unwrap_or_default(),
+        queued_by: ctx.me.user.clone(),
+        ..TaskRequest::default()
+    };
+    queue_task(ctx, request, check)
+}
