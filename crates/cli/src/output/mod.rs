@@ -265,8 +265,9 @@ impl Out {
     /// Prints the error that ends the program.
     pub(crate) fn error(&mut self, error: &CliError) {
         if self.is_json {
-            let mut object =
-                serde_json::json!({"error": {"code": error.kind(), "message": error.message(), "hint": error.hint()}});
+            let mut object = serde_json::json!({"error": {
+                "code": error.kind(), "message": error.message(), "hint": error.hint(), "exit_status": error.exit_code(),
+            }});
             if let Some(found) = error.details() {
                 object["error"]["found"] = found.clone();
             }
