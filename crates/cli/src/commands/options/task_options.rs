@@ -38,8 +38,8 @@ pub(crate) struct TaskOptions {
     /// Tag, such as an account: `worker claim --tag` claims only tasks with this tag, tag=TAG selects them
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
-    /// Repeat the task at the times of a cron expression like "0 3 * * *" (03:00 every day) or @daily
-    #[arg(long, value_name = "CRON", conflicts_with_all = ["run", "wait"])]
+    /// Repeat the task: 15m, "mon-fri 9:00", "daily 3:00", @daily, or a cron expression like "0 3 * * *" (03:00 every day)
+    #[arg(long, value_name = "WHEN", conflicts_with_all = ["run", "wait"])]
     every: Option<String>,
     /// Time zone of --every, like Europe/Berlin [default: your own, else UTC]
     #[arg(long, value_name = "ZONE", requires = "every")]

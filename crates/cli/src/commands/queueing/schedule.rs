@@ -21,11 +21,11 @@ use taskqueue_engine::{Context, EngineResult};
 
 /// Manage recurring tasks
 ///
-/// `taskqueue queue CLASS --every 'CRON' --tz ZONE` starts a schedule. The id of its first task names the schedule. You can also
+/// `taskqueue queue CLASS --every 'mon-fri 9:00' --tz ZONE` starts a schedule. The id of its first task names the schedule. You can also
 /// give the id of any other of its tasks.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue schedule\n  taskqueue schedule pause 7\n  taskqueue schedule edit 7 --every '0 7 * * *' --tz Europe/Berlin"
+    after_help = "Examples:\n  taskqueue schedule\n  taskqueue schedule pause 7\n  taskqueue schedule edit 7 --every 'mon-fri 7:00' --tz Europe/Berlin"
 )]
 pub(crate) struct ScheduleArgs {
     #[command(subcommand)]
@@ -46,8 +46,8 @@ enum ScheduleVerb {
     Edit {
         #[command(flatten)]
         target: Target,
-        /// Cron expression
-        #[arg(long, value_name = "CRON", required_unless_present_any = ["tz", "catch_up"])]
+        /// New times: 15m, "mon-fri 9:00", "daily 3:00", @daily, or a cron expression
+        #[arg(long, value_name = "WHEN", required_unless_present_any = ["tz", "catch_up"])]
         every: Option<String>,
         /// Time zone, like Europe/Berlin
         #[arg(long, value_name = "ZONE")]
@@ -150,7 +150,7 @@ fn list(ctx: &mut Context, out: &mut Out) -> anyhow::Result<()> {
         return all.iter().try_for_each(|schedule| out.json(schedule));
     }
     if all.is_empty() {
-        let none = "No schedules. Create one: taskqueue queue CLASS --every '0 3 * * *' --tz Europe/Berlin";
+        let none = "No schedules. Create one: taskqueue queue CLASS --every 'daily 3:00' --tz Europe/Berlin";
         return out.data(fitted_words(none, out.width()));
     }
     let now = ctx.now()?;
