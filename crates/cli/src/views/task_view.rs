@@ -8,6 +8,7 @@ use crate::output::clean::{clean_block, clean_line};
 use crate::output::human::{counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative};
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render};
+use crate::shell_word::shell_word;
 use crate::views::cut::Length;
 use crate::views::links::linked_line;
 use crate::views::pause_words::pause_words;
@@ -20,7 +21,9 @@ use taskqueue_domain::run::retention::FOREVER;
 use taskqueue_domain::run::status::{RunStatus, Stored, TaskStatus};
 use taskqueue_domain::task::dependencies::id_circle_words;
 use taskqueue_domain::task::records::{Run, RunOutput, Task, TaskSchedule};
+use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_domain::text::error_words::error_words;
+use taskqueue_engine::handler::exec::ExecRequest;
 use taskqueue_engine::inspect::status::{Event, Overview, Reason, TaskDetail, TaskLine};
 
 /// Printed if there are no tasks yet.
@@ -233,6 +236,7 @@ pub(crate) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     }
     lines.extend(linked_line("after", &detail.prerequisites));
     lines.extend(linked_line("before", &detail.dependants));
+    lines.extend(command_lines(task, length));
     let mut text: Vec<String> = lines.iter().map(|line| described(line, out.width())).collect();
     text.push(clean_line(&format!("  data         {}", length.of_value(&task.data))));
     text.extend(task.meta.iter().map(|meta| clean_line(&format!("  meta         {}", length.of_value(meta)))));
@@ -253,6 +257,17 @@ pub(crate) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
         text.push(folded(&clean_line(&line), out.width()));
     }
     out.data(text.join("\n"))
+}
+
+/// Returns what a task of the class `exec` runs, and where. Nothing if its data cannot be read.
+fn command_lines(task: &Task, length: Length) -> Vec<String> {
+    if task.class.as_str() != EXEC_CLASS {
+        return Vec::new();
+    }
+    let Ok(request) = ExecRequest::parse(&task.data) else { return Vec::new() };
+    let command = request.command_line(shell_word);
+    let directory = request.cwd.as_ref().map(|directory| format!("  directory    {}", directory.display()));
+    [Some(format!("  command      {}", length.of_value(&command))), directory].into_iter().flatten().collect()
 }
 
 /// The kinds of events about the end of an attempt.
