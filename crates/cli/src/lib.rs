@@ -341,9 +341,12 @@ fn print_answer(text: &str) -> ExitCode {
     ExitCode::from(DONE)
 }
 
-/// Returns whether `--json` was given, before the options are parsed.
+/// Returns whether JSON was requested, with `--json` or `--output`, before the options are parsed.
 fn wants_json(arguments: &[OsString]) -> bool {
-    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
+    let before_dashes: Vec<_> = arguments.iter().take_while(|argument| *argument != "--").collect();
+    let is_form = |word: &OsString| word == "json" || word == "jsonl";
+    before_dashes.iter().any(|word| ["--json", "--output=json", "--output=jsonl"].iter().any(|form| *word == form))
+        || before_dashes.windows(2).any(|pair| (pair[0] == "--output" || pair[0] == "-o") && is_form(pair[1]))
 }
 
 fn print_error(error: &CliError, arguments: &[OsString]) -> ExitCode {

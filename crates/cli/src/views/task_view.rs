@@ -115,6 +115,14 @@ fn line_json(line: &TaskLine) -> Value {
     json!({ "task": task_json(&line.task), "last_run": line.last_run.as_ref().map(run_json), "why": line.reason })
 }
 
+/// Returns a listed task as one record: its keys, `last_run` and `why`.
+pub(crate) fn task_record(line: &TaskLine) -> Value {
+    let mut record = task_json(&line.task);
+    record["last_run"] = line.last_run.as_ref().map_or(Value::Null, run_json);
+    record["why"] = json!(line.reason);
+    record
+}
+
 /// Returns the task with its data as JSON, not as a string that contains JSON.
 pub(crate) fn task_json(task: &Task) -> Value {
     let mut value = json!(task);
@@ -124,7 +132,7 @@ pub(crate) fn task_json(task: &Task) -> Value {
     value
 }
 
-fn run_json(run: &Run) -> Value {
+pub(crate) fn run_json(run: &Run) -> Value {
     let mut value = json!(run);
     value["results"] = run.results.as_deref().map_or(Value::Null, embedded);
     value

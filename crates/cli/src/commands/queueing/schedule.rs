@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use crate::commands::options::reason::ReasonArgs;
 use crate::commands::options::selected::selected_tasks;
@@ -9,6 +10,7 @@ use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::output::clean::clean_line;
 use crate::output::human::{fitted_words, hanging, instant, relative};
+use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use crate::views::task_view::task_json;
@@ -30,12 +32,30 @@ use taskqueue_engine::{Context, EngineResult};
 pub(crate) struct ScheduleArgs {
     #[command(subcommand)]
     action: Option<ScheduleVerb>,
+    #[command(flatten)]
+    list: ListOptions,
 }
+
+const SCHEDULES: ListKind = ListKind {
+    columns: &[
+        "id",
+        "class",
+        "every",
+        "time_zone",
+        "catch_up",
+        "status",
+        "task_id",
+        "task_status",
+        "planned_on",
+        "problem",
+    ],
+    ids: &["id"],
+};
 
 #[derive(Debug, Subcommand)]
 enum ScheduleVerb {
     /// List all schedules with their next times
-    List,
+    List(ListOptions),
     /// Show schedules with their next times and last tasks
     Show(NamedTarget),
     /// Pause schedules until they are resumed; a run in progress continues
@@ -79,15 +99,18 @@ struct Target {
 }
 
 pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let action = args.action.as_ref().unwrap_or(&ScheduleVerb::List);
-    let mut ctx = if matches!(action, ScheduleVerb::List | ScheduleVerb::Show(_)) {
-        session.open_to_read(out)?
-    } else {
-        session.open()?
+    let action = match &args.action {
+        None => return list(&mut session.open_to_read(out)?, &args.list, out),
+        Some(ScheduleVerb::List(options)) => {
+            return list(&mut session.open_to_read(out)?, options.or(&args.list), out);
+        }
+        Some(action) => action,
     };
-    let ctx = &mut ctx;
+    args.list.refuse_without_list()?;
+    let is_reading = matches!(action, ScheduleVerb::Show(_));
+    let ctx = &mut if is_reading { session.open_to_read(out)? } else { session.open()? };
     match action {
-        ScheduleVerb::List => list(ctx, out).map(|()| DONE),
+        ScheduleVerb::List(_) => Ok(DONE),
         ScheduleVerb::Show(named) => {
             let Some(ids) = named.ids(ctx, out)? else { return Ok(NOT_FOUND) };
             ids.iter().try_for_each(|id| show(ctx, *id, out)).map(|()| DONE)
@@ -144,11 +167,18 @@ fn tell(schedule: &Schedule, what: &str, now: Option<DateTime<Utc>>, out: &mut O
     Ok(())
 }
 
-fn list(ctx: &mut Context, out: &mut Out) -> anyhow::Result<()> {
+fn list(ctx: &mut Context, options: &ListOptions, out: &mut Out) -> anyhow::Result<u8> {
+    let listing = Listing::of(options, &SCHEDULES, out)?;
     let all = schedules::list(ctx)?;
-    if out.is_json() {
-        return all.iter().try_for_each(|schedule| out.json(schedule));
+    match listing {
+        Some(mut listing) => listing.print(&all.iter().map(|schedule| json!(schedule)).collect::<Vec<_>>(), out)?,
+        None if out.is_json() => all.iter().try_for_each(|schedule| out.json(schedule))?,
+        None => show_list(ctx, &all, out)?,
     }
+    Ok(DONE)
+}
+
+fn show_list(ctx: &mut Context, all: &[Schedule], out: &mut Out) -> anyhow::Result<()> {
     if all.is_empty() {
         let none = "No schedules. Create one: taskqueue queue CLASS --every 'daily 3:00' --tz Europe/Berlin";
         return out.data(fitted_words(none, out.width()));
@@ -197,7 +227,7 @@ fn show(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<()> {
     let now = ctx.now()?;
     if out.is_json() {
         let tasks: Vec<serde_json::Value> = detail.tasks.iter().map(task_json).collect();
-        return out.json(&serde_json::json!({
+        return out.json(&json!({
             "schema": "taskqueue.schedule/1", "now": now, "schedule": detail.schedule, "next_times": detail.next_times,
             "tasks": tasks,
         }));
