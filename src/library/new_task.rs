@@ -189,9 +189,9 @@ impl NewTask {
         Ok(self)
     }
 
-    /// Repeats it: a cron expression in this time zone, like `Europe/Berlin` or `UTC`.
-    pub fn every(mut self, cron: impl Into<String>, zone: impl Into<String>) -> Self {
-        self.request.every = Some(cron.into());
+    /// Repeats it in this time zone, like `Europe/Berlin` or `UTC`: a cron expression, `15m`, `mon-fri 9:00` or `daily 3:00`.
+    pub fn every(mut self, when: impl Into<String>, zone: impl Into<String>) -> Self {
+        self.request.every = Some(when.into());
         self.request.time_zone = Some(zone.into());
         self
     }

@@ -25,9 +25,9 @@ const SERVED: [(&str, &[&[&str]]); 7] = [
             &SCHEDULE,
         ],
     ),
-    ("status", &[&["selection", "full"]]),
+    ("status", &[&["selection", "full"], &LIST]),
     ("wait", &[&["selection", "any", "timeout"]]),
-    ("events", &[&["task", "run", "kind", "since", "limit", "follow"]]),
+    ("events", &[&["task", "run", "kind", "since", "limit", "follow"], &LIST]),
     ("cancel", &[&CHANGE]),
     ("report message", &[&["first", "second", "task", "keep"]]),
     ("edit", &[&CHANGE, &ATTEMPT, &["data", "if_updated_on"]]),
@@ -37,6 +37,8 @@ const ATTEMPT: [&str; 10] =
     ["at", "delay", "expires", "max_retries", "timeout", "priority", "backoff", "keep", "keep_results", "meta"];
 const UNIQUE: [&str; 3] = ["unique", "on_conflict", "unique_for"];
 const SCHEDULE: [&str; 3] = ["every", "tz", "catch_up"];
+/// How a list is printed.
+const LIST: [&str; 3] = ["output", "columns", "no_header"];
 /// The arguments of a command that changes selected tasks.
 const CHANGE: [&str; 4] = ["selection", "yes", "dry_run", "reason"];
 /// Arguments that a command needs so that it applies to a task.

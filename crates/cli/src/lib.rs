@@ -203,13 +203,7 @@ impl App {
         let parsed = parsed.map_err(|error| foreign_verbs::with_our_word(error, &arguments, &self.command()));
         let (cli, matches) = match parsed {
             Ok(cli) => cli,
-            Err(error) if wants_json && error.use_stderr() => {
-                let tip = usage_tip(&error);
-                let error = CliError::usage(usage_words(&error));
-                let error = if let Some(tip) = tip { error.with_hint(tip) } else { error };
-                Out::new(true, false, output::ColorChoice::Never).error(&error);
-                return ExitCode::from(error.exit_code());
-            }
+            Err(error) if wants_json && error.use_stderr() => return print_error(&usage_error(&error), &arguments),
             // clap chooses standard output (help) or standard error (usage), and the exit status.
             Err(error) => {
                 let code = u8::try_from(error.exit_code()).unwrap_or(2);
@@ -348,9 +342,12 @@ fn print_answer(text: &str) -> ExitCode {
     ExitCode::from(DONE)
 }
 
-/// Returns whether `--json` was given, before the options are parsed.
+/// Returns whether JSON was requested, with `--json` or `--output`, before the options are parsed.
 fn wants_json(arguments: &[OsString]) -> bool {
-    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
+    let before_dashes: Vec<_> = arguments.iter().take_while(|argument| *argument != "--").collect();
+    let is_form = |word: &OsString| word == "json" || word == "jsonl";
+    before_dashes.iter().any(|word| ["--json", "--output=json", "--output=jsonl"].iter().any(|form| *word == form))
+        || before_dashes.windows(2).any(|pair| (pair[0] == "--output" || pair[0] == "-o") && is_form(pair[1]))
 }
 
 fn print_error(error: &CliError, arguments: &[OsString]) -> ExitCode {
@@ -409,6 +406,22 @@ fn tell_problem(problem: &io::Error, code: u8) -> u8 {
     let error = CliError::failed(format!("cannot write to standard output: {problem}"));
     Out::new(false, false, output::ColorChoice::Never).error(&error);
     error.exit_code()
+}
+
+/// Returns the error for a command line that clap refuses: without the usage, and with a hint.
+fn usage_error(error: &clap::Error) -> CliError {
+    let hint = usage_tip(error).or_else(|| Some(format!("`{} --help` lists the options", called_command(error)?)));
+    let message = CliError::usage(usage_words(error));
+    if let Some(hint) = hint { message.with_hint(hint) } else { message }
+}
+
+/// Returns the command in the usage of a clap error: `taskqueue schedule list`.
+fn called_command(error: &clap::Error) -> Option<String> {
+    let usage = error.render().to_string();
+    let usage = usage.lines().find_map(|line| line.strip_prefix("Usage: "))?.to_owned();
+    let is_name =
+        |word: &&str| word.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-') && !word.starts_with('-');
+    Some(usage.split(' ').take_while(is_name).collect::<Vec<_>>().join(" "))
 }
 
 /// Returns the message of a clap error without the usage.

@@ -182,8 +182,11 @@ each_engine! {
         ] {
             let stderr = db.cli().run(&[&["--json"], args].concat()).fails(code);
             let error: serde_json::Value = serde_json::from_str(&stderr).unwrap_or_else(|_| panic!("{args:?}: {stderr}"));
-            assert_eq!(error["error"]["code"], kind, "{stderr}");
+            assert_eq!((&error["error"]["code"], &error["error"]["exit_status"]), (&kind.into(), &code.into()), "{stderr}");
             assert!(error["error"]["message"].as_str().unwrap().len() > 5 && error["error"].get("hint").is_some(), "{stderr}");
+            // An error about arguments names the command that lists them.
+            let hint = error["error"]["hint"].as_str().unwrap_or_default();
+            assert_eq!(hint == format!("`taskqueue {} --help` lists the options", args[0]), args.len() == 1, "{stderr}");
             assert_eq!(stderr.lines().count(), 1);
         }
     }

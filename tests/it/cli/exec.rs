@@ -44,6 +44,27 @@ each_engine! {
         }
     }
 
+    fn exec_passes_named_variables_and_status_shows_the_command(db) {
+        db.configure(ON);
+        let exec = |args: &[&str]| db.cli().env("MINE", "a b").run(&[&["exec"], args].concat());
+        let script = "printf '%s|' \"$MINE\" \"$MODE\" \"$EMPTY\"";
+        let options = ["--env", "MINE", "--env", "MODE=x=1", "--env", "EMPTY="];
+        assert_eq!(exec(&[&options[..], &["--run", "--shell", script]].concat()).ok(), "a b|x=1||");
+        assert_eq!(task(db, "1")["data"]["env"], serde_json::json!({ "MINE": "a b", "MODE": "x=1", "EMPTY": "" }));
+        let shown = db.cli().run(&["status", "1"]).ok();
+        let directory = db.home().canonicalize().unwrap();
+        assert!(shown.contains("\n  command      /bin/sh -c ") && shown.contains(&format!("\n  directory    {}\n", directory.display())), "{shown}");
+        for (option, why) in [
+            ("TASKQUEUE_TASK_ID=7", "reserved"), ("LD_PRELOAD=/x.so", "reserved"), ("=1", "has no name"), ("UNSET", "UNSET is not set"),
+        ] {
+            let (error, hint) = error_and_hint(&exec(&["--env", option, "true"]).fails(2));
+            assert!(error.starts_with("error: --env: ") && error.contains(why) && !hint.is_empty(), "{error}");
+        }
+        let data = "{\"argv\":[\"true\"],\"env\":{\"LD_PRELOAD\":\"/x.so\"}}";
+        assert!(db.cli().run(&["queue", "exec", data]).fails(2).contains("env must not set LD_PRELOAD"));
+        assert_eq!(count_tasks(db), 1);
+    }
+
     fn exec_ends_as_the_program_did(db) {
         db.configure(ON);
         let code = |argv: &[&str]| db.cli().run(&[&["exec", "--run", "--"], argv].concat()).code;

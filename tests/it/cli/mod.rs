@@ -35,6 +35,7 @@ mod json;
 mod keep;
 mod kept_log;
 mod limits;
+mod listing;
 mod log_format;
 mod logs;
 mod man;

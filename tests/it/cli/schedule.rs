@@ -27,6 +27,23 @@ each_engine! {
         assert!(planned_on(db, "5").contains("-02-28T15:00:00Z") && task(db, "6")["schedule"].is_null());
     }
 
+    fn a_schedule_in_words_is_stored_as_cron_at_every_door(db) {
+        db.configure(ECHO);
+        let ended = db.cli().run(&["queue", "echo", "--every", "mon-fri 9:00", "--tz", "UTC"]);
+        assert!(ended.stderr.contains("\nrepeats 0 9 * * MON-FRI in UTC: "), "{ended:?}");
+        db.cli().stdin("{\"class\":\"echo\",\"every\":\"every 15m\"}").run(&["queue", "--batch", "-"]).ok();
+        let stored = |id: &str| task(db, id)["schedule"]["every"].as_str().unwrap().to_owned();
+        assert_eq!((stored("1").as_str(), stored("2").as_str()), ("0 9 * * MON-FRI", "*/15 * * * *"));
+        db.cli().run(&["schedule", "edit", "1", "--every", "sunday 4:30"]).ok();
+        assert_eq!(stored("1"), "30 4 * * SUN");
+        let (error, _) = error_and_hint(&db.cli().run(&["queue", "echo", "--every", "7m"]).fails(2));
+        assert!(error.contains("\"7m\" does not divide"), "{error}");
+        // A row holds cron only.
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\") VALUES ('echo', 'daily 3:00')");
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(task(db, "3")["schedule"]["status"], "broken");
+    }
+
     fn a_schedule_without_a_zone_has_that_of_its_user_and_shows_its_times(db) {
         db.configure(ECHO);
         let berlin = db.cli().env("TZ", "Europe/Berlin").run(&["queue", "echo", "--every", "0 3 1 1 *"]);

@@ -64,6 +64,21 @@ fn every_setting_is_documented_with_its_default_and_range() {
 }
 
 #[test]
+fn every_code_of_an_error_is_documented_with_its_exit_status() {
+    let page = read("docs/json.md");
+    let (_, table) = page.split_once("| Exit status | Codes |\n").unwrap();
+    let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
+    let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let documented: BTreeSet<String> = rows.flat_map(|row| quoted(row.split('|').nth(2).unwrap())).collect();
+    let schema: serde_json::Value = serde_json::from_str(&read("docs/json/error.schema.json")).unwrap();
+    let code = &schema["anyOf"][0]["properties"]["error"]["properties"]["code"];
+    let known = code["x-known-values"].as_array().unwrap().iter().map(|code| code.as_str().unwrap().to_owned());
+    // `worker claim --wait` has a status of its own, without a code of its own.
+    let documented: BTreeSet<String> = documented.into_iter().filter(|code| code != "worker claim --wait").collect();
+    assert_eq!(documented, known.collect());
+}
+
+#[test]
 fn every_kind_of_event_is_documented_and_no_other() {
     let page = read("docs/events.md");
     let (_, kinds) = page.split_once("## Kinds\n").unwrap();

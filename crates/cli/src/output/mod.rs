@@ -2,6 +2,7 @@
 
 pub(crate) mod human;
 mod lines;
+pub(crate) mod listing;
 pub(crate) mod log;
 pub(crate) mod page;
 pub(crate) mod progress;
@@ -40,6 +41,10 @@ pub(crate) enum ColorChoice {
 /// Standard output and standard error, and what is known about their readers.
 pub(crate) struct Out {
     is_json: bool,
+    /// Whether errors are printed as JSON, also without `--json`.
+    has_json_errors: bool,
+    /// Whether tables are printed without the names of their columns.
+    hides_header: bool,
     is_verbose: bool,
     is_terminal: bool,
     use_color: bool,
@@ -63,6 +68,8 @@ impl Out {
         };
         Self {
             is_json,
+            has_json_errors: is_json,
+            hides_header: false,
             is_verbose,
             is_terminal,
             use_color,
@@ -77,6 +84,19 @@ impl Out {
 
     pub(crate) const fn is_json(&self) -> bool {
         self.is_json
+    }
+
+    /// Prints errors as JSON from now on.
+    pub(crate) const fn print_errors_as_json(&mut self) {
+        self.has_json_errors = true;
+    }
+
+    pub(crate) const fn hide_table_header(&mut self, hides: bool) {
+        self.hides_header = hides;
+    }
+
+    pub(crate) const fn hides_header(&self) -> bool {
+        self.hides_header
     }
 
     pub(crate) const fn is_terminal(&self) -> bool {
@@ -264,9 +284,10 @@ impl Out {
 
     /// Prints the error that ends the program.
     pub(crate) fn error(&mut self, error: &CliError) {
-        if self.is_json {
-            let mut object =
-                serde_json::json!({"error": {"code": error.kind(), "message": error.message(), "hint": error.hint()}});
+        if self.has_json_errors {
+            let mut object = serde_json::json!({"error": {
+                "code": error.kind(), "message": error.message(), "hint": error.hint(), "exit_status": error.exit_code(),
+            }});
             if let Some(found) = error.details() {
                 object["error"]["found"] = found.clone();
             }

@@ -60,7 +60,9 @@ pub(crate) fn render(out: &Out, header: &[&str], rows: Vec<Vec<Field>>, optional
         table.force_no_tty();
     }
     let kept = |place: &usize| !left_out.contains(place);
-    table.set_header(header.iter().enumerate().filter(|(place, _)| kept(place)).map(|(_, name)| Cell::new(name)));
+    if !out.hides_header() {
+        table.set_header(header.iter().enumerate().filter(|(place, _)| kept(place)).map(|(_, name)| Cell::new(name)));
+    }
     for row in rows {
         table.add_row(row.into_iter().enumerate().filter(|(place, _)| kept(place)).map(|(_, field)| cell(out, &field)));
     }

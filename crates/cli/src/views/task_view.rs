@@ -11,6 +11,7 @@ use crate::output::human::{
 };
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render, render_without_empty};
+use crate::shell_word::shell_word;
 use crate::views::cut::Length;
 use crate::views::links::linked_line;
 use crate::views::pause_words::pause_words;
@@ -24,7 +25,9 @@ use taskqueue_domain::run::retention::FOREVER;
 use taskqueue_domain::run::status::{RunStatus, Stored, TaskStatus};
 use taskqueue_domain::task::dependencies::id_circle_words;
 use taskqueue_domain::task::records::{Run, RunOutput, Task, TaskSchedule};
+use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_domain::text::error_words::error_words;
+use taskqueue_engine::handler::exec::ExecRequest;
 use taskqueue_engine::inspect::status::{Event, Overview, Reason, TaskDetail, TaskLine};
 
 /// Printed if there are no tasks yet.
@@ -120,6 +123,14 @@ fn line_json(line: &TaskLine) -> Value {
     json!({ "task": task_json(&line.task), "last_run": line.last_run.as_ref().map(run_json), "why": line.reason })
 }
 
+/// Returns a listed task as one record: its keys, `last_run` and `why`.
+pub(crate) fn task_record(line: &TaskLine) -> Value {
+    let mut record = task_json(&line.task);
+    record["last_run"] = line.last_run.as_ref().map_or(Value::Null, run_json);
+    record["why"] = json!(line.reason);
+    record
+}
+
 /// Returns the task with its data as JSON, not as a string that contains JSON.
 pub(crate) fn task_json(task: &Task) -> Value {
     let mut value = json!(task);
@@ -129,7 +140,7 @@ pub(crate) fn task_json(task: &Task) -> Value {
     value
 }
 
-fn run_json(run: &Run) -> Value {
+pub(crate) fn run_json(run: &Run) -> Value {
     let mut value = json!(run);
     value["results"] = run.results.as_deref().map_or(Value::Null, embedded);
     value
@@ -245,6 +256,7 @@ pub(crate) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
     }
     lines.extend(linked_line("after", &detail.prerequisites));
     lines.extend(linked_line("before", &detail.dependants));
+    lines.extend(command_lines(task, length));
     let mut text: Vec<String> = lines.iter().map(|line| described(line, out.width())).collect();
     text.push(clean_line(&format!("  data         {}", length.of_value(&task.data))));
     text.extend(task.meta.iter().map(|meta| clean_line(&format!("  meta         {}", length.of_value(meta)))));
@@ -265,6 +277,17 @@ pub(crate) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
         text.push(folded(&clean_line(&line), out.width()));
     }
     out.data(text.join("\n"))
+}
+
+/// Returns what a task of the class `exec` runs, and where. Nothing if its data cannot be read.
+fn command_lines(task: &Task, length: Length) -> Vec<String> {
+    if task.class.as_str() != EXEC_CLASS {
+        return Vec::new();
+    }
+    let Ok(request) = ExecRequest::parse(&task.data) else { return Vec::new() };
+    let command = request.command_line(shell_word);
+    let directory = request.cwd.as_ref().map(|directory| format!("  directory    {}", directory.display()));
+    [Some(format!("  command      {}", length.of_value(&command))), directory].into_iter().flatten().collect()
 }
 
 /// The kinds of events about the end of an attempt.

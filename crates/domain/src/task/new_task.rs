@@ -191,7 +191,7 @@ impl TaskRequest {
         let recurrence = match (self.every, self.time_zone, self.catch_up) {
             (None, None, None) => None,
             (None, ..) => return Err("a time zone and a catch-up mode need a schedule: set every".to_owned()),
-            (Some(every), zone, catch_up) => Some(Recurrence::parse(
+            (Some(every), zone, catch_up) => Some(Recurrence::from_phrase(
                 &every,
                 zone.as_deref().unwrap_or("UTC"),
                 catch_up.as_deref().unwrap_or(CatchUp::default().as_str()),

@@ -13,6 +13,8 @@ use croner::parser::{CronParser, Seconds, Year};
 
 use super::time_zone::Zone;
 
+mod phrase;
+
 /// The longest expression, and the longest name of a zone, in characters.
 pub const MAX_RECURRENCE_LENGTH: usize = 190;
 /// The highest number of skipped planned times that is counted.
@@ -98,6 +100,15 @@ impl Step {
 }
 
 impl Recurrence {
+    /// Parses a schedule as a user types it: what [`Recurrence::parse`] accepts, an interval (`15m`), or days and a time of day
+    /// (`mon-fri 9:00`). The tables contain only the expression.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence without a full stop.
+    pub fn from_phrase(every: &str, zone: &str, catch_up: &str) -> Result<Self, String> {
+        Self::parse(&phrase::cron_of(every)?, zone, catch_up)
+    }
+
     /// Parses an expression (five fields, or six with the seconds first, or `@daily` and similar), the name of a zone
     /// (`Europe/Berlin`), and how to catch up.
     ///
@@ -113,7 +124,9 @@ impl Recurrence {
         let cron = parser.parse(&every).map_err(|error| {
             let why = why_refused(&every).unwrap_or_else(|| error.to_string());
             let why = why.trim_end_matches('.');
-            format!("\"{every}\" is not a cron expression ({why}); write \"0 3 * * *\" for 03:00 every day")
+            format!(
+                "\"{every}\" is not a cron expression ({why}); write \"0 3 * * *\" or \"daily 3:00\" for 03:00 every day"
+            )
         })?;
         let zone = Zone::named(zone)
             .ok_or_else(|| format!("\"{zone}\" is not a time zone; write a name like Europe/Berlin or UTC"))?;

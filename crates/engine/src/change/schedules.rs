@@ -181,7 +181,7 @@ pub fn resume(ctx: &mut Context, id: TaskId) -> EngineResult<Schedule> {
 pub fn edit(ctx: &mut Context, id: TaskId, edit: &ScheduleEdit) -> EngineResult<Schedule> {
     let Some(before) = schedule_of(ctx, id)? else { return Err(no_schedule(id)) };
     let chosen = |new: &Option<String>, old: &str| new.clone().unwrap_or_else(|| old.to_owned());
-    let recurrence = Recurrence::parse(
+    let recurrence = Recurrence::from_phrase(
         &chosen(&edit.every, &before.every),
         &chosen(&edit.time_zone, &before.time_zone),
         &chosen(&edit.catch_up, &before.catch_up),

@@ -162,6 +162,19 @@ pub fn own_search_path() -> Option<String> {
     own_variable("PATH").ok().flatten()
 }
 
+/// Returns the value of a variable that the user named, also if it is empty; `None` if it is not set.
+///
+/// # Errors
+/// Returns an error if the value is not UTF-8.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads variables")]
+pub fn named_variable(name: &str) -> Result<Option<String>, String> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(format!("the value of the variable {name} is not UTF-8")),
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "the one place that reads variables")]
 fn own_variable(name: &'static str) -> Result<Option<String>, BadVariable> {
     match std::env::var(name) {

@@ -22,7 +22,7 @@ pub use self::class::{ClassConfig, Classes};
 pub use self::crontab::{CrontabContext, from_crontab};
 pub use self::environment::{
     BadVariable, Environment, HandlerEnvironment, JournalEnvironment, claimant_of_environment, completing_shell,
-    completion_limit, default_spool_path, default_store_path, own_search_path, with_home,
+    completion_limit, default_spool_path, default_store_path, named_variable, own_search_path, with_home,
 };
 pub use self::first::{first_configuration, write_first};
 pub use self::protocol::{CoprocessConfig, Protocol};

@@ -58,7 +58,16 @@ impl ExecRequest {
             _ => Err(ExecProblem(format!("env entry {name:?} must be a variable name with a text without NUL"))),
         });
         let env = env.collect::<Result<Vec<_>, _>>()?;
+        if let Some((name, _)) = env.iter().find(|(name, _)| is_reserved_variable(name)) {
+            return Err(ExecProblem(format!("env must not set {name}: TASKQUEUE_* and LD_* are reserved")));
+        }
         Ok(Self { argv, cwd: data.cwd.map(PathBuf::from), env })
+    }
+
+    /// Returns the command line as a shell would read it, for people.
+    #[must_use]
+    pub fn command_line(&self, quote: impl Fn(&str) -> String) -> String {
+        self.argv.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")
     }
 
     /// Returns the program of the request with the limits of `class`, the configured class `exec`. The request overrides the
@@ -73,6 +82,12 @@ impl ExecRequest {
             ..class.clone()
         }
     }
+}
+
+/// Returns true for a variable that the runner sets, or that changes which code the loader executes.
+#[must_use]
+pub fn is_reserved_variable(name: &str) -> bool {
+    name.starts_with("TASKQUEUE_") || name.starts_with("LD_")
 }
 
 #[cfg(test)]
@@ -120,6 +135,8 @@ mod tests {
             (r#"{"argv":["a"],"cwd":""}"#, "cwd is empty"),
             (r#"{"argv":["a"],"env":{"A":1}}"#, "env entry \"A\""),
             (r#"{"argv":["a"],"env":{"A=B":"1"}}"#, "env entry \"A=B\""),
+            (r#"{"argv":["a"],"env":{"LD_PRELOAD":"/x.so"}}"#, "env must not set LD_PRELOAD"),
+            (r#"{"argv":["a"],"env":{"TASKQUEUE_TASK_ID":"7"}}"#, "env must not set TASKQUEUE_TASK_ID"),
             (r#"{"argv":["a"],"shell":true}"#, "unknown field `shell`"),
         ] {
             let text = why(data);

@@ -11,6 +11,7 @@ use crate::error::{CliError, DONE, INTERRUPTED};
 use crate::output::Out;
 use crate::output::clean::clean_line;
 use crate::output::human::{folded, instant};
+use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::session::Session;
 use crate::views::task_view::event_json;
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -47,9 +48,20 @@ pub(crate) struct EventsArgs {
     /// Then print new events until a signal
     #[arg(short, long)]
     follow: bool,
+    #[command(flatten)]
+    list: ListOptions,
 }
 
+const EVENTS: ListKind =
+    ListKind { columns: &["id", "occurred_on", "kind", "task_id", "run_id", "actor", "host", "details"], ids: &["id"] };
+
 pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<u8> {
+    if args.follow && args.list.needs_end() {
+        return Err(CliError::usage("--follow prints lines without an end, not an array or a table")
+            .with_hint("--output jsonl, csv or id")
+            .into());
+    }
+    let mut listing = Listing::of(&args.list, &EVENTS, out)?;
     let stop = args.follow.then(StopSignals::install).transpose()?;
     if let Some(stop) = &stop {
         session.end_statements_on(stop, Duration::ZERO);
@@ -63,10 +75,8 @@ pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<
             events::expect_subject(&mut ctx, &filter)?;
         }
         let earlier = found.len().saturating_sub(usize::try_from(args.limit).unwrap_or(usize::MAX));
-        for event in &found[earlier..] {
-            show(event, out)?;
-        }
-        if earlier > 0 && !out.is_json() {
+        show(&found[earlier..], &mut listing, out)?;
+        if earlier > 0 && listing.is_none() && !out.is_json() {
             out.say_if_watched("There are earlier events; -n shows more.");
         }
         return Ok(DONE);
@@ -74,15 +84,13 @@ pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<
     // Starts to follow before the list is read, so that no event is missed in between.
     let mut follower = events::Follower::from_now(&mut ctx, filter.clone())?;
     let newest = events::list(&mut ctx, &filter, args.limit)?;
-    for event in &newest {
-        show(event, out)?;
-    }
+    show(&newest, &mut listing, out)?;
     let shown = newest.last().map_or(0, |event| event.id);
     // Also checked without new events, because the reader of a pipe may have exited.
     while !out.is_unread() && !output_has_no_reader() {
         for event in follower.next(&mut ctx)? {
             if event.id > shown || newest.iter().all(|other| other.id != event.id) {
-                show(&event, out)?;
+                show(&[event], &mut listing, out)?;
             }
         }
         if stop.wait(events::POLL_INTERVAL) {
@@ -103,7 +111,15 @@ fn filter(ctx: &mut Context, args: &EventsArgs) -> Result<EventFilter> {
     Ok(EventFilter { task_id: args.task, run_id: args.run, kinds: args.kind.clone(), actor: args.by.clone(), since })
 }
 
-fn show(event: &Event, out: &mut Out) -> Result<()> {
+/// Prints events: the whole list, or its next lines.
+fn show(events: &[Event], listing: &mut Option<Listing<'_>>, out: &mut Out) -> Result<()> {
+    match listing {
+        Some(listing) => listing.print(&events.iter().map(event_json).collect::<Vec<_>>(), out),
+        None => events.iter().try_for_each(|event| show_one(event, out)),
+    }
+}
+
+fn show_one(event: &Event, out: &mut Out) -> Result<()> {
     if out.is_json() {
         return out.json(&event_json(event));
     }

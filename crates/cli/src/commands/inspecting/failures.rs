@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::error::{CliError, DONE};
 use crate::output::Out;
 use crate::output::human::{fitted_words, plural, relative};
+use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
@@ -31,18 +32,27 @@ pub(crate) struct FailuresArgs {
     /// Show at most N groups
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
+    #[command(flatten)]
+    list: ListOptions,
 }
+
+const GROUPS: ListKind = ListKind { columns: &["class", "error_code", "tasks", "given_up"], ids: &[] };
 
 pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyhow::Result<u8> {
     if args.class.as_deref().is_some_and(|class| class.contains(['*', '?'])) {
         return Err(CliError::usage("--class takes the name of one class, not a pattern").into());
     }
+    let listing = Listing::of(&args.list, &GROUPS, out)?;
     let mut ctx = session.open_to_read(out)?;
     let found = failures(&mut ctx, args.class.as_deref())?;
     if let Some(class) = args.class.as_deref().filter(|_| found.groups.is_empty()) {
         warn_of_unknown_class(&mut ctx, class, WarnOf::Any, out)?;
     }
     let shown = found.groups.len().min(usize::try_from(args.limit).unwrap_or(usize::MAX));
+    if let Some(mut listing) = listing {
+        listing.print(&found.groups[..shown].iter().map(|group| json!(group)).collect::<Vec<_>>(), out)?;
+        return Ok(DONE);
+    }
     if out.is_json() {
         out.json(&json!({
             "schema": "taskqueue.failures/1", "now": found.now, "groups": &found.groups[..shown],

@@ -3,10 +3,12 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
+use serde_json::json;
 
 use crate::error::DONE;
 use crate::output::Out;
 use crate::output::human::{distance, fitted_words, relative};
+use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use crate::views::pause_words::pause_words;
@@ -19,26 +21,40 @@ use taskqueue_engine::inspect::status::{self, RunnerLine, WorkLine};
 )]
 pub(crate) struct RunnersArgs {
     #[command(subcommand)]
-    _list: Option<RunnersVerb>,
+    verb: Option<RunnersVerb>,
     /// Show at most N runners
     #[arg(global = true, short = 'n', long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(i64).range(1..=100_000))]
     limit: i64,
+    #[command(flatten)]
+    list: ListOptions,
 }
 
 #[derive(Debug, Subcommand)]
 enum RunnersVerb {
     /// Show live runners and their current runs; the default
-    List,
+    List(ListOptions),
 }
+
+const RUNNERS: ListKind = ListKind {
+    columns: &["id", "name", "process_id", "host", "state", "started_on", "heartbeat_on", "slots", "version"],
+    ids: &["id"],
+};
 
 pub(crate) fn run(session: Session, args: &RunnersArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open_to_read(out)?;
     let lines = status::list_runners(&mut ctx, args.limit, true)?;
-    show(&lines, ctx.now()?, out)?;
+    let list = match &args.verb {
+        Some(RunnersVerb::List(list)) => list.or(&args.list),
+        None => &args.list,
+    };
+    show(&lines, ctx.now()?, list, out)?;
     Ok(DONE)
 }
 
-pub(crate) fn show(lines: &[RunnerLine], now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
+pub(crate) fn show(lines: &[RunnerLine], now: DateTime<Utc>, list: &ListOptions, out: &mut Out) -> anyhow::Result<()> {
+    if let Some(mut listing) = Listing::of(list, &RUNNERS, out)? {
+        return listing.print(&lines.iter().map(|line| json!(line)).collect::<Vec<_>>(), out);
+    }
     if out.is_json() {
         return lines.iter().try_for_each(|line| out.json(line));
     }

@@ -10,6 +10,7 @@ use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
 use crate::output::Out;
 use crate::output::human::fitted_words;
+use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::session::Session;
 use crate::shell_word::shell_word;
 use crate::views::cut::Length;
@@ -19,7 +20,7 @@ use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::records::Run;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::change::selected::select_tasks;
-use taskqueue_engine::inspect::status::{self, TaskFilter};
+use taskqueue_engine::inspect::status::{self, Overview, TaskFilter};
 use taskqueue_engine::{Context, EngineError, StopSignals, StoreError};
 
 const WHOLE_OR_LIST: &str =
@@ -41,7 +42,7 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "DURATION", requires = "runs")]
     silent_for: Option<String>,
     /// Show the run that has this token, and its task
-    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["selection", "runs", "runners", "class", "status", "watch"])]
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["selection", "runs", "runners", "class", "status", "watch", "output", "columns", "no_header"])]
     token: Option<String>,
     /// Show the newest runners instead of tasks, including those that have ended
     #[arg(long, conflicts_with = "selection")]
@@ -61,7 +62,19 @@ pub(crate) struct StatusArgs {
     /// Print data, results and outputs of tasks given by id in full, however long they are; --json always does
     #[arg(long, requires = "selection")]
     full: bool,
+    #[command(flatten)]
+    list: ListOptions,
 }
+
+/// The records of tasks are the tasks themselves, with `last_run` and `why`.
+const TASKS: ListKind = ListKind {
+    columns: &["id", "class", "status", "scheduled_on", "next_attempt_on", "attempts", "failed_retries", "why.reason"],
+    ids: &["id"],
+};
+const RUNS: ListKind = ListKind {
+    columns: &["id", "task_id", "class", "attempt", "status", "started_on", "finished_on", "host", "error_code"],
+    ids: &["id"],
+};
 
 /// Protects the database from frequent polls.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
@@ -98,7 +111,8 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow:
 
 fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
     if args.runners {
-        return runners::show(&status::list_runners(ctx, args.limit, false)?, ctx.now()?, out).map(|()| DONE);
+        return runners::show(&status::list_runners(ctx, args.limit, false)?, ctx.now()?, &args.list, out)
+            .map(|()| DONE);
     }
     if let Some(token) = &args.token {
         let found = status::find_run_of_token(ctx, token)?;
@@ -108,15 +122,15 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
     if let Some(silence) = duration_option("--silent-for", args.silent_for.as_deref())? {
         let silent_secs = i64::try_from(silence.as_secs()).unwrap_or(i64::MAX);
         let silent = status::list_silent_runs(ctx, silent_secs, args.limit + 1)?;
-        if silent.is_empty() && !out.is_json() {
+        if silent.is_empty() && !out.is_json() && !args.list.is_given() {
             let none = "No run in progress has been silent for that long.";
             return out.data(fitted_words(none, out.width())).map(|()| DONE);
         }
-        return runs(ctx, silent, args.limit, out).map(|()| DONE);
+        return runs(ctx, silent, args, out).map(|()| DONE);
     }
     if args.runs {
         let newest = status::list_runs(ctx, args.limit + 1)?;
-        return runs(ctx, newest, args.limit, out).map(|()| DONE);
+        return runs(ctx, newest, args, out).map(|()| DONE);
     }
     if let Some(pattern) = args.class.as_deref().filter(|class| class.contains(['*', '?'])) {
         let filter = shell_word(&format!("class={pattern}"));
@@ -134,7 +148,10 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
     };
     let words = task_view::ListWords { if_none: none, if_more: task_view::MORE_OR_OTHERS };
     let overview = status::overview(ctx, &filter)?;
-    task_view::overview(&overview, &words, out)?;
+    match Listing::of(&args.list, &TASKS, out)? {
+        Some(listing) => list_tasks(&overview, listing, out)?,
+        None => task_view::overview(&overview, &words, out)?,
+    }
     // With `--watch`, the first task may come later.
     if let Some(class) = filter.class.filter(|_| overview.lines.is_empty() && args.watch.is_none()) {
         warn_of_unknown_class(ctx, &class, WarnOf::Any, out)?;
@@ -145,6 +162,13 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
 /// Shows named tasks in detail, and the tasks of a range or a filter as a list.
 fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let listing = Listing::of(&args.list, &TASKS, out)?;
+    if let Some(listing) = listing {
+        let ids = if selection.is_named() { selected_tasks(ctx, &selection, out)? } else { None };
+        let ids = ids.map_or_else(|| select_tasks(ctx, &selection), Ok)?;
+        list_tasks(&status::overview_of(ctx, &ids, args.limit)?, listing, out)?;
+        return Ok(if ids.is_empty() { NOT_FOUND } else { DONE });
+    }
     if !selection.is_named() {
         let ids = select_tasks(ctx, &selection)?;
         let overview = status::overview_of(ctx, &ids, args.limit)?;
@@ -162,10 +186,26 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
     Ok(DONE)
 }
 
+/// Prints tasks as records.
+fn list_tasks(overview: &Overview, mut listing: Listing<'_>, out: &mut Out) -> anyhow::Result<()> {
+    listing.print(&overview.lines.iter().map(task_view::task_record).collect::<Vec<_>>(), out)?;
+    if overview.has_more {
+        out.warn(task_view::MORE);
+    }
+    Ok(())
+}
+
 /// Prints runs; one more than `limit` was read, to detect whether there are more.
-fn runs(ctx: &mut Context, mut runs: Vec<Run>, limit: i64, out: &mut Out) -> anyhow::Result<()> {
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+fn runs(ctx: &mut Context, mut runs: Vec<Run>, args: &StatusArgs, out: &mut Out) -> anyhow::Result<()> {
+    let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let has_more = runs.len() > limit;
     runs.truncate(limit);
+    if let Some(mut listing) = Listing::of(&args.list, &RUNS, out)? {
+        listing.print(&runs.iter().map(task_view::run_json).collect::<Vec<_>>(), out)?;
+        if has_more {
+            out.warn(task_view::MORE);
+        }
+        return Ok(());
+    }
     task_view::runs(&runs, has_more, ctx.now()?, out)
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::commands::options::reason::ReasonArgs;
 use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
+use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::table::{Field, render};
 use crate::session::Session;
 use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
@@ -22,12 +23,17 @@ use taskqueue_engine::change::limits::{self, KeyLimitLine, LimitLine};
 pub(crate) struct LimitsArgs {
     #[command(subcommand)]
     action: Option<LimitsVerb>,
+    #[command(flatten)]
+    list: ListOptions,
 }
+
+const LIMITS: ListKind =
+    ListKind { columns: &["class", "key", "max_running", "rate", "running"], ids: &["class", "key"] };
 
 #[derive(Debug, Subcommand)]
 enum LimitsVerb {
     /// List all limits, and how many runs are in progress
-    List,
+    List(ListOptions),
     /// Set the limit of a key, or replace all limits of a class
     Set(SetArgs),
     /// Remove the limits of a class, or reset a key to one run at a time
@@ -79,9 +85,14 @@ impl LimitTarget {
 
 pub(crate) fn run(session: Session, args: &LimitsArgs, out: &mut Out) -> anyhow::Result<u8> {
     match &args.action {
-        None | Some(LimitsVerb::List) => list(session, out),
+        None => return list(session, &args.list, out),
+        Some(LimitsVerb::List(options)) => return list(session, options.or(&args.list), out),
+        Some(_) => args.list.refuse_without_list()?,
+    }
+    match &args.action {
         Some(LimitsVerb::Set(args)) => set(session, args, out),
         Some(LimitsVerb::Remove(args)) => remove(session, args, out),
+        None | Some(LimitsVerb::List(_)) => Ok(DONE),
     }
 }
 
@@ -145,9 +156,15 @@ fn words(limit: &ClassLimit) -> String {
     [running, rate].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
+fn list(session: Session, options: &ListOptions, out: &mut Out) -> anyhow::Result<u8> {
+    let listing = Listing::of(options, &LIMITS, out)?;
     let ctx = &mut session.open_to_read(out)?;
     let (classes, keys) = (limits::list(ctx)?, limits::list_keys(ctx)?);
+    if let Some(mut listing) = listing {
+        let records = classes.iter().map(|line| json!(line)).chain(keys.iter().map(|line| json!(line)));
+        listing.print(&records.collect::<Vec<_>>(), out)?;
+        return Ok(DONE);
+    }
     if out.is_json() {
         classes.iter().try_for_each(|line| out.json(line))?;
         keys.iter().try_for_each(|line| out.json(line))?;

@@ -1,6 +1,7 @@
 //! `taskqueue exec`
 
 use clap::Args;
+use serde_json::{Map, Value, json};
 
 use crate::commands::options::task_options::TaskOptions;
 use crate::commands::queueing::queue_and_follow::queue_and_follow;
@@ -8,7 +9,8 @@ use crate::error::CliError;
 use crate::output::Out;
 use crate::session::Session;
 use taskqueue_domain::task::task_class::EXEC_CLASS;
-use taskqueue_engine::config::own_search_path;
+use taskqueue_engine::config::{named_variable, own_search_path};
+use taskqueue_engine::handler::exec::is_reserved_variable;
 use taskqueue_engine::queueing::program_path::find_in_path;
 use taskqueue_engine::queueing::queue::ClassCheck;
 
@@ -19,7 +21,7 @@ use taskqueue_engine::queueing::queue::ClassCheck;
 /// the configuration has `[exec] enabled = true`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue exec tar czf /backup/home.tar.gz /home\n  taskqueue exec --run make test\n  taskqueue exec --in 2h notify-send 'tea is ready'\n  taskqueue exec --shell 'sort names | uniq -c > counts'"
+    after_help = "Examples:\n  taskqueue exec tar czf /backup/home.tar.gz /home\n  taskqueue exec --run make test\n  taskqueue exec --env LANG --env MODE=fast ./report\n  taskqueue exec --in 2h notify-send 'tea is ready'\n  taskqueue exec --shell 'sort names | uniq -c > counts'"
 )]
 pub(crate) struct ExecArgs {
     #[command(flatten)]
@@ -27,6 +29,12 @@ pub(crate) struct ExecArgs {
     /// Run this line with /bin/sh, instead of a program
     #[arg(long, value_name = "LINE", conflicts_with = "argv")]
     shell: Option<String>,
+    /// Set a variable for the program: NAME alone takes your value; may be given more than once
+    ///
+    /// The values are stored with the task, where everyone who can read the store can read them. Do not pass secrets: give a
+    /// class `pass_env` instead.
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    env: Vec<String>,
     /// Program and its arguments; put options of `exec` before it
     #[arg(trailing_var_arg = true, required_unless_present = "shell", value_name = "PROGRAM")]
     argv: Vec<String>,
@@ -48,15 +56,43 @@ impl ExecArgs {
         }
         argv
     }
+
+    /// Returns the variables for the program.
+    fn variables(&self) -> Result<Map<String, Value>, CliError> {
+        let mut variables = Map::new();
+        for text in &self.env {
+            let (name, value) = text.split_once('=').map_or((text.as_str(), None), |(name, value)| (name, Some(value)));
+            let refused = |why: &str| CliError::usage(format!("--env: {why}"));
+            if name.is_empty() {
+                return Err(refused(&format!("\"{text}\" has no name")).with_hint("--env NAME=VALUE, or --env NAME"));
+            }
+            if is_reserved_variable(name) {
+                return Err(refused(&format!("{name} cannot be set: TASKQUEUE_* and LD_* are reserved"))
+                    .with_hint(format!("`taskqueue exec -- env {name}=VALUE PROGRAM` sets it in the command line")));
+            }
+            let value = match value {
+                Some(value) => value.to_owned(),
+                None => named_variable(name).map_err(|why| refused(&why))?.ok_or_else(|| {
+                    refused(&format!("the variable {name} is not set")).with_hint(format!("--env {name}=VALUE"))
+                })?,
+            };
+            variables.insert(name.to_owned(), Value::from(value));
+        }
+        Ok(variables)
+    }
 }
 
 pub(crate) fn run(session: Session, args: &ExecArgs, out: &mut Out) -> anyhow::Result<u8> {
     let directory = std::env::current_dir()?;
     let directory =
         directory.to_str().ok_or_else(|| CliError::usage("the path of the current directory is not UTF-8"))?;
-    let data = serde_json::json!({ "argv": args.command_line(), "cwd": directory }).to_string();
+    let mut data = json!({ "argv": args.command_line(), "cwd": directory });
+    let variables = args.variables()?;
+    if !variables.is_empty() {
+        data["env"] = Value::Object(variables);
+    }
     let mut ctx = session.open_or_make()?;
-    let request = args.options.request(&mut ctx, EXEC_CLASS, Some(data))?;
+    let request = args.options.request(&mut ctx, EXEC_CLASS, Some(data.to_string()))?;
     fault_point!("exec.request_made");
     queue_and_follow(&mut ctx, &args.options, request, ClassCheck::KnownHere, out)
 }

@@ -74,7 +74,7 @@ pub(crate) fn queue_and_follow(
 fn recurrence_of(request: &TaskRequest) -> Option<Recurrence> {
     let every = request.every.as_deref()?;
     let catch_up = request.catch_up.clone().unwrap_or_else(|| CatchUp::Latest.to_string());
-    Recurrence::parse(every, request.time_zone.as_deref().unwrap_or("UTC"), &catch_up).ok()
+    Recurrence::from_phrase(every, request.time_zone.as_deref().unwrap_or("UTC"), &catch_up).ok()
 }
 
 /// Returns the first three planned times of a schedule, on the clock of its zone.

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use crate::commands::options::reason::ReasonArgs;
 use crate::commands::options::selected::selected_tasks;
@@ -10,6 +11,7 @@ use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::output::clean::clean_line;
 use crate::output::human::{fitted_words, hanging, instant, relative};
+use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::table::{Field, Tone, render_without_empty};
 use crate::session::Session;
 use crate::views::task_view::task_json;
@@ -25,21 +27,39 @@ use taskqueue_engine::{Context, EngineResult};
 
 /// Manage recurring tasks
 ///
-/// `taskqueue queue CLASS --every 'CRON' --tz ZONE` starts a schedule, and so does a table `[schedule.NAME]` of the configuration.
-/// The id of its first task identifies the schedule. You can also give the id of any other of its tasks, or its name.
+/// `taskqueue queue CLASS --every 'mon-fri 9:00' --tz ZONE` starts a schedule, and so does a table `[schedule.NAME]` of the
+/// configuration. The id of its first task identifies the schedule. You can also give the id of any other of its tasks, or its name.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue schedule\n  taskqueue schedule pause 7\n  taskqueue schedule edit 7 --every '0 7 * * *' --tz Europe/Berlin\n  taskqueue schedule run nightly\n  taskqueue schedule apply --dry-run"
+    after_help = "Examples:\n  taskqueue schedule\n  taskqueue schedule pause 7\n  taskqueue schedule edit 7 --every 'mon-fri 7:00' --tz Europe/Berlin\n  taskqueue schedule run nightly\n  taskqueue schedule apply --dry-run"
 )]
 pub(crate) struct ScheduleArgs {
     #[command(subcommand)]
     action: Option<ScheduleVerb>,
+    #[command(flatten)]
+    list: ListOptions,
 }
+
+const SCHEDULES: ListKind = ListKind {
+    columns: &[
+        "id",
+        "class",
+        "every",
+        "time_zone",
+        "catch_up",
+        "status",
+        "task_id",
+        "task_status",
+        "planned_on",
+        "problem",
+    ],
+    ids: &["id"],
+};
 
 #[derive(Debug, Subcommand)]
 enum ScheduleVerb {
     /// List all schedules with their next times
-    List,
+    List(ListOptions),
     /// Show schedules with their next times and last tasks
     Show(NamedTarget),
     /// Pause schedules until they are resumed; a run in progress continues
@@ -50,8 +70,8 @@ enum ScheduleVerb {
     Edit {
         #[command(flatten)]
         target: Target,
-        /// Cron expression
-        #[arg(long, value_name = "CRON", required_unless_present_any = ["tz", "catch_up"])]
+        /// New times: 15m, "mon-fri 9:00", "daily 3:00", @daily, or a cron expression
+        #[arg(long, value_name = "WHEN", required_unless_present_any = ["tz", "catch_up"])]
         every: Option<String>,
         /// Time zone, like Europe/Berlin
         #[arg(long, value_name = "ZONE")]
@@ -101,18 +121,23 @@ struct Target {
 }
 
 pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let action = args.action.as_ref().unwrap_or(&ScheduleVerb::List);
+    let action = match &args.action {
+        None => return list(&mut session.open_to_read(out)?, &args.list, out),
+        Some(ScheduleVerb::List(options)) => {
+            return list(&mut session.open_to_read(out)?, options.or(&args.list), out);
+        }
+        Some(action) => action,
+    };
+    args.list.refuse_without_list()?;
     let mut ctx = match action {
         ScheduleVerb::ImportCrontab(args) => return schedule_file::import_crontab(args, out).map(|()| DONE),
         ScheduleVerb::Apply(args) if !args.is_dry_run() => session.open_or_make()?,
-        ScheduleVerb::List | ScheduleVerb::Show(_) | ScheduleVerb::Diff | ScheduleVerb::Apply(_) => {
-            session.open_to_read(out)?
-        }
+        ScheduleVerb::Show(_) | ScheduleVerb::Diff | ScheduleVerb::Apply(_) => session.open_to_read(out)?,
         _ => session.open()?,
     };
     let ctx = &mut ctx;
     match action {
-        ScheduleVerb::List => list(ctx, out).map(|()| DONE),
+        ScheduleVerb::List(_) => Ok(DONE),
         ScheduleVerb::Show(named) => {
             let Some(ids) = named.ids(ctx, out)? else { return Ok(NOT_FOUND) };
             ids.iter().try_for_each(|id| show(ctx, *id, out)).map(|()| DONE)
@@ -151,8 +176,9 @@ impl NamedTarget {
     fn ids(&self, ctx: &mut Context, out: &mut Out) -> anyhow::Result<Option<Vec<TaskId>>> {
         let mut words = self.schedules.clone();
         for word in &mut words {
-            // Anything that is no selection is a name: an id, a range and `last` are selections.
-            if Selection::parse(&[word.as_str()]).is_err() && !word.contains('=') {
+            // Anything else than an id, a range, a filter and `last` is a name, also the word for a status.
+            let is_name = Selection::parse(&[word.as_str()]).map_or(true, |selection| !selection.statuses.is_empty());
+            if is_name && !word.contains('=') {
                 *word = schedules::named(ctx, word)?.to_string();
             }
         }
@@ -210,13 +236,20 @@ fn file_words(schedule: &Schedule, what: &str) -> Option<String> {
     }
 }
 
-fn list(ctx: &mut Context, out: &mut Out) -> anyhow::Result<()> {
+fn list(ctx: &mut Context, options: &ListOptions, out: &mut Out) -> anyhow::Result<u8> {
+    let listing = Listing::of(options, &SCHEDULES, out)?;
     let all = schedules::list(ctx)?;
-    if out.is_json() {
-        return all.iter().try_for_each(|schedule| out.json(schedule));
+    match listing {
+        Some(mut listing) => listing.print(&all.iter().map(|schedule| json!(schedule)).collect::<Vec<_>>(), out)?,
+        None if out.is_json() => all.iter().try_for_each(|schedule| out.json(schedule))?,
+        None => show_list(ctx, &all, out)?,
     }
+    Ok(DONE)
+}
+
+fn show_list(ctx: &mut Context, all: &[Schedule], out: &mut Out) -> anyhow::Result<()> {
     if all.is_empty() {
-        let none = "No schedules. Create one: taskqueue queue CLASS --every '0 3 * * *' --tz Europe/Berlin";
+        let none = "No schedules. Create one: taskqueue queue CLASS --every 'daily 3:00' --tz Europe/Berlin";
         return out.data(fitted_words(none, out.width()));
     }
     let now = ctx.now()?;
@@ -264,7 +297,7 @@ fn show(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<()> {
     let now = ctx.now()?;
     if out.is_json() {
         let tasks: Vec<serde_json::Value> = detail.tasks.iter().map(task_json).collect();
-        return out.json(&serde_json::json!({
+        return out.json(&json!({
             "schema": "taskqueue.schedule/1", "now": now, "schedule": detail.schedule, "next_times": detail.next_times,
             "tasks": tasks,
         }));

@@ -8,6 +8,7 @@ use crate::commands::options::reason::ReasonArgs;
 use crate::error::{CONFIG, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::output::human;
+use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use taskqueue_engine::change::classes::{self, ClassState};
@@ -18,16 +19,21 @@ use taskqueue_engine::change::classes::{self, ClassState};
 pub(crate) struct ClassesArgs {
     #[command(subcommand)]
     action: Option<ClassesVerb>,
+    #[command(flatten)]
+    list: ListOptions,
 }
+
+const CLASSES: ListKind =
+    ListKind { columns: &["name", "kind", "timeout_secs", "problem", "holds", "argv"], ids: &["name"] };
 
 #[derive(Debug, Subcommand)]
 enum ClassesVerb {
     /// List all classes that are configured, are built in or have tasks
-    List,
+    List(ListOptions),
     /// Check the program of each class
     ///
     /// It must exist, be executable, and not be writable by every user. If one is not, the exit status is 78.
-    Check,
+    Check(ListOptions),
     /// End the hold on a class at once, on every host
     Release {
         /// Task class
@@ -40,6 +46,7 @@ enum ClassesVerb {
 pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow::Result<u8> {
     let (path, exists) = (session.config.path.clone(), session.config.exists);
     if let Some(ClassesVerb::Release { class, reason }) = &args.action {
+        args.list.refuse_without_list()?;
         let mut ctx = session.open()?;
         let is_released = ctx.because(reason.text(), |ctx| classes::release(ctx, class))? > 0;
         if out.is_json() {
@@ -48,12 +55,19 @@ pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow
         out.say(&format!("class \"{class}\" {}", if is_released { "is released" } else { "was not held" }));
         return Ok(if is_released { DONE } else { NOT_FOUND });
     }
+    let options = match &args.action {
+        Some(ClassesVerb::List(options) | ClassesVerb::Check(options)) => options.or(&args.list),
+        _ => &args.list,
+    };
+    let listing = Listing::of(options, &CLASSES, out)?;
     // The configured classes are listed even before the store exists.
     let mut ctx = if session.is_file_missing() { session.open_empty()? } else { session.open_to_read(out)? };
     let all = classes::list(&mut ctx)?;
-    let is_check = matches!(args.action, Some(ClassesVerb::Check));
+    let is_check = matches!(args.action, Some(ClassesVerb::Check(_)));
     let has_problem = all.iter().any(|class| class.problem.is_some());
-    if out.is_json() {
+    if let Some(mut listing) = listing {
+        listing.print(&all.iter().map(|class| serde_json::json!(class)).collect::<Vec<_>>(), out)?;
+    } else if out.is_json() {
         for class in &all {
             out.json(class)?;
         }

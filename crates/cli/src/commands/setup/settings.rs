@@ -6,6 +6,7 @@ use crate::commands::options::reason::ReasonArgs;
 use crate::error::{CliError, DONE};
 use crate::output::Out;
 use crate::output::clean::clean_line;
+use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::table::render;
 use crate::session::Session;
 use taskqueue_domain::settings::Setting;
@@ -19,12 +20,17 @@ use taskqueue_engine::change::settings;
 pub(crate) struct SettingsArgs {
     #[command(subcommand)]
     action: Option<SettingsVerb>,
+    #[command(flatten)]
+    list: ListOptions,
 }
+
+const SETTINGS: ListKind =
+    ListKind { columns: &["name", "value", "default", "low", "high", "meaning"], ids: &["name"] };
 
 #[derive(Debug, Subcommand)]
 enum SettingsVerb {
     /// List all settings with their ranges
-    List,
+    List(ListOptions),
     /// Print the value of a setting
     Get {
         /// Name of the setting
@@ -47,9 +53,14 @@ enum SettingsVerb {
 
 pub(crate) fn run(session: Session, args: &SettingsArgs, out: &mut Out) -> anyhow::Result<u8> {
     match &args.action {
-        None | Some(SettingsVerb::List) => list(session, out),
+        None => return list(session, &args.list, out),
+        Some(SettingsVerb::List(options)) => return list(session, options.or(&args.list), out),
+        Some(_) => args.list.refuse_without_list()?,
+    }
+    match &args.action {
         Some(SettingsVerb::Get { name }) => get(session, name, out),
         Some(SettingsVerb::Set { values, reason }) => set(session, values, reason, out),
+        None | Some(SettingsVerb::List(_)) => Ok(DONE),
     }
 }
 
@@ -83,8 +94,14 @@ fn pairs(words: &[String]) -> Result<Vec<(&str, &str)>, CliError> {
     }
 }
 
-fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
+fn list(session: Session, options: &ListOptions, out: &mut Out) -> anyhow::Result<u8> {
+    let listing = Listing::of(options, &SETTINGS, out)?;
     let all = settings::list(&mut session.open_to_read(out)?)?;
+    if let Some(mut listing) = listing {
+        let records: Vec<_> = all.iter().map(|(setting, value)| json(*setting, value)).collect();
+        listing.print(&records, out)?;
+        return Ok(DONE);
+    }
     if out.is_json() {
         for (setting, value) in &all {
             out.json(&json(*setting, value))?;
