@@ -8,6 +8,7 @@ use crate::output::clean::{clean_block, clean_line};
 use crate::output::human::{counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative};
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render};
+use crate::views::answer::QueueAnswer;
 use crate::views::cut::Length;
 use crate::views::links::linked_line;
 use crate::views::pause_words::pause_words;
@@ -25,7 +26,7 @@ use taskqueue_engine::inspect::status::{Event, Overview, Reason, TaskDetail, Tas
 
 /// Printed if there are no tasks yet.
 pub(crate) const NO_TASKS: &str =
-    "No tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec -- PROGRAM";
+    "No tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec PROGRAM";
 
 /// Messages for a list of tasks.
 pub(crate) struct ListWords<'a> {
@@ -33,8 +34,12 @@ pub(crate) struct ListWords<'a> {
     pub(crate) if_none: &'a str,
     /// If there are more than are shown.
     pub(crate) if_more: &'a str,
+    /// Why nothing runs, if something waits.
+    pub(crate) stuck: Option<QueueAnswer>,
 }
 
+/// Printed if a listed task will not run again unless an operator retries it.
+const NOT_RETRIED: &str = "Tasks that are not retried wait for you: `taskqueue failures` shows how to retry them.";
 /// Used if no tasks were selected.
 pub(crate) const MORE_OR_OTHERS: &str =
     "There are more: -n N shows more lines; a selection, --status or --class filters them.";
@@ -59,12 +64,19 @@ pub(crate) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out
         let words = format!("{}; try {}", standstill_words(standstill, overview.now), standstill_remedy(standstill));
         page.add(fitted_words(&clean_line(&words), out.width()));
     }
+    if let Some(QueueAnswer { words, command }) = &words.stuck {
+        page.add(fitted_words(&clean_line(&format!("{words} Try {command}")), out.width()));
+    }
     page.add("");
     if overview.lines.is_empty() {
         page.add(fitted_words(words.if_none, out.width()));
     } else {
         let rows = overview.lines.iter().map(|line| task_row(line, overview.now)).collect();
         page.add(render(out, &["TASK", "CLASS", "STATUS", "WHEN", "FAILED", "NOTE"], rows, &[3, 4]));
+    }
+    let is_final = |line: &TaskLine| matches!(line.reason, Reason::Exhausted { .. } | Reason::Quarantined { .. });
+    if overview.lines.iter().any(is_final) {
+        page.add(fitted_words(NOT_RETRIED, out.width()));
     }
     if overview.has_more {
         page.add(fitted_words(words.if_more, out.width()));
