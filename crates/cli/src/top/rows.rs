@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use crate::output::clean::clean_line;
 use crate::output::human::{count, distance, relative};
 use crate::output::table::Tone;
-use crate::views::why::given_up_words;
+use crate::views::why::final_words;
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 use taskqueue_domain::run::status::Stored;
 use taskqueue_domain::task::ids::{RunnerId, TaskId};
@@ -229,7 +229,7 @@ fn failure(task: &FailedTask, now: DateTime<Utc>) -> TopRow {
             plain(&task.class),
             (clean_line(&task.error_code), Tone::Bad),
             plain(&task.failed_on.map(|on| relative(on, now)).unwrap_or_default()),
-            plain(given_up_words(task.why_given_up)),
+            plain(final_words(task.why_final)),
             plain(task.error_message.lines().next().unwrap_or_default()),
         ],
     }

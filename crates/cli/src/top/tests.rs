@@ -12,12 +12,12 @@ use super::keys::TopKey;
 use super::rows::Pane;
 use super::state::{TopCommand, TopState};
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
-use taskqueue_domain::run::status::Stored;
+use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::Runner;
 use taskqueue_engine::inspect::status::{Counted, RunnerLine, TaskCounts, WorkLine};
 use taskqueue_engine::inspect::top::{
-    Change, ClassCounts, FailedTask, GivenUp, Glance, RunningLine, Throughput, TopCounts,
+    Change, ClassCounts, FailedTask, FinalCause, Glance, RunningLine, Schedule, Throughput, TopCounts,
 };
 
 fn now() -> DateTime<Utc> {
@@ -80,8 +80,8 @@ fn failed(task: i64) -> FailedTask {
     FailedTask {
         task_id: TaskId(task),
         class: "import".to_owned(),
-        is_given_up: true,
-        why_given_up: Some(GivenUp::NotRetryable),
+        is_final: true,
+        why_final: Some(FinalCause::NotRetryable),
         attempts: 1,
         error_code: "exit:65".to_owned(),
         error_message: "bad header\nline 2".to_owned(),
@@ -97,6 +97,22 @@ fn glance() -> Glance {
         runners: vec![runner(11, "alive", Some(17)), runner(12, "dead", Some(18))],
         running: vec![running(17, None), running(18, Some("the runner is dead"))],
         failures: vec![failed(31)],
+    }
+}
+
+fn schedule() -> Schedule {
+    Schedule {
+        id: TaskId(41),
+        class: "report".to_owned(),
+        every: "0 3 * * *".to_owned(),
+        time_zone: "UTC".to_owned(),
+        catch_up: "one".to_owned(),
+        status: Stored::Known(ScheduleStatus::Active),
+        task_id: TaskId(43),
+        task_status: "scheduled".to_owned(),
+        planned_on: Some(now() + TimeDelta::hours(2)),
+        problem: None,
+        key_holder: None,
     }
 }
 
@@ -116,7 +132,12 @@ fn tally() -> TopCounts {
         running: 2,
         failed: counted(0),
     };
-    TopCounts { counts, throughput: Throughput { lately: 12.3, last_minute: 8.0 }, classes: vec![class] }
+    TopCounts {
+        counts,
+        throughput: Throughput { lately: 12.3, last_minute: 8.0 },
+        classes: vec![class],
+        schedules: vec![schedule()],
+    }
 }
 
 fn state() -> TopState {
