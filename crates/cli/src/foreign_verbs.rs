@@ -89,7 +89,9 @@ const SYNONYMS: &[(&str, &[&str])] = &[
 
 /// Options: the option, and for the verbs that it is about, what to type. `*` means any other verb.
 const OPTIONS: &[(&str, &[(&str, &str)])] = &[
+    ("--all", &[("explain", WHOLE)]),
     ("--by", &[("*", "by=NAME selects what a user queued")]),
+    ("--class", &[("*", "class=NAME selects the tasks of a class")]),
     ("--cron", &[("*", "--every takes a cron expression")]),
     (
         "--data",
@@ -101,13 +103,14 @@ const OPTIONS: &[(&str, &[(&str, &str)])] = &[
     ("--grep", &[("*", "data~TEXT selects tasks whose data contains the text")]),
     ("--heartbeat", &[("*", "taskqueue help operators: how to notice that a schedule did not run")]),
     ("--ping", &[("*", "taskqueue help operators: how to notice that a schedule did not run")]),
-    ("--queue", &[("explain", "without a task, explain answers for the whole queue"), ("*", "a queue is a class")]),
+    ("--queue", &[("explain", WHOLE), ("*", "a queue is a class")]),
     ("--running", &[("*", "status=running selects tasks that are being processed")]),
     ("--search", &[("*", "data~TEXT selects tasks whose data contains the text")]),
     ("--since", &[("*", "since=yesterday or since=2h selects tasks that have changed since then")]),
     ("--status", &[("*", "status=failed selects by status")]),
     ("--to", &[("migrate", MOVE), ("db", MOVE), ("export", MOVE)]),
 ];
+const WHOLE: &str = "without a task, 'taskqueue explain' explains why nothing runs";
 const MOVE: &str = "to move to another database: taskqueue export | taskqueue --database URL import";
 
 /// Replaces the suggestion of an error about such a word.
@@ -205,7 +208,7 @@ mod tests {
         for (words, ours) in [
             (&["taskqueue", "exec", "--cron", "0 9 * * *", "ls"][..], "--every takes a cron expression"),
             (&["taskqueue", "status", "--search", "A-17"], "data~TEXT"),
-            (&["taskqueue", "retry", "--since=yesterday"], "since=yesterday"),
+            (&["taskqueue", "failures", "--since=yesterday"], "since=yesterday"),
             (&["taskqueue", "explain", "--queue"], "without a task"),
             (&["taskqueue", "migrate", "--to", "postgres://h/d"], "export | taskqueue --database URL import"),
         ] {

@@ -86,7 +86,7 @@ pub(crate) struct GlobalArgs {
     /// Print JSON on standard output
     #[arg(long, global = true)]
     json: bool,
-    /// Print more messages on standard error
+    /// Print more: messages on standard error, and all checks of `explain`
     #[arg(short, long, global = true)]
     verbose: bool,
     /// When to use colour

@@ -36,7 +36,7 @@ pub use self::insert::transfer::{ExportedTask, Imported, TransferredTask};
 pub use self::journal::events::NewEvent;
 pub use self::reading::candidates::{ScheduleName, WhichRuns};
 pub use self::reading::event_log::{Event, EventFilter, is_narrow_range};
-pub use self::reading::failures::{FailedTask, GivenUp};
+pub use self::reading::failures::{FailedTask, FinalCause};
 pub use self::reading::metrics::{TaskBacklog, WaitingRuns};
 pub use self::reading::queues::ClassCounts;
 pub use self::reading::status::{TaskCounts, TaskFilter, TaskPage};

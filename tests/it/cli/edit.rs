@@ -37,6 +37,17 @@ each_engine! {
         assert_eq!(details["before"].as_object().unwrap().len(), 5);
     }
 
+    fn an_edit_of_a_finished_task_says_that_it_will_not_run_again(db) {
+        db.configure(&format!("{ECHO}{}", super::shell_class(db, "bad", "exit 65")));
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["queue", "bad"]).ok();
+        db.cli().run(&["tick"]).ok();
+        let edit = |args: &[&str]| db.cli().run(&[&["edit"], args].concat()).stderr;
+        assert_eq!(edit(&["1", "--priority", "3"]), "task 1 is edited; it will not run again unless you run `taskqueue requeue 1`\n");
+        assert_eq!(edit(&["2", "--data", "4"]), "task 2 is edited; it will not run again unless you run `taskqueue retry 2`\n");
+        assert_eq!(edit(&["1", "--keep", "1h"]), "task 1 is edited\n");
+    }
+
     fn a_run_that_waits_follows_its_task(db) {
         db.configure(ECHO);
         for _ in 0..3 {

@@ -28,7 +28,7 @@ each_engine! {
         fail(db);
         let found = db.cli().run(&["failures", "--json"]).json();
         assert_eq!((&found["schema"], &found["looked_at"], &found["has_more"]), (&json!("taskqueue.failures/1"), &json!(4), &json!(false)));
-        let group = |group: &Value| (group["class"].clone(), group["error_code"].clone(), group["tasks"].clone(), group["given_up"].clone());
+        let group = |group: &Value| (group["class"].clone(), group["error_code"].clone(), group["tasks"].clone(), group["will_not_be_retried"].clone());
         let groups: Vec<_> = found["groups"].as_array().unwrap().iter().map(group).collect();
         assert_eq!(groups, [
             (json!("mail"), json!("exit:65"), json!(2), json!(2)),
@@ -39,7 +39,7 @@ each_engine! {
         assert_eq!((samples.len(), &samples[0]["error_message"]), (2, &json!("no such box")));
         let text = db.cli().run(&["failures"]).ok();
         assert!(text.starts_with("4 failed tasks in 3 groups; 3 of them will not be retried\n"), "{text}");
-        assert!(text.ends_with("Retry a few of the largest group: taskqueue retry class=mail error=exit:65 --sample 5"), "{text}");
+        assert!(text.ends_with("Retry a few of the largest group: taskqueue retry class=mail error=exit:65 --sample 5 --yes"), "{text}");
         let text = db.cli().run(&["failures", "--class", "mail", "--samples", "-n", "1"]).ok();
         assert!(text.contains("no such box") && !text.contains("refused") && text.contains("1 group more"), "{text}");
     }
@@ -65,7 +65,7 @@ each_engine! {
         db.cli().run(&["tick"]).ok();
         assert_eq!((&task(db, "1")["attempts"], &why("1")["failed_attempts"]), (&json!(2), &json!(1)));
         let group = db.cli().run(&["failures", "--class", "mail", "--json"]).json()["groups"][0].clone();
-        assert_eq!((&group["samples"][0]["attempts"], &group["samples"][0]["why_given_up"]), (&json!(2), &json!("not_retryable")));
+        assert_eq!((&group["samples"][0]["attempts"], &group["samples"][0]["why_final"]), (&json!(2), &json!("not_retryable")));
         let text = db.cli().run(&["failures", "--class", "mail", "--samples"]).ok();
         assert!(text.contains(" 2 ") && text.contains("not retried"), "{text}");
     }
@@ -80,7 +80,7 @@ each_engine! {
         let found = db.cli().run(&["failures", "--json"]).json();
         let of = |id: i64| {
             let samples = found["groups"][0]["samples"].as_array().unwrap();
-            samples.iter().find(|sample| sample["task_id"] == id).unwrap()["why_given_up"].clone()
+            samples.iter().find(|sample| sample["task_id"] == id).unwrap()["why_final"].clone()
         };
         assert_eq!((of(1), of(2)), (json!("no_retry_left"), Value::Null));
     }

@@ -64,7 +64,7 @@ each_engine! {
         assert!(told.contains("will not be retried: e1; `taskqueue show"), "{told}");
         let shown = db.cli().run(&["status", &id]).ok();
         let has_line = |line: &str| shown.lines().any(|shown| shown == line);
-        assert!(has_line("  why          no retry left: e1") && has_line("  error        e1"), "{shown}");
+        assert!(has_line("  why          not retried, no retry left: e1") && has_line("  error        e1"), "{shown}");
         assert_eq!(db.cli().run(&["status", &id, "--json"]).json()["why"]["error"], "e1");
     }
 

@@ -1,5 +1,6 @@
 //! `taskqueue logs`
 
+use std::io::{BufRead as _, BufReader};
 use std::process::Child;
 
 use rustix::process::Signal;
@@ -139,6 +140,34 @@ each_engine! {
         let told: Vec<_> = texts.iter().map(|text| (text["attempt"].as_i64().unwrap(), text["text"].as_str().unwrap())).collect();
         assert!(told.ends_with(&[(3, "attempt 3\n")]), "{told:?}");
         assert!(told.windows(2).all(|pair| pair[0].0 < pair[1].0), "{told:?}");
+    }
+
+    fn a_class_is_followed_across_its_tasks_and_those_that_start_later(db) {
+        let go = db.home().join("go");
+        let slow = format!("echo first; until [ -e {go:?} ]; do sleep 0.05; done; printf second");
+        let (slow, quick) = (shell_class(db, "mail.slow", &slow), shell_class(db, "mail.quick", "echo out; echo oops >&2"));
+        db.configure(&format!("{ECHO}{slow}{quick}"));
+        db.cli().run(&["queue", "mail.slow"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let runner = db.cli().spawn(&["process-run"]);
+        let mut follower = db.cli().spawn(&["logs", "--class", "mail.*", "--follow"]);
+        let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert_eq!(lines.next().as_deref(), Some("1/1 mail.slow | first"));
+        for class in ["echo", "mail.quick"] {
+            db.cli().run(&["queue", class]).ok();
+        }
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(lines.next().as_deref(), Some("3/3 mail.quick | out"));
+        go_on(db);
+        finish(runner).ok();
+        assert_eq!(lines.next().as_deref(), Some("1/1 mail.slow | second"));
+        signal(&follower, Signal::INT);
+        let ended = finish(follower);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(130), "3/3 mail.quick | oops\n"));
+        // Of tasks by id, it ends with them.
+        assert_eq!(db.cli().run(&["logs", "1", "2", "3", "--follow"]).code, Some(0));
+        let refused = error_and_hint(&db.cli().run(&["logs", "class=mail.*"]).fails(2));
+        assert_eq!(refused.1, "hint: `taskqueue logs 3`; --follow prints all of them as they run");
     }
 
     fn who_follows_what_has_not_begun_waits_until_a_signal(db) {

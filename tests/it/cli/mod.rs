@@ -29,6 +29,7 @@ mod handlers;
 mod handlers_misbehaving;
 mod handlers_rights;
 mod hidden_runner;
+mod hints;
 mod init;
 mod interrupted;
 mod json;

@@ -112,7 +112,7 @@ each_engine! {
         assert_eq!((&only["mode"], &only["reason"], &only["until"]), (&json!("drain"), &json!("two"), &Value::Null));
         db.cli().run(&["pause", "--runner", "a"]).ok();
         let said = db.cli().run(&["resume", "--all"]);
-        assert_eq!(said.stderr, "everything is resumed\n1 other pause left; `taskqueue pause` lists them\n");
+        assert_eq!(said.stderr, "the pause of everything has ended\nstill paused: runner a; `taskqueue resume --runner a` ends it\n");
     }
 
     fn what_makes_no_sense_is_refused_and_nothing_is_paused(db) {

@@ -82,12 +82,13 @@ each_engine! {
         let text = list(db);
         let counters = "running 0   runners 0/8   waiting runs 0   due 1   scheduled 2   failed 1   timeout 0   cancelled 0   success 2   oldest due ";
         assert!(text.starts_with(counters), "{text}");
-        assert_eq!(text.lines().count(), 3 + 5, "{text}");
+        assert!(text.contains("\nNothing runs: task 4 (echo) is due and has no run yet: "), "{text}");
+        assert_eq!(text.lines().count(), 4 + 5, "{text}");
         let page = db.cli().run(&["status", "-n", "2"]).ok();
         assert_eq!(page.lines().filter(|line| line.contains(" echo ") || line.contains(" bad ")).count(), 2);
         assert!(page.ends_with("There are more: -n N shows more lines; a selection, --status or --class filters them."), "{page}");
         // Problems first, finished tasks last.
-        assert_eq!(page.lines().nth(3).unwrap().split_whitespace().next(), Some("1"), "{page}");
+        assert_eq!(page.lines().nth(4).unwrap().split_whitespace().next(), Some("1"), "{page}");
     }
 
     fn the_note_says_why_each_task_is_where_it_is(db) {
@@ -116,7 +117,7 @@ each_engine! {
         for (id, words) in [
             ("1", "class held here, next try in "),
             ("2", "not retried: exit:65: bad header [exit 65: no_retry (default rule)]"),
-            ("3", "retry, after exit:75: greylisted"),
+            ("3", "will be retried: exit:75: greylisted"),
             ("4", "success"),
             ("5", ": pass 2"),
             ("6", "waits; its class has no handler on this host"),

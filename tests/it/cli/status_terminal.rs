@@ -98,8 +98,8 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
             ("show 1", reason),
             ("runner", "`taskqueue work`"),
             ("schedule show 3", "@yearly in Europe/Berlin"),
-            ("explain 1", "due; waits for create-runs or tick"),
-            ("explain 2", "finished; it will not run again unless you requeue it"),
+            ("explain 1", "is due and has no run yet: a worker, tick or create-runs creates the run."),
+            ("explain 2 --verbose", "finished; it will not run again unless you requeue it"),
             ("check", "oldest_due="),
         ] {
             let text = on_terminal(db, 40, "", &format!("--color never {args}"));
@@ -109,8 +109,11 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
             let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(flat.contains(said), "{args}: {text}");
         }
-        let explained = on_terminal(db, 40, "", "--color never explain 1");
-        assert!(explained.contains("\ncause  due; waits for create-runs or\n       tick\n"), "{explained}");
+        let explained = on_terminal(db, 40, "", "--color never explain 2 -v");
+        assert!(
+            explained.contains("\nnext   finished; it will not run again\n       unless you requeue it\n"),
+            "{explained}"
+        );
         let help = on_terminal(db, 40, "NO_COLOR=1", "--help");
         assert_eq!(help.lines().find(|line| line.chars().count() > 40), None, "{help}");
         assert!(help.contains("\nRun      tick work process-run\n         create-runs\n"), "{help}");

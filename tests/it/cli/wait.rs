@@ -66,7 +66,8 @@ each_engine! {
             mask.is_some_and(|mask| mask & 2 != 0)
         });
         signal(&waiting, Signal::INT);
-        assert_eq!(finish(waiting).code, Some(130));
+        let ended = finish(waiting);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(130), "stopped by a signal: 0 of 1 task finished\n"));
     }
 
     fn wait_refuses_what_is_not_there(db) {

@@ -383,13 +383,13 @@ each_engine! {
                  ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 1 OFFSET 100"
             ),
         );
-        // store::reading::queues::list_newest_ends
+        // store::reading::queues::list_newest_ended
         is_read_from(
             db,
             "TaskQueueByStatus",
             2_000,
             &format!(
-                "SELECT \"StatusOn\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1 AND \"StatusOn\" > {place} AND \"StatusOn\" <= {now}
+                "SELECT \"StatusOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1 AND \"StatusOn\" > {place} AND \"StatusOn\" <= {now}
                  ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 2000"
             ),
         );

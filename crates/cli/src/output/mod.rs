@@ -216,6 +216,21 @@ impl Out {
         self.pass_through(is_stderr, text.as_bytes());
     }
 
+    /// Prints a line of captured output after a prefix, which has the colour of this number on a terminal.
+    pub(crate) fn prefixed_output(&mut self, is_stderr: bool, prefix: &str, number: i64, line: &str) {
+        const COLORS: [u8; 6] = [32, 33, 34, 35, 36, 31];
+        let prefix = clean_line(prefix);
+        let color = usize::try_from(number).ok().and_then(|number| COLORS.get(number % COLORS.len()));
+        let prefix = match color.filter(|_| self.use_color) {
+            Some(color) => format!("\x1b[{color}m{prefix}\x1b[0m"),
+            None => prefix,
+        };
+        let is_terminal = if is_stderr { io::stderr().is_terminal() } else { self.is_terminal };
+        let line = if is_terminal || self.cleans_kept_output { clean_line(line) } else { line.to_owned() };
+        // In one write, so that no line of another process comes in between.
+        self.pass_through(is_stderr, format!("{prefix}{line}\n").as_bytes());
+    }
+
     /// Prints messages as lines of a log from now on.
     pub(crate) fn begin_log(&mut self, format: LogFormat) -> Result<(), BadVariable> {
         self.log = Some(Log::new(format)?);

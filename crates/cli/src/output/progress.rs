@@ -61,6 +61,11 @@ impl Progress {
         self.0.set_position(number(done));
     }
 
+    /// Prints something while the line is hidden.
+    pub(crate) fn beside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.0.suspend(print)
+    }
+
     /// Sets the current step, how many were done before it, and their total.
     pub(crate) fn step(&self, done: usize, total: usize, name: String) {
         self.0.set_message(name);

@@ -9,7 +9,7 @@ use ratatui::backend::{Backend as _, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::execute;
-use ratatui::crossterm::style::force_color_output;
+use ratatui::crossterm::style::{Print, force_color_output};
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
 };
@@ -21,6 +21,10 @@ use taskqueue_engine::StopSignals;
 /// How many bytes of a frame are written at once, and how many bytes of keys are read at once.
 const FRAME: usize = 64 * 1024;
 const KEYS: usize = 8 * 1024;
+
+/// Saves the mode in which the mouse wheel sends arrow keys, and sets it; restores it. The mouse still selects text.
+const WHEEL_AS_ARROWS: &str = "\x1b[?1007s\x1b[?1007h";
+const WHEEL_AS_BEFORE: &str = "\x1b[?1007r";
 
 /// Returns why there is no terminal to draw on, if so.
 pub(crate) fn missing_terminal() -> Option<&'static str> {
@@ -73,7 +77,7 @@ impl Screen {
     /// Takes the terminal over, for the first time or again.
     pub(crate) fn take(&mut self) -> io::Result<()> {
         enable_raw_mode()?;
-        execute!(io::stdout(), EnterAlternateScreen, Hide)?;
+        execute!(io::stdout(), EnterAlternateScreen, Hide, Print(WHEEL_AS_ARROWS))?;
         self.clear()
     }
 
@@ -143,6 +147,6 @@ impl Drop for Screen {
 
 /// Restores the terminal. Errors are ignored, because it may be closed.
 fn give_back() {
-    let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
+    let _ = execute!(io::stdout(), Print(WHEEL_AS_BEFORE), Show, LeaveAlternateScreen);
     let _ = disable_raw_mode();
 }

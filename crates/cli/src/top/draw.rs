@@ -22,13 +22,14 @@ const LEAST_OF_LAST: usize = 12;
 const BARS: usize = 20;
 
 const KEYS: &[&str] =
-    &["q quit", "? help", "Enter why", "f follow", "c cancel", "r retry", "p pause", "P pause all", "Tab next pane"];
+    &["q quit", "? help", "Enter open", "/ filter", "c cancel", "r retry", "p pause", "P pause all", "Tab next pane"];
 
 const HELP: &[&str] = &[
-    "Tab, arrows, h j k l   choose a pane and a row; PageUp, PageDown, g, G too",
-    "Enter                  explain the task, as `taskqueue explain` does",
-    "f                      explain the task and refresh it, with its stored output",
-    "Escape                 back; from the panes: quit",
+    "Tab, arrows, h j k l   choose a pane and a row; PageUp, PageDown, g, G, mouse wheel too",
+    "Enter                  open the task: why, attempts, output; refreshed",
+    "f                      open the task at the end of its output; there: stop or go on",
+    "/                      show only rows that contain a text; Escape shows all",
+    "Escape                 back",
     "c                      cancel the task",
     "r                      retry the failed task, with all its retries",
     "p                      pause or resume the class; without a chosen class, everything",
@@ -123,6 +124,9 @@ fn draw_header(canvas: &mut Canvas<'_>, area: Rect, state: &TopState) -> u16 {
     if state.counts.is_some() {
         used = flow(canvas, area, used, &throughput(state));
     }
+    if !state.filter.is_empty() && !state.is_filtering {
+        used = flow(canvas, area, used, &[(format!("filter: {} (Escape shows all)", state.filter), Tone::Waiting)]);
+    }
     if !state.pauses.is_empty() {
         let scopes: Vec<String> = state.pauses.iter().map(|pause| pause.scope.to_string()).collect();
         let words = clean_line(&format!("paused: {}", scopes.join(", ")));
@@ -194,7 +198,7 @@ fn flow_with(canvas: &mut Canvas<'_>, area: Rect, from: u16, parts: &[ScreenCell
 
 fn draw_panes(canvas: &mut Canvas<'_>, area: Rect, state: &TopState) {
     let groups: &[&[Pane]] = if area.width >= SIDE_BY_SIDE {
-        &[&[Pane::Runners, Pane::Queues], &[Pane::Running, Pane::Failures]]
+        &[&[Pane::Runners, Pane::Queues, Pane::Schedules], &[Pane::Running, Pane::Failures]]
     } else {
         &[&Pane::ALL]
     };
@@ -244,7 +248,7 @@ fn draw_pane(canvas: &mut Canvas<'_>, area: Rect, pane: Pane, state: &TopState) 
         Style::new().add_modifier(weight),
     );
     if rows.is_empty() {
-        canvas.put(area, 0, 1, &(pane.if_none().to_owned(), Tone::Quiet), area.width, Modifier::empty());
+        canvas.put(area, 0, 1, &(state.if_none(pane), Tone::Quiet), area.width, Modifier::empty());
         return;
     }
     let columns = fitted(pane.columns(), rows, area.width.into());
@@ -335,6 +339,11 @@ fn draw_lines<'a>(canvas: &mut Canvas<'_>, area: Rect, title: &str, lines: impl 
 }
 
 fn draw_last_line(canvas: &mut Canvas<'_>, area: Rect, state: &TopState) {
+    if state.is_filtering {
+        let words = (format!("/{}_   Enter keeps it, Escape shows all", state.filter), Tone::Waiting);
+        canvas.put(area, 0, 0, &words, area.width, Modifier::BOLD);
+        return;
+    }
     let words = match (&state.question, &state.message) {
         (Some(change), _) => (format!("{} y/n", question(change)), Tone::Waiting),
         (None, Some(message)) => (message.clone(), Tone::Plain),

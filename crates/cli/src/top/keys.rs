@@ -6,6 +6,7 @@ pub(crate) enum TopKey {
     Char(char),
     Enter,
     Escape,
+    Backspace,
     Tab,
     BackTab,
     Up,
@@ -45,6 +46,7 @@ pub(crate) fn keys_of(mut bytes: &[u8]) -> Vec<TopKey> {
             0x0c => (Some(TopKey::Redraw), rest),
             b'\r' | b'\n' => (Some(TopKey::Enter), rest),
             b'\t' => (Some(TopKey::Tab), rest),
+            0x08 | 0x7f => (Some(TopKey::Backspace), rest),
             b' '..=b'~' => (Some(TopKey::Char(char::from(first))), rest),
             _ => (None, rest),
         };
@@ -109,7 +111,10 @@ mod tests {
                 b"\x1b[5~\x1b[6~\x1b[1~\x1b[4~\x1b[Z\t",
                 vec![TopKey::PageUp, TopKey::PageDown, TopKey::Home, TopKey::End, TopKey::BackTab, TopKey::Tab],
             ),
-            (b"\x03\x1a\x0c\r", vec![TopKey::Interrupt, TopKey::Suspend, TopKey::Redraw, TopKey::Enter]),
+            (
+                b"\x03\x1a\x0c\r\x7f",
+                vec![TopKey::Interrupt, TopKey::Suspend, TopKey::Redraw, TopKey::Enter, TopKey::Backspace],
+            ),
             // Alt, an unused key, a truncated sequence, letters beyond ASCII.
             (b"\x1bx\x1b[3~j\x1b[1;", vec![TopKey::Char('j')]),
             ("é".as_bytes(), vec![]),

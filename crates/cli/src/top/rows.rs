@@ -5,12 +5,12 @@ use chrono::{DateTime, Utc};
 use crate::output::clean::clean_line;
 use crate::output::human::{count, distance, relative};
 use crate::output::table::Tone;
-use crate::views::why::given_up_words;
+use crate::views::why::final_words;
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
-use taskqueue_domain::run::status::Stored;
+use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::{RunnerId, TaskId};
 use taskqueue_engine::inspect::status::{Counted, RunnerLine};
-use taskqueue_engine::inspect::top::{ClassCounts, FailedTask, Glance, RunningLine};
+use taskqueue_engine::inspect::top::{ClassCounts, FailedTask, Glance, RunningLine, Schedule};
 
 /// Text and its colour.
 pub(super) type ScreenCell = (String, Tone);
@@ -21,17 +21,19 @@ pub(super) enum Pane {
     Runners,
     Running,
     Queues,
+    Schedules,
     Failures,
 }
 
 impl Pane {
-    pub(super) const ALL: [Self; 4] = [Self::Runners, Self::Running, Self::Queues, Self::Failures];
+    pub(super) const ALL: [Self; 5] = [Self::Runners, Self::Running, Self::Queues, Self::Schedules, Self::Failures];
 
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Runners => "Runners",
             Self::Running => "Running",
             Self::Queues => "Queues",
+            Self::Schedules => "Schedules",
             Self::Failures => "Failures",
         }
     }
@@ -42,6 +44,7 @@ impl Pane {
             Self::Runners => "no runner is alive",
             Self::Running => "nothing is running",
             Self::Queues => "nothing is waiting",
+            Self::Schedules => "no schedules",
             Self::Failures => "nothing failed",
         }
     }
@@ -51,6 +54,7 @@ impl Pane {
             Self::Runners => RUNNERS,
             Self::Running => RUNNING,
             Self::Queues => QUEUES,
+            Self::Schedules => SCHEDULES,
             Self::Failures => FAILURES,
         }
     }
@@ -92,6 +96,14 @@ const QUEUES: &[Column] = &[
     column("RUNNING", 2),
     column("FAILED", 0),
     column("NOTE", 1),
+];
+const SCHEDULES: &[Column] = &[
+    column("TASK", 0),
+    column("CLASS", 0),
+    column("EVERY", 2),
+    column("STATUS", 0),
+    column("NEXT", 1),
+    column("NOTE", 3),
 ];
 const FAILURES: &[Column] = &[
     column("TASK", 0),
@@ -211,6 +223,34 @@ fn queue(class: &ClassCounts, pauses: &[Pause]) -> TopRow {
     }
 }
 
+pub(super) fn schedules(schedules: &[Schedule], now: DateTime<Utc>) -> Vec<TopRow> {
+    schedules.iter().map(|line| schedule(line, now)).collect()
+}
+
+fn schedule(line: &Schedule, now: DateTime<Utc>) -> TopRow {
+    let tone = match &line.status {
+        Stored::Known(ScheduleStatus::Active) => Tone::Good,
+        Stored::Known(ScheduleStatus::Paused) => Tone::Waiting,
+        Stored::Known(ScheduleStatus::Broken) | Stored::Unknown(_) => Tone::Bad,
+        Stored::Known(ScheduleStatus::Followed | ScheduleStatus::Ended) => Tone::Quiet,
+    };
+    let waits_for = |holder: TaskId| format!("waits for task {holder}, which has its key");
+    let note = line.problem.clone().or_else(|| line.key_holder.map(waits_for)).unwrap_or_default();
+    TopRow {
+        id: RowId::Task(line.task_id),
+        task: Some(line.task_id),
+        class: Some(line.class.clone()),
+        cells: vec![
+            plain(&line.task_id.to_string()),
+            plain(&line.class),
+            plain(&format!("{} {}", line.every, line.time_zone)),
+            (clean_line(&line.status.to_string()), tone),
+            plain(&line.planned_on.map(|on| relative(on, now)).unwrap_or_default()),
+            plain(&note),
+        ],
+    }
+}
+
 fn number(counted: Counted, tone: Tone) -> ScreenCell {
     (count(counted), if counted.count > 0 { tone } else { Tone::Quiet })
 }
@@ -229,10 +269,16 @@ fn failure(task: &FailedTask, now: DateTime<Utc>) -> TopRow {
             plain(&task.class),
             (clean_line(&task.error_code), Tone::Bad),
             plain(&task.failed_on.map(|on| relative(on, now)).unwrap_or_default()),
-            plain(given_up_words(task.why_given_up)),
+            plain(final_words(task.why_final)),
             plain(task.error_message.lines().next().unwrap_or_default()),
         ],
     }
+}
+
+/// Returns true if a cell of the row contains this text, in upper or lower case.
+pub(super) fn matches(row: &TopRow, filter: &str) -> bool {
+    let filter = filter.to_lowercase();
+    row.cells.iter().any(|(text, _)| text.to_lowercase().contains(&filter))
 }
 
 /// Text from the database is cleaned.

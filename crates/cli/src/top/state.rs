@@ -14,6 +14,9 @@ use taskqueue_engine::inspect::top::{Change, Glance, Throughput, TopCounts};
 
 /// How many rates are kept.
 const HISTORY: usize = 60;
+const PANES: usize = Pane::ALL.len();
+/// The longest filter.
+const FILTER_CHARS: usize = 60;
 /// Lines for the title and the last line of a page.
 const AROUND_PAGE: usize = 2;
 
@@ -43,6 +46,8 @@ pub(super) struct TopPage {
     /// The first visible line.
     pub(super) top: usize,
     pub(super) is_followed: bool,
+    /// Whether the next details are shown from their first line.
+    starts_at_top: bool,
 }
 
 /// The whole screen.
@@ -56,8 +61,10 @@ pub(crate) struct TopState {
     pub(super) throughput: Throughput,
     /// Recent rates, oldest first.
     pub(super) history: VecDeque<f64>,
-    panes: [Vec<TopRow>; 4],
-    places: [CursorPlace; 4],
+    /// All rows of each pane, and those that match the filter.
+    all: [Vec<TopRow>; PANES],
+    panes: [Vec<TopRow>; PANES],
+    places: [CursorPlace; PANES],
     pane: usize,
     height: usize,
     /// The change that is made after a yes.
@@ -68,6 +75,10 @@ pub(crate) struct TopState {
     pub(super) trouble: Option<String>,
     pub(super) page: Option<TopPage>,
     pub(super) shows_help: bool,
+    /// Only rows that contain this text are shown.
+    pub(super) filter: String,
+    /// Whether keys edit the filter.
+    pub(super) is_filtering: bool,
 }
 
 impl TopState {
@@ -81,6 +92,7 @@ impl TopState {
             counts: None,
             throughput: Throughput::default(),
             history: VecDeque::new(),
+            all: Default::default(),
             panes: Default::default(),
             places: Default::default(),
             pane: index_of(Pane::Running),
@@ -90,6 +102,8 @@ impl TopState {
             trouble: None,
             page: None,
             shows_help: false,
+            filter: String::new(),
+            is_filtering: false,
         }
     }
 
@@ -111,13 +125,14 @@ impl TopState {
             self.history.pop_front();
         }
         self.set_rows(Pane::Queues, rows::queues(&tally.classes, &self.pauses));
+        self.set_rows(Pane::Schedules, rows::schedules(&tally.schedules, self.now.unwrap_or_default()));
     }
 
     /// Sets the details of a task, in lines that fit the screen.
     pub(crate) fn take_details(&mut self, task: TaskId, lines: Vec<String>) {
         let room = self.room_of_page();
         let Some(page) = self.page.as_mut().filter(|page| page.task == task) else { return };
-        let was_at_end = page.top + room >= page.lines.len();
+        let was_at_end = !std::mem::take(&mut page.starts_at_top) && page.top + room >= page.lines.len();
         page.lines = lines;
         let last = page.lines.len().saturating_sub(room);
         page.top = if page.is_followed && was_at_end { last } else { page.top.min(last) };
@@ -165,8 +180,41 @@ impl TopState {
         self.height.saturating_sub(AROUND_PAGE)
     }
 
-    /// Replaces the rows. The selected row stays selected when it moves; if it has disappeared, the next one is selected.
     fn set_rows(&mut self, pane: Pane, rows: Vec<TopRow>) {
+        self.all[index_of(pane)] = rows;
+        self.show_matching(pane);
+    }
+
+    fn set_filter(&mut self, filter: String) {
+        self.filter = filter;
+        for pane in Pane::ALL {
+            self.show_matching(pane);
+        }
+    }
+
+    /// Returns why a pane is empty.
+    pub(super) fn if_none(&self, pane: Pane) -> String {
+        let none = pane.if_none();
+        if !self.filter.is_empty() && !self.all[index_of(pane)].is_empty() {
+            return format!("no row contains \"{}\"", self.filter);
+        }
+        let waiting = self.counts.as_ref().map(|counts| counts.due.count + counts.waiting_runs.count);
+        let why = match (pane, waiting) {
+            (Pane::Running, Some(0)) | (Pane::Queues, Some(0)) => "no task is due",
+            (Pane::Running, Some(_)) if self.pauses.iter().any(|pause| pause.scope == PauseScope::All) => {
+                "everything is paused"
+            }
+            (Pane::Running, Some(_)) if self.all[index_of(Pane::Runners)].is_empty() => "no runner is alive",
+            (Pane::Runners, Some(1..)) => "`taskqueue work` or `taskqueue tick` starts one",
+            _ => return none.to_owned(),
+        };
+        format!("{none}: {why}")
+    }
+
+    /// Shows the rows that match the filter. The selected row stays selected when it moves; if it has disappeared, the next one is selected.
+    fn show_matching(&mut self, pane: Pane) {
+        let all = &self.all[index_of(pane)];
+        let rows: Vec<TopRow> = all.iter().filter(|row| rows::matches(row, &self.filter)).cloned().collect();
         let place = &mut self.places[index_of(pane)];
         let moved_to = place.id.as_ref().and_then(|id| rows.iter().position(|row| row.id == *id));
         place.index = moved_to.unwrap_or(place.index).min(rows.len().saturating_sub(1));
@@ -204,6 +252,10 @@ impl TopState {
             return is_yes.then_some(TopCommand::Change(change));
         }
         self.message = None;
+        if self.is_filtering {
+            self.edit_filter(key);
+            return None;
+        }
         if std::mem::take(&mut self.shows_help) {
             return None;
         }
@@ -215,9 +267,11 @@ impl TopState {
             TopKey::Char('p') => self.ask_to_pause(self.class().map_or(PauseScope::All, PauseScope::Class)),
             TopKey::Char('P') => self.ask_to_pause(PauseScope::All),
             _ if self.page.is_some() => self.press_on_page(key),
-            TopKey::Escape => return Some(TopCommand::Quit),
-            TopKey::Enter => return self.open(false),
-            TopKey::Char('f') => return self.open(true),
+            TopKey::Escape if self.filter.is_empty() => self.say("q quits"),
+            TopKey::Escape => self.set_filter(String::new()),
+            TopKey::Char('/') => self.is_filtering = true,
+            TopKey::Enter => return self.open(true),
+            TopKey::Char('f') => return self.open(false),
             TopKey::Tab | TopKey::Right | TopKey::Char('l') => self.pane = (self.pane + 1) % Pane::ALL.len(),
             TopKey::BackTab | TopKey::Left | TopKey::Char('h') => {
                 self.pane = (self.pane + Pane::ALL.len() - 1) % Pane::ALL.len();
@@ -225,6 +279,23 @@ impl TopState {
             _ => self.choose_row(key),
         }
         None
+    }
+
+    fn edit_filter(&mut self, key: TopKey) {
+        let mut filter = self.filter.clone();
+        match key {
+            TopKey::Char(letter) if filter.chars().count() < FILTER_CHARS => filter.push(letter),
+            TopKey::Backspace => {
+                filter.pop();
+            }
+            TopKey::Escape => {
+                filter.clear();
+                self.is_filtering = false;
+            }
+            TopKey::Enter => self.is_filtering = false,
+            _ => {}
+        }
+        self.set_filter(filter);
     }
 
     fn press_on_page(&mut self, key: TopKey) {
@@ -244,13 +315,14 @@ impl TopState {
         place.id = rows.get(place.index).map(|row| row.id.clone());
     }
 
-    fn open(&mut self, is_followed: bool) -> Option<TopCommand> {
+    /// Opens the task, which is refreshed from then on, at its first or its last line.
+    fn open(&mut self, starts_at_top: bool) -> Option<TopCommand> {
         let Some(task) = self.task() else {
             self.say("choose a task: Tab moves to the running and the failed tasks");
             return None;
         };
         let (class, lines) = (self.class(), vec!["waiting for the database …".to_owned()]);
-        self.page = Some(TopPage { task, class, lines, top: 0, is_followed });
+        self.page = Some(TopPage { task, class, lines, top: 0, is_followed: true, starts_at_top });
         Some(TopCommand::Details(task))
     }
 

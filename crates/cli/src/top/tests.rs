@@ -12,12 +12,12 @@ use super::keys::TopKey;
 use super::rows::Pane;
 use super::state::{TopCommand, TopState};
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
-use taskqueue_domain::run::status::Stored;
+use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::Runner;
 use taskqueue_engine::inspect::status::{Counted, RunnerLine, TaskCounts, WorkLine};
 use taskqueue_engine::inspect::top::{
-    Change, ClassCounts, FailedTask, GivenUp, Glance, RunningLine, Throughput, TopCounts,
+    Change, ClassCounts, FailedTask, FinalCause, Glance, RunningLine, Schedule, Throughput, TopCounts,
 };
 
 fn now() -> DateTime<Utc> {
@@ -80,8 +80,8 @@ fn failed(task: i64) -> FailedTask {
     FailedTask {
         task_id: TaskId(task),
         class: "import".to_owned(),
-        is_given_up: true,
-        why_given_up: Some(GivenUp::NotRetryable),
+        is_final: true,
+        why_final: Some(FinalCause::NotRetryable),
         attempts: 1,
         error_code: "exit:65".to_owned(),
         error_message: "bad header\nline 2".to_owned(),
@@ -97,6 +97,22 @@ fn glance() -> Glance {
         runners: vec![runner(11, "alive", Some(17)), runner(12, "dead", Some(18))],
         running: vec![running(17, None), running(18, Some("the runner is dead"))],
         failures: vec![failed(31)],
+    }
+}
+
+fn schedule() -> Schedule {
+    Schedule {
+        id: TaskId(41),
+        class: "report".to_owned(),
+        every: "0 3 * * *".to_owned(),
+        time_zone: "UTC".to_owned(),
+        catch_up: "one".to_owned(),
+        status: Stored::Known(ScheduleStatus::Active),
+        task_id: TaskId(43),
+        task_status: "scheduled".to_owned(),
+        planned_on: Some(now() + TimeDelta::hours(2)),
+        problem: None,
+        key_holder: None,
     }
 }
 
@@ -116,7 +132,12 @@ fn tally() -> TopCounts {
         running: 2,
         failed: counted(0),
     };
-    TopCounts { counts, throughput: Throughput { lately: 12.3, last_minute: 8.0 }, classes: vec![class] }
+    TopCounts {
+        counts,
+        throughput: Throughput { lately: 12.3, last_minute: 8.0 },
+        classes: vec![class],
+        schedules: vec![schedule()],
+    }
 }
 
 fn state() -> TopState {
@@ -215,7 +236,7 @@ fn what_changes_something_is_done_after_a_yes_alone() {
     assert!(plain_text(&state, 80, 24).ends_with("nothing was changed"));
     assert_eq!(press(&mut state, "cq"), None, "the q answers the question");
     assert_eq!(press(&mut state, "jcy"), Some(TopCommand::Change(Change::Cancel(TaskId(18)))));
-    assert_eq!(press(&mut state, "llry"), Some(TopCommand::Change(Change::Retry(TaskId(31)))));
+    assert_eq!(press(&mut state, "lllry"), Some(TopCommand::Change(Change::Retry(TaskId(31)))));
     assert_eq!(
         press(&mut state, "py"),
         Some(TopCommand::Change(Change::Pause(PauseScope::Class("import".to_owned()))))
@@ -234,7 +255,7 @@ fn what_changes_something_is_done_after_a_yes_alone() {
     assert!(plain_text(&state, 80, 24).contains("paused: everything"));
     assert_eq!(press(&mut state, "Py"), Some(TopCommand::Change(Change::Resume(PauseScope::All))));
     // No task is selected in the pane of classes.
-    assert_eq!(press(&mut state, "hcy"), None);
+    assert_eq!(press(&mut state, "hhcy"), None);
     assert_eq!(press(&mut state, "q"), Some(TopCommand::Quit));
     assert_eq!(state.press(TopKey::Interrupt), Some(TopCommand::Quit));
 }
@@ -260,7 +281,7 @@ fn a_task_is_opened_scrolled_followed_and_closed() {
     let lines = |count: usize| (0..count).map(|number| format!("line {number}.")).collect::<Vec<_>>();
     let mut state = state();
     assert_eq!(state.press(TopKey::Enter), Some(TopCommand::Details(TaskId(17))));
-    assert_eq!((state.opened(), state.followed()), (Some(TaskId(17)), None));
+    assert_eq!((state.opened(), state.followed()), (Some(TaskId(17)), Some(TaskId(17))));
     state.take_details(TaskId(18), lines(3));
     assert!(plain_text(&state, 80, 24).contains("waiting for the database"), "that was another task");
     state.take_details(TaskId(17), lines(60));
@@ -268,6 +289,8 @@ fn a_task_is_opened_scrolled_followed_and_closed() {
     assert_eq!(state.press(TopKey::End), None);
     let text = plain_text(&state, 80, 24);
     assert!(text.contains("line 59.") && text.contains("line 38.") && !text.contains("line 37."), "{text}");
+    assert_eq!(press(&mut state, "f"), None);
+    assert_eq!(state.followed(), None);
     assert_eq!(press(&mut state, "f"), None);
     assert_eq!(state.followed(), Some(TaskId(17)));
     state.take_details(TaskId(17), lines(70));
@@ -278,7 +301,37 @@ fn a_task_is_opened_scrolled_followed_and_closed() {
     assert_eq!(press(&mut state, "cy"), Some(TopCommand::Change(Change::Cancel(TaskId(17)))));
     assert_eq!(state.press(TopKey::Escape), None);
     assert_eq!(state.opened(), None);
-    assert_eq!(state.press(TopKey::Escape), Some(TopCommand::Quit));
+    assert_eq!(state.press(TopKey::Escape), None, "Escape goes back and does not quit");
+    assert!(plain_text(&state, 80, 24).ends_with("q quits"));
+}
+
+#[test]
+fn a_filter_leaves_the_rows_that_contain_it() {
+    let mut state = state();
+    let _ = press(&mut state, "/RepO");
+    let text = plain_text(&state, 80, 24);
+    assert!(text.contains("Schedules 1") && text.contains("report") && text.contains("in 2h00m"), "{text}");
+    assert!(text.contains("no row contains \"RepO\"") && text.contains("/RepO_"), "{text}");
+    assert_eq!(state.press(TopKey::Backspace), None);
+    assert_eq!(state.press(TopKey::Enter), None);
+    assert!(plain_text(&state, 80, 24).contains("filter: Rep (Escape shows all)"));
+    assert_eq!(press(&mut state, "q"), Some(TopCommand::Quit), "keys work again");
+    assert_eq!(state.press(TopKey::Escape), None);
+    assert!(plain_text(&state, 80, 24).contains("Running 2"));
+}
+
+#[test]
+fn an_empty_pane_says_why() {
+    let none = Glance { running: Vec::new(), runners: Vec::new(), ..glance() };
+    let mut state = state();
+    state.take_glance(&none);
+    assert!(plain_text(&state, 80, 40).contains("nothing is running: no runner is alive"));
+    state.take_tally(&TopCounts { counts: TaskCounts::default(), classes: Vec::new(), ..tally() });
+    let text = plain_text(&state, 80, 40);
+    assert!(
+        text.contains("nothing is running: no task is due") && text.contains("nothing is waiting: no task is due"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! How tasks, runs, pauses and reasons are shown.
 
+pub(crate) mod answer;
 pub(crate) mod clock;
 pub(crate) mod cut;
 pub(crate) mod final_failures;

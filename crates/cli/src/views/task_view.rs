@@ -12,6 +12,7 @@ use crate::output::human::{
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render, render_without_empty};
 use crate::shell_word::shell_word;
+use crate::views::answer::QueueAnswer;
 use crate::views::cut::Length;
 use crate::views::links::linked_line;
 use crate::views::pause_words::pause_words;
@@ -32,7 +33,7 @@ use taskqueue_engine::inspect::status::{Event, Overview, Reason, TaskDetail, Tas
 
 /// Printed if there are no tasks yet.
 pub(crate) const NO_TASKS: &str =
-    "No tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec -- PROGRAM";
+    "No tasks. Queue one: taskqueue queue CLASS '{\"key\":\"value\"}', or taskqueue exec PROGRAM";
 
 /// Messages for a list of tasks.
 pub(crate) struct ListWords<'a> {
@@ -40,8 +41,12 @@ pub(crate) struct ListWords<'a> {
     pub(crate) if_none: &'a str,
     /// If there are more than are shown.
     pub(crate) if_more: &'a str,
+    /// Why nothing runs, if something waits.
+    pub(crate) stuck: Option<QueueAnswer>,
 }
 
+/// Printed if a listed task will not run again unless an operator retries it.
+const NOT_RETRIED: &str = "Tasks that are not retried wait for you: `taskqueue failures` shows how to retry them.";
 /// Used if no tasks were selected.
 pub(crate) const MORE_OR_OTHERS: &str =
     "There are more: -n N shows more lines; a selection, --status or --class filters them.";
@@ -66,6 +71,9 @@ pub(crate) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out
         let words = format!("{}; try {}", standstill_words(standstill, overview.now), standstill_remedy(standstill));
         page.add(fitted_words(&clean_line(&words), out.width()));
     }
+    if let Some(QueueAnswer { words, command }) = &words.stuck {
+        page.add(fitted_words(&clean_line(&format!("{words} Try {command}")), out.width()));
+    }
     page.add("");
     if overview.lines.is_empty() {
         page.add(fitted_words(words.if_none, out.width()));
@@ -73,6 +81,10 @@ pub(crate) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out
         let rows = overview.lines.iter().map(|line| task_row(line, overview.now)).collect();
         let header = ["TASK", "CLASS", "WHAT", "STATUS", "WHEN", "FAILED", "NOTE"];
         page.add(render_without_empty(out, &header, rows, &[4, 5], 2));
+    }
+    let is_final = |line: &TaskLine| matches!(line.reason, Reason::Exhausted { .. } | Reason::Quarantined { .. });
+    if overview.lines.iter().any(is_final) {
+        page.add(fitted_words(NOT_RETRIED, out.width()));
     }
     if overview.has_more {
         page.add(fitted_words(words.if_more, out.width()));

@@ -6,9 +6,10 @@ use crate::output::human::{count, instant, plural, relative};
 use crate::shell_word::shell_word;
 use crate::views::links::waits_for;
 use crate::views::pause_words::{pause_words, resume_command};
+use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Run, Task};
 use taskqueue_domain::text::error_words::error_words;
-use taskqueue_engine::inspect::failures::GivenUp;
+use taskqueue_engine::inspect::failures::FinalCause;
 use taskqueue_engine::inspect::status::{Counted, Reason};
 
 /// Returns the reason column; empty if the status is enough.
@@ -52,8 +53,7 @@ pub(crate) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
             format!("waits; the key {key} allows {max_running} at once, {running} running and others ahead of it")
         }
         Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
-        Reason::NotYet { after_error: Some(error), .. } if error.is_empty() => "retry".to_owned(),
-        Reason::NotYet { after_error: Some(error), .. } => format!("retry, after {error}"),
+        Reason::NotYet { after_error: Some(error), .. } => error_words("will be retried", error),
         Reason::NotYet { after_error: None, .. } => String::new(),
         Reason::WaitsForDependencies { count, on } => waits_for(*count, on),
         Reason::NotPlanned { problem: Some(problem) } => format!("not planned: {problem}"),
@@ -61,13 +61,13 @@ pub(crate) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
         Reason::SchedulePaused => "its schedule is paused".to_owned(),
         Reason::Quarantined { crashes, error } => {
             let word = if *crashes == 1 { "crash" } else { "crashes" };
-            error_words(&format!("quarantined after {crashes} {word}"), error)
+            error_words(&format!("not retried, quarantined after {crashes} {word}"), error)
         }
         Reason::Unreadable { column, found } => format!("set aside: the column {column} cannot be read: {found}"),
         Reason::Exhausted { error, no_retry_rule: Some(rule), .. } => {
             format!("{} [{rule}]", error_words("not retried", error))
         }
-        Reason::Exhausted { error, no_retry_rule: None, .. } => error_words("no retry left", error),
+        Reason::Exhausted { error, no_retry_rule: None, .. } => error_words("not retried, no retry left", error),
         Reason::Done => String::new(),
         Reason::Cancelled => "will not run".to_owned(),
         Reason::Expired { on } => expired_words(*on),
@@ -114,17 +114,17 @@ fn live(runners: usize) -> String {
     if runners == 1 { "1 is alive,".to_owned() } else { format!("{runners} are alive,") }
 }
 
-fn runs(number: Counted) -> String {
+pub(crate) fn runs(number: Counted) -> String {
     if number.count == 1 && !number.or_more { "1 run is".to_owned() } else { format!("{} runs are", count(number)) }
 }
 
 /// Returns in a few words why a failed task is not retried.
-pub(crate) const fn given_up_words(why: Option<GivenUp>) -> &'static str {
+pub(crate) const fn final_words(why: Option<FinalCause>) -> &'static str {
     match why {
         None => "will be retried",
-        Some(GivenUp::NoRetryLeft) => "no retry left",
-        Some(GivenUp::NotRetryable) => "not retried",
-        Some(GivenUp::Quarantined) => "quarantined",
+        Some(FinalCause::NoRetryLeft) => "no retry left",
+        Some(FinalCause::NotRetryable) => "not retried",
+        Some(FinalCause::Quarantined) => "quarantined",
     }
 }
 
@@ -153,22 +153,21 @@ pub(crate) fn sentence(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -
 }
 
 /// Returns a command that helps, or shows more; `None` if nothing can be done from here.
-pub(crate) fn remedy(reason: &Reason, task: &Task) -> Option<String> {
-    let (id, class) = (task.id, shell_word(task.class.as_str()));
+pub(crate) fn remedy(reason: &Reason, id: TaskId, class: &str) -> Option<String> {
+    let class_word = shell_word(class);
     Some(match reason {
         Reason::Running { .. } => format!("taskqueue status {id}"),
-        Reason::Lost { .. } | Reason::WaitsForCreateRuns | Reason::NotPlanned { problem: None } => {
-            "taskqueue create-runs".to_owned()
-        }
+        Reason::Lost { .. } | Reason::NotPlanned { problem: None } => "taskqueue create-runs".to_owned(),
+        Reason::WaitsForCreateRuns => "taskqueue tick".to_owned(),
         Reason::WaitsForRunner | Reason::NoRunner | Reason::WaitsItsTurn { .. } => "taskqueue process-run".to_owned(),
-        Reason::NoRunnerForClass { .. } => format!("taskqueue work --class {class}"),
+        Reason::NoRunnerForClass { .. } => format!("taskqueue work --class {class_word}"),
         Reason::RunnerLimitReached { .. } | Reason::RunnersBusy { .. } => "taskqueue runner".to_owned(),
         Reason::Paused { pause } | Reason::RunnersPaused { pause } => resume_command(&pause.scope),
         Reason::NoHandlerHere => "taskqueue class".to_owned(),
         Reason::WaitsForClaimant { .. } => format!("taskqueue worker claim --claimant NAME --task {id}"),
-        Reason::ClassHeld { .. } => format!("taskqueue class release {class}"),
+        Reason::ClassHeld { .. } => format!("taskqueue class release {class_word}"),
         Reason::ClassIsFull { .. } => {
-            format!("taskqueue status {} status=processing", shell_word(&format!("class={}", task.class)))
+            format!("taskqueue status {} status=processing", shell_word(&format!("class={class}")))
         }
         Reason::RateReached { .. } | Reason::KeyIsFull { .. } => "taskqueue limit".to_owned(),
         Reason::NotYet { after_error: None, .. } => format!("taskqueue edit {id} --in 0s"),
@@ -180,7 +179,7 @@ pub(crate) fn remedy(reason: &Reason, task: &Task) -> Option<String> {
             let blocking = on.iter().find(|task| task.is_settled).or(on.first())?;
             format!("taskqueue explain {}", blocking.id)
         }
-        Reason::NotPlanned { problem: Some(_) } => format!("taskqueue schedule edit {id} --every CRON"),
+        Reason::NotPlanned { problem: Some(_) } => format!("taskqueue schedule edit {id} --every '0 3 * * *'"),
         Reason::SchedulePaused => format!("taskqueue schedule resume {id}"),
         Reason::Done | Reason::Cancelled | Reason::Expired { .. } => format!("taskqueue requeue {id}"),
         Reason::UnknownStatus => return None,

@@ -88,7 +88,7 @@ pub enum DueCondition {
     /// This version knows its status.
     StatusIsKnown,
     /// No runner is processing it.
-    NobodyWorksOnIt,
+    NotProcessing,
     /// It has not succeeded.
     NotSucceeded,
     /// It was not cancelled.
@@ -108,14 +108,14 @@ pub enum DueCondition {
     /// Its schedule is not paused.
     ScheduleGoesOn,
     /// The time of its first or next attempt has come.
-    TimeHasCome,
+    Due,
 }
 
 impl DueCondition {
     /// All conditions, in the order in which an operator should check them.
     pub const ALL: [Self; 12] = [
         Self::StatusIsKnown,
-        Self::NobodyWorksOnIt,
+        Self::NotProcessing,
         Self::NotSucceeded,
         Self::NotCancelled,
         Self::NotExpired,
@@ -125,7 +125,7 @@ impl DueCondition {
         Self::DependenciesDone,
         Self::IsPlanned,
         Self::ScheduleGoesOn,
-        Self::TimeHasCome,
+        Self::Due,
     ];
 
     /// Returns `Ok` if the condition is met at `now`.
@@ -137,7 +137,7 @@ impl DueCondition {
         let not_due = match (self, &facts.status) {
             (Self::StatusIsKnown, Stored::Unknown(status)) => Some(NotDue::UnknownStatus(status.clone())),
             (Self::StatusIsKnown, Stored::Known(_)) => None,
-            (Self::NobodyWorksOnIt, _) => status(TaskStatus::Processing).then_some(NotDue::Processing),
+            (Self::NotProcessing, _) => status(TaskStatus::Processing).then_some(NotDue::Processing),
             (Self::NotSucceeded, _) => status(TaskStatus::Success).then_some(NotDue::Succeeded),
             (Self::NotCancelled, _) => status(TaskStatus::Cancelled).then_some(NotDue::Cancelled),
             (Self::NotExpired, _) => status(TaskStatus::Expired).then_some(NotDue::Expired),
@@ -151,7 +151,7 @@ impl DueCondition {
             }
             (Self::IsPlanned, _) => (!facts.is_planned).then_some(NotDue::NotPlanned),
             (Self::ScheduleGoesOn, _) => facts.is_schedule_paused.then_some(NotDue::SchedulePaused),
-            (Self::TimeHasCome, _) => (facts.due_from > now).then_some(NotDue::NotYet),
+            (Self::Due, _) => (facts.due_from > now).then_some(NotDue::NotYet),
         };
         not_due.map_or(Ok(()), Err)
     }

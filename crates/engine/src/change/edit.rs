@@ -67,7 +67,7 @@ pub fn preview_edit(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: O
         Some(version) if version != task.updated_on => stale(task),
         _ if matches!(task.status, Stored::Unknown(_)) => unknown(task),
         _ => {
-            let note = kept_time(task, &change, now);
+            let note = format!("{}{}", kept_time(task, &change, now), unused(task, &change));
             TaskAnswer::done(task.id, "edited", format!("task {} would be edited{note}", task.id))
         }
     };
@@ -92,7 +92,26 @@ pub(crate) fn checked(ctx: &mut Context, ids: &[TaskId], edit: &Edit) -> EngineR
 fn edited(task: &Task, change: &TaskChange, now: DateTime<Utc>) -> TaskAnswer {
     let unseen = if task.status.is(TaskStatus::Processing) { "; the attempt in progress does not see it" } else { "" };
     let kept = kept_time(task, change, now);
-    TaskAnswer::done(task.id, "edited", format!("task {} is edited{unseen}{kept}", task.id))
+    let unused = unused(task, change);
+    TaskAnswer::done(task.id, "edited", format!("task {} is edited{unseen}{kept}{unused}", task.id))
+}
+
+/// Returns a note for a finished task: it does not run with the new values unless it is started again. `task` is the task before
+/// the change.
+fn unused(task: &Task, change: &TaskChange) -> String {
+    let is_for_attempts = change.data.is_some()
+        || change.scheduled_on.is_some()
+        || change.max_retries.is_some()
+        || change.timeout_secs.is_some()
+        || change.priority.is_some()
+        || change.backoff.is_some();
+    let may_run_again = change.max_retries.is_some_and(|max| task.is_exhausted() && max > task.failed_retries);
+    if !task.is_settled() || !is_for_attempts || may_run_again {
+        return String::new();
+    }
+    let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
+    let verb = if has_failed { "retry" } else { "requeue" };
+    format!("; it will not run again unless you run `taskqueue {verb} {}`", task.id)
 }
 
 /// Returns a note for a schedule whose task is moved to an earlier time.

@@ -267,6 +267,48 @@ impl Trouble {
             _ => Level::Warning,
         }
     }
+
+    const fn stops(&self) -> Stops {
+        match self {
+            Self::StoreClosed { .. }
+            | Self::Store(Symptom::Locked { .. })
+            | Self::ReadOnlyDisk { .. }
+            | Self::FewInodes { .. }
+            | Self::LittleRoom { .. }
+            | Self::Unexamined { .. } => Stops::Store,
+            Self::Standstill { .. }
+            | Self::NothingCreatesRuns { .. }
+            | Self::NothingRuns { .. }
+            | Self::SilentRunner { .. } => Stops::Work,
+            Self::ClassProblem { .. } | Self::ClassHeld { .. } | Self::NoHandler { .. } | Self::OldPause { .. } => {
+                Stops::Class
+            }
+            Self::LostRuns { .. }
+            | Self::LeftOutcomes { .. }
+            | Self::FutureTasks { .. }
+            | Self::BrokenSchedules { .. }
+            | Self::StrandedTasks { .. }
+            | Self::Quarantined { .. }
+            | Self::Unreadable { .. }
+            | Self::UnreportedFailures { .. } => Stops::Tasks,
+            _ => Stops::Nothing,
+        }
+    }
+}
+
+/// What a problem stops, the most important first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stops {
+    /// The store: nothing can be queued, claimed or recorded.
+    Store,
+    /// All work, or that of a runner.
+    Work,
+    /// The tasks of a class.
+    Class,
+    /// Some tasks.
+    Tasks,
+    /// Nothing yet.
+    Nothing,
 }
 
 /// Private files to check.
@@ -278,7 +320,7 @@ pub struct OwnFiles {
     pub store: Option<PathBuf>,
 }
 
-/// Returns all problems that can be seen from here, the worst first. Transactions open for more than `long_secs` seconds are
+/// Returns all problems that can be seen from here, those that stop the most work first. Transactions open for more than `long_secs` seconds are
 /// problems, because they block others or the server's clean-up. A part that cannot be examined is a problem too, and the other
 /// parts are still examined.
 #[must_use]
@@ -348,7 +390,7 @@ impl FoundProblems {
     }
 
     fn sorted(mut self) -> Vec<Trouble> {
-        self.troubles.sort_by_key(|trouble| std::cmp::Reverse(trouble.level()));
+        self.troubles.sort_by_key(|trouble| (trouble.stops(), std::cmp::Reverse(trouble.level())));
         self.troubles
     }
 }

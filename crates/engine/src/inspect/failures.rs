@@ -11,7 +11,7 @@ use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::text::outside_text::OutsideText;
 use taskqueue_store::FailedTask;
-pub use taskqueue_store::GivenUp;
+pub use taskqueue_store::FinalCause;
 
 /// How many failed and how many timed-out tasks are read.
 const LOOKED_AT: i64 = 5_000;
@@ -26,7 +26,7 @@ pub struct FailureSample {
     /// Its finished attempts without released ones.
     pub attempts: i32,
     /// Why it is not retried; `None` if it is.
-    pub why_given_up: Option<GivenUp>,
+    pub why_final: Option<FinalCause>,
     /// The error message of the last failed attempt.
     pub error_message: OutsideText,
     /// When that attempt ended.
@@ -43,7 +43,7 @@ pub struct FailureGroup {
     /// How many tasks.
     pub tasks: usize,
     /// How many of them are not retried.
-    pub given_up: usize,
+    pub will_not_be_retried: usize,
     /// The newest of them.
     pub samples: Vec<FailureSample>,
 }
@@ -94,16 +94,16 @@ fn grouped(mut tasks: Vec<FailedTask>) -> Vec<FailureGroup> {
             class: task.class,
             error_code: task.error_code.into(),
             tasks: 0,
-            given_up: 0,
+            will_not_be_retried: 0,
             samples: Vec::new(),
         });
         group.tasks += 1;
-        group.given_up += usize::from(task.is_given_up);
+        group.will_not_be_retried += usize::from(task.is_final);
         if group.samples.len() < SAMPLES {
             group.samples.push(FailureSample {
                 task_id: task.task_id,
                 attempts: task.attempts,
-                why_given_up: task.why_given_up,
+                why_final: task.why_final,
                 error_message: task.error_message.into(),
                 failed_on: task.failed_on,
             });

@@ -5,6 +5,7 @@ pub mod doctor;
 pub(crate) mod end_watch;
 pub mod events;
 pub mod failures;
+pub mod log_stream;
 pub mod logs;
 pub mod monitoring;
 pub mod status;

@@ -12,6 +12,8 @@ use super::status::{RunnerLine, list_runners};
 use crate::change::cancel::cancel_tasks;
 use crate::change::pauses::{self, PauseRequest};
 use crate::change::retry::retry_tasks;
+use crate::change::schedules;
+pub use crate::change::schedules::Schedule;
 use crate::change::selected::TaskAnswer;
 use crate::context::Context;
 use crate::error::EngineResult;
@@ -24,13 +26,14 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::{Run, RunOutput};
 use taskqueue_host::clock::Moment;
 use taskqueue_store::TaskCounts;
-pub use taskqueue_store::{ClassCounts, FailedTask, GivenUp};
+pub use taskqueue_store::{ClassCounts, FailedTask, FinalCause};
 
 /// The largest numbers of runners, of runs in progress, and of failed tasks and classes to show.
 const RUNNERS: i64 = 1_000;
 const RUNNING: i64 = 200;
 const FAILURES: i64 = 100;
 const CLASSES: usize = 50;
+const SCHEDULES: usize = 100;
 /// How many finished tasks in each status are read, and how far back.
 const ENDS: i64 = 2_000;
 const MINUTE: i64 = 60;
@@ -96,6 +99,8 @@ pub struct TopCounts {
     pub throughput: Throughput,
     /// Waiting and running work of each class.
     pub classes: Vec<ClassCounts>,
+    /// The first schedules, those with problems first.
+    pub schedules: Vec<Schedule>,
 }
 
 /// Tasks per second that succeeded, or failed without a retry.
@@ -176,7 +181,9 @@ impl TopWatch {
         let failing: Vec<String> = glance.failures.iter().map(|task| task.class.clone()).collect();
         let classes = ctx.store.count_by_class(&failing, CLASSES)?;
         let throughput = throughput(ctx)?;
-        Ok(TopCounts { counts: ctx.store.count_tasks(None)?, throughput, classes })
+        let mut schedules = schedules::list(ctx)?;
+        schedules.truncate(SCHEDULES);
+        Ok(TopCounts { counts: ctx.store.count_tasks(None)?, throughput, classes, schedules })
     }
 
     /// Returns the explanation of a task and the output of its newest run.

@@ -23,7 +23,7 @@ const IDS_PER_STATEMENT: usize = 1_000;
 /// Why a failed task is not retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum GivenUp {
+pub enum FinalCause {
     /// It has no retry left.
     NoRetryLeft,
     /// Its last attempt ended in a way that rules out a retry.
@@ -40,9 +40,9 @@ pub struct FailedTask {
     /// Its class.
     pub class: String,
     /// Whether it will not be retried: no retry is left, or it is quarantined.
-    pub is_given_up: bool,
+    pub is_final: bool,
     /// Why it will not be retried.
-    pub why_given_up: Option<GivenUp>,
+    pub why_final: Option<FinalCause>,
     /// Attempts that ended, without released ones.
     pub attempts: i32,
     /// ErrorCode of its last failed attempt; empty if that row was deleted.
@@ -83,17 +83,17 @@ fn with_failure(
 ) -> FailedTask {
     let failure = run_id.and_then(|run_id| failures.get(&run_id));
     let is_ruled_out = failure.is_some_and(|(.., decision)| rules_out_retry(&decision.0));
-    let why_given_up = match (quarantined_on.is_some(), failed >= max, is_ruled_out) {
-        (true, ..) => Some(GivenUp::Quarantined),
-        (false, true, true) => Some(GivenUp::NotRetryable),
-        (false, true, false) => Some(GivenUp::NoRetryLeft),
+    let why_final = match (quarantined_on.is_some(), failed >= max, is_ruled_out) {
+        (true, ..) => Some(FinalCause::Quarantined),
+        (false, true, true) => Some(FinalCause::NotRetryable),
+        (false, true, false) => Some(FinalCause::NoRetryLeft),
         (false, false, _) => None,
     };
     FailedTask {
         task_id: TaskId(id),
         class,
-        is_given_up: why_given_up.is_some(),
-        why_given_up,
+        is_final: why_final.is_some(),
+        why_final,
         attempts,
         error_code: failure.map(|(_, code, ..)| code.0.clone()).unwrap_or_default(),
         error_message: failure.map(|(_, _, message, ..)| message.0.clone()).unwrap_or_default(),

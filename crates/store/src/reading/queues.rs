@@ -17,6 +17,7 @@ use crate::base::unmarked::{AllUnmarked, open_run};
 use crate::reading::heads::next_head;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::{Stored, TaskStatus};
+use taskqueue_domain::task::ids::TaskId;
 
 /// The number of due tasks whose classes are read, longest due first.
 const DUE_LIMIT: i64 = 1_000;
@@ -78,6 +79,20 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_newest_ends(&mut self, status: TaskStatus, secs: i64, limit: i64) -> StoreResult<Vec<DateTime<Utc>>> {
+        Ok(self.list_newest_ended(status, secs, limit)?.into_iter().map(|(on, _)| on).collect())
+    }
+
+    /// Returns up to `limit` tasks in this status that finished within the last `secs` seconds, with the end time of each, newest
+    /// first.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn list_newest_ended(
+        &mut self,
+        status: TaskStatus,
+        secs: i64,
+        limit: i64,
+    ) -> StoreResult<Vec<(DateTime<Utc>, TaskId)>> {
         use task_queue::dsl;
         let ends = self.read(|conn| {
             let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
@@ -93,11 +108,12 @@ impl Store {
                 let newest = over
                     .order((dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc()))
                     .limit(limit);
-                ends.extend(newest.select(dsl::status_on).load::<Option<SqlMoment>>(conn)?);
+                ends.extend(newest.select((dsl::status_on, dsl::id)).load::<(Option<SqlMoment>, i64)>(conn)?);
             }
             Ok(ends)
         })?;
-        let mut ends: Vec<DateTime<Utc>> = ends.into_iter().flatten().map(DateTime::from).collect();
+        let mut ends: Vec<(DateTime<Utc>, TaskId)> =
+            ends.into_iter().filter_map(|(on, id)| Some((DateTime::from(on?), TaskId(id)))).collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
         ends.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(ends)

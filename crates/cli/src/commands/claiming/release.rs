@@ -5,12 +5,15 @@ use clap::Args;
 
 use crate::commands::claiming::heartbeat::token_missing;
 use crate::commands::claiming::resolve::end;
-use crate::error::DONE;
+use crate::commands::options::selected::take_back_command;
+use crate::error::{CliError, DONE};
 use crate::output::Out;
 use crate::session::Session;
-use taskqueue_domain::task::ids::RunId;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_engine::Context;
 use taskqueue_engine::claiming::claimants::{Held, Resolution};
 use taskqueue_engine::claiming::take_back::{TakenBack, take_back};
+use taskqueue_engine::inspect::status;
 
 /// Reject or release a run you claimed
 ///
@@ -52,9 +55,26 @@ pub(crate) fn run(session: Session, args: &ReleaseArgs, out: &mut Out) -> anyhow
     end(session, &held, &resolution, out)
 }
 
+/// Adds a hint if the number is that of a task whose run a claimant holds.
+fn with_run_of_task(ctx: &mut Context, number: RunId, error: CliError) -> CliError {
+    let task = TaskId(number.0);
+    let claim = status::detail(ctx, task).ok().and_then(|found| found.runs.first()?.0.held_claim());
+    match claim.filter(|claim| claim.run_id != number) {
+        Some(claim) => error.with_hint(format!(
+            "{number} may be the task; claimant {} has its run: `{}`",
+            claim.claimant,
+            take_back_command(claim.run_id)
+        )),
+        None => error,
+    }
+}
+
 fn take(session: Session, args: &ReleaseArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
-    let taken = ctx.because(args.reason.as_deref(), |ctx| take_back(ctx, args.run))?;
+    let taken = match ctx.because(args.reason.as_deref(), |ctx| take_back(ctx, args.run)) {
+        Ok(taken) => taken,
+        Err(error) => return Err(with_run_of_task(&mut ctx, args.run, error.into()).into()),
+    };
     if out.is_json() {
         out.json(&taken)?;
         return Ok(DONE);

@@ -198,12 +198,29 @@ fn result(args: &ResultArgs) -> anyhow::Result<u8> {
 }
 
 fn message(args: &MessageArgs) -> anyhow::Result<u8> {
+    refuse_run_without_token(args)?;
     let Message { name, data } = message_of(&args.first, args.second.as_deref())?;
     let data: serde_json::Value = serde_json::from_str(&data)?;
     send(
         &serde_json::json!({ "event": name, "data": data }),
         "report message RUN NAME --token TOKEN`; to a task: `taskqueue report message --task TASK NAME",
     )
+}
+
+/// Refuses `report message 7 done`, which names a run or a task and no token: `done` would be taken for JSON.
+fn refuse_run_without_token(args: &MessageArgs) -> Result<(), CliError> {
+    let Some(name) = &args.second else { return Ok(()) };
+    let is_json = serde_json::from_str::<serde_json::Value>(name).is_ok();
+    if is_json || name == "-" || args.first.parse::<i64>().is_err() {
+        return Ok(());
+    }
+    let (number, name) = (&args.first, shell_word(name));
+    Err(CliError::usage(format!("{number} is no name of a message; a claimant passes its run with --token")).with_hint(
+        format!(
+            "for run {number}: `taskqueue report message {number} {name} --token \"$token\"`; to task {number}: `taskqueue report \
+             message --task {number} {name}`"
+        ),
+    ))
 }
 
 /// Sends a message to tasks, or for a run that a claimant holds.

@@ -12,27 +12,30 @@ use crate::output::human::{count, distance, fitted, fitted_words, hanging, insta
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
+use crate::views::answer::{QueueAnswer, answer, queue_answer};
 use crate::views::clock::{clock_ahead, clock_words};
 use crate::views::task_view::{kept_words, task_json};
 use crate::views::why::{remedy, sentence};
 use taskqueue_domain::run::due::DueCondition;
-use taskqueue_domain::task::dependencies::id_circle_words;
 use taskqueue_domain::task::records::{HeldClaim, Run};
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_domain::text::error_words::error_words;
 use taskqueue_engine::Context;
 use taskqueue_engine::inspect::diagnosis::explain::{
-    Condition, ConditionName, Explanation, FirstOfClass, QueueExplanation, explain_queue, explain_task,
+    Condition, ConditionName, Explanation, FirstOfClass, QueueExplanation, Reason, explain_queue, explain_task,
 };
 
-/// List what holds tasks back, when it changes and how to fix it
+/// Explain why tasks do not run, and how to change that
 ///
-/// Without a task, explains why nothing runs: the first waiting task of each class.
+/// The answer is one sentence, followed by a command that changes it or shows more. Without a task, explains why nothing runs.
 ///
-/// Lists every condition that decides whether a task runs, met or not. The first one that is not met is the cause. For a finished
-/// task, it shows how each attempt ended, what was decided then, and by which rule.
+/// With --verbose or --json, also lists every condition that decides whether a task runs, met or not: the first one that is not
+/// met is the cause. For a finished task, it shows how each attempt ended, what was decided then, and by which rule. Without a
+/// task, it lists the first waiting task of each class.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  taskqueue explain\n  taskqueue explain 4711\n  taskqueue explain status=due")]
+#[command(
+    after_help = "Examples:\n  taskqueue explain\n  taskqueue explain 4711\n  taskqueue explain 4711 --verbose\n  taskqueue explain status=due"
+)]
 pub(crate) struct ExplainArgs {
     /// Tasks
     #[arg(value_name = "SELECTION", help = SELECTION_HELP)]
@@ -70,54 +73,57 @@ fn show(ctx: &mut Context, explanation: &Explanation, out: &mut Out) -> anyhow::
     if out.is_json() {
         return out.json(&as_json(explanation, ahead));
     }
-    let page = words(explanation, ahead, out);
+    let page = words(explanation, ahead, out.is_verbose(), out);
     out.data(page)
 }
 
-/// The width of the labels before lines of the answer.
+/// The width of the labels before the lines of the details.
 const LABEL: usize = 7;
 
-/// Returns the answer as text.
-pub(crate) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &Out) -> Page {
-    let (task, now) = (&explanation.task, explanation.now);
-    let told = |label: &str, what: &str| hanging(&format!("{label:<LABEL$}"), &clean_line(what), out.width());
-    let head = format!("task {}   {}   {}", task.id, task.class, task.status);
-    let mut text = vec![fitted_words(&clean_line(&head), out.width())];
-    let cause = explanation.cause();
-    text.push(match cause {
-        Some((_, reason)) => told("cause", &sentence(reason, explanation.last_run.as_ref(), now)),
-        None => told("cause", "nothing holds it back: a runner can take it now"),
-    });
-    for blocker in &explanation.blockers {
-        let why = sentence(&blocker.why, None, now);
-        text.push(told("after", &format!("task {} ({}): {why}", blocker.task_id, blocker.class)));
+/// Returns the answer and the command that changes the state; with `is_detailed`, also every condition and attempt.
+pub(crate) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, is_detailed: bool, out: &Out) -> Page {
+    let mut lines = vec![fitted_words(&clean_line(&answer(explanation)), out.width())];
+    // In one line, however long, because it is meant to be pasted.
+    lines.extend(command(explanation).map(|command| format!("  {}", clean_line(&command))));
+    let notes = notes(explanation, ahead);
+    lines.extend(notes.iter().map(|note| fitted_words(&clean_line(&format!("note: {note}")), out.width())));
+    let mut page = Page::from(lines.join("\n"));
+    if is_detailed {
+        page.add("");
+        page.add(details(explanation, out));
     }
-    if let Some(circle) = &explanation.circle {
-        text.push(told("circle", &format!("{}: they wait for each other forever", id_circle_words(circle))));
-    }
-    text.push(told("next", &next_words(explanation)));
-    if let Some(command) = cause.and_then(|(_, reason)| remedy(reason, task)) {
-        // In one line, however long, because it is meant to be pasted.
-        text.push(format!("{:<LABEL$}{}", "try", clean_line(&command)));
-    }
-    if let Some(claim) = held_claim(explanation) {
-        // In one line too.
-        text.push(format!("{:<LABEL$}{}", "or", clean_line(&if_gone(&claim))));
-    }
+    page
+}
+
+/// Returns what else a reader of the answer must know, one sentence each.
+fn notes(explanation: &Explanation, ahead: Option<TimeDelta>) -> Vec<String> {
+    let task = &explanation.task;
+    let mut notes: Vec<String> = held_claim(explanation).as_ref().map(if_gone).into_iter().collect();
     if !explanation.nearest_classes.is_empty() {
         let meant = did_you_mean(&explanation.nearest_classes);
-        text.push(told("class", &format!("{} is not known here{meant}", task.class)));
+        notes.push(format!("class {} is not known here{meant}", task.class));
     }
     if let Some(holder) = explanation.key_holder {
         let key = task.unique_key.as_deref().unwrap_or_default();
-        let taken = format!("task {holder} has the key {key}: this task cannot run again until that task has finished");
-        text.push(told("key", &taken));
+        notes.push(format!("task {holder} has the key {key}: this task cannot run again until that task has finished"));
     }
+    notes.extend(ahead.map(clock_words));
+    notes
+}
+
+/// Returns when the state changes on its own, every condition, and the attempts.
+fn details(explanation: &Explanation, out: &Out) -> Page {
+    let (task, now) = (&explanation.task, explanation.now);
+    let labelled = |label: &str, what: &str| hanging(&format!("{label:<LABEL$}"), &clean_line(what), out.width());
+    let head = format!("task {}   {}   {}", task.id, task.class, task.status);
+    let mut text = vec![fitted_words(&clean_line(&head), out.width())];
+    for blocker in &explanation.blockers {
+        let why = sentence(&blocker.why, None, now);
+        text.push(labelled("after", &format!("task {} ({}): {why}", blocker.task_id, blocker.class)));
+    }
+    text.push(labelled("next", &next_words(explanation)));
     if let Some(until) = explanation.kept_until {
-        text.push(told("kept", &kept_words(until, now)));
-    }
-    if let Some(ahead) = ahead {
-        text.push(told("clock", &clock_words(ahead)));
+        text.push(labelled("kept", &kept_words(until, now)));
     }
     let mut page = Page::from(text.join("\n"));
     page.add("");
@@ -128,6 +134,19 @@ pub(crate) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, out: &O
         page.add(render(out, &["ATTEMPT", "RUN", "STATUS", "ENDED", "TOOK", "DECISION", "ERROR"], rows, &[4, 1]));
     }
     page
+}
+
+/// Returns the command that changes the state, or shows more: for a task that waits for others, that of the last one of the
+/// chain.
+fn command(explanation: &Explanation) -> Option<String> {
+    let (task, (_, reason)) = (&explanation.task, explanation.cause()?);
+    match explanation.blockers.last() {
+        _ if explanation.circle.is_some() => Some(format!("taskqueue cancel {}", task.id)),
+        Some(last) if matches!(reason, Reason::WaitsForDependencies { .. }) => {
+            remedy(&last.why, last.task_id, &last.class)
+        }
+        _ => remedy(reason, task.id, task.class.as_str()),
+    }
 }
 
 /// Returns the claim that has the task.
@@ -197,7 +216,7 @@ fn condition_words(condition: ConditionName) -> &'static str {
 fn due_words(condition: DueCondition) -> &'static str {
     match condition {
         DueCondition::StatusIsKnown => "its status is known",
-        DueCondition::NobodyWorksOnIt => "no process works on it",
+        DueCondition::NotProcessing => "no process works on it",
         DueCondition::NotSucceeded => "it has not succeeded",
         DueCondition::NotCancelled => "it was not cancelled",
         DueCondition::NotExpired => "it has not expired",
@@ -207,7 +226,7 @@ fn due_words(condition: DueCondition) -> &'static str {
         DueCondition::DependenciesDone => "the tasks it waits for are done",
         DueCondition::IsPlanned => "its time is known",
         DueCondition::ScheduleGoesOn => "its schedule is active",
-        DueCondition::TimeHasCome => "its time is reached",
+        DueCondition::Due => "its time is reached",
     }
 }
 
@@ -231,7 +250,7 @@ fn as_json(explanation: &Explanation, ahead: Option<TimeDelta>) -> Value {
     json!({
         "schema": "taskqueue.explain/1", "now": explanation.now, "task": task_json(&explanation.task),
         "cause": cause.map(|(condition, why)| json!({ "condition": condition, "why": why })),
-        "next": explanation.next, "remedy": cause.and_then(|(_, reason)| remedy(reason, &explanation.task)),
+        "answer": answer(explanation), "next": explanation.next, "remedy": command(explanation),
         "conditions": explanation.conditions, "blockers": explanation.blockers, "circle": explanation.circle,
         "attempts": attempts, "nearest_classes": explanation.nearest_classes,
         "key_holder": explanation.key_holder, "kept_until": explanation.kept_until, "claim": held_claim(explanation),
@@ -248,13 +267,26 @@ fn attempt_json(run: &Run) -> Value {
 }
 
 fn show_queue(explanation: &QueueExplanation, out: &mut Out) -> anyhow::Result<()> {
+    let QueueAnswer { words, command } = queue_answer(explanation);
     if out.is_json() {
         return out.json(&json!({
-            "schema": "taskqueue.explain-queue/1", "now": explanation.now, "counts": explanation.counts,
+            "schema": "taskqueue.explain-queue/1", "now": explanation.now, "answer": words, "remedy": command,
+            "counts": explanation.counts,
             "runner_slots": { "in_use": explanation.slots.0, "limit": explanation.slots.1 },
             "lost": explanation.lost, "first": explanation.first, "next": explanation.next,
         }));
     }
+    let mut page = Page::from(fitted_words(&clean_line(&words), out.width()));
+    page.add(format!("  {}", clean_line(&command)));
+    if out.is_verbose() {
+        page.add("");
+        page.add(queue_details(explanation, out));
+    }
+    out.data(page)
+}
+
+/// Returns the counters, the lost runs, and the first waiting task of each class.
+fn queue_details(explanation: &QueueExplanation, out: &Out) -> Page {
     let (counts, now) = (&explanation.counts, explanation.now);
     let counters = [
         format!("running {}", count(counts.processing)),
@@ -266,9 +298,7 @@ fn show_queue(explanation: &QueueExplanation, out: &mut Out) -> anyhow::Result<(
     for (task_id, why) in &explanation.lost {
         page.add(fitted_words(&clean_line(&format!("task {task_id}: {}", sentence(why, None, now))), out.width()));
     }
-    if explanation.first.is_empty() {
-        page.add(fitted_words("Nothing is waiting: no task is due, and no run is waiting.", out.width()));
-    } else {
+    if !explanation.first.is_empty() {
         let row = |first: &FirstOfClass| {
             let why = first
                 .why
@@ -283,5 +313,5 @@ fn show_queue(explanation: &QueueExplanation, out: &mut Out) -> anyhow::Result<(
         let words = format!("next   {} ({}): task {}", instant(next.on), relative(next.on, now), next.task_id);
         page.add(fitted_words(&words, out.width()));
     }
-    out.data(page)
+    page
 }

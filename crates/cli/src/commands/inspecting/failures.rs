@@ -13,7 +13,7 @@ use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use crate::shell_word::shell_word;
 use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
-use crate::views::why::given_up_words;
+use crate::views::why::final_words;
 use taskqueue_domain::text::outside_text::OutsideText;
 use taskqueue_engine::inspect::failures::{FailureGroup, Failures, failures};
 
@@ -77,7 +77,7 @@ fn show(found: &Failures, shown: usize, with_samples: bool, out: &mut Out) -> an
         page.add(render(out, &["TASK", "CLASS", "ERROR", "ATTEMPTS", "RETRY", "FAILED", "MESSAGE"], rows, &[5, 3]));
     } else {
         let rows = groups.iter().map(|group| row(group, found.now)).collect();
-        page.add(render(out, &["TASKS", "GIVEN UP", "CLASS", "ERROR", "LAST", "MESSAGE"], rows, &[4, 1]));
+        page.add(render(out, &["TASKS", "NOT RETRIED", "CLASS", "ERROR", "LAST", "MESSAGE"], rows, &[4, 1]));
     }
     if let Some(largest) = groups.first() {
         let words = format!("Retry a few of the largest group: {}", retry_command(largest));
@@ -93,10 +93,10 @@ fn show(found: &Failures, shown: usize, with_samples: bool, out: &mut Out) -> an
 
 /// Formats the totals: `12 failed tasks in 3 groups; 2 of them will not be retried`.
 fn counter(found: &Failures) -> String {
-    let given_up: usize = found.groups.iter().map(|group| group.given_up).sum();
+    let will_not_be_retried: usize = found.groups.iter().map(|group| group.will_not_be_retried).sum();
     let (tasks, groups) = (plural(found.looked_at, "failed task"), plural(found.groups.len(), "group"));
     let newest = if found.has_more { "the newest " } else { "" };
-    format!("{newest}{tasks} in {groups}; {given_up} of them will not be retried")
+    format!("{newest}{tasks} in {groups}; {will_not_be_retried} of them will not be retried")
 }
 
 /// Returns the command that retries a group. It lists the tasks if the stored error cannot be pasted.
@@ -109,15 +109,15 @@ fn retry_command(group: &FailureGroup) -> String {
     }
     let class = shell_word(&format!("class={}", group.class));
     let error = shell_word(&format!("error={}", group.error_code));
-    format!("taskqueue retry {class} {error} --sample 5")
+    format!("taskqueue retry {class} {error} --sample 5 --yes")
 }
 
 fn row(group: &FailureGroup, now: DateTime<Utc>) -> Vec<Field> {
-    let tone = if group.given_up > 0 { Tone::Bad } else { Tone::Waiting };
+    let tone = if group.will_not_be_retried > 0 { Tone::Bad } else { Tone::Waiting };
     let message = group.samples.first().map(|sample| first_line(&sample.error_message)).unwrap_or_default();
     vec![
         Field::toned(group.tasks.to_string(), tone),
-        group.given_up.to_string().into(),
+        group.will_not_be_retried.to_string().into(),
         group.class.as_str().into(),
         group.error_code.to_string().into(),
         group.last_failed_on().map(|on| relative(on, now)).unwrap_or_default().into(),
@@ -132,7 +132,7 @@ fn sample_rows(group: &FailureGroup, now: DateTime<Utc>) -> Vec<Vec<Field>> {
             group.class.as_str().into(),
             Field::toned(group.error_code.to_string(), Tone::Bad),
             sample.attempts.to_string().into(),
-            given_up_words(sample.why_given_up).into(),
+            final_words(sample.why_final).into(),
             sample.failed_on.map(|on| relative(on, now)).unwrap_or_default().into(),
             first_line(&sample.error_message).into(),
         ]

@@ -13,6 +13,7 @@ use crate::output::human::fitted_words;
 use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::session::Session;
 use crate::shell_word::shell_word;
+use crate::views::answer::{QueueAnswer, queue_answer};
 use crate::views::cut::Length;
 use crate::views::task_view;
 use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
@@ -20,6 +21,7 @@ use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::records::Run;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::change::selected::select_tasks;
+use taskqueue_engine::inspect::diagnosis::explain::explain_queue;
 use taskqueue_engine::inspect::status::{self, Overview, TaskFilter};
 use taskqueue_engine::{Context, EngineError, StopSignals, StoreError};
 
@@ -146,17 +148,27 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
         (None, true) => task_view::NO_TASKS,
         _ => "No task has this class and status.",
     };
-    let words = task_view::ListWords { if_none: none, if_more: task_view::MORE_OR_OTHERS };
     let overview = status::overview(ctx, &filter)?;
-    match Listing::of(&args.list, &TASKS, out)? {
-        Some(listing) => list_tasks(&overview, listing, out)?,
-        None => task_view::overview(&overview, &words, out)?,
+    if let Some(listing) = Listing::of(&args.list, &TASKS, out)? {
+        list_tasks(&overview, listing, out)?;
+    } else {
+        let stuck = if filter.class.is_none() && !out.is_json() { why_nothing_runs(ctx, &overview)? } else { None };
+        let words = task_view::ListWords { if_none: none, if_more: task_view::MORE_OR_OTHERS, stuck };
+        task_view::overview(&overview, &words, out)?;
     }
     // With `--watch`, the first task may come later.
     if let Some(class) = filter.class.filter(|_| overview.lines.is_empty() && args.watch.is_none()) {
         warn_of_unknown_class(ctx, &class, WarnOf::Any, out)?;
     }
     Ok(DONE)
+}
+
+/// Returns the answer of `explain` if something waits, nothing runs, and the overview does not say why.
+fn why_nothing_runs(ctx: &mut Context, overview: &Overview) -> anyhow::Result<Option<QueueAnswer>> {
+    let counts = &overview.counts;
+    let is_stuck = counts.processing.count == 0 && counts.due.count + counts.waiting_runs.count > 0;
+    let is_said = !overview.standstills.is_empty();
+    Ok(if is_stuck && !is_said { Some(queue_answer(&explain_queue(ctx)?)) } else { None })
 }
 
 /// Shows named tasks in detail, and the tasks of a range or a filter as a list.
@@ -172,7 +184,8 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
     if !selection.is_named() {
         let ids = select_tasks(ctx, &selection)?;
         let overview = status::overview_of(ctx, &ids, args.limit)?;
-        let words = task_view::ListWords { if_none: "No task matches the selection.", if_more: task_view::MORE };
+        let if_none = "No task matches the selection.";
+        let words = task_view::ListWords { if_none, if_more: task_view::MORE, stuck: None };
         task_view::overview(&overview, &words, out)?;
         return Ok(if ids.is_empty() { NOT_FOUND } else { DONE });
     }

@@ -413,7 +413,7 @@ fn details_text(details: &Details) -> String {
     // Fitted to the terminal, without colours.
     let out = Out::new(false, false, ColorChoice::Never);
     let explanation = &details.explanation;
-    let mut page = words(explanation, None, &out);
+    let mut page = words(explanation, None, true, &out);
     if let Some(run) = &explanation.last_run {
         page.add("");
         page.add(run_block(run, &details.outputs, explanation.now, Length::Cut, out.width()));

@@ -10,6 +10,8 @@ use crate::commands::options::selected::{SELECTION_HELP, selected_tasks};
 use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
 use crate::output::Out;
+use crate::output::human::plural;
+use crate::output::progress::Progress;
 use crate::session::Session;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
@@ -46,20 +48,28 @@ pub(crate) fn run(session: Session, args: &WaitArgs, out: &mut Out) -> anyhow::R
     let mut ctx = session.open_to_wait()?;
     let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
     let (mut failure, mut have_all_succeeded, mut over) = (None, true, HashSet::new());
+    let progress = Progress::steps(out, "waiting");
+    progress.step(0, ids.len(), "finished".to_owned());
     let waited = wait_for_tasks(&mut ctx, &ids, args.any, &stop, limit, &mut |id, task| {
         over.insert(id);
         have_all_succeeded &= task.is_some_and(|task| task.status.is(TaskStatus::Success));
-        if let Err(error) = tell(id, task, out) {
+        progress.at(over.len(), ids.len());
+        if let Err(error) = progress.beside(|| tell(id, task, out)) {
             failure.get_or_insert(error);
         }
-    })?;
+    });
+    drop(progress);
+    let waited = waited?;
     if let Some(error) = failure {
         return Err(error);
     }
     Ok(match waited {
         Waited::Ended(()) if have_all_succeeded => DONE,
         Waited::Ended(()) => FAILED,
-        Waited::Stopped => INTERRUPTED,
+        Waited::Stopped => {
+            out.say(&format!("stopped by a signal: {} of {} finished", over.len(), plural(ids.len(), "task")));
+            INTERRUPTED
+        }
         Waited::TooLong => {
             let left: Vec<TaskId> = ids.into_iter().filter(|id| !over.contains(id)).collect();
             tell_left(&left, out);

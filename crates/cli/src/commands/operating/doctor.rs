@@ -28,7 +28,7 @@ const CLAIMS: i64 = 20;
 
 /// Check store, server, host and configuration for problems
 ///
-/// Each finding has a command that fixes it or shows more. The exit status is 0 if nothing was found, 1 if something needs
+/// Findings that stop the most work come first. Each has a command that fixes it or shows more. The exit status is 0 if nothing was found, 1 if something needs
 /// attention, and 2 if tasks do not run or could be lost. A part that cannot be examined is a finding, too. If the store cannot
 /// be opened, `doctor` prints why, and examines its files and this host.
 #[derive(Debug, Args)]
@@ -335,11 +335,11 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
 fn symptom_remedy(symptom: &Symptom) -> String {
     match symptom {
         Symptom::Setting { name, wanted, .. } if name == "journal_mode" => format!("PRAGMA {name} = {wanted};"),
-        Symptom::Setting { name, wanted, .. } => format!("-- in the configuration of the database: {name} = {wanted}"),
+        Symptom::Setting { name, wanted, .. } => format!("# in the configuration of the database: {name} = {wanted}"),
         Symptom::MissingIndex { statement, .. } => statement.clone(),
-        Symptom::LongTransaction { .. } => "-- run the statement in parentheses to end it".to_owned(),
+        Symptom::LongTransaction { .. } => "# to end it, run the statement in parentheses".to_owned(),
         Symptom::DeadRows { table, .. } => format!("VACUUM \"{table}\";"),
         Symptom::Locked { path, .. } => format!("fuser -v {}", shell_word(&path.to_string_lossy())),
-        Symptom::Cluster { .. } => "-- name the same node in every address".to_owned(),
+        Symptom::Cluster { .. } => "# name the same node in every address".to_owned(),
     }
 }

@@ -57,6 +57,9 @@ pub(crate) struct StopArgs {
 }
 
 /// End a pause, a drain or a stop
+///
+/// --all ends the order of `pause --all`, `drain --all` or `stop --all`. Orders for single classes and runners stay; `resume`
+/// names them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  taskqueue resume --all\n  taskqueue resume --class mail.send")]
 pub(crate) struct ResumeArgs {
@@ -65,6 +68,9 @@ pub(crate) struct ResumeArgs {
     #[command(flatten)]
     reason: ReasonArgs,
 }
+
+/// How many other pauses `resume` names.
+const OTHERS: usize = 5;
 
 /// What an order is for.
 #[derive(Debug, Args)]
@@ -128,19 +134,21 @@ pub(crate) fn resume(session: Session, args: &ResumeArgs, out: &mut Out) -> anyh
     if out.is_json() {
         out.json(&serde_json::json!({ "scope": scope.kind(), "name": scope.name(), "resumed": is_ended }))?;
     }
-    if !is_ended {
-        out.say(&match scope {
-            PauseScope::All => "no pause of --all is active".to_owned(),
-            _ => format!("{scope} was not paused"),
-        });
-        return Ok(NOT_FOUND);
+    let others = pauses::list(&mut ctx)?;
+    out.say(&match (&scope, is_ended) {
+        (PauseScope::All, false) => "no pause of --all is active".to_owned(),
+        (_, false) => format!("{scope} was not paused"),
+        // The others would contradict "everything is resumed".
+        (PauseScope::All, true) if !others.is_empty() => "the pause of everything has ended".to_owned(),
+        (_, true) => format!("{scope} is resumed"),
+    });
+    for pause in others.iter().take(OTHERS) {
+        out.say(&format!("still paused: {}; `{}` ends it", pause.scope, resume_command(&pause.scope)));
     }
-    out.say(&format!("{scope} is resumed"));
-    let others = pauses::list(&mut ctx)?.len();
-    if others > 0 {
-        out.say(&format!("{} left; `taskqueue pause` lists them", plural(others, "other pause")));
+    if others.len() > OTHERS {
+        out.say(&format!("{} left; `taskqueue pause` lists them", plural(others.len() - OTHERS, "other pause")));
     }
-    Ok(DONE)
+    Ok(if is_ended { DONE } else { NOT_FOUND })
 }
 
 fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs, out: &mut Out) -> anyhow::Result<u8> {

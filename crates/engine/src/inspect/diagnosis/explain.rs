@@ -11,6 +11,7 @@ use crate::error::EngineResult;
 use crate::inspect::diagnosis::conditions::Inquiry;
 pub use crate::inspect::diagnosis::conditions::{Condition, ConditionName};
 pub use crate::inspect::diagnosis::reasons::Reason;
+use crate::inspect::diagnosis::standstill::{Standstill, standstills};
 use crate::upkeep::prune::kept_until;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::TaskId;
@@ -75,6 +76,8 @@ pub struct Explanation {
     pub nearest_classes: Vec<String>,
     /// For a finished task: another task with its unique key, so that it cannot be restarted.
     pub key_holder: Option<TaskId>,
+    /// The number of failed attempts after which it is exhausted.
+    pub allowed_retries: i32,
     /// When a finished task can be pruned, if there is a limit.
     pub kept_until: Option<DateTime<Utc>>,
 }
@@ -107,6 +110,8 @@ pub struct QueueExplanation {
     pub counts: TaskCounts,
     /// The slots of live runners, and the limit.
     pub slots: (i64, i64),
+    /// Why due or waiting work is not processed, if all of it is affected.
+    pub standstills: Vec<Standstill>,
     /// Claimed runs that their runner or claimant will not end.
     pub lost: Vec<(TaskId, Reason)>,
     /// The first waiting or due task of each class.
@@ -140,6 +145,7 @@ pub fn explain_task(ctx: &mut Context, task_id: TaskId) -> EngineResult<Explanat
     runs.reverse();
     let attempts = runs;
     let kept_until = kept_until(ctx, &task);
+    let allowed_retries = ctx.store.settings()?.retries_of(&task);
     Ok(Explanation {
         now,
         task,
@@ -151,6 +157,7 @@ pub fn explain_task(ctx: &mut Context, task_id: TaskId) -> EngineResult<Explanat
         attempts,
         nearest_classes,
         key_holder,
+        allowed_retries,
         kept_until,
     })
 }
@@ -221,6 +228,7 @@ pub fn explain_queue(ctx: &mut Context) -> EngineResult<QueueExplanation> {
     let mut ids = ctx.store.list_first_waiting(CLASS_LIMIT)?;
     ids.extend(ctx.store.list_first_waiting_for_keys(DUE_LIMIT)?);
     ids.extend(ctx.store.list_first_due(DUE_LIMIT)?.into_iter().map(|task| task.id));
+    let standstills = standstills(ctx)?;
     let mut inquiry = Inquiry::new(ctx, now);
     let in_use = inquiry.live_runners()?.iter().map(|runner| i64::from(runner.slots)).sum();
     let lost = inquiry.lost_runs()?;
@@ -233,5 +241,5 @@ pub fn explain_queue(ctx: &mut Context) -> EngineResult<QueueExplanation> {
         let why = conditions.into_iter().find_map(|condition| condition.why);
         first.push(FirstOfClass { class: task.class.to_string(), task_id: task.id, why });
     }
-    Ok(QueueExplanation { now, counts, slots: (in_use, limit), lost, first, next })
+    Ok(QueueExplanation { now, counts, slots: (in_use, limit), standstills, lost, first, next })
 }
