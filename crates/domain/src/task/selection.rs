@@ -15,7 +15,8 @@ use crate::time::when::parse_duration;
 
 /// The filter keys.
 pub const FILTER_KEYS: [&str; 14] = [
-    "class", "status", "by", "error", "schedule", "key", "tag", "name", "parent", "older", "newer", "since", META_KEY, DATA_KEY,
+    "class", "status", "by", "error", "schedule", "key", "tag", "name", "parent", "older", "newer", "since", META_KEY,
+    DATA_KEY,
 ];
 /// The filter key for metadata, where NAME is the name of the value.
 const META_KEY: &str = "meta.NAME";

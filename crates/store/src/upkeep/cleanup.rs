@@ -135,14 +135,15 @@ fn ask(conn: &mut AnyConnection, limits: &CleanupLimits, prunes_outputs: bool) -
         .or(any_before!(task_queue_runs, results_on, limits.results))
         .or(any_before!(task_queue_runners, finished_on, limits.runners))
         .or(exists(events));
-    let (pauses, notices, expired, prunable, schedules): (Option<bool>, bool, Option<bool>, Option<bool>, bool) = diesel::select((
-        any_before!(task_queue_pauses, until, limits.now),
-        exists(task_queue_notices::table.select(task_queue_notices::id)),
-        any_before!(task_queue, live_start_before, limits.now),
-        prunable,
-        exists(task_queue_schedules::table.select(task_queue_schedules::name)),
-    ))
-    .get_result(conn)?;
+    let (pauses, notices, expired, prunable, schedules): (Option<bool>, bool, Option<bool>, Option<bool>, bool) =
+        diesel::select((
+            any_before!(task_queue_pauses, until, limits.now),
+            exists(task_queue_notices::table.select(task_queue_notices::id)),
+            any_before!(task_queue, live_start_before, limits.now),
+            prunable,
+            exists(task_queue_schedules::table.select(task_queue_schedules::name)),
+        ))
+        .get_result(conn)?;
     let is_so = |found: Option<bool>| found.unwrap_or(false);
     Ok(CleanupNeeds { pauses: is_so(pauses), notices, expired: is_so(expired), prunable: is_so(prunable), schedules })
 }
