@@ -54,7 +54,6 @@ impl Store {
                     }
                 }
                 keep_as_classes_state(conn, keep_of.as_ref(), &ended.iter().map(|id| id.0).collect::<Vec<_>>())?;
-                fault_point!("expire.before_commit");
                 Ok(ended)
             })?;
             self.pass_on_slots_of(&ended);
