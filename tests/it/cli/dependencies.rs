@@ -154,7 +154,7 @@ each_engine! {
         for (bad, why) in [
             (json!({ "class": "echo", "name": "bad", "after": ["bad"] }), "forever: \"bad\" after \"bad\""),
             (json!({ "class": "echo", "after": ["no"] }), "no line has the name \"no\""),
-            (json!({ "class": "echo", "name": "good" }), "the name \"good\" was given to an earlier line"),
+            (json!({ "class": "echo", "name": "good", "after": ["good"] }), "several lines have the name \"good\""),
             (json!({ "class": "echo", "after": [4711] }), "there is no task 4711"),
             (json!({ "class": "echo", "after": [0] }), "0 is not an id"),
             (json!({ "class": "echo", "after": "good" }), "expected a list"),

@@ -250,7 +250,13 @@ fn repeat(stage: &mut Stage<'_>) {
         stage.run(&[&["schedule", args[0], &id], &args[1..]].concat());
     }
     look(stage);
+    stage.run(&["schedule", "run", &id, "--any-class"]);
     stage.run(&["schedule", "remove", &id]);
+    let parts = stage.db.home().join(".config/taskqueue/conf.d");
+    std::fs::create_dir_all(&parts).unwrap();
+    std::fs::write(parts.join("leap.toml"), "[schedule.leap]\nclass = \"echo\"\nevery = \"0 0 29 2 *\"\n").unwrap();
+    stage.run(&["schedule", "diff"]);
+    std::fs::remove_dir_all(parts).unwrap();
 }
 
 fn change(stage: &mut Stage<'_>) {
