@@ -200,7 +200,7 @@ impl TopState {
         }
         let waiting = self.counts.as_ref().map(|counts| counts.due.count + counts.waiting_runs.count);
         let why = match (pane, waiting) {
-            (Pane::Running, Some(0)) | (Pane::Queues, Some(0)) => "no task is due",
+            (Pane::Running | Pane::Queues, Some(0)) => "no task is due",
             (Pane::Running, Some(_)) if self.pauses.iter().any(|pause| pause.scope == PauseScope::All) => {
                 "everything is paused"
             }
