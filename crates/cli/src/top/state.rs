@@ -211,7 +211,8 @@ impl TopState {
         format!("{none}: {why}")
     }
 
-    /// Shows the rows that match the filter. The selected row stays selected when it moves; if it has disappeared, the next one is selected.
+    /// Shows the rows that match the filter. The selected row stays selected when it moves; if it has disappeared, the next one is
+    /// selected.
     fn show_matching(&mut self, pane: Pane) {
         let all = &self.all[index_of(pane)];
         let rows: Vec<TopRow> = all.iter().filter(|row| rows::matches(row, &self.filter)).cloned().collect();
