@@ -200,7 +200,7 @@ impl TopState {
         }
         let waiting = self.counts.as_ref().map(|counts| counts.due.count + counts.waiting_runs.count);
         let why = match (pane, waiting) {
-            (Pane::Running, Some(0)) | (Pane::Queues, Some(0)) => "no task is due",
+            (Pane::Running | Pane::Queues, Some(0)) => "no task is due",
             (Pane::Running, Some(_)) if self.pauses.iter().any(|pause| pause.scope == PauseScope::All) => {
                 "everything is paused"
             }
@@ -211,7 +211,8 @@ impl TopState {
         format!("{none}: {why}")
     }
 
-    /// Shows the rows that match the filter. The selected row stays selected when it moves; if it has disappeared, the next one is selected.
+    /// Shows the rows that match the filter. The selected row stays selected when it moves; if it has disappeared, the next one is
+    /// selected.
     fn show_matching(&mut self, pane: Pane) {
         let all = &self.all[index_of(pane)];
         let rows: Vec<TopRow> = all.iter().filter(|row| rows::matches(row, &self.filter)).cloned().collect();

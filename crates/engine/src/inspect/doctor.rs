@@ -320,9 +320,9 @@ pub struct OwnFiles {
     pub store: Option<PathBuf>,
 }
 
-/// Returns all problems that can be seen from here, those that stop the most work first. Transactions open for more than `long_secs` seconds are
-/// problems, because they block others or the server's clean-up. A part that cannot be examined is a problem too, and the other
-/// parts are still examined.
+/// Returns all problems that can be seen from here, those that stop the most work first. Transactions open for more than
+/// `long_secs` seconds are problems, because they block others or the server's clean-up. A part that cannot be examined is a
+/// problem too, and the other parts are still examined.
 #[must_use]
 pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Trouble> {
     let mut found = FoundProblems { troubles: files_in_danger(files, ctx.spool.as_ref().map(Spool::directory)) };

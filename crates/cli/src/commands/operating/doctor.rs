@@ -28,9 +28,9 @@ const CLAIMS: i64 = 20;
 
 /// Check store, server, host and configuration for problems
 ///
-/// Findings that stop the most work come first. Each has a command that fixes it or shows more. The exit status is 0 if nothing was found, 1 if something needs
-/// attention, and 2 if tasks do not run or could be lost. A part that cannot be examined is a finding, too. If the store cannot
-/// be opened, `doctor` prints why, and examines its files and this host.
+/// Findings that stop the most work come first. Each has a command that fixes it or shows more. The exit status is 0 if nothing
+/// was found, 1 if something needs attention, and 2 if tasks do not run or could be lost. A part that cannot be examined is a
+/// finding, too. If the store cannot be opened, `doctor` prints why, and examines its files and this host.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  taskqueue doctor\n  taskqueue doctor --json")]
 pub(crate) struct DoctorArgs {
