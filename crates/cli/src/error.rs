@@ -37,29 +37,73 @@ pub(crate) struct CliError {
     kind: &'static str,
     message: String,
     hint: Option<String>,
+    /// Lines for people between the message and the hint.
+    report: Vec<String>,
+    /// A shorter message for people, if the report repeats the message.
+    headline: Option<String>,
     /// The current row, if it differs from what the caller expected.
     details: Option<Box<serde_json::Value>>,
 }
 
 impl CliError {
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { code: USAGE, kind: "usage", message: message.into(), hint: None, details: None }
+        Self {
+            code: USAGE,
+            kind: "usage",
+            message: message.into(),
+            hint: None,
+            report: Vec::new(),
+            headline: None,
+            details: None,
+        }
     }
 
     pub(crate) fn failed(message: impl Into<String>) -> Self {
-        Self { code: FAILED, kind: "failed", message: message.into(), hint: None, details: None }
+        Self {
+            code: FAILED,
+            kind: "failed",
+            message: message.into(),
+            hint: None,
+            report: Vec::new(),
+            headline: None,
+            details: None,
+        }
     }
 
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
-        Self { code: UNAVAILABLE, kind: "unreachable", message: message.into(), hint: None, details: None }
+        Self {
+            code: UNAVAILABLE,
+            kind: "unreachable",
+            message: message.into(),
+            hint: None,
+            report: Vec::new(),
+            headline: None,
+            details: None,
+        }
     }
 
     pub(crate) fn configuration(message: impl Into<String>) -> Self {
-        Self { code: CONFIG, kind: "config", message: message.into(), hint: None, details: None }
+        Self {
+            code: CONFIG,
+            kind: "config",
+            message: message.into(),
+            hint: None,
+            report: Vec::new(),
+            headline: None,
+            details: None,
+        }
     }
 
     pub(crate) fn interrupted(message: impl Into<String>) -> Self {
-        Self { code: INTERRUPTED, kind: "interrupted", message: message.into(), hint: None, details: None }
+        Self {
+            code: INTERRUPTED,
+            kind: "interrupted",
+            message: message.into(),
+            hint: None,
+            report: Vec::new(),
+            headline: None,
+            details: None,
+        }
     }
 
     /// Returns the error for a claim of one task that claimed nothing, with the exit status of an empty claim.
@@ -91,6 +135,15 @@ impl CliError {
 
     pub(crate) fn message(&self) -> &str {
         &self.message
+    }
+
+    /// Returns the message for people: the report may continue it.
+    pub(crate) fn headline(&self) -> &str {
+        self.headline.as_deref().unwrap_or(&self.message)
+    }
+
+    pub(crate) fn report(&self) -> &[String] {
+        &self.report
     }
 
     pub(crate) fn hint(&self) -> Option<&str> {
@@ -140,7 +193,8 @@ impl From<ConfigError> for CliError {
         } else {
             "`taskqueue help configuration` lists every key"
         };
-        Self::configuration(message).with_hint(hint)
+        let headline = error.headline.map(|headline| format!("the configuration cannot be used: {headline}"));
+        Self { report: error.report, headline, ..Self::configuration(message).with_hint(hint) }
     }
 }
 
@@ -329,7 +383,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NoRandomness(_) => (FAILED, "os", None),
         StoreError::Database(_) => (FAILED, "database", None),
     };
-    CliError { code, kind, message, hint, details: None }
+    CliError { code, kind, message, hint, report: Vec::new(), headline: None, details: None }
 }
 
 /// Returns what happens to the end of a run that could not be recorded.

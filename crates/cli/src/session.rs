@@ -282,6 +282,12 @@ impl Session {
         Ok(())
     }
 
+    /// Returns the handlers of this host, without opening the store.
+    pub(crate) fn into_handlers(self) -> Handlers {
+        let exec_enabled = is_exec_enabled(&self.config, &self.url);
+        Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user)
+    }
+
     /// Returns the directory where outcomes are kept until the database has them.
     pub(crate) fn spool(&self) -> Option<PathBuf> {
         self.spool.clone()

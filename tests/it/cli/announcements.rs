@@ -298,7 +298,7 @@ each_engine! {
             ("[notify]\nargv = [\"mail\"]\n", "has no absolute path"),
             ("[notify]\nlog = \"/x\"\nevery_secs = -1\n", "every_secs is -1; it must be 0 to 86400"),
             ("[hooks]\nsuccess = []\n", "hooks: success: argv is empty"),
-            ("[hooks]\ncancel = [\"/bin/true\"]\n", "unknown field `cancel`"),
+            ("[hooks]\ncancel = [\"/bin/true\"]\n", "unknown key `cancel`"),
         ];
         for (toml, words) in cases {
             db.configure(toml);

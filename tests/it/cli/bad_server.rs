@@ -163,7 +163,7 @@ fn a_wrong_password_is_refused_and_never_printed() {
             assert!(stderr.contains("***") && !stderr.contains(SECRET), "{stderr}");
             db.configure(&format!("database = \"{address}\"\nbad = 1\n"));
             let stderr = db.cli().without_env("TASKQUEUE_DATABASE_URL").run(&["status"]).fails(78);
-            assert!(stderr.contains("unknown field `bad`") && !stderr.contains(SECRET), "{stderr}");
+            assert!(stderr.contains("unknown key `bad`") && !stderr.contains(SECRET), "{stderr}");
         });
     }
 }

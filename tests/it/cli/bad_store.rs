@@ -54,9 +54,9 @@ fn help_is_the_same_as_a_verb_and_as_an_option() {
 fn a_configuration_that_cannot_be_used_is_named_with_its_line_and_78() {
     let (home, cli) = alone();
     for (toml, why) in [
-        ("databse = \"x\"\n", "line 1: unknown field `databse`"),
-        ("[class.a]\nargv = [\"/bin/true\"]\ntimeout = 5\n", "line 3: unknown field `timeout`"),
-        ("[class.a]\nargv = \"/bin/true\"\n", "line 2: invalid type"),
+        ("databse = \"x\"\n", "line 1, column 1: unknown key `databse`"),
+        ("[class.a]\nargv = [\"/bin/true\"]\ntimeout = 5\n", "line 3, column 1: class \"a\": unknown key `timeout`"),
+        ("[class.a]\nargv = \"/bin/true\"\n", "line 2, column 8: class \"a\": argv is a string; it must be a list"),
         ("[class.a]\nargv = [\"true\"]\n", "no absolute path"),
         ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [300] }\n", "0 to 255"),
         ("[class.a]\nargv = [\"/bin/true\"]\noutput_limit_bytes = 99999999999\n", "output_limit_bytes"),
@@ -94,7 +94,7 @@ fn a_configuration_that_cannot_be_read_is_an_error_and_not_the_default() {
     let parts = home.path().join(".config/taskqueue/conf.d");
     std::fs::create_dir(&parts).unwrap();
     std::fs::write(parts.join("10-bad.toml"), "database = \"elsewhere\"\n").unwrap();
-    assert!(cli.run(&["status"]).fails(78).contains("10-bad.toml: line 1: unknown field `database`"));
+    assert!(cli.run(&["status"]).fails(78).contains("10-bad.toml: line 1, column 1: unknown key `database`"));
     std::fs::write(parts.join("10-bad.toml"), b"\xff").unwrap();
     assert!(cli.run(&["status"]).fails(78).contains("10-bad.toml"));
     std::fs::remove_file(parts.join("10-bad.toml")).unwrap();

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{ECHO, detail, process, write};
 use crate::each_engine;
+use crate::support::Cli;
 
 fn rows(lines: &str) -> Vec<Value> {
     lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -31,7 +32,7 @@ each_engine! {
         assert!(error.contains("`taskqueue class` lists all and shows the file"), "{error}");
         let ended = db.cli().run(&["class"]);
         let path = db.home().join(".config/taskqueue/config.toml");
-        let expected = format!("no class is configured; `taskqueue init CLASS -- PROGRAM` writes {}\n", path.display());
+        let expected = format!("no class is configured; `taskqueue class add CLASS -- PROGRAM` writes {}\n", path.display());
         assert_eq!(ended.stderr, expected);
         db.configure(ECHO);
         assert_eq!(db.cli().run(&["class"]).stderr, "");
@@ -119,4 +120,43 @@ each_engine! {
             db.cli().run(&["class", "list"]).ok();
         }
     }
+}
+
+/// Writes a configuration and returns its path.
+fn config(cli: &Cli, home: &std::path::Path, text: &str) -> std::path::PathBuf {
+    let path = home.join("config.toml");
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(cli.run(&["class", "--config", "config.toml"]).code, Some(0));
+    path
+}
+
+#[test]
+fn a_class_is_added_tested_and_removed_and_the_rest_of_the_file_is_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let cli = Cli::new(home.path());
+    let text = "# Mine.\nwork_slots = 2 # two\n\n[class.bad]\nargv = [\"/bin/sh\", \"-c\", \"echo no >&2; exit 65\"]\n";
+    let path = config(&cli, home.path(), text);
+    let run = |args: &[&str]| cli.run(&[&["class"], args, &["--config", "config.toml"]].concat());
+    let add = |args: &[&str]| cli.run(&[&["class", "add", "--config", "config.toml", "echo"], args].concat());
+    let lines = "[class.echo]\nargv = [\"/bin/cat\", \"-u\"]\ntimeout_secs = 90";
+    let added = add(&["--timeout", "90s", "--", "/bin/cat", "-u"]);
+    assert_eq!(added.ok(), lines);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{text}\n{lines}\n"));
+    let refused = add(&["--", "/bin/true"]).fails(1);
+    assert!(refused.contains("exists already, in ") && refused.contains("--force"), "{refused}");
+    assert!(add(&["--force", "--", "/no/such/program"]).fails(78).contains("nothing was written"));
+    assert!(add(&["--force", "--", "no-such-program"]).fails(2).contains("not in PATH"));
+    assert!(add(&["--force", "--timeout", "90", "--", "/bin/cat"]).fails(2).contains("has no unit; write 90s"));
+    // A test needs no store and creates none.
+    let tested = run(&["test", "echo", "{\"to\":\"ann\"}"]);
+    assert_eq!((tested.code, tested.stdout.as_str()), (Some(0), "{\"to\":\"ann\"}"), "{tested:?}");
+    assert!(tested.stderr.contains("class echo: success (exit 0: success"), "{tested:?}");
+    let failed = run(&["test", "bad"]);
+    assert_eq!(failed.code, Some(1));
+    assert!(failed.stderr.starts_with("no\n") && failed.stderr.contains("the task would not be retried"), "{failed:?}");
+    assert!(run(&["test", "ecko"]).fails(2).contains("did you mean \"echo\"?"));
+    assert!(!home.path().join(".local/state/taskqueue/taskqueue.db").exists());
+    assert_eq!(run(&["remove", "echo"]).ok(), lines);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    assert_eq!(run(&["remove", "echo"]).code, Some(3));
 }

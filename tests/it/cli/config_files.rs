@@ -87,5 +87,5 @@ fn a_pipe_that_somebody_names_on_the_command_line_is_read() {
     writer.wait().unwrap();
     assert_eq!(queued.ok(), "3");
     let (error, _) = error_and_hint(&ended(&cli.stdin("nonsense = 1"), &["--config", "/dev/stdin", "tick"]).fails(78));
-    assert!(error.contains("/dev/stdin: line 1: unknown field `nonsense`"), "{error}");
+    assert!(error.contains("/dev/stdin: line 1, column 1: unknown key `nonsense`"), "{error}");
 }

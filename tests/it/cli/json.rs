@@ -298,6 +298,9 @@ fn fail(stage: &mut Stage<'_>) {
     assert_eq!(nowhere[0]["level"], "unknown");
     stage.run(&["init", "hello", "--config", "first.toml"]);
     stage.run(&["completions", "bash"]);
+    stage.run(&["class", "add", "added", "--config", "first.toml", "--", "/bin/cat"]);
+    stage.run(&["class", "remove", "added", "--config", "first.toml"]);
+    assert_eq!(stage.run(&["class", "test", "talk"])[0]["results"], json!({ "n": 1 }));
     stage.run(&["man", "queue"]);
     stage.run(&["man", "--directory", "pages"]);
 }

@@ -272,7 +272,7 @@ each_engine! {
 
     fn what_keeps_nothing_is_refused(db) {
         db.configure(ECHO);
-        for (value, why) in [("0s", "--keep: \"0s\" keeps nothing; write 1s or more, or forever"), ("7", "--keep: \"7\" is not a duration")] {
+        for (value, why) in [("0s", "--keep: \"0s\" keeps nothing; write 1s or more, or forever"), ("7", "--keep: \"7\" has no unit")] {
             let refused = db.cli().run(&["queue", "echo", "--keep", value]);
             let said = refused.fails(2);
             assert!(said.contains(why), "{said}");

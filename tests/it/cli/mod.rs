@@ -169,7 +169,8 @@ pub(crate) fn wait_for_file(db: &TestDb, name: &str) -> String {
 /// Checks that an error has one `error:` line, at most one `hint:` line, and nothing else. Returns both.
 #[track_caller]
 pub(crate) fn error_and_hint(stderr: &str) -> (String, String) {
-    let mut lines = stderr.lines().filter(|line| !line.starts_with("warning: "));
+    // The place of a mistake in a file is below the error.
+    let mut lines = stderr.lines().filter(|line| !line.starts_with("warning: ") && !line.starts_with("  "));
     let error = lines.next().unwrap_or_default().to_owned();
     let hint = lines.next().unwrap_or_default().to_owned();
     assert!(error.starts_with("error: "), "{stderr}");

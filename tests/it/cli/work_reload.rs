@@ -98,7 +98,7 @@ each_engine! {
         db.configure("[class.other]\nargv = [\"/bin/cat\"]\nnonsense = 1\n");
         let said = worker.reload();
         let told = "warning: the new configuration was not applied, the old one remains: ";
-        assert!(said.starts_with(told) && said.contains("unknown field `nonsense`"), "{said}");
+        assert!(said.starts_with(told) && said.contains("unknown key `nonsense`"), "{said}");
         insert(db, "echo");
         wait_until("the old one stays", || db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'") == 2);
         db.configure(&format!("spool = \"/tmp/elsewhere\"\nwork_slots = 5\n{ECHO}"));

@@ -309,7 +309,12 @@ impl Out {
             let _ = write_line(&mut io::stderr(), &clean_json(&object.to_string()));
             return;
         }
-        self.tell(Priority::Error, error.message());
+        // A log has no lines that belong together.
+        let is_log = self.log.is_some();
+        self.tell(Priority::Error, if is_log { error.message() } else { error.headline() });
+        for line in error.report().iter().filter(|_| !is_log) {
+            tell_stderr(line);
+        }
         if let Some(hint) = error.hint() {
             self.tell(Priority::Info, &format!("hint: {hint}"));
         }

@@ -113,6 +113,9 @@ fn schedule() -> Schedule {
         planned_on: Some(now() + TimeDelta::hours(2)),
         problem: None,
         key_holder: None,
+        name: None,
+        file: None,
+        data: "{}".to_owned(),
     }
 }
 

@@ -9,7 +9,7 @@ use taskqueue_engine::Context;
 const CLOCK_TOLERANCE: TimeDelta = TimeDelta::seconds(5);
 
 #[expect(clippy::disallowed_methods, reason = "this host's clock is what is asked about; nothing is decided by it")]
-fn host_clock() -> DateTime<Utc> {
+pub(crate) fn host_clock() -> DateTime<Utc> {
     Utc::now()
 }
 

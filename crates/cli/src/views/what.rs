@@ -11,13 +11,17 @@ const LONGEST: usize = 32;
 
 /// Returns the name of a task, else the command of an `exec` task, else the beginning of its data.
 pub(crate) fn what(task: &Task) -> String {
-    let text = match &task.name {
-        Some(name) => name.clone(),
-        None if task.class.as_str() == EXEC_CLASS => command(&task.data).unwrap_or_else(|| task.data.clone()),
-        None if task.data == "{}" => String::new(),
-        None => task.data.clone(),
-    };
-    cut(&text)
+    what_of(task.name.as_deref(), task.class.as_str(), &task.data)
+}
+
+/// As [`what`], for a task with this name, class and data.
+pub(crate) fn what_of(name: Option<&str>, class: &str, data: &str) -> String {
+    match name {
+        Some(name) => cut(name),
+        None if class == EXEC_CLASS => cut(&command(data).unwrap_or_else(|| data.to_owned())),
+        None if data == "{}" => String::new(),
+        None => cut(data),
+    }
 }
 
 /// Returns the command line of an `exec` task. Of a script for a shell, only the script: the shell says nothing about the task.

@@ -150,7 +150,7 @@ mod tests {
     fn a_time_to_keep_is_whole_seconds_or_forever() {
         assert_eq!((parse_keep("7d"), parse_keep("1s"), parse_keep("forever")), (Ok(604_800), Ok(1), Ok(0)));
         for (text, why) in
-            [("0s", "keeps nothing"), ("500ms", "keeps nothing"), ("1500ms", "fraction"), ("7", "duration")]
+            [("0s", "keeps nothing"), ("500ms", "keeps nothing"), ("1500ms", "fraction"), ("7", "no unit")]
         {
             assert!(parse_keep(text).unwrap_err().contains(why), "{text}");
         }

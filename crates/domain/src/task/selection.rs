@@ -365,7 +365,7 @@ mod tests {
             ("status=done", "\"done\" is not a status"),
             ("class=", "has no value"),
             ("colour=red", "\"colour\" is not a key"),
-            ("older=5", "\"5\" is not a duration"),
+            ("older=5", "\"5\" has no unit; write 5s"),
             ("schedule=daily", "\"daily\" is not an id"),
             ("schedule=0", "\"0\" is not an id"),
             ("key=", "has no value"),

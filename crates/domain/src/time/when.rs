@@ -194,8 +194,11 @@ fn resolve_local<Zone: TimeZone>(text: &str, local: NaiveDateTime, zone: &Zone) 
 /// It has no unit, a unit without a fixed length, a negative number, or exceeds ten years.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("\"{text}\" has no unit; write {text}s, {text}m, {text}h or {text}d"));
+    }
     let duration = humantime::parse_duration(text)
-        .map_err(|error| format!("\"{text}\" is not a duration ({error}); write 90s, 30m, 2h30m or 1d"))?;
+        .map_err(|_| format!("\"{text}\" is not a duration; write 90s, 30m, 2h30m or 1d"))?;
     let is_calendar = |word: &str| word == "M" || word.starts_with('y') || word.starts_with("mon");
     if text.split(|c: char| !c.is_ascii_alphabetic()).any(is_calendar) {
         return Err(format!("\"{text}\" has no fixed length; write it in days: 30d, 365d"));

@@ -48,9 +48,9 @@ pub struct Schedule {
     pub key_holder: Option<TaskId>,
     /// The host and the path of the configuration file from which it comes, with a colon between them.
     pub file: Option<String>,
-    /// Its newest task.
+    /// The data of that task.
     #[serde(skip)]
-    pub head: Task,
+    pub data: String,
 }
 
 /// A schedule in detail.
@@ -143,7 +143,7 @@ fn from_head(ctx: &mut Context, task: Task, files: &HashMap<TaskId, String>) -> 
         problem,
         key_holder,
         file: files.get(&facts.id).cloned(),
-        head: task,
+        data: task.data,
     }))
 }
 

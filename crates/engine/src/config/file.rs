@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::announcements::{Announcements, HooksTable, NotifyTable};
 use super::checks::{MAX_LIMIT_BYTES, check_argv, check_user, check_variables, in_range};
 use super::class::{ClassConfig, Classes};
+use super::document::Document;
 use super::protocol::{CoprocessKeys, Protocol};
 use super::schedules::Schedules;
 use super::{Config, ConfigError};
@@ -23,7 +24,6 @@ use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::new_task::MAX_TIMEOUT_SECS;
 use taskqueue_domain::task::selection::ClassFilter;
 use taskqueue_domain::task::task_class::MAX_CLASS_LENGTH;
-use taskqueue_domain::text::parse_words::plain;
 use taskqueue_host::files::trusted_path::{FileType, Trust, TrustedPath, Untrusted};
 use taskqueue_host::machine::account::is_root;
 
@@ -146,31 +146,31 @@ enum ExitEntry {
 /// Parses the text of a configuration file; the path is for messages.
 ///
 /// # Errors
-/// Returns what is wrong and the line of it.
+/// Returns everything that is wrong, with the line and the column of each.
 pub fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
-    let file: MainFile = parse(path, text)?;
+    let mut document = Document::parse(text);
+    let config = document.read().map(|file| to_config(path, file, &mut document));
+    document.finish(path, config)
+}
+
+fn to_config(path: &Path, file: MainFile, document: &mut Document<'_>) -> Config {
     if file.spool.as_deref().is_some_and(|spool| !spool.is_absolute()) {
-        return Err(ConfigError::new(path, "spool must be an absolute path"));
+        document.note(&["spool"], "spool must be an absolute path");
     }
-    check_user(file.user.as_deref()).map_err(|message| ConfigError::new(path, message))?;
-    let stop_wait_secs = in_range("stop_wait_secs", file.stop_wait_secs, 0, MAX_STOP_WAIT_SECS)
-        .map_err(|message| ConfigError::new(path, message))?;
-    let connect_wait_secs = in_range("connect_wait_secs", file.connect_wait_secs, 0, MAX_CONNECT_WAIT_SECS)
-        .map_err(|message| ConfigError::new(path, message))?;
+    document.check(&["user"], check_user(file.user.as_deref()));
+    let mut number = |key: &'static str, value, low, high| document.check(&[key], in_range(key, value, low, high));
+    let stop_wait_secs = number("stop_wait_secs", file.stop_wait_secs, 0, MAX_STOP_WAIT_SECS);
+    let connect_wait_secs = number("connect_wait_secs", file.connect_wait_secs, 0, MAX_CONNECT_WAIT_SECS);
     let (low, high) = Setting::RunnerLimit.range();
-    let work_slots =
-        in_range("work_slots", file.work_slots, low, high).map_err(|message| ConfigError::new(path, message))?;
+    let work_slots = number("work_slots", file.work_slots, low, high);
     let metrics = file.metrics.as_deref().map(str::parse::<ListenAddress>).transpose();
-    let metrics = metrics.map_err(|message| ConfigError::new(path, format!("metrics: {message}")))?;
-    let announcements = Announcements::from_tables(file.notify, file.hooks, file.user.as_deref())
-        .map_err(|message| ConfigError::new(path, message))?;
+    let metrics = document.check(&["metrics"], metrics.map_err(|message| format!("metrics: {message}")));
+    let announcements = document.check(&[], Announcements::from_tables(file.notify, file.hooks, file.user.as_deref()));
     let mut classes = Classes::default();
-    for class in to_classes(path, file.class)? {
-        classes.add(class).map_err(|message| ConfigError::new(path, message))?;
-    }
+    add_classes(path, file.class, &mut classes, document);
     let mut schedules = Schedules { path: Some(path.to_owned()), ..Schedules::default() };
-    schedules.add(path, file.schedule)?;
-    Ok(Config {
+    schedules.add(path, file.schedule, document);
+    Config {
         path: path.to_owned(),
         exists: true,
         database: file.database,
@@ -184,16 +184,28 @@ pub fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
         classes,
         schedules,
         exec_enabled: file.exec.enabled,
-    })
+    }
 }
 
 /// Adds the classes and the schedules of a file of `conf.d`.
 pub(super) fn add_part(config: &mut Config, path: &Path) -> Result<(), ConfigError> {
-    let file: PartFile = parse(path, &text_of(path)?)?;
-    for class in to_classes(path, file.class)? {
-        config.classes.add(class).map_err(|message| ConfigError::new(path, message))?;
+    let text = text_of(path)?;
+    let mut document = Document::parse(&text);
+    let read = document.read().map(|file: PartFile| {
+        add_classes(path, file.class, &mut config.classes, &mut document);
+        config.schedules.add(path, file.schedule, &mut document);
+    });
+    document.finish(path, read)
+}
+
+fn add_classes(path: &Path, tables: BTreeMap<String, ClassTable>, classes: &mut Classes, document: &mut Document<'_>) {
+    for (name, table) in tables {
+        let class = to_class(path, &name, table, document);
+        // Its own name is in the message.
+        if let Err(message) = classes.add(class) {
+            document.note_in(&["class", &name], &message);
+        }
     }
-    config.schedules.add(path, file.schedule)
 }
 
 /// Returns the files of `conf.d` beside the main file, sorted by name.
@@ -255,46 +267,22 @@ fn find(path: &Path) -> Result<TrustedPath, ConfigError> {
     })
 }
 
-fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
-    toml::from_str(text).map_err(|error| ConfigError::new(path, one_line(text, &error)))
-}
-
-/// Returns the line and the reason, without the quoted line: it may contain a password.
-fn one_line(text: &str, error: &toml::de::Error) -> String {
-    let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-    let reason = plain(&error.message().replace('\n', ", "), "a table");
-    line.map_or_else(|| reason.clone(), |line| format!("line {line}: {reason}"))
-}
-
-/// Returns the reason for a part of a file whose line is not known.
-pub(super) fn one_line_of_value(error: &toml::de::Error) -> String {
-    plain(&error.message().replace('\n', ", "), "a table")
-}
-
-fn to_classes(path: &Path, tables: BTreeMap<String, ClassTable>) -> Result<Vec<ClassConfig>, ConfigError> {
-    tables
-        .into_iter()
-        .map(|(name, table)| {
-            let shown = name.clone();
-            to_class(path, name, table)
-                .map_err(|message| ConfigError::new(path, format!("class \"{shown}\": {message}")))
-        })
-        .collect()
-}
-
-fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig, String> {
-    check_name(&name)?;
-    check_argv(&table.argv)?;
-    table.exists.as_deref().map_or(Ok(()), check_argv).map_err(|message| format!("exists: {message}"))?;
+fn to_class(path: &Path, name: &str, table: ClassTable, document: &mut Document<'_>) -> ClassConfig {
+    let class = ["class", name];
+    document.check(&class, check_name(name));
+    document.check(&["class", name, "argv"], check_argv(&table.argv));
+    let exists = table.exists.as_deref().map_or(Ok(()), check_argv);
+    document.check(&class, exists.map_err(|message| format!("exists: {message}")));
     if table.cwd.as_deref().is_some_and(|cwd| !cwd.is_absolute()) {
-        return Err("cwd must be an absolute path".to_owned());
+        document.note(&class, "cwd must be an absolute path");
     }
-    check_variables(table.env.keys().chain(&table.pass_env))?;
-    check_user(table.user.as_deref())?;
+    document.check(&["class", name, "env"], check_variables(table.env.keys()));
+    document.check(&["class", name, "pass_env"], check_variables(&table.pass_env));
+    document.check(&["class", name, "user"], check_user(table.user.as_deref()));
     let confinement = Confinement {
         user: table.user,
-        limits: to_limits(&table.limits)?,
-        umask: table.umask.as_deref().map_or(Ok(DEFAULT_UMASK), to_umask)?,
+        limits: to_limits(&table.limits, |checked| document.check(&class, checked)),
+        umask: document.check(&class, table.umask.as_deref().map_or(Ok(DEFAULT_UMASK), to_umask)),
         no_new_privileges: table.no_new_privileges.unwrap_or(true),
     };
     let coprocess = CoprocessKeys {
@@ -303,38 +291,41 @@ fn to_class(path: &Path, name: String, table: ClassTable) -> Result<ClassConfig,
         max_age_secs: table.max_age_secs,
         max_rss_bytes: table.max_rss_bytes,
     };
-    let timeout_secs = in_range("timeout_secs", table.timeout_secs, 1, MAX_TIMEOUT_SECS)?;
-    let kill_grace_secs = in_range("kill_grace_secs", table.kill_grace_secs, 0, MAX_KILL_GRACE_SECS)?;
-    let output_limit_bytes = in_range("output_limit_bytes", table.output_limit_bytes, 0, MAX_OUTPUT_LIMIT_BYTES)?;
-    let backoff = table.backoff.map(|text| text.parse::<Backoff>()).transpose()?;
+    let mut number = |key: &str, value, low, high| document.check(&class, in_range(key, value, low, high));
+    let timeout_secs = number("timeout_secs", table.timeout_secs, 1, MAX_TIMEOUT_SECS);
+    let kill_grace_secs = number("kill_grace_secs", table.kill_grace_secs, 0, MAX_KILL_GRACE_SECS);
+    let output_limit_bytes = number("output_limit_bytes", table.output_limit_bytes, 0, MAX_OUTPUT_LIMIT_BYTES);
     let (low, high) = Setting::CrashLimit.range();
-    let crash_limit = in_range("crash_limit", table.crash_limit, low, high)?;
+    let crash_limit = number("crash_limit", table.crash_limit, low, high);
     for pattern in &table.may_queue {
-        check_characters(pattern).map_err(|message| format!("may_queue, \"{pattern}\": {message}"))?;
+        let checked = check_characters(pattern).map_err(|message| format!("may_queue, \"{pattern}\": {message}"));
+        document.check(&class, checked);
     }
-    Ok(ClassConfig {
-        name,
+    let backoff = table.backoff.map(|text| text.parse::<Backoff>()).transpose();
+    ClassConfig {
+        name: name.to_owned(),
         argv: table.argv,
-        protocol: Protocol::of_keys(table.protocol.as_deref(), &coprocess)?,
+        protocol: document.check(&class, Protocol::of_keys(table.protocol.as_deref(), &coprocess)),
         cwd: table.cwd,
         env: table.env.into_iter().collect(),
         pass_env: table.pass_env,
         confinement,
         timeout: timeout_secs.map(seconds),
         kill_grace: seconds(kill_grace_secs.unwrap_or(DEFAULT_KILL_GRACE_SECS)),
+        // The range was checked.
         output_limit_bytes: usize::try_from(output_limit_bytes.unwrap_or(DEFAULT_OUTPUT_LIMIT_BYTES))
-            .map_err(|error| error.to_string())?,
-        exit_rules: to_exit_rules(table.exit)?,
-        backoff,
+            .unwrap_or_default(),
+        exit_rules: document.check(&["class", name, "exit"], to_exit_rules(table.exit)),
+        backoff: document.check(&["class", name, "backoff"], backoff),
         keeping: Keeping {
-            task_secs: to_keep("keep", table.keep.as_deref())?,
-            results_secs: to_keep("keep_results", table.keep_results.as_deref())?,
+            task_secs: document.check(&class, to_keep("keep", table.keep.as_deref())),
+            results_secs: document.check(&class, to_keep("keep_results", table.keep_results.as_deref())),
         },
         crash_limit: crash_limit.and_then(|limit| i32::try_from(limit).ok()),
         exists: table.exists,
         may_queue: table.may_queue.into_iter().map(ClassFilter::new).collect(),
         defined_in: path.to_owned(),
-    })
+    }
 }
 
 fn to_keep(key: &str, text: Option<&str>) -> Result<Option<i32>, String> {
@@ -342,18 +333,17 @@ fn to_keep(key: &str, text: Option<&str>) -> Result<Option<i32>, String> {
     Ok(in_range(key, secs, 0, MAX_KEEP_SECS)?.and_then(|secs| i32::try_from(secs).ok()))
 }
 
-fn to_limits(table: &LimitsTable) -> Result<Limits, String> {
-    let limit = |key: &str, value, low, high| {
-        let value = in_range(key, value, low, high).map_err(|message| format!("limits: {message}"))?;
-        Ok::<_, String>(value.map(i64::unsigned_abs))
+fn to_limits(table: &LimitsTable, mut check: impl FnMut(Result<Option<i64>, String>) -> Option<i64>) -> Limits {
+    let mut limit = |key: &str, value, low, high| {
+        check(in_range(key, value, low, high).map_err(|message| format!("limits: {message}"))).map(i64::unsigned_abs)
     };
-    Ok(Limits {
-        cpu_secs: limit("cpu_secs", table.cpu_secs, 1, MAX_TIMEOUT_SECS)?,
-        memory_bytes: limit("memory_bytes", table.memory_bytes, MIN_MEMORY_BYTES, MAX_LIMIT_BYTES)?,
-        open_files: limit("open_files", table.open_files, MIN_OPEN_FILES, MAX_OPEN_FILES)?,
-        processes: limit("processes", table.processes, 1, MAX_PROCESSES)?,
-        file_size_bytes: limit("file_size_bytes", table.file_size_bytes, 0, MAX_LIMIT_BYTES)?,
-    })
+    Limits {
+        cpu_secs: limit("cpu_secs", table.cpu_secs, 1, MAX_TIMEOUT_SECS),
+        memory_bytes: limit("memory_bytes", table.memory_bytes, MIN_MEMORY_BYTES, MAX_LIMIT_BYTES),
+        open_files: limit("open_files", table.open_files, MIN_OPEN_FILES, MAX_OPEN_FILES),
+        processes: limit("processes", table.processes, 1, MAX_PROCESSES),
+        file_size_bytes: limit("file_size_bytes", table.file_size_bytes, 0, MAX_LIMIT_BYTES),
+    }
 }
 
 /// Parses an umask as chmod does: octal digits in a string. TOML rejects the number 077 and would read 77 as decimal.

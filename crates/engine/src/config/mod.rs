@@ -5,6 +5,8 @@ mod announcements;
 mod checks;
 mod class;
 mod crontab;
+mod document;
+mod edit;
 mod environment;
 pub mod file;
 mod first;
@@ -20,6 +22,7 @@ use taskqueue_domain::monitoring::listen_address::ListenAddress;
 pub use self::announcements::{Announcements, Notify};
 pub use self::class::{ClassConfig, Classes};
 pub use self::crontab::{CrontabContext, from_crontab};
+pub use self::edit::{EditedConfig, NewClass, text_to_edit, with_class, without_class, write_edited};
 pub use self::environment::{
     BadVariable, Environment, HandlerEnvironment, JournalEnvironment, claimant_of_environment, completing_shell,
     completion_limit, default_spool_path, default_store_path, named_variable, own_search_path, with_home,
@@ -73,15 +76,25 @@ impl Config {
 pub struct ConfigError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong, and on which line.
+    /// Everything that is wrong, with the line and the column of each.
     pub message: String,
+    /// A shorter message, if there are several mistakes; `report` lists them.
+    pub headline: Option<String>,
+    /// Lines for people: the place of each mistake in the text.
+    pub report: Vec<String>,
     /// Whether the file could not be read at all.
     pub is_unreadable: bool,
 }
 
 impl ConfigError {
     fn new(path: &Path, message: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), message: message.into(), is_unreadable: false }
+        Self {
+            path: path.to_owned(),
+            message: message.into(),
+            headline: None,
+            report: Vec::new(),
+            is_unreadable: false,
+        }
     }
 
     fn unreadable(path: &Path, error: &io::Error) -> Self {
@@ -98,7 +111,7 @@ impl ConfigError {
 ///
 /// # Errors
 /// Returns an error for a named file that does not exist, an unreadable file, an unknown key, a wrong type, or a class that is
-/// defined twice.
+/// defined twice: everything that is wrong with the first such file.
 pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Config, ConfigError> {
     let found = match named {
         Some(path) => Some(path.to_owned()),

@@ -10,12 +10,13 @@ use serde_json::{Map, json};
 use toml::{Table, Value};
 
 use super::ConfigError;
-use super::file::one_line_of_value;
+use super::document::Document;
 use taskqueue_domain::run::retention::parse_keep;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::name::check_name;
 use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_domain::text::nearest::nearest_names;
+use taskqueue_domain::text::parse_words::plain;
 use taskqueue_domain::time::recurrence::{CatchUp, Recurrence};
 
 /// Reads the schedules of the configuration, again each time.
@@ -78,21 +79,18 @@ const KEYS: [&str; 14] = [
 ];
 
 impl Schedules {
-    /// Adds the tables of a file.
-    ///
-    /// # Errors
-    /// Another file has a schedule of this name.
-    pub(super) fn add(&mut self, path: &Path, tables: BTreeMap<String, Value>) -> Result<(), ConfigError> {
+    /// Adds the tables of a file. A name that another file has is a mistake of this one.
+    pub(super) fn add(&mut self, path: &Path, tables: BTreeMap<String, Value>, document: &mut Document<'_>) {
         let modified_on = modified_on(path);
         self.modified_on = self.modified_on.max(modified_on);
         for (name, table) in tables {
             if self.entries.contains_key(&name) {
-                return Err(ConfigError::new(path, format!("schedule \"{name}\" is defined twice")));
+                document.note_in(&["schedule", &name], &format!("schedule \"{name}\" is defined twice"));
+                continue;
             }
             let request = request(&name, table);
             self.entries.insert(name, ScheduleEntry { request, modified_on });
         }
-        Ok(())
     }
 
     /// Counts a directory as one of the files: a file that was deleted changed it.
@@ -114,7 +112,7 @@ fn request(name: &str, table: Value) -> Result<TaskRequest, String> {
         let nearest = nearest_names(unknown, KEYS).first().map(|key| format!("; did you mean \"{key}\"?"));
         return Err(format!("unknown key \"{unknown}\"{}", nearest.unwrap_or_default()));
     }
-    let table: ScheduleTable = table.try_into().map_err(|error| one_line_of_value(&error))?;
+    let table: ScheduleTable = table.try_into().map_err(|error| plain(&error.message().replace('\n', ", "), "a table"))?;
     let keep = |key: &str, text: Option<String>| {
         text.map(|text| parse_keep(&text)).transpose().map_err(|message| format!("{key}: {message}"))
     };

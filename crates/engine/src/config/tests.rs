@@ -70,9 +70,12 @@ fn files_of_conf_d_add_classes_in_the_order_of_their_names() {
 #[test]
 fn what_is_wrong_is_named_with_file_and_line() {
     let cases = [
-        ("databse = \"x\"\n", "line 1: unknown field `databse`"),
-        ("\n[class.a]\nargv = [\"/bin/true\"]\ntimeout = 5\n", "line 4: unknown field `timeout`"),
-        ("[class.a]\nargv = \"/bin/true\"\n", "line 2: invalid type"),
+        ("databse = \"x\"\n", "line 1, column 1: unknown key `databse`; did you mean `database`?"),
+        (
+            "\n[class.a]\nargv = [\"/bin/true\"]\ntimeout = 5\n",
+            "line 4, column 1: class \"a\": unknown key `timeout`; did you mean `timeout_secs`?",
+        ),
+        ("[class.a]\nargv = \"/bin/true\"\n", "line 2, column 8: class \"a\": argv is a string; it must be a list"),
         ("[class.a]\nargv = []\n", "argv is empty"),
         ("[class.a]\nargv = [\"true\"]\n", "no absolute path"),
         ("[class.a]\nargv = [\"/opt/{class}\"]\n", "must not choose the program"),
@@ -103,13 +106,61 @@ fn what_is_wrong_is_named_with_file_and_line() {
         ("[class.a]\nargv = [\"/bin/true\"]\nprotocol = \"fcgi\"\n", "it must be \"one-shot\" or \"coprocess\""),
         ("[class.a]\nargv = [\"/bin/true\"]\nmax_runs = 5\n", "max_runs is for a program that is kept running"),
         ("[class.a]\nargv = [\"/bin/true\"]\nprotocol = \"one-shot\"\nmax_rss_bytes = 5\n", "protocol = \"coprocess\""),
-        ("[class.a]\nargv = [\"/bin/true\"]\nlimits = { core = 1 }\n", "unknown field `core`"),
+        ("[class.a]\nargv = [\"/bin/true\"]\nlimits = { core = 1 }\n", "unknown key `core`"),
     ];
     for (text, expected) in cases {
         let error = Files::new(text).load().unwrap_err().to_string();
         assert!(error.contains("config.toml") && error.contains(expected), "{text}: {error}");
         assert!(!error.contains('\n'), "{error}");
     }
+}
+
+#[test]
+fn several_mistakes_are_shown_at_once_each_with_its_place() {
+    let text = "work_slots = 0\nuser = 5\n\n[class.a]\nargv = [\"/bin/true\"]\ntimout_secs = 5\nkeep = 30\n\n[class.b]\n\
+                argv = [\"true\"]\ntimeout_secs = \"10m\"\n[class.b.limits]\nmemory_bytes = \"200M\"\n";
+    let error = Files::new(text).load().unwrap_err();
+    let path = error.path.display();
+    let places = [
+        ("line 1, column 14: work_slots is 0; it must be 1 to 10000", "  1 | work_slots = 0\n    |              ^"),
+        ("line 2, column 8: user is the number 5; it must be a string", "  2 | user = 5\n    |        ^"),
+        (
+            "line 6, column 1: class \"a\": unknown key `timout_secs`; did you mean `timeout_secs` or `start_timeout_secs`?",
+            "  6 | timout_secs = 5\n    | ^^^^^^^^^^^",
+        ),
+        (
+            "line 7, column 8: class \"a\": keep is the number 30; it must be a string with a unit: keep = \"30s\" for seconds, \
+             \"30d\" for days",
+            "  7 | keep = 30\n    |        ^^",
+        ),
+        (
+            "line 10, column 8: class \"b\": the program \"true\" has no absolute path; cron uses another PATH",
+            "  10 | argv = [\"true\"]\n     |        ^^^^^^^^",
+        ),
+        (
+            "line 11, column 16: class \"b\": timeout_secs is a string; it must be a whole number of seconds: timeout_secs = 600",
+            "  11 | timeout_secs = \"10m\"\n     |                ^^^^^",
+        ),
+        (
+            "line 13, column 16: class \"b\": memory_bytes is a string; it must be a whole number of bytes: memory_bytes = \
+             209715200",
+            "  13 | memory_bytes = \"200M\"\n     |                ^^^^^^",
+        ),
+    ];
+    let report = places.map(|(said, excerpt)| format!("{path}: {said}\n{excerpt}")).join("\n");
+    assert_eq!(error.report.join("\n"), report);
+    assert_eq!(error.headline.unwrap(), format!("7 mistakes in {path}"));
+    assert_eq!(error.message, format!("7 mistakes: {}", places.map(|(said, _)| said).join("; ")));
+    let two = Files::new("a = = 1\nb = 2\nc = [1\n").load().unwrap_err();
+    assert!(two.message.contains("line 1, column ") && two.message.contains(": this is not TOML: "), "{two}");
+}
+
+#[test]
+fn no_line_that_may_contain_a_secret_is_quoted() {
+    let text =
+        "database = 5\n[class.a]\nargv = [\"/bin/true\"]\nenv = { KEY = 7 }\n[class.a.exit]\nx = \"http://u:p@h\"\n";
+    let error = Files::new(text).load().unwrap_err();
+    assert_eq!(error.report.iter().filter(|line| line.contains('|')).count(), 0, "{:?}", error.report);
 }
 
 #[test]
@@ -124,7 +175,7 @@ fn a_number_outside_its_range_is_named_with_class_key_and_range() {
         assert!(load(low).is_ok() && load(high).is_ok(), "{key}");
         for bad in [i64::MIN, low - 1, high + 1, 999_999_999_999, i64::MAX] {
             let error = load(bad).unwrap_err().to_string();
-            let expected = format!("config.toml: class \"mail.send\": {key} is {bad}; it must be {low} to {high}");
+            let expected = format!("class \"mail.send\": {key} is {bad}; it must be {low} to {high}");
             assert!(error.ends_with(&expected), "{error}");
         }
     }
@@ -194,7 +245,7 @@ fn the_user_at_the_top_applies_to_classes_without_one_also_in_parts() {
     assert_eq!((rights("mail.send").no_new_privileges, rights("b").no_new_privileges), (false, true));
     assert_eq!(config.user.as_deref(), Some("bot"));
     files.write("conf.d/b.toml", "user = \"x\"\n");
-    assert!(files.load().unwrap_err().to_string().contains("unknown field `user`"));
+    assert!(files.load().unwrap_err().to_string().contains("unknown key `user`; the keys here are `class`"));
 }
 
 #[test]

@@ -9,4 +9,5 @@ pub mod process_run;
 pub(crate) mod record;
 pub mod run_listener;
 pub mod runner;
+pub mod try_class;
 pub(crate) mod unsaved;

@@ -15,7 +15,7 @@ use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::table::{Field, Tone, render_without_empty};
 use crate::session::Session;
 use crate::views::task_view::task_json;
-use crate::views::what::what as task_words;
+use crate::views::what::what_of;
 use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
@@ -269,7 +269,7 @@ fn row(schedule: &Schedule, now: DateTime<Utc>) -> Vec<Field> {
     vec![
         schedule.id.to_string().into(),
         schedule.class.as_str().into(),
-        task_words(&schedule.head).into(),
+        what(schedule).into(),
         schedule.every.as_str().into(),
         schedule.time_zone.as_str().into(),
         schedule.catch_up.as_str().into(),
@@ -278,6 +278,10 @@ fn row(schedule: &Schedule, now: DateTime<Utc>) -> Vec<Field> {
         schedule.planned_on.map_or_else(|| "-".to_owned(), |on| planned(on, now)).into(),
         note(schedule).into(),
     ]
+}
+
+fn what(schedule: &Schedule) -> String {
+    what_of(schedule.name.as_deref(), &schedule.class, &schedule.data)
 }
 
 /// Returns what prevents its next task.
@@ -311,7 +315,7 @@ fn block(detail: &ScheduleDetail, now: DateTime<Utc>, width: Option<u16>) -> Str
     let told = |label: &str, what: &str| hanging(&format!("  {label:<13}"), &clean_line(what), width);
     let mut lines = vec![
         whole(format!("schedule {}   {}   {}", schedule.id, schedule.class, schedule.status)),
-        told("does", &task_words(&schedule.head)),
+        told("does", &what(schedule)),
         told("every", &format!("{} in {}", schedule.every, schedule.time_zone)),
         told("catch-up", &schedule.catch_up.to_string()),
     ];

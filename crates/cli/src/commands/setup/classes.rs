@@ -5,6 +5,8 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 
 use crate::commands::options::reason::ReasonArgs;
+use crate::commands::setup::class_edit::{self, AddArgs, RemoveArgs};
+use crate::commands::setup::class_test::{self, TestArgs};
 use crate::error::{CONFIG, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::output::human;
@@ -13,9 +15,11 @@ use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use taskqueue_engine::change::classes::{self, ClassState};
 
-/// List task classes, check their programs, and end holds
+/// List, configure and test task classes, and end their holds
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  taskqueue class\n  taskqueue class check\n  taskqueue class release mail.send")]
+#[command(
+    after_help = "Examples:\n  taskqueue class\n  taskqueue class add mail.send --timeout 5m -- /usr/local/bin/send-mail\n  taskqueue class test mail.send '{\"to\":\"ann\"}'\n  taskqueue class check\n  taskqueue class release mail.send"
+)]
 pub(crate) struct ClassesArgs {
     #[command(subcommand)]
     action: Option<ClassesVerb>,
@@ -34,6 +38,14 @@ enum ClassesVerb {
     ///
     /// It must exist, be executable, and not be writable by every user. If one is not, the exit status is 78.
     Check(ListOptions),
+    /// Add a class to the configuration, with comments and other keys kept
+    Add(AddArgs),
+    /// Remove a class from the configuration
+    Remove(RemoveArgs),
+    /// Run the handler of a class once, without a store
+    ///
+    /// Prints its output, and the outcome that a runner would record. Records nothing.
+    Test(TestArgs),
     /// End the hold on a class at once, on every host
     Release {
         /// Task class
@@ -44,9 +56,17 @@ enum ClassesVerb {
 }
 
 pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow::Result<u8> {
+    if !matches!(args.action, None | Some(ClassesVerb::List(_) | ClassesVerb::Check(_))) {
+        args.list.refuse_without_list()?;
+    }
+    match &args.action {
+        Some(ClassesVerb::Add(args)) => return class_edit::add(&session, args, out),
+        Some(ClassesVerb::Remove(args)) => return class_edit::remove(&session, args, out),
+        Some(ClassesVerb::Test(args)) => return class_test::run(session, args, out),
+        _ => {}
+    }
     let (path, exists) = (session.config.path.clone(), session.config.exists);
     if let Some(ClassesVerb::Release { class, reason }) = &args.action {
-        args.list.refuse_without_list()?;
         let mut ctx = session.open()?;
         let is_released = ctx.because(reason.text(), |ctx| classes::release(ctx, class))? > 0;
         if out.is_json() {
@@ -88,7 +108,7 @@ fn tell_where(path: &Path, exists: bool, out: &mut Out) {
     if exists {
         out.say_verbose(&format!("configured in {path}"));
     } else {
-        out.say(&format!("no class is configured; `taskqueue init CLASS -- PROGRAM` writes {path}"));
+        out.say(&format!("no class is configured; `taskqueue class add CLASS -- PROGRAM` writes {path}"));
     }
 }
 

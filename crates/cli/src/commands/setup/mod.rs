@@ -1,5 +1,7 @@
 //! Verbs for setup: configuration, tables, settings, shell completions, manual pages.
 
+pub(crate) mod class_edit;
+pub(crate) mod class_test;
 pub(crate) mod classes;
 pub(crate) mod completions;
 pub(crate) mod init;

@@ -1,0 +1,154 @@
+//! Adds a class to a configuration file, or removes one. Comments and the other keys are kept.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use toml_edit::{Array, DocumentMut, Item, Table, TableLike, value};
+
+use super::{ConfigError, file, write_first};
+
+/// A class to write.
+#[derive(Clone, Debug, Default)]
+pub struct NewClass {
+    /// Its name, or a pattern.
+    pub name: String,
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Seconds without an end or a report after which a run times out.
+    pub timeout_secs: Option<i64>,
+    /// The user that runs its handlers.
+    pub user: Option<String>,
+}
+
+/// The text of a configuration after a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EditedConfig {
+    /// The whole text.
+    pub text: String,
+    /// The lines that were added or removed.
+    pub lines: String,
+}
+
+/// Returns the text with the class. A class of this name is replaced.
+///
+/// # Errors
+/// Returns what is wrong with the text or with the class.
+pub fn with_class(path: &Path, text: &str, class: &NewClass) -> Result<EditedConfig, ConfigError> {
+    let mut document = parsed(path, text)?;
+    let mut table = Table::new();
+    table["argv"] = value(class.argv.iter().collect::<Array>());
+    if let Some(secs) = class.timeout_secs {
+        table["timeout_secs"] = value(secs);
+    }
+    if let Some(user) = &class.user {
+        table["user"] = value(user.as_str());
+    }
+    let mut alone = DocumentMut::new();
+    let mut parent = implicit();
+    parent.insert(&class.name, Item::Table(table.clone()));
+    alone.insert("class", Item::Table(parent));
+    let lines = alone.to_string();
+    if !text.trim().is_empty() {
+        table.decor_mut().set_prefix("\n");
+    }
+    let classes = document.entry("class").or_insert_with(|| Item::Table(implicit()));
+    let classes = classes.as_table_like_mut().ok_or_else(|| ConfigError::new(path, "class is no table"))?;
+    classes.remove(&class.name);
+    classes.insert(&class.name, Item::Table(table));
+    edited(path, document.to_string(), lines)
+}
+
+/// Returns the text without the class, and without the comments above it; `None` if it has no class of this name.
+///
+/// # Errors
+/// Returns what is wrong with the text.
+pub fn without_class(path: &Path, text: &str, name: &str) -> Result<Option<EditedConfig>, ConfigError> {
+    let mut document = parsed(path, text)?;
+    let classes = document.get_mut("class").and_then(Item::as_table_like_mut);
+    let Some(removed) = classes.and_then(|classes: &mut dyn TableLike| classes.remove(name)) else { return Ok(None) };
+    let mut alone = DocumentMut::new();
+    let mut parent = implicit();
+    parent.insert(name, removed);
+    alone.insert("class", Item::Table(parent));
+    edited(path, document.to_string(), alone.to_string()).map(Some)
+}
+
+fn implicit() -> Table {
+    let mut table = Table::new();
+    table.set_implicit(true);
+    table
+}
+
+/// Parses the text after the usual checks, whose messages are better.
+fn parsed(path: &Path, text: &str) -> Result<DocumentMut, ConfigError> {
+    file::from_text(path, text)?;
+    text.parse().map_err(|_| ConfigError::new(path, "this is not TOML"))
+}
+
+/// Checks the new text before it is written.
+fn edited(path: &Path, text: String, lines: String) -> Result<EditedConfig, ConfigError> {
+    file::from_text(path, &text)?;
+    Ok(EditedConfig { text, lines: lines.trim().to_owned() })
+}
+
+/// Returns the text of a configuration file; nothing if it does not exist.
+///
+/// # Errors
+/// Returns an error if it cannot be read, or if other users can write it.
+pub fn text_to_edit(path: &Path) -> Result<String, ConfigError> {
+    if path.try_exists().is_ok_and(|exists| !exists) { Ok(String::new()) } else { file::text_of(path) }
+}
+
+/// Writes the file with the mode that it has; a new one is readable only by its owner. Readers see the old text or the new one.
+///
+/// # Errors
+/// Returns an error if it cannot be written; the old text is then unchanged.
+pub fn write_edited(path: &Path, text: &str) -> io::Result<()> {
+    let Ok(path) = path.canonicalize() else { return write_first(path, text) };
+    let mode = fs::metadata(&path)?.permissions().mode() & 0o777;
+    let new = path.with_extension("toml.new");
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, &path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str =
+        "# Mine.\nwork_slots = 2 # two\n\n# Mail.\n[class.\"mail.send\"]\nargv = [\"/bin/true\"] # fast\n";
+
+    fn new(name: &str) -> NewClass {
+        NewClass { name: name.to_owned(), argv: vec!["/bin/echo".to_owned(), "a b".to_owned()], ..NewClass::default() }
+    }
+
+    #[test]
+    fn a_class_is_added_and_removed_with_comments_kept() {
+        let path = Path::new("config.toml");
+        let class = NewClass { timeout_secs: Some(60), user: Some("bot".to_owned()), ..new("a.b") };
+        let added = with_class(path, TEXT, &class).unwrap();
+        let lines = "[class.\"a.b\"]\nargv = [\"/bin/echo\", \"a b\"]\ntimeout_secs = 60\nuser = \"bot\"";
+        assert_eq!((added.text.as_str(), added.lines.as_str()), (format!("{TEXT}\n{lines}\n").as_str(), lines));
+        let removed = without_class(path, &added.text, "a.b").unwrap().unwrap();
+        assert_eq!((removed.text.as_str(), removed.lines.as_str()), (TEXT, lines));
+        assert_eq!(without_class(path, TEXT, "none").unwrap(), None);
+        let replaced = with_class(path, TEXT, &new("mail.send")).unwrap();
+        assert!(replaced.text.starts_with("# Mine.\nwork_slots = 2 # two\n") && !replaced.text.contains("/bin/true"));
+        assert_eq!(with_class(path, "", &new("x")).unwrap().text, "[class.x]\nargv = [\"/bin/echo\", \"a b\"]\n");
+    }
+
+    #[test]
+    fn a_class_that_could_not_be_read_is_refused() {
+        let relative = NewClass { argv: vec!["echo".to_owned()], ..new("x") };
+        assert!(with_class(Path::new("c"), TEXT, &relative).unwrap_err().message.contains("no absolute path"));
+        assert!(with_class(Path::new("c"), TEXT, &new("a b")).is_err());
+        assert!(with_class(Path::new("c"), "nonsense = 1\n", &new("x")).is_err());
+    }
+}
