@@ -37,37 +37,27 @@ pub(crate) struct CliError {
     kind: &'static str,
     message: String,
     hint: Option<String>,
-    /// Lines for people between the message and the hint.
-    report: Vec<String>,
-    /// A shorter message for people, if the report repeats the message.
-    headline: Option<String>,
+    report: Option<Box<Report>>,
     /// The current row, if it differs from what the caller expected.
     details: Option<Box<serde_json::Value>>,
 }
 
+/// More about an error, for people.
+#[derive(Debug)]
+struct Report {
+    /// A shorter message, if the lines repeat the message.
+    headline: Option<String>,
+    /// Printed between the message and the hint.
+    lines: Vec<String>,
+}
+
 impl CliError {
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self {
-            code: USAGE,
-            kind: "usage",
-            message: message.into(),
-            hint: None,
-            report: Vec::new(),
-            headline: None,
-            details: None,
-        }
+        Self { code: USAGE, kind: "usage", message: message.into(), hint: None, report: None, details: None }
     }
 
     pub(crate) fn failed(message: impl Into<String>) -> Self {
-        Self {
-            code: FAILED,
-            kind: "failed",
-            message: message.into(),
-            hint: None,
-            report: Vec::new(),
-            headline: None,
-            details: None,
-        }
+        Self { code: FAILED, kind: "failed", message: message.into(), hint: None, report: None, details: None }
     }
 
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
@@ -76,22 +66,13 @@ impl CliError {
             kind: "unreachable",
             message: message.into(),
             hint: None,
-            report: Vec::new(),
-            headline: None,
+            report: None,
             details: None,
         }
     }
 
     pub(crate) fn configuration(message: impl Into<String>) -> Self {
-        Self {
-            code: CONFIG,
-            kind: "config",
-            message: message.into(),
-            hint: None,
-            report: Vec::new(),
-            headline: None,
-            details: None,
-        }
+        Self { code: CONFIG, kind: "config", message: message.into(), hint: None, report: None, details: None }
     }
 
     pub(crate) fn interrupted(message: impl Into<String>) -> Self {
@@ -100,8 +81,7 @@ impl CliError {
             kind: "interrupted",
             message: message.into(),
             hint: None,
-            report: Vec::new(),
-            headline: None,
+            report: None,
             details: None,
         }
     }
@@ -139,11 +119,11 @@ impl CliError {
 
     /// Returns the message for people: the report may continue it.
     pub(crate) fn headline(&self) -> &str {
-        self.headline.as_deref().unwrap_or(&self.message)
+        self.report.as_ref().and_then(|report| report.headline.as_deref()).unwrap_or(&self.message)
     }
 
     pub(crate) fn report(&self) -> &[String] {
-        &self.report
+        self.report.as_ref().map_or(&[], |report| &report.lines)
     }
 
     pub(crate) fn hint(&self) -> Option<&str> {
@@ -194,7 +174,8 @@ impl From<ConfigError> for CliError {
             "`taskqueue help configuration` lists every key"
         };
         let headline = error.headline.map(|headline| format!("the configuration cannot be used: {headline}"));
-        Self { report: error.report, headline, ..Self::configuration(message).with_hint(hint) }
+        let report = Some(Box::new(Report { headline, lines: error.report }));
+        Self { report, ..Self::configuration(message).with_hint(hint) }
     }
 }
 
@@ -383,7 +364,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NoRandomness(_) => (FAILED, "os", None),
         StoreError::Database(_) => (FAILED, "database", None),
     };
-    CliError { code, kind, message, hint, report: Vec::new(), headline: None, details: None }
+    CliError { code, kind, message, hint, report: None, details: None }
 }
 
 /// Returns what happens to the end of a run that could not be recorded.

@@ -57,7 +57,7 @@ pub fn with_class(path: &Path, text: &str, class: &NewClass) -> Result<EditedCon
     let classes = classes.as_table_like_mut().ok_or_else(|| ConfigError::new(path, "class is no table"))?;
     classes.remove(&class.name);
     classes.insert(&class.name, Item::Table(table));
-    edited(path, document.to_string(), lines)
+    edited(path, document.to_string(), &lines)
 }
 
 /// Returns the text without the class, and without the comments above it; `None` if it has no class of this name.
@@ -72,7 +72,7 @@ pub fn without_class(path: &Path, text: &str, name: &str) -> Result<Option<Edite
     let mut parent = implicit();
     parent.insert(name, removed);
     alone.insert("class", Item::Table(parent));
-    edited(path, document.to_string(), alone.to_string()).map(Some)
+    edited(path, document.to_string(), &alone.to_string()).map(Some)
 }
 
 fn implicit() -> Table {
@@ -88,7 +88,7 @@ fn parsed(path: &Path, text: &str) -> Result<DocumentMut, ConfigError> {
 }
 
 /// Checks the new text before it is written.
-fn edited(path: &Path, text: String, lines: String) -> Result<EditedConfig, ConfigError> {
+fn edited(path: &Path, text: String, lines: &str) -> Result<EditedConfig, ConfigError> {
     file::from_text(path, &text)?;
     Ok(EditedConfig { text, lines: lines.trim().to_owned() })
 }

@@ -70,7 +70,8 @@ fn interval(text: &str, words: &str) -> Result<String, String> {
 fn steps(length: Duration) -> Option<String> {
     let step = |count: u64| if count == 1 { "*".to_owned() } else { format!("*/{count}") };
     let secs = length.as_secs();
-    let divides = |unit: u64, whole: u64| secs > 0 && secs % unit == 0 && secs < whole && whole % secs == 0;
+    let divides =
+        |unit: u64, whole: u64| (1..whole).contains(&secs) && secs.is_multiple_of(unit) && whole.is_multiple_of(secs);
     match secs {
         _ if divides(1, MINUTE_SECS) => Some(format!("{} * * * * *", step(secs))),
         _ if divides(MINUTE_SECS, HOUR_SECS) => Some(format!("{} * * * *", step(secs / MINUTE_SECS))),
