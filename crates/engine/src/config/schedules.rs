@@ -112,7 +112,8 @@ fn request(name: &str, table: Value) -> Result<TaskRequest, String> {
         let nearest = nearest_names(unknown, KEYS).first().map(|key| format!("; did you mean \"{key}\"?"));
         return Err(format!("unknown key \"{unknown}\"{}", nearest.unwrap_or_default()));
     }
-    let table: ScheduleTable = table.try_into().map_err(|error| plain(&error.message().replace('\n', ", "), "a table"))?;
+    let table: ScheduleTable =
+        table.try_into().map_err(|error| plain(&error.message().replace('\n', ", "), "a table"))?;
     let keep = |key: &str, text: Option<String>| {
         text.map(|text| parse_keep(&text)).transpose().map_err(|message| format!("{key}: {message}"))
     };
