@@ -1,5 +1,7 @@
 //! `schedule`, and `queue --every`.
 
+use chrono::{DateTime, Utc};
+
 use super::{ECHO, count_tasks, detail, error_and_hint, task};
 use crate::each_engine;
 use crate::support::TestDb;
@@ -9,6 +11,25 @@ fn planned_on(db: &TestDb, id: &str) -> String {
 }
 
 each_engine! {
+    fn a_schedule_that_is_paused_for_a_time_continues_by_itself(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC", "--name", "nightly"]).ok();
+        let before = planned_on(db, "1");
+        let said = db.cli().run(&["schedule", "pause", "nightly", "--for", "7d"]).stderr;
+        assert!(said.starts_with("schedule 1 is paused until ") && said.contains(", next "), "{said}");
+        let [before, after] = [before, planned_on(db, "1")].map(|time| time.parse::<DateTime<Utc>>().unwrap());
+        // The first 03:00 after seven days, which is seven or eight days after the next 03:00.
+        assert!([7, 8].contains(&(after - before).num_days()) && (after - before).num_seconds() % 86_400 == 0, "{before} {after}");
+        assert_eq!(task(db, "1")["schedule"]["status"], "active");
+        for args in [&["--until", "2020-01-01 00:00"][..], &["--for", "soon"], &["--for", "1d", "--until", "tomorrow"]] {
+            let refused = [&["schedule", "pause", "1"][..], args].concat();
+            assert_eq!(db.cli().run(&refused).code, Some(2), "{args:?}");
+        }
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"Attempts\" = 1 WHERE \"Id\" = 1");
+        let refused = db.cli().run(&["schedule", "pause", "1", "--for", "7d"]).fails(1);
+        assert!(refused.contains("is being retried"), "{refused}");
+    }
+
     fn a_schedule_is_queued_with_the_first_time_that_is_planned(db) {
         db.configure(ECHO);
         let ended = db.cli().run(&["queue", "echo", "--every", "30 2 29 2 *", "--tz", "Europe/Berlin"]);

@@ -166,6 +166,15 @@ pub fn pause(ctx: &mut Context, id: TaskId) -> EngineResult<Schedule> {
     change(ctx, id, "schedule-paused", &ScheduleChange::Pause, serde_json::json!({}))
 }
 
+/// Skips the times of a schedule before this one. It then continues by itself.
+///
+/// # Errors
+/// Returns [`EngineError::Refused`] or [`EngineError::Input`], or an error if the database fails.
+pub fn skip_until(ctx: &mut Context, id: TaskId, until: DateTime<Utc>) -> EngineResult<Schedule> {
+    let details = serde_json::json!({ "until": until });
+    change(ctx, id, "schedule-paused", &ScheduleChange::SkipUntil(until), details)
+}
+
 /// Resumes a schedule; its catch-up rule decides about the times that passed meanwhile.
 ///
 /// # Errors
@@ -251,6 +260,9 @@ fn change(
         }
         ScheduleAnswer::Refused(status) => Err(EngineError::Refused(format!("schedule {schedule} is {status}"))),
         ScheduleAnswer::NeverHappens => Err(EngineError::Input("the schedule matches no time".to_owned())),
+        ScheduleAnswer::InProgress(task) => Err(EngineError::Refused(format!(
+            "task {task} of schedule {schedule} is in progress or is being retried; try again when it has ended"
+        ))),
         ScheduleAnswer::NoSuchSchedule => Err(EngineError::Refused(format!("schedule {schedule} was removed"))),
     }
 }

@@ -1,6 +1,7 @@
 //! Operator actions on a schedule: pause, resume, edit, remove. Runs in progress continue; an unclaimed run is released or
 //! cancelled.
 
+use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::end::{end_waiting_row, keep_end};
@@ -30,6 +31,8 @@ const LOOKS: usize = 20;
 pub enum ScheduleChange {
     /// Nothing happens until it is resumed.
     Pause,
+    /// It skips all times before this one, and then continues by itself.
+    SkipUntil(DateTime<Utc>),
     /// It continues.
     Resume,
     /// It gets other times.
@@ -47,6 +50,8 @@ pub enum ScheduleAnswer {
     Refused(String),
     /// The requested times never occur.
     NeverHappens,
+    /// This task of it is in progress or is being retried, so that its time cannot change.
+    InProgress(TaskId),
     /// The schedule does not exist, or no longer.
     NoSuchSchedule,
 }
@@ -71,6 +76,7 @@ impl Store {
             let Some(seen) = head.schedule.clone() else { return Ok(ScheduleAnswer::NoSuchSchedule) };
             let answer = match change {
                 ScheduleChange::Pause => pause(conn, &head, &seen, auditor)?,
+                ScheduleChange::SkipUntil(until) => skip_until(conn, &head, &seen, *until, auditor)?,
                 ScheduleChange::Resume => resume(conn, &head, &seen)?,
                 ScheduleChange::Edit(recurrence) => edit(conn, &head, &seen, recurrence, auditor)?,
                 ScheduleChange::Remove => remove(conn, &head, auditor)?,
@@ -122,6 +128,31 @@ fn pause(
     Ok(None)
 }
 
+fn skip_until(
+    conn: &mut AnyConnection,
+    head: &Task,
+    seen: &TaskSchedule,
+    until: DateTime<Utc>,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<ScheduleAnswer>> {
+    if !seen.status.is(ScheduleStatus::Active) {
+        return Ok(refused(seen));
+    }
+    let Some(next) = seen.recurrence().ok().and_then(|recurrence| recurrence.first_from(until)) else {
+        return Ok(Some(ScheduleAnswer::NeverHappens));
+    };
+    if !is_untried(head) || !take_waiting_run(conn, head, RunEvent::Release, auditor)? {
+        return Ok(Some(ScheduleAnswer::InProgress(head.id)));
+    }
+    backend::plan_task(conn, head.id.0, next.into(), Some(next.into()))?;
+    Ok(None)
+}
+
+/// Returns true if no attempt of the task has ended, and none is in progress as far as its row tells.
+fn is_untried(head: &Task) -> bool {
+    head.status.is(TaskStatus::Scheduled) && head.attempts == 0
+}
+
 fn resume(conn: &mut AnyConnection, head: &Task, seen: &TaskSchedule) -> StoreResult<Option<ScheduleAnswer>> {
     if !seen.status.is(ScheduleStatus::Paused) {
         return Ok(refused(seen));
@@ -149,8 +180,7 @@ pub(super) fn edit(
         ))
         .execute(conn)?;
     let has_same_times = (seen.every.as_str(), seen.time_zone.as_str()) == (recurrence.every(), recurrence.zone());
-    let is_untried = head.status.is(TaskStatus::Scheduled) && head.attempts == 0;
-    if is_untried && !has_same_times && take_waiting_run(conn, head, RunEvent::Release, auditor)? {
+    if is_untried(head) && !has_same_times && take_waiting_run(conn, head, RunEvent::Release, auditor)? {
         backend::plan_task(conn, head.id.0, next.into(), Some(next.into()))?;
     }
     Ok(None)

@@ -1,6 +1,6 @@
 //! `taskqueue schedule`
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Local, Utc};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -20,6 +20,7 @@ use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::selection::Selection;
+use taskqueue_domain::time::when::parse_instant;
 use taskqueue_engine::change::schedules::{self, Schedule, ScheduleDetail, ScheduleEdit};
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::schedule_run;
@@ -31,7 +32,7 @@ use taskqueue_engine::{Context, EngineResult};
 /// configuration. The id of its first task identifies the schedule. You can also give the id of any other of its tasks, or its name.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue schedule\n  taskqueue schedule pause 7\n  taskqueue schedule edit 7 --every 'mon-fri 7:00' --tz Europe/Berlin\n  taskqueue schedule run nightly\n  taskqueue schedule apply --dry-run"
+    after_help = "Examples:\n  taskqueue schedule\n  taskqueue schedule pause 7 --for 7d\n  taskqueue schedule edit 7 --every 'mon-fri 7:00' --tz Europe/Berlin\n  taskqueue schedule run nightly\n  taskqueue schedule apply --dry-run"
 )]
 pub(crate) struct ScheduleArgs {
     #[command(subcommand)]
@@ -62,8 +63,8 @@ enum ScheduleVerb {
     List(ListOptions),
     /// Show schedules with their next times and last tasks
     Show(NamedTarget),
-    /// Pause schedules until they are resumed; a run in progress continues
-    Pause(Target),
+    /// Pause schedules until they are resumed, or for a time; a run in progress continues
+    Pause(PauseTarget),
     /// Resume schedules, and handle missed times as --catch-up states
     Resume(Target),
     /// Change the times of schedules
@@ -111,6 +112,40 @@ struct NamedTarget {
     schedules: Vec<String>,
 }
 
+/// Which schedules are paused, and for how long.
+#[derive(Debug, Args)]
+struct PauseTarget {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    time: PauseTime,
+}
+
+#[derive(Debug, Args)]
+struct PauseTime {
+    /// Skip the times of this period: 7d, 12h
+    #[arg(long = "for", value_name = "DURATION", conflicts_with = "until")]
+    duration: Option<String>,
+    /// Skip the times before this one: "2026-12-01 08:00", "next monday"
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+}
+
+impl PauseTime {
+    fn until(&self, ctx: &mut Context) -> anyhow::Result<Option<DateTime<Utc>>> {
+        let now = ctx.now()?.with_timezone(&Local);
+        let of_duration = self.duration.as_deref().map(|text| ("--for", format!("+{text}")));
+        let Some((option, text)) = of_duration.or_else(|| self.until.clone().map(|text| ("--until", text))) else {
+            return Ok(None);
+        };
+        let until = parse_instant(&text, &now).map_err(|message| CliError::usage(format!("{option}: {message}")))?;
+        if until <= now {
+            return Err(CliError::usage(format!("{option}: this time has passed")).into());
+        }
+        Ok(Some(until))
+    }
+}
+
 /// Which schedules are changed, and why.
 #[derive(Debug, Args)]
 struct Target {
@@ -142,7 +177,13 @@ pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyho
             let Some(ids) = named.ids(ctx, out)? else { return Ok(NOT_FOUND) };
             ids.iter().try_for_each(|id| show(ctx, *id, out)).map(|()| DONE)
         }
-        ScheduleVerb::Pause(target) => change(ctx, target, &schedules::pause, ("is paused", false), out),
+        ScheduleVerb::Pause(PauseTarget { target, time }) => match time.until(ctx)? {
+            None => change(ctx, target, &schedules::pause, ("is paused", false), out),
+            Some(until) => {
+                let words = format!("is paused until {}", instant(until));
+                change(ctx, target, &|ctx, id| schedules::skip_until(ctx, id, until), (&words, true), out)
+            }
+        },
         ScheduleVerb::Resume(target) => change(ctx, target, &schedules::resume, ("is resumed", true), out),
         ScheduleVerb::Edit { target, every, tz, catch_up } => {
             let edit = ScheduleEdit { every: every.clone(), time_zone: tz.clone(), catch_up: catch_up.clone() };
