@@ -18,6 +18,7 @@ use crate::views::cut::Length;
 use crate::views::task_view;
 use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
 use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Run;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::change::selected::select_tasks;
@@ -176,10 +177,7 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     let listing = Listing::of(&args.list, &TASKS, out)?;
     if let Some(listing) = listing {
-        let ids = if selection.is_named() { selected_tasks(ctx, &selection, out)? } else { None };
-        let ids = ids.map_or_else(|| select_tasks(ctx, &selection), Ok)?;
-        list_tasks(&status::overview_of(ctx, &ids, args.limit)?, listing, out)?;
-        return Ok(if ids.is_empty() { NOT_FOUND } else { DONE });
+        return list_selected(ctx, &selection, args, listing, out);
     }
     if !selection.is_named() {
         let ids = select_tasks(ctx, &selection)?;
@@ -197,6 +195,24 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
         task_view::detail(&status::detail(ctx, *id)?, ctx.now()?, Length::of(args.full), out)?;
     }
     Ok(DONE)
+}
+
+/// Prints the selected tasks as records. A task that was given by its id must exist.
+fn list_selected(
+    ctx: &mut Context,
+    selection: &Selection,
+    args: &StatusArgs,
+    listing: Listing<'_>,
+    out: &mut Out,
+) -> anyhow::Result<u8> {
+    let ids = select_tasks(ctx, selection)?;
+    let overview = status::overview_of(ctx, &ids, args.limit)?;
+    let is_missing = |id: &&TaskId| !overview.has_more && overview.lines.iter().all(|line| line.task.id != **id);
+    if let Some(id) = ids.iter().find(is_missing).filter(|_| selection.is_named()) {
+        return Err(EngineError::from(StoreError::NotFound(format!("task {id}"))).into());
+    }
+    list_tasks(&overview, listing, out)?;
+    Ok(if ids.is_empty() { NOT_FOUND } else { DONE })
 }
 
 /// Prints tasks as records.
