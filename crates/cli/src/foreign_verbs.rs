@@ -4,7 +4,9 @@ use std::ffi::OsString;
 
 use clap::Error;
 use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::topics;
 
 /// Verbs, sorted. The second part is the start of the right command line.
 const VERBS: &[(&str, &str)] = &[
@@ -46,9 +48,6 @@ const VERBS: &[(&str, &str)] = &[
 const VERBS_OF_NOUNS: &[(&str, &str, &str)] = &[
     ("limit", "add", "limit set CLASS --running N"),
     ("runner", "stop", "stop --runner NAME"),
-    ("schedule", "add", "queue CLASS --every '0 3 * * *'"),
-    ("schedule", "create", "queue CLASS --every '0 3 * * *'"),
-    ("schedule", "new", "queue CLASS --every '0 3 * * *'"),
     ("schedule", "set", "schedule edit"),
     ("worker", "install", "work"),
     ("worker", "list", "runner"),
@@ -66,6 +65,8 @@ const SYNONYMS: &[(&str, &[&str])] = &[
     ("add", &["set"]),
     ("change", &["edit", "set"]),
     ("create", &["add", "set"]),
+    ("new", &["add", "set"]),
+    ("set", &["add"]),
     ("del", &["remove"]),
     ("delete", &["remove"]),
     ("describe", &["show"]),
@@ -92,7 +93,6 @@ const OPTIONS: &[(&str, &[(&str, &str)])] = &[
     ("--all", &[("explain", WHOLE)]),
     ("--by", &[("*", "by=NAME selects what a user queued")]),
     ("--class", &[("*", "class=NAME selects the tasks of a class")]),
-    ("--cron", &[("*", "--every takes a cron expression")]),
     (
         "--data",
         &[("edit", "--data JSON"), ("*", "data~TEXT selects by the data, data.NAME=VALUE by one of its values")],
@@ -119,7 +119,9 @@ pub(super) fn with_our_word(mut error: Error, arguments: &[OsString], command: &
         arguments.iter().skip(1).filter_map(|word| word.to_str()).find(|word| command.find_subcommand(word).is_some());
     let tip = match (error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::InvalidArg)) {
         (Some(ContextValue::String(word)), _) => verb_tip(noun.and_then(|noun| command.find_subcommand(noun)), word),
-        (_, Some(ContextValue::String(option))) => option_tip(noun, option),
+        (_, Some(ContextValue::String(option))) if error.kind() == ErrorKind::UnknownArgument => {
+            option_tip(noun, option)
+        }
         _ => None,
     };
     let Some(tip) = tip else { return error };
@@ -131,7 +133,10 @@ pub(super) fn with_our_word(mut error: Error, arguments: &[OsString], command: &
 
 fn verb_tip(noun: Option<&clap::Command>, word: &str) -> Option<String> {
     let ours = match noun {
-        None => VERBS.iter().find(|(foreign, _)| *foreign == word).map(|(_, ours)| (*ours).to_owned()),
+        None => {
+            let own = VERBS.iter().find(|(foreign, _)| *foreign == word).map(|(_, ours)| (*ours).to_owned());
+            own.or_else(|| topics::topic(word).map(|_| format!("help {word}")))
+        }
         Some(noun) => {
             let name = noun.get_name();
             let own = VERBS_OF_NOUNS.iter().find(|(of, foreign, _)| *of == name && *foreign == word);
@@ -149,6 +154,12 @@ fn option_tip(verb: Option<&str>, option: &str) -> Option<String> {
     let option = option.split([' ', '=']).next()?;
     if verb == Some("stop") && option.chars().all(|c| c.is_ascii_digit()) {
         return Some(format!("'taskqueue cancel {option}' ends a task; 'stop' ends runners"));
+    }
+    if verb == Some("migrate") && option.contains("://") {
+        return Some(MOVE.to_owned());
+    }
+    if verb == Some("events") && !option.starts_with('-') {
+        return Some("--by NAME, --task ID, --kind KIND and --since TIME choose events".to_owned());
     }
     let (_, tips) = OPTIONS.iter().find(|(foreign, _)| *foreign == option)?;
     let of_verb = tips.iter().find(|(of, _)| verb == Some(*of)).or_else(|| tips.iter().find(|(of, _)| *of == "*"));
@@ -193,7 +204,9 @@ mod tests {
         for (words, ours) in [
             (&["taskqueue", "list"][..], "type 'taskqueue status'"),
             (&["taskqueue", "worker", "list"], "type 'taskqueue runner'"),
-            (&["taskqueue", "schedule", "create", "x"], "type 'taskqueue queue CLASS --every '0 3 * * *''"),
+            (&["taskqueue", "schedule", "create", "x"], "type 'taskqueue schedule add'"),
+            (&["taskqueue", "class", "set", "x"], "type 'taskqueue class add'"),
+            (&["taskqueue", "sql"], "type 'taskqueue help sql'"),
             (&["taskqueue", "schedule", "rm", "7"], "type 'taskqueue schedule remove'"),
             (&["taskqueue", "--json", "limit", "ls"], "type 'taskqueue limit list'"),
         ] {
@@ -206,8 +219,9 @@ mod tests {
     #[test]
     fn a_foreign_option_is_told_ours_and_no_similar_one() {
         for (words, ours) in [
-            (&["taskqueue", "exec", "--cron", "0 9 * * *", "ls"][..], "--every takes a cron expression"),
-            (&["taskqueue", "status", "--search", "A-17"], "data~TEXT"),
+            (&["taskqueue", "status", "--search", "A-17"][..], "data~TEXT"),
+            (&["taskqueue", "migrate", "postgres://h/d"], "export | taskqueue --database URL import"),
+            (&["taskqueue", "events", "operator=ann"], "--by NAME"),
             (&["taskqueue", "failures", "--since=yesterday"], "since=yesterday"),
             (&["taskqueue", "explain", "--queue"], "without a task"),
             (&["taskqueue", "migrate", "--to", "postgres://h/d"], "export | taskqueue --database URL import"),

@@ -38,6 +38,7 @@ each_engine! {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo", "--every", "@daily"]).ok();
         expect(&db.cli().run(&["check", "--late-schedules", "0"]), 0, "TASKQUEUE OK - ");
+        // Also if no `create-runs` ever ran.
         db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
         expect(&db.cli().run(&["check", "--late-schedules", "0"]), 2, "TASKQUEUE CRITICAL - late_schedules 1 | ");
         expect(&db.cli().run(&["check", "--late-schedules", "0,1"]), 1, "TASKQUEUE WARNING - late_schedules 1 | ");

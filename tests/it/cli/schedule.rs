@@ -11,6 +11,20 @@ fn planned_on(db: &TestDb, id: &str) -> String {
 }
 
 each_engine! {
+    fn a_schedule_of_a_command_is_added_under_a_name_that_no_other_has(db) {
+        db.configure("[exec]\nenabled = true\n");
+        let add = |words: &[&str]| db.cli().run(&[&["schedule", "add"][..], words].concat());
+        assert_eq!(add(&["morning", "mon-fri 9:00", "--tz", "UTC", "--", "echo", "hello you"]).ok(), "1");
+        assert_eq!(add(&["evening", "--cron", "0 18 * * *", "--", "true"]).ok(), "2");
+        let row = task(db, "1");
+        assert_eq!((&row["name"], &row["schedule"]["every"]), (&"morning".into(), &"0 9 * * MON-FRI".into()), "{row}");
+        assert!(add(&["morning", "@daily", "--", "true"]).fails(1).contains("morning"));
+        for wrong in [&["x", "--", "true"][..], &["x", "@daily"], &["x", "someday", "--", "true"], &["x", "@daily", "--every", "1h", "--", "true"]] {
+            assert_eq!(add(wrong).code, Some(2), "{wrong:?}");
+        }
+        assert_eq!(count_tasks(db), 2);
+    }
+
     fn a_schedule_that_is_paused_for_a_time_continues_by_itself(db) {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC", "--name", "nightly"]).ok();

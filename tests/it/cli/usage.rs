@@ -30,7 +30,7 @@ each_engine! {
         db.cli().run(&["create-runs"]).ok();
         runner(&["process-run", "--drain"]);
         let (batch, small) = (queue("burn", "0"), queue("true", "null"));
-        runner(&["work", "--idle-exit", "0", "--slots", "2"]);
+        runner(&["work", "--idle-exit", "0s", "--slots", "2"]);
         for (id, status) in [(&single, "success"), (&failed, "error"), (&batch, "success")] {
             let detail = detail(db, id);
             let (cpu_secs, memory) = usage_of(&detail);

@@ -106,7 +106,7 @@ fn has_changed(db: &TestDb, id: TaskId, change: &ScheduleChange) {
     let schedule = newest_of(db, id).schedule.unwrap();
     let (status, heads) = match change {
         ScheduleChange::Pause => ("paused", 1),
-        ScheduleChange::Edit(_) | ScheduleChange::Resume => ("active", 1),
+        ScheduleChange::Edit(_) | ScheduleChange::Resume | ScheduleChange::SkipUntil(_) => ("active", 1),
         ScheduleChange::Remove => ("ended", 0),
     };
     assert_eq!((schedule.status.to_string().as_str(), heads_of(db, id)), (status, heads), "{change:?}");

@@ -263,6 +263,9 @@ impl Selection {
                 let secs = whole_secs(value)?;
                 self.newer_secs = Some(self.newer_secs.map_or(secs, |other| other.max(secs)));
             }
+            "data" => {
+                return Err("write data.NAME=VALUE for a value in the data, or data~TEXT for any text in it".to_owned());
+            }
             _ => return Err(format!("\"{key}\" is not a key of a filter; the keys are {}", FILTER_KEYS.join(", "))),
         }
         Ok(())

@@ -194,7 +194,7 @@ fn resolve_local<Zone: TimeZone>(text: &str, local: NaiveDateTime, zone: &Zone) 
 /// It has no unit, a unit without a fixed length, a negative number, or exceeds ten years.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+    if !text.is_empty() && text != "0" && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("\"{text}\" has no unit; write {text}s, {text}m, {text}h or {text}d"));
     }
     let duration = humantime::parse_duration(text)

@@ -166,7 +166,7 @@ pub fn pause(ctx: &mut Context, id: TaskId) -> EngineResult<Schedule> {
     change(ctx, id, "schedule-paused", &ScheduleChange::Pause, serde_json::json!({}))
 }
 
-/// Skips the times of a schedule before this one. It then continues by itself.
+/// Skips the times of a schedule before this one. Afterwards it continues.
 ///
 /// # Errors
 /// Returns [`EngineError::Refused`] or [`EngineError::Input`], or an error if the database fails.

@@ -118,7 +118,7 @@ fn request(name: &str, table: Value) -> Result<TaskRequest, String> {
         text.map(|text| parse_keep(&text)).transpose().map_err(|message| format!("{key}: {message}"))
     };
     // UTC, and not the zone of the host: hosts with the same file may be in different zones.
-    let recurrence = Recurrence::parse(
+    let recurrence = Recurrence::from_phrase(
         &table.every,
         table.tz.as_deref().unwrap_or("UTC"),
         table.catch_up.as_deref().unwrap_or(CatchUp::default().as_str()),
@@ -231,7 +231,7 @@ mod tests {
         for (text, why) in [
             ("class = \"a\"\nevry = \"@daily\"", "unknown key \"evry\"; did you mean \"every\"?"),
             ("class = \"a\"", "missing field `every`"),
-            ("class = \"a\"\nevery = \"daily\"", "not a cron expression"),
+            ("class = \"a\"\nevery = \"someday\"", "someday"),
             ("class = \"a\"\nevery = \"@daily\"\ntz = \"Berlin\"", "not a time zone"),
             ("class = \"a\"\nevery = \"@daily\"\ndata = { on = 2026-01-01 }", "JSON has no times"),
             ("class = \"a\"\nevery = \"@daily\"\npriority = \"high\"", "expected a whole number"),

@@ -10,4 +10,5 @@ pub mod logs;
 pub mod monitoring;
 pub mod status;
 pub mod top;
+mod trouble;
 pub mod wait;

@@ -177,15 +177,20 @@ impl Store {
             let heads = dsl::task_queue.filter(dsl::schedule_head.is_not_null());
             let counts: Vec<(Option<String>, i64)> =
                 heads.group_by(dsl::schedule_head).select((dsl::schedule_head, count_star())).load(conn)?;
-            let late = count_in_order!(
-                conn,
-                TASKS_LIMIT,
-                dsl::task_queue
-                    .filter(dsl::schedule_head.eq("waiting"))
-                    .filter(dsl::scheduled_on.le(late_since))
-                    .order((dsl::schedule_head, dsl::scheduled_on, dsl::id))
-                    .select(dsl::id)
-            );
+            let mut late = Counted::default();
+            // Also those that no `create-runs` has seen yet: perhaps none ever runs.
+            for state in ["waiting", "new"] {
+                let of_state = count_in_order!(
+                    conn,
+                    TASKS_LIMIT,
+                    dsl::task_queue
+                        .filter(dsl::schedule_head.eq(state))
+                        .filter(dsl::scheduled_on.le(late_since))
+                        .order((dsl::schedule_head, dsl::scheduled_on, dsl::id))
+                        .select(dsl::id)
+                );
+                late = sum(late, of_state);
+            }
             Ok((counts, late))
         })?;
         Ok((counts.into_iter().filter_map(|(head, count)| Some((head?, count))).collect(), late))

@@ -31,7 +31,7 @@ const LOOKS: usize = 20;
 pub enum ScheduleChange {
     /// Nothing happens until it is resumed.
     Pause,
-    /// It skips all times before this one, and then continues by itself.
+    /// It skips all times before this one, and then continues.
     SkipUntil(DateTime<Utc>),
     /// It continues.
     Resume,

@@ -36,7 +36,7 @@ pub(crate) struct FailuresArgs {
     list: ListOptions,
 }
 
-const GROUPS: ListKind = ListKind { columns: &["class", "error_code", "tasks", "given_up"], ids: &[] };
+const GROUPS: ListKind = ListKind { columns: &["class", "error_code", "tasks", "will_not_be_retried"], ids: &[] };
 
 pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyhow::Result<u8> {
     if args.class.as_deref().is_some_and(|class| class.contains(['*', '?'])) {

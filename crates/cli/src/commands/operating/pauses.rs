@@ -108,7 +108,10 @@ impl TargetArgs {
     }
 
     fn required(&self) -> Result<PauseScope, CliError> {
-        self.scope().ok_or_else(|| CliError::usage("one of --all, --class CLASS and --runner NAME is required"))
+        self.scope().ok_or_else(|| {
+            CliError::usage("one of --all, --class CLASS and --runner NAME is required")
+                .with_hint("taskqueue pause    # lists what is paused, and how to resume it")
+        })
     }
 }
 

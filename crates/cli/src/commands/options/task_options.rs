@@ -42,7 +42,7 @@ pub(crate) struct TaskOptions {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Repeat the task: 15m, "mon-fri 9:00", "daily 3:00", @daily, or a cron expression like "0 3 * * *" (03:00 every day)
-    #[arg(long, value_name = "WHEN", conflicts_with_all = ["run", "wait"])]
+    #[arg(long, alias = "cron", value_name = "WHEN", conflicts_with_all = ["run", "wait"])]
     every: Option<String>,
     /// Time zone of --every, like Europe/Berlin [default: your own, else UTC]
     #[arg(long, value_name = "ZONE", requires = "every")]

@@ -1,6 +1,6 @@
 //! `taskqueue exec`
 
-use clap::Args;
+use clap::{Args, FromArgMatches as _};
 use serde_json::{Map, Value, json};
 
 use crate::commands::options::task_options::TaskOptions;
@@ -41,6 +41,12 @@ pub(crate) struct ExecArgs {
 }
 
 impl ExecArgs {
+    /// Returns the arguments that these words would give.
+    pub(crate) fn of(words: &[String]) -> Result<Self, clap::Error> {
+        let command = Self::augment_args(clap::Command::new("exec").no_binary_name(true));
+        Self::from_arg_matches(&command.try_get_matches_from(words)?)
+    }
+
     /// Returns the command line with the path of the program, if the caller's PATH contains it: cron's PATH may not.
     fn command_line(&self) -> Vec<String> {
         if let Some(line) = &self.shell {

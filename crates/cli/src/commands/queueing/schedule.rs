@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::commands::options::reason::ReasonArgs;
 use crate::commands::options::selected::selected_tasks;
+use crate::commands::queueing::exec::{self, ExecArgs};
 use crate::commands::queueing::schedule_file::{self, ApplyArgs, ImportCrontabArgs};
 use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
@@ -32,7 +33,7 @@ use taskqueue_engine::{Context, EngineResult};
 /// configuration. The id of its first task identifies the schedule. You can also give the id of any other of its tasks, or its name.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue schedule\n  taskqueue schedule pause 7 --for 7d\n  taskqueue schedule edit 7 --every 'mon-fri 7:00' --tz Europe/Berlin\n  taskqueue schedule run nightly\n  taskqueue schedule apply --dry-run"
+    after_help = "Examples:\n  taskqueue schedule\n  taskqueue schedule add backup 'daily 3:00' -- /usr/local/bin/backup\n  taskqueue schedule pause 7 --for 7d\n  taskqueue schedule edit 7 --every 'mon-fri 7:00' --tz Europe/Berlin\n  taskqueue schedule run nightly\n  taskqueue schedule apply --dry-run"
 )]
 pub(crate) struct ScheduleArgs {
     #[command(subcommand)]
@@ -61,6 +62,10 @@ const SCHEDULES: ListKind = ListKind {
 enum ScheduleVerb {
     /// List all schedules with their next times
     List(ListOptions),
+    /// Start a schedule of a command, under a name that no other command's schedule has
+    ///
+    /// Short for `exec --every WHEN --name NAME --unique NAME --on-conflict fail`.
+    Add(AddArgs),
     /// Show schedules with their next times and last tasks
     Show(NamedTarget),
     /// Pause schedules until they are resumed, or for a time; a run in progress continues
@@ -72,7 +77,7 @@ enum ScheduleVerb {
         #[command(flatten)]
         target: Target,
         /// New times: 15m, "mon-fri 9:00", "daily 3:00", @daily, or a cron expression
-        #[arg(long, value_name = "WHEN", required_unless_present_any = ["tz", "catch_up"])]
+        #[arg(long, alias = "cron", value_name = "WHEN", required_unless_present_any = ["tz", "catch_up"])]
         every: Option<String>,
         /// Time zone, like Europe/Berlin
         #[arg(long, value_name = "ZONE")]
@@ -110,6 +115,47 @@ struct NamedTarget {
     /// Schedules: for each, its name, the id of any of its tasks, or last, the task that was queued last
     #[arg(required = true, value_name = "SCHEDULE")]
     schedules: Vec<String>,
+}
+
+/// A command and its times.
+#[derive(Debug, Args)]
+struct AddArgs {
+    /// Name of the schedule
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// When it runs: "mon-fri 9:00", "daily 3:00", 15m, @daily, or a cron expression like "0 3 * * *"
+    #[arg(value_name = "WHEN", required_unless_present = "every")]
+    when: Option<String>,
+    /// The same as WHEN
+    #[arg(long, alias = "cron", value_name = "WHEN", conflicts_with = "when")]
+    every: Option<String>,
+    /// Time zone, like Europe/Berlin [default: your own, else UTC]
+    #[arg(long, value_name = "ZONE")]
+    tz: Option<String>,
+    /// How to handle missed times: none, latest, all [default: latest]
+    #[arg(long, value_name = "WHICH")]
+    catch_up: Option<String>,
+    /// Program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    argv: Vec<String>,
+}
+
+impl AddArgs {
+    fn exec_args(&self) -> anyhow::Result<ExecArgs> {
+        let when = self.when.as_ref().or(self.every.as_ref());
+        let mut words: Vec<String> = Vec::new();
+        let options = [
+            ("--name", Some(&self.name)),
+            ("--unique", Some(&self.name)),
+            ("--every", when),
+            ("--tz", self.tz.as_ref()),
+            ("--catch-up", self.catch_up.as_ref()),
+        ];
+        words.extend(options.into_iter().filter_map(|(option, value)| Some(format!("{option}={}", value?))));
+        words.extend(["--on-conflict=fail".to_owned(), "--".to_owned()]);
+        words.extend(self.argv.iter().cloned());
+        Ok(ExecArgs::of(&words)?)
+    }
 }
 
 /// Which schedules are paused, and for how long.
@@ -157,6 +203,7 @@ struct Target {
 
 pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyhow::Result<u8> {
     let action = match &args.action {
+        Some(ScheduleVerb::Add(add)) => return exec::run(session, &add.exec_args()?, out),
         None => return list(&mut session.open_to_read(out)?, &args.list, out),
         Some(ScheduleVerb::List(options)) => {
             return list(&mut session.open_to_read(out)?, options.or(&args.list), out);
@@ -172,7 +219,7 @@ pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyho
     };
     let ctx = &mut ctx;
     match action {
-        ScheduleVerb::List(_) => Ok(DONE),
+        ScheduleVerb::List(_) | ScheduleVerb::Add(_) => Ok(DONE),
         ScheduleVerb::Show(named) => {
             let Some(ids) = named.ids(ctx, out)? else { return Ok(NOT_FOUND) };
             ids.iter().try_for_each(|id| show(ctx, *id, out)).map(|()| DONE)
