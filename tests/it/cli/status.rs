@@ -149,7 +149,7 @@ each_engine! {
         assert_eq!(ids(&["--status", "failed", "--status", "success"]), [1, 2]);
         assert_eq!(ids(&["--status", "success", "--class", "bad"]), [0_i64; 0]);
         let stderr = db.cli().run(&["status", "--status", "done"]).fails(2);
-        assert!(stderr.contains("the statuses are processing, failed, timeout, scheduled, cancelled, success"), "{stderr}");
+        assert!(stderr.contains("the statuses are processing, failed, timeout, scheduled, cancelled, expired, success"), "{stderr}");
     }
 
     fn a_task_is_shown_with_all_its_runs_and_what_they_printed(db) {

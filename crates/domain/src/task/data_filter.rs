@@ -59,7 +59,10 @@ fn has(data: &Value, path: &[String], value: &str) -> bool {
     });
     match found {
         Some(Value::String(text)) => text == value,
-        Some(other) => other.to_string() == value,
+        Some(other) => {
+            let written = other.to_string();
+            written == value
+        }
         None => false,
     }
 }
