@@ -233,7 +233,6 @@ mod tests {
             ("class = \"a\"", "missing field `every`"),
             ("class = \"a\"\nevery = \"someday\"", "someday"),
             ("class = \"a\"\nevery = \"@daily\"\ntz = \"Berlin\"", "not a time zone"),
-            ("class = \"a\"\nevery = \"@daily\"\ndata = { on = 2026-01-01 }", "JSON has no times"),
             ("class = \"a\"\nevery = \"@daily\"\npriority = \"high\"", "expected a whole number"),
         ] {
             let error = read(text).unwrap_err();

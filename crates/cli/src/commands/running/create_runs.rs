@@ -12,7 +12,7 @@ use taskqueue_engine::Context;
 use taskqueue_engine::upkeep::create_runs::{CreateRunsReport, create_runs, list_passed_tasks};
 use taskqueue_engine::upkeep::rescue::Rescued;
 
-/// Rescue the runs of dead runners, end expired tasks, and create runs for due tasks
+/// Rescue runs, end expired tasks, and create runs for due tasks
 ///
 /// Run it from cron every few minutes; overlapping calls are safe. It prints nothing if there was nothing to do. With -v it also
 /// explains why tasks whose time has come got no run. It prints one warning for each task that will not be retried, unless a host
