@@ -219,7 +219,7 @@ each_engine! {
         assert_eq!((mine.len(), &mine[0]["id"], &mine[0]["every"]), (1, &json!(2), &"0 0 28 2 *".into()));
     }
 
-    fn a_worker_applies_its_file_and_reads_it_again(db) {
+    fn a_worker_applies_its_file(db) {
         let host = Host::new(db);
         host.write(NIGHTLY, 20);
         host.cli().run(&["work", "--max-time", "1s"]).ok();

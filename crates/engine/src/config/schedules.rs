@@ -167,7 +167,8 @@ fn to_json(value: Value) -> Result<serde_json::Value, String> {
             entries.collect::<Result<Map<_, _>, String>>()?.into()
         }
         Value::Float(number) => return Err(format!("JSON has no number {number}")),
-        Value::Datetime(time) => return Err(format!("JSON has no times; write \"{time}\" in quotes")),
+        // JSON has no times.
+        Value::Datetime(time) => json!(time.to_string()),
     })
 }
 
@@ -233,6 +234,7 @@ mod tests {
             ("class = \"a\"", "missing field `every`"),
             ("class = \"a\"\nevery = \"someday\"", "someday"),
             ("class = \"a\"\nevery = \"@daily\"\ntz = \"Berlin\"", "not a time zone"),
+            ("class = \"a\"\nevery = \"@daily\"\ndata = { most = inf }", "JSON has no number inf"),
             ("class = \"a\"\nevery = \"@daily\"\npriority = \"high\"", "expected a whole number"),
         ] {
             let error = read(text).unwrap_err();
