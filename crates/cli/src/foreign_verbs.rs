@@ -88,39 +88,74 @@ const SYNONYMS: &[(&str, &[&str])] = &[
     ("update", &["edit", "set"]),
 ];
 
-/// Options: the option, and for the verbs that it is about, what to type. `*` means any other verb.
+/// Options: the option, and for the verbs that it is about, what to type. `*` means any other verb with a
+/// selection.
 const OPTIONS: &[(&str, &[(&str, &str)])] = &[
     ("--all", &[("explain", WHOLE)]),
     ("--by", &[("*", "by=NAME selects what a user queued")]),
-    ("--class", &[("*", "class=NAME selects the tasks of a class")]),
+    (
+        "--class",
+        &[
+            ("queue", "the class is the first word: taskqueue queue CLASS"),
+            ("*", "class=NAME selects the tasks of a class"),
+        ],
+    ),
     (
         "--data",
-        &[("edit", "--data JSON"), ("*", "data~TEXT selects by the data, data.NAME=VALUE by one of its values")],
+        &[
+            ("edit", "--data JSON"),
+            ("queue", "the data follows the class: taskqueue queue CLASS JSON"),
+            ("*", "data~TEXT selects by the data, data.NAME=VALUE by one of its values"),
+        ],
     ),
     ("--every", &[("schedule", "taskqueue queue CLASS --every '0 3 * * *' starts a schedule")]),
     ("--failed", &[("*", "status=failed selects failed tasks")]),
     ("--filter", &[("*", "filters are words, such as class=mail.* or status=failed; see taskqueue help selections")]),
     ("--grep", &[("*", "data~TEXT selects tasks whose data contains the text")]),
-    ("--heartbeat", &[("*", "taskqueue help operators: how to notice that a schedule did not run")]),
-    ("--ping", &[("*", "taskqueue help operators: how to notice that a schedule did not run")]),
-    ("--queue", &[("explain", WHOLE), ("*", "a queue is a class")]),
+    ("--heartbeat", &[("exec", NOT_RUN), ("queue", NOT_RUN), ("schedule", NOT_RUN), ("edit", NOT_RUN)]),
+    ("--ping", &[("exec", NOT_RUN), ("queue", NOT_RUN), ("schedule", NOT_RUN), ("edit", NOT_RUN)]),
+    (
+        "--queue",
+        &[
+            ("explain", WHOLE),
+            ("*", CLASS),
+            ("drain", CLASS),
+            ("failures", CLASS),
+            ("limit", CLASS),
+            ("pause", CLASS),
+            ("queue", CLASS),
+            ("resume", CLASS),
+            ("stop", CLASS),
+            ("work", CLASS),
+            ("worker", CLASS),
+        ],
+    ),
     ("--running", &[("*", "status=running selects tasks that are being processed")]),
     ("--search", &[("*", "data~TEXT selects tasks whose data contains the text")]),
     ("--since", &[("*", "since=yesterday or since=2h selects tasks that have changed since then")]),
     ("--status", &[("*", "status=failed selects by status")]),
-    ("--to", &[("migrate", MOVE), ("db", MOVE), ("export", MOVE)]),
+    ("--to", &[("migrate", MOVE), ("export", MOVE)]),
 ];
 const WHOLE: &str = "without a task, 'taskqueue explain' explains why nothing runs";
+const NOT_RUN: &str = "taskqueue help operators: how to notice that a schedule did not run";
+const CLASS: &str = "a queue is a class";
 const MOVE: &str = "to move to another database: taskqueue export | taskqueue --database URL import";
 
 /// Replaces the suggestion of an error about such a word.
 pub(super) fn with_our_word(mut error: Error, arguments: &[OsString], command: &clap::Command) -> Error {
-    let noun =
-        arguments.iter().skip(1).filter_map(|word| word.to_str()).find(|word| command.find_subcommand(word).is_some());
+    let words: Vec<&str> = arguments.iter().skip(1).filter_map(|word| word.to_str()).collect();
+    let verb_in = |words: &[&str]| words.iter().find_map(|word| command.find_subcommand(word));
     let tip = match (error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::InvalidArg)) {
-        (Some(ContextValue::String(word)), _) => verb_tip(noun.and_then(|noun| command.find_subcommand(noun)), word),
+        (Some(ContextValue::String(word)), _) => {
+            let at = words.iter().position(|other| *other == word).unwrap_or(words.len());
+            let next = words.get(at + 1).and_then(|next| command.find_subcommand(next));
+            match verb_in(&words[..at]) {
+                Some(noun) => verb_tip(Some(noun), word),
+                None => next.and_then(|noun| swapped_tip(noun, word)).or_else(|| verb_tip(None, word)),
+            }
+        }
         (_, Some(ContextValue::String(option))) if error.kind() == ErrorKind::UnknownArgument => {
-            option_tip(noun, option)
+            option_tip(verb_in(&words), option)
         }
         _ => None,
     };
@@ -150,8 +185,20 @@ fn verb_tip(noun: Option<&clap::Command>, word: &str) -> Option<String> {
     ours.map(|ours| format!("type 'taskqueue {ours}'"))
 }
 
-fn option_tip(verb: Option<&str>, option: &str) -> Option<String> {
+/// Returns the tip for a verb that was written before its noun, such as `list class`.
+fn swapped_tip(noun: &clap::Command, word: &str) -> Option<String> {
+    if !noun.has_subcommands() {
+        return None;
+    }
+    match noun.find_subcommand(word) {
+        Some(verb) => Some(format!("type 'taskqueue {} {}'", noun.get_name(), verb.get_name())),
+        None => verb_tip(Some(noun), word),
+    }
+}
+
+fn option_tip(command: Option<&clap::Command>, option: &str) -> Option<String> {
     let option = option.split([' ', '=']).next()?;
+    let verb = command.map(clap::Command::get_name);
     if verb == Some("stop") && option.chars().all(|c| c.is_ascii_digit()) {
         return Some(format!("'taskqueue cancel {option}' ends a task; 'stop' ends runners"));
     }
@@ -162,8 +209,10 @@ fn option_tip(verb: Option<&str>, option: &str) -> Option<String> {
         return Some("--by NAME, --task ID, --kind KIND and --since TIME choose events".to_owned());
     }
     let (_, tips) = OPTIONS.iter().find(|(foreign, _)| *foreign == option)?;
-    let of_verb = tips.iter().find(|(of, _)| verb == Some(*of)).or_else(|| tips.iter().find(|(of, _)| *of == "*"));
-    of_verb.map(|(_, tip)| (*tip).to_owned())
+    let selects = command.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "selection"));
+    let of_verb = tips.iter().find(|(of, _)| verb == Some(*of));
+    let of_any = || tips.iter().find(|(of, _)| selects && *of == "*");
+    of_verb.or_else(of_any).map(|(_, tip)| (*tip).to_owned())
 }
 
 #[cfg(test)]
@@ -209,6 +258,10 @@ mod tests {
             (&["taskqueue", "sql"], "type 'taskqueue help sql'"),
             (&["taskqueue", "schedule", "rm", "7"], "type 'taskqueue schedule remove'"),
             (&["taskqueue", "--json", "limit", "ls"], "type 'taskqueue limit list'"),
+            (&["taskqueue", "add", "import", "{}"], "type 'taskqueue queue'"),
+            (&["taskqueue", "enqueue", "report"], "type 'taskqueue queue'"),
+            (&["taskqueue", "list", "class"], "type 'taskqueue class list'"),
+            (&["taskqueue", "run", "tick"], "type 'taskqueue work'"),
         ] {
             let text = error_of(words);
             assert!(text.contains(&format!("  tip: {ours}\n")), "{text}");
@@ -220,14 +273,16 @@ mod tests {
     fn a_foreign_option_is_told_ours_and_no_similar_one() {
         for (words, ours) in [
             (&["taskqueue", "status", "--search", "A-17"][..], "data~TEXT"),
-            (&["taskqueue", "migrate", "postgres://h/d"], "export | taskqueue --database URL import"),
+            (&["taskqueue", "migrate", "postgres://h/d"], MOVE),
             (&["taskqueue", "events", "operator=ann"], "--by NAME"),
-            (&["taskqueue", "failures", "--since=yesterday"], "since=yesterday"),
+            (&["taskqueue", "status", "--since=yesterday"], "since=yesterday"),
+            (&["taskqueue", "queue", "--class", "mail"], "the class is the first word"),
+            (&["taskqueue", "exec", "--ping", "URL"], NOT_RUN),
             (&["taskqueue", "explain", "--queue"], "without a task"),
-            (&["taskqueue", "migrate", "--to", "postgres://h/d"], "export | taskqueue --database URL import"),
+            (&["taskqueue", "migrate", "--to", "postgres://h/d"], MOVE),
         ] {
             let text = error_of(words);
-            assert!(text.contains(&format!("  tip: {ours}")) || text.contains(ours), "{text}");
+            assert!(text.contains(&format!("tip: {ours}")), "{text}");
             assert_eq!(text.matches("tip:").count(), 1, "{text}");
         }
     }

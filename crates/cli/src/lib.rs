@@ -346,7 +346,8 @@ fn print_answer(text: &str) -> ExitCode {
 fn wants_json(arguments: &[OsString]) -> bool {
     let before_dashes: Vec<_> = arguments.iter().take_while(|argument| *argument != "--").collect();
     let is_form = |word: &OsString| word == "json" || word == "jsonl";
-    before_dashes.iter().any(|word| ["--json", "--output=json", "--output=jsonl"].iter().any(|form| *word == form))
+    let forms = ["--json", "--output=json", "--output=jsonl", "-ojson", "-ojsonl", "-o=json", "-o=jsonl"];
+    before_dashes.iter().any(|word| forms.iter().any(|form| *word == form))
         || before_dashes.windows(2).any(|pair| (pair[0] == "--output" || pair[0] == "-o") && is_form(pair[1]))
 }
 

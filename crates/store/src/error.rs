@@ -129,6 +129,21 @@ pub enum StoreError {
     Database(#[from] DieselError),
 }
 
+impl StoreError {
+    /// Returns true if the database refused values, which says nothing about other rows or the connection.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        use DatabaseErrorKind::{CheckViolation, ForeignKeyViolation, NotNullViolation, UniqueViolation};
+        matches!(
+            self,
+            Self::Database(DieselError::DatabaseError(
+                CheckViolation | ForeignKeyViolation | NotNullViolation | UniqueViolation,
+                _
+            ))
+        )
+    }
+}
+
 /// Why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectFailure {

@@ -147,6 +147,13 @@ fn a_class_is_added_tested_and_removed_and_the_rest_of_the_file_is_kept() {
     assert!(add(&["--force", "--", "/no/such/program"]).fails(78).contains("nothing was written"));
     assert!(add(&["--force", "--", "no-such-program"]).fails(2).contains("not in PATH"));
     assert!(add(&["--force", "--timeout", "90", "--", "/bin/cat"]).fails(2).contains("has no unit; write 90s"));
+    let named = |name: &str| cli.run(&["class", "add", "--config", "config.toml", name, "--", "/bin/cat"]);
+    let before = std::fs::read_to_string(&path).unwrap();
+    assert!(named("b c").fails(2).contains("\"b c\" cannot be the name of a class: "));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
+    let pattern = named("mail.*").stderr;
+    assert!(pattern.contains("hint: `taskqueue class test NAME`, with a class that matches"), "{pattern}");
+    run(&["remove", "mail.*"]).ok();
     // A test needs no store and creates none.
     let tested = run(&["test", "echo", "{\"to\":\"ann\"}"]);
     assert_eq!((tested.code, tested.stdout.as_str()), (Some(0), "{\"to\":\"ann\"}"), "{tested:?}");
@@ -155,6 +162,9 @@ fn a_class_is_added_tested_and_removed_and_the_rest_of_the_file_is_kept() {
     assert_eq!(failed.code, Some(1));
     assert!(failed.stderr.starts_with("no\n") && failed.stderr.contains("the task would not be retried"), "{failed:?}");
     assert!(run(&["test", "ecko"]).fails(2).contains("did you mean \"echo\"?"));
+    let unknown = run(&["test", "quite-another"]).fails(2);
+    assert!(unknown.contains("taskqueue class    # lists all") && !unknown.contains("--any-class"), "{unknown}");
+    assert!(run(&["test", "exec"]).stderr.contains("hint: taskqueue exec --run PROGRAM"));
     assert!(!home.path().join(".local/state/taskqueue/taskqueue.db").exists());
     assert_eq!(run(&["remove", "echo"]).ok(), lines);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);

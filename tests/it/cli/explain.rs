@@ -178,7 +178,7 @@ each_engine! {
         let runner = start_runner(db, &["work", "--slots", "1", "--class", "slow"]);
         expect(db, &id, "no_runner_for_class", "waits for a runner: 1 runner is alive, but none for class echo");
         db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "1"]).ok();
-        expect(db, &id, "runner_limit_reached", "waits for a runner: 1 runner slots are in use, and the limit is 1");
+        expect(db, &id, "runner_limit_reached", "waits for a runner: 1 runner slot is in use, and the limit is 1");
         stop(runner);
     }
 

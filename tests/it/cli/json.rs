@@ -252,6 +252,8 @@ fn repeat(stage: &mut Stage<'_>) {
     look(stage);
     stage.run(&["schedule", "run", &id, "--any-class"]);
     stage.run(&["schedule", "remove", &id]);
+    stage.run(&["schedule", "add", "leap-day", "0 0 29 2 *", "--", "true"]);
+    stage.run(&["schedule", "remove", "leap-day"]);
     let parts = stage.db.home().join(".config/taskqueue/conf.d");
     std::fs::create_dir_all(&parts).unwrap();
     std::fs::write(parts.join("leap.toml"), "[schedule.leap]\nclass = \"echo\"\nevery = \"0 0 29 2 *\"\n").unwrap();

@@ -59,6 +59,7 @@ mod retry;
 mod runners;
 mod schedule;
 mod schedule_file;
+mod schedule_moves;
 mod security;
 mod selections;
 mod settings;

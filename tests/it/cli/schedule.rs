@@ -18,11 +18,18 @@ each_engine! {
         assert_eq!(add(&["evening", "--cron", "0 18 * * *", "--", "true"]).ok(), "2");
         let row = task(db, "1");
         assert_eq!((&row["name"], &row["schedule"]["every"]), (&"morning".into(), &"0 9 * * MON-FRI".into()), "{row}");
-        assert!(add(&["morning", "@daily", "--", "true"]).fails(1).contains("morning"));
+        let (error, hint) = error_and_hint(&add(&["morning", "@daily", "--", "true"]).fails(1));
+        assert!(error.contains("the schedule 1 has the name \"morning\""), "{error}");
+        assert!(hint.contains("taskqueue schedule show 1"), "{hint}");
+        // A name that cannot be a key, and a schedule of another class.
+        assert_eq!(add(&["fr\u{fc}h", "@daily", "--", "true"]).ok(), "3");
+        assert!(add(&["fr\u{fc}h", "@daily", "--", "true"]).fails(1).contains("the schedule 3 has the name"));
+        db.cli().run(&["queue", "exec", "{\"argv\":[\"true\"]}", "--every", "@daily", "--name", "noon"]).ok();
+        assert!(add(&["noon", "@daily", "--", "true"]).fails(1).contains("the schedule 4 has the name \"noon\""));
         for wrong in [&["x", "--", "true"][..], &["x", "@daily"], &["x", "someday", "--", "true"], &["x", "@daily", "--every", "1h", "--", "true"]] {
             assert_eq!(add(wrong).code, Some(2), "{wrong:?}");
         }
-        assert_eq!(count_tasks(db), 2);
+        assert_eq!(count_tasks(db), 4);
     }
 
     fn a_schedule_that_is_paused_for_a_time_continues_by_itself(db) {
@@ -30,11 +37,14 @@ each_engine! {
         db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC", "--name", "nightly"]).ok();
         let before = planned_on(db, "1");
         let said = db.cli().run(&["schedule", "pause", "nightly", "--for", "7d"]).stderr;
-        assert!(said.starts_with("schedule 1 is paused until ") && said.contains(", next "), "{said}");
+        assert!(said.starts_with("schedule 1 skips its times until ") && said.contains(", next "), "{said}");
         let [before, after] = [before, planned_on(db, "1")].map(|time| time.parse::<DateTime<Utc>>().unwrap());
         // The first 03:00 after seven days, which is seven or eight days after the next 03:00.
         assert!([7, 8].contains(&(after - before).num_days()) && (after - before).num_seconds() % 86_400 == 0, "{before} {after}");
         assert_eq!(task(db, "1")["schedule"]["status"], "active");
+        // A resume ends the skip early.
+        assert_eq!(db.cli().run(&["schedule", "resume", "1"]).code, Some(0));
+        assert_eq!(planned_on(db, "1").parse::<DateTime<Utc>>().unwrap(), before);
         for args in [&["--until", "2020-01-01 00:00"][..], &["--for", "soon"], &["--for", "1d", "--until", "tomorrow"]] {
             let refused = [&["schedule", "pause", "1"][..], args].concat();
             assert_eq!(db.cli().run(&refused).code, Some(2), "{args:?}");
@@ -72,7 +82,7 @@ each_engine! {
         db.cli().run(&["schedule", "edit", "1", "--every", "sunday 4:30"]).ok();
         assert_eq!(stored("1"), "30 4 * * SUN");
         let (error, _) = error_and_hint(&db.cli().run(&["queue", "echo", "--every", "7m"]).fails(2));
-        assert!(error.contains("\"7m\" does not divide"), "{error}");
+        assert!(error.contains("\"7m\" cannot be written as one cron expression"), "{error}");
         // A row holds cron only.
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\") VALUES ('echo', 'daily 3:00')");
         db.cli().run(&["create-runs"]).ok();

@@ -155,7 +155,7 @@ each_engine! {
         assert_eq!(schedules(db).len(), 0);
     }
 
-    fn an_operator_keeps_what_he_changed_until_the_file_changes(db) {
+    fn an_operator_keeps_what_they_changed_until_the_file_changes(db) {
         let host = Host::new(db);
         host.write(NIGHTLY, 20);
         let tick = || host.cli().run(&["create-runs"]).ok();
@@ -169,7 +169,7 @@ each_engine! {
         host.cli().run(&["schedule", "resume", "nightly"]).ok();
         // An edit holds until the file changes.
         let said = host.cli().run(&["schedule", "edit", "nightly", "--every", "@yearly"]).stderr;
-        assert!(said.contains("\n[schedule.nightly] in ") && said.contains("states other values; they apply again when it changes"), "{said}");
+        assert!(said.contains("\n[schedule.nightly] in ") && said.contains("has other values; taskqueue applies them when the file changes"), "{said}");
         tick();
         assert_eq!(schedules(db)[0]["every"], "@yearly");
         host.write(&format!("{NIGHTLY}priority = 7\ndata = {{ to = \"ann\" }}\ntag = \"t\"\nmeta = {{ a = 1 }}\n"), 18);

@@ -120,7 +120,7 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
         let all = on_terminal(db, 40, "NO_COLOR=1", "help all");
         let (verbs, _) = all.split_once("\nOptions:\n").unwrap();
         assert_eq!(verbs.lines().find(|line| line.chars().count() > 40), None);
-        assert!(verbs.contains("\n  create-runs  Rescue the runs of dead"), "{verbs}");
+        assert!(verbs.contains("\n  create-runs  Rescue runs, end"), "{verbs}");
     });
 }
 

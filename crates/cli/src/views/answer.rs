@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::output::human::{count, distance, instant, plural, relative};
 use crate::views::standstill::{standstill_remedy, standstill_words};
-use crate::views::why::{holder, note, remedy, runs, sentence};
+use crate::views::why::{holder, is_or_are, note, remedy, runs, sentence};
 use taskqueue_domain::limits::pause::PauseScope;
 use taskqueue_domain::task::dependencies::id_circle_words;
 use taskqueue_domain::task::records::{Run, Task};
@@ -76,6 +76,8 @@ fn task_words(reason: &Reason, task: &Task, run: Option<&Run>, allowed_retries: 
         }
         Reason::Done => format!("succeeded{}; it will not run again", ended(run, now)),
         Reason::Cancelled => format!("was cancelled {}; it will not run", relative(task.updated_on, now)),
+        Reason::Expired { on: Some(on) } => format!("will not run: it had to start before {}", instant(*on)),
+        Reason::Expired { on: None } => "has expired; it will not run".to_owned(),
         Reason::UnknownStatus => format!("is left alone: a newer version wrote its status {}", task.status),
         _ => waiting_words(reason, task.class.as_str(), now),
     }
@@ -97,7 +99,8 @@ fn waiting_words(reason: &Reason, class: &str, now: DateTime<Utc>) -> String {
             format!("waits for a runner: {}, but none for class {class}", alive(*runners))
         }
         Reason::RunnerLimitReached { in_use, limit } => {
-            format!("waits for a runner: {in_use} runner slots are in use, and the limit is {limit}")
+            let slots = plural(*in_use, "runner slot");
+            format!("waits for a runner: {slots} {} in use, and the limit is {limit}", is_or_are(*in_use))
         }
         Reason::RunnersBusy { slots, before } => format!(
             "waits for a free slot: {} of its class {} busy{}",
@@ -244,7 +247,7 @@ fn idle(found: &QueueExplanation) -> (String, String) {
         let words = format!("no task waits; {} failed and will not be retried", count(failed));
         return (words, "taskqueue failures".to_owned());
     }
-    if counts.success.count + counts.cancelled.count > 0 {
+    if counts.success.count + counts.cancelled.count + counts.expired.count > 0 {
         return ("every task has finished".to_owned(), "taskqueue status".to_owned());
     }
     ("there are no tasks".to_owned(), "taskqueue help queue".to_owned())

@@ -31,7 +31,8 @@ pub(crate) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> St
             format!("waits for a runner; {} but none for its class", live(*runners))
         }
         Reason::RunnerLimitReached { in_use, limit } => {
-            format!("waits for a runner; {in_use} runner slots are in use, the limit is {limit}")
+            let slots = plural(*in_use, "runner slot");
+            format!("waits for a runner; {slots} {} in use, the limit is {limit}", is_or_are(*in_use))
         }
         Reason::RunnersPaused { pause } => pause_words(pause, now),
         Reason::RunnersBusy { slots, before } => {
@@ -112,6 +113,11 @@ pub(crate) fn holder(claimant: Option<&str>, process_id: Option<i64>, host: &str
 
 fn live(runners: usize) -> String {
     if runners == 1 { "1 is alive,".to_owned() } else { format!("{runners} are alive,") }
+}
+
+/// Returns the verb for this many things.
+pub(crate) const fn is_or_are(number: i64) -> &'static str {
+    if number == 1 { "is" } else { "are" }
 }
 
 pub(crate) fn runs(number: Counted) -> String {

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, TimeZone, Utc};
 
-use super::new_task::{in_range, validate_instant};
+use super::checks::{in_range, validate_instant};
 use crate::time::when::{parse_duration, parse_start};
 
 /// The longest time until a task expires, in seconds: ten years, the longest duration that can be written.

@@ -1,5 +1,6 @@
 //! Tasks: their types, names, selection and validation.
 
+pub mod checks;
 pub mod class_set;
 pub mod configured;
 pub mod data_filter;

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use super::checks::{in_range, validate_instant};
 use super::dependencies::Prerequisite;
 use super::expiry::Expiry;
 use super::ids::TaskId;
@@ -280,27 +281,6 @@ fn validate_key_of_schedule(unique: &Uniqueness) -> Result<(), String> {
         );
     }
     Ok(())
-}
-
-pub(crate) fn in_range(name: &str, value: Option<i64>, low: i64, high: i64) -> Result<Option<i32>, String> {
-    let Some(value) = value else { return Ok(None) };
-    if !(low..=high).contains(&value) {
-        return Err(format!("{name} is {value}; it must be {low} to {high}"));
-    }
-    Ok(i32::try_from(value).ok())
-}
-
-/// Checks that every engine can store the instant and that it is plausible.
-///
-/// # Errors
-/// The instant is outside the years 2000 to 9999.
-pub fn validate_instant(when: DateTime<Utc>) -> Result<(), String> {
-    use chrono::Datelike as _;
-    if (2000..=9999).contains(&when.year()) {
-        Ok(())
-    } else {
-        Err(format!("{} is outside the years 2000 to 9999", when.to_rfc3339()))
-    }
 }
 
 /// Checks that `data` is one JSON text that every engine can store.

@@ -266,7 +266,12 @@ impl Selection {
             "data" => {
                 return Err("write data.NAME=VALUE for a value in the data, or data~TEXT for any text in it".to_owned());
             }
-            _ => return Err(format!("\"{key}\" is not a key of a filter; the keys are {}", FILTER_KEYS.join(", "))),
+            _ => {
+                return Err(format!(
+                    "\"{key}\" is not a key of a filter; the keys are {}, and data~TEXT",
+                    FILTER_KEYS.join(", ")
+                ));
+            }
         }
         Ok(())
     }

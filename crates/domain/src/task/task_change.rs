@@ -3,9 +3,10 @@
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 
+use super::checks::{in_range, validate_instant};
 use super::expiry::Expiry;
 use super::meta::Meta;
-use super::new_task::{MAX_PRIORITY, MAX_TIMEOUT_SECS, check_meta_size, in_range, validate_data, validate_instant};
+use super::new_task::{MAX_PRIORITY, MAX_TIMEOUT_SECS, check_meta_size, validate_data};
 use super::records::Task;
 use crate::run::backoff::Backoff;
 use crate::run::retention::MAX_KEEP_SECS;

@@ -101,14 +101,18 @@ pub fn show(ctx: &mut Context, id: TaskId) -> EngineResult<Option<ScheduleDetail
     let Some(schedule) = from_head(ctx, head, &files)? else { return Ok(None) };
     let now = ctx.store.now()?;
     let next_times = match &tasks.first().and_then(|task| task.schedule.as_ref()).map(TaskSchedule::recurrence) {
-        Some(Ok(recurrence)) if schedule.status.is(ScheduleStatus::Active) => next_times(recurrence, now),
+        Some(Ok(recurrence)) if schedule.status.is(ScheduleStatus::Active) => {
+            next_times(recurrence, schedule.planned_on, now)
+        }
         _ => Vec::new(),
     };
     Ok(Some(ScheduleDetail { schedule, next_times, tasks }))
 }
 
-fn next_times(recurrence: &Recurrence, now: DateTime<Utc>) -> Vec<DateTime<Utc>> {
-    std::iter::successors(recurrence.next_after(now), |last| recurrence.next_after(*last)).take(SHOWN_TIMES).collect()
+/// Returns the next times; those before the planned time of the newest task are skipped.
+fn next_times(recurrence: &Recurrence, planned_on: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Vec<DateTime<Utc>> {
+    let first = planned_on.filter(|on| *on > now).or_else(|| recurrence.next_after(now));
+    std::iter::successors(first, |last| recurrence.next_after(*last)).take(SHOWN_TIMES).collect()
 }
 
 /// Finds a schedule by its id or by the id of any of its tasks, even if its first task was pruned.
@@ -175,7 +179,8 @@ pub fn skip_until(ctx: &mut Context, id: TaskId, until: DateTime<Utc>) -> Engine
     change(ctx, id, "schedule-paused", &ScheduleChange::SkipUntil(until), details)
 }
 
-/// Resumes a schedule; its catch-up rule decides about the times that passed meanwhile.
+/// Resumes a schedule; its catch-up rule decides about the times that passed meanwhile. One that skips times continues with its
+/// next time.
 ///
 /// # Errors
 /// Returns [`EngineError::Refused`], or an error if the database fails.

@@ -145,17 +145,17 @@ pub fn diff(ctx: &mut Context) -> EngineResult<Vec<AppliedSchedule>> {
 }
 
 /// Applies the schedules of the configuration, as far as no newer file states something else. Returns what changed and what is
-/// invalid. Executes no statement if `may_be_gone` is false and there are no schedules.
+/// invalid. Executes no statement if `may_be_gone` is false and there are no schedules; without a value, it asks the database.
 ///
 /// # Errors
 /// Returns an error if the database fails.
-pub(crate) fn apply_configured(ctx: &mut Context, may_be_gone: bool) -> EngineResult<Vec<AppliedSchedule>> {
+pub(crate) fn apply_configured(ctx: &mut Context, may_be_gone: Option<bool>) -> EngineResult<Vec<AppliedSchedule>> {
     let Some(reader) = ctx.schedule_reader.clone() else { return Ok(Vec::new()) };
     let schedules = match reader() {
         Ok(schedules) => schedules,
         Err(error) => return Ok(vec![AppliedSchedule::invalid("", error.to_string())]),
     };
-    if schedules.entries.is_empty() && !may_be_gone {
+    if schedules.entries.is_empty() && !may_be_gone.map_or_else(|| ctx.store.has_configured_schedules(), Ok)? {
         return Ok(Vec::new());
     }
     let mut pass = Pass::begin(ctx, &schedules, Applier::Program)?;
@@ -168,6 +168,14 @@ pub(crate) fn apply_configured(ctx: &mut Context, may_be_gone: bool) -> EngineRe
 fn read(ctx: &Context) -> EngineResult<Schedules> {
     let Some(reader) = ctx.schedule_reader.clone() else { return Ok(Schedules::default()) };
     reader().map_err(|error| EngineError::Input(error.to_string()))
+}
+
+/// Turns the refusal of one statement by the database into a problem of this schedule: it must not stop the others.
+fn or_invalid(name: &str, applied: EngineResult<AppliedSchedule>) -> EngineResult<AppliedSchedule> {
+    match applied {
+        Err(EngineError::Store(error)) if error.is_refusal() => Ok(AppliedSchedule::invalid(name, error.to_string())),
+        applied => applied,
+    }
 }
 
 /// One pass over the schedules of a file.
@@ -207,7 +215,7 @@ impl<'a> Pass<'a> {
         for (name, entry) in schedules.entries.iter().filter(|(name, _)| is_chosen(name)) {
             applied.push(match &entry.request {
                 Err(problem) => AppliedSchedule::invalid(name, problem.clone()),
-                Ok(request) => self.entry(ctx, name, entry, request)?,
+                Ok(request) => or_invalid(name, self.entry(ctx, name, entry, request))?,
             });
         }
         Ok(applied)
@@ -286,7 +294,13 @@ impl<'a> Pass<'a> {
                 true => {
                     let details = serde_json::json!({ "name": row.name, "file": file.path });
                     let event = ctx.operator_event("schedule-removed", details);
-                    ctx.store.unconfigure_schedule(&row.name, &file, prunes, &event)?
+                    match ctx.store.unconfigure_schedule(&row.name, &file, prunes, &event) {
+                        Err(error) if error.is_refusal() => {
+                            gone.push(AppliedSchedule::invalid(&row.name, error.to_string()));
+                            continue;
+                        }
+                        removed => removed?,
+                    }
                 }
             };
             let action = if is_removed { ScheduleAction::Removed } else { ScheduleAction::NotInFile };

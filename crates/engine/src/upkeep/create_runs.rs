@@ -104,7 +104,7 @@ fn look_after_and(
     }
     fault_point!("create.expired");
     let configured = match applies_schedules {
-        true => unless_full(apply_configured(ctx, needs.schedules), &mut full)?,
+        true => unless_full(apply_configured(ctx, Some(needs.schedules)), &mut full)?,
         false => Vec::new(),
     };
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };

@@ -207,16 +207,17 @@ impl HousekeepingThread<'_> {
 
     /// Applies the schedules of the configuration, which is read again. Each worker does, because each may have another file.
     fn apply_schedules(&mut self) {
-        let applied = self.connected().map(|ctx| apply_configured(ctx, true));
-        if let Some(Ok(applied)) = &applied {
-            let mut told = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
-            let problems = applied.iter().filter_map(|schedule| schedule.problem.as_ref().map(|why| (schedule, why)));
-            *told = problems
-                .map(|(schedule, why)| format!("schedule {}: {why}", schedule.name))
-                .next()
-                .or_else(|| told.take());
+        let Some(applied) = self.connected().map(|ctx| apply_configured(ctx, None)) else { return };
+        let problem = match &applied {
+            Ok(applied) => applied
+                .iter()
+                .find_map(|schedule| Some(format!("schedule {}: {}", schedule.name, schedule.problem.as_ref()?))),
+            Err(error) => Some(format!("the schedules of the configuration could not be applied: {error}")),
+        };
+        if let Some(problem) = problem {
+            *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(problem);
         }
-        if matches!(applied, Some(Err(_))) {
+        if applied.is_err() {
             self.ctx = None;
         }
     }

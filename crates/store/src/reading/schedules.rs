@@ -52,6 +52,14 @@ impl Store {
 /// A row of TaskQueueSchedules.
 type ConfiguredRow = (String, Option<i64>, Option<String>, SqlMoment, String, String);
 
+/// The names of the schedules that a file states, as far as they were not removed.
+#[diesel::dsl::auto_type(no_type_alias)]
+pub(crate) fn configured_schedules() -> _ {
+    task_queue_schedules::table
+        .filter(task_queue_schedules::definition.is_not_null())
+        .select(task_queue_schedules::name)
+}
+
 impl Store {
     /// Returns the schedules that files configured, also those that are gone from their files.
     ///
@@ -65,6 +73,14 @@ impl Store {
                 .load(conn)?)
         })?;
         Ok(rows.into_iter().map(configured).collect())
+    }
+
+    /// Returns true if a file states any schedule.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn has_configured_schedules(&mut self) -> StoreResult<bool> {
+        self.read(|conn| Ok(diesel::select(diesel::dsl::exists(configured_schedules())).get_result(conn)?))
     }
 
     /// Returns the heads of the schedules with this name.

@@ -5,8 +5,9 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Local, TimeDelta, Utc};
-use diesel::connection::DefaultLoadingMode;
+use diesel::connection::Connection;
 use diesel::prelude::*;
+use diesel::sql_types::BigInt;
 
 use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
@@ -27,6 +28,11 @@ const IDS_PER_STATEMENT: usize = 1_000;
 
 /// Id, metadata and data of a task.
 type TextsRow = (i64, Option<ShownText>, ShownText);
+/// A query for ids of tasks.
+type TaskIds<'a> = task_queue::BoxedQuery<'a, <AnyConnection as Connection>::Backend, BigInt>;
+
+/// Rows whose data is read at once.
+const DATA_ROWS: i64 = 5_000;
 
 /// The ids among which tasks are searched.
 #[derive(Clone, Copy)]
@@ -165,8 +171,43 @@ struct Query<'a> {
     now: SqlMoment,
 }
 
-impl Query<'_> {
+impl<'a> Query<'a> {
     fn load(&self, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
+        use task_queue::dsl;
+        let query = self.of_columns();
+        if !self.selection.data.is_empty() {
+            return self.load_by_data(conn);
+        }
+        if self.selection.meta.is_empty() {
+            return Ok(query.load(conn)?);
+        }
+        let found: Vec<(i64, ShownText)> =
+            query.filter(dsl::meta.is_not_null()).select((dsl::id, dsl::meta.assume_not_null())).load(conn)?;
+        Ok(found.into_iter().filter(|(_, meta)| self.has_meta(String::from(meta.clone()))).map(|(id, _)| id).collect())
+    }
+
+    /// Reads the data part by part: a client may hold a whole result in memory.
+    fn load_by_data(&self, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
+        use task_queue::dsl;
+        let (mut matching, mut last) = (Vec::new(), i64::MIN);
+        loop {
+            let mut query = self.of_columns().filter(dsl::id.gt(last));
+            for text in self.selection.data.iter().filter_map(DataFilter::contained) {
+                query = query.filter(dsl::task_data.like(format!("%{text}%")));
+            }
+            let page = query.order(dsl::id).limit(DATA_ROWS).select((dsl::id, dsl::meta, dsl::task_data));
+            let rows: Vec<TextsRow> = page.load(conn)?;
+            let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < DATA_ROWS;
+            last = rows.last().map_or(last, |(id, ..)| *id);
+            matching.extend(rows.into_iter().filter_map(|(id, meta, data)| self.has_texts(meta, data).then_some(id)));
+            if is_last {
+                return Ok(matching);
+            }
+        }
+    }
+
+    /// Returns the ids of the tasks whose columns match; data and metadata are not compared yet.
+    fn of_columns(&self) -> TaskIds<'a> {
         use task_queue::dsl;
         let mut query = dsl::task_queue.select(dsl::id).into_boxed();
         query = match self.place {
@@ -237,22 +278,7 @@ impl Query<'_> {
             let now = DateTime::<Utc>::from(self.now).with_timezone(&Local);
             query = query.filter(dsl::updated_on.ge(SqlMoment::from(since.instant(&now))));
         }
-        for text in self.selection.data.iter().filter_map(DataFilter::contained) {
-            query = query.filter(dsl::task_data.like(format!("%{text}%")));
-        }
-        if !self.selection.meta.is_empty() {
-            query = query.filter(dsl::meta.is_not_null());
-        }
-        if self.selection.meta.is_empty() && self.selection.data.is_empty() {
-            return Ok(query.load(conn)?);
-        }
-        let found =
-            query.select((dsl::id, dsl::meta, dsl::task_data)).load_iter::<TextsRow, DefaultLoadingMode>(conn)?;
-        let matching = found.filter_map(|row| match row {
-            Ok((id, meta, data)) => self.has_texts(meta, data).then_some(Ok(id)),
-            Err(error) => Some(Err(error)),
-        });
-        Ok(matching.collect::<Result<_, _>>()?)
+        query
     }
 
     fn has_texts(&self, meta: Option<ShownText>, data: ShownText) -> bool {

@@ -121,6 +121,12 @@ fn edit_task(
         .execute(conn)?;
     if let Some(expiry) = change.expires {
         set_start_before(conn, id, expiry.map(|expiry| expiry.start_before(start_on).into()))?;
+    } else if let (Some(on), Some(before)) = (change.scheduled_on, task.start_before)
+        && on >= before
+    {
+        // It could never start: it expires as long after its new time as after the old one.
+        let moved = before.checked_add_signed(on - task.scheduled_on);
+        set_start_before(conn, id, moved.map(SqlMoment::from))?;
     }
     if let Some(secs) = change.keep_results_secs {
         keep_results_of(conn, id, secs)?;

@@ -19,6 +19,8 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 
 /// Tasks that end in one transaction.
 const TASKS_PER_TRANSACTION: usize = 500;
+/// Ids that are read at once.
+const TASKS_READ: i64 = 10_000;
 
 impl Store {
     /// Ends all tasks whose time to start has passed and that have no run in progress. Returns how many.
@@ -26,14 +28,23 @@ impl Store {
     /// # Errors
     /// The database could not be written; tasks that ended in earlier transactions stay so.
     pub fn end_expired_tasks(&mut self) -> StoreResult<usize> {
-        let ids: Vec<i64> = self.read(|conn| {
-            use task_queue::dsl;
-            // Bound as a value: PostgreSQL cannot use an index with a function of the clock.
-            let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
-            let passed = dsl::task_queue.filter(dsl::live_start_before.le(now));
-            Ok(passed.order((dsl::live_start_before, dsl::id)).select(dsl::id).load(conn)?)
-        })?;
-        self.end_expired(&ids.into_iter().map(TaskId).collect::<Vec<_>>())
+        let mut total = 0;
+        loop {
+            let ids: Vec<i64> = self.read(|conn| {
+                use task_queue::dsl;
+                // Bound as a value: PostgreSQL cannot use an index with a function of the clock.
+                let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
+                let passed = dsl::task_queue.filter(dsl::live_start_before.le(now));
+                let passed = passed.order((dsl::live_start_before, dsl::id)).limit(TASKS_READ);
+                Ok(passed.select(dsl::id).load(conn)?)
+            })?;
+            let ended = self.end_expired(&ids.iter().copied().map(TaskId).collect::<Vec<_>>())?;
+            total += ended;
+            // The rest has a run in progress.
+            if ended == 0 || i64::try_from(ids.len()).unwrap_or(i64::MAX) < TASKS_READ {
+                return Ok(total);
+            }
+        }
     }
 
     /// Ends those of these tasks whose time to start has passed and that have no run in progress. Returns how many.

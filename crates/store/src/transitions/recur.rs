@@ -336,6 +336,36 @@ fn start_before_if_planned_on(task: &Task, planned_on: DateTime<Utc>) -> Option<
     planned_on.checked_add_signed(distance).filter(|on| *on > planned_on)
 }
 
+/// Moves a waiting task of a schedule to the first of its times from `planned_on` on that no other task of the schedule has. The
+/// time at which it expires moves with it, and no delay of an earlier release stays.
+pub(super) fn move_to_free_time(
+    conn: &mut AnyConnection,
+    task: &Task,
+    recurrence: &Recurrence,
+    mut planned_on: DateTime<Utc>,
+) -> StoreResult<()> {
+    // A cancelled task may have this time, for example.
+    while let Some(id) = task.schedule.as_ref().map(|schedule| schedule.id)
+        && is_time_taken(conn, id, task.id, planned_on)?
+        && let Some(next) = recurrence.next_after(planned_on)
+    {
+        planned_on = next;
+    }
+    move_to(conn, task, planned_on)?;
+    diesel::update(dsl::task_queue.filter(dsl::id.eq(task.id.0)))
+        .set(dsl::next_attempt_on.eq(None::<SqlMoment>))
+        .execute(conn)?;
+    Ok(())
+}
+
+fn is_time_taken(conn: &mut AnyConnection, schedule: TaskId, own: TaskId, on: DateTime<Utc>) -> StoreResult<bool> {
+    let taken = dsl::task_queue
+        .filter(dsl::schedule_id.eq(schedule.0))
+        .filter(dsl::planned_on.eq(SqlMoment::from(on)))
+        .filter(dsl::id.ne(own.0));
+    Ok(diesel::select(diesel::dsl::exists(taken)).get_result(conn)?)
+}
+
 /// Moves a waiting task of a schedule to another planned time.
 fn move_to(conn: &mut AnyConnection, task: &Task, planned_on: DateTime<Utc>) -> StoreResult<()> {
     backend::plan_task(conn, task.id.0, planned_on.into(), Some(planned_on.into()))?;

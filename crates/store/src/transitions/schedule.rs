@@ -6,6 +6,7 @@ use diesel::prelude::*;
 
 use super::end::{end_waiting_row, keep_end};
 use super::keep_claims_out;
+use super::recur::move_to_free_time;
 use super::run_end::RunEnd;
 use crate::backend;
 use crate::base::connection::AnyConnection;
@@ -77,7 +78,7 @@ impl Store {
             let answer = match change {
                 ScheduleChange::Pause => pause(conn, &head, &seen, auditor)?,
                 ScheduleChange::SkipUntil(until) => skip_until(conn, &head, &seen, *until, auditor)?,
-                ScheduleChange::Resume => resume(conn, &head, &seen)?,
+                ScheduleChange::Resume => resume(conn, &head, &seen, auditor)?,
                 ScheduleChange::Edit(recurrence) => edit(conn, &head, &seen, recurrence, auditor)?,
                 ScheduleChange::Remove => remove(conn, &head, auditor)?,
             };
@@ -138,13 +139,33 @@ fn skip_until(
     if !seen.status.is(ScheduleStatus::Active) {
         return Ok(refused(seen));
     }
-    let Some(next) = seen.recurrence().ok().and_then(|recurrence| recurrence.first_from(until)) else {
-        return Ok(Some(ScheduleAnswer::NeverHappens));
-    };
+    let Ok(recurrence) = seen.recurrence() else { return Ok(Some(ScheduleAnswer::NeverHappens)) };
+    let Some(next) = recurrence.first_from(until) else { return Ok(Some(ScheduleAnswer::NeverHappens)) };
     if !is_untried(head) || !take_waiting_run(conn, head, RunEvent::Release, auditor)? {
         return Ok(Some(ScheduleAnswer::InProgress(head.id)));
     }
-    backend::plan_task(conn, head.id.0, next.into(), Some(next.into()))?;
+    // Tells a `create-runs` that read the head before that it has changed.
+    set_status(conn, head, ScheduleStatus::Active)?;
+    move_to_free_time(conn, head, &recurrence, next)?;
+    Ok(None)
+}
+
+/// Moves a schedule that skips times back to its next time. Refuses if it skips none.
+fn end_skip(
+    conn: &mut AnyConnection,
+    head: &Task,
+    seen: &TaskSchedule,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<ScheduleAnswer>> {
+    let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
+    let Ok(recurrence) = seen.recurrence() else { return Ok(refused(seen)) };
+    let Some(next) = recurrence.next_after(now.into()) else { return Ok(refused(seen)) };
+    let skips = is_untried(head) && seen.planned_on.is_some_and(|planned_on| planned_on > next);
+    if !skips || !take_waiting_run(conn, head, RunEvent::Release, auditor)? {
+        return Ok(refused(seen));
+    }
+    set_status(conn, head, ScheduleStatus::Active)?;
+    move_to_free_time(conn, head, &recurrence, next)?;
     Ok(None)
 }
 
@@ -153,7 +174,15 @@ fn is_untried(head: &Task) -> bool {
     head.status.is(TaskStatus::Scheduled) && head.attempts == 0
 }
 
-fn resume(conn: &mut AnyConnection, head: &Task, seen: &TaskSchedule) -> StoreResult<Option<ScheduleAnswer>> {
+fn resume(
+    conn: &mut AnyConnection,
+    head: &Task,
+    seen: &TaskSchedule,
+    auditor: Option<&Origin>,
+) -> StoreResult<Option<ScheduleAnswer>> {
+    if seen.status.is(ScheduleStatus::Active) {
+        return end_skip(conn, head, seen, auditor);
+    }
     if !seen.status.is(ScheduleStatus::Paused) {
         return Ok(refused(seen));
     }
@@ -181,7 +210,7 @@ pub(super) fn edit(
         .execute(conn)?;
     let has_same_times = (seen.every.as_str(), seen.time_zone.as_str()) == (recurrence.every(), recurrence.zone());
     if is_untried(head) && !has_same_times && take_waiting_run(conn, head, RunEvent::Release, auditor)? {
-        backend::plan_task(conn, head.id.0, next.into(), Some(next.into()))?;
+        move_to_free_time(conn, head, recurrence, next)?;
     }
     Ok(None)
 }

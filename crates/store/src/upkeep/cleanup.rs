@@ -8,9 +8,10 @@ use diesel::sql_types::Bool;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{
     task_queue, task_queue_events, task_queue_notices, task_queue_pauses, task_queue_run_outputs, task_queue_runners,
-    task_queue_runs, task_queue_schedules,
+    task_queue_runs,
 };
 use crate::base::sql::{SqlMoment, any_year};
+use crate::reading::schedules::configured_schedules;
 use crate::reading::status::FINISHED;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::retention::{Keep, Retention};
@@ -141,7 +142,7 @@ fn ask(conn: &mut AnyConnection, limits: &CleanupLimits, prunes_outputs: bool) -
             exists(task_queue_notices::table.select(task_queue_notices::id)),
             any_before!(task_queue, live_start_before, limits.now),
             prunable,
-            exists(task_queue_schedules::table.select(task_queue_schedules::name)),
+            exists(configured_schedules()),
         ))
         .get_result(conn)?;
     let is_so = |found: Option<bool>| found.unwrap_or(false);

@@ -47,7 +47,7 @@ const META_HELP: &str = "Metadata to set; KEY= removes that name; may be given m
 pub(crate) struct EditArgs {
     #[command(flatten)]
     selected: SelectedArgs,
-    /// New data: JSON text, `-` for standard input, or `@FILE`
+    /// New data: JSON text, `-` for standard input, or `@FILE`; an object or a list can also be the last word
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     data: Option<String>,
     #[command(flatten)]

@@ -69,7 +69,8 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
     if request.is_own_choice() && !args.yes {
         let count = count_prunable(&mut ctx, &request)?;
         if count == 0 && !out.is_watched() {
-            return Err(selected::unasked("prune").into());
+            let error = CliError::usage("prune with options needs --yes");
+            return Err(error.with_hint("--dry-run shows what would be done").into());
         }
         if count == 0 {
             return tell(&Pruned::default(), out).map(|()| DONE);

@@ -20,8 +20,8 @@ use taskqueue_engine::{Context, EngineResult, StopSignals};
 
 /// The help text about selections, the same for every verb.
 pub(crate) const SELECTION_HELP: &str = "Tasks: ids (12), ranges (5-9), last, or filters, which must all match: \
-    class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 parent=5 data.order=17 data~text since=1d older=2d \
-    newer=1h. Statuses are those of `status`, and running, exhausted, quarantined, waiting and due";
+    class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 name=nightly tag=account-17 \
+    parent=5 meta.order=17 data.order=17 data~text since=1d older=2d newer=1h. Statuses are those of `status`, and running, exhausted, quarantined, waiting and due";
 
 /// Returns the selected tasks. `None` if there are none: then a message was printed, and the exit status is [`NOT_FOUND`].
 pub(crate) fn selected_tasks(
@@ -178,7 +178,7 @@ pub(crate) fn stop_between_parts(ctx: &mut Context) -> anyhow::Result<()> {
 }
 
 /// Returns the error of a script that selects nothing now, and that would fail on the first day on which it selects a task.
-pub(crate) fn unasked(verb: &str) -> CliError {
+fn unasked(verb: &str) -> CliError {
     CliError::usage(format!("{verb} needs --yes where it cannot ask")).with_hint("--dry-run shows what would be done")
 }
 

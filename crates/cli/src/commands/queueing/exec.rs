@@ -9,6 +9,7 @@ use crate::error::CliError;
 use crate::output::Out;
 use crate::session::Session;
 use taskqueue_domain::task::task_class::EXEC_CLASS;
+use taskqueue_engine::Context;
 use taskqueue_engine::config::{named_variable, own_search_path};
 use taskqueue_engine::handler::exec::is_reserved_variable;
 use taskqueue_engine::queueing::program_path::find_in_path;
@@ -63,6 +64,19 @@ impl ExecArgs {
         argv
     }
 
+    /// Returns the data of the task.
+    fn data(&self) -> anyhow::Result<Value> {
+        let directory = std::env::current_dir()?;
+        let directory =
+            directory.to_str().ok_or_else(|| CliError::usage("the path of the current directory is not UTF-8"))?;
+        let mut data = json!({ "argv": self.command_line(), "cwd": directory });
+        let variables = self.variables()?;
+        if !variables.is_empty() {
+            data["env"] = Value::Object(variables);
+        }
+        Ok(data)
+    }
+
     /// Returns the variables for the program.
     fn variables(&self) -> Result<Map<String, Value>, CliError> {
         let mut variables = Map::new();
@@ -89,16 +103,14 @@ impl ExecArgs {
 }
 
 pub(crate) fn run(session: Session, args: &ExecArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let directory = std::env::current_dir()?;
-    let directory =
-        directory.to_str().ok_or_else(|| CliError::usage("the path of the current directory is not UTF-8"))?;
-    let mut data = json!({ "argv": args.command_line(), "cwd": directory });
-    let variables = args.variables()?;
-    if !variables.is_empty() {
-        data["env"] = Value::Object(variables);
-    }
-    let mut ctx = session.open_or_make()?;
-    let request = args.options.request(&mut ctx, EXEC_CLASS, Some(data.to_string()))?;
+    // A wrong command line creates no store.
+    args.data()?;
+    queue_exec(&mut session.open_or_make()?, args, out)
+}
+
+/// Queues the command line.
+pub(crate) fn queue_exec(ctx: &mut Context, args: &ExecArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let request = args.options.request(ctx, EXEC_CLASS, Some(args.data()?.to_string()))?;
     fault_point!("exec.request_made");
-    queue_and_follow(&mut ctx, &args.options, request, ClassCheck::KnownHere, out)
+    queue_and_follow(ctx, &args.options, request, ClassCheck::KnownHere, out)
 }

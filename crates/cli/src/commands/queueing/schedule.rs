@@ -21,6 +21,7 @@ use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::selection::Selection;
+use taskqueue_domain::task::unique::{OnConflict, check_key};
 use taskqueue_domain::time::when::parse_instant;
 use taskqueue_engine::change::schedules::{self, Schedule, ScheduleDetail, ScheduleEdit};
 use taskqueue_engine::queueing::queue::ClassCheck;
@@ -62,9 +63,7 @@ const SCHEDULES: ListKind = ListKind {
 enum ScheduleVerb {
     /// List all schedules with their next times
     List(ListOptions),
-    /// Start a schedule of a command, under a name that no other command's schedule has
-    ///
-    /// Short for `exec --every WHEN --name NAME --unique NAME --on-conflict fail`.
+    /// Start a schedule of a command, under a name that no schedule has
     Add(AddArgs),
     /// Show schedules with their next times and last tasks
     Show(NamedTarget),
@@ -143,16 +142,20 @@ struct AddArgs {
 impl AddArgs {
     fn exec_args(&self) -> anyhow::Result<ExecArgs> {
         let when = self.when.as_ref().or(self.every.as_ref());
+        // The key also refuses a second schedule that is added at the same moment. Not every name can be a key.
+        let key = Some(&self.name).filter(|name| check_key("unique key", name).is_ok());
+        let on_conflict = OnConflict::Fail.to_string();
         let mut words: Vec<String> = Vec::new();
         let options = [
             ("--name", Some(&self.name)),
-            ("--unique", Some(&self.name)),
+            ("--unique", key),
+            ("--on-conflict", key.map(|_| &on_conflict)),
             ("--every", when),
             ("--tz", self.tz.as_ref()),
             ("--catch-up", self.catch_up.as_ref()),
         ];
         words.extend(options.into_iter().filter_map(|(option, value)| Some(format!("{option}={}", value?))));
-        words.extend(["--on-conflict=fail".to_owned(), "--".to_owned()]);
+        words.push("--".to_owned());
         words.extend(self.argv.iter().cloned());
         Ok(ExecArgs::of(&words)?)
     }
@@ -203,7 +206,7 @@ struct Target {
 
 pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyhow::Result<u8> {
     let action = match &args.action {
-        Some(ScheduleVerb::Add(add)) => return exec::run(session, &add.exec_args()?, out),
+        Some(ScheduleVerb::Add(args)) => return add(session, args, out),
         None => return list(&mut session.open_to_read(out)?, &args.list, out),
         Some(ScheduleVerb::List(options)) => {
             return list(&mut session.open_to_read(out)?, options.or(&args.list), out);
@@ -227,7 +230,7 @@ pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyho
         ScheduleVerb::Pause(PauseTarget { target, time }) => match time.until(ctx)? {
             None => change(ctx, target, &schedules::pause, ("is paused", false), out),
             Some(until) => {
-                let words = format!("is paused until {}", instant(until));
+                let words = format!("skips its times until {}", instant(until));
                 change(ctx, target, &|ctx, id| schedules::skip_until(ctx, id, until), (&words, true), out)
             }
         },
@@ -242,6 +245,27 @@ pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyho
         ScheduleVerb::Diff => schedule_file::diff_file(ctx, out),
         ScheduleVerb::ImportCrontab(_) => Ok(DONE),
     }
+}
+
+fn add(session: Session, args: &AddArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let exec_args = args.exec_args()?;
+    let mut ctx = session.open_or_make()?;
+    if let Some(id) = live_schedule(&mut ctx, &args.name)? {
+        let error = CliError::failed(format!("the schedule {id} has the name \"{}\"", args.name));
+        return Err(error.with_hint(format!("taskqueue schedule show {id}")).into());
+    }
+    exec::queue_exec(&mut ctx, &exec_args, out)
+}
+
+/// Returns the schedule with this name that has not ended.
+fn live_schedule(ctx: &mut Context, name: &str) -> EngineResult<Option<TaskId>> {
+    let is_live = |schedule: &Schedule| {
+        use ScheduleStatus::{Active, Broken, Paused};
+        matches!(schedule.status, Stored::Known(Active | Paused | Broken))
+    };
+    let all = schedules::list(ctx)?;
+    let found = all.iter().find(|schedule| schedule.name.as_deref() == Some(name) && is_live(schedule));
+    Ok(found.map(|schedule| schedule.id))
 }
 
 fn run_now(ctx: &mut Context, named: &NamedTarget, any_class: bool, out: &mut Out) -> anyhow::Result<u8> {
@@ -317,7 +341,7 @@ fn file_words(schedule: &Schedule, what: &str) -> Option<String> {
     let (file, name) = (schedule.file.as_ref()?, schedule.name.as_deref().unwrap_or_default());
     match what {
         "is changed" => {
-            Some(format!("[schedule.{name}] in {file} states other values; they apply again when it changes"))
+            Some(format!("[schedule.{name}] in {file} has other values; taskqueue applies them when the file changes"))
         }
         "is removed" => Some(format!("it stays removed until [schedule.{name}] in {file} changes")),
         _ => None,

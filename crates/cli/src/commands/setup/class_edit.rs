@@ -10,6 +10,7 @@ use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::session::Session;
 use crate::shell_word::shell_word;
+use taskqueue_domain::task::task_class::check_class_pattern;
 use taskqueue_engine::change::classes::problem_of_program;
 use taskqueue_engine::config::{NewClass, own_search_path, text_to_edit, with_class, without_class, write_edited};
 use taskqueue_engine::queueing::program_path::find_in_path;
@@ -39,6 +40,8 @@ pub(crate) struct RemoveArgs {
 }
 
 pub(crate) fn add(session: &Session, args: &AddArgs, out: &mut Out) -> anyhow::Result<u8> {
+    check_class_pattern(&args.name)
+        .map_err(|why| CliError::usage(format!("\"{}\" cannot be the name of a class: {why}", args.name)))?;
     let defined_in = place_of(session, &args.name);
     if let Some(path) = defined_in.as_ref().filter(|_| !args.force) {
         return Err(CliError::failed(format!("the class \"{}\" exists already, in {}", args.name, path.display()))
@@ -67,7 +70,11 @@ pub(crate) fn add(session: &Session, args: &AddArgs, out: &mut Out) -> anyhow::R
         let what = if is_replaced { "replaced" } else { "added" };
         out.say(&format!("{what} class {} in {}:", args.name, path.display()));
         out.data(edited.lines)?;
-        out.say(&format!("hint: `taskqueue class test {}` runs it once", shell_word(&args.name)));
+        out.say(&if args.name.contains(['*', '?']) {
+            "hint: `taskqueue class test NAME`, with a class that matches, runs it once".to_owned()
+        } else {
+            format!("hint: `taskqueue class test {}` runs it once", shell_word(&args.name))
+        });
     }
     Ok(DONE)
 }

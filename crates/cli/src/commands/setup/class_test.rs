@@ -4,14 +4,14 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::commands::queueing::queue::read_data;
-use crate::error::{CliError, DONE, FAILED};
+use crate::error::{CliError, DONE, FAILED, did_you_mean};
 use crate::output::Out;
 use crate::session::Session;
 use crate::shell_word::shell_word;
 use crate::views::clock::host_clock;
 use taskqueue_domain::run::decision::Decision;
 use taskqueue_domain::run::transition::RunEvent;
-use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
 use taskqueue_domain::text::json::check_storable;
 use taskqueue_engine::running::try_class::{TriedClass, try_class};
 use taskqueue_engine::{EngineError, Stream};
@@ -40,8 +40,18 @@ pub(crate) fn run(session: Session, args: &TestArgs, out: &mut Out) -> anyhow::R
         }
     };
     let tried = try_class(&handlers, &args.class, &data, host_clock(), &mut print).map_err(|error| match error {
+        EngineError::Refused(_) | EngineError::UnknownClass { .. } if args.class.as_str() == EXEC_CLASS => {
+            CliError::from(error).with_hint("taskqueue exec --run PROGRAM")
+        }
         EngineError::Refused(why) => CliError::failed(why)
             .with_hint(format!("`taskqueue queue {} --run` runs a task of it", shell_word(&args.class))),
+        EngineError::UnknownClass { ref nearest, .. } => {
+            let hint = match did_you_mean(nearest).strip_prefix("; ") {
+                Some(meant) => format!("{meant} `taskqueue class` lists all"),
+                None => "taskqueue class    # lists all".to_owned(),
+            };
+            CliError::from(error).with_hint(hint)
+        }
         other => other.into(),
     })?;
     let decision = &tried.decision;

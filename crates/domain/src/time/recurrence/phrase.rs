@@ -37,6 +37,9 @@ pub(super) fn cron_of(text: &str) -> Result<Cow<'_, str>, String> {
         }
         [unit @ ("minute" | "hour" | "day")] if has_every => interval(text, &format!("1 {unit}")).map(Cow::Owned),
         [day, time @ ..] if days(day).is_some() => at_times(text, &days(day).unwrap_or_default(), time).map(Cow::Owned),
+        [times, day, ..] if days(day).is_some() && times.split(',').all(|time| time_of_day(time).is_some()) => {
+            Err(format!("\"{text}\" has the time first; write the day first: \"{day} {times}\""))
+        }
         [first, ..] if first.starts_with(|c: char| c.is_ascii_digit()) && first.contains(':') => {
             Err(format!("\"{text}\" has no day; write \"daily {first}\" or \"mon-fri {first}\""))
         }
@@ -60,8 +63,7 @@ fn interval(text: &str, words: &str) -> Result<String, String> {
     let cron = if length.subsec_nanos() == 0 { steps(length) } else { None };
     cron.ok_or_else(|| {
         format!(
-            "\"{text}\" does not divide a minute, an hour or a day, so its times would differ from day to day; write 15s, \
-             20m, 30m, 2h or 1d, or \"monday 4:30\" for a week"
+            "\"{text}\" cannot be written as one cron expression; write 15s, 20m, 30m, 2h or 1d, or \"monday 4:30\" for a week"
         )
     })
 }
@@ -199,13 +201,15 @@ mod tests {
     fn phrases_that_are_no_schedule_are_refused_with_one_that_is() {
         for (phrase, why) in [
             ("15", "\"15\" has no unit; write \"15m\""),
-            ("every 7m", "does not divide"),
-            ("90m", "does not divide"),
+            ("every 7m", "cannot be written as one cron expression; write 15s"),
+            ("90m", "\"90m\" cannot be written as one cron expression"),
             ("1week", "\"monday 4:30\" for a week"),
-            ("500ms", "does not divide"),
-            ("0s", "does not divide"),
+            ("500ms", "cannot be written"),
+            ("0s", "cannot be written"),
             ("every", "has no interval"),
             ("every 5 bananas", "is not a schedule"),
+            ("9:00 mon-fri", "write the day first: \"mon-fri 9:00\""),
+            ("9am,5pm daily", "write the day first: \"daily 9am,5pm\""),
             ("9:00", "has no day; write \"daily 9:00\""),
             ("monday", "has no time of day; write \"monday 9:00\""),
             ("monday 25:00", "no time of day that can be read"),

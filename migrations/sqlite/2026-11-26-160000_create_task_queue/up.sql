@@ -414,7 +414,11 @@ CREATE TABLE "TaskQueueSchedules" (
     "Name" TEXT NOT NULL PRIMARY KEY,
     "ScheduleId" INTEGER,
     "Definition" TEXT,
-    "ConfiguredOn" TEXT NOT NULL,
+    "ConfiguredOn" TEXT NOT NULL
+        CONSTRAINT "ConfiguredOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (strftime('%Y-%m-%d %H:%M:%S', "ConfiguredOn") IS substr("ConfiguredOn", 1, 19)
+            AND length("ConfiguredOn") <= 26 AND length(CAST("ConfiguredOn" AS BLOB)) = length("ConfiguredOn")
+            AND (length("ConfiguredOn") = 19 OR substr("ConfiguredOn", 20) GLOB '.[0-9]*' AND substr("ConfiguredOn", 21) NOT GLOB '*[^0-9]*')),
     "Host" TEXT NOT NULL,
     "File" TEXT NOT NULL
 ) STRICT;

@@ -1,0 +1,65 @@
+//! A task of a schedule that gets another time: what moves with it, and which times are free.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::Value;
+
+use super::{ECHO, task};
+use crate::each_engine;
+use crate::support::TestDb;
+
+fn time(value: &Value) -> DateTime<Utc> {
+    value.as_str().unwrap_or_else(|| panic!("{value}")).parse().unwrap()
+}
+
+fn planned_on(db: &TestDb, id: &str) -> DateTime<Utc> {
+    time(&task(db, id)["schedule"]["planned_on"])
+}
+
+each_engine! {
+    fn a_time_that_a_cancelled_task_of_the_schedule_has_is_passed_over(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["cancel", "1"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let (cancelled, next) = (planned_on(db, "1"), planned_on(db, "2"));
+        assert!(next > cancelled, "{cancelled} {next}");
+        // Written otherwise, but the same times.
+        db.cli().run(&["schedule", "edit", "1", "--every", "0 3 * * 0-6"]).ok();
+        assert_eq!(planned_on(db, "2"), next);
+        db.cli().run(&["schedule", "pause", "1", "--for", "1h"]).ok();
+        assert_eq!(planned_on(db, "2"), next);
+    }
+
+    fn a_task_that_is_moved_expires_as_long_after_its_time_as_before(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC", "--expires", "1h"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        // As after a release with a delay.
+        db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = '2020-01-01 00:00:00'");
+        let distance = |row: &Value| time(&row["start_before"]) - time(&row["schedule"]["planned_on"]);
+        let before = planned_on(db, "1");
+        db.cli().run(&["schedule", "pause", "1", "--for", "7d"]).ok();
+        let row = task(db, "1");
+        assert_eq!((distance(&row), &row["next_attempt_on"]), (TimeDelta::hours(1), &Value::Null), "{row}");
+        assert!(planned_on(db, "1") > before);
+        db.cli().run(&["schedule", "edit", "1", "--every", "0 4 * * *"]).ok();
+        assert_eq!(distance(&task(db, "1")), TimeDelta::hours(1));
+        db.cli().run(&["queue", "echo", "--expires", "1h"]).ok();
+        db.cli().run(&["edit", "2", "--in", "2h"]).ok();
+        let row = task(db, "2");
+        let after = time(&row["start_before"]) - time(&row["scheduled_on"]);
+        assert!((after - TimeDelta::hours(1)).num_seconds().abs() <= 1, "{row}");
+    }
+
+    fn a_schedule_that_the_database_refuses_stops_neither_another_nor_a_task(db) {
+        let schedule = |name: &str| format!("[schedule.{name}]\nclass = \"echo\"\nevery = \"@daily\"\n");
+        db.configure(&format!("{ECHO}{}{}", schedule("bad"), schedule("good")));
+        db.cli().run(&["queue", "echo", "--name", "bad"]).ok();
+        db.execute("CREATE UNIQUE INDEX \"Mine\" ON \"TaskQueue\" (\"Name\")");
+        let created: Value = serde_json::from_str(&db.cli().run(&["create-runs", "--json"]).ok()).unwrap();
+        assert_eq!(created["created"], 1, "{created}");
+        let listed = db.cli().run(&["schedule", "list"]).ok();
+        assert!(listed.contains("good") && !listed.contains("bad"), "{listed}");
+    }
+}
