@@ -6,7 +6,7 @@ pub const MAX_NAME_LENGTH: usize = 190;
 /// Checks that a text may be the name of a task, of a schedule or of a line of a batch.
 ///
 /// # Errors
-/// It is empty or too long, has a control character, has a space at either end, or could be a word of a selection.
+/// It is empty or too long, has a control character, or has a space at either end.
 pub fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.chars().count() > MAX_NAME_LENGTH || name.chars().any(char::is_control) {
         return Err(format!("a name has 1 to {MAX_NAME_LENGTH} characters, none of them a control character"));
@@ -14,8 +14,17 @@ pub fn check_name(name: &str) -> Result<(), String> {
     if name.starts_with(' ') || name.ends_with(' ') {
         return Err(format!("the name \"{name}\" begins or ends with a space"));
     }
+    Ok(())
+}
+
+/// As [`check_name`], for a schedule, whose name stands where an id may stand.
+///
+/// # Errors
+/// As for [`check_name`], or it could be a word of a selection.
+pub fn check_schedule_name(name: &str) -> Result<(), String> {
+    check_name(name)?;
     if looks_like_selection(name) {
-        return Err(format!("a name must not look like a selection: \"{name}\""));
+        return Err(format!("the name of a schedule must not look like a selection: \"{name}\""));
     }
     Ok(())
 }
@@ -32,13 +41,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_looks_like_a_selection_is_refused() {
+    fn only_a_schedule_must_not_have_a_name_like_a_selection() {
         for bad in ["5", "3-4", "last", "a=b", "=", "class=mail.*"] {
-            let error = format!("a name must not look like a selection: \"{bad}\"");
-            assert_eq!(check_name(bad), Err(error));
+            let error = format!("the name of a schedule must not look like a selection: \"{bad}\"");
+            assert_eq!((check_schedule_name(bad), check_name(bad)), (Err(error), Ok(())));
         }
         for good in ["nightly", "5a", "2026-11-21", "3-", "-4", "lasting", "last week", "data~x"] {
-            assert_eq!(check_name(good), Ok(()), "{good}");
+            assert_eq!(check_schedule_name(good), Ok(()), "{good}");
         }
     }
 }

@@ -7,7 +7,7 @@ use super::dependencies::Prerequisite;
 use super::expiry::Expiry;
 use super::ids::TaskId;
 use super::meta::{MAX_META_BYTES, Meta};
-use super::name::check_name;
+use super::name::{check_name, check_schedule_name};
 use super::task_class::TaskClass;
 use super::unique::{OnConflict, Uniqueness, check_key};
 use crate::run::backoff::Backoff;
@@ -201,7 +201,8 @@ impl TaskRequest {
         for (what, key) in [("limit key", &self.limit_key), ("tag", &self.tag)] {
             key.as_ref().map_or(Ok(()), |key| check_key(what, key))?;
         }
-        self.name.as_deref().map_or(Ok(()), check_name)?;
+        let check = if recurrence.is_some() { check_schedule_name } else { check_name };
+        self.name.as_deref().map_or(Ok(()), check)?;
         let max_retries = in_range("max-retries", self.max_retries, 1, 1_000_000)?;
         Ok(NewTask {
             class,

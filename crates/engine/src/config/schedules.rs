@@ -13,7 +13,7 @@ use super::ConfigError;
 use super::document::Document;
 use taskqueue_domain::run::retention::parse_keep;
 use taskqueue_domain::task::meta::Meta;
-use taskqueue_domain::task::name::check_name;
+use taskqueue_domain::task::name::check_schedule_name;
 use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_domain::text::nearest::nearest_names;
 use taskqueue_domain::text::parse_words::plain;
@@ -106,7 +106,7 @@ fn modified_on(path: &Path) -> Option<DateTime<Utc>> {
 }
 
 fn request(name: &str, table: Value) -> Result<TaskRequest, String> {
-    check_name(name)?;
+    check_schedule_name(name)?;
     let Value::Table(keys) = &table else { return Err("it must be a table".to_owned()) };
     if let Some(unknown) = keys.keys().find(|key| !KEYS.contains(&key.as_str())) {
         let nearest = nearest_names(unknown, KEYS).first().map(|key| format!("; did you mean \"{key}\"?"));
