@@ -62,11 +62,16 @@ fn planned(db: &TestDb) -> Vec<DateTime<Utc>> {
     found.into_iter().map(|(_, on)| on).collect()
 }
 
-/// Moves the head of the only schedule back by an hour, to a full hour, as if nothing had run since. Returns this time.
+/// Returns an expression for times this many minutes apart, none of which comes in the next two minutes.
+fn every_minutes(db: &TestDb, minutes: u32) -> String {
+    format!("{}-59/{minutes} * * * *", (db.store().now().unwrap().minute() + 3) % minutes)
+}
+
+/// Moves the head of the only schedule back, to an earlier one of its times, as if nothing had run since. Returns this time.
 fn an_hour_passes(db: &TestDb) -> DateTime<Utc> {
     let listed = schedules(db);
     let next: DateTime<Utc> = listed[0]["planned_on"].as_str().unwrap().parse().unwrap();
-    let from = next.with_minute(0).unwrap() - chrono::TimeDelta::hours(2);
+    let from = next - chrono::TimeDelta::hours(2);
     let text = from.format("%F %T%.6f");
     let head = &listed[0]["task_id"];
     db.execute(&format!(
@@ -95,8 +100,9 @@ each_engine! {
     fn two_hosts_with_the_same_file_run_each_planned_time_once(db) {
         let (older, newer) = (Host::new(db), Host::new(db));
         let of = |every: &str| format!("[schedule.poll]\nclass = \"echo\"\nevery = \"{every}\"\ncatch_up = \"all\"\n");
-        older.write(&of("*/5 * * * *"), 20);
-        newer.write(&of("*/5 * * * *"), 20);
+        let (often, rarely) = (every_minutes(db, 5), every_minutes(db, 20));
+        older.write(&of(&often), 20);
+        newer.write(&of(&often), 20);
         // The first ticks of both, at once, create one schedule.
         let ticks = [&older, &newer].map(|host| host.cli().spawn(&["tick"]));
         ticks.into_iter().for_each(|tick| assert_eq!(finish(tick).ok(), ""));
@@ -109,7 +115,7 @@ each_engine! {
             assert_eq!(*on, from + chrono::TimeDelta::minutes(5 * place), "{ran:?}");
         }
         // The file that was modified last wins; the host with the older one changes nothing and says why.
-        newer.write(&of("*/20 * * * *"), 10);
+        newer.write(&of(&rarely), 10);
         assert_eq!(newer.diff(), "poll would be changed (schedule 1): every");
         newer.cli().run(&["create-runs"]).ok();
         assert_eq!(older.cli().run(&["create-runs"]).ok(), "");
@@ -125,7 +131,7 @@ each_engine! {
         for (place, on) in (0..).zip(&ran) {
             assert_eq!(*on, from + chrono::TimeDelta::minutes(20 * place), "{ran:?}");
         }
-        assert_eq!(schedules(db)[0]["every"], "*/20 * * * *");
+        assert_eq!(schedules(db)[0]["every"], rarely);
     }
 
     fn what_is_gone_from_a_file_is_removed_and_an_older_file_does_not_revive_it(db) {
