@@ -33,8 +33,8 @@ enum Need {
     Schedule,
     /// A schedule whose first task is overdue and has its run. Its next planned time is years ahead.
     OverdueSchedule,
-    /// A schedule of the configuration; if it is gone, it was applied before.
-    ConfiguredSchedule { is_gone: bool },
+    /// A schedule of the configuration.
+    ConfiguredSchedule,
     /// A pause of a class without tasks, expired or not.
     Pause { is_over: bool },
     /// A limit of a class without tasks.
@@ -158,16 +158,7 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("notify", &[Need::Exhausted], Args::Plain(&["create-runs"])),
     scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
     scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
-    scenario(
-        "schedule-configured",
-        &[Need::ConfiguredSchedule { is_gone: false }],
-        Args::Plain(&["schedule", "apply"]),
-    ),
-    scenario(
-        "schedule-gone",
-        &[Need::ConfiguredSchedule { is_gone: true }],
-        Args::Plain(&["schedule", "apply", "--prune"]),
-    ),
+    scenario("schedule-configured", &[Need::ConfiguredSchedule], Args::Plain(&["schedule", "apply"])),
     scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
     scenario("import", &[], Args::Import),
     scenario("prune", &[Need::Old], Args::Plain(&["prune"])),
@@ -333,7 +324,7 @@ impl Need {
                 begin_schedule(stage, "'2024-02-29 00:00:00.000000'");
                 clean(stage, &["create-runs"]);
             }
-            Self::ConfiguredSchedule { is_gone } => configure_schedule(stage, *is_gone),
+            Self::ConfiguredSchedule => configure_schedule(stage),
             Self::Old => stage.execute(
                 "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\", \"QueuedById\") VALUES \
                  ('note', 'success', '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000', 'long-ago')",
@@ -370,16 +361,12 @@ fn begin_schedule(stage: &Stage, planned_on: &str) {
     ));
 }
 
-/// Writes a file with a schedule. If it is gone, the file is applied and removed.
-fn configure_schedule(stage: &Stage, is_gone: bool) {
+/// Writes a file with a schedule.
+fn configure_schedule(stage: &Stage) {
     let parts = stage.home().join(".config/taskqueue/conf.d");
     let file = parts.join("schedule.toml");
     std::fs::create_dir_all(parts).unwrap();
     std::fs::write(&file, "[schedule.leap]\nclass = \"note\"\nevery = \"0 0 29 2 *\"\nmax_retries = 1000\n").unwrap();
-    if is_gone {
-        clean(stage, &["schedule", "apply"]);
-        std::fs::remove_file(file).unwrap();
-    }
 }
 
 fn hold(stage: &Stage) {

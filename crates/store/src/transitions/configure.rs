@@ -103,7 +103,6 @@ impl Store {
             // The row stays, so that a host with an older file does not create the schedule again.
             let configured_on = file.modified_on.min(now).max(row.configured_on);
             write_row(conn, Some(&row), &row_of(name, row.schedule_id, None, configured_on, file))?;
-            fault_point!("configure.before_removal_commit");
             Ok(true)
         })?;
         if let Some(head) = freed {
