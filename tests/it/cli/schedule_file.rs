@@ -134,7 +134,7 @@ each_engine! {
         assert_eq!(schedules(db)[0]["every"], rarely);
     }
 
-    fn what_is_gone_from_a_file_is_removed_and_an_older_file_does_not_revive_it(db) {
+    fn what_is_gone_from_a_file_is_removed_and_no_older_file_revives_it(db) {
         let (one, other) = (Host::new(db), Host::new(db));
         one.write(NIGHTLY, 20);
         other.write(NIGHTLY, 30);

@@ -230,7 +230,7 @@ impl<'a> Pass<'a> {
     ) -> EngineResult<AppliedSchedule> {
         let file = self.file(ctx, entry.modified_on);
         let definition = definition(request);
-        // What was applied already needs no statement, as long as nobody wants to see more.
+        // What was applied already needs no statement, unless its details are to be shown.
         let is_known = self.row(name).is_some_and(|row| row.definition.as_deref() == Some(&definition));
         if is_known && self.applier == Applier::Program && !self.is_dry_run {
             return Ok(AppliedSchedule::new(name, ScheduleAction::Unchanged));
