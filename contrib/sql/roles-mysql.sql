@@ -1,7 +1,7 @@
 -- Creates three roles on MySQL and MariaDB, for users that queue tasks, run tasks, or administer the queue. Run it as an
 -- administrator, in the database of the tables:
 --
---   taskqueue migrate
+--   taskqueue db migrate
 --   mysql DATABASE <roles-mysql.sql
 --   CREATE USER 'shop'@'%' IDENTIFIED BY '…';
 --   GRANT taskqueue_enqueue TO 'shop'@'%';

@@ -1,7 +1,7 @@
 -- Creates three roles on PostgreSQL, for users that queue tasks, run tasks, or administer the queue. Run it as the owner of the
 -- tables:
 --
---   taskqueue migrate
+--   taskqueue db migrate
 --   psql -f roles-postgres.sql DATABASE
 --   psql -c "CREATE USER shop PASSWORD '…' IN ROLE taskqueue_enqueue" DATABASE
 --

@@ -72,7 +72,7 @@ fn counts(stage: &mut Stage, command: &'static str) -> BTreeMap<String, usize> {
         strace::count_in_lease_thread(stage, Scenario::named("report").command(stage))
     } else if command == "migrate" {
         let empty = Stage::without_tables(stage.engine, &stage.program).unwrap();
-        strace::count(&empty, empty.command(&["migrate"]))
+        strace::count(&empty, empty.command(&["db", "migrate"]))
     } else {
         strace::count(stage, Scenario::named(command).command(stage))
     };
@@ -88,8 +88,8 @@ fn kill(stage: &Stage, place: &Place) -> Call {
         return strace::kill_at(Scenario::named(place.command).command(stage), &place.call, place.k).run();
     }
     let mut empty = Stage::without_tables(stage.engine, &stage.program).unwrap();
-    let call = strace::kill_at(empty.command(&["migrate"]), &place.call, place.k).run();
-    let again = empty.command(&["migrate"]).run();
+    let call = strace::kill_at(empty.command(&["db", "migrate"]), &place.call, place.k).run();
+    let again = empty.command(&["db", "migrate"]).run();
     assert!(again.is_ok(), "after a migration that was killed at {place:?}: {again:?}");
     empty.prepare_tables();
     empty.begin_trial();

@@ -59,7 +59,7 @@ fn run(job: &Job<'_>) {
 
 /// Returns how many were killed.
 fn race(stage: &Stage, rng: &mut Rng) -> usize {
-    let mut running: Vec<_> = (0..PROCESSES).map(|_| stage.command(&["migrate"]).spawn()).collect();
+    let mut running: Vec<_> = (0..PROCESSES).map(|_| stage.command(&["db", "migrate"]).spawn()).collect();
     rng.shuffle(&mut running);
     let kills = rng.below(PROCESSES / 2) + 1;
     let within = *rng.pick(&KILLED_WITHIN_MICROS);
@@ -73,7 +73,7 @@ fn race(stage: &Stage, rng: &mut Rng) -> usize {
         let call = process.wait();
         assert!(matches!(call.fate, Fate::Exited(0) | Fate::Killed(_)), "{call:?}");
     }
-    let call = stage.command(&["migrate"]).run();
+    let call = stage.command(&["db", "migrate"]).run();
     assert!(call.is_ok(), "{call:?}");
     killed
 }
@@ -86,7 +86,7 @@ fn expected(job: &Job<'_>) -> Vec<String> {
         return tables.clone();
     }
     let stage = Stage::without_tables(job.engine, &job.options.program).unwrap();
-    assert!(stage.command(&["migrate"]).run().is_ok());
+    assert!(stage.command(&["db", "migrate"]).run().is_ok());
     let tables = tables(&stage);
     assert!(tables.len() > 30, "the tables cannot be read");
     known.insert((job.engine.name(), tables)).1.clone()

@@ -65,7 +65,7 @@ impl Stage {
     /// Creates a stage; `None` if the server of the engine is not available.
     pub fn new(engine: EngineUnderTest, program: &Path) -> Option<Self> {
         let stage = Self::without_tables(engine, program)?;
-        let migrated = stage.command(&["migrate"]).run();
+        let migrated = stage.command(&["db", "migrate"]).run();
         assert!(migrated.is_ok(), "{migrated:?}");
         stage.prepare_tables();
         Some(stage)
@@ -91,7 +91,7 @@ impl Stage {
     /// Creates a stage with tables, in an existing database.
     pub fn with_database(engine: EngineUnderTest, program: &Path, home: tempfile::TempDir, database: Database) -> Self {
         let stage = Self::around(engine, program, home, database);
-        let migrated = stage.command(&["migrate"]).run();
+        let migrated = stage.command(&["db", "migrate"]).run();
         assert!(migrated.is_ok(), "{migrated:?}");
         stage.prepare_tables();
         stage

@@ -129,7 +129,7 @@ each_engine! {
             assert_eq!(operator.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "9"]).code, Some(0));
             assert!(operator.cli().run(&["status", "1"]).ok().contains("secret"));
             assert_eq!(operator.cli().run(&["queue", "work", "--run"]).code, Some(0));
-            assert_eq!(operator.cli().run(&["migrate"]).code, Some(0));
+            assert_eq!(operator.cli().run(&["db", "migrate"]).code, Some(0));
 
             // With stored transitions, the user stores them too, and may read none of them.
             let queued_events = "SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'task-queued'";

@@ -113,7 +113,7 @@ fn the_example_that_waits_hears_the_answer_of_another_process() {
         home.path(),
         "[class.\"order.confirm\"]\nargv = [\"/bin/sh\", \"-c\", \"cat >/dev/null; echo '{\\\"result\\\":{\\\"number\\\":7}}' >&3\"]\n",
     );
-    cli.run(&["migrate"]).ok();
+    cli.run(&["db", "migrate"]).ok();
     let waiting = std::process::Command::new(built("queue_and_wait"))
         .arg(&store)
         .stdout(std::process::Stdio::piped())

@@ -86,7 +86,7 @@ class Store(Database):
         config = f'{user}[class."true"]\nargv = ["/bin/true"]\n[class.noop]\nargv = ["/bin/true"]\n'
         (self.place / "config.toml").write_text(f"{config}[class.stamp]\nargv = {stamp}\n{classes}")
         os.chmod(self.place / "config.toml", 0o600)
-        self.run("migrate")
+        self.run("db", "migrate")
 
     def run(self, *words, program="taskqueue"):
         """What the program prints with this store."""

@@ -321,11 +321,11 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::Unreachable { url, message: cause, .. } => {
             (UNAVAILABLE, "unreachable", Some(unreachable_hint(url, cause)))
         }
-        StoreError::NotMigrated { .. } => (CONFIG, "not_migrated", Some("taskqueue migrate".to_owned())),
+        StoreError::NotMigrated { .. } => (CONFIG, "not_migrated", Some("taskqueue db migrate".to_owned())),
         StoreError::Foreign { .. } => (
             CONFIG,
             "foreign",
-            Some("`taskqueue migrate` adds the tables of taskqueue to it, if it is the right file".to_owned()),
+            Some("`taskqueue db migrate` adds the tables of taskqueue to it, if it is the right file".to_owned()),
         ),
         StoreError::NewerSchema { .. } => {
             (CONFIG, "newer_schema", Some("install the newer taskqueue on this host too".to_owned()))

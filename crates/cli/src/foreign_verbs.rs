@@ -11,9 +11,11 @@ use crate::topics;
 /// Verbs, sorted. The second part is the start of the right command line.
 const VERBS: &[(&str, &str)] = &[
     ("add", "queue"),
+    ("backup", "db backup"),
     ("claim", "worker claim"),
     ("classes", "class"),
     ("delete", "cancel"),
+    ("dump", "db backup"),
     ("enqueue", "queue"),
     ("heartbeat", "worker heartbeat"),
     ("info", "show"),
@@ -24,6 +26,7 @@ const VERBS: &[(&str, &str)] = &[
     ("log", "logs"),
     ("ls", "status"),
     ("message", "report message"),
+    ("migrate", "db migrate"),
     ("progress", "report progress"),
     ("ps", "status"),
     ("purge", "prune"),
@@ -46,6 +49,10 @@ const VERBS: &[(&str, &str)] = &[
 
 /// Verbs of a noun that have no similar one of ours: the noun, the verb, and the start of the right command line.
 const VERBS_OF_NOUNS: &[(&str, &str, &str)] = &[
+    ("db", "create", "db migrate"),
+    ("db", "dump", "db backup"),
+    ("db", "init", "db migrate"),
+    ("db", "upgrade", "db migrate"),
     ("limit", "add", "limit set CLASS --running N"),
     ("runner", "stop", "stop --runner NAME"),
     ("schedule", "set", "schedule edit"),
@@ -134,7 +141,7 @@ const OPTIONS: &[(&str, &[(&str, &str)])] = &[
     ("--search", &[("*", "data~TEXT selects tasks whose data contains the text")]),
     ("--since", &[("*", "since=yesterday or since=2h selects tasks that have changed since then")]),
     ("--status", &[("*", "status=failed selects by status")]),
-    ("--to", &[("migrate", MOVE), ("export", MOVE)]),
+    ("--to", &[("db", MOVE), ("export", MOVE)]),
 ];
 const WHOLE: &str = "without a task, 'taskqueue explain' explains why nothing runs";
 const NOT_RUN: &str = "taskqueue help operators: how to notice that a schedule did not run";
@@ -202,7 +209,7 @@ fn option_tip(command: Option<&clap::Command>, option: &str) -> Option<String> {
     if verb == Some("stop") && option.chars().all(|c| c.is_ascii_digit()) {
         return Some(format!("'taskqueue cancel {option}' ends a task; 'stop' ends runners"));
     }
-    if verb == Some("migrate") && option.contains("://") {
+    if verb == Some("db") && option.contains("://") {
         return Some(MOVE.to_owned());
     }
     if verb == Some("events") && !option.starts_with('-') {
@@ -256,6 +263,8 @@ mod tests {
             (&["taskqueue", "schedule", "create", "x"], "type 'taskqueue schedule add'"),
             (&["taskqueue", "class", "set", "x"], "type 'taskqueue class add'"),
             (&["taskqueue", "sql"], "type 'taskqueue help sql'"),
+            (&["taskqueue", "migrate"], "type 'taskqueue db migrate'"),
+            (&["taskqueue", "db", "init"], "type 'taskqueue db migrate'"),
             (&["taskqueue", "schedule", "rm", "7"], "type 'taskqueue schedule remove'"),
             (&["taskqueue", "--json", "limit", "ls"], "type 'taskqueue limit list'"),
             (&["taskqueue", "add", "import", "{}"], "type 'taskqueue queue'"),
@@ -273,13 +282,13 @@ mod tests {
     fn a_foreign_option_is_told_ours_and_no_similar_one() {
         for (words, ours) in [
             (&["taskqueue", "status", "--search", "A-17"][..], "data~TEXT"),
-            (&["taskqueue", "migrate", "postgres://h/d"], MOVE),
+            (&["taskqueue", "db", "migrate", "postgres://h/d"], MOVE),
             (&["taskqueue", "events", "operator=ann"], "--by NAME"),
             (&["taskqueue", "status", "--since=yesterday"], "since=yesterday"),
             (&["taskqueue", "queue", "--class", "mail"], "the class is the first word"),
             (&["taskqueue", "exec", "--ping", "URL"], NOT_RUN),
             (&["taskqueue", "explain", "--queue"], "without a task"),
-            (&["taskqueue", "migrate", "--to", "postgres://h/d"], MOVE),
+            (&["taskqueue", "db", "migrate", "--to", "postgres://h/d"], MOVE),
         ] {
             let text = error_of(words);
             assert!(text.contains(&format!("tip: {ours}")), "{text}");

@@ -36,7 +36,7 @@ use self::commands::inspecting::{events, explain, failures, logs, runners, show,
 use self::commands::operating::{check, doctor, limits, metrics, pauses};
 use self::commands::queueing::{exec, queue, schedule};
 use self::commands::running::{create_runs, process_run, tick, work};
-use self::commands::setup::{classes, completions, init, man, migrate, settings};
+use self::commands::setup::{classes, completions, db, init, man, settings};
 use self::completion::Question;
 use self::error::{CliError, DONE};
 use self::output::Out;
@@ -308,7 +308,7 @@ fn carry_out(command: Command, session: Session, out: &mut Out) -> anyhow::Resul
         Command::Resume(args) => pauses::resume(session, &args, out),
         Command::Limits(args) => limits::run(session, &args, out),
         Command::Events(args) => events::run(session, &args, out),
-        Command::Migrate(args) => migrate::run(&session, &args, out),
+        Command::Db(args) => db::run(session, &args, out),
         Command::Retry(args) => retry::run(session, &args, out),
         Command::Schedule(args) => schedule::run(session, &args, out),
         Command::Requeue(args) => requeue::run(session, &args, out),

@@ -265,14 +265,14 @@ impl Session {
 
     fn no_store(&self) -> CliError {
         CliError::no_store(format!("there is no store {}", self.url))
-            .with_hint("check the name; `taskqueue migrate` or `taskqueue queue` creates a store there")
+            .with_hint("check the name; `taskqueue db migrate` or `taskqueue queue` creates a store there")
     }
 
     fn refuse_missing_file(&self) -> Result<(), CliError> {
         let Some(path) = self.url.path().filter(|_| self.place.is_none()) else { return Ok(()) };
         if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
             return Err(CliError::no_store(format!("the file of the store {} is empty", self.url))
-                .with_hint("check the name; `taskqueue migrate` or `taskqueue queue` creates a store there"));
+                .with_hint("check the name; `taskqueue db migrate` or `taskqueue queue` creates a store there"));
         }
         // Without its directory it cannot be created; opening it reports that.
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());

@@ -15,9 +15,9 @@ const GROUPS: &[(&str, &[&str])] = &[
             "import", "check", "metrics",
         ],
     ),
-    ("Manage", &["schedule", "class", "setting", "limit", "runner"]),
+    ("Manage", &["schedule", "class", "setting", "limit", "runner", "db"]),
     ("Workers", &["worker", "report"]),
-    ("Set up", &["init", "migrate", "completions", "man"]),
+    ("Set up", &["init", "completions", "man"]),
 ];
 
 /// The options in the help that fits a small terminal.

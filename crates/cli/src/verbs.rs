@@ -13,7 +13,7 @@ use crate::commands::inspecting::{events, explain, failures, logs, runners, show
 use crate::commands::operating::{check, doctor, limits, metrics, pauses};
 use crate::commands::queueing::{exec, queue, schedule};
 use crate::commands::running::{create_runs, process_run, tick, work};
-use crate::commands::setup::{classes, completions, init, man, migrate, settings};
+use crate::commands::setup::{classes, completions, db, init, man, settings};
 
 macro_rules! verbs {
     ($($name:literal => $verb:ident($arguments:ty)),+ $(,)?) => {
@@ -54,7 +54,7 @@ verbs! {
     "resume" => Resume(pauses::ResumeArgs),
     "limit" => Limits(limits::LimitsArgs),
     "events" => Events(events::EventsArgs),
-    "migrate" => Migrate(migrate::MigrateArgs),
+    "db" => Db(db::DbArgs),
     "retry" => Retry(retry::RetryArgs),
     "schedule" => Schedule(schedule::ScheduleArgs),
     "requeue" => Requeue(requeue::RequeueArgs),

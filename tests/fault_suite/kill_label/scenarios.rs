@@ -267,7 +267,7 @@ impl Scenario {
             Args::Import => stage.command(&["import"]).stdin(EXPORT.to_owned()),
             Args::InHandler => stage.command(&["process-run", "--drain"]),
             Args::Claimant(_) => stage.command(&["status"]),
-            Args::Migrate => stage.command(&["migrate"]),
+            Args::Migrate => stage.command(&["db", "migrate"]),
         }
     }
 
@@ -405,8 +405,8 @@ fn run_in_handler(stage: &Stage, fault: Option<&str>, log: Option<&Path>) -> Cal
 /// Kills a migration: the next one completes it, whatever state it has left, and the store works.
 fn migrate(outer: &Stage, fault: Option<&str>, log: Option<&Path>) -> Call {
     let mut stage = Stage::without_tables(outer.engine, &outer.program).unwrap();
-    let call = finish(stage.command(&["migrate"]), fault, log).run();
-    clean(&stage, &["migrate"]);
+    let call = finish(stage.command(&["db", "migrate"]), fault, log).run();
+    clean(&stage, &["db", "migrate"]);
     stage.prepare_tables();
     stage.begin_trial();
     stage.queue("note");

@@ -33,7 +33,7 @@ fn a_server_that_is_down_or_hangs_up_is_named_with_69_and_no_password() {
                 &["tick"],
                 &["setting"],
                 &["class"],
-                &["migrate"],
+                &["db", "migrate"],
             ] {
                 let stderr = by_variable.run(args).fails(69);
                 let (error, hint) = error_and_hint(&stderr);
@@ -89,8 +89,8 @@ fn when_no_host_can_be_reached_all_are_named_with_69_and_no_password() {
             &["tick"],
             &["setting"],
             &["class"],
-            &["migrate"],
-            &["migrate", "--dry-run"],
+            &["db", "migrate"],
+            &["db", "migrate", "--dry-run"],
         ] {
             let stderr = by_variable.run(args).fails(69);
             assert!(stderr.contains(&format!("ann:***@{hosts}/tasks")), "{stderr}");

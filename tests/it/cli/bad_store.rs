@@ -72,7 +72,7 @@ fn a_configuration_that_cannot_be_used_is_named_with_its_line_and_78() {
             &["process-run"],
             &["setting"],
             &["class"],
-            &["migrate"],
+            &["db", "migrate"],
         ] {
             let (error, hint) = error_and_hint(&cli.run(args).fails(78));
             assert!(error.contains("config.toml: ") && error.contains(why), "{toml}: {error}");
@@ -145,7 +145,7 @@ fn a_variable_that_is_not_utf8_is_refused_with_78_and_not_taken_as_unset() {
     for (name, args) in [
         ("TASKQUEUE_DATABASE_URL", &["status"][..]),
         ("TASKQUEUE_DATABASE_URL", &["queue", "echo"]),
-        ("TASKQUEUE_DATABASE_URL", &["migrate", "--dry-run"]),
+        ("TASKQUEUE_DATABASE_URL", &["db", "migrate", "--dry-run"]),
         ("TASKQUEUE_DATABASE_URL", &["init"]),
         ("TASKQUEUE_CONFIG", &["tick"]),
         ("TASKQUEUE_CONFIG", &["class"]),
@@ -224,7 +224,7 @@ fn a_store_that_may_not_be_written_is_named_with_69() {
 #[test]
 fn a_store_without_a_log_that_may_not_be_written_is_named() {
     let (home, cli) = alone();
-    cli.run(&["migrate", "--database", "tasks.db"]).ok();
+    cli.run(&["db", "migrate", "--database", "tasks.db"]).ok();
     let file = home.path().join("tasks.db");
     let count = r#"SELECT COUNT(*) AS value FROM "TaskQueue""#;
     assert_eq!(Raw::connect(EngineUnderTest::Sqlite, file.to_str().unwrap()).numbers(count), [Some(0)]);
@@ -324,7 +324,7 @@ fn a_store_that_does_not_exist_is_made_only_by_verbs_that_add_to_it() {
     ] {
         let (error, hint) = error_and_hint(&named.run(args).fails(69));
         assert_eq!(error, "error: there is no store sqlite://typo.db", "{args:?}");
-        assert!(hint.contains("`taskqueue migrate` or `taskqueue queue`"), "{hint}");
+        assert!(hint.contains("`taskqueue db migrate` or `taskqueue queue`"), "{hint}");
         assert!(!home.path().join("typo.db").exists(), "{args:?}");
     }
     assert!(cli.run(&["status", "--database", "other.db"]).fails(69).contains("there is no store"));
@@ -390,24 +390,24 @@ fn a_dry_run_of_migrate_makes_no_files_and_lists_what_is_pending() {
     };
     let named = cli.clone().env("TASKQUEUE_DATABASE_URL", "new.db");
     for cli in [&cli, &named] {
-        let shown = cli.run(&["migrate", "--dry-run"]).ok();
+        let shown = cli.run(&["db", "migrate", "--dry-run"]).ok();
         assert!(shown.contains("pending") && !shown.contains("applied"), "{shown}");
-        let lines = cli.run(&["migrate", "--dry-run", "--json"]).ok();
+        let lines = cli.run(&["db", "migrate", "--dry-run", "--json"]).ok();
         assert!(lines.lines().count() > 0 && lines.lines().all(|line| line.contains("\"applied\":false")), "{lines}");
         assert_eq!(names(), Vec::<String>::new());
     }
     // With the same message as `migrate` itself.
-    for args in [&["migrate"][..], &["migrate", "--dry-run"]] {
+    for args in [&["db", "migrate"][..], &["db", "migrate", "--dry-run"]] {
         let (error, hint) = error_and_hint(&cli.run(&[args, &["--database", "no/such/new.db"]].concat()).fails(69));
         assert!(error.contains("no/such/new.db") && hint.contains("`mkdir -p no/such`"), "{args:?}: {error} {hint}");
     }
     std::fs::write(home.path().join("new.db"), "").unwrap();
-    assert!(named.run(&["migrate", "--dry-run"]).ok().contains("pending"));
+    assert!(named.run(&["db", "migrate", "--dry-run"]).ok().contains("pending"));
     assert_eq!(names(), ["new.db"]);
     assert_eq!(std::fs::metadata(home.path().join("new.db")).unwrap().len(), 0);
     for cli in [&cli, &named] {
-        cli.run(&["migrate"]).ok();
-        let shown = cli.run(&["migrate", "--dry-run"]).ok();
+        cli.run(&["db", "migrate"]).ok();
+        let shown = cli.run(&["db", "migrate", "--dry-run"]).ok();
         assert!(shown.contains("applied") && !shown.contains("pending"), "{shown}");
     }
 }
@@ -425,10 +425,10 @@ fn a_file_of_another_application_is_left_alone_until_it_is_migrated() {
     for args in [&["status"][..], &["queue", "echo"], &["tick"], &["setting"]] {
         let (error, hint) = error_and_hint(&cli.run(args).fails(78));
         assert!(error.contains("sqlite://shop.db has tables, but none of taskqueue"), "{args:?}: {error}");
-        assert!(hint.contains("`taskqueue migrate`"), "{hint}");
+        assert!(hint.contains("`taskqueue db migrate`"), "{hint}");
         assert_eq!(std::fs::read(&file).unwrap(), before, "{args:?}");
     }
-    cli.run(&["migrate"]).ok();
+    cli.run(&["db", "migrate"]).ok();
     assert_eq!(cli.run(&["queue", "echo"]).ok(), "1");
     let mut shop = Raw::connect(EngineUnderTest::Sqlite, file.to_str().unwrap());
     assert_eq!(shop.numbers("SELECT COUNT(*) AS value FROM Orders"), [Some(0)]);
@@ -468,13 +468,13 @@ each_engine! {
         db.configure(ECHO);
         let verbs: [&[&str]; 7] = [&["status"], &["queue", "echo"], &["create-runs"], &["process-run"], &["tick"], &["setting"], &["class"]];
         let ended: Vec<_> = verbs.iter().map(|args| cli.run(args)).collect();
-        let migrated = cli.run(&["migrate"]);
+        let migrated = cli.run(&["db", "migrate"]);
         let after = cli.run(&["status"]);
         db.execute(&format!("DROP DATABASE \"{empty}\""));
         for ended in ended {
             let (error, hint) = error_and_hint(&ended.fails(78));
             assert!(error.contains("has 1 migration of taskqueue pending"), "{error}");
-            assert_eq!(hint, "hint: taskqueue migrate");
+            assert_eq!(hint, "hint: taskqueue db migrate");
         }
         migrated.ok();
         assert!(after.ok().contains("No tasks"));
@@ -497,7 +497,7 @@ each_engine! {
         let place = db.url_text().split_once('@').unwrap().1;
         let scheme = db.url_text().split_once(':').unwrap().0;
         let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &format!("{scheme}://{user}:guest@{place}"));
-        let ended: Vec<_> = [&["status"][..], &["queue", "echo"], &["tick"], &["migrate"], &["migrate", "--dry-run"]]
+        let ended: Vec<_> = [&["status"][..], &["queue", "echo"], &["tick"], &["db", "migrate"], &["db", "migrate", "--dry-run"]]
             .map(|args| cli.run(args))
             .into();
         db.execute(&format!("DROP {} \"{user}\"", if db.is_mysql_like() { "USER" } else { "ROLE" }));
@@ -511,7 +511,7 @@ each_engine! {
     fn a_database_with_newer_tables_is_left_alone(db) {
         db.configure(ECHO);
         db.execute("INSERT INTO \"__diesel_schema_migrations\" (\"version\") VALUES ('99990101000000')");
-        for args in [&["status"][..], &["queue", "echo"], &["create-runs"], &["process-run"], &["tick"], &["setting"], &["migrate"]] {
+        for args in [&["status"][..], &["queue", "echo"], &["create-runs"], &["process-run"], &["tick"], &["setting"], &["db", "migrate"]] {
             let (error, hint) = error_and_hint(&db.cli().run(args).fails(78));
             assert!(error.contains("newer taskqueue (99990101000000)") && hint.contains("install the newer"), "{error} {hint}");
         }
@@ -555,7 +555,7 @@ each_engine! {
                 .output()
                 .unwrap()
         };
-        for args in ["status", "status --json", "status --runs", "setting", "class", "queue echo", "migrate --dry-run"] {
+        for args in ["status", "status --json", "status --runs", "setting", "class", "queue echo", "db migrate --dry-run"] {
             let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
             let output = to(args, full.into());
             let error = String::from_utf8(output.stderr).unwrap();
@@ -573,7 +573,7 @@ each_engine! {
         db.configure(&format!("{ECHO}[exec]\nenabled = true\n"));
         let batch = "{\"class\":\"echo\"}\n".repeat(20);
         let commands: [&[&str]; 14] = [
-            &["migrate"], &["queue", "--batch", "-"], &["queue", "echo"], &["exec", "--", "true"], &["create-runs"], &["process-run"],
+            &["db", "migrate"], &["queue", "--batch", "-"], &["queue", "echo"], &["exec", "--", "true"], &["create-runs"], &["process-run"],
             &["process-run", "--drain"], &["tick"], &["status"], &["status", "--runs"], &["setting", "set", "TaskQueueRunnerLimit", "6"],
             &["setting"], &["class"], &["queue", "echo", "[1]", "--run"],
         ];

@@ -32,7 +32,7 @@ fn a_pipe_in_the_place_of_a_configuration_is_an_error_without_a_wait() {
     let (home, cli) = alone();
     let found = home.path().join(".config/taskqueue/config.toml");
     make_pipe(&found);
-    for args in [&["status"][..], &["queue", "echo"], &["tick"], &["class"], &["migrate"], &["doctor"]] {
+    for args in [&["status"][..], &["queue", "echo"], &["tick"], &["class"], &["db", "migrate"], &["doctor"]] {
         refused(&cli, args, "taskqueue/config.toml");
     }
     let named = cli.clone().env("TASKQUEUE_CONFIG", &found.display().to_string());

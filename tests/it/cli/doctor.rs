@@ -84,7 +84,7 @@ fn doctor_names_the_process_that_keeps_a_store_from_being_opened() {
     on(EngineUnderTest::Sqlite, |db| {
         let path = db.home().join("other.db");
         let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &format!("sqlite://{}", path.display()));
-        let _ = cli.run(&["migrate"]).ok();
+        let _ = cli.run(&["db", "migrate"]).ok();
         let mut other = Raw::connect(EngineUnderTest::Sqlite, path.to_str().unwrap());
         other.execute("PRAGMA locking_mode = EXCLUSIVE");
         other.execute("BEGIN EXCLUSIVE");
@@ -397,7 +397,7 @@ fn doctor_finds_a_disk_that_is_nearly_full() {
             program=$1 disk=$2 TASKQUEUE_DATABASE_URL=sqlite://$2/tasks.db
             export TASKQUEUE_DATABASE_URL
             mount -t tmpfs -o size=8m,mode=700 tmpfs "$disk" || exit 90
-            "$program" migrate >/dev/null 2>&1 || exit 91
+            "$program" db migrate >/dev/null 2>&1 || exit 91
             "$program" doctor --json || exit 92
             cat /dev/zero > "$disk/ballast" 2>/dev/null
             truncate -s -150000 "$disk/ballast"

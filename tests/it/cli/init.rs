@@ -88,6 +88,6 @@ fn init_removes_an_unusable_configuration_and_keeps_one_without_tables() {
     let ended = cli.run(&["init", "--database", "shop.db"]);
     assert!(ended.code == Some(78) && ended.stderr.contains("wrote "), "{ended:?}");
     assert!(std::fs::read_to_string(&path).unwrap().contains("shop.db"));
-    cli.run(&["migrate"]).ok();
+    cli.run(&["db", "migrate"]).ok();
     assert_eq!(cli.run(&["queue", "hello"]).ok(), "1");
 }

@@ -154,11 +154,19 @@ fn look(stage: &mut Stage<'_>) {
         &["logs", "1", "--follow"],
         &["setting"],
         &["setting", "get", "TaskQueueRunnerLimit"],
-        &["migrate"],
-        &["migrate", "--dry-run"],
+        &["db", "migrate"],
+        &["db", "migrate", "--dry-run"],
     ] {
         stage.run(args);
     }
+    // Only a SQLite store is copied by the program.
+    let [store, copy] = ["store.db", "copy.db"].map(|name| stage.db.home().join(name).to_str().unwrap().to_owned());
+    stage.run(&["db", "migrate", "--database", &store]);
+    stage.run(&["db", "backup", &copy, "--replace", "--database", &store]);
+    // A row that only SQL can write.
+    stage.db.execute("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 7 WHERE \"Id\" = 1");
+    stage.run(&["db", "check"]);
+    stage.db.execute("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 0 WHERE \"Id\" = 1");
 }
 
 /// Starts a runner that works, then leaves one that is dead.

@@ -93,7 +93,7 @@ impl<'a> Alone<'a> {
 fn queue_on_a_store_that_is_there_syncs_once() {
     on(EngineUnderTest::Sqlite, |db| {
         let alone = Alone::new(db);
-        let _ = alone.run(&["migrate"]).ok();
+        let _ = alone.run(&["db", "migrate"]).ok();
         for _ in 0..3 {
             assert_eq!(alone.syncs(&["queue", "echo"]), 1);
         }

@@ -16,6 +16,7 @@ mod completions;
 mod config_files;
 mod coprocess;
 mod create_runs;
+mod db;
 mod dependencies;
 mod doctor;
 mod edit;

@@ -19,7 +19,7 @@ impl<'a> Other<'a> {
     fn new(db: &'a TestDb) -> Self {
         let path = db.home().join("other.db");
         let other = Self { db, address: format!("sqlite://{}", path.display()), path };
-        let _ = other.run(&["migrate"]).ok();
+        let _ = other.run(&["db", "migrate"]).ok();
         other
     }
 
@@ -95,7 +95,7 @@ fn no_store_is_made_beside_the_log_of_one_that_was_removed() {
         worker.wait().unwrap();
         assert!(other.beside("-wal").exists());
         fs::remove_file(&other.path).unwrap();
-        for args in [&["queue", "echo"][..], &["tick"], &["migrate"], &["work", "--idle-exit", "0s"]] {
+        for args in [&["queue", "echo"][..], &["tick"], &["db", "migrate"], &["work", "--idle-exit", "0s"]] {
             let (error, hint) = error_and_hint(&other.run(args).fails(69));
             assert!(error.contains("the store was removed or emptied, but not") && error.contains("-wal"), "{error}");
             assert!(hint.contains("stop every process"), "{hint}");

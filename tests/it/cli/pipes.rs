@@ -26,7 +26,7 @@ const TABLES: &[&str] = &[
     "setting",
     "class",
     "check",
-    "migrate --dry-run",
+    "db migrate --dry-run",
 ];
 
 const MESSAGE: &str = "the file was neither a picture nor anything that could be made into one, whoever tried";

@@ -45,8 +45,8 @@ fn a_terminal_shows_the_progress_of_import_batch_prune_and_migration() {
         forget_time(db);
         is_silent_in_a_pipe(db, &["prune"], "20 finished tasks pruned");
         let store = |name: &str| db.home().join(name).display().to_string();
-        is_shown_and_taken_away(db, &format!("--database {} migrate", store("a.db")), "migrating", "applied ");
-        is_silent_in_a_pipe(db, &["--database", &store("b.db"), "migrate"], "applied ");
+        is_shown_and_taken_away(db, &format!("--database {} db migrate", store("a.db")), "migrating", "applied ");
+        is_silent_in_a_pipe(db, &["--database", &store("b.db"), "db", "migrate"], "applied ");
     });
 }
 

@@ -63,7 +63,7 @@ each_engine! {
         db.configure(&shell_class(db, "work", &wait));
         let cli = if db.engine == EngineUnderTest::Sqlite { db.cli().without_env("TASKQUEUE_DATABASE_URL") } else { db.cli() };
         let below = [db.home().join(".local/share/taskqueue"), db.home().join(".local/state/taskqueue")];
-        let _ = finish(after(&cli, "umask 0", &["migrate"])).ok();
+        let _ = finish(after(&cli, "umask 0", &["db", "migrate"])).ok();
         let _ = finish(after(&cli, "umask 0", &["queue", "work"])).ok();
         let worker = after(&cli, "umask 0", &["work", "--idle-exit", "0s"]);
         wait_for_file(db, "ready");
@@ -159,7 +159,7 @@ each_server! {
         let places = [("environment", operator.cli(), String::new()), ("file", in_file, format!("database = \"{}\"\n", operator.url()))];
         for (place, cli, line) in places {
             db.configure(&format!("{line}{classes}"));
-            let more = ["export", "migrate", "migrate --dry-run", "man", "queue nothing", "status 999", "heartbeat 1 --token x", "exec -- true", "init work -- /bin/cat"];
+            let more = ["export", "db migrate", "db migrate --dry-run", "man", "queue nothing", "status 999", "heartbeat 1 --token x", "exec -- true", "init work -- /bin/cat"];
             for args in PRINTING.iter().chain(&more) {
                 let words: Vec<&str> = args.split(' ').collect();
                 for first in [&[][..], &["--json"], &["--verbose"]] {

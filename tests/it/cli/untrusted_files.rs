@@ -35,7 +35,7 @@ fn store_in_directory(db: &TestDb) -> (PathBuf, String) {
     fs::create_dir(&directory).unwrap();
     set_mode(&directory, 0o755);
     let address = format!("sqlite://{}", directory.join("tasks.db").display());
-    let _ = db.cli().run(&["--database", &address, "migrate"]).ok();
+    let _ = db.cli().run(&["--database", &address, "db", "migrate"]).ok();
     (directory, address)
 }
 

@@ -71,21 +71,21 @@ each_engine! {
 
     fn migrate_dry_run_shows_what_is_pending_and_changes_nothing(db) {
         revert(db);
-        let shown = db.cli().run(&["migrate", "--dry-run"]).ok();
+        let shown = db.cli().run(&["db", "migrate", "--dry-run"]).ok();
         assert!(shown.contains("pending") && shown.contains(&newest(db)) && !shown.contains("applied"), "{shown}");
         assert_eq!(our_tables(db), 0);
-        let line = db.cli().run(&["migrate", "--dry-run", "--json"]).ok();
+        let line = db.cli().run(&["db", "migrate", "--dry-run", "--json"]).ok();
         let line: serde_json::Value = serde_json::from_str(line.lines().last().unwrap()).unwrap();
         assert_eq!((&line["name"], &line["applied"]), (&newest(db).into(), &false.into()));
     }
 
     fn migrate_applies_what_is_pending_once(db) {
         revert(db);
-        let first = db.cli().run(&["migrate"]);
+        let first = db.cli().run(&["db", "migrate"]);
         assert!(first.code == Some(0) && first.stderr.contains("applied"), "{first:?}");
-        let second = db.cli().run(&["migrate"]);
+        let second = db.cli().run(&["db", "migrate"]);
         assert!(second.code == Some(0) && second.stderr.contains("nothing to migrate"), "{second:?}");
-        let shown = db.cli().run(&["migrate", "--dry-run"]).ok();
+        let shown = db.cli().run(&["db", "migrate", "--dry-run"]).ok();
         assert!(shown.contains("applied") && !shown.contains("pending"), "{shown}");
     }
 
@@ -97,7 +97,7 @@ each_engine! {
             assert_eq!(our_tables(db), i64::try_from(SCHEMA.len()).unwrap());
         } else {
             let said = ended.fails(78);
-            assert!(said.contains("pending") && said.contains("hint: taskqueue migrate\n"), "{said}");
+            assert!(said.contains("pending") && said.contains("hint: taskqueue db migrate\n"), "{said}");
             assert_eq!(our_tables(db), 0);
         }
     }
@@ -111,8 +111,8 @@ each_engine! {
             &["tick"],
             &["create-runs"],
             &["process-run"],
-            &["migrate"],
-            &["migrate", "--dry-run"],
+            &["db", "migrate"],
+            &["db", "migrate", "--dry-run"],
         ] {
             let said = db.cli().run(args).fails(78);
             assert!(
@@ -126,7 +126,7 @@ each_engine! {
 
     fn a_store_of_an_unreleased_version_is_refused_by_every_verb(db) {
         db.execute("UPDATE __diesel_schema_migrations SET version = '20261121000000'");
-        for args in [&["status"][..], &["queue", "--any-class", "work"], &["tick"], &["migrate"], &["migrate", "--dry-run"]] {
+        for args in [&["status"][..], &["queue", "--any-class", "work"], &["tick"], &["db", "migrate"], &["db", "migrate", "--dry-run"]] {
             let said = db.cli().run(args).fails(78);
             assert!(said.contains("older, unreleased") && said.contains("20261121000000"), "{args:?}: {said}");
             assert!(said.contains("taskqueue import"), "{args:?}: {said}");
@@ -137,7 +137,7 @@ each_engine! {
 
     fn eight_processes_that_migrate_at_once_make_one_schema(db) {
         revert(db);
-        let children: Vec<_> = (0..8).map(|_| db.cli().spawn(&["migrate"])).collect();
+        let children: Vec<_> = (0..8).map(|_| db.cli().spawn(&["db", "migrate"])).collect();
         let ended: Vec<_> = children.into_iter().map(finish).collect();
         assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:?}");
         assert_eq!(ended.iter().filter(|ended| ended.stderr.contains("applied")).count(), 1, "{ended:?}");

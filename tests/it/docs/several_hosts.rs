@@ -97,7 +97,7 @@ each_server! {
         let [first, others @ ..] = steps.blocks.as_slice() else { panic!("no steps") };
         steps.execute(first, &mut db.raw());
         let (one, two) = (host("one", "import"), host("two", "mail"));
-        steps.cli(one.path(), "owner").run(&["migrate"]).ok();
+        steps.cli(one.path(), "owner").run(&["db", "migrate"]).ok();
         make_roles_in(db, &mut steps.inside());
         for block in others {
             steps.execute(block, &mut db.raw());

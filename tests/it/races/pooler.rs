@@ -93,7 +93,7 @@ fn no_verb_leaves_anything_in_the_sessions_of_a_pool() {
         let before = bouncer.sessions();
         let cli = bouncer.cli(db);
         for args in [
-            &["migrate"][..],
+            &["db", "migrate"][..],
             &["queue", "note"],
             &["queue", "note", "--unique", "k"],
             &["status"],
@@ -126,7 +126,7 @@ fn tables_are_made_through_a_pool() {
         db.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public");
         let bouncer = PgBouncer::before(db);
         let before = bouncer.sessions();
-        bouncer.cli(db).run(&["migrate"]).ok();
+        bouncer.cli(db).run(&["db", "migrate"]).ok();
         bouncer.cli(db).run(&["status"]).ok();
         assert_eq!(bouncer.sessions(), before);
     });

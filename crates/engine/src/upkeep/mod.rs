@@ -1,5 +1,6 @@
-//! Background jobs: create runs, rescue, prune, notify.
+//! Background jobs: create runs, rescue, prune, notify; backups and checks of the store.
 
+pub mod backup;
 pub mod create_runs;
 pub(crate) mod event_gaps;
 pub mod prune;

@@ -126,7 +126,7 @@ impl Store {
     }
 }
 
-/// Migrates SQLite automatically, unless the file belongs to another program; on servers, asks for `taskqueue migrate`.
+/// Migrates SQLite automatically, unless the file belongs to another program; on servers, asks for `taskqueue db migrate`.
 pub(crate) fn ensure_current(store: &mut Store) -> StoreResult<()> {
     match (count_pending(store)?, store.url.engine()) {
         (0, _) => Ok(()),

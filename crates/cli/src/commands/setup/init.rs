@@ -21,7 +21,7 @@ use taskqueue_engine::{DatabaseUrl, EngineError, StoreError};
 /// Write a first configuration, create the store, and test both
 ///
 /// The configuration has one class. taskqueue reads it instead of the machine-wide one. `init` does not overwrite a configuration
-/// that you already have. On a server, `taskqueue migrate` creates the tables.
+/// that you already have. On a server, `taskqueue db migrate` creates the tables.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue init\n  taskqueue init mail.send -- /usr/local/bin/send-mail --queue\n  taskqueue init --database postgres://taskqueue@db.example.org/taskqueue"

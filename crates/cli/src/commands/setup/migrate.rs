@@ -1,4 +1,4 @@
-//! `taskqueue migrate`
+//! `taskqueue db migrate`
 
 use clap::Args;
 
@@ -14,7 +14,7 @@ use taskqueue_engine::queueing::migrate;
 ///
 /// One process migrates at a time. A SQLite store does not need this: every verb migrates it.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  taskqueue migrate --dry-run\n  taskqueue migrate")]
+#[command(after_help = "Examples:\n  taskqueue db migrate --dry-run\n  taskqueue db migrate")]
 pub(crate) struct MigrateArgs {
     /// Only show which migrations are applied and which are pending
     #[arg(long)]

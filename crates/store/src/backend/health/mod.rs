@@ -10,11 +10,12 @@ mod sqlite;
 use std::path::{Path, PathBuf};
 
 use diesel::prelude::*;
-use diesel::result::QueryResult;
+use diesel::result::{DatabaseErrorKind, Error, QueryResult};
 use diesel::sql_types::{BigInt, Text};
 use serde::Serialize;
 
-use crate::base::connection::{AnyConnection, by_engine};
+use crate::base::connection::{AnyConnection, MultiBackend, by_engine};
+use crate::{StoreError, StoreResult};
 
 /// A smaller number of dead rows is insignificant.
 const MANY_DEAD_ROWS: i64 = 50_000;
@@ -90,6 +91,46 @@ pub(in super::super) fn cluster_nodes(conn: &mut AnyConnection) -> QueryResult<O
         AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => Ok(None),
         AnyConnection::Mysql(conn) => mysql::cluster_nodes(conn),
     })
+}
+
+/// Copies a SQLite store into an empty file.
+pub(in super::super) fn copy_into(conn: &mut AnyConnection, file: &Path) -> StoreResult<()> {
+    by_engine!(match conn {
+        AnyConnection::Sqlite(conn) => Ok(sqlite::copy_into(conn, file)?),
+        // Differs: a server is copied by its own tools.
+        AnyConnection::Postgres(_) | AnyConnection::Mysql(_) =>
+            Err(StoreError::BadAddress("only a SQLite store is copied".to_owned())),
+    })
+}
+
+/// Returns what the engine cannot read, in its own words. Reads everything.
+pub(in super::super) fn unreadable(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
+    by_engine!(match conn {
+        AnyConnection::Sqlite(conn) => sqlite::unreadable(conn),
+        AnyConnection::Postgres(conn) => postgres::unreadable(conn),
+        AnyConnection::Mysql(conn) => mysql::unreadable(conn),
+    })
+}
+
+/// Returns the words of the server if it could not read a whole table.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+fn why_unreadable(table: &str, read: QueryResult<usize>) -> QueryResult<Option<String>> {
+    match read {
+        Err(Error::DatabaseError(DatabaseErrorKind::Unknown, why)) => Ok(Some(format!("{table}: {}", why.message()))),
+        other => other.map(|_| None),
+    }
+}
+
+/// Executes a statement whose names are in double quotes, and returns its one row.
+pub(in super::super) fn load_one<Row>(conn: &mut AnyConnection, statement: &str) -> QueryResult<Row>
+where
+    Row: QueryableByName<MultiBackend> + 'static,
+{
+    let statement = by_engine!(match conn {
+        AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => statement.to_owned(),
+        AnyConnection::Mysql(_) => statement.replace('"', "`"),
+    });
+    diesel::sql_query(statement).get_result(conn)
 }
 
 /// A name and a value.

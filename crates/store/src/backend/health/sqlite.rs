@@ -5,6 +5,7 @@ use std::path::Path;
 use diesel::connection::SimpleConnection as _;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
+use diesel::sql_types::Text;
 
 use super::super::sqlite::{OLDEST_SAFE_FOR_WAL, classify, library_version};
 use super::{Name, NamedValue, Symptom, missing_indexes, wrong_settings};
@@ -33,4 +34,18 @@ fn find_lock(conn: &mut SqliteConnection, file: &Path) -> Option<Symptom> {
     let error = conn.batch_execute("BEGIN IMMEDIATE; ROLLBACK;").err()?;
     let is_locked = classify(&error.to_string()) == Repeat::Yes;
     is_locked.then(|| Symptom::Locked { path: file.to_owned(), who: or_another(holder_words(file)) })
+}
+
+/// Copies the store, without free pages, into a file that is empty.
+pub(super) fn copy_into(conn: &mut SqliteConnection, file: &Path) -> QueryResult<()> {
+    let file = file.to_string_lossy().into_owned();
+    diesel::sql_query("VACUUM INTO ?").bind::<Text, _>(file).execute(conn).map(drop)
+}
+
+/// Checks all pages and indexes.
+pub(super) fn unreadable(conn: &mut SqliteConnection) -> QueryResult<Vec<String>> {
+    let found: Vec<Name> =
+        diesel::sql_query("SELECT integrity_check AS name FROM pragma_integrity_check WHERE integrity_check <> 'ok'")
+            .load(conn)?;
+    Ok(found.into_iter().map(|Name { name }| name).collect())
 }

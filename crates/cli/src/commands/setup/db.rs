@@ -1,0 +1,175 @@
+//! `taskqueue db`: the database as a whole.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use indicatif::HumanBytes;
+use serde_json::json;
+
+use crate::commands::setup::migrate;
+use crate::error::{CliError, DONE, FAILED};
+use crate::output::Out;
+use crate::output::human::plural;
+use crate::output::progress::Progress;
+use crate::session::Session;
+use crate::shell_word::shell_word;
+use taskqueue_engine::upkeep::backup::{DAMAGE_STEPS, Damage, copy_to, find_damage, unfinished};
+use taskqueue_engine::{DatabaseUrl, Engine, StopSignals};
+
+/// Back up, check and migrate the database
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue db backup /var/backups/tasks.db\n  taskqueue db check\n  taskqueue db migrate"
+)]
+pub(crate) struct DbArgs {
+    #[command(subcommand)]
+    action: DbVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum DbVerb {
+    Migrate(migrate::MigrateArgs),
+    Backup(BackupArgs),
+    Check(CheckArgs),
+}
+
+/// Copy a SQLite store to a file, while others use it
+///
+/// The copy has the state of the moment when it began. It appears under its name when it is complete and on the disk. A database
+/// server is backed up with its own tools; the hint names the command.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  taskqueue db backup /var/backups/tasks.db\n  taskqueue db backup --replace nightly.db"
+)]
+struct BackupArgs {
+    /// The file of the backup
+    file: PathBuf,
+    /// Replace the file if it exists
+    #[arg(long)]
+    replace: bool,
+}
+
+/// Read the whole database, and look for damage
+///
+/// Checks the pages and indexes by the means of the engine, and that tasks, runs and prerequisites agree. The exit status is 1 if
+/// something is damaged. Changes nothing. On a large database this takes long.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  taskqueue db check\n  taskqueue db check --json")]
+struct CheckArgs {}
+
+pub(crate) fn run(session: Session, args: &DbArgs, out: &mut Out) -> anyhow::Result<u8> {
+    match &args.action {
+        DbVerb::Migrate(args) => migrate::run(&session, args, out),
+        DbVerb::Backup(args) => backup(session, args, out),
+        DbVerb::Check(_) => check(session, out),
+    }
+}
+
+fn backup(session: Session, args: &BackupArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let shown = args.file.display().to_string();
+    if session.url.engine() != Engine::Sqlite {
+        return Err(CliError::usage("a database server is backed up with its own tools")
+            .with_hint(dump_command(&session.url, &args.file.display().to_string()))
+            .into());
+    }
+    if !args.replace && fs::symlink_metadata(&args.file).is_ok() {
+        return Err(CliError::failed(format!("{shown} exists")).with_hint("--replace replaces it").into());
+    }
+    let stop = StopSignals::install()?;
+    let mut ctx = session.open_to_read(out)?;
+    let progress = Progress::steps(out, "copying");
+    progress.step(0, 1, shown.clone());
+    let file = args.file.clone();
+    let copied = stop.wait_for_work(Duration::ZERO, move || copy_to(&mut ctx, &file))?;
+    drop(progress);
+    let Some(copied) = copied else {
+        // The thread may still be writing it.
+        let _ = fs::remove_file(unfinished(&args.file));
+        return Err(CliError::interrupted("stopped by a signal: no backup was made").into());
+    };
+    let size_bytes = copied?;
+    if out.is_json() {
+        out.json(&json!({ "file": args.file, "size_bytes": size_bytes }))?;
+    }
+    out.say(&format!("{shown}: {}", HumanBytes(size_bytes)));
+    Ok(DONE)
+}
+
+/// Returns the command that backs up a server. It asks for the password, or reads it where the server's own tools look for it.
+fn dump_command(url: &DatabaseUrl, file: &str) -> String {
+    let (file, shown) = (shell_word(file), url.to_string());
+    let place = shown.split(['?', '#']).next().unwrap_or_default();
+    let (start, name) = place.rsplit_once('/').unwrap_or_default();
+    match url.engine() {
+        Engine::Mysql => {
+            let host = start.rsplit(['/', '@']).next().unwrap_or_default();
+            let (host, port) = host.rsplit_once(':').unwrap_or((host, "3306"));
+            format!(
+                "mysqldump --single-transaction --host={} --port={} {} >{file}",
+                shell_word(host),
+                shell_word(port),
+                shell_word(name)
+            )
+        }
+        _ => format!("pg_dump --format=custom --file={file} --dbname={}", shell_word(&without_password(&shown))),
+    }
+}
+
+/// Returns an address without the asterisks that stand for its password.
+fn without_password(shown: &str) -> String {
+    shown.replacen(":***@", "@", 1)
+}
+
+fn check(session: Session, out: &mut Out) -> anyhow::Result<u8> {
+    let mut ctx = session.open_to_read(out)?;
+    let progress = Progress::steps(out, "checking");
+    let found = find_damage(&mut ctx, &mut |step| {
+        progress.step(step, DAMAGE_STEPS, STEPS.get(step).copied().unwrap_or_default().to_owned());
+    });
+    drop(progress);
+    let found = found?;
+    if out.is_json() {
+        let problems: Vec<_> =
+            found.iter().map(|it| json!({ "kind": kind(it), "message": damage_words(it) })).collect();
+        out.json(&json!({ "problems": problems }))?;
+    }
+    if !out.is_json() && !found.is_empty() {
+        let lines: Vec<String> = found.iter().map(damage_words).collect();
+        out.data(lines.join("\n"))?;
+    }
+    out.say(&match found.len() {
+        0 => "no damage found".to_owned(),
+        number => format!("{} found", plural(i64::try_from(number).unwrap_or(i64::MAX), "problem")),
+    });
+    Ok(if found.is_empty() { DONE } else { FAILED })
+}
+
+/// The names of the steps of the check.
+const STEPS: [&str; DAMAGE_STEPS] = ["pages and indexes", "open runs", "current runs", "prerequisites"];
+
+const fn kind(damage: &Damage) -> &'static str {
+    match damage {
+        Damage::Unreadable { .. } => "unreadable",
+        Damage::RunsWithoutTask { .. } => "runs_without_task",
+        Damage::TasksWithoutRun { .. } => "tasks_without_run",
+        Damage::WrongWaitingFor { .. } => "wrong_waiting_for",
+    }
+}
+
+fn damage_words(damage: &Damage) -> String {
+    match damage {
+        Damage::Unreadable { message } => format!("the engine reports: {message}"),
+        Damage::RunsWithoutTask { count, first } => {
+            format!("{}, the first of task {first}", plural(*count, "open run without a task"))
+        }
+        Damage::TasksWithoutRun { count, first } => {
+            format!("{}, the first is task {first}", plural(*count, "task whose CurrentRunId is not an open run of it"))
+        }
+        Damage::WrongWaitingFor { count, first } => format!(
+            "{}, the first is task {first}",
+            plural(*count, "task whose WaitingFor is not the number of its unfinished prerequisites")
+        ),
+    }
+}

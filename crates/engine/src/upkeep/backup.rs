@@ -1,0 +1,63 @@
+//! `db backup` and `db check`: copies a SQLite store, and looks for damage.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::context::Context;
+use crate::error::{EngineError, EngineResult};
+pub use taskqueue_store::upkeep::damage::{DAMAGE_STEPS, Damage};
+
+/// Returns the name of an unfinished backup, beside the finished one.
+#[must_use]
+pub fn unfinished(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".unfinished");
+    PathBuf::from(name)
+}
+
+/// Copies a SQLite store to a file that only this user can read, and returns the size in bytes. The file appears when the copy is
+/// complete and on the disk.
+///
+/// # Errors
+/// Returns an error if the database fails or the file cannot be written. There is no file then.
+pub fn copy_to(ctx: &mut Context, file: &Path) -> EngineResult<u64> {
+    let new = unfinished(file);
+    let written = write_copy(ctx, &new).and_then(|size| {
+        fs::rename(&new, file).and_then(|()| sync_directory(file)).map_err(cannot_write)?;
+        Ok(size)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+fn write_copy(ctx: &mut Context, new: &Path) -> EngineResult<u64> {
+    // What an interrupted backup left is worth nothing.
+    let created = match fs::remove_file(new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => OpenOptions::new().write(true).create_new(true).mode(0o600).open(new),
+    };
+    let file = created.map_err(cannot_write)?;
+    ctx.store.copy_into(new)?;
+    file.sync_all().and_then(|()| file.metadata()).map(|found| found.len()).map_err(cannot_write)
+}
+
+fn sync_directory(file: &Path) -> io::Result<()> {
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
+}
+
+const fn cannot_write(source: io::Error) -> EngineError {
+    EngineError::Os { what: "cannot write the backup", source }
+}
+
+/// Reads the whole database and returns what is damaged. `begun` is called with the number of each step.
+///
+/// # Errors
+/// Returns an error if the database fails.
+pub fn find_damage(ctx: &mut Context, begun: &mut dyn FnMut(usize)) -> EngineResult<Vec<Damage>> {
+    Ok(ctx.store.find_damage(begun)?)
+}

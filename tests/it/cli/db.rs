@@ -1,0 +1,92 @@
+//! `taskqueue db`: backups that are complete, and a check that finds what is wrong.
+
+use std::fs;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::ECHO;
+use crate::each_engine;
+use crate::support::EngineUnderTest;
+
+each_engine! {
+    fn a_backup_is_complete_while_others_write_and_servers_name_their_tool(db) {
+        db.configure(ECHO);
+        let cli = db.cli();
+        let file = db.home().join("copy.db");
+        let name = file.to_str().unwrap();
+        for _ in 0..3 {
+            cli.run(&["queue", "echo"]).ok();
+        }
+        if db.engine != EngineUnderTest::Sqlite {
+            let tool = if db.engine == EngineUnderTest::Postgres { "pg_dump --format=custom" } else { "mysqldump --single-transaction" };
+            let ended = cli.run(&["db", "backup", name]);
+            assert_eq!(ended.code, Some(2), "{ended:?}");
+            let hint = ended.stderr.lines().last().unwrap();
+            assert!(hint.starts_with(&format!("hint: {tool}")) && hint.contains(name), "{hint}");
+            assert!(!file.exists());
+            return;
+        }
+        // What a backup left that was killed.
+        fs::write(db.home().join("copy.db.unfinished"), "half").unwrap();
+        thread::scope(|scope| {
+            let others = scope.spawn(|| (0..5).map(|_| db.cli().run(&["queue", "echo"]).ok()).count());
+            let line = cli.run(&["db", "backup", name, "--json"]).ok();
+            let made: Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(made["size_bytes"], json!(fs::metadata(&file).unwrap().len()));
+            assert_eq!(others.join().unwrap(), 5);
+        });
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!db.home().join("copy.db.unfinished").exists());
+        let ended = cli.run(&["db", "backup", name]);
+        assert!(ended.code == Some(1) && ended.stderr.contains("--replace"), "{ended:?}");
+        cli.run(&["db", "backup", name, "--replace"]).ok();
+        let copy = db.cli().without_env("TASKQUEUE_DATABASE_URL").env("TASKQUEUE_DATABASE_URL", name);
+        copy.run(&["db", "check"]).ok();
+        copy.run(&["tick", "--max-runs", "20"]).ok();
+        let of_copy = copy.run(&["status", "status=success", "--output", "id"]).ok();
+        assert_eq!(of_copy.lines().count(), 8, "{of_copy}");
+        cli.run(&["status", "status=success", "--output", "id"]).fails(3);
+        assert_eq!(cli.run(&["db", "backup", "/no/such/place/copy.db"]).code, Some(1));
+    }
+
+    fn a_check_finds_rows_that_contradict_each_other(db) {
+        db.configure(ECHO);
+        for _ in 0..3 {
+            db.cli().run(&["queue", "echo"]).ok();
+        }
+        db.cli().run(&["create-runs"]).ok();
+        assert!(db.cli().run(&["db", "check"]).stderr.contains("no damage found"));
+        assert_eq!(db.cli().run(&["db", "check", "--json"]).ok(), "{\"problems\":[]}");
+        db.execute("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 2 WHERE \"Id\" = 1");
+        db.execute("UPDATE \"TaskQueue\" SET \"CurrentRunId\" = 99 WHERE \"Id\" = 2");
+        db.execute("DELETE FROM \"TaskQueue\" WHERE \"Id\" = 3");
+        let ended = db.cli().run(&["db", "check", "--json"]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let found: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let kinds: Vec<&Value> = found["problems"].as_array().unwrap().iter().map(|it| &it["kind"]).collect();
+        assert_eq!(kinds, ["runs_without_task", "tasks_without_run", "wrong_waiting_for"]);
+        let text = db.cli().run(&["db", "check"]);
+        assert!(text.stdout.contains("the first of task 3") && text.stderr.contains("3 problems found"), "{text:?}");
+    }
+
+    fn a_check_of_a_damaged_file_reports_what_the_engine_cannot_read(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        if db.engine != EngineUnderTest::Sqlite {
+            // Damage to the files of a server is not possible without stopping it: there, a healthy one has none.
+            db.cli().run(&["db", "check"]).ok();
+            return;
+        }
+        let name = db.home().join("copy.db");
+        db.cli().run(&["db", "backup", name.to_str().unwrap()]).ok();
+        let file = fs::OpenOptions::new().write(true).open(&name).unwrap();
+        let length = file.metadata().unwrap().len();
+        // The last page is one of an index or a table; its first byte says which.
+        file.write_all_at(&[0xff], length - 4096).unwrap();
+        let ended = db.cli().run(&["--database", name.to_str().unwrap(), "db", "check"]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stdout.contains("the engine reports: "), "{ended:?}");
+    }
+}
