@@ -5,7 +5,7 @@ use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
-use taskqueue_store::{EndResult, PruneVerdict, RunRef, Store};
+use taskqueue_store::{EndResult, PruneVerdict, RunEnd, RunRef, Store};
 
 use super::lose::at_once;
 use super::tools::{begin_write, wait_blocked};
@@ -48,6 +48,20 @@ each_engine! {
         for (id, run) in &prerequisites {
             let task = after(&[*id]);
             at_once(db, |store| succeed(store, run), |store| insert(store, std::slice::from_ref(&task)));
+            assert_eq!(waiting(db), 0);
+        }
+    }
+
+    fn a_prerequisite_that_fails_while_a_dependant_is_queued_counts_for_it(db) {
+        let prerequisites = claimed(db, ROUNDS);
+        let failure = RunEnd { may_retry: false, ..ending(RunEvent::Fail) };
+        for (id, run) in &prerequisites {
+            let task = NewTask { after_any: after(&[*id]).after, ..after(&[]) };
+            at_once(
+                db,
+                |store| assert_ne!(store.end_run(run, &failure).unwrap(), EndResult::Recorded),
+                |store| insert(store, std::slice::from_ref(&task)),
+            );
             assert_eq!(waiting(db), 0);
         }
     }

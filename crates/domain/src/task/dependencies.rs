@@ -8,7 +8,7 @@ use super::ids::TaskId;
 use super::name::check_name;
 use crate::run::status::{Stored, TaskStatus};
 
-/// A task that must succeed before another one runs.
+/// A task that must succeed, or finish in any way, before another one runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Prerequisite {
     /// A task in the store.
@@ -28,8 +28,10 @@ pub struct LinkedTask {
     pub status: Option<Stored<TaskStatus>>,
     /// Whether it is finished and will not run again unless requeued.
     pub is_settled: bool,
-    /// Whether the dependency is satisfied: its prerequisite has succeeded.
+    /// Whether the dependency is satisfied: its prerequisite has succeeded or, without `needs_success`, is finished.
     pub is_satisfied: bool,
+    /// Whether only a success satisfies the dependency.
+    pub needs_success: bool,
 }
 
 /// The name of a line of a batch, which is the name of its task, and the names of its prerequisites.
@@ -39,6 +41,17 @@ pub struct LineNames {
     pub name: Option<String>,
     /// The names of its prerequisites, of earlier or later lines.
     pub after: Vec<String>,
+    /// The names of those for which any end is enough.
+    pub after_any: Vec<String>,
+}
+
+/// The indexes of the prerequisites of a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinePlaces {
+    /// Those that must succeed.
+    pub after: Vec<usize>,
+    /// Those for which any end is enough.
+    pub after_any: Vec<usize>,
 }
 
 /// Returns for each line the indexes of its prerequisites.
@@ -46,7 +59,7 @@ pub struct LineNames {
 /// # Errors
 /// The index of a line and what is wrong with it. Its name is invalid, a prerequisite does not exist or is not the only line of
 /// its name, or the line is part of a cycle, which the text lists.
-pub fn resolve_names(lines: &[LineNames]) -> Result<Vec<Vec<usize>>, (usize, String)> {
+pub fn resolve_names(lines: &[LineNames]) -> Result<Vec<LinePlaces>, (usize, String)> {
     // Several lines may have a name, as several tasks may; then no line can wait for "the" task of this name.
     let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
     for (place, line) in lines.iter().enumerate() {
@@ -56,14 +69,18 @@ pub fn resolve_names(lines: &[LineNames]) -> Result<Vec<Vec<usize>>, (usize, Str
     }
     let mut after = Vec::with_capacity(lines.len());
     for (place, line) in lines.iter().enumerate() {
-        let found = line.after.iter().map(|name| match places.get(name.as_str()).map(Vec::as_slice) {
+        let find = |name: &String| match places.get(name.as_str()).map(Vec::as_slice) {
             Some(&[only]) => Ok(only),
             Some(_) => Err((place, format!("several lines have the name \"{name}\""))),
             None => Err((place, format!("no line has the name \"{name}\"; an id is written as a number"))),
+        };
+        after.push(LinePlaces {
+            after: line.after.iter().map(find).collect::<Result<_, _>>()?,
+            after_any: line.after_any.iter().map(find).collect::<Result<_, _>>()?,
         });
-        after.push(found.collect::<Result<Vec<_>, _>>()?);
     }
-    match find_circle(&after) {
+    let all: Vec<Vec<usize>> = after.iter().map(|line| [&line.after[..], &line.after_any[..]].concat()).collect();
+    match find_circle(&all) {
         Some(circle) => Err((circle[0], circle_words(&circle, lines))),
         None => Ok(after),
     }

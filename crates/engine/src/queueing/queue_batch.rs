@@ -68,7 +68,8 @@ fn name_prerequisites(tasks: &mut [NewTask], lines: &Lines) -> EngineResult<()> 
     let after = resolve_names(&lines.names)
         .map_err(|(place, problem)| at_line(lines.number_of(place), EngineError::Input(problem)))?;
     for (task, places) in tasks.iter_mut().zip(after) {
-        task.after.extend(places.into_iter().map(Prerequisite::InBatch));
+        task.after.extend(places.after.into_iter().map(Prerequisite::InBatch));
+        task.after_any.extend(places.after_any.into_iter().map(Prerequisite::InBatch));
     }
     Ok(())
 }

@@ -23,6 +23,9 @@ pub(crate) struct TaskOptions {
     /// Run the task once these tasks have succeeded; may be given more than once, or with several ids
     #[arg(long, value_name = "TASK", value_delimiter = ',')]
     after: Vec<TaskId>,
+    /// Run the task once these tasks are finished, in whatever way: success, failure, cancelled, expired or quarantined
+    #[arg(long, value_name = "TASK", value_delimiter = ',')]
+    after_any: Vec<TaskId>,
     /// Allow at most one live task per class with this key
     #[arg(long, value_name = "KEY")]
     unique: Option<String>,
@@ -54,7 +57,7 @@ pub(crate) struct TaskOptions {
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
     /// Process the task in this process, as a runner under all rules, and exit as the handler did
-    #[arg(long, conflicts_with_all = ["wait", "at", "delay", "after"])]
+    #[arg(long, conflicts_with_all = ["wait", "at", "delay", "after", "after_any"])]
     pub(crate) run: bool,
     /// Wait until the task has succeeded or is exhausted, on any runner, and exit as the handler did
     #[arg(long)]
@@ -66,6 +69,7 @@ impl TaskOptions {
     pub(crate) fn has_task_option(&self) -> bool {
         self.attempts.is_given()
             || !self.after.is_empty()
+            || !self.after_any.is_empty()
             || self.unique.is_some()
             || self.limit_key.is_some()
             || self.tag.is_some()
@@ -90,6 +94,7 @@ impl TaskOptions {
             priority: self.attempts.priority,
             backoff: self.attempts.backoff.clone(),
             after: self.after.clone(),
+            after_any: self.after_any.clone(),
             unique: self.unique.clone(),
             on_conflict: self.on_conflict,
             unique_for_secs: unique_for_secs.map_err(|message| CliError::usage(format!("--unique-for: {message}")))?,

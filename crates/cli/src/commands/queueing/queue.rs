@@ -24,8 +24,9 @@ use taskqueue_engine::{Context, EngineError};
 ///
 /// DATA is JSON text, `-` for standard input, or `@FILE`; the default is {}. A line of a batch is an object:
 /// {"class":"mail.send","data":{"to":"x"}}. Its other keys have the names of the long options: at, in, expires, max_retries, timeout,
-/// priority, backoff, every, tz, catch_up, by, after, unique, on_conflict, unique_for, limit_key, tag, keep, keep_results, meta
-/// (an object). "after" is a list of ids, and of names that other lines have in "name". All lines are queued, or none.
+/// priority, backoff, every, tz, catch_up, by, after, after_any, unique, on_conflict, unique_for, limit_key, tag, keep, keep_results,
+/// meta (an object). "after" and "after_any" are lists of ids, and of names that other lines have in "name". All lines are queued,
+/// or none.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue queue mail.send '{\"to\":\"ann@example.org\"}'\n  taskqueue queue report.daily --at 'tomorrow 03:00'\n  taskqueue queue report.send --after 4711\n  generate-tasks | taskqueue queue --batch -"
