@@ -19,7 +19,7 @@ const SERVED: [(&str, &[&[&str]]); 7] = [
         "queue",
         &[
             &ATTEMPT,
-            &["class", "data", "batch", "any_class", "after", "wait"],
+            &["class", "data", "batch", "rate", "any_class", "after", "after_any", "wait"],
             &UNIQUE,
             &["limit_key", "tag", "name"],
             &SCHEDULE,

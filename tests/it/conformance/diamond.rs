@@ -77,7 +77,7 @@ each_engine! {
             Ok(())
         });
         let started = Instant::now();
-        let queued = queue_batch(&mut ctx, &mut lines(width).as_bytes(), &Utc, "tester", ClassCheck::KnownHere, &mut |_, _| {}).unwrap();
+        let queued = queue_batch(&mut ctx, &mut lines(width).as_bytes(), &Utc, "tester", ClassCheck::KnownHere, None, &mut |_, _| {}).unwrap();
         let queueing = started.elapsed();
         let ids: HashMap<String, TaskId> = queued.into_iter().map(|line| (line.name.unwrap(), line.task.id)).collect();
         // The tasks that wait for the middle, directly or indirectly.

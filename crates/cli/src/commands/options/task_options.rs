@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use clap::Args;
 
 use crate::commands::options::attempt_options::AttemptOptions;
@@ -65,9 +66,12 @@ pub(crate) struct TaskOptions {
 }
 
 impl TaskOptions {
-    /// Returns true if an option was given that a batch takes from its lines.
-    pub(crate) fn has_task_option(&self) -> bool {
-        self.attempts.is_given()
+    /// Returns true if an option was given that a batch takes from its lines. With a rate, the batch takes its start from the
+    /// options.
+    pub(crate) fn has_task_option(&self, has_rate: bool) -> bool {
+        let has_attempt_option =
+            if has_rate { self.attempts.is_given_besides_time() } else { self.attempts.is_given() };
+        has_attempt_option
             || !self.after.is_empty()
             || !self.after_any.is_empty()
             || self.unique.is_some()
@@ -77,6 +81,11 @@ impl TaskOptions {
             || self.every.is_some()
             || self.run
             || self.wait
+    }
+
+    /// Returns the time of `--at` or `--in`.
+    pub(crate) fn scheduled_on(&self, ctx: &mut Context) -> Result<Option<DateTime<Utc>>, CliError> {
+        self.attempts.scheduled_on(ctx)
     }
 
     /// Returns the request, with times computed from the database's clock in the user's time zone.
