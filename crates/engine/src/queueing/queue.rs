@@ -21,6 +21,7 @@ use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::new_task::{NewTask, QueueRefusal, TaskRequest};
 use taskqueue_domain::task::parent::Parent;
 use taskqueue_domain::task::task_class::EXEC_CLASS;
+use taskqueue_domain::task::trace::Trace;
 use taskqueue_domain::task::unique::{OnConflict, QueuedTask};
 use taskqueue_domain::text::parse_words::json_line_problem;
 use taskqueue_domain::time::when;
@@ -65,6 +66,7 @@ struct BatchLine<'a> {
     tag: Option<String>,
     keep: Option<String>,
     keep_results: Option<String>,
+    correlation: Option<String>,
     #[serde(borrow)]
     meta: Option<&'a RawValue>,
 }
@@ -220,7 +222,7 @@ pub fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zo
         name: line.name.clone(),
         keep_secs: line_keep("keep", line.keep.as_deref())?,
         keep_results_secs: line_keep("keep_results", line.keep_results.as_deref())?,
-        meta: line_meta(line.meta)?,
+        meta: line_meta(line.meta, line.correlation.as_deref())?,
         parent_id: None,
         unique_for_secs: line.unique_for.map(|text| whole_secs("unique_for", &text)).transpose()?,
         every: line.every,
@@ -249,9 +251,12 @@ fn line_keep(key: &str, text: Option<&str>) -> Result<Option<i64>, String> {
     text.map(parse_keep).transpose().map_err(|message| format!("\"{key}\": {message}"))
 }
 
-fn line_meta(json: Option<&RawValue>) -> Result<Meta, String> {
+fn line_meta(json: Option<&RawValue>, correlation: Option<&str>) -> Result<Meta, String> {
     let meta = json.map(|json| Meta::parse(json.get())).transpose();
-    Ok(meta.map_err(|what| format!("\"meta\" {what}"))?.unwrap_or_default())
+    let mut meta = meta.map_err(|what| format!("\"meta\" {what}"))?.unwrap_or_default();
+    let correlation = correlation.map(str::parse).transpose()?;
+    Trace { traceparent: None, correlation }.add_to(&mut meta);
+    Ok(meta)
 }
 
 /// Parses a timeout like `90s` or `2h` into whole seconds.

@@ -12,6 +12,7 @@ use taskqueue_domain::limits::limit::Spread;
 use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::dependencies::{LineNames, Prerequisite, resolve_names};
 use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
+use taskqueue_domain::task::trace::Trace;
 use taskqueue_host::files::spooled_lines::{BadLine, BoundedLines, SpooledLines};
 use taskqueue_store::{BatchNeeds, StoreError};
 
@@ -24,6 +25,19 @@ const PART_BYTES: usize = 16 << 20;
 const MOST_WITH_NAMES: usize = 500_000;
 const MOST_BYTES_WITH_NAMES: usize = 256 << 20;
 
+/// What holds for all lines of a batch.
+#[derive(Clone, Debug)]
+pub struct BatchDefaults {
+    /// Who queues the tasks whose line names no user.
+    pub queued_by: String,
+    /// Which classes are accepted.
+    pub check: ClassCheck,
+    /// The times of the tasks, instead of those of their lines.
+    pub spread: Option<Spread>,
+    /// The trace context and the correlation id of the tasks whose line has none.
+    pub trace: Trace,
+}
+
 /// Queues the tasks of newline-delimited JSON, all or none. Blank lines are skipped. Local times are in `zone`; a spread sets the
 /// times of the tasks instead. `inserted` is called with the number of tasks inserted so far and the total.
 ///
@@ -33,15 +47,13 @@ pub fn queue_batch<Zone: TimeZone>(
     ctx: &mut Context,
     input: &mut dyn BufRead,
     zone: &Zone,
-    queued_by: &str,
-    check: ClassCheck,
-    spread: Option<Spread>,
+    defaults: &BatchDefaults,
     inserted: &mut dyn FnMut(usize, usize),
 ) -> EngineResult<Vec<QueuedLine>> {
     let settings = ctx.store.recent_settings()?;
     let now = ctx.store.now()?.with_timezone(zone);
-    let admission = Admission { handlers: &ctx.handlers, check, parent: ctx.parent.as_ref() };
-    let reader = BatchReader { admission, settings: &settings, now: &now, queued_by, spread };
+    let admission = Admission { handlers: &ctx.handlers, check: defaults.check, parent: ctx.parent.as_ref() };
+    let reader = BatchReader { admission, settings: &settings, now: &now, defaults };
     let batch = reader.read(input)?;
     fault_point!("queue.batch_checked");
     let (total, lines) = (batch.lines.len(), batch.lines);
@@ -130,16 +142,19 @@ struct BatchReader<'a, Zone: TimeZone> {
     admission: Admission<'a>,
     settings: &'a Settings,
     now: &'a DateTime<Zone>,
-    queued_by: &'a str,
-    spread: Option<Spread>,
+    defaults: &'a BatchDefaults,
 }
 
 impl<Zone: TimeZone> BatchReader<'_, Zone> {
     /// Returns the task of a line, the one at this index of the batch.
     fn task(&self, place: usize, line: &str) -> EngineResult<(NewTask, LineNames)> {
-        let mut line = parse_line(line, self.queued_by, self.now).map_err(EngineError::Input)?;
-        if let Some(spread) = &self.spread {
+        let mut line = parse_line(line, &self.defaults.queued_by, self.now).map_err(EngineError::Input)?;
+        if let Some(spread) = &self.defaults.spread {
             spread_out(&mut line.request, spread, place).map_err(EngineError::Input)?;
+        }
+        // The tasks of a schedule are no part of the work that started it.
+        if line.request.every.is_none() {
+            self.defaults.trace.add_to(&mut line.request.meta);
         }
         let task = self.admission.check(line.request, self.settings)?;
         let task = task.planned(self.now.with_timezone(&Utc)).map_err(EngineError::Input)?;

@@ -11,9 +11,11 @@ use crate::error::CliError;
 use taskqueue_domain::run::retention::parse_keep;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::TaskRequest;
+use taskqueue_domain::task::trace::{CorrelationId, Trace};
 use taskqueue_domain::task::unique::OnConflict;
 use taskqueue_domain::time::when;
 use taskqueue_engine::Context;
+use taskqueue_engine::config::own_trace;
 use taskqueue_engine::queueing::queue;
 
 /// When and how a task is processed.
@@ -45,6 +47,9 @@ pub(crate) struct TaskOptions {
     /// Name that lists show, and by which name=NAME selects the task; it need not be unique
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Correlation id, which the handler and all tasks that it queues get too [default: $TASKQUEUE_CORRELATION_ID]
+    #[arg(long, value_name = "ID")]
+    correlation: Option<CorrelationId>,
     /// Repeat the task: 15m, "mon-fri 9:00", "daily 3:00", @daily, or a cron expression like "0 3 * * *" (03:00 every day)
     #[arg(long, alias = "cron", value_name = "WHEN", conflicts_with_all = ["run", "wait"])]
     every: Option<String>,
@@ -88,10 +93,19 @@ impl TaskOptions {
         self.attempts.scheduled_on(ctx)
     }
 
+    /// Returns the trace context and the correlation id: those of the caller's environment, unless the options name others. The
+    /// tasks of a schedule are no part of the work that started it, so they get only what the options name.
+    pub(crate) fn trace(&self) -> Result<Trace, CliError> {
+        let of_caller = if self.every.is_some() { Trace::default() } else { own_trace().map_err(CliError::usage)? };
+        Ok(Trace { correlation: self.correlation.clone().or(of_caller.correlation), ..of_caller })
+    }
+
     /// Returns the request, with times computed from the database's clock in the user's time zone.
     pub(crate) fn request(&self, ctx: &mut Context, class: &str, data: Option<String>) -> anyhow::Result<TaskRequest> {
         let scheduled_on = self.attempts.scheduled_on(ctx)?;
         let (keep_secs, keep_results_secs) = self.attempts.keeping(parse_keep)?;
+        let mut meta = self.attempts.meta()?;
+        self.trace()?.add_to(&mut meta);
         let unique_for_secs = self.unique_for.as_deref().map(|text| queue::whole_secs("unique-for", text)).transpose();
         Ok(TaskRequest {
             class: class.to_owned(),
@@ -113,7 +127,7 @@ impl TaskOptions {
             parent_id: None,
             keep_secs,
             keep_results_secs,
-            meta: self.attempts.meta()?,
+            meta,
             every: self.every.clone(),
             time_zone: self.tz.clone().or_else(|| self.every.as_ref().and_then(|_| local_zone())),
             catch_up: self.catch_up.clone(),

@@ -18,7 +18,7 @@ use crate::shell_word::shell_word;
 use taskqueue_domain::limits::limit::{Rate, Spread};
 use taskqueue_domain::task::unique::Arrival;
 use taskqueue_engine::queueing::queue::{ClassCheck, QueuedLine};
-use taskqueue_engine::queueing::queue_batch::queue_batch;
+use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
 use taskqueue_engine::{Context, EngineError};
 
 /// Queue a task, or a batch with --batch, and print the ids
@@ -26,7 +26,7 @@ use taskqueue_engine::{Context, EngineError};
 /// DATA is JSON text, `-` for standard input, or `@FILE`; the default is {}. A line of a batch is an object:
 /// {"class":"mail.send","data":{"to":"x"}}. Its other keys have the names of the long options: at, in, expires, max_retries, timeout,
 /// priority, backoff, every, tz, catch_up, by, after, after_any, unique, on_conflict, unique_for, limit_key, tag, keep, keep_results,
-/// meta (an object). "after" and "after_any" are lists of ids, and of names that other lines have in "name". All lines are queued,
+/// correlation, meta (an object). "after" and "after_any" are lists of ids, and of names that other lines have in "name". All lines are queued,
 /// or none.
 #[derive(Debug, Args)]
 #[command(
@@ -109,14 +109,15 @@ fn queue_lines(
     check: ClassCheck,
     out: &mut Out,
 ) -> anyhow::Result<u8> {
-    let queued_by = args.options.by.clone().unwrap_or_else(|| ctx.me.user.clone());
     let spread = match args.rate {
         Some(rate) => Some(Spread { start: args.options.scheduled_on(ctx)?.map_or_else(|| ctx.now(), Ok)?, rate }),
         None => None,
     };
+    let queued_by = args.options.by.clone().unwrap_or_else(|| ctx.me.user.clone());
+    let defaults = BatchDefaults { queued_by, check, spread, trace: args.options.trace()? };
     let progress = Progress::to_an_end(out, "queueing");
     let hear = &mut |inserted, total| progress.at(inserted, total);
-    let result = queue_batch(ctx, input, &Local, &queued_by, check, spread, hear);
+    let result = queue_batch(ctx, input, &Local, &defaults, hear);
     drop(progress);
     let queued = result?;
     print_ids(&queued, out).with_context(|| match queued.as_slice() {
