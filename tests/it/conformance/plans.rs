@@ -277,6 +277,15 @@ each_engine! {
              AND (\"NeedsSuccess\" = false OR true)
              ORDER BY \"DependsOnId\", \"TaskId\"",
         );
+        // The tasks of a batch of ended runs for which others wait: store::backend::batch.
+        let _ = is_found_by(
+            db,
+            "TaskQueueDependants",
+            1,
+            "SELECT t.\"Id\" FROM \"TaskQueue\" AS t WHERE t.\"Id\" IN (39999)
+             AND (SELECT d.\"TaskId\" FROM \"TaskQueueDependencies\" AS d
+                 WHERE d.\"DependsOnId\" = t.\"Id\" AND d.\"IsSatisfied\" = false LIMIT 1) IS NOT NULL",
+        );
         // store::transitions::awaited_ends::missed_ends, where no task waits for any end.
         is_read_from(
             db,

@@ -9,8 +9,8 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::{
-    DueRow, EndedRow, FoundRow, IdRow, RunHolder, STARTABLE, Start, StartedRow, StartedTask, Success, SuccessDetails,
-    TaskStart, UNMARKED, by_details,
+    AwaitedRow, DueRow, EndedRow, FoundRow, IdRow, RunHolder, STARTABLE, Start, StartedRow, StartedTask, Success,
+    SuccessDetails, TaskStart, UNMARKED, by_details, mark_awaited,
 };
 use crate::base::prepared::{prepared, prepared_once};
 use crate::base::sql::SqlMoment;
@@ -243,7 +243,7 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
              t.`LastStatus` = 'processing'
                  OR t.`CurrentRunId` IS NULL AND t.`LastStatus` IN ({unmarked}) AS has_succeeded,
              t.`Recurrence` IS NOT NULL AS recurs,
-             EXISTS (SELECT 1 FROM `TaskQueueDependencies` AS d WHERE d.`DependsOnId` = t.`Id`) AS has_dependants,
+             FALSE AS has_dependants,
              t.`KeepResults` IS NOT NULL AS keeps_results,
              r.`Token` AS token
          FROM `TaskQueueRuns` AS r STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
@@ -257,8 +257,18 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
     for (details, ends) in by_details(&ours) {
         end_alike(conn, &details, &ends)?;
     }
-    let ended: Vec<EndedRow> = held.into_values().map(|row| row.ended).collect();
+    let mut ended: Vec<EndedRow> = held.into_values().map(|row| row.ended).collect();
     if !ended.is_empty() {
+        // By a statement of its own: a transaction that queues a dependant holds the row of its prerequisite. The statement that
+        // locked the rows may have waited for it, but read the other tables as they were before.
+        let awaited: Vec<AwaitedRow> = diesel::sql_query(format!(
+            "SELECT t.`Id` AS task_id FROM `TaskQueue` AS t
+             WHERE t.`Id` IN ({}) AND (SELECT d.`TaskId` FROM `TaskQueueDependencies` AS d
+                 WHERE d.`DependsOnId` = t.`Id` AND NOT d.`IsSatisfied` LIMIT 1) IS NOT NULL",
+            list(ended.iter().map(|row| row.task_id))
+        ))
+        .load(conn)?;
+        mark_awaited(&mut ended, &awaited);
         diesel::sql_query(format!(
             "UPDATE `TaskQueue`
              SET `LastStatus` = CASE WHEN `LastStatus` = 'processing'
