@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use taskqueue_domain::limits::confinement::Confinement;
 use taskqueue_domain::run::exit_rules::ExitRules;
+use taskqueue_domain::task::trace::Trace;
 use taskqueue_engine::handler::command::{CommandHandler, CommandObserver, CommandSource};
 use taskqueue_engine::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
 use taskqueue_engine::handler::{Reporter, RunContext};
@@ -98,6 +99,7 @@ fn run(id: i64) -> RunContext {
         planned_on: "2026-08-01T10:00:00.000000Z".to_owned(),
         timeout_secs: 60,
         deadline: "2026-08-01T10:01:00.000000Z".to_owned(),
+        trace: Trace::default(),
     }
 }
 

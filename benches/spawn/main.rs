@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use taskqueue_domain::limits::confinement::{Confinement, Limits};
 use taskqueue_domain::run::ending::Ending;
+use taskqueue_domain::task::trace::Trace;
 use taskqueue_engine::handler::command::{CommandHandler, CommandObserver, CommandSource};
 use taskqueue_engine::handler::{Reporter, RunContext};
 use taskqueue_process::children::child::{
@@ -131,6 +132,7 @@ fn command() {
         planned_on: "2026-08-01T10:00:00Z".to_owned(),
         timeout_secs: 60,
         deadline: "2026-08-01T10:01:00Z".to_owned(),
+        trace: Trace::default(),
     };
     assert_eq!(handler.run(&run, &[], None, &mut Silent).ending, Ending::Exited(0));
 }

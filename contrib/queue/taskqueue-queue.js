@@ -28,8 +28,8 @@ class QueueError extends Error {
 
 // Queues a task and resolves to its id. If another task already has the `unique` key, resolves to the id of that task. The
 // options are those of `taskqueue queue` in camel case: unique, onConflict, uniqueFor, priority, at, maxRetries, timeout, expires,
-// after, limitKey, anyClass, database and so on; `delay` is --in. Numbers for times are seconds. Not supported: run and wait, which
-// return the exit status of the handler, and batch, which returns several ids.
+// after, afterAny, limitKey, anyClass, database and so on; `delay` is --in. Numbers for times are seconds. Not supported: run and
+// wait, which return the exit status of the handler, and batch, which returns several ids.
 async function queue(taskClass, data = {}, options = {}, program = 'taskqueue') {
   const args = ['queue', '--json', ...Object.entries(options).flatMap(option), '--', taskClass, '-'];
   const text = JSON.stringify(data);

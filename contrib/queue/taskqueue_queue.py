@@ -37,8 +37,8 @@ def queue(task_class, data=None, program="taskqueue", **options):
     """Queues a task and returns its id. If another task already has the `unique` key, returns the id of that task.
 
     The options are those of `taskqueue queue`, with underscores: unique, on_conflict, unique_for, priority, at, max_retries,
-    timeout, expires, after, limit_key, any_class, database and so on; `delay` is --in. Numbers for times are seconds.
-    Not supported: run and wait, which return the exit status of the handler, and batch, which returns several ids.
+    timeout, expires, after, after_any, limit_key, any_class, database and so on; `delay` is --in. Numbers for times are
+    seconds. Not supported: run and wait, which return the exit status of the handler, and batch, which returns several ids.
     """
     arguments = [program, "queue", "--json"]
     for name, value in options.items():

@@ -111,6 +111,13 @@ impl NewTask {
         self
     }
 
+    /// Waits until these tasks are finished too, in whatever way: succeeded, failed and not retried, cancelled, expired or
+    /// quarantined.
+    pub fn after_any(mut self, tasks: impl IntoIterator<Item = TaskId>) -> Self {
+        self.request.after_any.extend(tasks);
+        self
+    }
+
     /// Allows at most one live task per class with this key. If there is one already, queueing returns that task.
     pub fn unique(mut self, key: impl Into<String>) -> Self {
         self.request.unique = Some(key.into());

@@ -9,7 +9,7 @@ use clap::parser::ValueSource;
 use super::GlobalArgs;
 use super::error::CliError;
 use super::session::names_store;
-use taskqueue_engine::config::{Environment, HandlerEnvironment};
+use taskqueue_engine::config::{Environment, HandlerEnvironment, own_trace};
 use taskqueue_engine::queueing::own_queue::{CommandAnswer, request_command};
 
 /// The commands that a runner executes for a handler, with their allowed arguments; all others are refused. None of them opens
@@ -19,9 +19,9 @@ const SERVED: [(&str, &[&[&str]]); 7] = [
         "queue",
         &[
             &ATTEMPT,
-            &["class", "data", "batch", "any_class", "after", "wait"],
+            &["class", "data", "batch", "rate", "any_class", "after", "after_any", "wait"],
             &UNIQUE,
-            &["limit_key", "tag", "name"],
+            &["limit_key", "tag", "name", "correlation"],
             &SCHEDULE,
         ],
     ),
@@ -69,7 +69,8 @@ pub(super) fn execute_by_runner(
     let arguments = arguments.iter().skip(1).map(|argument| argument.to_str().map(str::to_owned));
     let arguments: Option<Vec<String>> = arguments.collect();
     let arguments = arguments.ok_or_else(|| CliError::usage("an argument is not UTF-8"))?;
-    let answer = request_command(&socket, &token, &arguments).map_err(|error| {
+    let trace = own_trace().map_err(CliError::usage)?;
+    let answer = request_command(&socket, &token, &arguments, &trace).map_err(|error| {
         CliError::unreachable(format!("the runner of this handler cannot be reached: {error}"))
             .with_hint("long data goes through standard input: `taskqueue queue CLASS -`")
     })?;

@@ -32,7 +32,7 @@ pub use self::base::counted::Counted;
 pub use self::error::{ConnectFailure, DatabaseError, StoreError, StoreResult};
 pub use self::insert::callers::{CallersConnection, callers_now, callers_settings, insert_in};
 pub use self::insert::queueing::{BatchNeeds, EachPart};
-pub use self::insert::transfer::{ExportedTask, Imported, TransferredTask};
+pub use self::insert::transfer::{ExportedTask, Imported, OpenDependency, TransferredTask};
 pub use self::journal::events::NewEvent;
 pub use self::reading::candidates::{ScheduleName, WhichRuns};
 pub use self::reading::event_log::{Event, EventFilter, is_narrow_range};

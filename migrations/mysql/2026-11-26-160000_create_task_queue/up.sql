@@ -181,12 +181,18 @@ CREATE TABLE IF NOT EXISTS `TaskQueueDependencies` (
     `TaskId` bigint NOT NULL,
     `DependsOnId` bigint NOT NULL,
     `IsSatisfied` boolean NOT NULL DEFAULT 0,
+    `NeedsSuccess` boolean NOT NULL DEFAULT 1,
+    `AwaitedEnd` bigint GENERATED ALWAYS AS (
+        CASE WHEN `IsSatisfied` = 0 AND `NeedsSuccess` = 0 THEN `DependsOnId` END) STORED,
     PRIMARY KEY (`TaskId`, `DependsOnId`),
     KEY `TaskQueueDependants` (`DependsOnId`, `TaskId`),
+    KEY `TaskQueueAwaitedEnds` (`AwaitedEnd`),
     CONSTRAINT `A task does not wait for itself`
         CHECK (`TaskId` <> `DependsOnId`),
     CONSTRAINT `IsSatisfied is 0 or 1`
-        CHECK (`IsSatisfied` IN (0, 1))
+        CHECK (`IsSatisfied` IN (0, 1)),
+    CONSTRAINT `NeedsSuccess is 0 or 1`
+        CHECK (`NeedsSuccess` IN (0, 1))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (

@@ -188,11 +188,16 @@ CREATE TABLE "TaskQueueDependencies" (
     "DependsOnId" INTEGER NOT NULL,
     "IsSatisfied" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "IsSatisfied is 0 or 1" CHECK ("IsSatisfied" IN (0, 1)),
+    "NeedsSuccess" INTEGER NOT NULL DEFAULT 1
+        CONSTRAINT "NeedsSuccess is 0 or 1" CHECK ("NeedsSuccess" IN (0, 1)),
+    "AwaitedEnd" INTEGER GENERATED ALWAYS AS (
+        CASE WHEN "IsSatisfied" = 0 AND "NeedsSuccess" = 0 THEN "DependsOnId" END) STORED,
     CONSTRAINT "A task does not wait for itself" CHECK ("TaskId" <> "DependsOnId"),
     PRIMARY KEY ("TaskId", "DependsOnId")
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX "TaskQueueDependants" ON "TaskQueueDependencies" ("DependsOnId", "TaskId");
+CREATE INDEX "TaskQueueAwaitedEnds" ON "TaskQueueDependencies" ("AwaitedEnd") WHERE "AwaitedEnd" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRuns" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,

@@ -42,7 +42,8 @@ each_engine! {
         let waiting = detail(db, "3");
         assert_eq!((&waiting["task"]["waiting_for"], &waiting["task"]["status"]), (&1.into(), &"scheduled".into()));
         assert_eq!(waiting["why"], json!({ "reason": "waits_for_dependencies", "count": 1, "on": [
-            { "id": 1, "class": "note", "status": "scheduled", "is_settled": false, "is_satisfied": false }] }));
+            { "id": 1, "class": "note", "status": "scheduled", "is_settled": false, "is_satisfied": false,
+              "needs_success": true }] }));
         let prerequisites = waiting["prerequisites"].as_array().unwrap();
         assert_eq!(prerequisites.iter().map(|task| &task["id"]).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(detail(db, "2")["dependants"][0]["id"], 3);
@@ -55,6 +56,77 @@ each_engine! {
         tick(db);
         assert_eq!(order(db), ["2", "1", "3"]);
         assert_eq!(task(db, "3")["waiting_for"], 0);
+    }
+
+    fn after_any_waits_for_an_end_of_any_kind(db) {
+        configure(db);
+        write(db, "1", "");
+        write(db, "5", "");
+        note(db, "1", &["--max-retries", "1"]);
+        for data in ["2", "3", "4"] {
+            note(db, data, &["--in", "1h"]);
+        }
+        note(db, "5", &["--max-retries", "2", "--backoff", "fixed:1h"]);
+        note(db, "6", &["--in", "1h"]);
+        note(db, "7", &[]);
+        note(db, "8", &["--after-any", "1,2,3", "--after-any", "4,5,6", "--after", "7"]);
+        // 1 is in both lists: its success is needed.
+        note(db, "9", &["--after-any", "1", "--after", "1"]);
+        let waiting = |id: &str| task(db, id)["waiting_for"].as_i64().unwrap();
+        assert_eq!((waiting("8"), waiting("9")), (7, 1));
+        let shown = db.cli().run(&["status", "8"]).ok();
+        assert!(shown.contains("waits for 1 (scheduled; any end is enough), 2 "), "{shown}");
+        assert!(shown.contains(", 7 (scheduled)"), "{shown}");
+        // A failure that is not retried, and a success; the first failure of 5 ends nothing.
+        tick(db);
+        assert_eq!((order(db), waiting("8"), waiting("9")), (["1", "5", "7"].map(str::to_owned).to_vec(), 5, 1));
+        let _ = db.cli().run(&["cancel", "2"]).ok();
+        assert_eq!(waiting("8"), 4);
+        let _ = db.cli().run(&["edit", "5", "--max-retries", "1"]).ok();
+        assert_eq!(waiting("8"), 3);
+        // An expired task, and tasks that a plain UPDATE has ended.
+        db.execute("UPDATE \"TaskQueue\" SET \"StartBefore\" = '2020-01-01 00:00:00' WHERE \"Id\" = 3");
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 4");
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"QuarantinedOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = 6");
+        tick(db);
+        assert_eq!((order(db).last().map(String::as_str), waiting("8"), waiting("9")), (Some("8"), 0, 1));
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueDependencies\" WHERE \"AwaitedEnd\" IS NOT NULL"), 0);
+        let links = detail(db, "8")["prerequisites"].clone();
+        assert_eq!([0, 6].map(|place: usize| links[place]["needs_success"].as_bool()), [Some(false), Some(true)]);
+        // What is finished already blocks no new task.
+        note(db, "10", &["--after-any", "1,2,3,4,5,6,7"]);
+        assert_eq!(waiting("10"), 0);
+        assert!(db.cli().run(&["queue", "note", "--run", "--after-any", "1"]).fails(2).contains("--after-any"));
+    }
+
+    fn lines_wait_for_any_end_of_others_also_after_an_import(db) {
+        configure(db);
+        write(db, "fetch", "");
+        queue_lines(db, &[
+            json!({ "class": "note", "data": "report", "after": ["index"], "after_any": ["fetch", 3] }),
+            json!({ "class": "note", "data": "index", "name": "index" }),
+        ]).fails(2);
+        let lines = [
+            json!({ "class": "note", "data": "report", "after": ["index"], "after_any": ["fetch", "index"] }),
+            json!({ "class": "note", "data": "index", "name": "index" }),
+            json!({ "class": "note", "data": "fetch", "name": "fetch", "max_retries": 1 }),
+        ];
+        queue_lines(db, &lines).ok();
+        let exported = db.cli().run(&["export"]).ok();
+        tick(db);
+        assert_eq!(order(db), ["index", "fetch", "report"]);
+        db.cli().stdin(exported.clone()).run(&["import"]).ok();
+        assert_eq!(task(db, "4")["waiting_for"], 2);
+        tick(db);
+        assert_eq!(order(db)[3..], ["index", "fetch", "report"]);
+        // Exported after the failure, on a later page than the task that waits.
+        let mut late: Vec<Value> = exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        late[3]["task"]["last_status"] = "failed".into();
+        late[3]["task"]["failed_retries"] = 1.into();
+        db.cli().stdin(late.iter().map(Value::to_string).collect::<Vec<_>>().join("\n")).run(&["import"]).ok();
+        assert_eq!(task(db, "7")["waiting_for"], 1);
+        let round = [("a", "after", "b"), ("b", "after_any", "a")].map(|(name, key, other)| json!({ "class": "note", "name": name, key: [other] }));
+        assert!(queue_lines(db, &round).stderr.contains("would wait for each other forever"));
     }
 
     fn a_circle_that_was_written_by_sql_is_named_and_not_imported(db) {
@@ -158,7 +230,7 @@ each_engine! {
             (json!({ "class": "echo", "after": [4711] }), "there is no task 4711"),
             (json!({ "class": "echo", "after": [0] }), "0 is not an id"),
             (json!({ "class": "echo", "after": "good" }), "expected a list"),
-            (json!({ "class": "echo", "after": [1.5] }), "\"after\" must be a list of ids"),
+            (json!({ "class": "echo", "after": [1.5] }), "\"after\" and \"after_any\" must be lists of ids"),
             (json!({ "class": "echo", "name": "" }), "1 to 190 characters"),
         ] {
             let (error, _) = error_and_hint(&db.cli().stdin(format!("{good}\n\n{bad}")).run(&["queue", "--batch", "-"]).fails(2));

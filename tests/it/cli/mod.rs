@@ -76,6 +76,7 @@ mod tags;
 mod take_back;
 mod tick;
 mod top;
+mod trace;
 mod transfer;
 mod unique;
 pub(crate) mod unreadable;

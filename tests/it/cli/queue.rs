@@ -4,10 +4,16 @@ use std::io::{BufRead as _, BufReader};
 
 use rustix::process::Signal;
 
-use super::{ECHO, count_tasks, detail, is_alive, shell_class, signal, task, wait_for_file, write};
+use super::{ECHO, count_tasks, detail, error_and_hint, is_alive, shell_class, signal, task, wait_for_file, write};
 use crate::each_engine;
 use crate::support::cli::finish;
-use crate::support::wait_until;
+use crate::support::{TestDb, wait_until};
+
+/// Queues a batch at one task a second, and returns the ids.
+fn spread_ids(db: &TestDb, lines: &str) -> Vec<String> {
+    let options = ["queue", "--batch", "-", "--rate", "1/s", "--at", "2030-01-01T10:00:00Z"];
+    db.cli().stdin(lines).run(&options).ok().lines().map(str::to_owned).collect()
+}
 
 each_engine! {
     fn data_as_text_from_standard_input_or_from_a_file_is_stored_to_the_byte(db) {
@@ -140,6 +146,41 @@ each_engine! {
         let printed = db.cli().stdin(named).run(&["queue", "--batch", "-"]).ok();
         let ids: Vec<&str> = printed.lines().collect();
         assert_eq!((ids.len(), &task(db, ids[10_500])["waiting_for"]), (10_502, &1.into()));
+    }
+
+    fn a_rate_spreads_the_tasks_of_a_batch_over_time(db) {
+        db.configure(ECHO);
+        let lines = "{\"class\":\"echo\"}\n\n".repeat(3);
+        let spread = |options: &[&str], lines: &str| {
+            let ended = db.cli().stdin(lines).run(&[&["queue", "--batch", "-", "--rate", "4/m"][..], options].concat());
+            ended.ok().lines().map(|id| task(db, id)).collect::<Vec<_>>()
+        };
+        let at = ["--at", "2030-01-01T10:00:00Z"];
+        let times = spread(&at, &lines).iter().map(|task| task["scheduled_on"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+        assert_eq!(times, ["2030-01-01T10:00:00Z", "2030-01-01T10:00:15Z", "2030-01-01T10:00:30Z"]);
+        let instant = |task: &serde_json::Value, key: &str| {
+            chrono::DateTime::parse_from_rfc3339(task[key].as_str().unwrap()).unwrap()
+        };
+        for (options, from) in [(&[][..], -5..=0), (&["--in", "1h"][..], 3_595..=3_600)] {
+            let tasks = spread(options, &lines);
+            let waits = [0, 2].map(|place: usize| (instant(&tasks[place], "scheduled_on") - instant(&tasks[0], "queued_on")).num_seconds());
+            assert!(from.contains(&waits[0]) && from.contains(&(waits[1] - 30)), "{waits:?}");
+        }
+        // A batch of several parts is read again from the disk.
+        let ids = spread_ids(db, &"{\"class\":\"echo\"}\n".repeat(10_002));
+        assert_eq!(ids.len(), 10_002);
+        assert_eq!(task(db, &ids[10_001])["scheduled_on"], "2030-01-01T12:46:41Z");
+        let count = count_tasks(db);
+        for bad in ["\"in\":\"1h\"", "\"at\":\"+1h\"", "\"every\":\"1h\""] {
+            let refused = db.cli().stdin(format!("{{\"class\":\"echo\"}}\n{{\"class\":\"echo\",{bad}}}")).run(&["queue", "--batch", "-", "--rate", "4/m"]);
+            assert!(refused.fails(2).starts_with("error: line 2: --rate sets the times of all tasks"), "{bad}");
+        }
+        let (error, hint) = error_and_hint(&db.cli().run(&["queue", "echo", "--rate", "4/m"]).fails(2));
+        assert!(error.contains("this is one task") && hint.contains("--batch FILE --rate"), "{error} {hint}");
+        for options in [&["--at", "+1h"][..], &["--rate", "4/m", "--priority", "1"], &["--rate", "4"]] {
+            assert_eq!(db.cli().stdin("").run(&[&["queue", "--batch", "-"][..], options].concat()).code, Some(2), "{options:?}");
+        }
+        assert_eq!(count_tasks(db), count);
     }
 
     fn a_bad_line_is_reported_before_the_input_ends(db) {

@@ -8,8 +8,14 @@ use crate::each_engine;
 use crate::support::TestDb;
 
 const OLD: &str = "'2020-01-01 00:00:00.000000'";
-const PRUNABLE: CleanupNeeds =
-    CleanupNeeds { pauses: false, notices: false, expired: false, prunable: true, schedules: false };
+const PRUNABLE: CleanupNeeds = CleanupNeeds {
+    pauses: false,
+    notices: false,
+    expired: false,
+    prunable: true,
+    schedules: false,
+    missed_ends: false,
+};
 
 fn retention(db: &TestDb) -> Retention {
     db.store().settings().unwrap().retention

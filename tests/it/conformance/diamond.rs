@@ -12,11 +12,12 @@ use chrono::Utc;
 use serde_json::json;
 use taskqueue::HandlerError;
 use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::trace::Trace;
 use taskqueue_engine::Context;
 use taskqueue_engine::change::retry::retry_tasks;
 use taskqueue_engine::change::selected::TaskAnswer;
 use taskqueue_engine::queueing::queue::ClassCheck;
-use taskqueue_engine::queueing::queue_batch::queue_batch;
+use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
 use taskqueue_engine::running::process_run::{ProcessOptions, ProcessReport};
 use taskqueue_engine::tick::tick;
 use taskqueue_process::signals::stop_signals::StopSignals;
@@ -76,8 +77,14 @@ each_engine! {
             noted.lock().unwrap().push(name_of_it);
             Ok(())
         });
+        let defaults = BatchDefaults {
+            queued_by: "tester".to_owned(),
+            check: ClassCheck::KnownHere,
+            spread: None,
+            trace: Trace::default(),
+        };
         let started = Instant::now();
-        let queued = queue_batch(&mut ctx, &mut lines(width).as_bytes(), &Utc, "tester", ClassCheck::KnownHere, &mut |_, _| {}).unwrap();
+        let queued = queue_batch(&mut ctx, &mut lines(width).as_bytes(), &Utc, &defaults, &mut |_, _| {}).unwrap();
         let queueing = started.elapsed();
         let ids: HashMap<String, TaskId> = queued.into_iter().map(|line| (line.name.unwrap(), line.task.id)).collect();
         // The tasks that wait for the middle, directly or indirectly.

@@ -268,13 +268,32 @@ each_engine! {
                 key.unwrap()
             ),
         );
-        // store::rules::dependencies::satisfy_dependants: once at the end of each successful run.
+        // store::rules::dependencies::satisfy_dependants: once at the end of each run that finishes its task.
         is_read_from(
             db,
             "TaskQueueDependants",
             1,
             "SELECT \"TaskId\" FROM \"TaskQueueDependencies\" WHERE \"DependsOnId\" = 40000 AND \"IsSatisfied\" = false
+             AND (\"NeedsSuccess\" = false OR true)
              ORDER BY \"DependsOnId\", \"TaskId\"",
+        );
+        // The tasks of a batch of ended runs for which others wait: store::backend::batch.
+        let _ = is_found_by(
+            db,
+            "TaskQueueDependants",
+            1,
+            "SELECT t.\"Id\" FROM \"TaskQueue\" AS t WHERE t.\"Id\" IN (39999)
+             AND (SELECT d.\"TaskId\" FROM \"TaskQueueDependencies\" AS d
+                 WHERE d.\"DependsOnId\" = t.\"Id\" AND d.\"IsSatisfied\" = false LIMIT 1) IS NOT NULL",
+        );
+        // store::transitions::awaited_ends::missed_ends, where no task waits for any end.
+        is_read_from(
+            db,
+            "TaskQueueAwaitedEnds",
+            1,
+            "SELECT d.\"AwaitedEnd\" FROM \"TaskQueueDependencies\" AS d INNER JOIN \"TaskQueue\" AS t ON t.\"Id\" = d.\"AwaitedEnd\"
+             WHERE d.\"AwaitedEnd\" IS NOT NULL AND (t.\"LastStatus\" IN ('success', 'cancelled', 'expired')
+                 OR t.\"QuarantinedOn\" IS NOT NULL) LIMIT 1",
         );
         // store::reading::status::load_part; with other columns, store::reading::candidates::list_recent_tasks and
         // store::reading::failures::load_failed.

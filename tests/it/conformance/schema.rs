@@ -28,7 +28,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     ),
     ("TaskQueueClassHolds", "HeldOn= HeldUntil Host Reason TaskClass", "TaskClass Host", ""),
     ("TaskQueueClassLimits", "MaxRunning? RateCount? RateSecs? TaskClass", "TaskClass", ""),
-    ("TaskQueueDependencies", "DependsOnId IsSatisfied= TaskId", "TaskId DependsOnId", ""),
+    ("TaskQueueDependencies", "AwaitedEnd?* DependsOnId IsSatisfied= NeedsSuccess= TaskId", "TaskId DependsOnId", ""),
     ("TaskQueueEvents", "Actor= Details= Host= Id Kind OccurredOn= RunId? TaskQueueId?", "Id", ""),
     ("TaskQueueKeyLimits", "LimitKey MaxRunning", "LimitKey", ""),
     ("TaskQueueLocks", "Name", "Name", ""),

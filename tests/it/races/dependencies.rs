@@ -5,13 +5,13 @@ use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
-use taskqueue_store::{EndResult, PruneVerdict, RunRef, Store};
+use taskqueue_store::{EndResult, PruneVerdict, RunEnd, RunRef, Store};
 
 use super::lose::at_once;
 use super::tools::{begin_write, wait_blocked};
 use crate::conformance::fixture::{claim, ending, queue_with_run, reference, request, willing};
 use crate::each_engine;
-use crate::support::TestDb;
+use crate::support::{EngineUnderTest, TestDb};
 
 /// Enough rounds to see both orders.
 const ROUNDS: usize = 10;
@@ -48,6 +48,48 @@ each_engine! {
         for (id, run) in &prerequisites {
             let task = after(&[*id]);
             at_once(db, |store| succeed(store, run), |store| insert(store, std::slice::from_ref(&task)));
+            assert_eq!(waiting(db), 0);
+        }
+    }
+
+    fn a_dependant_queued_while_a_batch_of_runs_ends_is_not_forgotten(db) {
+        let runs = claimed(db, 2);
+        let id = runs[1].0;
+        let mut raw = db.raw();
+        begin_write(&mut raw);
+        let of_id = format!("SELECT 1 FROM \"TaskQueue\" WHERE \"Id\" = {id}");
+        match db.engine {
+            EngineUnderTest::Sqlite => {}
+            EngineUnderTest::Postgres => raw.execute(&format!("{of_id} FOR SHARE")),
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => raw.execute(&format!("{of_id} LOCK IN SHARE MODE")),
+        }
+        raw.execute("INSERT INTO \"TaskQueue\" (\"Id\", \"TaskClass\", \"WaitingFor\") VALUES (4711, 'work', 1)");
+        raw.execute(&format!("INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\") VALUES (4711, {id})"));
+        let success = ending(RunEvent::Succeed);
+        let ends: Vec<(RunRef, &RunEnd)> = runs.iter().map(|(_, run)| (run.clone(), &success)).collect();
+        std::thread::scope(|scope| {
+            let ended = scope.spawn(|| {
+                let mut answers = Vec::new();
+                db.store().end_runs(&ends, &mut |_, answer| answers.push(answer)).unwrap();
+                answers
+            });
+            wait_blocked(db);
+            raw.execute("COMMIT");
+            assert_eq!(ended.join().unwrap(), [EndResult::Recorded, EndResult::Recorded]);
+        });
+        assert_eq!(waiting(db), 0);
+    }
+
+    fn a_prerequisite_that_fails_while_a_dependant_is_queued_counts_for_it(db) {
+        let prerequisites = claimed(db, ROUNDS);
+        let failure = RunEnd { may_retry: false, ..ending(RunEvent::Fail) };
+        for (id, run) in &prerequisites {
+            let task = NewTask { after_any: after(&[*id]).after, ..after(&[]) };
+            at_once(
+                db,
+                |store| assert_ne!(store.end_run(run, &failure).unwrap(), EndResult::Recorded),
+                |store| insert(store, std::slice::from_ref(&task)),
+            );
             assert_eq!(waiting(db), 0);
         }
     }

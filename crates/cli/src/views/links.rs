@@ -28,11 +28,12 @@ pub(crate) fn linked_line(title: &str, tasks: &[LinkedTask]) -> Option<String> {
 }
 
 fn words(task: &LinkedTask) -> String {
+    let any_end = if task.needs_success { "" } else { "; any end is enough" };
     match &task.status {
-        None => format!("{} (deleted)", task.id),
+        None => format!("{} (deleted{any_end})", task.id),
         Some(Stored::Known(status @ (TaskStatus::Failed | TaskStatus::Timeout))) if task.is_settled => {
-            format!("{} ({status}, not retried)", task.id)
+            format!("{} ({status}, not retried{any_end})", task.id)
         }
-        Some(status) => format!("{} ({status})", task.id),
+        Some(status) => format!("{} ({status}{any_end})", task.id),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
 use crate::limits::pause::Pause;
@@ -33,6 +33,31 @@ impl Rate {
     pub fn secs_until(self, place: usize) -> i64 {
         let place = i64::try_from(place).unwrap_or(i64::MAX);
         place.saturating_mul(i64::from(self.secs)) / i64::from(self.count.max(1))
+    }
+
+    /// Like [`Self::secs_until`], exact to the microsecond.
+    #[must_use]
+    pub fn time_until(self, place: usize) -> TimeDelta {
+        let micros =
+            i64::try_from(place).unwrap_or(i64::MAX).saturating_mul(i64::from(self.secs).saturating_mul(1_000_000));
+        TimeDelta::microseconds(micros / i64::from(self.count.max(1)))
+    }
+}
+
+/// The times of tasks that are queued together, evenly spaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// The time of the first task.
+    pub start: DateTime<Utc>,
+    /// The number of tasks in each period.
+    pub rate: Rate,
+}
+
+impl Spread {
+    /// Returns the time of the task at this index, counted from 0; `None` if it is too far in the future.
+    #[must_use]
+    pub fn time_of(&self, place: usize) -> Option<DateTime<Utc>> {
+        self.start.checked_add_signed(self.rate.time_until(place))
     }
 }
 
@@ -145,6 +170,10 @@ mod tests {
         assert_eq!(secs(Rate { count: 2, secs: 60 }), [0, 30, 60, 90, 120]);
         assert_eq!(secs(Rate { count: 3, secs: 1 }), [0, 0, 0, 1, 1]);
         assert!(Rate { count: 1, secs: 86_400 }.secs_until(usize::MAX) > 0);
+        let spread = Spread { start: DateTime::UNIX_EPOCH, rate: Rate { count: 3, secs: 1 } };
+        assert_eq!(spread.time_of(4), Some(DateTime::UNIX_EPOCH + TimeDelta::microseconds(1_333_333)));
+        let slow = Spread { rate: Rate { count: 1, secs: 1 }, ..spread };
+        assert_eq!(slow.time_of(usize::MAX), None);
     }
 
     #[test]

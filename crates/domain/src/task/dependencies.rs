@@ -8,7 +8,7 @@ use super::ids::TaskId;
 use super::name::check_name;
 use crate::run::status::{Stored, TaskStatus};
 
-/// A task that must succeed before another one runs.
+/// A task that must succeed, or finish in any way, before another one runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Prerequisite {
     /// A task in the store.
@@ -28,8 +28,10 @@ pub struct LinkedTask {
     pub status: Option<Stored<TaskStatus>>,
     /// Whether it is finished and will not run again unless requeued.
     pub is_settled: bool,
-    /// Whether the dependency is satisfied: its prerequisite has succeeded.
+    /// Whether the dependency is satisfied: its prerequisite has succeeded or, without `needs_success`, is finished.
     pub is_satisfied: bool,
+    /// Whether only a success satisfies the dependency.
+    pub needs_success: bool,
 }
 
 /// The name of a line of a batch, which is the name of its task, and the names of its prerequisites.
@@ -39,6 +41,17 @@ pub struct LineNames {
     pub name: Option<String>,
     /// The names of its prerequisites, of earlier or later lines.
     pub after: Vec<String>,
+    /// The names of those for which any end is enough.
+    pub after_any: Vec<String>,
+}
+
+/// The indexes of the prerequisites of a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinePlaces {
+    /// Those that must succeed.
+    pub after: Vec<usize>,
+    /// Those for which any end is enough.
+    pub after_any: Vec<usize>,
 }
 
 /// Returns for each line the indexes of its prerequisites.
@@ -46,7 +59,7 @@ pub struct LineNames {
 /// # Errors
 /// The index of a line and what is wrong with it. Its name is invalid, a prerequisite does not exist or is not the only line of
 /// its name, or the line is part of a cycle, which the text lists.
-pub fn resolve_names(lines: &[LineNames]) -> Result<Vec<Vec<usize>>, (usize, String)> {
+pub fn resolve_names(lines: &[LineNames]) -> Result<Vec<LinePlaces>, (usize, String)> {
     // Several lines may have a name, as several tasks may; then no line can wait for "the" task of this name.
     let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
     for (place, line) in lines.iter().enumerate() {
@@ -56,14 +69,18 @@ pub fn resolve_names(lines: &[LineNames]) -> Result<Vec<Vec<usize>>, (usize, Str
     }
     let mut after = Vec::with_capacity(lines.len());
     for (place, line) in lines.iter().enumerate() {
-        let found = line.after.iter().map(|name| match places.get(name.as_str()).map(Vec::as_slice) {
+        let find = |name: &String| match places.get(name.as_str()).map(Vec::as_slice) {
             Some(&[only]) => Ok(only),
             Some(_) => Err((place, format!("several lines have the name \"{name}\""))),
             None => Err((place, format!("no line has the name \"{name}\"; an id is written as a number"))),
+        };
+        after.push(LinePlaces {
+            after: line.after.iter().map(find).collect::<Result<_, _>>()?,
+            after_any: line.after_any.iter().map(find).collect::<Result<_, _>>()?,
         });
-        after.push(found.collect::<Result<Vec<_>, _>>()?);
     }
-    match find_circle(&after) {
+    let all: Vec<Vec<usize>> = after.iter().map(|line| [&line.after[..], &line.after_any[..]].concat()).collect();
+    match find_circle(&all) {
         Some(circle) => Err((circle[0], circle_words(&circle, lines))),
         None => Ok(after),
     }
@@ -125,13 +142,19 @@ mod tests {
 
     fn line(name: &str, after: &[&str]) -> LineNames {
         let name = (!name.is_empty()).then(|| name.to_owned());
-        LineNames { name, after: after.iter().map(|&name| name.to_owned()).collect() }
+        LineNames { name, after: after.iter().map(|&name| name.to_owned()).collect(), after_any: Vec::new() }
+    }
+
+    fn after(lines: &[LineNames]) -> Vec<Vec<usize>> {
+        resolve_names(lines).unwrap().into_iter().map(|line| line.after).collect()
     }
 
     #[test]
     fn names_of_earlier_and_of_later_lines_are_found() {
         let lines = [line("a", &["b"]), line("b", &[]), line("", &["a", "b"])];
-        assert_eq!(resolve_names(&lines), Ok(vec![vec![1], vec![], vec![0, 1]]));
+        assert_eq!(after(&lines), [vec![1], vec![], vec![0, 1]]);
+        let any = [LineNames { after_any: vec!["b".to_owned()], ..line("a", &["b"]) }, line("b", &[])];
+        assert_eq!(resolve_names(&any).unwrap()[0], LinePlaces { after: vec![1], after_any: vec![1] });
     }
 
     #[test]
@@ -143,7 +166,7 @@ mod tests {
         for bad in ["\n", &"x".repeat(191)] {
             assert!(resolve_names(&[line(bad, &[])]).is_err(), "{bad:?}");
         }
-        let empty = LineNames { name: Some(String::new()), after: Vec::new() };
+        let empty = LineNames { name: Some(String::new()), ..LineNames::default() };
         assert!(resolve_names(&[empty]).is_err());
     }
 
@@ -152,6 +175,8 @@ mod tests {
         let lines = [line("d", &["a"]), line("a", &["b"]), line("b", &["e", "c"]), line("c", &["a"]), line("e", &[])];
         let (_, problem) = resolve_names(&lines).unwrap_err();
         assert!(problem.ends_with(": \"a\" after \"b\" after \"c\" after \"a\""), "{problem}");
+        let any = [LineNames { after_any: vec!["b".to_owned()], ..line("a", &[]) }, line("b", &["a"])];
+        assert_eq!(resolve_names(&any).unwrap_err().0, 0);
         let (place, problem) = resolve_names(&[line("x", &[]), line("y", &["y"])]).unwrap_err();
         assert!(place == 1 && problem.ends_with(": \"y\" after \"y\""), "{problem}");
     }
@@ -161,13 +186,17 @@ mod tests {
         let count = 100_000;
         let chain: Vec<LineNames> = (0..count)
             .map(|number| line(&number.to_string(), if number == 0 { &[] } else { &["0"] }))
-            .chain([LineNames { name: None, after: (0..count).map(|number: i32| number.to_string()).collect() }])
+            .chain([LineNames {
+                after: (0..count).map(|number: i32| number.to_string()).collect(),
+                ..LineNames::default()
+            }])
             .collect();
-        assert_eq!(resolve_names(&chain).unwrap().last().unwrap().len(), 100_000);
+        assert_eq!(after(&chain).last().unwrap().len(), 100_000);
         let chain: Vec<LineNames> = (0..count)
             .map(|number| LineNames {
                 name: Some(number.to_string()),
                 after: if number + 1 < count { vec![(number + 1).to_string()] } else { Vec::new() },
+                after_any: Vec::new(),
             })
             .collect();
         assert!(resolve_names(&chain).is_ok());
@@ -175,6 +204,6 @@ mod tests {
 
     #[test]
     fn a_name_twice_in_one_list_is_no_circle() {
-        assert_eq!(resolve_names(&[line("a", &[]), line("", &["a", "a"])]), Ok(vec![vec![], vec![0, 0]]));
+        assert_eq!(after(&[line("a", &[]), line("", &["a", "a"])]), [vec![], vec![0, 0]]);
     }
 }

@@ -58,6 +58,16 @@ impl Meta {
         Ok(())
     }
 
+    /// Sets a value to a text.
+    pub(super) fn set_text(&mut self, key: &str, text: &str) {
+        self.0.insert(key.to_owned(), Value::from(text).to_string());
+    }
+
+    /// Returns true if it has a value of this name.
+    pub(super) fn names(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+
     /// Adds later values; they replace earlier ones of the same name.
     pub fn merge(&mut self, later: Self) {
         self.0.extend(later.0);

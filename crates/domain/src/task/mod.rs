@@ -16,4 +16,5 @@ pub mod selection;
 pub mod task_change;
 pub mod task_choice;
 pub mod task_class;
+pub mod trace;
 pub mod unique;

@@ -44,6 +44,8 @@ pub struct TaskRequest {
     pub backoff: Option<String>,
     /// Tasks that must succeed before it runs.
     pub after: Vec<TaskId>,
+    /// Tasks that must be finished before it runs, in whatever way.
+    pub after_any: Vec<TaskId>,
     /// A key that no other live task of its class may have.
     pub unique: Option<String>,
     /// What to do if another task has the key; `None` returns that task.
@@ -95,6 +97,8 @@ pub struct NewTask {
     pub backoff: Option<Backoff>,
     /// The tasks that must succeed before it runs.
     pub after: Vec<Prerequisite>,
+    /// The tasks that must be finished before it runs, in whatever way.
+    pub after_any: Vec<Prerequisite>,
     /// Its unique key, if it has one.
     pub unique: Option<Uniqueness>,
     /// The limit key, if any: only a limited number of runs with the same key are processed at once.
@@ -118,6 +122,12 @@ pub struct NewTask {
 }
 
 impl NewTask {
+    /// Returns true if it waits for other tasks.
+    #[must_use]
+    pub fn has_prerequisites(&self) -> bool {
+        !self.after.is_empty() || !self.after_any.is_empty()
+    }
+
     /// Returns true if a time of its row counts from the moment at which it is inserted.
     #[must_use]
     pub fn needs_now(&self) -> bool {
@@ -185,7 +195,12 @@ impl TaskRequest {
         if self.queued_by.chars().count() > MAX_QUEUED_BY_LENGTH || self.queued_by.contains('\0') {
             return Err(format!("by may have at most {MAX_QUEUED_BY_LENGTH} characters and no NUL"));
         }
-        let unique = validate_unique(self.unique, self.on_conflict, self.unique_for_secs, self.after.is_empty())?;
+        let unique = validate_unique(
+            self.unique,
+            self.on_conflict,
+            self.unique_for_secs,
+            self.after.is_empty() && self.after_any.is_empty(),
+        )?;
         if let Some(unique) = unique.as_ref().filter(|_| self.every.is_some()) {
             validate_key_of_schedule(unique)?;
         }
@@ -223,6 +238,7 @@ impl TaskRequest {
             keep_results_secs: in_range("keep-results", self.keep_results_secs, 0, MAX_KEEP_SECS)?,
             meta: validate_meta(&self.meta, settings)?,
             after: self.after.into_iter().map(Prerequisite::Task).collect(),
+            after_any: self.after_any.into_iter().map(Prerequisite::Task).collect(),
             recurrence,
             queued_by: self.queued_by,
         })

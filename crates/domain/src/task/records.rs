@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::ids::{RunId, RunnerId, TaskId};
 use super::task_class::TaskClass;
+use super::trace::Trace;
 use crate::run::decision::rules_out_retry;
 use crate::run::retention::Retention;
 use crate::run::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
@@ -394,6 +395,8 @@ pub struct ClaimedRun {
     pub planned_on: DateTime<Utc>,
     /// When it was claimed, by the database's clock.
     pub started_on: DateTime<Utc>,
+    /// The trace context and the correlation id of the task.
+    pub trace: Trace,
 }
 
 impl Settings {

@@ -7,6 +7,7 @@ use crate::handler::{Reporter, RunContext};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_domain::task::trace::Trace;
 use taskqueue_process::children::child::Control;
 use taskqueue_process::identities::identity::ProcessIdentity;
 
@@ -37,6 +38,7 @@ impl ProgramCall<'_> {
             planned_on: String::new(),
             timeout_secs: self.limit_secs,
             deadline: String::new(),
+            trace: Trace::default(),
         };
         let program = command.argv.first().map_or("", String::as_str);
         let end = command.run(&context, &[], None, &mut Unheard);

@@ -4,6 +4,7 @@ use std::env::VarError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use taskqueue_domain::task::trace::Trace;
 use taskqueue_domain::time::when::parse_duration;
 
 /// A variable of taskqueue has a value that is not UTF-8. That is an error, because ignoring it would hide what the user set.
@@ -154,6 +155,14 @@ pub fn with_home(word: &str) -> String {
 
 fn variable(name: &'static str) -> Option<String> {
     own_variable(name).ok().flatten()
+}
+
+/// Returns the trace context and the correlation id in the environment of this process.
+///
+/// # Errors
+/// The correlation id is invalid.
+pub fn own_trace() -> Result<Trace, String> {
+    Trace::of_variables(variable)
 }
 
 /// Returns the PATH of this process; `None` if it is not set or not UTF-8.

@@ -25,7 +25,7 @@ pub use self::crontab::{CrontabContext, from_crontab};
 pub use self::edit::{EditedConfig, NewClass, text_to_edit, with_class, without_class, write_edited};
 pub use self::environment::{
     BadVariable, Environment, HandlerEnvironment, JournalEnvironment, claimant_of_environment, completing_shell,
-    completion_limit, default_spool_path, default_store_path, named_variable, own_search_path, with_home,
+    completion_limit, default_spool_path, default_store_path, named_variable, own_search_path, own_trace, with_home,
 };
 pub use self::first::{first_configuration, write_first};
 pub use self::protocol::{CoprocessConfig, Protocol};

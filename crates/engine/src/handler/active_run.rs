@@ -11,6 +11,7 @@ use super::{CancelToken, Inbox, Reporter, RunContext, StopReason, TaskHandler};
 use taskqueue_domain::run::backoff::possible_delay_secs;
 use taskqueue_domain::run::message::{Message, check_message};
 use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::task::trace::{CorrelationId, Traceparent};
 use taskqueue_domain::text::json::check_storable;
 
 /// The run that a handler processes.
@@ -47,6 +48,18 @@ impl<'a> ActiveRun<'a> {
     #[must_use]
     pub fn attempt(&self) -> i32 {
         self.context.attempt
+    }
+
+    /// Returns the W3C trace context of the task, if it has one.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<&str> {
+        self.context.trace.traceparent.as_ref().map(Traceparent::as_str)
+    }
+
+    /// Returns the correlation id of the task, if it has one.
+    #[must_use]
+    pub fn correlation(&self) -> Option<&str> {
+        self.context.trace.correlation.as_ref().map(CorrelationId::as_str)
     }
 
     /// Returns the task class.
@@ -246,6 +259,8 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 pub(super) mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use taskqueue_domain::task::trace::Trace;
+
     use super::*;
 
     /// Every context gets its own token, because processes are ended by token.
@@ -262,6 +277,7 @@ pub(super) mod tests {
             planned_on: "2026-08-01T10:00:00Z".to_owned(),
             timeout_secs: 60,
             deadline: "2026-08-01T10:01:00Z".to_owned(),
+            trace: Trace::default(),
         }
     }
 

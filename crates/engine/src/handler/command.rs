@@ -233,6 +233,8 @@ impl CommandHandler {
         ];
         all.extend(ours("TZ").map(|zone| ("TZ", zone)));
         all.extend(self.pass_env.iter().filter_map(|name| Some((name.as_str(), ours(name)?))));
+        // After pass_env: the runner's own trace context is not that of the task. Before env, which is configured for the program.
+        all.extend(run.trace.variables().map(|(name, value)| (name, value.into())));
         all.extend(self.env.iter().map(|(name, value)| (name.as_str(), value.into())));
         if let Some((name, _)) = all.iter().find(|(name, _)| !is_variable_name(name)) {
             return Err(format!("could not start: {name:?} is not a name for an environment variable"));

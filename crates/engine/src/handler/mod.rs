@@ -19,6 +19,7 @@ use taskqueue_domain::run::message::Message;
 pub use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_domain::task::trace::Trace;
 
 pub use active_run::{ActiveRun, HandlerError, run_rust_handler};
 pub use cancel_token::CancelToken;
@@ -48,6 +49,8 @@ pub struct RunContext {
     pub timeout_secs: i64,
     /// When the timeout expires if nothing is reported: RFC 3339, UTC.
     pub deadline: String,
+    /// The trace context and the correlation id of the task.
+    pub trace: Trace,
 }
 
 /// Receives the reports of a handler.

@@ -17,7 +17,7 @@ use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
 use taskqueue_domain::text::parse_words::json_line_problem;
 use taskqueue_host::files::spooled_lines::{BoundedLines, SpooledLines};
 pub use taskqueue_store::Imported;
-use taskqueue_store::TransferredTask;
+use taskqueue_store::{OpenDependency, TransferredTask};
 
 /// The longest line: a task with all its runs and their outputs.
 const LONGEST_LINE_BYTES: usize = 256 << 20;
@@ -40,7 +40,7 @@ pub fn import(
     imported: &mut dyn FnMut(usize, usize),
 ) -> EngineResult<Imported> {
     let (mut spooled, tasks) = read(input, allows_exec)?;
-    let known: HashMap<i64, bool> = tasks.iter().map(|task| (task.id, task.has_succeeded)).collect();
+    let known: KnownTasks = tasks.iter().map(|task| (task.id, task.end)).collect();
     let waiting = settled(&tasks, &known).map_err(EngineError::Input)?;
     refuse_circle(&tasks, &waiting).map_err(EngineError::Input)?;
     drop(waiting);
@@ -65,9 +65,23 @@ pub fn import(
 struct Summary {
     line: usize,
     id: i64,
+    end: End,
+    waits_for: Vec<OpenDependency>,
+}
+
+/// Whether a task of the export is finished.
+#[derive(Clone, Copy)]
+struct End {
     has_succeeded: bool,
     is_settled: bool,
-    waits_for: Vec<i64>,
+}
+
+/// The tasks of the export by their ids.
+type KnownTasks = HashMap<i64, End>;
+
+/// Returns true if the export contains the prerequisite and the task has to wait for it.
+fn is_open(known: &KnownTasks, awaited: &OpenDependency) -> bool {
+    known.get(&awaited.depends_on).is_some_and(|end| !end.has_succeeded && (awaited.needs_success || !end.is_settled))
 }
 
 fn at(number: usize, problem: impl std::fmt::Display) -> EngineError {
@@ -136,8 +150,7 @@ fn checked(line: &str, number: usize, allows_exec: bool) -> EngineResult<Summary
     Ok(Summary {
         line: number,
         id: whole.id(),
-        has_succeeded: whole.status() == TaskStatus::Success.as_str(),
-        is_settled: whole.is_settled(),
+        end: End { has_succeeded: whole.status() == TaskStatus::Success.as_str(), is_settled: whole.is_settled() },
         waits_for: whole.waits_for().collect(),
     })
 }
@@ -150,7 +163,7 @@ fn parse(line: &str) -> Result<TransferredTask, String> {
 
 fn each_part(
     spooled: &mut SpooledLines,
-    known: &HashMap<i64, bool>,
+    known: &KnownTasks,
     insert: &mut dyn FnMut(Vec<TransferredTask>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut lines = spooled.lines().map_err(|error| StoreError::NotReadAgain(error.to_string()))?;
@@ -159,8 +172,8 @@ fn each_part(
         bytes += line.len();
         let mut whole = parse(line).map_err(StoreError::NotReadAgain)?;
         for awaited in whole.waits_for().collect::<Vec<_>>() {
-            if known.get(&awaited) != Some(&false) {
-                whole.satisfy(awaited);
+            if !is_open(known, &awaited) {
+                whole.satisfy(awaited.depends_on);
             }
         }
         whole.count_prerequisites();
@@ -173,21 +186,22 @@ fn each_part(
     if part.is_empty() { Ok(()) } else { insert(part) }
 }
 
-/// Returns the tasks for which each task still waits. Tasks that have succeeded do not count, even if a dependent task was
-/// exported before that. A finished task may wait for one that is not in the export; any other task would then wait forever,
+/// Returns the tasks for which each task still waits. Satisfied dependencies do not count, even if a dependent task was exported
+/// before that. A finished task may wait for one that is not in the export; any other task would then wait forever,
 /// which is an error.
-fn settled(tasks: &[Summary], known: &HashMap<i64, bool>) -> Result<Vec<Vec<i64>>, String> {
+fn settled(tasks: &[Summary], known: &KnownTasks) -> Result<Vec<Vec<i64>>, String> {
     let mut waiting = Vec::with_capacity(tasks.len());
     for task in tasks {
-        if let Some(awaited) = task.waits_for.iter().find(|awaited| !known.contains_key(awaited))
-            && !task.is_settled
+        if let Some(awaited) = task.waits_for.iter().find(|awaited| !known.contains_key(&awaited.depends_on))
+            && !task.end.is_settled
         {
             return Err(format!(
-                "task {} waits for task {awaited}, which is not in the export; `export --prerequisites` adds it",
-                task.id
+                "task {} waits for task {}, which is not in the export; `export --prerequisites` adds it",
+                task.id, awaited.depends_on
             ));
         }
-        waiting.push(task.waits_for.iter().copied().filter(|awaited| known.get(awaited) == Some(&false)).collect());
+        let open = task.waits_for.iter().filter(|awaited| is_open(known, awaited));
+        waiting.push(open.map(|awaited| awaited.depends_on).collect());
     }
     Ok(waiting)
 }

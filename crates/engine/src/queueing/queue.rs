@@ -21,6 +21,7 @@ use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::new_task::{NewTask, QueueRefusal, TaskRequest};
 use taskqueue_domain::task::parent::Parent;
 use taskqueue_domain::task::task_class::EXEC_CLASS;
+use taskqueue_domain::task::trace::Trace;
 use taskqueue_domain::task::unique::{OnConflict, QueuedTask};
 use taskqueue_domain::text::parse_words::json_line_problem;
 use taskqueue_domain::time::when;
@@ -57,6 +58,7 @@ struct BatchLine<'a> {
     by: Option<String>,
     name: Option<String>,
     after: Option<Vec<Reference>>,
+    after_any: Option<Vec<Reference>>,
     unique: Option<String>,
     on_conflict: Option<String>,
     unique_for: Option<String>,
@@ -64,13 +66,17 @@ struct BatchLine<'a> {
     tag: Option<String>,
     keep: Option<String>,
     keep_results: Option<String>,
+    correlation: Option<String>,
     #[serde(borrow)]
     meta: Option<&'a RawValue>,
 }
 
 /// A prerequisite in a line: the id of a task, or the name of another line.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "\"after\" must be a list of ids (numbers) and names of other lines (strings)")]
+#[serde(
+    untagged,
+    expecting = "\"after\" and \"after_any\" must be lists of ids (numbers) and names of other lines (strings)"
+)]
 enum Reference {
     Id(i64),
     Name(String),
@@ -187,17 +193,11 @@ pub fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zo
         (None, Some(delay)) => Some(when::parse_instant(&format!("+{delay}"), now)?),
         (None, None) => None,
     };
-    let (mut after, mut after_names) = (Vec::new(), Vec::new());
-    for reference in line.after.unwrap_or_default() {
-        match reference {
-            Reference::Id(id) if id > 0 => after.push(TaskId(id)),
-            Reference::Id(id) => return Err(format!("\"after\": {id} is not an id: a whole number from 1 on")),
-            Reference::Name(name) => after_names.push(name),
-        }
-    }
+    let (after, after_names) = ids_and_names("after", line.after)?;
+    let (after_any, after_any_names) = ids_and_names("after_any", line.after_any)?;
     let on_conflict: Option<OnConflict> =
         line.on_conflict.map(|text| text.parse()).transpose().map_err(|what| format!("\"on_conflict\": {what}"))?;
-    if on_conflict == Some(OnConflict::Replace) && !after_names.is_empty() {
+    if on_conflict == Some(OnConflict::Replace) && !(after_names.is_empty() && after_any_names.is_empty()) {
         return Err("\"on_conflict\":\"replace\" and \"after\" exclude each other".to_owned());
     }
     let request = TaskRequest {
@@ -214,6 +214,7 @@ pub fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zo
         priority: line.priority,
         backoff: line.backoff,
         after,
+        after_any,
         unique: line.unique,
         on_conflict,
         limit_key: line.limit_key,
@@ -221,7 +222,7 @@ pub fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zo
         name: line.name.clone(),
         keep_secs: line_keep("keep", line.keep.as_deref())?,
         keep_results_secs: line_keep("keep_results", line.keep_results.as_deref())?,
-        meta: line_meta(line.meta)?,
+        meta: line_meta(line.meta, line.correlation.as_deref())?,
         parent_id: None,
         unique_for_secs: line.unique_for.map(|text| whole_secs("unique_for", &text)).transpose()?,
         every: line.every,
@@ -229,16 +230,33 @@ pub fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zo
         catch_up: line.catch_up,
         queued_by: line.by.unwrap_or_else(|| queued_by.to_owned()),
     };
-    Ok(ParsedLine { request, names: LineNames { name: line.name, after: after_names } })
+    let names = LineNames { name: line.name, after: after_names, after_any: after_any_names };
+    Ok(ParsedLine { request, names })
+}
+
+/// Separates the prerequisites of a line: the ids of tasks, and the names of other lines.
+fn ids_and_names(key: &str, references: Option<Vec<Reference>>) -> Result<(Vec<TaskId>, Vec<String>), String> {
+    let (mut ids, mut names) = (Vec::new(), Vec::new());
+    for reference in references.unwrap_or_default() {
+        match reference {
+            Reference::Id(id) if id > 0 => ids.push(TaskId(id)),
+            Reference::Id(id) => return Err(format!("\"{key}\": {id} is not an id: a whole number from 1 on")),
+            Reference::Name(name) => names.push(name),
+        }
+    }
+    Ok((ids, names))
 }
 
 fn line_keep(key: &str, text: Option<&str>) -> Result<Option<i64>, String> {
     text.map(parse_keep).transpose().map_err(|message| format!("\"{key}\": {message}"))
 }
 
-fn line_meta(json: Option<&RawValue>) -> Result<Meta, String> {
+fn line_meta(json: Option<&RawValue>, correlation: Option<&str>) -> Result<Meta, String> {
     let meta = json.map(|json| Meta::parse(json.get())).transpose();
-    Ok(meta.map_err(|what| format!("\"meta\" {what}"))?.unwrap_or_default())
+    let mut meta = meta.map_err(|what| format!("\"meta\" {what}"))?.unwrap_or_default();
+    let correlation = correlation.map(str::parse).transpose()?;
+    Trace { traceparent: None, correlation }.add_to(&mut meta);
+    Ok(meta)
 }
 
 /// Parses a timeout like `90s` or `2h` into whole seconds.

@@ -8,9 +8,11 @@ use chrono::{DateTime, TimeZone, Utc};
 use super::queue::{Admission, ClassCheck, QueuedLine, at_line, parse_line, refused, wake_workers};
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
+use taskqueue_domain::limits::limit::Spread;
 use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::dependencies::{LineNames, Prerequisite, resolve_names};
-use taskqueue_domain::task::new_task::NewTask;
+use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
+use taskqueue_domain::task::trace::Trace;
 use taskqueue_host::files::spooled_lines::{BadLine, BoundedLines, SpooledLines};
 use taskqueue_store::{BatchNeeds, StoreError};
 
@@ -23,8 +25,21 @@ const PART_BYTES: usize = 16 << 20;
 const MOST_WITH_NAMES: usize = 500_000;
 const MOST_BYTES_WITH_NAMES: usize = 256 << 20;
 
-/// Queues the tasks of newline-delimited JSON, all or none. Blank lines are skipped. Local times are in `zone`. `inserted` is
-/// called with the number of tasks inserted so far and the total.
+/// What holds for all lines of a batch.
+#[derive(Clone, Debug)]
+pub struct BatchDefaults {
+    /// Who queues the tasks whose line names no user.
+    pub queued_by: String,
+    /// Which classes are accepted.
+    pub check: ClassCheck,
+    /// The times of the tasks, instead of those of their lines.
+    pub spread: Option<Spread>,
+    /// The trace context and the correlation id of the tasks whose line has none.
+    pub trace: Trace,
+}
+
+/// Queues the tasks of newline-delimited JSON, all or none. Blank lines are skipped. Local times are in `zone`; a spread sets the
+/// times of the tasks instead. `inserted` is called with the number of tasks inserted so far and the total.
 ///
 /// # Errors
 /// Returns [`EngineError::Input`] with the number of the first bad line, or an error if the database fails.
@@ -32,14 +47,13 @@ pub fn queue_batch<Zone: TimeZone>(
     ctx: &mut Context,
     input: &mut dyn BufRead,
     zone: &Zone,
-    queued_by: &str,
-    check: ClassCheck,
+    defaults: &BatchDefaults,
     inserted: &mut dyn FnMut(usize, usize),
 ) -> EngineResult<Vec<QueuedLine>> {
     let settings = ctx.store.recent_settings()?;
     let now = ctx.store.now()?.with_timezone(zone);
-    let admission = Admission { handlers: &ctx.handlers, check, parent: ctx.parent.as_ref() };
-    let reader = BatchReader { admission, settings: &settings, now: &now, queued_by };
+    let admission = Admission { handlers: &ctx.handlers, check: defaults.check, parent: ctx.parent.as_ref() };
+    let reader = BatchReader { admission, settings: &settings, now: &now, defaults };
     let batch = reader.read(input)?;
     fault_point!("queue.batch_checked");
     let (total, lines) = (batch.lines.len(), batch.lines);
@@ -68,7 +82,8 @@ fn name_prerequisites(tasks: &mut [NewTask], lines: &Lines) -> EngineResult<()> 
     let after = resolve_names(&lines.names)
         .map_err(|(place, problem)| at_line(lines.number_of(place), EngineError::Input(problem)))?;
     for (task, places) in tasks.iter_mut().zip(after) {
-        task.after.extend(places.into_iter().map(Prerequisite::InBatch));
+        task.after.extend(places.after.into_iter().map(Prerequisite::InBatch));
+        task.after_any.extend(places.after_any.into_iter().map(Prerequisite::InBatch));
     }
     Ok(())
 }
@@ -127,12 +142,20 @@ struct BatchReader<'a, Zone: TimeZone> {
     admission: Admission<'a>,
     settings: &'a Settings,
     now: &'a DateTime<Zone>,
-    queued_by: &'a str,
+    defaults: &'a BatchDefaults,
 }
 
 impl<Zone: TimeZone> BatchReader<'_, Zone> {
-    fn task(&self, line: &str) -> EngineResult<(NewTask, LineNames)> {
-        let line = parse_line(line, self.queued_by, self.now).map_err(EngineError::Input)?;
+    /// Returns the task of a line, the one at this index of the batch.
+    fn task(&self, place: usize, line: &str) -> EngineResult<(NewTask, LineNames)> {
+        let mut line = parse_line(line, &self.defaults.queued_by, self.now).map_err(EngineError::Input)?;
+        if let Some(spread) = &self.defaults.spread {
+            spread_out(&mut line.request, spread, place).map_err(EngineError::Input)?;
+        }
+        // The tasks of a schedule are no part of the work that started it.
+        if line.request.every.is_none() {
+            self.defaults.trace.add_to(&mut line.request.meta);
+        }
         let task = self.admission.check(line.request, self.settings)?;
         let task = task.planned(self.now.with_timezone(&Utc)).map_err(EngineError::Input)?;
         Ok((task, line.names))
@@ -148,7 +171,7 @@ impl<Zone: TimeZone> BatchReader<'_, Zone> {
                 lines.blank.push(lines.count);
                 continue;
             }
-            let (task, names) = self.task(line).map_err(|error| at_line(number, error))?;
+            let (task, names) = self.task(lines.count, line).map_err(|error| at_line(number, error))?;
             spooled.push(line).map_err(|error| not_spooled(&error))?;
             lines.add(line, names);
             needs.add(&task);
@@ -183,10 +206,11 @@ impl<Zone: TimeZone> BatchReader<'_, Zone> {
     ) -> Result<(), StoreError> {
         let not_again = |problem: String| StoreError::NotReadAgain(problem);
         let mut lines = spooled.lines().map_err(|error| not_again(error.to_string()))?;
-        let (mut part, mut bytes) = (Vec::new(), 0);
+        let (mut part, mut bytes, mut place) = (Vec::new(), 0, 0);
         while let Some((_, line)) = lines.next_line().map_err(|bad| not_again(bad.problem))? {
             bytes += line.len();
-            part.push(self.task(line).map_err(|error| not_again(error.to_string()))?.0);
+            part.push(self.task(place, line).map_err(|error| not_again(error.to_string()))?.0);
+            place += 1;
             if part.len() >= PART || bytes > PART_BYTES {
                 insert(std::mem::take(&mut part))?;
                 bytes = 0;
@@ -194,6 +218,16 @@ impl<Zone: TimeZone> BatchReader<'_, Zone> {
         }
         if part.is_empty() { Ok(()) } else { insert(part) }
     }
+}
+
+/// Sets the time of a task of a batch that is spread over time.
+fn spread_out(request: &mut TaskRequest, spread: &Spread, place: usize) -> Result<(), String> {
+    if request.scheduled_on.is_some() || request.every.is_some() {
+        return Err("--rate sets the times of all tasks, so no line may have \"at\", \"in\" or \"every\"".to_owned());
+    }
+    let time = spread.time_of(place).ok_or("at this rate, the task would be processed too far in the future")?;
+    request.scheduled_on = Some(time);
+    Ok(())
 }
 
 pub(crate) fn bad_line(bad: BadLine) -> EngineError {

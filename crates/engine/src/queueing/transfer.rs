@@ -89,7 +89,7 @@ pub fn export_selected(ctx: &mut Context, ids: &[TaskId], line: OnLine<'_>) -> E
             here.insert(id);
             match whole {
                 ExportedTask::Whole(whole) if !whole.is_settled() => {
-                    exported.in_vain.extend(whole.waits_for().map(|awaited| (id, TaskId(awaited))));
+                    exported.in_vain.extend(whole.waits_for().map(|awaited| (id, TaskId(awaited.depends_on))));
                 }
                 ExportedTask::Whole(_) | ExportedTask::Unreadable { .. } => {}
             }

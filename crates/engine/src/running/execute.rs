@@ -220,6 +220,7 @@ fn run_context(run: &ClaimedRun, settings: &Settings, timeout_secs: i64) -> RunC
         planned_on: text(run.planned_on),
         timeout_secs,
         deadline: text(deadline.unwrap_or(run.started_on)),
+        trace: run.trace.clone(),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::running::runner::register::{as_runner, finish_dead_runners, register}
 use crate::running::runner::runner_context::{RunPolicy, RunnerContext};
 use crate::running::runner::stopping::Stopping;
 use taskqueue_domain::limits::limit::Obstacle;
+use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::settings::Settings;
@@ -43,7 +44,7 @@ pub struct ProcessOptions {
     pub run_id: Option<RunId>,
     /// Continue until no run is left.
     pub drain: bool,
-    /// When no run is waiting, creates the runs of tasks that became due because others succeeded.
+    /// When no run is waiting, creates the runs of tasks that became due because others finished.
     pub creates_runs: bool,
     /// The largest number of runs.
     pub max_runs: Option<u64>,
@@ -166,7 +167,7 @@ fn process_registered(
         None
     });
     fault_point!("process.spool_taken");
-    let mut succeeded_before = 0;
+    let (mut finished_tasks, mut finished_before) = (0, 0);
     let policy = RunPolicy::new(ctx, settings);
     let mut thread = HandlerThread::default();
     while options.wants_more(report.processed, until) && !place.stopping.is_leaving() {
@@ -181,8 +182,8 @@ fn process_registered(
         reserve_room(spool.as_mut());
         let asked_at = Moment::now();
         let Some(run) = claim(ctx, place, &policy, options.run_id, &mut holds, spool.as_mut())? else {
-            let may_be_more = options.creates_runs && report.succeeded > succeeded_before;
-            succeeded_before = report.succeeded;
+            let may_be_more = options.creates_runs && finished_tasks > finished_before;
+            finished_before = finished_tasks;
             if may_be_more && ctx.store.create_missing_runs(&mut |_| {})? > 0 {
                 continue;
             }
@@ -203,6 +204,7 @@ fn process_registered(
         listener.ended(&run, &outcome);
         fault_point!("process.run_ended");
         report.count(&outcome);
+        finished_tasks += u64::from(!matches!(outcome.outcome(), AttemptOutcome::Retry | AttemptOutcome::Released));
         if outcome.decision.holds_class {
             holds.forget();
         }

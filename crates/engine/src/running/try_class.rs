@@ -8,6 +8,7 @@ use crate::handler::handlers::{ClassHandler, Handlers};
 use crate::handler::{Reporter, RunContext};
 use taskqueue_domain::run::decision::{Decision, decide};
 use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_domain::task::trace::Trace;
 use taskqueue_host::random::token;
 use taskqueue_process::children::child::{Control, Stream};
 use taskqueue_process::identities::identity::ProcessIdentity;
@@ -85,6 +86,7 @@ pub fn try_class(
         planned_on: time(now),
         timeout_secs,
         deadline: time(now + TimeDelta::try_seconds(timeout_secs).unwrap_or_default()),
+        trace: Trace::default(),
     };
     let command = handlers.command_of(configured).map_err(EngineError::Refused)?;
     let end = command.run(&context, &[], None, &mut Printer(print));

@@ -103,6 +103,9 @@ fn look_after_and(
         ctx.notify_finished();
     }
     fault_point!("create.expired");
+    if needs.missed_ends {
+        unless_full(ctx.store.satisfy_missed_ends().map_err(EngineError::from), &mut full)?;
+    }
     let configured = match applies_schedules {
         true => unless_full(apply_configured(ctx, Some(needs.schedules)), &mut full)?,
         false => Vec::new(),

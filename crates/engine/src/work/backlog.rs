@@ -415,6 +415,7 @@ mod tests {
     use super::*;
     use taskqueue_domain::settings::Settings;
     use taskqueue_domain::task::ids::{RunId, TaskId};
+    use taskqueue_domain::task::trace::Trace;
 
     fn policy() -> Arc<RunPolicy> {
         Arc::new(RunPolicy { handlers: Arc::default(), settings: Settings::from_rows(&[]).unwrap() })
@@ -432,6 +433,7 @@ mod tests {
             task_timeout_secs: None,
             planned_on: DateTime::UNIX_EPOCH,
             started_on: DateTime::UNIX_EPOCH,
+            trace: Trace::default(),
         }
     }
 

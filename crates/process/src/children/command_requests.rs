@@ -20,6 +20,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidfd_send_signal, set_parent_process_death_signal,
 };
 
+use taskqueue_domain::task::trace::{CORRELATION_VARIABLE, TRACEPARENT_VARIABLE, Trace};
 use taskqueue_host::clock::{Moment, poll_wait};
 
 /// The variable with the token of the run for which a command is executed.
@@ -38,6 +39,8 @@ const KILL_GRACE: Duration = Duration::from_secs(5);
 pub(crate) struct Request {
     /// The arguments without the name of the program.
     pub(crate) arguments: Vec<String>,
+    /// The trace context and the correlation id in the environment of the requester.
+    pub(crate) trace: Trace,
     /// Its standard input, output and error.
     pub(crate) stdio: [OwnedFd; 3],
     /// The socket to which its exit status is sent; hangs up when the requester ends.
@@ -63,7 +66,7 @@ impl CommandRequests {
         let Some(place) = RequestSlot::take(self) else {
             return reply(&request.answer, &format!("{AT_ONCE} commands of handlers are running already"));
         };
-        let command = self.command(&request.arguments, token);
+        let command = self.command(&request, token);
         let serve = move || {
             let Request { stdio: [stdin, stdout, stderr], answer, .. } = request;
             let mut command = command;
@@ -85,9 +88,9 @@ impl CommandRequests {
         clippy::disallowed_methods,
         reason = "no handler: a command of this program, with the descriptors of another process"
     )]
-    fn command(&self, arguments: &[String], token: &str) -> Command {
+    fn command(&self, request: &Request, token: &str) -> Command {
         let mut command = Command::new("/proc/self/exe");
-        command.args(arguments).env(ON_BEHALF_VARIABLE, OsStr::new(token));
+        command.args(&request.arguments).env(ON_BEHALF_VARIABLE, OsStr::new(token));
         command.env(PARENT_VARIABLE, getpid().as_raw_nonzero().to_string());
         for (name, value) in &self.environment {
             command.env(name, value);
@@ -95,6 +98,11 @@ impl CommandRequests {
         for name in OF_HANDLERS {
             command.env_remove(name);
         }
+        // Those of the runner are not those of the handler.
+        for name in [TRACEPARENT_VARIABLE, CORRELATION_VARIABLE] {
+            command.env_remove(name);
+        }
+        command.envs(request.trace.variables());
         command
     }
 }

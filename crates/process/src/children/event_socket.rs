@@ -20,6 +20,7 @@ use rustix::net::{
 use rustix::stdio::{stderr, stdin, stdout};
 
 use super::command_requests::{CommandRequests, Request, reply};
+use taskqueue_domain::task::trace::Trace;
 
 /// The longest event line that can be sent, in bytes.
 pub const LONGEST_MESSAGE_BYTES: usize = 200 * 1024;
@@ -92,10 +93,15 @@ impl EventSocket {
     /// Starts the command of a message. A malformed message is dropped with its descriptors, so its sender reads end of file.
     fn start(&self, line: &[u8], descriptors: Vec<OwnedFd>, token: &str) {
         let Ok([stdin, stdout, stderr, answer]) = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors) else { return };
-        let Ok(arguments) = serde_json::from_slice(line) else { return };
+        let Ok((arguments, variables)) = serde_json::from_slice::<(Vec<String>, Vec<(String, String)>)>(line) else {
+            return;
+        };
+        // Checked again: any process of the handler could have written the message.
+        let value = |wanted: &str| variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+        let trace = Trace::of_variables(value).unwrap_or_default();
         match &self.requests {
             Some(requests) => {
-                requests.serve(Request { arguments, stdio: [stdin, stdout, stderr], answer }, token);
+                requests.serve(Request { arguments, trace, stdio: [stdin, stdout, stderr], answer }, token);
             }
             None => reply(&answer, "the program that runs this task executes no commands for handlers"),
         }
@@ -139,14 +145,20 @@ pub enum CommandAnswer {
     Lost,
 }
 
-/// Asks the runner that listens under this name to execute this program with these arguments, and waits for its end. The program
-/// uses the standard input, output and error of this process.
+/// Asks the runner that listens under this name to execute this program with these arguments and this trace, and waits for its
+/// end. The program uses the standard input, output and error of this process.
 ///
 /// # Errors
 /// As for [`send_event`].
-pub fn request_command(socket_name: &str, token: &str, arguments: &[String]) -> io::Result<CommandAnswer> {
+pub fn request_command(
+    socket_name: &str,
+    token: &str,
+    arguments: &[String],
+    trace: &Trace,
+) -> io::Result<CommandAnswer> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    let line = serde_json::to_vec(arguments)?;
+    let variables: Vec<(&str, &str)> = trace.variables().collect();
+    let line = serde_json::to_vec(&(arguments, variables))?;
     send_message(socket_name, token, &line, &[stdin(), stdout(), stderr(), theirs.as_fd()])?;
     drop(theirs);
     let mut answer = [0_u8; ANSWER_BYTES];
@@ -225,7 +237,9 @@ mod tests {
         let socket = EventSocket::bind(None).unwrap();
         let ask = |token: &'static str| {
             let name = socket.name().to_owned();
-            std::thread::spawn(move || request_command(&name, token, &["status".to_owned()]).unwrap())
+            std::thread::spawn(move || {
+                request_command(&name, token, &["status".to_owned()], &Trace::default()).unwrap()
+            })
         };
         let refused = ask("secret");
         taskqueue_host::testing::eventually(|| socket.receive("secret").is_ok());

@@ -28,7 +28,7 @@ use self::insert_one::InsertOne;
 use crate::address::url::{DatabaseUrl, Engine};
 use crate::base::connection::{AnyConnection, by_engine};
 use crate::base::new_task::NewTaskRow;
-use crate::base::rows::{DependencyRow, NewRunOutputRow};
+use crate::base::rows::{DependencyRow, NewRunOutputRow, PrerequisiteRow};
 use crate::base::sql::SqlMoment;
 use crate::error::{Repeat, StoreError, StoreResult, classify_portably};
 use taskqueue_host::net::patience::Patience;
@@ -372,9 +372,9 @@ pub(super) fn insert_one(conn: &mut AnyConnection, row: &NewTaskRow, receipt: &s
     })
 }
 
-/// Returns the ids and statuses of those of these tasks that exist. Locks them in the order of their ids until the transaction
+/// Returns those of these tasks that exist. Locks them in the order of their ids until the transaction
 /// ends.
-pub(super) fn lock_prerequisites(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+pub(super) fn lock_prerequisites(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<Vec<PrerequisiteRow>> {
     by_engine!(match conn {
         AnyConnection::Sqlite(conn) => sqlite::lock_prerequisites(conn, ids),
         AnyConnection::Postgres(conn) => postgres::lock_prerequisites(conn, ids),

@@ -29,11 +29,11 @@ use crate::backend::mysql::syntax::LastInsertId;
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
 use crate::base::prepared::prepared;
-use crate::base::rows::{DependencyRow, NewRunOutputRow};
+use crate::base::rows::{DependencyRow, NewRunOutputRow, PrerequisiteRow};
 use crate::base::schema::{
     task_queue_class_holds, task_queue_dependencies, task_queue_receipts, task_queue_run_outputs,
 };
-use crate::base::sql::{SqlMoment, db_now, db_now_plus};
+use crate::base::sql::{ANY_RETRIES, SqlMoment, db_now, db_now_plus};
 use crate::error::{Repeat, StoreError, StoreResult};
 use taskqueue_host::net::sockets;
 
@@ -234,18 +234,18 @@ fn of_ids(ids: &[i64]) -> String {
 }
 
 /// Uses the older of two syntaxes, which MariaDB supports too.
-pub(in super::super) fn lock_prerequisites(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
-    #[derive(QueryableByName)]
-    struct StatusRow {
-        #[diesel(sql_type = BigInt, column_name = "Id")]
-        id: i64,
-        #[diesel(sql_type = Text, column_name = "LastStatus")]
-        status: String,
-    }
-    let query = format!("SELECT `Id`, `LastStatus` {} LOCK IN SHARE MODE", of_ids(ids));
+pub(in super::super) fn lock_prerequisites(
+    conn: &mut MysqlConnection,
+    ids: &[i64],
+) -> QueryResult<Vec<PrerequisiteRow>> {
+    let query = format!(
+        "SELECT `Id` AS id, `LastStatus` AS last_status, `FailedRetries` AS failed_retries,
+             COALESCE(`RetryLimit`, `MaxRetries`, {ANY_RETRIES}) AS allowed_retries, `QuarantinedOn` AS quarantined_on
+         {} LOCK IN SHARE MODE",
+        of_ids(ids)
+    );
     // The statement differs for each list of ids, so it is not kept.
-    let rows: Vec<StatusRow> = diesel::sql_query(query).load(conn)?;
-    Ok(rows.into_iter().map(|row| (row.id, row.status)).collect())
+    diesel::sql_query(query).load(conn)
 }
 
 pub(super) fn lock_tasks(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<()> {

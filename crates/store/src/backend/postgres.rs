@@ -22,7 +22,7 @@ use crate::backend::postgres::copy::copy_tasks;
 use crate::backend::{CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, MESSAGE_CHANNEL, WORK_CHANNEL, unreachable};
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
-use crate::base::rows::{DependencyRow, NewRunOutputRow};
+use crate::base::rows::{DependencyRow, NewRunOutputRow, PrerequisiteRow};
 use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
 use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::base::unmarked::processed_run;
@@ -215,11 +215,11 @@ pub(in super::super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow
     copy_tasks(conn, rows)
 }
 
-pub(in super::super) fn lock_prerequisites(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
+pub(in super::super) fn lock_prerequisites(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<PrerequisiteRow>> {
     task_queue::table
         .filter(task_queue::id.eq_any(ids))
         .order(task_queue::id)
-        .select((task_queue::id, task_queue::last_status))
+        .select(PrerequisiteRow::as_select())
         // Shared: transactions that use the same prerequisite need not wait for each other, but a transaction that ends it must
         // wait.
         .for_share()
@@ -257,12 +257,13 @@ pub(in super::super) fn put_output(conn: &mut PgConnection, row: &NewRunOutputRo
 pub(in super::super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow]) -> QueryResult<()> {
     for chunk in rows.chunks(ROWS_PER_STATEMENT) {
         diesel::sql_query(
-            r#"INSERT INTO "TaskQueueDependencies" ("TaskId", "DependsOnId", "IsSatisfied")
-               SELECT * FROM unnest($1, $2, $3)"#,
+            r#"INSERT INTO "TaskQueueDependencies" ("TaskId", "DependsOnId", "IsSatisfied", "NeedsSuccess")
+               SELECT * FROM unnest($1, $2, $3, $4)"#,
         )
         .bind::<Array<BigInt>, _>(chunk.iter().map(|row| row.task_id).collect::<Vec<_>>())
         .bind::<Array<BigInt>, _>(chunk.iter().map(|row| row.depends_on_id).collect::<Vec<_>>())
         .bind::<Array<Bool>, _>(chunk.iter().map(|row| row.is_satisfied).collect::<Vec<_>>())
+        .bind::<Array<Bool>, _>(chunk.iter().map(|row| row.needs_success).collect::<Vec<_>>())
         .execute(conn)?;
     }
     Ok(())

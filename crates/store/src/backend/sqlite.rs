@@ -23,7 +23,7 @@ use crate::address::url::DatabaseUrl;
 use crate::backend::lock_notice::{LockNotice, holder_words};
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
-use crate::base::rows::{DependencyRow, NewRunOutputRow};
+use crate::base::rows::{DependencyRow, NewRunOutputRow, PrerequisiteRow};
 use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
 use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::base::unmarked::processed_run;
@@ -306,11 +306,11 @@ pub(in super::super) fn insert_tasks(conn: &mut SqliteConnection, rows: &[NewTas
 pub(in super::super) fn lock_prerequisites(
     conn: &mut SqliteConnection,
     ids: &[i64],
-) -> QueryResult<Vec<(i64, String)>> {
+) -> QueryResult<Vec<PrerequisiteRow>> {
     task_queue::table
         .filter(task_queue::id.eq_any(ids))
         .order(task_queue::id)
-        .select((task_queue::id, task_queue::last_status))
+        .select(PrerequisiteRow::as_select())
         .load(conn)
 }
 

@@ -6,6 +6,7 @@ use diesel::sql_types::{Integer, Nullable, Text, Timestamp};
 use super::cells::{Cell, ExactInt, ExactText};
 use super::sql::SqlMoment;
 use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_domain::task::trace::Trace;
 use taskqueue_domain::text::unreadable::{StoredText, Unreadable};
 
 /// As stored in the rows of the task and of its run.
@@ -25,6 +26,8 @@ pub(crate) struct ContentRow {
     pub(crate) planned_on: Option<Cell<SqlMoment>>,
     #[diesel(sql_type = Timestamp)]
     pub(crate) scheduled_on: Cell<SqlMoment>,
+    #[diesel(sql_type = Nullable<Text>)]
+    pub(crate) meta: Option<Cell<ExactText>>,
 }
 
 /// The data of a task, with all columns readable.
@@ -35,6 +38,7 @@ pub(crate) struct Content {
     pub(crate) max_retries: Option<i32>,
     pub(crate) timeout_secs: Option<i32>,
     pub(crate) planned_on: SqlMoment,
+    pub(crate) trace: Trace,
 }
 
 impl ContentRow {
@@ -54,6 +58,11 @@ impl ContentRow {
                 Some(cell) => cell.read("PlannedOn")?,
                 None => self.scheduled_on.read("ScheduledOn")?,
             },
+            // The handler gets nothing else of the metadata, so the task can run if that cannot be read.
+            trace: self
+                .meta
+                .and_then(|cell| cell.read("Meta").ok())
+                .map_or_else(Trace::default, |meta| Trace::of_meta(&meta.0)),
         })
     }
 }

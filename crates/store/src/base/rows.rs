@@ -2,10 +2,11 @@
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
+use diesel::sql_types::Integer;
 
 use super::cells::{Cell, ExactInt, ExactText, MaybeShownText, ShownText};
 use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
-use super::sql::SqlMoment;
+use super::sql::{AllowedRetries, SqlMoment, allowed_retries};
 use super::unmarked::{processed_run, status_in_process};
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
@@ -20,6 +21,32 @@ pub(crate) struct DependencyRow {
     pub(crate) task_id: i64,
     pub(crate) depends_on_id: i64,
     pub(crate) is_satisfied: bool,
+    pub(crate) needs_success: bool,
+}
+
+/// A prerequisite, with the columns that show whether it is finished.
+#[derive(Clone, Debug, Queryable, QueryableByName, Selectable)]
+#[diesel(table_name = task_queue)]
+pub(crate) struct PrerequisiteRow {
+    pub(crate) id: i64,
+    last_status: String,
+    failed_retries: i32,
+    #[diesel(sql_type = Integer, select_expression = allowed_retries(), select_expression_type = AllowedRetries)]
+    allowed_retries: i32,
+    quarantined_on: Option<SqlMoment>,
+}
+
+impl PrerequisiteRow {
+    /// Returns true if a task need not wait for it: because it has succeeded, or, without `needs_success`, because it is finished
+    /// in any way.
+    pub(crate) fn satisfies(&self, needs_success: bool) -> bool {
+        match TaskStatus::parse(&self.last_status) {
+            Some(TaskStatus::Success) => true,
+            _ if needs_success => false,
+            Some(TaskStatus::Failed | TaskStatus::Timeout) if self.failed_retries >= self.allowed_retries => true,
+            status => self.quarantined_on.is_some() || status.is_some_and(TaskStatus::is_done),
+        }
+    }
 }
 
 /// A task as stored. Applications write most of these columns with their own SQL, so any of them may be unreadable.

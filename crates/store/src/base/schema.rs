@@ -106,6 +106,10 @@ diesel::table! {
         depends_on_id -> BigInt,
         #[sql_name = "IsSatisfied"]
         is_satisfied -> Bool,
+        #[sql_name = "NeedsSuccess"]
+        needs_success -> Bool,
+        #[sql_name = "AwaitedEnd"]
+        awaited_end -> Nullable<BigInt>,
     }
 }
 

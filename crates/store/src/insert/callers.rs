@@ -1,6 +1,8 @@
 //! Queues tasks inside a transaction of the caller, over the caller's connection: the tasks are kept if and only if that
 //! transaction commits. Changes no setting of the session, commits nothing, and repeats nothing that would end the transaction.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
@@ -8,13 +10,12 @@ use diesel::sql_types::Text;
 
 use crate::backend;
 use crate::base::new_task::NewTaskRow;
-use crate::base::rows::DependencyRow;
+use crate::base::rows::{DependencyRow, PrerequisiteRow};
 use crate::base::schema::task_queue::dsl;
 use crate::base::schema::{task_queue_events, task_queue_settings};
 use crate::base::sql::{SqlMoment, db_now};
 use crate::session::origin::Origin;
 use crate::{StoreError, StoreResult};
-use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::dependencies::Prerequisite;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::{NewTask, QueueRefusal};
@@ -36,9 +37,9 @@ mod parts {
         fn setting_rows(&mut self) -> QueryResult<Vec<(String, String)>>;
         fn database_now(&mut self) -> QueryResult<DateTime<Utc>>;
         fn insert_row(&mut self, task: &NewTask, waiting_for: i32, now: DateTime<Utc>) -> QueryResult<Vec<i64>>;
-        fn lock_prerequisites(&mut self, ids: &[i64]) -> QueryResult<Vec<(i64, String)>>;
-        /// Inserts dependencies, each with whether its prerequisite has succeeded.
-        fn insert_dependencies(&mut self, task_id: i64, on: &[(i64, bool)]) -> QueryResult<()>;
+        /// Locks those of these prerequisites that exist; each is given with whether only its success is enough.
+        fn lock_prerequisites(&mut self, wanted: &BTreeMap<i64, bool>) -> QueryResult<Vec<Edge>>;
+        fn insert_dependencies(&mut self, task_id: i64, on: &[Edge]) -> QueryResult<()>;
         fn keep_queued(&mut self, origin: &Origin, task_id: i64) -> QueryResult<()>;
         /// Removes the window of a key if it has expired. Returns true if it had.
         fn free_ended_key(&mut self, class: &str, key: &str) -> QueryResult<bool>;
@@ -56,6 +57,9 @@ mod parts {
 /// Id, status, and the position in its schedule, if it has one.
 type KeyHolder = (i64, String, Option<String>);
 
+/// The id of a prerequisite, whether only its success is enough, and whether the dependency is satisfied.
+type Edge = (i64, bool, bool);
+
 macro_rules! impl_parts {
     ($connection:ty, $backend:ident, $forget:expr, $latest:path $(, $locked:ident)?) => {
         impl parts::Parts for $connection {
@@ -72,12 +76,23 @@ macro_rules! impl_parts {
                 backend::$backend::insert_tasks(self, &[NewTaskRow::new(task, waiting_for, now)])
             }
 
-            fn lock_prerequisites(&mut self, ids: &[i64]) -> QueryResult<Vec<(i64, String)>> {
-                backend::$backend::lock_prerequisites(self, ids)
+            fn lock_prerequisites(&mut self, wanted: &BTreeMap<i64, bool>) -> QueryResult<Vec<Edge>> {
+                let rows =
+                    backend::$backend::lock_prerequisites(self, &wanted.keys().copied().collect::<Vec<_>>())?;
+                let edge = |row: PrerequisiteRow| {
+                    let needs_success = wanted.get(&row.id).copied().unwrap_or(true);
+                    (row.id, needs_success, row.satisfies(needs_success))
+                };
+                Ok(rows.into_iter().map(edge).collect())
             }
 
-            fn insert_dependencies(&mut self, task_id: i64, on: &[(i64, bool)]) -> QueryResult<()> {
-                let row = |&(depends_on_id, is_satisfied): &_| DependencyRow { task_id, depends_on_id, is_satisfied };
+            fn insert_dependencies(&mut self, task_id: i64, on: &[Edge]) -> QueryResult<()> {
+                let row = |&(depends_on_id, needs_success, is_satisfied): &_| DependencyRow {
+                    task_id,
+                    depends_on_id,
+                    is_satisfied,
+                    needs_success,
+                };
                 backend::$backend::insert_dependencies(self, &on.iter().map(row).collect::<Vec<_>>())
             }
 
@@ -164,7 +179,7 @@ pub fn insert_in<C: CallersConnection>(
     task: &NewTask,
     auditor: Option<&Origin>,
 ) -> StoreResult<QueuedTask> {
-    if task.unique.is_none() && task.after.is_empty() {
+    if task.unique.is_none() && !task.has_prerequisites() {
         return insert_or_meet(conn, task, auditor);
     }
     conn.reading_latest(|conn| insert_or_meet(conn, task, auditor))
@@ -176,7 +191,7 @@ fn insert_or_meet<C: CallersConnection>(
     auditor: Option<&Origin>,
 ) -> StoreResult<QueuedTask> {
     let Some(unique) = &task.unique else {
-        let is_one_statement = task.after.is_empty() && auditor.is_none();
+        let is_one_statement = !task.has_prerequisites() && auditor.is_none();
         let id = if is_one_statement {
             insert(conn, task, auditor)?
         } else {
@@ -215,27 +230,27 @@ fn meet_holder(task: &NewTask, unique: &Uniqueness, (id, status, schedule_head):
     Err(StoreError::NotQueued { index: 0, refusal })
 }
 
+/// Returns the ids of the prerequisites of a task, each with whether only its success is enough.
+fn needs_of(task: &NewTask) -> BTreeMap<i64, bool> {
+    let stored = |prerequisite: &Prerequisite| match prerequisite {
+        Prerequisite::Task(id) => Some(id.0),
+        Prerequisite::InBatch(_) => None,
+    };
+    let any = task.after_any.iter().filter_map(stored).map(|id| (id, false));
+    // Of a task in both lists, the success is needed: the later entry counts.
+    any.chain(task.after.iter().filter_map(stored).map(|id| (id, true))).collect()
+}
+
 fn insert<C: CallersConnection>(conn: &mut C, task: &NewTask, auditor: Option<&Origin>) -> StoreResult<TaskId> {
-    let mut wanted: Vec<i64> = task
-        .after
-        .iter()
-        .filter_map(|prerequisite| match prerequisite {
-            Prerequisite::Task(id) => Some(id.0),
-            Prerequisite::InBatch(_) => None,
-        })
-        .collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    let found = if wanted.is_empty() { Vec::new() } else { conn.lock_prerequisites(&wanted)? };
-    let is_there = |id: &i64| found.iter().any(|(there, _)| there == id);
-    if let Some(missing) = wanted.iter().find(|id| !is_there(id)) {
+    let wanted = needs_of(task);
+    let on = if wanted.is_empty() { Vec::new() } else { conn.lock_prerequisites(&wanted)? };
+    let is_there = |id: &i64| on.iter().any(|(there, ..)| there == id);
+    if let Some(missing) = wanted.keys().find(|id| !is_there(id)) {
         let refusal = QueueRefusal::NoSuchTask(TaskId(*missing));
         return Err(StoreError::NotQueued { index: 0, refusal });
     }
     let now = if task.needs_now() { conn.database_now()? } else { DateTime::UNIX_EPOCH };
-    let on: Vec<(i64, bool)> =
-        found.into_iter().map(|(id, status)| (id, status == TaskStatus::Success.as_str())).collect();
-    let open = on.iter().filter(|(_, is_satisfied)| !is_satisfied).count();
+    let open = on.iter().filter(|(.., is_satisfied)| !is_satisfied).count();
     let inserted = conn.insert_row(task, i32::try_from(open).unwrap_or(i32::MAX), now)?;
     let task_id = inserted.first().copied().unwrap_or_default();
     if !on.is_empty() {

@@ -18,7 +18,8 @@ use taskqueue_host::random::ordered_token;
 impl Store {
     /// Returns true if [`Store::insert_task`] can insert it.
     pub(crate) fn is_single(&mut self, task: &NewTask) -> StoreResult<bool> {
-        let is_plain = task.unique.is_none() && task.after.is_empty() && task.recurrence.is_none() && !task.needs_now();
+        let is_plain =
+            task.unique.is_none() && !task.has_prerequisites() && task.recurrence.is_none() && !task.needs_now();
         Ok(is_plain && backend::has_round_trips(self.url.engine()) && self.auditor()?.is_none())
     }
 

@@ -1,6 +1,6 @@
 //! Inserts new tasks with their keys and prerequisites in one transaction: all or none.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chrono::DateTime;
 use diesel::RunQueryDsl as _;
@@ -9,14 +9,13 @@ use diesel::result::QueryResult;
 use crate::backend;
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
-use crate::base::rows::DependencyRow;
+use crate::base::rows::{DependencyRow, PrerequisiteRow};
 use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::audit::keep_queued;
 use crate::rules::dependencies::IDS_PER_STATEMENT;
 use crate::rules::unique::find_holder;
 use crate::transitions::{Replacer, replace_task};
 use crate::{Store, StoreError, StoreResult};
-use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::dependencies::{Prerequisite, find_circle};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::{NewTask, QueueRefusal};
@@ -40,7 +39,7 @@ impl BatchNeeds {
     pub fn add(&mut self, task: &NewTask) {
         self.replaces |= task.unique.as_ref().is_some_and(|key| key.on_conflict == OnConflict::Replace);
         // Tasks with a key or with prerequisites query other tasks before they are inserted.
-        self.looks_up |= task.unique.is_some() || !task.after.is_empty();
+        self.looks_up |= task.unique.is_some() || task.has_prerequisites();
     }
 
     fn of(tasks: &[NewTask]) -> Self {
@@ -295,7 +294,7 @@ impl<'a> InsertPlan<'a> {
             (0..self.tasks.len())
                 .map(|place| {
                     if is_new(&place) {
-                        self.after(place).into_iter().filter_map(in_batch).collect()
+                        self.after(place).into_keys().filter_map(in_batch).collect()
                     } else {
                         Vec::new()
                     }
@@ -315,8 +314,8 @@ impl<'a> InsertPlan<'a> {
         &self.tasks[self.replaced_by.get(&place).copied().unwrap_or(place)]
     }
 
-    /// Returns the distinct prerequisites of a new task.
-    fn after(&self, place: usize) -> BTreeSet<Prerequisite> {
+    /// Returns the distinct prerequisites of a new task, each with whether only its success is enough.
+    fn after(&self, place: usize) -> BTreeMap<Prerequisite, bool> {
         let at_its_spot = |prerequisite: &Prerequisite| match *prerequisite {
             Prerequisite::InBatch(other) => match self.spots.get(other) {
                 Some(Spot::There(queued)) => Prerequisite::Task(queued.id),
@@ -328,7 +327,10 @@ impl<'a> InsertPlan<'a> {
             },
             stored => stored,
         };
-        self.tasks[place].after.iter().map(at_its_spot).collect()
+        let task = &self.tasks[place];
+        let any = task.after_any.iter().map(|prerequisite| (at_its_spot(prerequisite), false));
+        // Of a task in both lists, the success is needed: the later entry counts.
+        any.chain(task.after.iter().map(|prerequisite| (at_its_spot(prerequisite), true))).collect()
     }
 
     fn queued(&self, ids: &HashMap<usize, i64>) -> Vec<QueuedTask> {
@@ -347,43 +349,43 @@ impl<'a> InsertPlan<'a> {
 
 /// The stored prerequisites of new tasks, locked until the transaction ends.
 struct Prerequisites {
-    /// Whether each has succeeded.
-    has_succeeded: HashMap<i64, bool>,
+    rows: HashMap<i64, PrerequisiteRow>,
 }
 
 impl Prerequisites {
-    /// Locks their rows in the order of their ids: none can succeed unnoticed before the new tasks are inserted.
+    /// Locks their rows in the order of their ids: none can finish unnoticed before the new tasks are inserted.
     fn lock(conn: &mut AnyConnection, plan: &InsertPlan<'_>) -> StoreResult<Self> {
-        let waits = |place: &usize| !plan.tasks[*place].after.is_empty();
+        let waits = |place: &usize| plan.tasks[*place].has_prerequisites();
         let wanted: BTreeSet<(i64, usize)> = plan
             .new_places()
             .filter(waits)
-            .flat_map(|place| plan.after(place).iter().filter_map(stored_id).map(|id| (id, place)).collect::<Vec<_>>())
+            .flat_map(|place| plan.after(place).keys().filter_map(stored_id).map(|id| (id, place)).collect::<Vec<_>>())
             .collect();
         let mut ids: Vec<i64> = wanted.iter().map(|(id, _)| *id).collect();
         ids.dedup();
-        let mut has_succeeded = HashMap::with_capacity(ids.len());
+        let mut rows = HashMap::with_capacity(ids.len());
         for part in ids.chunks(IDS_PER_STATEMENT) {
-            for (id, status) in backend::lock_prerequisites(conn, part)? {
-                has_succeeded.insert(id, status == TaskStatus::Success.as_str());
-            }
+            rows.extend(backend::lock_prerequisites(conn, part)?.into_iter().map(|row| (row.id, row)));
         }
-        let missing = wanted.iter().filter(|(id, _)| !has_succeeded.contains_key(id)).min_by_key(|(_, place)| *place);
+        let missing = wanted.iter().filter(|(id, _)| !rows.contains_key(id)).min_by_key(|(_, place)| *place);
         match missing {
             Some((id, place)) => {
                 Err(StoreError::NotQueued { index: *place, refusal: QueueRefusal::NoSuchTask(TaskId(*id)) })
             }
-            None => Ok(Self { has_succeeded }),
+            None => Ok(Self { rows }),
         }
     }
 
-    fn is_satisfied(&self, prerequisite: &Prerequisite) -> bool {
-        stored_id(prerequisite).is_some_and(|id| self.has_succeeded.get(&id) == Some(&true))
+    fn is_satisfied(&self, prerequisite: &Prerequisite, needs_success: bool) -> bool {
+        stored_id(prerequisite).and_then(|id| self.rows.get(&id)).is_some_and(|row| row.satisfies(needs_success))
     }
 
     /// Returns WaitingFor of a new task.
-    fn open_count(&self, after: &BTreeSet<Prerequisite>) -> i32 {
-        let open = after.iter().filter(|prerequisite| !self.is_satisfied(prerequisite)).count();
+    fn open_count(&self, after: &BTreeMap<Prerequisite, bool>) -> i32 {
+        let open = after
+            .iter()
+            .filter(|(prerequisite, needs_success)| !self.is_satisfied(prerequisite, **needs_success))
+            .count();
         i32::try_from(open).unwrap_or(i32::MAX)
     }
 }
@@ -403,7 +405,7 @@ fn insert_dependencies(
 ) -> QueryResult<()> {
     let mut rows = Vec::new();
     for place in plan.new_places() {
-        for prerequisite in plan.after(place) {
+        for (prerequisite, needs_success) in plan.after(place) {
             let depends_on = match prerequisite {
                 Prerequisite::Task(stored) => Some(stored.0),
                 Prerequisite::InBatch(other) => ids.get(&other).copied(),
@@ -412,7 +414,8 @@ fn insert_dependencies(
             rows.extend(pair.map(|(task_id, depends_on_id)| DependencyRow {
                 task_id,
                 depends_on_id,
-                is_satisfied: prerequisites.is_satisfied(&prerequisite),
+                is_satisfied: prerequisites.is_satisfied(&prerequisite, needs_success),
+                needs_success,
             }));
         }
     }

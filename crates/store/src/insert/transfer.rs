@@ -209,6 +209,17 @@ struct DependencyColumns {
     depends_on_id: i64,
     /// IsSatisfied
     is_satisfied: bool,
+    /// NeedsSuccess
+    needs_success: bool,
+}
+
+/// A dependency of a task that is not satisfied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenDependency {
+    /// The prerequisite: its id in the source store.
+    pub depends_on: i64,
+    /// Whether only its success satisfies the dependency.
+    pub needs_success: bool,
 }
 
 /// A row of TaskQueueRejections.
@@ -255,9 +266,10 @@ impl TransferredTask {
         status.as_str().clone_into(&mut self.task.last_status);
     }
 
-    /// Returns the prerequisites that have not succeeded.
-    pub fn waits_for(&self) -> impl Iterator<Item = i64> {
-        self.after.iter().filter(|edge| !edge.is_satisfied).map(|edge| edge.depends_on_id)
+    /// Returns the dependencies that are not satisfied.
+    pub fn waits_for(&self) -> impl Iterator<Item = OpenDependency> {
+        let open = self.after.iter().filter(|edge| !edge.is_satisfied);
+        open.map(|edge| OpenDependency { depends_on: edge.depends_on_id, needs_success: edge.needs_success })
     }
 
     /// Removes this task from its open prerequisites.

@@ -1,17 +1,18 @@
-//! TaskQueueDependencies: the prerequisites of tasks. A dependency is satisfied once, by the success of its prerequisite, and
-//! stays satisfied; WaitingFor of a task counts the unsatisfied ones.
+//! TaskQueueDependencies: the prerequisites of tasks. A dependency is satisfied once, by the success of its prerequisite or, without
+//! NeedsSuccess, by its end in any way, and stays satisfied; WaitingFor of a task counts the unsatisfied ones.
 
 use std::collections::{BTreeSet, HashMap};
 
 use diesel::prelude::*;
 use diesel::result::QueryResult;
+use diesel::sql_types::Bool;
 
 use crate::backend;
 use crate::base::connection::AnyConnection;
-use crate::base::rows::DependencyRow;
+use crate::base::rows::{DependencyRow, PrerequisiteRow};
 use crate::base::schema::task_queue;
 use crate::base::schema::task_queue_dependencies::dsl::{
-    depends_on_id, is_satisfied, task_id, task_queue_dependencies,
+    depends_on_id, is_satisfied, needs_success, task_id, task_queue_dependencies,
 };
 use crate::base::sql::{SqlMoment, allowed_retries, db_now};
 use crate::base::unmarked::{processed_run, status_in_process};
@@ -23,10 +24,12 @@ use taskqueue_domain::task::ids::TaskId;
 /// The maximum number of ids in one statement.
 pub(crate) const IDS_PER_STATEMENT: usize = 1_000;
 
-/// Satisfies the dependencies on a task that has just succeeded, whose row this transaction holds. A transaction that queues a
-/// dependant locks that row first, so each dependency is either found here or was satisfied from the start.
-pub(crate) fn satisfy_dependants(conn: &mut AnyConnection, prerequisite: i64) -> QueryResult<()> {
+/// Satisfies the dependencies on a task that has just finished, whose row this transaction holds; without a success, only those
+/// that need none. A transaction that queues a dependant locks that row first, so each dependency is either found here or was
+/// satisfied from the start.
+pub(crate) fn satisfy_dependants(conn: &mut AnyConnection, prerequisite: i64, has_succeeded: bool) -> QueryResult<()> {
     let of_it = task_queue_dependencies.filter(depends_on_id.eq(prerequisite)).filter(is_satisfied.eq(false));
+    let of_it = of_it.filter(needs_success.eq(false).or(has_succeeded.into_sql::<Bool>()));
     let waiting: Vec<i64> = of_it.order((depends_on_id, task_id)).select(task_id).load(conn)?;
     for part in waiting.chunks(IDS_PER_STATEMENT) {
         // Two prerequisites that succeed at the same moment may have the same dependants.
@@ -48,30 +51,41 @@ pub(crate) fn satisfy_dependants(conn: &mut AnyConnection, prerequisite: i64) ->
 
 /// The open prerequisites of a task, locked until the transaction ends.
 pub(crate) struct OpenPrerequisites {
-    /// Each with whether it has succeeded.
-    found: Vec<(i64, bool)>,
+    found: Vec<OpenPrerequisite>,
+}
+
+struct OpenPrerequisite {
+    id: i64,
+    needs_success: bool,
+    /// Whether it has finished since.
+    is_satisfied: bool,
 }
 
 impl OpenPrerequisites {
-    /// Locks their rows in the order of their ids: none can succeed unnoticed before another task waits for them too. Must come
+    /// Locks their rows in the order of their ids: none can finish unnoticed before another task waits for them too. Must come
     /// before the dependant's row is changed, because a transaction that ends one of them holds its row and then locks the
     /// dependant's row.
     pub(crate) fn lock(conn: &mut AnyConnection, dependant: i64) -> QueryResult<Self> {
         let of_it = task_queue_dependencies.filter(task_id.eq(dependant)).filter(is_satisfied.eq(false));
-        let ids: Vec<i64> = of_it.order((task_id, depends_on_id)).select(depends_on_id).load(conn)?;
-        let mut found = Vec::with_capacity(ids.len());
-        for part in ids.chunks(IDS_PER_STATEMENT) {
-            let statuses: HashMap<i64, String> = backend::lock_prerequisites(conn, part)?.into_iter().collect();
-            let has_succeeded =
-                |id: &i64| statuses.get(id).is_some_and(|status| status == TaskStatus::Success.as_str());
-            found.extend(part.iter().map(|id| (*id, has_succeeded(id))));
+        let edges: Vec<(i64, bool)> =
+            of_it.order((task_id, depends_on_id)).select((depends_on_id, needs_success)).load(conn)?;
+        let mut found = Vec::with_capacity(edges.len());
+        for part in edges.chunks(IDS_PER_STATEMENT) {
+            let ids: Vec<i64> = part.iter().map(|(id, _)| *id).collect();
+            let rows: HashMap<i64, PrerequisiteRow> =
+                backend::lock_prerequisites(conn, &ids)?.into_iter().map(|row| (row.id, row)).collect();
+            found.extend(part.iter().map(|&(id, by_success)| OpenPrerequisite {
+                id,
+                needs_success: by_success,
+                is_satisfied: rows.get(&id).is_some_and(|row| row.satisfies(by_success)),
+            }));
         }
         Ok(Self { found })
     }
 
     /// Returns WaitingFor of a task that waits for them.
     pub(crate) fn open_count(&self) -> i32 {
-        let open = self.found.iter().filter(|(_, has_succeeded)| !has_succeeded).count();
+        let open = self.found.iter().filter(|prerequisite| !prerequisite.is_satisfied).count();
         i32::try_from(open).unwrap_or(i32::MAX)
     }
 
@@ -80,10 +94,11 @@ impl OpenPrerequisites {
         if self.found.is_empty() {
             return Ok(());
         }
-        let row = |(id, has_succeeded): &(i64, bool)| DependencyRow {
+        let row = |prerequisite: &OpenPrerequisite| DependencyRow {
             task_id: dependant,
-            depends_on_id: *id,
-            is_satisfied: *has_succeeded,
+            depends_on_id: prerequisite.id,
+            is_satisfied: prerequisite.is_satisfied,
+            needs_success: prerequisite.needs_success,
         };
         backend::insert_dependencies(conn, &self.found.iter().map(row).collect::<Vec<_>>())
     }
@@ -120,22 +135,27 @@ fn way_to(start: i64, last: i64, dependant_of: &HashMap<i64, i64>) -> Vec<TaskId
     way
 }
 
-/// The other side of a dependency and its row, if it exists.
-type Link = (i64, bool, Option<(String, String, i32, i32, Option<SqlMoment>, Option<i64>)>);
+/// The other side of a dependency, whether it is satisfied and needs a success, and the row of the other side, if it exists.
+type Link = (i64, bool, bool, Option<(String, String, i32, i32, Option<SqlMoment>, Option<i64>)>);
 
-fn linked((id, satisfied, row): Link) -> LinkedTask {
-    let id = TaskId(id);
-    let Some((class, status, failed, max, quarantined, processed_run)) = row else {
-        return LinkedTask { id, class: None, status: None, is_settled: true, is_satisfied: satisfied };
+fn linked((id, satisfied, by_success, row): Link) -> LinkedTask {
+    let unknown = LinkedTask {
+        id: TaskId(id),
+        class: None,
+        status: None,
+        is_settled: true,
+        is_satisfied: satisfied,
+        needs_success: by_success,
     };
+    let Some((class, status, failed, max, quarantined, processed_run)) = row else { return unknown };
     if let Some(status) = status_in_process(&status).filter(|_| processed_run.is_some()) {
         let status = Some(Stored::Known(status));
-        return LinkedTask { id, class: Some(class), status, is_settled: false, is_satisfied: satisfied };
+        return LinkedTask { class: Some(class), status, is_settled: false, ..unknown };
     }
     let is_done = TaskStatus::parse(&status).is_some_and(TaskStatus::is_done);
     let has_failed = [TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str).contains(&status.as_str());
     let is_settled = is_done || has_failed && (failed >= max || quarantined.is_some());
-    LinkedTask { id, class: Some(class), status: Some(status.into()), is_settled, is_satisfied: satisfied }
+    LinkedTask { class: Some(class), status: Some(status.into()), is_settled, ..unknown }
 }
 
 /// The columns shown of the other side.
@@ -154,8 +174,8 @@ macro_rules! link_columns {
 }
 
 impl Store {
-    /// Returns the first `limit` tasks that must succeed before this one runs, by id; with `only_open`, those that have not
-    /// succeeded.
+    /// Returns the first `limit` tasks that must succeed or finish before this one runs, by id; with `only_open`, those that have
+    /// not yet.
     ///
     /// # Errors
     /// The database could not be queried.
@@ -173,7 +193,7 @@ impl Store {
             Ok(of_task
                 .order((task_id, depends_on_id))
                 .limit(limit)
-                .select((depends_on_id, is_satisfied, link_columns!()))
+                .select((depends_on_id, is_satisfied, needs_success, link_columns!()))
                 .load(conn)?)
         })?;
         Ok(links.into_iter().map(linked).collect())
@@ -245,7 +265,7 @@ impl Store {
             Ok(of_task
                 .order((depends_on_id, task_id))
                 .limit(limit)
-                .select((task_id, is_satisfied, link_columns!()))
+                .select((task_id, is_satisfied, needs_success, link_columns!()))
                 .load(conn)?)
         })?;
         Ok(links.into_iter().map(linked).collect())

@@ -80,6 +80,13 @@ struct TaskAfter {
     delay_secs: Option<i64>,
 }
 
+impl TaskAfter {
+    /// Returns true if the task does not run again unless an operator restarts it.
+    fn is_finished(&self) -> bool {
+        self.is_exhausted || self.is_quarantined || self.status.is_some_and(TaskStatus::is_done)
+    }
+}
+
 /// Updates the task of an ended run. Returns `None` if the run has no task.
 pub(super) fn aggregate_into_task(
     conn: &mut AnyConnection,
@@ -210,8 +217,8 @@ fn follow_up(
     if after.restarts {
         forget_passed_start_before(conn, TaskId(task.id), 0)?;
     }
-    if after.status == Some(TaskStatus::Success) {
-        satisfy_dependants(conn, task.id)?;
+    if after.is_finished() {
+        satisfy_dependants(conn, task.id, after.status == Some(TaskStatus::Success))?;
     }
     if let Some(crash) = end.crash.as_ref().filter(|_| after.is_quarantined) {
         insert_event(conn, &quarantine_event(task.id, run_id, crash, after.crashes))?;

@@ -12,6 +12,7 @@ use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::db_now;
 use crate::journal::events::{NewEvent, insert_event};
+use crate::rules::dependencies::satisfy_dependants;
 use crate::session::origin::Origin;
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
@@ -198,5 +199,9 @@ fn cancel_idle_task(
         .filter(dsl::current_run_id.is_null())
         .set((dsl::last_status.eq(to.as_str()), dsl::class_keep_secs.eq(None::<i32>), dsl::updated_on.eq(db_now())))
         .execute(conn)?;
-    Ok((cancelled == 1).then_some(CancelAnswer::Cancelled))
+    if cancelled == 0 {
+        return Ok(None);
+    }
+    satisfy_dependants(conn, id.0, false)?;
+    Ok(Some(CancelAnswer::Cancelled))
 }

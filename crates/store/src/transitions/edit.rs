@@ -15,6 +15,7 @@ use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, any_year, db_now};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::records::tasks::set_start_before;
+use crate::rules::dependencies::satisfy_dependants;
 use crate::rules::unique::{Holder, find_other_holder};
 use crate::session::origin::Origin;
 use crate::{Store, StoreResult};
@@ -133,6 +134,10 @@ fn edit_task(
     }
     if !change.meta.is_empty() {
         extend_meta(conn, id, &change.meta)?;
+    }
+    let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
+    if has_failed && change.max_retries.is_some_and(|max| max <= task.failed_retries) {
+        satisfy_dependants(conn, id.0, false)?;
     }
     insert_event(conn, &NewEvent { task_id: Some(id), ..event.edited(change, &task) })?;
     Ok(EditAnswer::Edited(task))

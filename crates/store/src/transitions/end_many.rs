@@ -162,7 +162,7 @@ fn keep_as_stated(conn: &mut AnyConnection, rows: &[EndedRow], keep_of: Option<&
 
 fn follow_success(conn: &mut AnyConnection, row: &EndedRow) -> StoreResult<()> {
     if row.has_succeeded && row.has_dependants {
-        satisfy_dependants(conn, row.task_id)?;
+        satisfy_dependants(conn, row.task_id, true)?;
     }
     if row.has_succeeded && row.recurs {
         // The author is empty, because no user caused this.

@@ -11,6 +11,7 @@ use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::events::{NewEvent, insert_event};
+use crate::rules::dependencies::satisfy_dependants;
 use crate::session::origin::Origin;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
@@ -132,5 +133,8 @@ fn end_idle_task(conn: &mut AnyConnection, id: TaskId) -> StoreResult<bool> {
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
+    if ended == 1 {
+        satisfy_dependants(conn, id.0, false)?;
+    }
     Ok(ended == 1)
 }

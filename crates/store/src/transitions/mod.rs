@@ -2,6 +2,7 @@
 //! row. Task and run change in one transaction (rule R4). The domain crate defines which changes are possible.
 
 mod aggregate;
+pub(crate) mod awaited_ends;
 mod cancel;
 pub(crate) mod claiming;
 mod configure;

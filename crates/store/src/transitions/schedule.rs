@@ -15,6 +15,7 @@ use crate::base::schema::task_queue_runs;
 use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::reading::schedules::head_of;
+use crate::rules::dependencies::satisfy_dependants;
 use crate::session::origin::Origin;
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
@@ -231,6 +232,9 @@ pub(super) fn remove(
     diesel::update(dsl::task_queue.filter(dsl::id.eq(head.id.0)).filter(dsl::current_run_id.is_null()))
         .set((cancelled.map(|status| dsl::last_status.eq(status.as_str())), dsl::updated_on.eq(db_now())))
         .execute(conn)?;
+    if cancelled.is_some() {
+        satisfy_dependants(conn, head.id.0, false)?;
+    }
     Ok(None)
 }
 

@@ -13,6 +13,7 @@ use crate::base::schema::{
 use crate::base::sql::{SqlMoment, any_year};
 use crate::reading::schedules::configured_schedules;
 use crate::reading::status::FINISHED;
+use crate::transitions::awaited_ends::missed_ends;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::retention::{Keep, Retention};
 use taskqueue_domain::run::status::TaskStatus;
@@ -33,6 +34,8 @@ pub struct CleanupNeeds {
     pub prunable: bool,
     /// Whether any schedule comes from a configuration file, so that it may be gone from it.
     pub schedules: bool,
+    /// Whether a task waits for the end of one that is finished.
+    pub missed_ends: bool,
 }
 
 /// The time limit of each kind of rows.
@@ -48,7 +51,8 @@ struct CleanupLimits {
 
 impl CleanupNeeds {
     /// Everything, if the needs are unknown.
-    pub const ALL: Self = Self { pauses: true, notices: true, expired: true, prunable: true, schedules: true };
+    pub const ALL: Self =
+        Self { pauses: true, notices: true, expired: true, prunable: true, schedules: true, missed_ends: true };
 }
 
 impl Store {
@@ -107,6 +111,9 @@ macro_rules! any_over {
     };
 }
 
+/// [`CleanupNeeds`] as the statement returns them.
+type Found = (Option<bool>, bool, Option<bool>, Option<bool>, bool, bool);
+
 fn ask(conn: &mut AnyConnection, limits: &CleanupLimits, prunes_outputs: bool) -> QueryResult<CleanupNeeds> {
     let tasks = any_over!(TaskStatus::Success, limits.success)
         .or(any_over!(TaskStatus::Cancelled, limits.cancelled))
@@ -136,15 +143,16 @@ fn ask(conn: &mut AnyConnection, limits: &CleanupLimits, prunes_outputs: bool) -
         .or(any_before!(task_queue_runs, results_on, limits.results))
         .or(any_before!(task_queue_runners, finished_on, limits.runners))
         .or(exists(events));
-    let (pauses, notices, expired, prunable, schedules): (Option<bool>, bool, Option<bool>, Option<bool>, bool) =
-        diesel::select((
-            any_before!(task_queue_pauses, until, limits.now),
-            exists(task_queue_notices::table.select(task_queue_notices::id)),
-            any_before!(task_queue, live_start_before, limits.now),
-            prunable,
-            exists(configured_schedules()),
-        ))
-        .get_result(conn)?;
+    let (pauses, notices, expired, prunable, schedules, missed_ends): Found = diesel::select((
+        any_before!(task_queue_pauses, until, limits.now),
+        exists(task_queue_notices::table.select(task_queue_notices::id)),
+        any_before!(task_queue, live_start_before, limits.now),
+        prunable,
+        exists(configured_schedules()),
+        exists(missed_ends!()),
+    ))
+    .get_result(conn)?;
     let is_so = |found: Option<bool>| found.unwrap_or(false);
-    Ok(CleanupNeeds { pauses: is_so(pauses), notices, expired: is_so(expired), prunable: is_so(prunable), schedules })
+    let (pauses, expired, prunable) = (is_so(pauses), is_so(expired), is_so(prunable));
+    Ok(CleanupNeeds { pauses, notices, expired, prunable, schedules, missed_ends })
 }

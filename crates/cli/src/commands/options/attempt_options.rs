@@ -47,9 +47,12 @@ pub(crate) struct AttemptOptions {
 impl AttemptOptions {
     /// Returns true if any of them was given.
     pub(crate) fn is_given(&self) -> bool {
-        self.at.is_some()
-            || self.delay.is_some()
-            || self.expires.is_some()
+        self.is_given_besides_time() || self.at.is_some() || self.delay.is_some()
+    }
+
+    /// Returns true if any of them was given besides `--at` and `--in`.
+    pub(crate) fn is_given_besides_time(&self) -> bool {
+        self.expires.is_some()
             || self.max_retries.is_some()
             || self.timeout.is_some()
             || self.priority.is_some()

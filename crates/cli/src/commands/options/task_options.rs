@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use clap::Args;
 
 use crate::commands::options::attempt_options::AttemptOptions;
@@ -10,9 +11,11 @@ use crate::error::CliError;
 use taskqueue_domain::run::retention::parse_keep;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::TaskRequest;
+use taskqueue_domain::task::trace::{CorrelationId, Trace};
 use taskqueue_domain::task::unique::OnConflict;
 use taskqueue_domain::time::when;
 use taskqueue_engine::Context;
+use taskqueue_engine::config::own_trace;
 use taskqueue_engine::queueing::queue;
 
 /// When and how a task is processed.
@@ -23,6 +26,9 @@ pub(crate) struct TaskOptions {
     /// Run the task once these tasks have succeeded; may be given more than once, or with several ids
     #[arg(long, value_name = "TASK", value_delimiter = ',')]
     after: Vec<TaskId>,
+    /// Run the task once these tasks are finished, in whatever way: success, failure, cancelled, expired or quarantined
+    #[arg(long, value_name = "TASK", value_delimiter = ',')]
+    after_any: Vec<TaskId>,
     /// Allow at most one live task per class with this key
     #[arg(long, value_name = "KEY")]
     unique: Option<String>,
@@ -41,6 +47,9 @@ pub(crate) struct TaskOptions {
     /// Name that lists show, and by which name=NAME selects the task; it need not be unique
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Correlation id, which the handler and all tasks that it queues get too [default: $TASKQUEUE_CORRELATION_ID]
+    #[arg(long, value_name = "ID")]
+    correlation: Option<CorrelationId>,
     /// Repeat the task: 15m, "mon-fri 9:00", "daily 3:00", @daily, or a cron expression like "0 3 * * *" (03:00 every day)
     #[arg(long, alias = "cron", value_name = "WHEN", conflicts_with_all = ["run", "wait"])]
     every: Option<String>,
@@ -54,7 +63,7 @@ pub(crate) struct TaskOptions {
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
     /// Process the task in this process, as a runner under all rules, and exit as the handler did
-    #[arg(long, conflicts_with_all = ["wait", "at", "delay", "after"])]
+    #[arg(long, conflicts_with_all = ["wait", "at", "delay", "after", "after_any"])]
     pub(crate) run: bool,
     /// Wait until the task has succeeded or is exhausted, on any runner, and exit as the handler did
     #[arg(long)]
@@ -62,10 +71,14 @@ pub(crate) struct TaskOptions {
 }
 
 impl TaskOptions {
-    /// Returns true if an option was given that a batch takes from its lines.
-    pub(crate) fn has_task_option(&self) -> bool {
-        self.attempts.is_given()
+    /// Returns true if an option was given that a batch takes from its lines. With a rate, the batch takes its start from the
+    /// options.
+    pub(crate) fn has_task_option(&self, has_rate: bool) -> bool {
+        let has_attempt_option =
+            if has_rate { self.attempts.is_given_besides_time() } else { self.attempts.is_given() };
+        has_attempt_option
             || !self.after.is_empty()
+            || !self.after_any.is_empty()
             || self.unique.is_some()
             || self.limit_key.is_some()
             || self.tag.is_some()
@@ -75,10 +88,24 @@ impl TaskOptions {
             || self.wait
     }
 
+    /// Returns the time of `--at` or `--in`.
+    pub(crate) fn scheduled_on(&self, ctx: &mut Context) -> Result<Option<DateTime<Utc>>, CliError> {
+        self.attempts.scheduled_on(ctx)
+    }
+
+    /// Returns the trace context and the correlation id: those of the caller's environment, unless the options name others. The
+    /// tasks of a schedule are no part of the work that started it, so they get only what the options name.
+    pub(crate) fn trace(&self) -> Result<Trace, CliError> {
+        let of_caller = if self.every.is_some() { Trace::default() } else { own_trace().map_err(CliError::usage)? };
+        Ok(Trace { correlation: self.correlation.clone().or(of_caller.correlation), ..of_caller })
+    }
+
     /// Returns the request, with times computed from the database's clock in the user's time zone.
     pub(crate) fn request(&self, ctx: &mut Context, class: &str, data: Option<String>) -> anyhow::Result<TaskRequest> {
         let scheduled_on = self.attempts.scheduled_on(ctx)?;
         let (keep_secs, keep_results_secs) = self.attempts.keeping(parse_keep)?;
+        let mut meta = self.attempts.meta()?;
+        self.trace()?.add_to(&mut meta);
         let unique_for_secs = self.unique_for.as_deref().map(|text| queue::whole_secs("unique-for", text)).transpose();
         Ok(TaskRequest {
             class: class.to_owned(),
@@ -90,6 +117,7 @@ impl TaskOptions {
             priority: self.attempts.priority,
             backoff: self.attempts.backoff.clone(),
             after: self.after.clone(),
+            after_any: self.after_any.clone(),
             unique: self.unique.clone(),
             on_conflict: self.on_conflict,
             unique_for_secs: unique_for_secs.map_err(|message| CliError::usage(format!("--unique-for: {message}")))?,
@@ -99,7 +127,7 @@ impl TaskOptions {
             parent_id: None,
             keep_secs,
             keep_results_secs,
-            meta: self.attempts.meta()?,
+            meta,
             every: self.every.clone(),
             time_zone: self.tz.clone().or_else(|| self.every.as_ref().and_then(|_| local_zone())),
             catch_up: self.catch_up.clone(),

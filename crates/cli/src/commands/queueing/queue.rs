@@ -15,20 +15,22 @@ use crate::output::progress::Progress;
 use crate::output::{Out, human};
 use crate::session::Session;
 use crate::shell_word::shell_word;
+use taskqueue_domain::limits::limit::{Rate, Spread};
 use taskqueue_domain::task::unique::Arrival;
 use taskqueue_engine::queueing::queue::{ClassCheck, QueuedLine};
-use taskqueue_engine::queueing::queue_batch::queue_batch;
+use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
 use taskqueue_engine::{Context, EngineError};
 
 /// Queue a task, or a batch with --batch, and print the ids
 ///
 /// DATA is JSON text, `-` for standard input, or `@FILE`; the default is {}. A line of a batch is an object:
 /// {"class":"mail.send","data":{"to":"x"}}. Its other keys have the names of the long options: at, in, expires, max_retries, timeout,
-/// priority, backoff, every, tz, catch_up, by, after, unique, on_conflict, unique_for, limit_key, tag, keep, keep_results, meta
-/// (an object). "after" is a list of ids, and of names that other lines have in "name". All lines are queued, or none.
+/// priority, backoff, every, tz, catch_up, by, after, after_any, unique, on_conflict, unique_for, limit_key, tag, keep, keep_results,
+/// correlation, meta (an object). "after" and "after_any" are lists of ids, and of names that other lines have in "name". All lines are queued,
+/// or none.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue queue mail.send '{\"to\":\"ann@example.org\"}'\n  taskqueue queue report.daily --at 'tomorrow 03:00'\n  taskqueue queue report.send --after 4711\n  generate-tasks | taskqueue queue --batch -"
+    after_help = "Examples:\n  taskqueue queue mail.send '{\"to\":\"ann@example.org\"}'\n  taskqueue queue report.daily --at 'tomorrow 03:00'\n  taskqueue queue report.send --after 4711\n  generate-tasks | taskqueue queue --batch -\n  taskqueue queue --batch mails.ndjson --rate 100/1m --at 'tomorrow 08:00'"
 )]
 pub(crate) struct QueueArgs {
     /// Task class, which names the program that handles the task
@@ -40,6 +42,9 @@ pub(crate) struct QueueArgs {
     /// Queue every line of this file (`-`: standard input), all or none
     #[arg(long, value_name = "FILE", conflicts_with = "class")]
     batch: Option<PathBuf>,
+    /// Spread the tasks of the batch over time, N in each period of this length, from --at or --in on, else from now on: 10/1m
+    #[arg(long, value_name = "N/TIME")]
+    rate: Option<Rate>,
     /// Accept a class that this host does not know; another host may know it
     #[arg(long)]
     any_class: bool,
@@ -50,7 +55,7 @@ pub(crate) struct QueueArgs {
 pub(crate) fn run(session: Session, args: &QueueArgs, out: &mut Out) -> anyhow::Result<u8> {
     let check = if args.any_class { ClassCheck::AnyName } else { ClassCheck::KnownHere };
     if let Some(path) = &args.batch {
-        if args.options.has_task_option() {
+        if args.options.has_task_option(args.rate.is_some()) {
             bail!(
                 CliError::usage("options of a task cannot be combined with --batch")
                     .with_hint("write them into each line: {\"class\":\"…\",\"priority\":5}")
@@ -61,6 +66,12 @@ pub(crate) fn run(session: Session, args: &QueueArgs, out: &mut Out) -> anyhow::
         return queue_lines(&mut ctx, &mut input, args, check, out);
     }
     let class = args.class.as_deref().unwrap_or_default();
+    if args.rate.is_some() {
+        bail!(
+            CliError::usage("--rate spreads the tasks of a batch over time, and this is one task")
+                .with_hint("queue a batch: --batch FILE --rate 10/1m; for one task, use --in 10m or --at TIME")
+        );
+    }
     let data = args.data.as_deref().map(read_data).transpose()?;
     let mut ctx = session.open_or_make()?;
     let request = args.options.request(&mut ctx, class, data)?;
@@ -98,10 +109,15 @@ fn queue_lines(
     check: ClassCheck,
     out: &mut Out,
 ) -> anyhow::Result<u8> {
+    let spread = match args.rate {
+        Some(rate) => Some(Spread { start: args.options.scheduled_on(ctx)?.map_or_else(|| ctx.now(), Ok)?, rate }),
+        None => None,
+    };
     let queued_by = args.options.by.clone().unwrap_or_else(|| ctx.me.user.clone());
+    let defaults = BatchDefaults { queued_by, check, spread, trace: args.options.trace()? };
     let progress = Progress::to_an_end(out, "queueing");
-    let result =
-        queue_batch(ctx, input, &Local, &queued_by, check, &mut |inserted, total| progress.at(inserted, total));
+    let hear = &mut |inserted, total| progress.at(inserted, total);
+    let result = queue_batch(ctx, input, &Local, &defaults, hear);
     drop(progress);
     let queued = result?;
     print_ids(&queued, out).with_context(|| match queued.as_slice() {

@@ -7,6 +7,7 @@ use crate::handler::command::{CommandHandler, HandlerEnd};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::task::task_class::TaskClass;
+use taskqueue_domain::task::trace::Trace;
 use taskqueue_host::random;
 use taskqueue_process::children::child::{Captured, ChildSpec};
 use taskqueue_process::identities::identity::ProcessIdentity;
@@ -77,6 +78,7 @@ impl CoprocessHandler {
             planned_on: String::new(),
             timeout_secs: 0,
             deadline: String::new(),
+            trace: Trace::default(),
         };
         let mut spec = self.command.child_spec(&no_run, None)?;
         let marker = runner_marker(runner);

@@ -13,6 +13,7 @@ use taskqueue_domain::run::ending::ReportedError;
 use taskqueue_domain::run::message as domain;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_domain::task::meta::Meta;
+use taskqueue_domain::task::trace::{CorrelationId, Traceparent};
 
 /// The only version so far.
 pub(super) const VERSION: u32 = 1;
@@ -116,6 +117,10 @@ struct ProtocolRun<'a> {
     planned_on: &'a str,
     deadline: &'a str,
     timeout_secs: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_id: Option<&'a str>,
     data: &'a RawValue,
 }
 
@@ -160,6 +165,8 @@ pub(super) fn run(id: WireId, run: &RunContext, events_socket: Option<&str>) -> 
         planned_on: &run.planned_on,
         deadline: &run.deadline,
         timeout_secs: run.timeout_secs,
+        traceparent: run.trace.traceparent.as_ref().map(Traceparent::as_str),
+        correlation_id: run.trace.correlation.as_ref().map(CorrelationId::as_str),
         data: serde_json::from_str(&data)?,
     };
     Ok(line(&message))

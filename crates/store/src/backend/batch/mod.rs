@@ -202,6 +202,21 @@ pub(in super::super) struct EndedRow {
     pub(in super::super) keeps_results: bool,
 }
 
+/// A task for which others wait.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[derive(QueryableByName)]
+struct AwaitedRow {
+    #[diesel(sql_type = BigInt)]
+    task_id: i64,
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+fn mark_awaited(ended: &mut [EndedRow], awaited: &[AwaitedRow]) {
+    for row in ended {
+        row.has_dependants = awaited.iter().any(|awaited| awaited.task_id == row.task_id);
+    }
+}
+
 /// Starts the waiting ones of these runs whose task was not cancelled and has not expired; requires the lock of the claim. Runs missing from the
 /// result were not changed. A status of a task that does not allow a start was written by hand or by a newer version. The run
 /// then starts and the status is left unchanged (rule R9).

@@ -9,8 +9,8 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::{
-    DueRow, EndedRow, FoundRow, IdRow, RunHolder, STARTABLE, Start, StartedRow, StartedTask, Success, SuccessDetails,
-    TaskStart, UNMARKED, by_details,
+    AwaitedRow, DueRow, EndedRow, FoundRow, IdRow, RunHolder, STARTABLE, Start, StartedRow, StartedTask, Success,
+    SuccessDetails, TaskStart, UNMARKED, by_details, mark_awaited,
 };
 use crate::base::prepared::{prepared, prepared_once};
 use crate::base::sql::SqlMoment;
@@ -55,7 +55,7 @@ pub(super) fn start_runs(
         "SELECT `TaskQueueRuns`.`Id` AS run_id, `TaskQueue`.`Id` AS task_id, `TaskQueueRuns`.`TaskClass` AS class,
              `TaskQueueRuns`.`Attempt` AS attempt, UTC_TIMESTAMP(6) AS started_on, '' AS token, `TaskQueue`.`TaskData` AS data,
              `TaskQueue`.`MaxRetries` AS max_retries, `TaskQueue`.`Timeout` AS timeout_secs,
-             `TaskQueue`.`PlannedOn` AS planned_on, `TaskQueue`.`ScheduledOn` AS scheduled_on
+             `TaskQueue`.`PlannedOn` AS planned_on, `TaskQueue`.`ScheduledOn` AS scheduled_on, `TaskQueue`.`Meta` AS meta
          FROM `TaskQueueRuns` STRAIGHT_JOIN `TaskQueue` ON `TaskQueue`.`Id` = `TaskQueueRuns`.`TaskQueueId`
          WHERE `TaskQueueRuns`.`Id` IN ({}) AND `TaskQueueRuns`.`Status` = 'scheduled'
              AND `TaskQueue`.`LastStatus` NOT IN ('cancelled', 'expired')
@@ -119,7 +119,7 @@ fn mark(
 /// claim is about to start. A scalar subquery, because with NOT EXISTS, MariaDB would read all open runs of all tasks first.
 const LIST_DUE: &str = "
     SELECT `Id` AS task_id, `TaskClass` AS class, `Attempts` AS attempts, `TaskData` AS data, `MaxRetries` AS max_retries,
-        `Timeout` AS timeout_secs, `PlannedOn` AS planned_on, `ScheduledOn` AS scheduled_on,
+        `Timeout` AS timeout_secs, `PlannedOn` AS planned_on, `ScheduledOn` AS scheduled_on, `Meta` AS meta,
         `Priority` <> 0 OR `LimitKey` IS NOT NULL AS is_special,
         `StartBefore` IS NOT NULL AND `StartBefore` <= UTC_TIMESTAMP(6) AS is_expired,
         `Recurrence` IS NOT NULL OR `UniqueKey` IS NOT NULL AS is_watched,
@@ -243,7 +243,7 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
              t.`LastStatus` = 'processing'
                  OR t.`CurrentRunId` IS NULL AND t.`LastStatus` IN ({unmarked}) AS has_succeeded,
              t.`Recurrence` IS NOT NULL AS recurs,
-             EXISTS (SELECT 1 FROM `TaskQueueDependencies` AS d WHERE d.`DependsOnId` = t.`Id`) AS has_dependants,
+             FALSE AS has_dependants,
              t.`KeepResults` IS NOT NULL AS keeps_results,
              r.`Token` AS token
          FROM `TaskQueueRuns` AS r STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
@@ -257,8 +257,18 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
     for (details, ends) in by_details(&ours) {
         end_alike(conn, &details, &ends)?;
     }
-    let ended: Vec<EndedRow> = held.into_values().map(|row| row.ended).collect();
+    let mut ended: Vec<EndedRow> = held.into_values().map(|row| row.ended).collect();
     if !ended.is_empty() {
+        // By a statement of its own: a transaction that queues a dependant holds the row of its prerequisite. The statement that
+        // locked the rows may have waited for it, but read the other tables as they were before.
+        let awaited: Vec<AwaitedRow> = diesel::sql_query(format!(
+            "SELECT t.`Id` AS task_id FROM `TaskQueue` AS t
+             WHERE t.`Id` IN ({}) AND (SELECT d.`TaskId` FROM `TaskQueueDependencies` AS d
+                 WHERE d.`DependsOnId` = t.`Id` AND NOT d.`IsSatisfied` LIMIT 1) IS NOT NULL",
+            list(ended.iter().map(|row| row.task_id))
+        ))
+        .load(conn)?;
+        mark_awaited(&mut ended, &awaited);
         diesel::sql_query(format!(
             "UPDATE `TaskQueue`
              SET `LastStatus` = CASE WHEN `LastStatus` = 'processing'

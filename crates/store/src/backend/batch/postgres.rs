@@ -7,7 +7,10 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamp};
 
-use super::{DueRow, EndedRow, FoundRow, RunHolder, Start, StartedRow, StartedTask, Success, TaskStart, with_statuses};
+use super::{
+    AwaitedRow, DueRow, EndedRow, FoundRow, RunHolder, Start, StartedRow, StartedTask, Success, TaskStart,
+    mark_awaited, with_statuses,
+};
 use crate::base::prepared::prepared;
 use crate::base::sql::SqlMoment;
 
@@ -32,7 +35,8 @@ static START_RUNS: LazyLock<String> = LazyLock::new(|| {
     WHERE t."Id" = ANY (ARRAY[s."TaskQueueId"])
     RETURNING s."Id" AS run_id, t."Id" AS task_id, s."TaskClass" AS class, s."Attempt" AS attempt,
         s."StartedOn"::timestamp AS started_on, s."Token" AS token, t."TaskData"::text AS data, t."MaxRetries" AS max_retries,
-        t."Timeout" AS timeout_secs, t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on"#,
+        t."Timeout" AS timeout_secs, t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on,
+        t."Meta"::text AS meta"#,
     )
 });
 
@@ -61,7 +65,7 @@ pub(super) fn start_runs(
 const LIST_DUE: &str = r#"
     SELECT t."Id" AS task_id, t."TaskClass" AS class, t."Attempts" AS attempts, t."TaskData"::text AS data,
         t."MaxRetries" AS max_retries, t."Timeout" AS timeout_secs,
-        t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on,
+        t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on, t."Meta"::text AS meta,
         t."Priority" <> 0 OR t."LimitKey" IS NOT NULL AS is_special,
         t."StartBefore" IS NOT NULL AND t."StartBefore" <= clock_timestamp() AS is_expired,
         t."Recurrence" IS NOT NULL OR t."UniqueKey" IS NOT NULL AS is_watched,
@@ -147,6 +151,7 @@ pub(super) fn mark_started(conn: &mut PgConnection, runs: &[i64]) -> QueryResult
     prepared(&MARK_STARTED).bind::<Array<BigInt>, _>(runs).execute(conn).map(drop)
 }
 
+/// `has_dependants` is read afterwards, by [`AWAITED`].
 static END_SUCCESSES: LazyLock<String> = LazyLock::new(|| {
     with_statuses(
         r#"
@@ -173,7 +178,7 @@ static END_SUCCESSES: LazyLock<String> = LazyLock::new(|| {
     RETURNING e."Id" AS run_id, t."Id" AS task_id, e."Host" AS host,
         CASE WHEN e."HasKeySlot" THEN e."LimitKey" END AS freed_key, t."LastStatus" = 'success' AS has_succeeded,
         t."Recurrence" IS NOT NULL AS recurs,
-        EXISTS (SELECT 1 FROM "TaskQueueDependencies" AS d WHERE d."DependsOnId" = t."Id") AS has_dependants,
+        FALSE AS has_dependants,
         t."KeepResults" IS NOT NULL AS keeps_results"#,
     )
 });
@@ -192,5 +197,16 @@ pub(super) fn end_successes(conn: &mut PgConnection, successes: &[Success<'_>]) 
         .bind::<Array<Nullable<BigInt>>, _>(column(successes, Success::cpu_msecs))
         .bind::<Array<Nullable<BigInt>>, _>(column(successes, Success::peak_memory_bytes))
         .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.details.message));
-    statement.load(conn)
+    let mut ended: Vec<EndedRow> = statement.load(conn)?;
+    let tasks: Vec<i64> = ended.iter().map(|row| row.task_id).collect();
+    let awaited: Vec<AwaitedRow> = prepared(AWAITED).bind::<Array<BigInt>, _>(tasks).load(conn)?;
+    mark_awaited(&mut ended, &awaited);
+    Ok(ended)
 }
+
+/// Executed once the rows of the tasks are locked, by a statement of its own: a transaction that queues a dependant holds the row
+/// of its prerequisite, so the statement above may have waited for it, but its snapshot is older.
+const AWAITED: &str = r#"
+    SELECT t.id AS task_id FROM unnest(?) AS t (id)
+    WHERE (SELECT d."TaskId" FROM "TaskQueueDependencies" AS d WHERE d."DependsOnId" = t.id AND NOT d."IsSatisfied" LIMIT 1)
+        IS NOT NULL"#;

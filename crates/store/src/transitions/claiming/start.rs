@@ -101,6 +101,7 @@ pub(crate) fn claimed_run(
         task_timeout_secs: content.timeout_secs,
         planned_on: content.planned_on.into(),
         started_on: started_on.into(),
+        trace: content.trace,
     }
 }
 
@@ -152,6 +153,7 @@ pub(crate) fn load_held(
                 task_queue::timeout_secs,
                 task_queue::planned_on,
                 task_queue::scheduled_on,
+                task_queue::meta,
             ),
         ))
         .first(conn)?;
