@@ -126,6 +126,10 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if let Some(child) = self.0.take() {
             signal(&child, Signal::TERM);
+            if std::thread::panicking() {
+                // Its runs may hang.
+                signal(&child, Signal::INT);
+            }
             let _ = finish(child);
         }
     }
@@ -164,7 +168,7 @@ fn wait_for(db: &TestDb, status: &str, tasks: i64) {
 fn age(db: &TestDb, table: &str, columns: &[&str], secs: u32, condition: &str) {
     let ago = match db.engine {
         EngineUnderTest::Sqlite => format!("strftime('%Y-%m-%d %H:%M:%f000', 'now', '-{secs} seconds')"),
-        EngineUnderTest::Postgres => format!("clock_timestamp() - INTERVAL '{secs} seconds'"),
+        EngineUnderTest::Postgres => format!("statement_timestamp() - INTERVAL '{secs} seconds'"),
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!("UTC_TIMESTAMP(6) - INTERVAL {secs} SECOND"),
     };
     let set: Vec<String> = columns.iter().map(|column| format!("\"{column}\" = {ago}")).collect();

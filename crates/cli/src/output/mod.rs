@@ -327,9 +327,14 @@ impl Out {
         }
     }
 
+    /// Returns true if there is a terminal for questions.
+    pub(crate) fn can_ask(&self) -> bool {
+        !self.is_json && io::stdin().is_terminal() && io::stderr().is_terminal()
+    }
+
     /// Asks a yes-or-no question on the terminal; `None` if there is none, or no answer.
     pub(crate) fn ask(&mut self, question: &str) -> anyhow::Result<Option<bool>> {
-        if self.is_json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        if !self.can_ask() {
             return Ok(None);
         }
         // In one write, so that typed characters do not appear inside the question.

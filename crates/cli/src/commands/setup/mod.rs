@@ -5,6 +5,8 @@ pub(crate) mod class_test;
 pub(crate) mod classes;
 pub(crate) mod completions;
 pub(crate) mod init;
+pub(crate) mod init_install;
+pub(crate) mod init_task;
 pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod settings;

@@ -39,7 +39,7 @@ pub(crate) fn hung_among(ctx: &mut Context, runs: &[Run], now: DateTime<Utc>) ->
     if silent.is_empty() {
         return Ok(Vec::new());
     }
-    silent.sort_by_key(|run| (run.updated_on, run.id));
+    silent.sort_by_key(|run| (run.updated_on, run.task_id));
     let settings = ctx.store.settings()?;
     let ids: Vec<TaskId> = silent.iter().map(|run| run.task_id).collect();
     let tasks = ctx.store.get_tasks(&ids)?;
