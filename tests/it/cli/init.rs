@@ -4,8 +4,9 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::bad_store::alone;
 use super::error_and_hint;
+use super::status_terminal::on_terminal;
 use crate::support::EngineUnderTest;
-use crate::support::db::Raw;
+use crate::support::db::{Raw, on};
 
 #[test]
 fn init_writes_a_configuration_that_works_and_says_what_to_do_next() {
@@ -44,6 +45,17 @@ fn init_shows_what_it_would_write_and_runs_a_task_with_chosen_data() {
     std::fs::remove_dir_all(home.path().join(".config")).unwrap();
     let failed = cli.run(&["init", "mail", "--data", "{}", "--", "/bin/false"]);
     assert!(failed.code == Some(1) && failed.stderr.contains("task 1: exit:1: "), "{failed:?}");
+}
+
+#[test]
+fn on_a_terminal_init_shows_the_configuration_and_asks_first() {
+    on(EngineUnderTest::Sqlite, |db| {
+        // Without an answer, nothing is written.
+        let text = on_terminal(db, 120, "", "init");
+        assert!(text.contains("[class.\"hello\"]") && text.contains("Write it? [y/N] nothing was written"), "{text}");
+        assert!(!db.home().join(".config").exists());
+        assert!(on_terminal(db, 120, "", "init --yes").contains("task 1 of class hello has run"));
+    });
 }
 
 /// Writes a program of the system for the tests, whose users' crontabs and services must not change.

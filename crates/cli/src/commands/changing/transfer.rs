@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::commands::options::reason::ReasonArgs;
 use crate::commands::options::selected::{SELECTION_HELP, selected_tasks};
-use crate::commands::queueing::queue::open_batch;
+use crate::commands::queueing::batch_input::{BatchInput, BatchStop};
 use crate::error::{CliError, DONE, FAILED, NOT_FOUND};
 use crate::output::progress::Progress;
 use crate::output::{Out, human};
@@ -109,14 +109,16 @@ fn tell(exported: &Exported, out: &mut Out) {
 }
 
 pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let mut input = open_batch(&args.file)?;
+    let input = BatchInput::open(&args.file)?;
     let mut ctx = session.open_or_make()?;
+    let stop = BatchStop::install("imported")?;
+    let mut input = input.until(&stop, out);
     let options = ImportOptions { allows_exec: args.allow_exec, again: args.again };
     let progress = Progress::to_an_end(out, "importing");
     let mut imported = |count, total| progress.at(count, total);
     let result = ctx.because(args.reason.text(), |ctx| import(ctx, &mut input, options, &mut imported));
     drop(progress);
-    let imported = result?;
+    let imported = result.map_err(|error| stop.explain(error))?;
     if out.is_json() {
         out.json(&imported)?;
     }
