@@ -122,7 +122,7 @@ pub(crate) fn run(
         Some(data) => Some(run_first(&mut ctx, args.class(), data, out)?),
         None => None,
     };
-    end(args, &path, Some(Created { url, problem, task }), &call, out)
+    end(args, &path, Some(&Created { url, problem, task }), &call, out)
 }
 
 /// What was created besides the configuration.
@@ -134,17 +134,17 @@ struct Created {
 }
 
 /// Installs what was requested, and prints the results and what to do next.
-fn end(args: &InitArgs, path: &Path, created: Option<Created>, call: &Call, out: &mut Out) -> anyhow::Result<u8> {
+fn end(args: &InitArgs, path: &Path, created: Option<&Created>, call: &Call, out: &mut Out) -> anyhow::Result<u8> {
     let installed = args.install.map(|starter| install(starter, call)).transpose()?;
     for words in installed.iter().flat_map(|installed| &installed.words) {
         out.say(words);
     }
-    let problem = created.as_ref().and_then(|created| created.problem.as_deref());
-    let task = created.as_ref().and_then(|created| created.task.as_ref());
+    let problem = created.and_then(|created| created.problem.as_deref());
+    let task = created.and_then(|created| created.task.as_ref());
     if out.is_json() {
         out.json(&json!({
             "schema": "taskqueue.init/1", "configuration": path, "class": args.class(), "problem": problem, "task": task,
-            "database": created.as_ref().map(|created| &created.url), "installed": installed,
+            "database": created.map(|created| &created.url), "installed": installed,
         }))?;
     } else {
         if created.is_some() {
