@@ -192,6 +192,8 @@ impl From<EngineError> for CliError {
             EngineError::Input(_) => Self::usage(message),
             EngineError::ImportsExec { .. } => Self::usage(message)
                 .with_hint("--allow-exec imports such tasks; first check what they would run: grep '\"exec\"' FILE"),
+            EngineError::ImportedBefore { .. } => Self { kind: "refused", ..Self::failed(message) }
+                .with_hint("--again imports its tasks once more, with new ids"),
             EngineError::Refused(_) => Self { kind: "refused", ..Self::failed(message) },
             EngineError::UnknownClass { nearest, .. } => {
                 Self { kind: "class_unknown", ..Self::usage(message) }.with_hint(unknown_class_hint(&nearest))

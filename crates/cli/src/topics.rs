@@ -28,6 +28,11 @@ const TOPICS: &[Topic] = &[
         include_str!("../../../docs/handlers.md"),
     ),
     whole_page(
+        "incidents",
+        "real incidents, from `doctor` to a queue that runs again",
+        include_str!("../../../docs/incidents.md"),
+    ),
+    whole_page(
         "operators",
         "how to run taskqueue in production, and what to do during an incident",
         include_str!("../../../docs/operators.md"),

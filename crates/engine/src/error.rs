@@ -38,6 +38,14 @@ pub enum EngineError {
         /// The task.
         id: i64,
     },
+    /// The same export was imported before.
+    #[error("this export was imported already, on {} by {by}", .on.format("%Y-%m-%dT%H:%M:%SZ"))]
+    ImportedBefore {
+        /// When.
+        on: chrono::DateTime<chrono::Utc>,
+        /// By whom.
+        by: String,
+    },
     /// The key of a unique task is taken; nothing was queued.
     #[error("{0}")]
     KeyTaken(String),

@@ -36,6 +36,8 @@ pub use taskqueue_process::signals::stop_signals::{StopHandle, StopSignals};
 pub use taskqueue_process::signals::supervisor::Supervisor;
 pub use taskqueue_process::signals::suspend::Suspension;
 pub use taskqueue_process::spawning::hiding::hide_process;
+/// Calls a program of the operating system.
+pub use taskqueue_process::tools::{ToolAnswer, call_tool};
 #[cfg(feature = "sqlite")]
 pub use taskqueue_store::keep_sqlite_logs;
 pub use taskqueue_store::{

@@ -7,3 +7,4 @@ pub mod children;
 pub mod identities;
 pub mod signals;
 pub mod spawning;
+pub mod tools;

@@ -40,8 +40,10 @@ each_engine! {
         expect(&db.cli().run(&["check", "--late-schedules", "0"]), 0, "TASKQUEUE OK - ");
         // Also if no `create-runs` ever ran.
         db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
-        expect(&db.cli().run(&["check", "--late-schedules", "0"]), 2, "TASKQUEUE CRITICAL - late_schedules 1 | ");
-        expect(&db.cli().run(&["check", "--late-schedules", "0,1"]), 1, "TASKQUEUE WARNING - late_schedules 1 | ");
+        expect(&db.cli().run(&["check", "--late-schedules", "0"]), 2, "TASKQUEUE CRITICAL - oldest_due ");
+        // Another option replaces the defaults.
+        expect(&db.cli().run(&["check", "--late-schedules", "0", "--failed", "9"]), 2, "TASKQUEUE CRITICAL - late_schedules 1 | ");
+        expect(&db.cli().run(&["check", "--late-schedules", "0,1", "--failed", "9"]), 1, "TASKQUEUE WARNING - late_schedules 1 | ");
     }
 
     fn check_is_critical_by_itself_without_create_runs_or_with_a_dead_runner(db) {

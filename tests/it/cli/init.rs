@@ -4,8 +4,9 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::bad_store::alone;
 use super::error_and_hint;
+use super::status_terminal::on_terminal;
 use crate::support::EngineUnderTest;
-use crate::support::db::Raw;
+use crate::support::db::{Raw, on};
 
 #[test]
 fn init_writes_a_configuration_that_works_and_says_what_to_do_next() {
@@ -18,13 +19,108 @@ fn init_writes_a_configuration_that_works_and_says_what_to_do_next() {
         "{ended:?}"
     );
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(ended.stderr.contains("task 1 of class hello has run; it printed: {\"hello\":\"world\"}\n"), "{ended:?}");
     let next = ended.ok();
     let commands: Vec<&str> = next.lines().filter(|line| !line.starts_with('#')).collect();
     assert_eq!(commands, ["taskqueue queue hello '{\"hello\":\"world\"}'", "taskqueue tick", "taskqueue status"]);
-    assert!(next.ends_with(" tick") && next.contains("# for every minute, in crontab -e:   * * * * * /"), "{next}");
+    assert!(next.contains("# for every minute, in crontab -e:   * * * * * /") && next.contains(" tick\n"), "{next}");
     cli.run(&["queue", "hello", "{\"hello\":\"world\"}"]).ok();
     cli.run(&["tick"]).ok();
-    assert!(cli.run(&["status"]).ok().contains("success 1"));
+    assert!(cli.run(&["status"]).ok().contains("success 2"));
+}
+
+#[test]
+fn init_shows_what_it_would_write_and_runs_a_task_with_chosen_data() {
+    let (home, cli) = alone();
+    let shown = cli.run(&["init", "mail", "--dry-run", "--", "/bin/cat", "-u"]);
+    assert!(
+        shown.stderr.starts_with("would write /") && shown.stdout.contains("argv = [\"/bin/cat\", \"-u\"]"),
+        "{shown:?}"
+    );
+    assert!(!home.path().join(".config").exists() && !home.path().join(".local").exists());
+    let created = cli.run(&["init", "mail", "--json", "--data", "[7]", "--", "/bin/cat", "-u"]).json();
+    assert_eq!(created["task"], serde_json::json!({ "id": 1, "has_succeeded": true, "output": "[7]" }));
+    let (home, cli) = alone();
+    assert_eq!(cli.run(&["init", "mail", "--json", "--", "/bin/false"]).json()["task"], serde_json::Value::Null);
+    std::fs::remove_dir_all(home.path().join(".config")).unwrap();
+    let failed = cli.run(&["init", "mail", "--data", "{}", "--", "/bin/false"]);
+    assert!(failed.code == Some(1) && failed.stderr.contains("task 1: exit:1: "), "{failed:?}");
+}
+
+#[test]
+fn on_a_terminal_init_shows_the_configuration_and_asks_first() {
+    on(EngineUnderTest::Sqlite, |db| {
+        // Without an answer, nothing is written.
+        let text = on_terminal(db, 120, "", "init");
+        assert!(text.contains("[class.\"hello\"]") && text.contains("Write it? [y/N] nothing was written"), "{text}");
+        assert!(!db.home().join(".config").exists());
+        assert!(on_terminal(db, 120, "", "init --yes").contains("task 1 of class hello has run"));
+    });
+}
+
+/// Writes a program of the system for the tests, whose users' crontabs and services must not change.
+fn stub(home: &std::path::Path, name: &str, script: &str) {
+    let programs = home.join("programs");
+    std::fs::create_dir_all(&programs).unwrap();
+    std::fs::write(programs.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(programs.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn init_adds_one_line_to_the_crontab_and_keeps_the_others() {
+    let (home, cli) = alone();
+    let path = format!("{}:/usr/bin:/bin", home.path().join("programs").display());
+    let cli = cli.env("PATH", &path);
+    let file = home.path().join("crontab");
+    let kept = home.path().display();
+    let list = format!("test -e {kept}/crontab || {{ echo 'no crontab for ann' >&2; exit 1; }}; cat {kept}/crontab");
+    stub(home.path(), "crontab", &format!("case $1 in -l) {list};; -) cat > {kept}/crontab;; esac"));
+    let line = format!("* * * * * {} tick\n", env!("CARGO_BIN_EXE_taskqueue"));
+    let ended = cli.run(&["init", "--install", "cron"]);
+    assert!(ended.stderr.contains("added to the crontab: * * * * * /"), "{ended:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), line);
+    // What is there stays, also a last line without its end.
+    std::fs::write(&file, "MAILTO=ann\n0 3 * * * backup").unwrap();
+    for expected in ["added to the crontab", "the crontab has this line already"] {
+        let ended = cli.run(&["init", "--install", "cron"]);
+        assert!(ended.stderr.contains(" exists already and is kept\n") && ended.stderr.contains(expected), "{ended:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("MAILTO=ann\n0 3 * * * backup\n{line}"));
+    }
+    stub(home.path(), "crontab", "echo 'you are not allowed to use this program' >&2; exit 1");
+    let ended = cli.run(&["init", "--install", "cron"]);
+    let words = "error: `crontab -l` failed: you are not allowed to use this program\nhint: add the line with `crontab -e`: * * * * * /";
+    assert!(ended.code == Some(1) && ended.stderr.contains(words), "{ended:?}");
+}
+
+#[test]
+fn init_writes_a_user_timer_and_prints_the_commands_that_remain() {
+    let (home, cli) = alone();
+    let path = format!("{}:/usr/bin:/bin", home.path().join("programs").display());
+    let cli = cli.env("PATH", &path);
+    stub(home.path(), "systemctl", "exit 1");
+    let timer = home.path().join(".config/systemd/user/taskqueue-tick.timer");
+    for words in ["wrote ", "exists already, with the same content"] {
+        let ended = cli.run(&["init", "--install", "user-timer"]);
+        assert!(ended.stderr.contains(words), "{ended:?}");
+        assert!(ended.stdout.contains("systemctl --user daemon-reload\nsystemctl --user enable --now taskqueue-tick.timer\nloginctl enable-linger "), "{ended:?}");
+    }
+    let service = std::fs::read_to_string(timer.with_extension("service")).unwrap();
+    assert!(service.contains(&format!("ExecStart={} tick ", env!("CARGO_BIN_EXE_taskqueue"))), "{service}");
+    std::fs::write(&timer, "[Timer]\nOnCalendar=hourly\n").unwrap();
+    let ended = cli.run(&["init", "--install", "user-timer"]);
+    assert!(ended.code == Some(1) && ended.stderr.contains("exists already, with other content"), "{ended:?}");
+    // A user manager that runs is told to start the timer.
+    std::fs::remove_file(&timer).unwrap();
+    stub(home.path(), "systemctl", &format!("echo \"$*\" >> {}/called", home.path().display()));
+    let ended = cli.run(&["init", "--install", "user-timer"]);
+    assert!(!ended.stdout.contains("systemctl") && ended.stdout.contains("loginctl enable-linger "), "{ended:?}");
+    let called = std::fs::read_to_string(home.path().join("called")).unwrap();
+    assert!(called.ends_with("--user daemon-reload\n--user enable --now taskqueue-tick.timer\n"), "{called}");
+    let printed = cli.run(&["init", "--install", "service"]).ok();
+    assert!(
+        printed.contains(" work\n") && printed.contains("\nWantedBy=multi-user.target\nEND\nsudo systemctl "),
+        "{printed}"
+    );
 }
 
 #[test]

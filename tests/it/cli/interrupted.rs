@@ -115,4 +115,17 @@ each_engine! {
         assert!(end.signal() == Some(15) || end.code() == Some(130), "{end:?}");
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'cancelled'"), 0);
     }
+
+    fn a_batch_whose_input_is_interrupted_says_that_nothing_was_done(db) {
+        for (args, done) in [(&["queue", "--any-class", "--batch", "-"][..], "queued"), (&["import"], "imported")] {
+            // Both ends of this pipe stay open.
+            let line = format!("mkfifo {done}; exec {} {} <>{done}", env!("CARGO_BIN_EXE_taskqueue"), args.join(" "));
+            let waiting = db.cli().program(std::path::Path::new("/bin/sh")).spawn(&["-c", &line]);
+            wait_until_it_listens(&waiting);
+            signal(&waiting, Signal::INT);
+            let (error, _) = error_and_hint(&finish(waiting).fails(130));
+            assert_eq!(error, format!("error: stopped by a signal: nothing was {done}"));
+        }
+        assert_eq!(count_tasks(db), 0);
+    }
 }

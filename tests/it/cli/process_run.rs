@@ -61,7 +61,7 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\""), 1);
         assert_eq!(task(db, "2")["status"], "scheduled");
         let (error, hint) = error_and_hint(&db.cli().run(&["process-run", "2"]).fails(75));
-        assert_eq!(error, "error: run 2 is not processed: 1 runner slots are in use, the limit is 1");
+        assert_eq!(error, "error: run 2 is not processed: 1 runner slot is in use, the limit is 1");
         assert!(hint.contains("`taskqueue runner`"), "{hint}");
         let error: serde_json::Value =
             serde_json::from_str(&db.cli().run(&["process-run", "2", "--json"]).fails(75)).unwrap();

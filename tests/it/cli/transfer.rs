@@ -166,9 +166,15 @@ each_engine! {
         let bad = exported.replacen("\"last_status\":\"success\"", "\"last_status\":\"nonsense\"", 1);
         assert_ne!(bad, exported);
         assert_eq!(db.cli().stdin(bad).run(&["import"]).code, Some(2));
-        db.cli().stdin(exported).run(&["import"]).ok();
+        db.cli().stdin(exported.clone()).run(&["import"]).ok();
         let kept = db.cli().run(&["events", "--kind", "imported", "--json"]).json();
-        assert_eq!(kept["details"], serde_json::json!({ "tasks": 2, "runs": 2, "keeps_ids": false }));
+        let digest = &kept["details"]["digest"];
+        assert_eq!(kept["details"], serde_json::json!({ "tasks": 2, "runs": 2, "keeps_ids": false, "digest": digest }));
+        let count = count_tasks(db);
+        let (error, hint) = error_and_hint(&db.cli().stdin(exported.clone()).run(&["import"]).fails(1));
+        assert!(error.starts_with("error: this export was imported already, on ") && hint.contains("--again"), "{error}");
+        db.cli().stdin(exported).run(&["import", "--again"]).ok();
+        assert_eq!(count_tasks(db), count + 2);
         assert!(kept["task_id"].is_null() && kept["actor"].as_str().is_some_and(|actor| !actor.is_empty()), "{kept}");
         assert!(kept["host"].is_string(), "{kept}");
     }

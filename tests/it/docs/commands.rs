@@ -7,10 +7,10 @@ use super::{Block, PAGES, blocks};
 use crate::support::Cli;
 
 /// Stands for the home of the reader.
-const HOME: &str = "/home/ann";
+pub(super) const HOME: &str = "/home/ann";
 
 /// Returns true if `actual` matches `expected`, where `…` stands for anything.
-fn matches(expected: &str, actual: &str) -> bool {
+pub(super) fn matches(expected: &str, actual: &str) -> bool {
     let parts: Vec<&str> = expected.split('…').collect();
     let [first, middle @ .., last] = parts.as_slice() else { return expected == actual };
     let Some(mut rest) = actual.strip_prefix(first) else { return false };
@@ -22,7 +22,7 @@ fn matches(expected: &str, actual: &str) -> bool {
 }
 
 /// Returns the commands of a block, each with its expected output.
-fn commands(block: &Block) -> Vec<(String, String)> {
+pub(super) fn commands(block: &Block) -> Vec<(String, String)> {
     let mut commands: Vec<(String, String)> = Vec::new();
     for line in block.text.lines() {
         if let Some(command) = line.strip_prefix("$ ") {
@@ -38,21 +38,25 @@ fn commands(block: &Block) -> Vec<(String, String)> {
     commands
 }
 
+/// Splits the expected output into what is printed and the exit status.
+pub(super) fn with_status(expected: &str) -> (&str, i32) {
+    match expected.trim_end().strip_suffix(']').and_then(|text| text.rsplit_once("[exit status ")) {
+        Some((printed, status)) => (printed, status.parse().unwrap()),
+        None => (expected, 0),
+    }
+}
+
 fn run_block(block: &Block, home: &str) {
     let directory = Path::new(env!("CARGO_BIN_EXE_taskqueue")).parent().unwrap();
     let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
     for (command, expected) in commands(block) {
         let line = format!("exec 2>&1\n{}", command.replace(HOME, home));
         let ended = Cli::new(Path::new(home)).program(Path::new("/bin/sh")).env("PATH", &path).run(&["-c", &line]);
-        let (expected, status) =
-            match expected.trim_end().strip_suffix(']').and_then(|s| s.rsplit_once("[exit status ")) {
-                Some((expected, status)) => (expected.to_owned(), status.parse().unwrap()),
-                None => (expected, 0),
-            };
+        let (expected, status) = with_status(&expected);
         let printed = ended.stdout.replace(home, HOME);
         let at = format!("{}: $ {command}\n{printed}", block.place());
         assert_eq!(ended.code, Some(status), "{at}");
-        assert!(expected.is_empty() || matches(&expected, &printed), "{at}instead of\n{expected}");
+        assert!(expected.is_empty() || matches(expected, &printed), "{at}instead of\n{expected}");
     }
 }
 

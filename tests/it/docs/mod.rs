@@ -5,6 +5,7 @@
 //! - `sh test`: each line that starts with `$ ` is run (`> ` continues it), in one home for the whole document. The lines below
 //!   are the expected output on both streams, where `…` stands for anything; without any, nothing is compared. `[exit status
 //!   N]` as the last line is an exit status other than 0.
+//! - `sh incident:NAME`: a transcript, which a test types during that incident on each engine.
 //! - `LANGUAGE file:NAME`: the block is written into the home as an executable file.
 //! - `sql ENGINE…`: executed on these engines (sqlite, postgres, mysql), or on all if none is named.
 //! - `sql steps`: for the administrator of a server, with a separate test.
@@ -16,6 +17,7 @@
 mod blocks_of_data;
 mod commands;
 mod guides;
+mod incidents;
 mod indexes;
 mod library_api;
 mod library_names;
@@ -43,6 +45,7 @@ const PAGES: &[&str] = &[
     "docs/explain.md",
     "docs/from-cron.md",
     "docs/handlers.md",
+    "docs/incidents.md",
     "docs/json.md",
     "docs/library.md",
     "docs/metrics.md",

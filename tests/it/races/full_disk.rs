@@ -152,10 +152,18 @@ fn talk(db: &TestDb) {
 
 /// From now on, an output or the success of a run finds no space, with the error of the engine.
 fn fill(db: &TestDb, table: &str) {
-    let (when, which) = match table {
-        "TaskQueueRunOutputs" => ("INSERT", "1 = 1"),
-        _ => ("UPDATE", "NEW.\"Status\" = 'success'"),
-    };
+    match table {
+        "TaskQueueRunOutputs" => fill_against_inserts(db, table),
+        _ => fill_against(db, table, "UPDATE", "NEW.\"Status\" = 'success'"),
+    }
+}
+
+/// From now on, no row can be inserted into the table.
+pub(crate) fn fill_against_inserts(db: &TestDb, table: &str) {
+    fill_against(db, table, "INSERT", "1 = 1");
+}
+
+fn fill_against(db: &TestDb, table: &str, when: &str, which: &str) {
     let trigger = format!("CREATE TRIGGER \"full{table}\" BEFORE {when} ON \"{table}\"");
     db.execute(&match db.engine {
         EngineUnderTest::Sqlite => {
@@ -171,7 +179,7 @@ fn fill(db: &TestDb, table: &str) {
     });
 }
 
-fn make_room(db: &TestDb, table: &str) {
+pub(crate) fn make_room(db: &TestDb, table: &str) {
     let of_table = if db.engine == EngineUnderTest::Postgres { format!(" ON \"{table}\"") } else { String::new() };
     db.execute(&format!("DROP TRIGGER \"full{table}\"{of_table}"));
 }

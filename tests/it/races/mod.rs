@@ -8,7 +8,7 @@ mod connections;
 mod dependencies;
 mod expires;
 mod failover;
-mod full_disk;
+pub(crate) mod full_disk;
 mod hang;
 mod interop;
 mod kill;

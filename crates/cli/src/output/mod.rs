@@ -327,9 +327,19 @@ impl Out {
         }
     }
 
+    /// Returns true if a person on a terminal reads the messages.
+    pub(crate) fn has_messages_on_terminal(&self) -> bool {
+        !self.is_json && io::stderr().is_terminal()
+    }
+
+    /// Returns true if there is a terminal for questions.
+    pub(crate) fn can_ask(&self) -> bool {
+        self.has_messages_on_terminal() && io::stdin().is_terminal()
+    }
+
     /// Asks a yes-or-no question on the terminal; `None` if there is none, or no answer.
     pub(crate) fn ask(&mut self, question: &str) -> anyhow::Result<Option<bool>> {
-        if self.is_json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        if !self.can_ask() {
             return Ok(None);
         }
         // In one write, so that typed characters do not appear inside the question.

@@ -30,5 +30,8 @@ pub(crate) fn clock_ahead(ctx: &mut Context) -> anyhow::Result<Option<TimeDelta>
 /// Returns the note about the difference.
 pub(crate) fn clock_words(ahead: TimeDelta) -> String {
     let (far, direction) = (distance(ahead), if ahead > TimeDelta::zero() { "ahead of" } else { "behind" });
-    format!("this host's clock is {far} {direction} the database's; taskqueue uses the database's")
+    format!(
+        "this host's clock is {far} {direction} the database's; taskqueue uses the database's, but cron, handlers and logs of \
+         this host use this one"
+    )
 }

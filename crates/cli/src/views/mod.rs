@@ -4,6 +4,7 @@ pub(crate) mod answer;
 pub(crate) mod clock;
 pub(crate) mod cut;
 pub(crate) mod final_failures;
+pub(crate) mod hung;
 pub(crate) mod links;
 pub(crate) mod outcome;
 pub(crate) mod pause_words;

@@ -3,6 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::output::human::{count, distance, plural};
+use crate::views::hung::{cancel_hung, silent_words};
 use crate::views::pause_words::{pause_words, resume_command};
 use taskqueue_engine::inspect::diagnosis::standstill::{Standstill, StandstillCause};
 
@@ -16,10 +17,12 @@ pub(crate) fn standstill_words(standstill: &Standstill, now: DateTime<Utc>) -> S
             });
             format!("no runner has run for {}{usual}", distance(TimeDelta::seconds(*oldest_secs)))
         }
-        StandstillCause::SlotsTaken { slots, since } => {
+        StandstillCause::SlotsTaken { slots, since, limit, hung } => {
             let verb = if *slots == 1 { "has" } else { "have" };
-            let taken = distance(now - *since);
-            format!("{} {verb} been processing the same runs for {taken}", plural(*slots, "runner slot"))
+            let (slots, taken) = (plural(*slots, "runner slot"), distance(now - *since));
+            let limit = limit.map_or_else(String::new, |limit| format!(", and TaskQueueRunnerLimit is {limit}"));
+            let hung = if hung.is_empty() { String::new() } else { format!("; {}", silent_words(hung)) };
+            format!("{slots} {verb} been processing the same runs for {taken}{limit}{hung}")
         }
     };
     format!("{} not processed: {why}", affected(standstill))
@@ -40,6 +43,6 @@ pub(crate) fn standstill_remedy(standstill: &Standstill) -> String {
     match &standstill.cause {
         StandstillCause::Paused { pause } => resume_command(&pause.scope),
         StandstillCause::NoRunner { .. } => "taskqueue tick".to_owned(),
-        StandstillCause::SlotsTaken { .. } => "taskqueue runner".to_owned(),
+        StandstillCause::SlotsTaken { hung, .. } => cancel_hung(hung),
     }
 }

@@ -1,6 +1,6 @@
 //! `class`: which classes this host can execute, their problems, and their holds.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::error::EngineResult;
 use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_host::files::file_checks::check_program;
+use taskqueue_host::files::scripts::missing_script;
 use taskqueue_store::ClassHold;
 
 /// The largest number of task classes read from the store.
@@ -27,6 +28,9 @@ pub struct ClassState {
     pub timeout_secs: Option<u64>,
     /// Why it cannot be executed.
     pub problem: Option<String>,
+    /// The script that it passes to an interpreter, if that does not exist on this host. The class can be executed, but its runs
+    /// probably fail.
+    pub missing_script: Option<PathBuf>,
     /// Where it is held, and why.
     pub holds: Vec<ClassHold>,
 }
@@ -51,6 +55,7 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<ClassState>> {
             argv: class.argv.clone(),
             timeout_secs: class.timeout.map(|timeout| timeout.as_secs()),
             problem: ctx.handlers.problem_of(class),
+            missing_script: missing_script(&class.argv),
             holds: Vec::new(),
         })
         .collect();
@@ -99,7 +104,15 @@ pub fn nearest_if_unknown(ctx: &mut Context, class: &str) -> EngineResult<Option
 }
 
 fn other(name: &str, kind: &'static str, problem: Option<String>) -> ClassState {
-    ClassState { name: name.to_owned(), kind, argv: Vec::new(), timeout_secs: None, problem, holds: Vec::new() }
+    ClassState {
+        name: name.to_owned(),
+        kind,
+        argv: Vec::new(),
+        timeout_secs: None,
+        problem,
+        missing_script: None,
+        holds: Vec::new(),
+    }
 }
 
 /// Ends the holds of a class. Returns how many it had.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::first::quoted;
+use taskqueue_domain::task::name::check_schedule_name;
 use taskqueue_domain::time::recurrence::Recurrence;
 
 /// What a crontab does not state.
@@ -134,8 +135,12 @@ impl CrontabReader<'_> {
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
         let base: String = program.chars().map(plain).take(LONGEST_NAME).collect();
         let base = Some(base.trim_matches('-')).filter(|base| !base.is_empty()).unwrap_or("job");
+        // A program can have a name that a schedule must not have, such as `last` or `7-zip`'s `7`.
+        let is_allowed =
+            |name: &str| check_schedule_name(name).is_ok() && check_schedule_name(&format!("{name}-2")).is_ok();
+        let base = if is_allowed(base) { base.to_owned() } else { format!("job-{base}") };
         let numbered = (2..).map(|number| format!("{base}-{number}"));
-        let free = std::iter::once(base.to_owned()).chain(numbered).find(|name| !self.names.contains(name));
+        let free = std::iter::once(base.clone()).chain(numbered).find(|name| !self.names.contains(name));
         let name = free.unwrap_or_default();
         self.names.insert(name.clone());
         name
@@ -217,6 +222,13 @@ mod tests {
             (second["every"].as_str(), second["data"]["argv"][2].as_str()),
             (Some("@daily"), Some("X=1 /srv/backup.sh %d"))
         );
+    }
+
+    #[test]
+    fn each_job_has_a_name_that_a_schedule_may_have() {
+        let (_, read) = tables("* * * * * /opt/7\n* * * * * /opt/7\n* * * * * last\n* * * * * 5-6\n", false);
+        let names: Vec<&String> = read["schedule"].as_table().unwrap().keys().collect();
+        assert_eq!(names, ["job-5-6", "job-7", "job-7-2", "job-last"]);
     }
 
     #[test]

@@ -9,14 +9,15 @@ use crate::DatabaseUrl;
 use crate::change::classes;
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
-use crate::inspect::diagnosis::conditions::{Inquiry, Reason};
+use crate::inspect::diagnosis::conditions::{Condition, Inquiry, Reason};
+use crate::inspect::diagnosis::hung::hung_among;
 use crate::inspect::diagnosis::standstill::{StandstillCause, standstills};
 pub use crate::inspect::trouble::Trouble;
 use crate::queueing::configured::diff;
 use taskqueue_domain::limits::pause::Pause;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::settings::Settings;
-use taskqueue_domain::task::records::{HeldClaim, Run};
+use taskqueue_domain::task::records::{HeldClaim, Run, Task};
 use taskqueue_domain::text::unreadable::Unreadable;
 use taskqueue_host::files::disk::{device_of, mode_and_bytes, room_at};
 use taskqueue_host::files::spool::Spool;
@@ -39,6 +40,10 @@ const FEW_INODES: u64 = 100;
 /// How many tasks of one kind are named.
 const NAMED: i64 = 5;
 const CLASSES: usize = 100;
+/// How many runs that wait for a slot of their limit key are examined.
+const WAITING_FOR_KEYS: i64 = 20;
+/// How many runs in progress are read to find those that hang.
+const RUNNING: i64 = 500;
 /// How many quarantined tasks are read.
 const QUARANTINED_READ: i64 = 100;
 
@@ -72,7 +77,7 @@ pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Troub
     found.add("the tasks", task_troubles(ctx));
     found.add("the runners", moving_troubles(ctx));
     found.add("the queue", standstill_troubles(ctx, &found.troubles));
-    found.add("the pauses", old_pauses(ctx));
+    found.add("the pauses", old_pauses(ctx, &found.troubles));
     found.sorted()
 }
 
@@ -126,9 +131,17 @@ impl FoundProblems {
     }
 }
 
-fn old_pauses(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
+/// Returns the old pauses, without those that were reported because work waits for them.
+fn old_pauses(ctx: &mut Context, found: &[Trouble]) -> EngineResult<Vec<Trouble>> {
     let now = ctx.store.now()?;
-    let is_old = |pause: &Pause| pause.until.is_none() && now - pause.created_on > OLD_PAUSE;
+    let is_known = |pause: &Pause| {
+        let causes = found.iter().filter_map(|trouble| match trouble {
+            Trouble::Standstill { standstill } => Some(&standstill.cause),
+            _ => None,
+        });
+        causes.into_iter().any(|cause| matches!(cause, StandstillCause::Paused { pause: known } if **known == *pause))
+    };
+    let is_old = |pause: &Pause| pause.until.is_none() && now - pause.created_on > OLD_PAUSE && !is_known(pause);
     let pauses = ctx.store.list_pauses()?.into_iter().filter(is_old);
     Ok(pauses.map(|pause| Trouble::OldPause { pause: Box::new(pause) }).collect())
 }
@@ -243,6 +256,8 @@ fn class_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
             "none" => Trouble::NoHandler { class },
             _ => Trouble::ClassProblem { class, problem },
         }));
+        troubles
+            .extend(state.missing_script.map(|script| Trouble::MissingScript { class: state.name.clone(), script }));
         let (class, holds) = (state.name, state.holds);
         troubles.extend(holds.into_iter().map(|hold| Trouble::ClassHeld {
             class: class.clone(),
@@ -295,10 +310,39 @@ fn keeps_from_running(why: &Reason) -> bool {
     !matches!(why, Reason::RunnersBusy { .. } | Reason::WaitsItsTurn { .. } | Reason::RunnersPaused { .. })
 }
 
+/// Adds the problem of a run that waits for a slot of its class or key, if all runs that have one hang, once for each limit.
+fn add_hung_runs(
+    ctx: &mut Context,
+    task: &Task,
+    unmet: Vec<Condition>,
+    troubles: &mut Vec<Trouble>,
+) -> EngineResult<()> {
+    let now = ctx.store.now()?;
+    let class = task.class.to_string();
+    let of_limit = unmet.into_iter().find_map(|condition| match condition.why? {
+        Reason::ClassIsFull { max_running } => Some((None, max_running)),
+        Reason::KeyIsFull { key, max_running, .. } => Some((Some(key), max_running)),
+        _ => None,
+    });
+    let Some((key, max_running)) = of_limit else { return Ok(()) };
+    let mut runs = ctx.store.list_processing_runs(None, RUNNING)?;
+    runs.retain(|run| match &key {
+        Some(_) => run.has_key_slot && run.limit_key == key,
+        None => run.class.to_string() == class,
+    });
+    let hung = hung_among(ctx, &runs, now)?;
+    let is_known = |other: &Trouble| matches!(other, Trouble::HungRuns { hung: known, .. } if *known == hung);
+    if !hung.is_empty() && hung.len() == runs.len() && !troubles.iter().any(is_known) {
+        troubles.push(Trouble::HungRuns { class, key, max_running, hung });
+    }
+    Ok(())
+}
+
 /// Returns the problems that prevent runs from being claimed or rescued.
 fn moving_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
     let (mut troubles, now) = (Vec::new(), ctx.store.now()?);
-    let first = ctx.store.list_first_waiting(CLASSES)?;
+    let mut first = ctx.store.list_first_waiting(CLASSES)?;
+    first.extend(ctx.store.list_first_waiting_for_keys(WAITING_FOR_KEYS)?);
     let mut inquiry = Inquiry::new(ctx, now);
     let lost = inquiry.lost_runs()?;
     let count = lost.len();
@@ -310,7 +354,10 @@ fn moving_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
         }
         let Some(task) = inquiry.ctx.store.get_tasks(&[task_id])?.into_iter().next() else { continue };
         // Skips a pause, a hold, a limit or a missing handler: these are not about runners, and are reported elsewhere.
-        if inquiry.conditions_of(&task, Some(&run))?.iter().any(|condition| !condition.is_met) {
+        let unmet: Vec<Condition> =
+            inquiry.conditions_of(&task, Some(&run))?.into_iter().filter(|condition| !condition.is_met).collect();
+        if !unmet.is_empty() {
+            add_hung_runs(inquiry.ctx, &task, unmet, &mut troubles)?;
             continue;
         }
         let why = inquiry.runner_is_free(&task, run.id)?.why.filter(keeps_from_running);

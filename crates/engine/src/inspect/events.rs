@@ -13,7 +13,7 @@ use taskqueue_process::signals::stop_signals::StopSignals;
 pub use taskqueue_store::{Event, EventFilter};
 
 /// The kinds of events (docs/events.md); a newer program may store others.
-pub const KINDS: [&str; 45] = [
+pub const KINDS: [&str; 46] = [
     "cancel-requested",
     "cancelled",
     "claimed",
@@ -53,6 +53,7 @@ pub const KINDS: [&str; 45] = [
     "schedule-paused",
     "schedule-removed",
     "schedule-resumed",
+    "schedule-run",
     "setting-changed",
     "skipped",
     "stopped",

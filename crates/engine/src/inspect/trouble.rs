@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::inspect::diagnosis::conditions::Reason;
+use crate::inspect::diagnosis::hung::HungRun;
 use crate::inspect::diagnosis::standstill::{Standstill, StandstillCause};
 use taskqueue_domain::limits::pause::Pause;
 use taskqueue_domain::monitoring::thresholds::Level;
@@ -53,6 +54,17 @@ pub enum Trouble {
         /// Why, as `explain` shows it.
         why: Reason,
     },
+    /// Runs wait for the slots of a class or of a limit key, and no run that has one of them ends or reports.
+    HungRuns {
+        /// The class of the first waiting run.
+        class: String,
+        /// The limit key whose slots are taken; `None` if it is the limit of the class.
+        key: Option<String>,
+        /// The limit.
+        max_running: i32,
+        /// The runs that have the slots.
+        hung: Vec<HungRun>,
+    },
     /// Runs whose runner is dead and which were not rescued.
     LostRuns {
         /// How many.
@@ -90,6 +102,13 @@ pub enum Trouble {
         class: String,
         /// Why.
         problem: String,
+    },
+    /// A class passes a script to an interpreter, and the script does not exist on this host.
+    MissingScript {
+        /// The class.
+        class: String,
+        /// The script.
+        script: PathBuf,
     },
     /// A schedule of the configuration cannot be applied.
     ScheduleProblem {
@@ -217,7 +236,9 @@ impl Trouble {
             }
             // A missing unique index leaves a rule unenforced; a missing index of another kind only makes statements slow.
             Self::Store(Symptom::MissingIndex { statement, .. }) if !statement.contains("UNIQUE") => Level::Warning,
-            Self::Store(Symptom::Setting { .. } | Symptom::MissingIndex { .. } | Symptom::Locked { .. })
+            Self::Store(
+                Symptom::Setting { .. } | Symptom::MissingIndex { .. } | Symptom::Locked { .. } | Symptom::Full { .. },
+            )
             | Self::StoreClosed { .. }
             | Self::Unexamined { .. }
             | Self::NothingCreatesRuns { .. }
@@ -238,7 +259,7 @@ impl Trouble {
     pub(super) const fn stops(&self) -> Stops {
         match self {
             Self::StoreClosed { .. }
-            | Self::Store(Symptom::Locked { .. })
+            | Self::Store(Symptom::Locked { .. } | Symptom::Full { .. })
             | Self::ReadOnlyDisk { .. }
             | Self::FewInodes { .. }
             | Self::LittleRoom { .. }
@@ -247,9 +268,12 @@ impl Trouble {
             | Self::NothingCreatesRuns { .. }
             | Self::NothingRuns { .. }
             | Self::SilentRunner { .. } => Stops::Work,
-            Self::ClassProblem { .. } | Self::ClassHeld { .. } | Self::NoHandler { .. } | Self::OldPause { .. } => {
-                Stops::Class
-            }
+            Self::ClassProblem { .. }
+            | Self::MissingScript { .. }
+            | Self::HungRuns { .. }
+            | Self::ClassHeld { .. }
+            | Self::NoHandler { .. }
+            | Self::OldPause { .. } => Stops::Class,
             Self::LostRuns { .. }
             | Self::LeftOutcomes { .. }
             | Self::FutureTasks { .. }

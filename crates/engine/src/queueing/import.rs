@@ -17,7 +17,7 @@ use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
 use taskqueue_domain::text::parse_words::json_line_problem;
 use taskqueue_host::files::spooled_lines::{BoundedLines, SpooledLines};
 pub use taskqueue_store::Imported;
-use taskqueue_store::{OpenDependency, TransferredTask};
+use taskqueue_store::{Event, EventFilter, OpenDependency, TransferredTask};
 
 /// The longest line: a task with all its runs and their outputs.
 const LONGEST_LINE_BYTES: usize = 256 << 20;
@@ -27,25 +27,39 @@ const PART_BYTES: usize = 16 << 20;
 /// Larger ids would leave too few for later tasks. In an empty store, ids up to this one are kept.
 const LARGEST_ID: i64 = 1 << 53;
 
+/// What an import may do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ImportOptions {
+    /// Import tasks of the class `exec`, which run the programs that their data names.
+    pub allows_exec: bool,
+    /// Import an export that this store contains already.
+    pub again: bool,
+}
+
+/// The newest events of imports that are compared.
+const COMPARED: i64 = 1_000;
+
 /// Inserts all tasks of an export, or none, and stores an event about it. `imported` is called with the number of tasks
-/// inserted so far and the total. Tasks of the class `exec` run the programs that their data names, so they are refused unless
-/// `allows_exec`.
+/// inserted so far and the total.
 ///
 /// # Errors
-/// Returns [`EngineError::Input`] with the number of the first bad line, or an error if the database fails.
+/// Returns [`EngineError::ImportedBefore`] if the same export was imported and `again` is false, [`EngineError::Input`] with the number of the first bad line, or an error if the database fails.
 pub fn import(
     ctx: &mut Context,
     input: &mut dyn BufRead,
-    allows_exec: bool,
+    options: ImportOptions,
     imported: &mut dyn FnMut(usize, usize),
 ) -> EngineResult<Imported> {
-    let (mut spooled, tasks) = read(input, allows_exec)?;
+    let Export { mut spooled, tasks, digest } = read(input, options.allows_exec)?;
+    if !options.again {
+        refuse_known(ctx, &digest)?;
+    }
     let known: KnownTasks = tasks.iter().map(|task| (task.id, task.end)).collect();
     let waiting = settled(&tasks, &known).map_err(EngineError::Input)?;
     refuse_circle(&tasks, &waiting).map_err(EngineError::Input)?;
     drop(waiting);
     let total = tasks.len();
-    let event = ctx.operator_event("imported", serde_json::json!({}));
+    let event = ctx.operator_event("imported", serde_json::json!({ "digest": digest }));
     let mut each_part = |insert: &mut dyn FnMut(Vec<TransferredTask>) -> Result<(), StoreError>| {
         each_part(&mut spooled, &known, insert)
     };
@@ -88,8 +102,36 @@ fn at(number: usize, problem: impl std::fmt::Display) -> EngineError {
     EngineError::Input(format!("line {number}: {problem}"))
 }
 
+/// The tasks of an export.
+struct Export {
+    /// The lines with tasks, to be read again.
+    spooled: SpooledLines,
+    tasks: Vec<Summary>,
+    /// The same for two exports with the same tasks, and for hardly any others.
+    digest: String,
+}
+
+/// Refuses an export that was imported before. An export without tasks adds nothing.
+fn refuse_known(ctx: &mut Context, digest: &str) -> EngineResult<()> {
+    let filter = EventFilter { kinds: vec!["imported".to_owned()], ..EventFilter::default() };
+    let events = ctx.store.list_events(&filter, COMPARED)?;
+    let is_it = |event: &Event| {
+        let details: Option<serde_json::Value> = event.details_as().ok();
+        details.is_some_and(|details| details["digest"] == digest && details["tasks"] != 0)
+    };
+    match events.into_iter().rev().find(is_it) {
+        Some(event) => Err(EngineError::ImportedBefore { on: event.occurred_on, by: event.actor }),
+        None => Ok(()),
+    }
+}
+
+/// Adds a line to a digest (64-bit FNV-1a). It recognizes repetitions, and protects against nothing.
+fn digested(digest: u64, line: &str) -> u64 {
+    line.bytes().chain([b'\n']).fold(digest, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// Checks all lines, and stores those with tasks to be read again.
-fn read(input: &mut dyn BufRead, allows_exec: bool) -> EngineResult<(SpooledLines, Vec<Summary>)> {
+fn read(input: &mut dyn BufRead, allows_exec: bool) -> EngineResult<Export> {
     let not_an_export = || {
         EngineError::Input(
             "line 1: this is not an export of taskqueue, which begins with {\"taskqueue_export\":1}".to_owned(),
@@ -98,6 +140,7 @@ fn read(input: &mut dyn BufRead, allows_exec: bool) -> EngineResult<(SpooledLine
     let mut lines = BoundedLines::new(input, LONGEST_LINE_BYTES);
     let (mut spooled, mut tasks) = (SpooledLines::default(), Vec::new());
     let (mut has_begun, mut has_ended) = (false, false);
+    let mut digest = 0xcbf2_9ce4_8422_2325;
     while let Some((number, line)) = lines.next_line().map_err(bad_line)? {
         if line.trim().is_empty() {
             continue;
@@ -122,13 +165,14 @@ fn read(input: &mut dyn BufRead, allows_exec: bool) -> EngineResult<(SpooledLine
             has_ended = true;
         } else {
             tasks.push(checked(line, number, allows_exec)?);
+            digest = digested(digest, line);
             spooled.push(line).map_err(|error| not_spooled(&error))?;
         }
     }
     match (has_begun, has_ended) {
         (false, _) => Err(not_an_export()),
         (true, false) => Err(EngineError::Input("the export was cut off: its last line is missing".to_owned())),
-        (true, true) => Ok((spooled, tasks)),
+        (true, true) => Ok(Export { spooled, tasks, digest: format!("{digest:016x}") }),
     }
 }
 

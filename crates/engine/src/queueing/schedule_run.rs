@@ -9,9 +9,10 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_domain::task::records::TaskSchedule;
+use taskqueue_store::NewEvent;
 
 /// Queues a copy of the newest task of a schedule, due now. It does not belong to the schedule, whose next time stays, and it does
-/// not have its unique key, which the schedule keeps.
+/// not have its unique key, which the schedule keeps. An event of the task names the operator and the schedule.
 ///
 /// # Errors
 /// Returns an error if there is no such schedule, if the class is not known here, or if the database fails.
@@ -39,5 +40,8 @@ pub fn run_now(ctx: &mut Context, id: TaskId, check: ClassCheck) -> EngineResult
         queued_by: ctx.me.user.clone(),
         ..TaskRequest::default()
     };
-    queue_task(ctx, request, check)
+    let task_id = queue_task(ctx, request, check)?;
+    let event = ctx.operator_event("schedule-run", serde_json::json!({ "schedule": id }));
+    ctx.store.record_event_once(&NewEvent { task_id: Some(task_id), ..event })?;
+    Ok(task_id)
 }

@@ -7,6 +7,7 @@ pub mod lines;
 pub mod lock;
 pub mod lock_holders;
 pub mod replace_file;
+pub mod scripts;
 pub mod spool;
 pub mod spooled_lines;
 pub mod trusted_path;

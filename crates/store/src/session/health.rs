@@ -6,9 +6,13 @@ use crate::backend;
 pub use crate::backend::health::Symptom;
 use crate::base::schema::{task_queue, task_queue_dependencies};
 use crate::base::sql::{allowed_retries, db_now_plus};
-use crate::{Store, StoreResult};
+use crate::journal::events::{NewEvent, insert_event};
+use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::run::status::{ScheduleStatus, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
+
+/// A row of this size rarely fits into a page that other rows have left partly free, and is not compressed.
+const PROBE_BYTES: usize = 1_500;
 
 impl Store {
     /// Returns the symptoms of the server or the file; a transaction is long if it has been open for `long_secs` seconds.
@@ -21,7 +25,27 @@ impl Store {
         // Without a log, SQLite reports another mode than that of the file.
         let is_of_log = |it: &Symptom| matches!(it, Symptom::Setting { name, .. } if name == "journal_mode");
         symptoms.retain(|symptom| !(self.is_frozen && is_of_log(symptom)));
+        symptoms.extend(self.find_full_server());
         Ok(symptoms)
+    }
+
+    /// Inserts a row into a server and undoes that: the space on its disk cannot be examined from here. A server or user that
+    /// may not write at all is not a full disk.
+    fn find_full_server(&mut self) -> Option<Symptom> {
+        if self.url.path().is_some() {
+            return None;
+        }
+        let details = serde_json::json!({ "padding": "x".repeat(PROBE_BYTES) });
+        let (actor, host) = (String::new(), String::new());
+        let event = NewEvent { kind: "probe", task_id: None, run_id: None, actor, host, details };
+        let undone = self.write(|conn| {
+            insert_event(conn, &event)?;
+            Err::<(), _>(StoreError::Database(diesel::result::Error::RollbackTransaction))
+        });
+        match undone {
+            Err(StoreError::Full { message, .. }) => Some(Symptom::Full { error: message }),
+            _ => None,
+        }
     }
 
     /// Returns the number of nodes of the server's Galera cluster; `None` if it is not in a cluster.

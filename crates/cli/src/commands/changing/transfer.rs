@@ -7,13 +7,13 @@ use clap::Args;
 
 use crate::commands::options::reason::ReasonArgs;
 use crate::commands::options::selected::{SELECTION_HELP, selected_tasks};
-use crate::commands::queueing::queue::open_batch;
+use crate::commands::queueing::batch_input::{BatchInput, BatchStop};
 use crate::error::{CliError, DONE, FAILED, NOT_FOUND};
 use crate::output::progress::Progress;
 use crate::output::{Out, human};
 use crate::session::Session;
 use taskqueue_domain::task::selection::Selection;
-use taskqueue_engine::queueing::import::import;
+use taskqueue_engine::queueing::import::{ImportOptions, import};
 use taskqueue_engine::queueing::transfer::{Exported, export_all, export_selected, with_prerequisites};
 use taskqueue_engine::{EngineError, EngineResult};
 
@@ -38,7 +38,7 @@ pub(crate) struct ExportArgs {
 ///
 /// In a store without tasks, the tasks keep their ids; elsewhere they get new ones. A run that was in progress is released, and
 /// its task is retried. The classes of this configuration handle the tasks. Only tasks of the class `exec` contain their own
-/// program, and are refused without --allow-exec.
+/// program, and are refused without --allow-exec. An export that was imported before is refused without --again.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue import tasks.ndjson\n  taskqueue export | taskqueue --database copy.db import --allow-exec"
@@ -50,6 +50,9 @@ pub(crate) struct ImportArgs {
     /// Also import tasks of the class `exec`: each runs the program that its data names
     #[arg(long)]
     allow_exec: bool,
+    /// Import an export that was imported before: its tasks get new ids, and are then in the store twice
+    #[arg(long)]
+    again: bool,
     #[command(flatten)]
     reason: ReasonArgs,
 }
@@ -106,13 +109,16 @@ fn tell(exported: &Exported, out: &mut Out) {
 }
 
 pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let mut input = open_batch(&args.file)?;
+    let input = BatchInput::open(&args.file)?;
     let mut ctx = session.open_or_make()?;
+    let stop = BatchStop::install("imported")?;
+    let mut input = input.until(&stop, out);
+    let options = ImportOptions { allows_exec: args.allow_exec, again: args.again };
     let progress = Progress::to_an_end(out, "importing");
     let mut imported = |count, total| progress.at(count, total);
-    let result = ctx.because(args.reason.text(), |ctx| import(ctx, &mut input, args.allow_exec, &mut imported));
+    let result = ctx.because(args.reason.text(), |ctx| import(ctx, &mut input, options, &mut imported));
     drop(progress);
-    let imported = result?;
+    let imported = result.map_err(|error| stop.explain(error))?;
     if out.is_json() {
         out.json(&imported)?;
     }

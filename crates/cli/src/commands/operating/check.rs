@@ -20,7 +20,7 @@ const UNKNOWN: u8 = 3;
 /// read. A limit is one number, above which the result is critical, or two: WARNING,CRITICAL. Without options, three things are
 /// critical: a due task without a run for ten minutes, a run whose runner is dead or silent, and a live runner that has not
 /// renewed its lease in time. Due tasks that nothing processes (--stalled), for example while everything is paused, are then a
-/// warning with exit status 1.
+/// warning with exit status 1. --late-schedules adds a limit to these; any other option replaces them.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue check\n  taskqueue check --due-age 5m,15m --failed 10,100 --min-runners 1\n  taskqueue check --late-schedules 0"
@@ -116,8 +116,8 @@ fn watched(args: &CheckArgs, measures: Measures) -> Vec<Watched> {
         args.lost,
         args.stalled,
         args.silent_runners,
-        args.late_schedules,
     ];
+    // --late-schedules has no default, so it adds to the defaults instead of replacing them.
     let asks_nothing = limits.iter().all(Option::is_none) && args.min_runners.is_none();
     let or_default = |limit: Option<AtMost>, default| limit.or_else(|| asks_nothing.then_some(default));
     let watch = |name, value, unit, at_most: Option<AtMost>| {

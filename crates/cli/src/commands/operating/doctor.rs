@@ -14,12 +14,14 @@ use crate::output::human::{count, distance, fitted_words, plural, relative};
 use crate::session::Session;
 use crate::shell_word::shell_word;
 use crate::views::clock::{clock_ahead, clock_words};
+use crate::views::hung::{cancel_hung, silent_words};
 use crate::views::pause_words::{pause_words, resume_command};
 use crate::views::standstill::{standstill_remedy, standstill_words};
 use crate::views::why::{deadline_words, holder, sentence};
 use taskqueue_domain::monitoring::thresholds::Level;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::HeldClaim;
+use taskqueue_engine::inspect::diagnosis::hung::HungRun;
 use taskqueue_engine::inspect::doctor::{OwnFiles, Symptom, Trouble, examine, examine_closed, list_claims};
 use taskqueue_engine::{Engine, Pooler, why_no_own_group};
 
@@ -147,7 +149,7 @@ fn text(troubles: &[Trouble], ahead: Option<TimeDelta>, about: &About, out: &Out
         lines.push(finding(trouble.level(), &message(trouble, about), &remedy(trouble, about), out));
     }
     if let Some(ahead) = ahead {
-        lines.push(finding(Level::Warning, &clock_words(ahead), "timedatectl", out));
+        lines.push(finding(Level::Warning, &clock_words(ahead), "timedatectl set-ntp true", out));
     }
     if lines.is_empty() {
         return fitted_words("No problems found.", out.width());
@@ -209,6 +211,10 @@ fn message(trouble: &Trouble, about: &About) -> String {
             "tasks failed while the clock of the database was ahead, and are not retried before that time: {}",
             ids(tasks)
         ),
+        Trouble::HungRuns { class, key, max_running, hung } => hung_words(class, key.as_deref(), *max_running, hung),
+        Trouble::MissingScript { class, script } => {
+            format!("class {class} executes {}, which does not exist on this host", script.display())
+        }
         Trouble::ScheduleProblem { schedule, problem } => {
             format!("[schedule.{schedule}] cannot be applied: {problem}")
         }
@@ -291,8 +297,20 @@ fn symptom_words(symptom: &Symptom) -> String {
                 "{who} has locked the store for a second: until it unlocks it, nothing can be queued, claimed or recorded"
             )
         }
+        Symptom::Full { error } => {
+            format!("the server has no space left, so that nothing can be queued, claimed or recorded: {error}")
+        }
         Symptom::Cluster { nodes } => cluster_words(*nodes),
     }
+}
+
+/// Formats the runs that occupy all slots of a limit.
+fn hung_words(class: &str, key: Option<&str>, max_running: i32, hung: &[HungRun]) -> String {
+    let limit = match key {
+        Some(key) => format!("the key {key} allows {max_running} at once"),
+        None => format!("its limit is {max_running} running"),
+    };
+    format!("runs of class {class} are waiting: {limit}; {}", silent_words(hung))
 }
 
 /// Returns a command that fixes the problem, or shows more.
@@ -305,7 +323,8 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         }
         Trouble::Standstill { standstill } => standstill_remedy(standstill),
         Trouble::NothingRuns { task_id, .. } => format!("taskqueue explain {task_id}"),
-        Trouble::ClassProblem { .. } | Trouble::NoHandler { .. } => {
+        Trouble::HungRuns { hung, .. } => cancel_hung(hung),
+        Trouble::ClassProblem { .. } | Trouble::MissingScript { .. } | Trouble::NoHandler { .. } => {
             format!("${{EDITOR:-vi}} {}", shell_word(&about.configuration))
         }
         Trouble::ScheduleProblem { .. } => "taskqueue schedule diff".to_owned(),
@@ -340,6 +359,7 @@ fn symptom_remedy(symptom: &Symptom) -> String {
         Symptom::LongTransaction { .. } => "# to end it, run the statement in parentheses".to_owned(),
         Symptom::DeadRows { table, .. } => format!("VACUUM \"{table}\";"),
         Symptom::Locked { path, .. } => format!("fuser -v {}", shell_word(&path.to_string_lossy())),
+        Symptom::Full { .. } => "df -h    # on the server; then run taskqueue doctor again".to_owned(),
         Symptom::Cluster { .. } => "# name the same node in every address".to_owned(),
     }
 }

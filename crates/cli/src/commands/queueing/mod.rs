@@ -1,5 +1,6 @@
 //! Verbs that queue tasks.
 
+pub(crate) mod batch_input;
 pub(crate) mod exec;
 pub(crate) mod queue;
 pub(crate) mod queue_and_follow;

@@ -1,7 +1,7 @@
 //! `taskqueue queue`
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -9,6 +9,7 @@ use chrono::Local;
 use clap::Args;
 
 use crate::commands::options::task_options::TaskOptions;
+use crate::commands::queueing::batch_input::{BatchInput, BatchStop};
 use crate::commands::queueing::queue_and_follow::queue_and_follow;
 use crate::error::{CliError, DONE};
 use crate::output::progress::Progress;
@@ -61,9 +62,9 @@ pub(crate) fn run(session: Session, args: &QueueArgs, out: &mut Out) -> anyhow::
                     .with_hint("write them into each line: {\"class\":\"…\",\"priority\":5}")
             );
         }
-        let mut input = open_batch(path)?;
+        let input = BatchInput::open(path)?;
         let mut ctx = session.open_or_make()?;
-        return queue_lines(&mut ctx, &mut input, args, check, out);
+        return queue_lines(&mut ctx, input, args, check, out);
     }
     let class = args.class.as_deref().unwrap_or_default();
     if args.rate.is_some() {
@@ -104,7 +105,7 @@ fn json_word(text: &str) -> String {
 
 fn queue_lines(
     ctx: &mut Context,
-    input: &mut dyn BufRead,
+    input: BatchInput,
     args: &QueueArgs,
     check: ClassCheck,
     out: &mut Out,
@@ -115,11 +116,13 @@ fn queue_lines(
     };
     let queued_by = args.options.by.clone().unwrap_or_else(|| ctx.me.user.clone());
     let defaults = BatchDefaults { queued_by, check, spread, trace: args.options.trace()? };
+    let stop = BatchStop::install("queued")?;
+    let mut input = input.until(&stop, out);
     let progress = Progress::to_an_end(out, "queueing");
     let hear = &mut |inserted, total| progress.at(inserted, total);
-    let result = queue_batch(ctx, input, &Local, &defaults, hear);
+    let result = queue_batch(ctx, &mut input, &Local, &defaults, hear);
     drop(progress);
-    let queued = result?;
+    let queued = result.map_err(|error| stop.explain(error))?;
     print_ids(&queued, out).with_context(|| match queued.as_slice() {
         [first, .., last] => {
             format!("tasks {} to {} are queued, but their ids cannot be printed", first.task.id, last.task.id)
@@ -180,20 +183,3 @@ fn read_limited(source: impl Read) -> io::Result<Vec<u8>> {
     source.take(MAX_READ_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
-
-/// Opens a batch file, or standard input, to read it line by line.
-pub(crate) fn open_batch(path: &std::path::Path) -> Result<Box<dyn BufRead>, CliError> {
-    if path.as_os_str() == "-" {
-        return Ok(Box::new(io::stdin().lock()));
-    }
-    let opened = File::open(path).and_then(|file| {
-        if file.metadata()?.is_dir() { Err(io::Error::from(io::ErrorKind::IsADirectory)) } else { Ok(file) }
-    });
-    let file = opened.map_err(|error| {
-        CliError::usage(format!("cannot read {}: {error}", path.display()))
-            .with_hint("check the path and its permissions; `-` is standard input")
-    })?;
-    Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, file)))
-}
-
-const BUFFER_BYTES: usize = 64 << 10;

@@ -7,9 +7,11 @@ use clap::Args;
 use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE, INTERRUPTED};
 use crate::output::Out;
+use crate::output::human::plural;
 use crate::output::log::LogFormat;
 use crate::session::Session;
 use crate::views::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
+use crate::views::why::is_or_are;
 use taskqueue_domain::task::ids::RunId;
 use taskqueue_engine::StopSignals;
 use taskqueue_engine::running::process_run::{ProcessOptions, process_runs};
@@ -74,7 +76,9 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
     }
     let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;
     if let (Some(run_id), Some((in_use, limit))) = (args.run_id, report.limit_reached) {
-        let message = format!("run {run_id} is not processed: {in_use} runner slots are in use, the limit is {limit}");
+        let slots = plural(in_use, "runner slot");
+        let message =
+            format!("run {run_id} is not processed: {slots} {} in use, the limit is {limit}", is_or_are(in_use));
         let hint = "try again later; `taskqueue runner` lists the runners and their tasks";
         return Err(CliError::runner_limit_reached(message).with_hint(hint).into());
     }

@@ -27,8 +27,10 @@ pub(crate) struct ClassesArgs {
     list: ListOptions,
 }
 
-const CLASSES: ListKind =
-    ListKind { columns: &["name", "kind", "timeout_secs", "problem", "holds", "argv"], ids: &["name"] };
+const CLASSES: ListKind = ListKind {
+    columns: &["name", "kind", "timeout_secs", "problem", "missing_script", "holds", "argv"],
+    ids: &["name"],
+};
 
 #[derive(Debug, Subcommand)]
 enum ClassesVerb {
@@ -113,13 +115,14 @@ fn tell_where(path: &Path, exists: bool, out: &mut Out) {
 }
 
 fn row(class: &ClassState) -> Vec<Field> {
-    let state = match (&class.problem, class.holds.first()) {
-        (Some(problem), _) => Field::toned(problem.as_str(), Tone::Bad),
-        (None, Some(hold)) => Field::toned(
+    let state = match (&class.problem, class.holds.first(), &class.missing_script) {
+        (Some(problem), ..) => Field::toned(problem.as_str(), Tone::Bad),
+        (None, Some(hold), _) => Field::toned(
             format!("held on {} until {}: {}", hold.host, human::instant(hold.held_until), hold.reason),
             Tone::Waiting,
         ),
-        (None, None) => Field::toned("ok", Tone::Good),
+        (None, None, Some(script)) => Field::toned(format!("{} does not exist", script.display()), Tone::Waiting),
+        (None, None, None) => Field::toned("ok", Tone::Good),
     };
     let timeout = class.timeout_secs.map_or_else(|| "default".to_owned(), |secs| format!("{secs}s"));
     vec![class.name.as_str().into(), class.kind.into(), timeout.into(), state, class.argv.join(" ").into()]

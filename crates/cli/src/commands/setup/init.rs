@@ -9,6 +9,8 @@ use clap::Args;
 use serde_json::json;
 
 use crate::GlobalArgs;
+use crate::commands::setup::init_install::{Call, Starter, install};
+use crate::commands::setup::init_task::{FirstTask, run_first};
 use crate::error::{CONFIG, CliError, DONE};
 use crate::output::Out;
 use crate::session::{Session, configuration_path};
@@ -16,27 +18,65 @@ use crate::shell_word::shell_word;
 use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
 use taskqueue_engine::change::classes;
 use taskqueue_engine::config::{Environment, first_configuration, write_first};
-use taskqueue_engine::{DatabaseUrl, EngineError, StoreError};
+use taskqueue_engine::{DatabaseUrl, EngineError, StoreError, own_user_name};
 
-/// Write a first configuration, create the store, and test both
+/// Write a first configuration, create the store, and run a first task
 ///
-/// The configuration has one class. taskqueue reads it instead of the machine-wide one. `init` does not overwrite a configuration
-/// that you already have. On a server, `taskqueue db migrate` creates the tables.
+/// The configuration has one class. taskqueue reads it instead of the machine-wide one. `init` shows it, and asks first if it runs
+/// on a terminal. It does not overwrite a configuration that you already have. On a server, `taskqueue db migrate` creates the tables.
+///
+/// The sample class `hello` runs its first task at once. A class of your own does so with --data.
+///
+/// --install starts taskqueue from now on. Calling it again changes nothing.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue init\n  taskqueue init mail.send -- /usr/local/bin/send-mail --queue\n  taskqueue init --database postgres://taskqueue@db.example.org/taskqueue"
+    after_help = "Examples:\n  taskqueue init\n  taskqueue init mail.send -- /usr/local/bin/send-mail --queue\n  taskqueue init --install cron\n  taskqueue init --database postgres://taskqueue@db.example.org/taskqueue"
 )]
 pub(crate) struct InitArgs {
-    /// Task class to configure
-    #[arg(default_value = "hello")]
-    class: TaskClass,
+    /// Task class to configure [default: hello]
+    class: Option<TaskClass>,
+    /// Run a first task of the class with this data
+    #[arg(long, value_name = "JSON")]
+    data: Option<String>,
+    /// Also install what starts taskqueue
+    #[arg(long, value_enum, value_name = "STARTER")]
+    install: Option<Starter>,
+    /// Write without asking
+    #[arg(short, long)]
+    yes: bool,
+    /// Only print what would be written
+    #[arg(long)]
+    dry_run: bool,
     /// Program that handles the class, with its absolute path, and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     argv: Vec<String>,
 }
 
-/// A sample handler that prints the data of its tasks.
+/// A sample class with a handler that prints the data of its tasks, and that data.
+const SAMPLE_CLASS: &str = "hello";
 const SAMPLE: &str = "/bin/cat";
+const SAMPLE_DATA: &str = "{\"hello\":\"world\"}";
+
+impl InitArgs {
+    fn class(&self) -> &str {
+        self.class.as_ref().map_or(SAMPLE_CLASS, TaskClass::as_str)
+    }
+
+    fn argv(&self) -> Vec<String> {
+        if self.argv.is_empty() { vec![SAMPLE.to_owned()] } else { self.argv.clone() }
+    }
+
+    /// Returns the data of the first task; `None` if there is no such task. A program of the user may do something that cannot
+    /// be undone, so it is only run with data that the user has chosen.
+    fn first_data(&self) -> Option<&str> {
+        self.data.as_deref().or(self.argv.is_empty().then_some(SAMPLE_DATA))
+    }
+
+    /// Returns true if only --install is requested, and the configuration is that of an earlier call.
+    fn is_install_alone(&self, path: &Path) -> bool {
+        self.install.is_some() && self.class.is_none() && self.argv.is_empty() && self.data.is_none() && path.exists()
+    }
+}
 
 pub(crate) fn run(
     args: &InitArgs,
@@ -44,15 +84,22 @@ pub(crate) fn run(
     prepare: impl FnOnce(&mut Out) -> anyhow::Result<Session>,
     out: &mut Out,
 ) -> anyhow::Result<u8> {
-    if args.class.as_str() == EXEC_CLASS {
+    if args.class() == EXEC_CLASS {
         return Err(CliError::usage("the class \"exec\" is built in; give another name").into());
     }
     let environment = Environment::own()?;
     let path = configuration_path(global, &environment);
-    let argv = if args.argv.is_empty() { vec![SAMPLE.to_owned()] } else { args.argv.clone() };
-    refuse_bad_program(args.class.as_str(), argv.first().map_or("", String::as_str))?;
+    let call = call_of(&path, &environment)?;
+    if args.is_install_alone(&path) {
+        out.say(&format!("the configuration {} exists already and is kept", path.display()));
+        return end(args, &path, None, &call, out);
+    }
+    refuse_bad_program(args.class(), args.argv().first().map_or("", String::as_str))?;
     let database = global.database.as_deref().map(lasting).transpose()?;
-    let text = first_configuration(args.class.as_str(), &argv, database.as_deref());
+    let text = first_configuration(args.class(), &args.argv(), database.as_deref());
+    if !is_confirmed(args, &path, &text, out)? {
+        return Ok(DONE);
+    }
     write_first(&path, &text).map_err(|error| refused(&path, &error))?;
     // Opened in the same way as every later command does.
     let opened = prepare(out).and_then(|session| Ok((session.url.to_string(), session.open_or_make()?)));
@@ -66,26 +113,86 @@ pub(crate) fn run(
     }
     let (url, mut ctx) = opened?;
     let listed = classes::list(&mut ctx)?;
-    let problem = listed.into_iter().find(|state| state.name == args.class.as_str()).and_then(|state| state.problem);
+    let problem = listed.into_iter().find(|state| state.name == args.class()).and_then(|state| state.problem);
+    out.say(&format!("the store is {url}"));
+    if global.database.is_none() && environment.database.is_some() {
+        out.warn("cron does not have TASKQUEUE_DATABASE_URL: write `database = \"…\"` into the configuration");
+    }
+    let task = match args.first_data().filter(|_| problem.is_none()) {
+        Some(data) => Some(run_first(&mut ctx, args.class(), data, out)?),
+        None => None,
+    };
+    end(args, &path, Some(&Created { url, problem, task }), &call, out)
+}
+
+/// What was created besides the configuration.
+struct Created {
+    url: String,
+    /// Why the class cannot be executed.
+    problem: Option<String>,
+    task: Option<FirstTask>,
+}
+
+/// Installs what was requested, and prints the results and what to do next.
+fn end(args: &InitArgs, path: &Path, created: Option<&Created>, call: &Call, out: &mut Out) -> anyhow::Result<u8> {
+    let installed = args.install.map(|starter| install(starter, call)).transpose()?;
+    for words in installed.iter().flat_map(|installed| &installed.words) {
+        out.say(words);
+    }
+    let problem = created.and_then(|created| created.problem.as_deref());
+    let task = created.and_then(|created| created.task.as_ref());
     if out.is_json() {
         out.json(&json!({
-            "schema": "taskqueue.init/1", "configuration": path, "database": url, "class": args.class.as_str(),
-            "problem": problem,
+            "schema": "taskqueue.init/1", "configuration": path, "class": args.class(), "problem": problem, "task": task,
+            "database": created.map(|created| &created.url), "installed": installed,
         }))?;
     } else {
-        out.say(&format!("the store is {url}"));
-        if global.database.is_none() && environment.database.is_some() {
-            out.warn("cron does not have TASKQUEUE_DATABASE_URL: write `database = \"…\"` into the configuration");
+        if created.is_some() {
+            tell_next(args.class(), problem, call, out)?;
         }
-        // Written so that cron finds it, which has neither this directory nor these variables.
-        let option = if path == environment.own_config_path() {
-            String::new()
-        } else {
-            format!(" --config {}", shell_word(&absolute(&path)?.to_string_lossy()))
-        };
-        tell_next(args.class.as_str(), &option, problem.as_deref(), out)?;
+        if let Some(installed) = installed.filter(|installed| !installed.commands.is_empty()) {
+            out.say("run:");
+            out.data(installed.commands.join("\n"))?;
+        }
     }
-    Ok(if problem.is_some() { CONFIG } else { DONE })
+    let has_failed = task.is_some_and(|task| !task.has_succeeded);
+    Ok(if problem.is_some() { CONFIG } else { u8::from(has_failed) })
+}
+
+/// Shows what would be written, and asks if there is a terminal. Returns true if it is to be written.
+fn is_confirmed(args: &InitArgs, path: &Path, text: &str, out: &mut Out) -> anyhow::Result<bool> {
+    let place = path.display();
+    if args.dry_run {
+        if path.exists() {
+            return Err(refused(path, &io::ErrorKind::AlreadyExists.into()).into());
+        }
+        out.say(&format!("would write {place}:"));
+        out.data(text.trim_end())?;
+        return Ok(false);
+    }
+    if args.yes || path.exists() || !out.can_ask() {
+        return Ok(true);
+    }
+    out.say(&format!("this is written to {place}:\n{text}"));
+    let is_confirmed = out.ask("Write it?")?.unwrap_or_default();
+    if !is_confirmed {
+        out.say("nothing was written");
+    }
+    Ok(is_confirmed)
+}
+
+/// Returns how cron and systemd call the program: they have neither this directory nor these variables.
+fn call_of(path: &Path, environment: &Environment) -> anyhow::Result<Call> {
+    let program = current_exe().context("cannot find the path of this program")?;
+    let program = shell_word(&program.to_string_lossy());
+    let own = environment.own_config_path();
+    let option = if *path == own {
+        String::new()
+    } else {
+        format!(" --config {}", shell_word(&absolute(path)?.to_string_lossy()))
+    };
+    let config_home = environment.config_home.clone().unwrap_or_default();
+    Ok(Call { program, option, user: own_user_name(), config_home })
 }
 
 /// Checks the program before anything is written, so that the corrected command works.
@@ -126,20 +233,20 @@ fn refused(path: &Path, error: &io::Error) -> CliError {
     CliError::failed(format!("{place} cannot be written: {error}")).with_hint("--config FILE writes another file")
 }
 
-fn tell_next(class: &str, option: &str, problem: Option<&str>, out: &mut Out) -> anyhow::Result<()> {
+fn tell_next(class: &str, problem: Option<&str>, call: &Call, out: &mut Out) -> anyhow::Result<()> {
     if let Some(problem) = problem {
         out.warn(&format!("class {class} cannot be executed yet: {problem}"));
         out.say("hint: fix it, then run `taskqueue class check`");
         return Ok(());
     }
-    let program = current_exe().context("cannot find the path of this program")?;
-    let program = shell_word(&program.to_string_lossy());
     out.say(&format!("class {class} can be executed; try:"));
+    let option = &call.option;
     let lines = [
-        format!("taskqueue{option} queue {} '{{\"hello\":\"world\"}}'", shell_word(class)),
+        format!("taskqueue{option} queue {} {}", shell_word(class), shell_word(SAMPLE_DATA)),
         format!("taskqueue{option} tick"),
         format!("taskqueue{option} status"),
-        format!("# for every minute, in crontab -e:   * * * * * {program}{option} tick"),
+        format!("# for every minute, in crontab -e:   {}", call.cron_line()),
+        format!("# taskqueue{option} init --install cron   # or user-timer, or service"),
     ];
     out.data(lines.join("\n"))
 }

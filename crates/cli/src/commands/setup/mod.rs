@@ -6,6 +6,8 @@ pub(crate) mod classes;
 pub(crate) mod completions;
 pub(crate) mod db;
 pub(crate) mod init;
+pub(crate) mod init_install;
+pub(crate) mod init_task;
 pub(crate) mod man;
 mod migrate;
 pub(crate) mod settings;

@@ -3,5 +3,6 @@
 pub mod candidates;
 pub(crate) mod conditions;
 pub mod explain;
+pub mod hung;
 pub(crate) mod reasons;
 pub mod standstill;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::error::EngineResult;
 use crate::inspect::diagnosis::conditions::Inquiry;
+use crate::inspect::diagnosis::hung::{HungRun, hung_among};
 use taskqueue_domain::limits::pause::{Pause, PauseScope};
 use taskqueue_domain::task::records::Runner;
 use taskqueue_store::{ClassCounts, Counted};
@@ -55,6 +56,10 @@ pub enum StandstillCause {
         slots: i64,
         /// When the newest of these runs started.
         since: DateTime<Utc>,
+        /// TaskQueueRunnerLimit, if these slots leave no room for another runner.
+        limit: Option<i64>,
+        /// Those of the runs that have not reported for a long time.
+        hung: Vec<HungRun>,
     },
 }
 
@@ -156,15 +161,16 @@ fn oldest_secs(ctx: &mut Context, now: DateTime<Utc>) -> EngineResult<i64> {
 
 fn slots_taken(ctx: &mut Context, live: &[Runner], now: DateTime<Utc>) -> EngineResult<Option<StandstillCause>> {
     let slots: i64 = live.iter().map(|runner| i64::from(runner.slots)).sum();
-    let runs = ctx.store.list_processing_runs(None, RUNNING)?;
-    let started: Vec<DateTime<Utc>> = runs
-        .iter()
-        .filter(|run| live.iter().any(|runner| run.runner_id == Some(runner.id)))
-        .filter_map(|run| run.started_on)
-        .collect();
-    let limit = TimeDelta::seconds(LONGEST_WAIT_SECS);
-    let are_all_taken = i64::try_from(started.len()).is_ok_and(|count| count >= slots);
-    let since = started.into_iter().max().filter(|newest| are_all_taken && now - *newest > limit);
-    let is_late = since.is_some() && oldest_secs(ctx, now)? > LONGEST_WAIT_SECS;
-    Ok(since.filter(|_| is_late).map(|since| StandstillCause::SlotsTaken { slots, since }))
+    let mut runs = ctx.store.list_processing_runs(None, RUNNING)?;
+    runs.retain(|run| run.started_on.is_some() && live.iter().any(|runner| run.runner_id == Some(runner.id)));
+    let are_all_taken = i64::try_from(runs.len()).is_ok_and(|count| count >= slots);
+    let newest = runs.iter().filter_map(|run| run.started_on).max();
+    let is_long = |since: &DateTime<Utc>| are_all_taken && now - *since > TimeDelta::seconds(LONGEST_WAIT_SECS);
+    let Some(since) = newest.filter(is_long) else { return Ok(None) };
+    if oldest_secs(ctx, now)? <= LONGEST_WAIT_SECS {
+        return Ok(None);
+    }
+    let limit = i64::from(ctx.store.settings()?.runner_limit);
+    let hung = hung_among(ctx, &runs, now)?;
+    Ok(Some(StandstillCause::SlotsTaken { slots, since, limit: (slots >= limit).then_some(limit), hung }))
 }

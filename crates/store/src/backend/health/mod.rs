@@ -63,6 +63,11 @@ pub enum Symptom {
         /// The process that has locked it.
         who: String,
     },
+    /// A server has no space for another row.
+    Full {
+        /// The message of the server.
+        error: String,
+    },
     /// The server is a node of a Galera cluster.
     Cluster {
         /// The number of nodes it sees, including itself.

@@ -1,0 +1,200 @@
+//! The last step of `taskqueue init`: what starts taskqueue every minute, or all the time.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::error::CliError;
+use taskqueue_engine::{ToolAnswer, call_tool};
+
+/// What starts taskqueue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Starter {
+    /// A line in your crontab: `tick` every minute
+    Cron,
+    /// A systemd timer of your user: `tick` every minute
+    UserTimer,
+    /// A systemd service: `work` all the time. Prints the commands, which need root
+    Service,
+}
+
+/// What was installed.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Installed {
+    /// The files that were written.
+    files: Vec<PathBuf>,
+    /// Commands that remain to be run.
+    pub(crate) commands: Vec<String>,
+    /// What was done, for people.
+    #[serde(skip)]
+    pub(crate) words: Vec<String>,
+}
+
+/// How `tick` and `work` are called, quoted for a shell.
+pub(crate) struct Call {
+    /// `/usr/local/bin/taskqueue`
+    pub(crate) program: String,
+    /// ` --config FILE`, or nothing.
+    pub(crate) option: String,
+    /// The user who calls it.
+    pub(crate) user: String,
+    /// The directory of the user's configurations: `~/.config`.
+    pub(crate) config_home: PathBuf,
+}
+
+impl Call {
+    /// Returns the line for a crontab.
+    pub(crate) fn cron_line(&self) -> String {
+        // In a crontab, a percent sign ends the command.
+        format!("* * * * * {} tick", self.command().replace('%', "\\%"))
+    }
+
+    fn command(&self) -> String {
+        format!("{}{}", self.program, self.option)
+    }
+}
+
+/// Installs it. What is there already is kept, and a second call changes nothing.
+pub(crate) fn install(starter: Starter, call: &Call) -> anyhow::Result<Installed> {
+    match starter {
+        Starter::Cron => add_cron_line(&call.cron_line()),
+        Starter::UserTimer => write_user_timer(call),
+        Starter::Service => Ok(Installed { commands: service_commands(call), ..Installed::default() }),
+    }
+}
+
+fn crontab(args: &[&str], input: &str) -> anyhow::Result<ToolAnswer> {
+    let args: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
+    call_tool("crontab", &args, input).map_err(|error| {
+        let hint = "install cron, or use --install user-timer";
+        CliError::failed(format!("the program crontab cannot be run: {error}")).with_hint(hint).into()
+    })
+}
+
+fn add_cron_line(line: &str) -> anyhow::Result<Installed> {
+    let listed = crontab(&["-l"], "")?;
+    // Every implementation exits with 1 and these words if the user has no crontab yet. After any other error, its lines are
+    // unknown and must not be replaced.
+    if !listed.is_success && !listed.stderr.contains("no crontab") {
+        return Err(refused("crontab -l", &listed, line));
+    }
+    let mut text = if listed.is_success { listed.stdout } else { String::new() };
+    if text.lines().any(|other| other.trim() == line) {
+        return Ok(Installed {
+            words: vec![format!("the crontab has this line already: {line}")],
+            ..Installed::default()
+        });
+    }
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(line);
+    text.push('\n');
+    let written = crontab(&["-"], &text)?;
+    if !written.is_success {
+        return Err(refused("crontab -", &written, line));
+    }
+    Ok(Installed { words: vec![format!("added to the crontab: {line}")], ..Installed::default() })
+}
+
+fn refused(command: &str, answer: &ToolAnswer, line: &str) -> anyhow::Error {
+    let why = answer.stderr.trim();
+    CliError::failed(format!("`{command}` failed: {why}"))
+        .with_hint(format!("add the line with `crontab -e`: {line}"))
+        .into()
+}
+
+fn write_user_timer(call: &Call) -> anyhow::Result<Installed> {
+    let directory = call.config_home.join("systemd/user");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    let service = format!(
+        "[Unit]\nDescription=Process the tasks that are due\n\n[Service]\nType=oneshot\nExecStart={} tick --max-time 55s\n\
+         KillMode=mixed\nTimeoutStopSec=90\nSuccessExitStatus=130\n",
+        in_unit(&call.command())
+    );
+    let timer = "[Unit]\nDescription=Process the tasks that are due, every minute\n\n[Timer]\nOnCalendar=minutely\n\
+                 AccuracySec=1s\n\n[Install]\nWantedBy=timers.target\n";
+    let mut installed = Installed::default();
+    for (name, text) in [("taskqueue-tick.service", service.as_str()), ("taskqueue-tick.timer", timer)] {
+        let path = directory.join(name);
+        let words = match write_new(&path, text)? {
+            true => format!("wrote {}", path.display()),
+            false => format!("{} exists already, with the same content", path.display()),
+        };
+        installed.words.push(words);
+        installed.files.push(path);
+    }
+    let commands = [&["--user", "daemon-reload"][..], &["--user", "enable", "--now", "taskqueue-tick.timer"]];
+    if !is_user_manager_running() || !commands.iter().all(|args| systemctl(args)) {
+        installed.commands = commands.iter().map(|args| format!("systemctl {}", args.join(" "))).collect();
+    }
+    // Without this, the manager of the user ends with the last session.
+    installed.commands.push(format!("loginctl enable-linger {}", call.user));
+    Ok(installed)
+}
+
+/// Writes a file unless it has this content already. Returns true if it was written.
+fn write_new(path: &Path, text: &str) -> anyhow::Result<bool> {
+    match fs::read_to_string(path) {
+        Ok(found) if found == text => Ok(false),
+        Ok(_) => Err(CliError::failed(format!("{} exists already, with other content", path.display()))
+            .with_hint("remove it, or edit it; nothing was changed")
+            .into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            Ok(true)
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+fn is_user_manager_running() -> bool {
+    systemctl(&["--user", "show-environment"])
+}
+
+fn systemctl(args: &[&str]) -> bool {
+    let args: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
+    call_tool("systemctl", &args, "").is_ok_and(|answer| answer.is_success)
+}
+
+/// Escapes the characters that have a meaning in a unit.
+fn in_unit(command: &str) -> String {
+    command.replace('%', "%%").replace('$', "$$")
+}
+
+fn service_commands(call: &Call) -> Vec<String> {
+    let unit = [
+        "[Unit]".to_owned(),
+        "Description=Process tasks as they become due".to_owned(),
+        "After=network-online.target".to_owned(),
+        "Wants=network-online.target".to_owned(),
+        String::new(),
+        "[Service]".to_owned(),
+        "Type=notify".to_owned(),
+        "TimeoutStartSec=infinity".to_owned(),
+        format!("ExecStart={} work", in_unit(&call.command())),
+        "ExecReload=/bin/kill -HUP $MAINPID".to_owned(),
+        format!("User={}", call.user),
+        "WatchdogSec=3min".to_owned(),
+        "Restart=always".to_owned(),
+        "RestartSec=5s".to_owned(),
+        "KillMode=mixed".to_owned(),
+        "TimeoutStopSec=90".to_owned(),
+        "Delegate=yes".to_owned(),
+        String::new(),
+        "[Install]".to_owned(),
+        "WantedBy=multi-user.target".to_owned(),
+    ];
+    let path = "/etc/systemd/system/taskqueue-work.service";
+    vec![
+        format!("sudo tee {path} >/dev/null <<'END'\n{}\nEND", unit.join("\n")),
+        "sudo systemctl daemon-reload".to_owned(),
+        "sudo systemctl enable --now taskqueue-work.service".to_owned(),
+    ]
+}
