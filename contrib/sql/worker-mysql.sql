@@ -74,7 +74,7 @@ SET @run = (SELECT r.`Id` FROM `TaskQueueRuns` AS r WHERE r.`ClaimClass` = '{cla
         AND (t.`StartBefore` IS NULL OR t.`StartBefore` > UTC_TIMESTAMP(6)))
     AND (SELECT x.`TaskId` FROM `TaskQueueRejections` AS x WHERE x.`TaskId` = r.`TaskQueueId` AND x.`Claimant` = '{claimant}'
         AND (x.`HeldUntil` IS NULL OR x.`HeldUntil` > UTC_TIMESTAMP(6))) IS NULL
-    ORDER BY r.`ClaimClass`, r.`ClaimOrder`, r.`Id` LIMIT 1);
+    ORDER BY r.`ClaimClass`, r.`ClaimOrder`, r.`LinedUpOn`, r.`Id` LIMIT 1);
 SET @task = (SELECT r.`TaskQueueId` FROM `TaskQueueRuns` AS r WHERE r.`Id` = @run);
 SET @timeout = (SELECT COALESCE(t.`Timeout`, 86400) FROM `TaskQueue` AS t WHERE t.`Id` = @task);
 UPDATE `TaskQueueRuns` SET `Status` = 'processing', `Claimant` = '{claimant}', `Token` = '{token}',

@@ -88,7 +88,7 @@ WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{c
         AND (t."StartBefore" IS NULL OR t."StartBefore" > clock_timestamp()))
     AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}'
         AND (x."HeldUntil" IS NULL OR x."HeldUntil" > clock_timestamp()))
-    ORDER BY r."ClaimClass", r."ClaimOrder", r."Id" LIMIT 1);
+    ORDER BY r."ClaimClass", r."ClaimOrder", r."LinedUpOn", r."Id" LIMIT 1);
 UPDATE "TaskQueue" SET "LastStatus" = 'processing', "UpdatedOn" = clock_timestamp()
 WHERE "Id" = (SELECT "TaskQueueId" FROM "TaskQueueRuns" WHERE "RunningClass" IS NOT NULL AND "Token" = '{token}');
 -- If the class has a rate, the start counts. No rate covers more than a day.

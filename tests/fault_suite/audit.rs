@@ -13,8 +13,10 @@ struct Watched {
     task: &'static str,
     state: &'static str,
     detail: &'static str,
-    /// An expression over NEW: the position in the order of claims.
+    /// An expression over NEW: the priority in the order of claims.
     rank: &'static str,
+    /// An expression over NEW for a time: the place among runs of one priority.
+    place: &'static str,
     /// An expression over NEW for a time.
     time: &'static str,
 }
@@ -27,6 +29,7 @@ const WATCHED: [Watched; 3] = [
         state: "\"LastStatus\"",
         detail: "\"Attempts\"",
         rank: "NULL",
+        place: "NEW.\"ScheduledOn\"",
         time: "COALESCE(NEW.\"NextAttemptOn\", NEW.\"ScheduledOn\")",
     },
     Watched {
@@ -36,6 +39,7 @@ const WATCHED: [Watched; 3] = [
         state: "\"Status\"",
         detail: "\"Token\"",
         rank: "CASE WHEN NEW.\"ClaimClass\" IS NOT NULL THEN NEW.\"ClaimOrder\" END",
+        place: "NEW.\"LinedUpOn\"",
         time: "COALESCE(NEW.\"StartedOn\", NEW.\"CreatedOn\")",
     },
     Watched {
@@ -45,6 +49,7 @@ const WATCHED: [Watched; 3] = [
         state: "\"FinishedOn\"",
         detail: "\"Slots\"",
         rank: "NULL",
+        place: "NEW.\"StartedOn\"",
         time: "NEW.\"StartedOn\"",
     },
 ];
@@ -53,7 +58,7 @@ pub fn install(raw: &mut Raw, engine: EngineUnderTest) {
     raw.execute(&format!(
         "CREATE TABLE \"FaultAudit\" (\"At\" {}, \"Kind\" VARCHAR(8) NOT NULL, \"RowId\" BIGINT NOT NULL, \
          \"TaskId\" BIGINT NOT NULL, \"Old\" VARCHAR(20) NOT NULL, \"New\" VARCHAR(20) NOT NULL, \"Detail\" VARCHAR(80) NOT NULL, \
-         \"ClaimRank\" BIGINT, \"OnTime\" VARCHAR(40) NOT NULL)",
+         \"ClaimRank\" BIGINT, \"ClaimPlace\" VARCHAR(40) NOT NULL, \"OnTime\" VARCHAR(40) NOT NULL)",
         match engine {
             EngineUnderTest::Sqlite => "INTEGER PRIMARY KEY AUTOINCREMENT",
             EngineUnderTest::Postgres => "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
@@ -68,7 +73,7 @@ pub fn install(raw: &mut Raw, engine: EngineUnderTest) {
 }
 
 fn trigger(engine: EngineUnderTest, watched: &Watched, event: &str) -> String {
-    let Watched { table, kind, task, state, detail, rank, time } = watched;
+    let Watched { table, kind, task, state, detail, rank, place, time } = watched;
     let of = |row: &str, column: &str| if column == "0" { "0".to_owned() } else { format!("{row}.{column}") };
     let state_of = |row: &str| match *kind {
         "runner" => format!("CASE WHEN {row}.{state} IS NULL THEN 'open' ELSE 'finished' END"),
@@ -77,12 +82,16 @@ fn trigger(engine: EngineUnderTest, watched: &Watched, event: &str) -> String {
     let old = if event == "INSERT" { "''".to_owned() } else { state_of("OLD") };
     let text = if matches!(engine, EngineUnderTest::Mariadb | EngineUnderTest::Mysql) { "CHAR" } else { "TEXT" };
     // A session may have its own time zone.
-    let time =
-        if engine == EngineUnderTest::Postgres { format!("({time}) AT TIME ZONE 'UTC'") } else { (*time).to_owned() };
+    let in_utc = |time: &str| match engine {
+        EngineUnderTest::Postgres => format!("({time}) AT TIME ZONE 'UTC'"),
+        _ => time.to_owned(),
+    };
+    let (place, time) = (in_utc(place), in_utc(time));
     let insert = format!(
         "INSERT INTO \"FaultAudit\" \
-         (\"Kind\", \"RowId\", \"TaskId\", \"Old\", \"New\", \"Detail\", \"ClaimRank\", \"OnTime\") VALUES \
-         ('{kind}', NEW.\"Id\", {}, {old}, {}, COALESCE(CAST(NEW.{detail} AS {text}), ''), {rank}, CAST({time} AS {text}));",
+         (\"Kind\", \"RowId\", \"TaskId\", \"Old\", \"New\", \"Detail\", \"ClaimRank\", \"ClaimPlace\", \"OnTime\") VALUES \
+         ('{kind}', NEW.\"Id\", {}, {old}, {}, COALESCE(CAST(NEW.{detail} AS {text}), ''), {rank}, \
+         CAST({place} AS {text}), CAST({time} AS {text}));",
         of("NEW", task),
         state_of("NEW"),
     );
@@ -133,6 +142,7 @@ pub fn changes(raw: &mut Raw, after: i64) -> Vec<Change> {
         "\"New\"",
         "\"Detail\"",
         "\"ClaimRank\"",
+        "\"ClaimPlace\"",
         "\"OnTime\"",
     ];
     let all = rows(raw, &columns, &format!("\"FaultAudit\" WHERE \"At\" > {after} ORDER BY \"At\""));
@@ -149,8 +159,8 @@ pub fn changes(raw: &mut Raw, after: i64) -> Vec<Change> {
             old: row[4].clone(),
             new: row[5].clone(),
             detail: row[6].clone(),
-            rank: row[7].parse().ok(),
-            time: micros(&row[8]),
+            rank: row[7].parse().ok().map(|order| (order, micros(&row[8]))),
+            time: micros(&row[9]),
         })
         .collect()
 }

@@ -63,8 +63,9 @@ pub struct Change {
     pub new: String,
     /// Token of a run; slots of a runner.
     pub detail: String,
-    /// The position of a run in the order of claims, while it is claimable: lower first, then by id.
-    pub rank: Option<i64>,
+    /// The position of a run in the order of claims, while it is claimable: its priority and the microsecond since 1970 at which
+    /// it took its place. Lower first, then by id.
+    pub rank: Option<(i64, i64)>,
     /// In microseconds since 1970: when a task is planned; when a run was started, or else created.
     pub time: i64,
 }

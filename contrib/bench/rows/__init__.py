@@ -22,8 +22,9 @@ ORDER = (
     "tools",
     "screens",
     "payload",
+    "turns",
 )
 # Only when they are asked for by name: they take too long, or answer a question of ours alone.
-ON_REQUEST = ("hour", "screens", "payload")
+ON_REQUEST = ("hour", "screens", "payload", "turns")
 
 ALL = {name: import_module(f"rows.{name}") for name in ORDER}

@@ -104,15 +104,15 @@ impl<'a> Running<'a> {
 /// How long a run may have waited that began to wait while a due task was started.
 const A_MOMENT_MICROS: i64 = 1_000_000;
 
-/// I5: no run is claimed while an earlier one waits, by priority and then by age, unless that one is blocked. The records do
+/// I5: no run is claimed while an earlier one waits, by priority and then by its place in the line, unless that one is blocked. The records do
 /// not show whether a rate or a pause blocks it; within one class it does not matter. Starting a due task locks nothing, so a
 /// run may begin to wait between the check and the start.
 pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>) {
     if records.is_order_free {
         return;
     }
-    let mut places: HashMap<i64, i64> = HashMap::new();
-    let mut waiting: BTreeMap<(i64, i64), &str> = BTreeMap::new();
+    let mut places: HashMap<i64, (i64, i64)> = HashMap::new();
+    let mut waiting: BTreeMap<((i64, i64), i64), &str> = BTreeMap::new();
     let mut running = Running::new(records);
     // The clock according to the rows, and its value when a run began to wait.
     let (mut clock, mut since) = (i64::MIN, HashMap::new());
@@ -128,12 +128,12 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
             waiting.remove(&(rank, change.id));
         }
         // A due task that is started comes after every waiting run.
-        let place = place.or((change.old.is_empty() && change.new == "processing").then_some(i64::MAX));
+        let place = place.or((change.old.is_empty() && change.new == "processing").then_some((i64::MAX, i64::MAX)));
         if let Some(rank) = place.filter(|_| change.new == "processing") {
             let class = running.class(change.task_id);
             let patience_micros = if change.old.is_empty() { A_MOMENT_MICROS } else { 0 };
             let came_meanwhile = |run: i64| since.get(&run).is_some_and(|since| change.time - since < patience_micros);
-            let stands_before = |(_, run): &(i64, i64), other: &str| {
+            let stands_before = |(_, run): &((i64, i64), i64), other: &str| {
                 !came_meanwhile(*run)
                     && (other == class || !running.is_full(other) && !may_be_closed(other))
                     && !is_rejected(records, change.id, *run)
@@ -161,7 +161,7 @@ pub fn claims_are_first_in_first_out(records: &Records, found: &mut Vec<String>)
 /// here they are in the order of the claim.
 fn in_order_of_claims(records: &Records) -> Vec<&Change> {
     let mut changes: Vec<&Change> = changes_of(records, Table::Run).collect();
-    let ranks: HashMap<i64, i64> = changes.iter().filter_map(|change| Some((change.id, change.rank?))).collect();
+    let ranks: HashMap<i64, (i64, i64)> = changes.iter().filter_map(|change| Some((change.id, change.rank?))).collect();
     let is_start = |change: &Change| change.old == "scheduled" && change.new == "processing";
     for at_once in changes.chunk_by_mut(|one, next| is_start(one) && is_start(next) && one.time == next.time) {
         at_once.sort_by_key(|change| (ranks.get(&change.id).copied().unwrap_or_default(), change.id));

@@ -9,6 +9,7 @@ mod expires;
 mod explain;
 pub mod fixture;
 mod kept_plans;
+mod key_turns;
 mod library;
 mod library_claims;
 mod library_tasks;

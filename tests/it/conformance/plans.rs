@@ -43,13 +43,13 @@ each_engine! {
         life::check(db);
         rare::check(db);
         // store::reading::heads::read_in_order: the first runs of all.
-        is_read_from(db, "TaskQueueRunsWaiting", 32, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
-             WHERE \"WaitingOrder\" IS NOT NULL ORDER BY \"WaitingOrder\", \"Id\" LIMIT 32");
+        is_read_from(db, "TaskQueueRunsWaiting", 32, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\", \"LinedUpOn\" FROM \"TaskQueueRuns\"
+             WHERE \"WaitingOrder\" IS NOT NULL ORDER BY \"WaitingOrder\", \"LinedUpOn\", \"Id\" LIMIT 32");
         // store::reading::heads::next_head: once for each accepted class with waiting runs, from a name on or after one.
         for place in ["> ''", "> 'class2'", ">= 'class2'"] {
             is_read_from(db, "TaskQueueRunsClaim", 1, &format!(
-                "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" {place}
-                 ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
+                "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\", \"LinedUpOn\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" {place}
+                 ORDER BY \"ClaimClass\", \"ClaimOrder\", \"LinedUpOn\", \"Id\" LIMIT 1"));
         }
         // Both for a claimant: skip the runs that it has rejected.
         db.execute(
@@ -57,27 +57,27 @@ each_engine! {
              SELECT \"TaskQueueId\", CASE WHEN \"Priority\" = 2 AND \"Id\" < 50100 THEN 'bot' ELSE 'other' END FROM \"TaskQueueRuns\"",
         );
         analyze(db, "TaskQueueRejections");
-        is_read_from(db, "TaskQueueRunsWaiting", 200, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
+        is_read_from(db, "TaskQueueRunsWaiting", 200, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\", \"LinedUpOn\" FROM \"TaskQueueRuns\"
              WHERE \"WaitingOrder\" IS NOT NULL AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
                  WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL
-             ORDER BY \"WaitingOrder\", \"Id\" LIMIT 32");
-        is_read_from(db, "TaskQueueRunsClaim", 200, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
+             ORDER BY \"WaitingOrder\", \"LinedUpOn\", \"Id\" LIMIT 32");
+        is_read_from(db, "TaskQueueRunsClaim", 200, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\", \"LinedUpOn\" FROM \"TaskQueueRuns\"
              WHERE \"ClaimClass\" > 'class2' AND (SELECT \"TaskId\" FROM \"TaskQueueRejections\"
                  WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL
-             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1");
+             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"LinedUpOn\", \"Id\" LIMIT 1");
         // The same for a claimant that requests a tag, and for a SQL worker: few runs have the tag, or nearly all.
         db.execute("UPDATE \"TaskQueueRuns\" SET \"Tag\" = CASE WHEN \"Id\" % 997 = 1 THEN 'few' ELSE 'nearly-all' END WHERE \"Status\" = 'scheduled'");
         analyze(db, "TaskQueueRuns");
         for tag in ["few", "nearly-all", "none"] {
             let not_rejected = "(SELECT \"TaskId\" FROM \"TaskQueueRejections\"
                  WHERE \"TaskId\" = \"TaskQueueId\" AND \"Claimant\" = 'bot' LIMIT 1) IS NULL";
-            is_read_from(db, "TaskQueueRunsWaitingTag", 200, &format!("SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\" FROM \"TaskQueueRuns\"
+            is_read_from(db, "TaskQueueRunsWaitingTag", 200, &format!("SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\", \"LinedUpOn\" FROM \"TaskQueueRuns\"
                  WHERE \"ClaimClass\" > 'class2' AND \"WaitingTag\" = '{tag}' AND {not_rejected}
-                 ORDER BY \"WaitingTag\", \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
+                 ORDER BY \"WaitingTag\", \"ClaimClass\", \"ClaimOrder\", \"LinedUpOn\", \"Id\" LIMIT 1"));
             let by_class = if tag == "few" { "TaskQueueRunsWaitingTag" } else { "TaskQueueRunsWaitingTag|TaskQueueRunsClaim" };
             let _ = is_found_by(db, by_class, 200, &format!("SELECT \"Id\" FROM \"TaskQueueRuns\"
                  WHERE \"ClaimClass\" = 'class3' AND \"WaitingTag\" = '{tag}' AND {not_rejected}
-                 ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1"));
+                 ORDER BY \"ClaimClass\", \"ClaimOrder\", \"LinedUpOn\", \"Id\" LIMIT 1"));
         }
         // store::rules::claimants::list_silent_runs: leases have no index, because they change all the time.
         // A thousand runs are in progress, and MySQL and MariaDB count the returned rows twice because they sort.
@@ -98,6 +98,10 @@ each_engine! {
             201,
             "SELECT COUNT(*) FROM \"TaskQueueRuns\" WHERE \"RunningClass\" = 'class3'",
         );
+        // store::rules::key_slots::end_of_line
+        is_read_from(db, "TaskQueueRunsWaiting", 1, &format!(
+            "SELECT \"LinedUpOn\", {now} FROM \"TaskQueueRuns\" WHERE \"WaitingOrder\" = 0
+             ORDER BY \"WaitingOrder\" DESC, \"LinedUpOn\" DESC, \"Id\" DESC LIMIT 1"));
         // store::rules::key_slots: the next key with waiting runs, the first of them, and the runs with a slot.
         db.execute("UPDATE \"TaskQueueRuns\" SET \"LimitKey\" = CASE WHEN \"Id\" % 2 = 0 THEN 'one' ELSE 'two' END, \"HasKeySlot\" = (\"Id\" % 5000 = 2)
              WHERE \"Status\" = 'scheduled'");
@@ -431,7 +435,7 @@ each_engine! {
             "TaskQueueRunsClaim",
             1_001,
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" = 'class3'
-             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1001",
+             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"LinedUpOn\", \"Id\" LIMIT 1001",
         );
         is_read_from(
             db,
@@ -462,7 +466,7 @@ each_engine! {
             "TaskQueueRunsClaim",
             1_001,
             "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" = 'class3'
-             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 1 OFFSET 1000",
+             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"LinedUpOn\", \"Id\" LIMIT 1 OFFSET 1000",
         );
         // store::upkeep::prune::prune_results, if nothing is old, and if everything is: never reads runs whose results were
         // removed.
@@ -567,7 +571,7 @@ each_engine! {
             "TaskQueueRunsClaim",
             100,
             "SELECT \"Id\", \"TaskClass\", \"Status\" FROM \"TaskQueueRuns\" WHERE \"ClaimClass\" IS NOT NULL
-             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"Id\" LIMIT 100",
+             ORDER BY \"ClaimClass\", \"ClaimOrder\", \"LinedUpOn\", \"Id\" LIMIT 100",
         );
         is_read_from(
             db,

@@ -46,7 +46,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueueRuns",
         "Attempt= CancelReason= CancelRequestedOn? ClaimClass?* ClaimOrder* Claimant? CpuMsecs? CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
-         HandlerProcessId? HasKeySlot= HeldKey?* Host= Id KeepResults? LeaseExpiresOn? LimitKey? OpenTaskId?* PeakMemoryBytes? PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
+         HandlerProcessId? HasKeySlot= HeldKey?* Host= Id KeepResults? LeaseExpiresOn? LimitKey? LinedUpOn= OpenTaskId?* PeakMemoryBytes? PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
          ProgressMessage= Results? ResultsExpireOn?* ResultsOn?* RunnerId? RunningClass?* StartedOn? Status= Tag? TaskClass TaskQueueId Token? UpdatedOn= WaitingKey?* WaitingOrder?* WaitingTag?*",
         "Id",
         "OpenTaskId",

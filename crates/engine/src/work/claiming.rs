@@ -16,6 +16,8 @@ use taskqueue_store::{Claim, ManyClaimed, NextWork};
 
 /// The longest pause while this worker cannot claim because so many others do.
 const CROWDED_PAUSE: Duration = Duration::from_millis(100);
+/// How long a due task waits for its run while runs of limit keys take all claims.
+const CREATE_EVERY: Duration = Duration::from_millis(200);
 
 /// The parameters of a claim.
 pub(super) struct WorkerClaim {
@@ -85,7 +87,7 @@ impl Coordinator<'_> {
         claimed: ManyClaimed,
         listener: &mut dyn WorkListener,
     ) -> EngineResult<()> {
-        let ManyClaimed { runs, needs_runs, is_crowded, .. } = claimed;
+        let ManyClaimed { runs, needs_runs, has_skipped_due, is_crowded, .. } = claimed;
         if is_crowded {
             self.next_poll_at = Moment::after(self.pause.next().min(CROWDED_PAUSE));
             self.idle_since = Moment::now();
@@ -119,6 +121,10 @@ impl Coordinator<'_> {
         }
         self.backlog.add(runs);
         fault_point!("work.claimed");
+        if (needs_runs || has_skipped_due) && self.create_at.has_passed() {
+            self.create_at = Moment::after(CREATE_EVERY);
+            self.ctx.store.create_missing_runs_beside_keys()?;
+        }
         Ok(())
     }
 

@@ -52,6 +52,8 @@ pub(super) struct Coordinator<'a> {
     pub(super) next_poll_at: Moment,
     /// Wakes the thread when there may be something to claim.
     pub(super) changes: Option<ChangeListener>,
+    /// When due tasks may get their runs next, while runs of limit keys wait.
+    pub(super) create_at: Moment,
     /// When the next task becomes due, according to the last poll.
     pub(super) next_due: Option<Moment>,
     /// Whether the last poll found nothing.
@@ -108,6 +110,7 @@ impl<'a> Coordinator<'a> {
             next_poll_at: now,
             pause: if changes.is_some() { IdlePause::while_listening() } else { IdlePause::while_polling() },
             changes,
+            create_at: now,
             next_due: None,
             saw_housekeeping: false,
             idle_since: now,

@@ -178,6 +178,8 @@ diesel::table! {
         tag -> Nullable<Text>,
         #[sql_name = "HasKeySlot"]
         has_key_slot -> Bool,
+        #[sql_name = "LinedUpOn"]
+        lined_up_on -> Timestamp,
         #[sql_name = "KeepResults"]
         keep_results_secs -> Nullable<Integer>,
         #[sql_name = "UpdatedOn"]

@@ -63,9 +63,12 @@ impl Store {
         let rows: Vec<(i64, String, String)> = self.read(|conn| {
             let runs = dsl::task_queue_runs.select((dsl::id, dsl::task_class, dsl::status)).limit(limit).into_boxed();
             let runs = match which {
-                WhichRuns::Waiting => {
-                    runs.filter(dsl::claim_class.is_not_null()).order((dsl::claim_class, dsl::claim_order, dsl::id))
-                }
+                WhichRuns::Waiting => runs.filter(dsl::claim_class.is_not_null()).order((
+                    dsl::claim_class,
+                    dsl::claim_order,
+                    dsl::lined_up_on,
+                    dsl::id,
+                )),
                 WhichRuns::Processing => {
                     runs.filter(dsl::running_class.is_not_null()).order((dsl::running_class, dsl::id))
                 }

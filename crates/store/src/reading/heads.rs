@@ -11,8 +11,9 @@ use crate::StoreResult;
 use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_runs::dsl::{
-    claim_class, claim_order, id, task_queue_runs, waiting_order, waiting_tag,
+    claim_class, claim_order, id, lined_up_on, task_queue_runs, waiting_order, waiting_tag,
 };
+use crate::base::sql::SqlMoment;
 use crate::rules::limits::Obstacles;
 use taskqueue_domain::run::status::Stored;
 use taskqueue_domain::task::class_set::ClassSet;
@@ -21,9 +22,9 @@ use taskqueue_domain::task::task_class::TaskClass;
 /// Runs that are read in queue order before classes are scanned.
 const READ_IN_ORDER: usize = 32;
 
-/// Class, id and queue position of a waiting run.
-pub(crate) type Head = (Stored<TaskClass>, i64, i32);
-type HeadRow = (Option<ShownText>, i64, i32);
+/// Class and id of a waiting run, and its place in the line: ClaimOrder and LinedUpOn.
+pub(crate) type Head = (Stored<TaskClass>, i64, i32, SqlMoment);
+pub(crate) type HeadRow = (Option<ShownText>, i64, i32, SqlMoment);
 
 /// The claimant that asks for the head of the queue, and for which tasks.
 #[derive(Clone, Copy)]
@@ -50,11 +51,11 @@ macro_rules! rejection_by {
 }
 pub(crate) use rejection_by;
 
-/// Returns the first run, by class, order and id, for which the condition holds.
+/// Returns the first run, by class and place in the line, for which the condition holds.
 macro_rules! first_where {
     ($conn:expr, $condition:expr, $asker:expr) => {{
-        let waiting = task_queue_runs.filter($condition).order((claim_class, claim_order, id));
-        let waiting = waiting.select((claim_class, id, claim_order));
+        let waiting = task_queue_runs.filter($condition).order((claim_class, claim_order, lined_up_on, id));
+        let waiting = waiting.select((claim_class, id, claim_order, lined_up_on));
         match $asker {
             None => waiting.first::<HeadRow>($conn).optional(),
             Some(HeadFilter { claimant, tag: None }) => {
@@ -63,7 +64,10 @@ macro_rules! first_where {
             Some(HeadFilter { claimant, tag: Some(tag) }) => {
                 let tagged = waiting.filter(rejection_by!(claimant).is_null()).filter(waiting_tag.eq(tag));
                 // The order names all columns of the index, so that planners choose it.
-                tagged.order((waiting_tag, claim_class, claim_order, id)).first::<HeadRow>($conn).optional()
+                tagged
+                    .order((waiting_tag, claim_class, claim_order, lined_up_on, id))
+                    .first::<HeadRow>($conn)
+                    .optional()
             }
         }
     }};
@@ -139,9 +143,9 @@ pub(crate) fn is_any_waiting(conn: &mut AnyConnection) -> QueryResult<bool> {
 fn read_in_order(conn: &mut AnyConnection, asker: Option<HeadFilter<'_>>, count: usize) -> QueryResult<Vec<HeadRow>> {
     let waiting = task_queue_runs
         .filter(waiting_order.is_not_null())
-        .order((waiting_order, id))
+        .order((waiting_order, lined_up_on, id))
         .limit(as_limit(count))
-        .select((claim_class, id, claim_order));
+        .select((claim_class, id, claim_order, lined_up_on));
     match asker {
         None => waiting.load(conn),
         Some(HeadFilter { claimant, .. }) => waiting.filter(rejection_by!(claimant).is_null()).load(conn),
@@ -172,7 +176,7 @@ fn first_of_classes(
         }
         place = obstacles.place_after(&class).and_then(|after| classes.seek(after));
     }
-    heads.sort_by_key(|(_, run_id, order)| (*order, *run_id));
+    heads.sort_by_key(|(_, run_id, order, on)| (*order, *on, *run_id));
     heads.truncate(count);
     Ok(heads)
 }
@@ -195,15 +199,15 @@ pub(crate) fn next_head(
 fn heads_of_class(conn: &mut AnyConnection, class: &TaskClass, count: usize) -> QueryResult<Vec<Head>> {
     let of_class = task_queue_runs
         .filter(claim_class.eq(class.as_str()))
-        .order((claim_class, claim_order, id))
+        .order((claim_class, claim_order, lined_up_on, id))
         .limit(as_limit(count))
-        .select((claim_class, id, claim_order));
+        .select((claim_class, id, claim_order, lined_up_on));
     Ok(of_class.load::<HeadRow>(conn)?.into_iter().filter_map(head_of).collect())
 }
 
 /// Returns the head in a row; `None` if another claim took the run meanwhile.
-pub(crate) fn head_of((class, run_id, order): HeadRow) -> Option<Head> {
-    Some((Stored::from(class?.0), run_id, order))
+pub(crate) fn head_of((class, run_id, order, on): HeadRow) -> Option<Head> {
+    Some((Stored::from(class?.0), run_id, order, on))
 }
 
 fn as_limit(count: usize) -> i64 {

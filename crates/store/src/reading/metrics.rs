@@ -102,7 +102,7 @@ impl Store {
             let (mut found, mut last_class) = (Vec::new(), String::new());
             while found.len() < most {
                 // A name that cannot be read stops the scan; the next claim sets its run aside.
-                let Some((Stored::Known(class), run_id, _)) = next_head(conn, Bound::Excluded(&last_class), None)?
+                let Some((Stored::Known(class), run_id, ..)) = next_head(conn, Bound::Excluded(&last_class), None)?
                 else {
                     return Ok((found, Counted::default()));
                 };
@@ -113,7 +113,7 @@ impl Store {
                     RUNS_LIMIT,
                     dsl::task_queue_runs
                         .filter(dsl::claim_class.eq(class.as_str()))
-                        .order((dsl::claim_class, dsl::claim_order, dsl::id))
+                        .order((dsl::claim_class, dsl::claim_order, dsl::lined_up_on, dsl::id))
                         .select(dsl::id)
                 );
                 last_class = class.to_string();
@@ -128,7 +128,7 @@ impl Store {
                 RUNS_LIMIT,
                 dsl::task_queue_runs
                     .filter(dsl::claim_class.gt(last_class.as_str()))
-                    .order((dsl::claim_class, dsl::claim_order, dsl::id))
+                    .order((dsl::claim_class, dsl::claim_order, dsl::lined_up_on, dsl::id))
                     .select(dsl::id)
             );
             Ok((found, others))

@@ -157,7 +157,7 @@ fn count_waiting(conn: &mut AnyConnection, class: &str, most: i64) -> QueryResul
     use task_queue_runs::dsl;
     // In index order, so that no plan reads the table for a class with few rows.
     let waiting = dsl::task_queue_runs.filter(dsl::claim_class.eq(class)).select(dsl::id);
-    let waiting = waiting.order((dsl::claim_class, dsl::claim_order, dsl::id));
+    let waiting = waiting.order((dsl::claim_class, dsl::claim_order, dsl::lined_up_on, dsl::id));
     Ok(counted(&waiting.limit(most + 1).load::<i64>(conn)?, most))
 }
 

@@ -30,17 +30,18 @@ impl Store {
     pub fn count_runs_before(&mut self, run_id: RunId) -> StoreResult<Counted> {
         use task_queue_runs::dsl;
         self.read(|conn| {
-            let place: Option<(Option<String>, i32)> = dsl::task_queue_runs
+            let place: Option<(Option<String>, i32, SqlMoment)> = dsl::task_queue_runs
                 .filter(dsl::id.eq(run_id.0))
-                .select((dsl::claim_class, dsl::claim_order))
+                .select((dsl::claim_class, dsl::claim_order, dsl::lined_up_on))
                 .first(conn)
                 .optional()?;
-            let Some((Some(class), order)) = place else { return Ok(Counted::default()) };
-            let is_before = dsl::claim_order.lt(order).or(dsl::claim_order.eq(order).and(dsl::id.lt(run_id.0)));
+            let Some((Some(class), order, on)) = place else { return Ok(Counted::default()) };
+            let is_earlier = dsl::lined_up_on.lt(on).or(dsl::lined_up_on.eq(on).and(dsl::id.lt(run_id.0)));
+            let is_before = dsl::claim_order.lt(order).or(dsl::claim_order.eq(order).and(is_earlier));
             let before: Vec<i64> = dsl::task_queue_runs
                 .filter(dsl::claim_class.eq(class))
                 .filter(is_before)
-                .order((dsl::claim_class, dsl::claim_order, dsl::id))
+                .order((dsl::claim_class, dsl::claim_order, dsl::lined_up_on, dsl::id))
                 .limit(BEFORE_LIMIT + 1)
                 .select(dsl::id)
                 .load(conn)?;
@@ -70,7 +71,7 @@ impl Store {
         self.read(|conn| {
             let (mut tasks, mut last_class) = (Vec::new(), String::new());
             while tasks.len() < limit {
-                let Some((class, run_id, _)) = next_head(conn, Bound::Excluded(&last_class), None)? else { break };
+                let Some((class, run_id, ..)) = next_head(conn, Bound::Excluded(&last_class), None)? else { break };
                 let task: i64 =
                     dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::task_queue_id).first(conn)?;
                 tasks.push(TaskId(task));

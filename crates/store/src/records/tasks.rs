@@ -10,6 +10,7 @@ use crate::base::rows::TaskRow;
 use crate::base::schema::task_queue::dsl::{id, start_before, task_queue};
 use crate::base::sql::{SqlMoment, any_year, db_now};
 use crate::journal::audit::{keep_created, newest_run};
+use crate::rules::key_slots::{KeepPlace, is_any_waiting_for_key};
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
@@ -47,19 +48,28 @@ impl Store {
     pub fn create_missing_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
         self.remove_old_receipts()?;
         fault_point!("receipts.removed");
-        let total = self.create_due_runs(created)?;
-        self.give_key_slots()?;
+        let (total, kept) = self.create_due_runs(created)?;
+        self.give_key_slots(kept)?;
         Ok(total)
     }
 
-    fn create_due_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
+    /// Same as [`Store::create_missing_runs`], if runs wait for a slot of their limit key; otherwise does nothing. A worker claims
+    /// waiting runs before due tasks: if it did not create runs meanwhile, tasks would wait until the last run of each key ends.
+    ///
+    /// # Errors
+    /// The database could not be written.
+    pub fn create_missing_runs_beside_keys(&mut self) -> StoreResult<usize> {
+        if self.read(|conn| Ok(is_any_waiting_for_key(conn)?))? { self.create_missing_runs(&mut |_| {}) } else { Ok(0) }
+    }
+
+    fn create_due_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<(usize, KeepPlace)> {
         let mut from = DueFrom::beginning();
         // Most calls find nothing to do; they need neither the lock nor a transaction.
         if self.read(|conn| Ok(backend::find_due(conn, from)?))?.is_none() {
-            return Ok(0);
+            return Ok((0, KeepPlace::None));
         }
         let auditor = self.auditor()?;
-        let mut total = 0;
+        let (mut total, mut kept) = (0, KeepPlace::None);
         loop {
             let part = self.write(|conn| {
                 backend::lock_gate(conn, "create-runs")?;
@@ -72,10 +82,13 @@ impl Store {
                     keep_created(conn, origin, newest)?;
                 }
                 fault_point!("create.before_commit");
-                Ok(Some((first, created)))
+                Ok(Some((first, newest, created)))
             })?;
-            let Some((first, count)) = part else { break };
+            let Some((first, newest, count)) = part else { break };
             from = first;
+            if total == 0 {
+                kept = KeepPlace::After(newest);
+            }
             total += count;
             created(total);
             fault_point!("create.committed");
@@ -83,7 +96,7 @@ impl Store {
                 break;
             }
         }
-        Ok(total)
+        Ok((total, kept))
     }
 
     /// Returns the database's clock (rule R8).

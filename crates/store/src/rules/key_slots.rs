@@ -1,10 +1,12 @@
 //! The slots of limit keys: only a limited number of open runs with a key have a slot, and a run without one is not claimed.
 //! Slots are assigned and removed under the lock of the claim, so that no race assigns one too many, and they end with their
 //! runs. Claims therefore never scan runs that wait for a slot. The process that ends a run with a slot assigns the slot to the
-//! next run; `create-runs` assigns all free slots.
+//! next run; `create-runs` assigns all free slots. A run that had to wait for its slot goes to the end of the line of claims, so
+//! that keys take turns, however many runs of each wait.
 
 use std::collections::{BTreeSet, HashMap};
 
+use chrono::{DateTime, TimeDelta, Utc};
 use diesel::dsl::{count_star, exists};
 use diesel::prelude::*;
 
@@ -12,9 +14,10 @@ use crate::backend;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_key_limits;
 use crate::base::schema::task_queue_runs::dsl::{
-    claim_order, has_key_slot, held_key, id, status, task_queue_id, task_queue_runs, updated_on, waiting_key,
+    claim_order, has_key_slot, held_key, id, lined_up_on, status, task_queue_id, task_queue_runs, updated_on,
+    waiting_key, waiting_order,
 };
-use crate::base::sql::db_now;
+use crate::base::sql::{SqlMoment, any_year, db_now};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
 use taskqueue_domain::limits::limit::{DEFAULT_KEY_LIMIT, KeyLimit, MAX_KEY_RUNNING};
@@ -26,6 +29,23 @@ const KEYS_PER_PAGE: usize = 500;
 /// Keys, and slots of each key, that are handled under one lock, so that other claims wait only some milliseconds.
 const KEYS_PER_TRANSACTION: usize = 50;
 const SLOTS_PER_TRANSACTION: i64 = 100;
+/// The finest time that all engines store.
+const NEXT_PLACE: TimeDelta = TimeDelta::microseconds(1);
+
+/// Which runs keep their place in the line when they get a slot.
+#[derive(Clone, Copy)]
+pub(crate) enum KeepPlace {
+    /// Runs with a higher id than this one: they were created a moment ago, and the slot was free.
+    After(i64),
+    /// None: they waited for the slot.
+    None,
+}
+
+impl KeepPlace {
+    fn includes(self, run_id: i64) -> bool {
+        matches!(self, Self::After(newest) if run_id > newest)
+    }
+}
 
 /// The usage of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +91,7 @@ impl Store {
             Ok(())
         })?;
         // Errors are ignored: the limit is set, and `create-runs` also adjusts the slots.
-        let _ = self.fit_keys(std::slice::from_ref(&limit.key));
+        let _ = self.fit_keys(std::slice::from_ref(&limit.key), KeepPlace::None);
         Ok(())
     }
 
@@ -88,7 +108,7 @@ impl Store {
             diesel::update(row()).set(dsl::max_running.eq(DEFAULT_KEY_LIMIT)).execute(conn)?;
             Ok(())
         })?;
-        self.fit_keys(&[key.to_owned()])?;
+        self.fit_keys(&[key.to_owned()], KeepPlace::None)?;
         fault_point!("limits.key_lowered");
         self.write_once(|conn| {
             backend::enter_both_tables(conn)?;
@@ -129,7 +149,7 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written; earlier assignments remain.
-    pub fn give_key_slots(&mut self) -> StoreResult<()> {
+    pub(crate) fn give_key_slots(&mut self, kept: KeepPlace) -> StoreResult<()> {
         // Most stores have no limit keys and no runs that wait for a slot: one query checks both.
         let (has_limits, has_waiting): (bool, bool) = self.read(|conn| {
             // Asks for the first one: PostgreSQL may read the whole table to find out whether one exists.
@@ -149,12 +169,12 @@ impl Store {
             .map(|limit| (limit.key, limit.max_running.min(MAX_KEY_RUNNING)))
             .collect();
         let limited: Vec<String> = limits.keys().cloned().collect();
-        self.fit_where(&limited, |held, key| held > i64::from(limits[key]))?;
+        self.fit_where(&limited, kept, |held, key| held > i64::from(limits[key]))?;
         let mut last_key = String::new();
         loop {
             let keys = self.read(|conn| Ok(list_waiting_keys(conn, &last_key)?))?;
             let max_running = |key: &str| i64::from(*limits.get(key).unwrap_or(&DEFAULT_KEY_LIMIT));
-            self.fit_where(&keys, |held, key| held < max_running(key))?;
+            self.fit_where(&keys, kept, |held, key| held < max_running(key))?;
             match keys.into_iter().nth(KEYS_PER_PAGE - 1) {
                 Some(last) => last_key = last,
                 None => return Ok(()),
@@ -169,7 +189,7 @@ impl Store {
             let waiting = task_queue_runs.filter(waiting_key.eq(key));
             Ok(diesel::select(diesel::dsl::exists(waiting)).get_result(conn)?)
         })?;
-        if is_waited_for { self.fit_keys(&[key.to_owned()]) } else { Ok(()) }
+        if is_waited_for { self.fit_keys(&[key.to_owned()], KeepPlace::None) } else { Ok(()) }
     }
 
     /// Same as [`Store::pass_key_slot_on`], for the keys of these tasks, after a change that may have ended waiting runs of them.
@@ -187,24 +207,24 @@ impl Store {
         }
     }
 
-    fn fit_where(&mut self, keys: &[String], must_fit: impl Fn(i64, &str) -> bool) -> StoreResult<()> {
+    fn fit_where(&mut self, keys: &[String], kept: KeepPlace, must_fit: impl Fn(i64, &str) -> bool) -> StoreResult<()> {
         for page in keys.chunks(KEYS_PER_PAGE) {
             let held = self.read(|conn| Ok(count_held_by_key(conn, page)?))?;
             let must_fit = |key: &&String| must_fit(held.get(*key).copied().unwrap_or(0), key);
             let chosen: Vec<String> = page.iter().filter(must_fit).cloned().collect();
-            self.fit_keys(&chosen)?;
+            self.fit_keys(&chosen, kept)?;
         }
         Ok(())
     }
 
-    fn fit_keys(&mut self, keys: &[String]) -> StoreResult<()> {
+    fn fit_keys(&mut self, keys: &[String], kept: KeepPlace) -> StoreResult<()> {
         for part in keys.chunks(KEYS_PER_TRANSACTION) {
             let mut left = part.to_vec();
             while !left.is_empty() {
                 left = self.claim_write(false, |conn| {
                     let mut more = Vec::new();
                     for key in &left {
-                        if fit_key(conn, key)? {
+                        if fit_key(conn, key, kept)? {
                             more.push(key.clone());
                         }
                     }
@@ -219,21 +239,61 @@ impl Store {
 
 /// Adjusts the slots of a key to its limit, at most a part at a time. Returns true if there may be more to do. Requires the lock
 /// of the claim.
-pub(crate) fn fit_key(conn: &mut AnyConnection, key: &str) -> StoreResult<bool> {
+pub(crate) fn fit_key(conn: &mut AnyConnection, key: &str, kept: KeepPlace) -> StoreResult<bool> {
     let room = i64::from(limit_of(conn, key)?) - count_held(conn, key)?;
-    let runs: Vec<i64> = if room > 0 {
-        let waiting = task_queue_runs.filter(waiting_key.eq(key)).order((waiting_key, claim_order, id));
-        waiting.limit(room.min(SLOTS_PER_TRANSACTION)).select(id).load(conn)?
-    } else {
-        // The last in order loses its slot, unless it is being processed.
-        let held = task_queue_runs.filter(held_key.eq(key)).filter(status.eq(RunStatus::Scheduled.as_str()));
-        held.order((held_key.desc(), claim_order.desc(), id.desc()))
-            .limit((-room).min(SLOTS_PER_TRANSACTION))
-            .select(id)
-            .load(conn)?
-    };
-    set_key_slot(conn, &runs, room > 0)?;
-    Ok(i64::try_from(runs.len()).is_ok_and(|count| count == SLOTS_PER_TRANSACTION))
+    let count = if room > 0 { give_slots(conn, key, room, kept)? } else { take_slots(conn, key, -room)? };
+    Ok(i64::try_from(count).is_ok_and(|count| count == SLOTS_PER_TRANSACTION))
+}
+
+/// Gives slots to the first runs that wait for one. Returns how many.
+fn give_slots(conn: &mut AnyConnection, key: &str, room: i64, kept: KeepPlace) -> StoreResult<usize> {
+    let waiting = task_queue_runs.filter(waiting_key.eq(key)).order((waiting_key, claim_order, id));
+    let runs: Vec<(i64, i32)> = waiting.limit(room.min(SLOTS_PER_TRANSACTION)).select((id, claim_order)).load(conn)?;
+    let (kept, moved): (Vec<_>, Vec<_>) = runs.iter().partition(|(run_id, _)| kept.includes(*run_id));
+    set_key_slot(conn, &ids_of(&kept), true)?;
+    for of_priority in moved.chunk_by(|(_, order), (_, next)| order == next) {
+        let Some((_, order)) = of_priority.first() else { continue };
+        let place = end_of_line(conn, *order)?;
+        diesel::update(task_queue_runs.filter(id.eq_any(ids_of(of_priority))))
+            .filter(status.eq(RunStatus::Scheduled.as_str()))
+            .set((has_key_slot.eq(true), lined_up_on.eq(any_year(place)), updated_on.eq(db_now())))
+            .execute(conn)?;
+    }
+    Ok(runs.len())
+}
+
+fn ids_of(runs: &[(i64, i32)]) -> Vec<i64> {
+    runs.iter().map(|(run_id, _)| *run_id).collect()
+}
+
+/// Returns the place after all runs of this priority that wait to be claimed: the current time, but later than the last place,
+/// even if the clock did not advance.
+fn end_of_line(conn: &mut AnyConnection, order: i32) -> QueryResult<SqlMoment> {
+    let line = task_queue_runs.filter(waiting_order.eq(order));
+    let last: Option<(SqlMoment, SqlMoment)> = line
+        .order((waiting_order.desc(), lined_up_on.desc(), id.desc()))
+        .select((lined_up_on, db_now()))
+        .first(conn)
+        .optional()?;
+    match last {
+        Some((last, now)) => {
+            let after = DateTime::<Utc>::from(last).checked_add_signed(NEXT_PLACE).map_or(last, SqlMoment::from);
+            Ok(now.max(after))
+        }
+        None => diesel::select(db_now()).get_result(conn),
+    }
+}
+
+/// Takes the slots of the last runs in order that have one, unless they are being processed. Returns how many.
+fn take_slots(conn: &mut AnyConnection, key: &str, excess: i64) -> StoreResult<usize> {
+    let held = task_queue_runs.filter(held_key.eq(key)).filter(status.eq(RunStatus::Scheduled.as_str()));
+    let runs: Vec<i64> = held
+        .order((held_key.desc(), claim_order.desc(), id.desc()))
+        .limit(excess.min(SLOTS_PER_TRANSACTION))
+        .select(id)
+        .load(conn)?;
+    set_key_slot(conn, &runs, false)?;
+    Ok(runs.len())
 }
 
 /// Gives a slot to this run, even if others wait for one. Returns `Err` with the limit if none is free. Requires the lock of the
@@ -256,6 +316,13 @@ fn set_key_slot(conn: &mut AnyConnection, runs: &[i64], has_slot: bool) -> Store
         .set((has_key_slot.eq(has_slot), updated_on.eq(db_now())))
         .execute(conn)?;
     Ok(())
+}
+
+/// Returns true if a run waits for a slot. Asks for the first one: PostgreSQL may read the whole table to find out whether one
+/// exists.
+pub(crate) fn is_any_waiting_for_key(conn: &mut AnyConnection) -> QueryResult<bool> {
+    let waiting = task_queue_runs.filter(waiting_key.is_not_null()).order(waiting_key).select(waiting_key);
+    diesel::select(waiting.limit(1).single_value().is_not_null()).get_result(conn)
 }
 
 fn limit_of(conn: &mut AnyConnection, key: &str) -> QueryResult<i32> {

@@ -112,7 +112,12 @@ impl Store {
         self.low_water = low_water;
         self.pass_key_slots_on(&freed_keys);
         answers.into_iter().enumerate().for_each(|(place, answer)| ended(place, answer));
-        self.finish_claim(shared, claim, tokens)
+        let claimed = self.finish_claim(shared, claim, tokens)?;
+        if freed_keys.is_empty() || !claimed.runs.is_empty() || claimed.is_crowded {
+            return Ok(claimed);
+        }
+        // The next runs got the freed slots after this claim.
+        self.claim_runs(claim, tokens)
     }
 
     fn pass_key_slots_on(&mut self, freed_keys: &BTreeSet<String>) {

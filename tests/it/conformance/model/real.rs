@@ -39,7 +39,7 @@ use super::commands::{CLASSES, Claimant, Command, Delay, End, Handled};
 use super::reference::{Answer, CLAIM_TIMEOUT_LIMIT, CRASH_LIMIT, Model, When, Who};
 use crate::conformance::fixture::{Handled as HandlerResult, add, create, dead_process, ending, process_one, sql_now};
 use crate::support::db::Raw;
-use crate::support::{TestDb, wait_until};
+use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 const FAR_SECS: i64 = 86_400;
 const LONG_AGO: &str = "'2020-01-01 00:00:00.000000'";
@@ -107,6 +107,15 @@ impl<'a> Real<'a> {
         }
     }
 
+    /// Waits until the clock of SQLite has advanced by one millisecond, so that runs of two steps have different places in the
+    /// line.
+    fn wait_for_the_clock(&mut self) {
+        if self.db.engine == EngineUnderTest::Sqlite {
+            let before = self.ctx.now().unwrap();
+            while self.ctx.now().unwrap() == before {}
+        }
+    }
+
     /// Empties the tables, which is much faster than a new database for each sequence.
     pub fn clear(&mut self) {
         for table in [
@@ -131,6 +140,7 @@ impl<'a> Real<'a> {
 
     /// Executes a command, and translates the answer to the numbers of the model.
     pub fn step(&mut self, command: &Command) -> Answer {
+        self.wait_for_the_clock();
         match *command {
             Command::Queue { class, priority, max_retries, when } => {
                 let request = TaskRequest {

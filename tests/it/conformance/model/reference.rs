@@ -73,6 +73,8 @@ pub struct Run {
     /// Whether its end was requested.
     pub is_unwanted: bool,
     pub has_key_slot: bool,
+    /// Its place in the line of claims.
+    pub place: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -163,6 +165,8 @@ pub struct Model {
     pub class_limits: [(Option<i32>, Option<i32>); 3],
     /// For each limit key: its slots.
     pub key_limits: [i32; 2],
+    /// The places that runs have taken in the line of claims.
+    pub places: usize,
 }
 
 impl Model {
@@ -177,6 +181,7 @@ impl Model {
             pauses: BTreeSet::new(),
             class_limits: [(None, None); 3],
             key_limits: [1; 2],
+            places: 0,
         }
     }
 
@@ -350,7 +355,7 @@ impl Model {
             }
             Command::LimitKey { key, max_running } => {
                 self.key_limits[usize::from(key)] = max_running.unwrap_or(1);
-                self.fit_key(key);
+                self.fit_key(key, None);
                 Answer::Done
             }
             Command::RetryTask { task } => {

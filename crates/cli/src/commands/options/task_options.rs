@@ -38,7 +38,7 @@ pub(crate) struct TaskOptions {
     /// Keep the key taken for this time, even if the task ends earlier: 10m, 1d
     #[arg(long, value_name = "DURATION", requires = "unique")]
     unique_for: Option<String>,
-    /// Process at most one task with this key at once, of any class; `limit` sets another number
+    /// Process at most one task with this key at once, of any class; `limit` sets another number. Keys take turns
     #[arg(long, value_name = "KEY")]
     limit_key: Option<String>,
     /// Tag, such as an account: `worker claim --tag` claims only tasks with this tag, tag=TAG selects them

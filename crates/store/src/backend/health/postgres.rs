@@ -9,7 +9,7 @@ use super::{
     wrong_settings,
 };
 
-const MIGRATION: &str = include_str!("../../../../../migrations/postgres/2026-11-26-160000_create_task_queue/up.sql");
+const MIGRATION: &str = include_str!("../../../../../migrations/postgres/2026-11-26-181000_create_task_queue/up.sql");
 
 #[derive(QueryableByName)]
 struct Rows {

@@ -4,12 +4,11 @@
 use diesel::prelude::*;
 
 use crate::StoreResult;
-use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::connection::MultiBackend;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::journal::events::NewEvent;
-use crate::reading::heads::{Head, head_of, rejection_by};
+use crate::reading::heads::{Head, HeadRow, head_of, rejection_by};
 use crate::rules::limits::Obstacles;
 use taskqueue_domain::run::status::Stored;
 use taskqueue_domain::task::class_set::ClassSet;
@@ -56,10 +55,10 @@ pub(crate) fn first_chosen(
 /// Lists the waiting runs of the task or key that a claim names, with its tag if it has one. They are few: a task has at most one
 /// waiting run, a unique key one live task per class, and a limit key as many as its slots.
 fn list_chosen(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> QueryResult<Vec<Head>> {
-    use task_queue_runs::dsl::{claim_class, claim_order, held_key, id, open_task_id};
+    use task_queue_runs::dsl::{claim_class, claim_order, held_key, id, lined_up_on, open_task_id};
     let mut runs = task_queue_runs::table
         .inner_join(task_queue::table.on(task_queue::id.nullable().eq(open_task_id)))
-        .select((claim_class, id, claim_order))
+        .select((claim_class, id, claim_order, lined_up_on))
         .into_boxed::<MultiBackend>()
         .filter(claim_class.is_not_null())
         .filter(rejection_by!(claim.claimant).is_null());
@@ -76,9 +75,9 @@ fn list_chosen(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> QueryResul
         // Not WaitingTag: SQLite would read all runs with the tag through that index.
         runs = runs.filter(task_queue_runs::tag.eq(tag));
     }
-    let rows: Vec<(Option<ShownText>, i64, i32)> = runs.load(conn)?;
+    let rows: Vec<HeadRow> = runs.load(conn)?;
     // Sorted here: these are few, but MySQL and MariaDB would create a temporary table.
     let mut heads: Vec<Head> = rows.into_iter().filter_map(head_of).collect();
-    heads.sort_unstable_by_key(|(_, run_id, order)| (*order, *run_id));
+    heads.sort_unstable_by_key(|(_, run_id, order, on)| (*order, *on, *run_id));
     Ok(heads)
 }

@@ -78,8 +78,8 @@ impl<'a> Claim<'a> {
 }
 
 impl Store {
-    /// Claims the first waiting run that can be executed here (rule R6), by priority, then id. Returns `None` if there is none.
-    /// The token is new and random: the fencing token of the run.
+    /// Claims the first waiting run that can be executed here (rule R6), by priority, then by place in the line. Returns `None` if
+    /// there is none. The token is new and random: the fencing token of the run.
     ///
     /// # Errors
     /// The database could not be written.

@@ -55,6 +55,8 @@ pub struct ManyClaimed {
     pub runs: Vec<ClaimedRun>,
     /// Whether due tasks need runs from `create-runs` before they can be claimed.
     pub needs_runs: bool,
+    /// Whether waiting runs took all tokens, so that due tasks were not checked.
+    pub has_skipped_due: bool,
     /// The claimed runs that cannot be passed to a handler.
     pub(crate) aside: UnreadableRuns,
     /// Whether runs ended instead of being claimed.
@@ -268,6 +270,7 @@ fn claim_under_lock(
     // A run that is to be set aside has one of the tokens until it has ended: the next claim continues.
     let goes_on = claimed.aside.is_empty() && claimed.expired.is_empty();
     let rest = tokens.get(claimed.runs.len()..).filter(|_| goes_on).unwrap_or_default();
+    claimed.has_skipped_due = low_water.is_some() && claimed.runs.len() == tokens.len();
     let Some(low_water) = low_water.filter(|_| !rest.is_empty()) else { return Ok(claimed) };
     if auditor.is_some() {
         // Recording each transition requires separate runs.
@@ -296,7 +299,7 @@ fn claim_waiting<'a>(
         if heads.is_empty() {
             break;
         }
-        let starts = heads.iter().zip(free).map(|((_, run_id, _), token)| Start { run_id: *run_id, token });
+        let starts = heads.iter().zip(free).map(|((_, run_id, ..), token)| Start { run_id: *run_id, token });
         let started = start_waiting(conn, &claim.holder(), &starts.collect::<Vec<_>>(), auditor)?;
         obstacles.count_starts(conn, &started.runs)?;
         claimed.runs.extend(started.runs);

@@ -124,7 +124,7 @@ fn claim_first(
     while *others.ends_left > 0 {
         // Loaded for each run: each claim increases the number of runs of its class.
         let mut obstacles = Obstacles::load(conn, NO_RUNNER)?;
-        let Some((class, run_id, _)) = first_offered(conn, claim, &mut obstacles)? else { return Ok(None) };
+        let Some((class, run_id, ..)) = first_offered(conn, claim, &mut obstacles)? else { return Ok(None) };
         let timeout_secs: Option<Option<i32>> = task_queue_runs::table
             .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
             .filter(task_queue_runs::id.eq(run_id))

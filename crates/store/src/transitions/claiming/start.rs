@@ -13,7 +13,7 @@ use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::audit::keep_run_transition;
 use crate::records::runs::RunRef;
-use crate::rules::key_slots::fit_key;
+use crate::rules::key_slots::{KeepPlace, fit_key};
 use crate::session::origin::Origin;
 use crate::transitions::end::end_waiting_run;
 use crate::transitions::run_end::RunEnd;
@@ -188,7 +188,7 @@ fn end_instead(conn: &mut AnyConnection, run_id: i64, auditor: Option<&Origin>) 
         end_orphan(conn, run_id)?;
     }
     if let Some(key) = limit_key {
-        fit_key(conn, &key)?;
+        fit_key(conn, &key, KeepPlace::None)?;
     }
     Ok(None)
 }

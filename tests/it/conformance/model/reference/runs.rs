@@ -59,10 +59,11 @@ impl Model {
         }
         let mut due: Vec<usize> = (0..self.tasks.len()).filter(|task| self.is_due(*task)).collect();
         due.sort_by_key(|task| (self.tasks[*task].when, *task));
+        let first_new = self.runs.len();
         for task in &due {
             self.create_run(*task);
         }
-        self.give_key_slots();
+        [0, 1].into_iter().for_each(|key| self.fit_key(key, Some(first_new)));
         Answer::Created { rescued, finished_runners, created: due.len() }
     }
 
@@ -119,16 +120,17 @@ impl Model {
             || starts.is_some_and(|starts| count(|run| run.holder.is_some()) >= starts)
     }
 
-    pub(super) fn give_key_slots(&mut self) {
-        [0, 1].into_iter().for_each(|key| self.fit_key(key));
-    }
-
-    /// Gives slots to as many open runs as allowed: the first waiting runs in order get one, and the last ones lose theirs.
-    pub(super) fn fit_key(&mut self, key: u8) {
+    /// Gives slots to as many open runs as allowed: the first waiting runs in order get one, and the last ones lose theirs. Runs
+    /// from the first new one on keep their place in the line; others go to its end.
+    pub(super) fn fit_key(&mut self, key: u8, first_new: Option<usize>) {
         while self.held_slots(key) < self.key_limits[usize::from(key)] {
             let waiting = self.scheduled_with(key, false).min_by_key(|run| (-self.runs[*run].priority, *run));
             let Some(first) = waiting else { return };
             self.runs[first].has_key_slot = true;
+            if first_new.is_none_or(|new| first < new) {
+                self.runs[first].place = self.places;
+                self.places += 1;
+            }
         }
         while self.held_slots(key) > self.key_limits[usize::from(key)] {
             let waiting = self.scheduled_with(key, true).max_by_key(|run| (-self.runs[*run].priority, *run));
@@ -161,7 +163,7 @@ impl Model {
             .filter(is_offered)
             .filter(|run| self.waits_for_key(*run).is_none())
             .filter(|run| !self.is_obstructed(self.class_of(*run)))
-            .min_by_key(|run| (-self.runs[*run].priority, *run))
+            .min_by_key(|run| (-self.runs[*run].priority, self.runs[*run].place))
     }
 
     pub(super) fn class_of(&self, run: usize) -> usize {
@@ -263,7 +265,7 @@ impl Model {
             self.follow(number);
         }
         if let Some(key) = self.tasks[number].limit_key.filter(|_| self.runs[index].has_key_slot) {
-            self.fit_key(key);
+            self.fit_key(key, None);
         }
         is_instead
     }

@@ -90,7 +90,9 @@ impl Model {
             is_lease_over: false,
             is_unwanted: false,
             has_key_slot: false,
+            place: self.places,
         });
+        self.places += 1;
     }
 
     pub(super) fn cancel(&mut self, task: usize) -> Answer {
@@ -140,7 +142,7 @@ impl Model {
     /// Checks the slots of the task's key after any end of its run, and of no other key.
     fn pass_slot_on(&mut self, task: usize) {
         if let Some(key) = self.tasks[task].limit_key {
-            self.fit_key(key);
+            self.fit_key(key, None);
         }
     }
 }

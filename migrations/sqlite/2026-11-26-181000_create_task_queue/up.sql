@@ -238,6 +238,7 @@ CREATE TABLE "TaskQueueRuns" (
     "Tag" TEXT,
     "HasKeySlot" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "HasKeySlot is 0 or 1" CHECK ("HasKeySlot" IN (0, 1)),
+    "LinedUpOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     "KeepResults" INTEGER
         CONSTRAINT "KeepResults lies in 0 to 2000000000 seconds" CHECK ("KeepResults" IS NULL OR "KeepResults" BETWEEN 0 AND 2000000000),
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
@@ -267,13 +268,13 @@ CREATE TABLE "TaskQueueRuns" (
 ) STRICT;
 
 CREATE UNIQUE INDEX "TaskQueueRunsOpen" ON "TaskQueueRuns" ("OpenTaskId") WHERE "OpenTaskId" IS NOT NULL;
-CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder", "Id") WHERE "ClaimClass" IS NOT NULL;
-CREATE INDEX "TaskQueueRunsWaiting" ON "TaskQueueRuns" ("WaitingOrder", "Id") WHERE "WaitingOrder" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder", "LinedUpOn", "Id") WHERE "ClaimClass" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsWaiting" ON "TaskQueueRuns" ("WaitingOrder", "LinedUpOn", "Id") WHERE "WaitingOrder" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimOrder", "Id") WHERE "WaitingKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsHeldKey" ON "TaskQueueRuns" ("HeldKey", "ClaimOrder", "Id") WHERE "HeldKey" IS NOT NULL;
-CREATE INDEX "TaskQueueRunsWaitingTag" ON "TaskQueueRuns" ("WaitingTag", "ClaimClass", "ClaimOrder", "Id")
+CREATE INDEX "TaskQueueRunsWaitingTag" ON "TaskQueueRuns" ("WaitingTag", "ClaimClass", "ClaimOrder", "LinedUpOn", "Id")
     WHERE "WaitingTag" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResults" ON "TaskQueueRuns" ("ResultsOn", "Id") WHERE "ResultsOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResultsExpire" ON "TaskQueueRuns" ("ResultsExpireOn", "Id") WHERE "ResultsExpireOn" IS NOT NULL;

@@ -227,6 +227,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `LimitKey` varchar(190),
     `Tag` varchar(190),
     `HasKeySlot` boolean NOT NULL DEFAULT 0,
+    `LinedUpOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `KeepResults` int,
     `UpdatedOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `ResultsOn` datetime(6) GENERATED ALWAYS AS (
@@ -253,13 +254,13 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     CONSTRAINT `A processing run has StartedOn, Token and LeaseExpiresOn`
         CHECK (`Status` <> 'processing' OR (`StartedOn` IS NOT NULL AND `Token` IS NOT NULL AND `LeaseExpiresOn` IS NOT NULL)),
     UNIQUE KEY `TaskQueueRunsOpen` (`OpenTaskId`),
-    KEY `TaskQueueRunsClaim` (`ClaimClass`, `ClaimOrder`, `Id`),
-    KEY `TaskQueueRunsWaiting` (`WaitingOrder`, `Id`),
+    KEY `TaskQueueRunsClaim` (`ClaimClass`, `ClaimOrder`, `LinedUpOn`, `Id`),
+    KEY `TaskQueueRunsWaiting` (`WaitingOrder`, `LinedUpOn`, `Id`),
     KEY `TaskQueueRunsByTask` (`TaskQueueId`, `Id`),
     KEY `TaskQueueRunsRunning` (`RunningClass`, `Id`),
     KEY `TaskQueueRunsWaitingKey` (`WaitingKey`, `ClaimOrder`, `Id`),
     KEY `TaskQueueRunsHeldKey` (`HeldKey`, `ClaimOrder`, `Id`),
-    KEY `TaskQueueRunsWaitingTag` (`WaitingTag`, `ClaimClass`, `ClaimOrder`, `Id`),
+    KEY `TaskQueueRunsWaitingTag` (`WaitingTag`, `ClaimClass`, `ClaimOrder`, `LinedUpOn`, `Id`),
     KEY `TaskQueueRunsResults` (`ResultsOn`, `Id`),
     KEY `TaskQueueRunsResultsExpire` (`ResultsExpireOn`, `Id`),
     CONSTRAINT `Attempt is 1 or more`

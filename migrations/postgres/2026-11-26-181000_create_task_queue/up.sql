@@ -270,6 +270,7 @@ CREATE TABLE "TaskQueueRuns" (
     "LimitKey" "TaskQueueLimitKey",
     "Tag" "TaskQueueTag",
     "HasKeySlot" boolean NOT NULL DEFAULT false,
+    "LinedUpOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
     "KeepResults" "TaskQueueKeepResults",
     "UpdatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
     "ResultsOn" timestamptz GENERATED ALWAYS AS (
@@ -298,13 +299,13 @@ CREATE TABLE "TaskQueueRuns" (
 );
 
 CREATE UNIQUE INDEX "TaskQueueRunsOpen" ON "TaskQueueRuns" ("OpenTaskId") WHERE "OpenTaskId" IS NOT NULL;
-CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder", "Id") WHERE "ClaimClass" IS NOT NULL;
-CREATE INDEX "TaskQueueRunsWaiting" ON "TaskQueueRuns" ("WaitingOrder", "Id") WHERE "WaitingOrder" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsClaim" ON "TaskQueueRuns" ("ClaimClass", "ClaimOrder", "LinedUpOn", "Id") WHERE "ClaimClass" IS NOT NULL;
+CREATE INDEX "TaskQueueRunsWaiting" ON "TaskQueueRuns" ("WaitingOrder", "LinedUpOn", "Id") WHERE "WaitingOrder" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsByTask" ON "TaskQueueRuns" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueRunsRunning" ON "TaskQueueRuns" ("RunningClass", "Id") WHERE "RunningClass" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsWaitingKey" ON "TaskQueueRuns" ("WaitingKey", "ClaimOrder", "Id") WHERE "WaitingKey" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsHeldKey" ON "TaskQueueRuns" ("HeldKey", "ClaimOrder", "Id") WHERE "HeldKey" IS NOT NULL;
-CREATE INDEX "TaskQueueRunsWaitingTag" ON "TaskQueueRuns" ("WaitingTag", "ClaimClass", "ClaimOrder", "Id")
+CREATE INDEX "TaskQueueRunsWaitingTag" ON "TaskQueueRuns" ("WaitingTag", "ClaimClass", "ClaimOrder", "LinedUpOn", "Id")
     WHERE "WaitingTag" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResults" ON "TaskQueueRuns" ("ResultsOn", "Id") WHERE "ResultsOn" IS NOT NULL;
 CREATE INDEX "TaskQueueRunsResultsExpire" ON "TaskQueueRuns" ("ResultsExpireOn", "Id") WHERE "ResultsExpireOn" IS NOT NULL;
