@@ -270,7 +270,7 @@ CREATE TABLE "TaskQueueRuns" (
     "LimitKey" "TaskQueueLimitKey",
     "Tag" "TaskQueueTag",
     "HasKeySlot" boolean NOT NULL DEFAULT false,
-    "LinedUpOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
+    "LinedUpOn" timestamptz NOT NULL DEFAULT statement_timestamp(),
     "KeepResults" "TaskQueueKeepResults",
     "UpdatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
     "ResultsOn" timestamptz GENERATED ALWAYS AS (

@@ -133,9 +133,24 @@ each_engine! {
             order.push(run.data_as::<u8>().unwrap());
             run.resolve(&()).unwrap();
         }
-        // Each key had a free slot when its first run was created, and goes to the end of the line after it.
+        // Each key had a free slot when its first run was created; its next run goes behind those of the other keys.
         assert_eq!(order[..9], [A, B, C, NO_KEY, NO_KEY, NO_KEY, NO_KEY, NO_KEY, A]);
         order.retain(|name| *name != NO_KEY);
         expect_turns(&order);
+    }
+
+    fn a_key_keeps_its_place_before_younger_tasks_while_no_other_key_waits(db) {
+        let order = Order::default();
+        let kept = Arc::clone(&order);
+        let mut ctx = context(db, "work", move |run| {
+            kept.lock().unwrap().push(data_of(run));
+            Ok(())
+        });
+        for (name, key) in [(A, Some(A)), (NO_KEY, None)] {
+            insert(&mut db.raw(), name, key, 0, 3);
+            create(&mut ctx);
+        }
+        drain(&mut ctx);
+        assert_eq!(*order.lock().unwrap(), [A, A, A, NO_KEY, NO_KEY, NO_KEY]);
     }
 }

@@ -1,8 +1,8 @@
 //! The slots of limit keys: only a limited number of open runs with a key have a slot, and a run without one is not claimed.
 //! Slots are assigned and removed under the lock of the claim, so that no race assigns one too many, and they end with their
 //! runs. Claims therefore never scan runs that wait for a slot. The process that ends a run with a slot assigns the slot to the
-//! next run; `create-runs` assigns all free slots. A run that had to wait for its slot goes to the end of the line of claims, so
-//! that keys take turns, however many runs of each wait.
+//! next run; `create-runs` assigns all free slots. A run that had to wait for its slot goes behind the runs of other keys that wait
+//! to be claimed, so that keys take turns, however many runs of each wait.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -29,6 +29,8 @@ const KEYS_PER_PAGE: usize = 500;
 /// Keys, and slots of each key, that are handled under one lock, so that other claims wait only some milliseconds.
 const KEYS_PER_TRANSACTION: usize = 50;
 const SLOTS_PER_TRANSACTION: i64 = 100;
+/// So many runs with a slot are looked at to find the last one. Of more, the last one is the last of all that wait.
+const HOLDERS_LOOKED_AT: i64 = 200;
 /// The finest time that all engines store.
 const NEXT_PLACE: TimeDelta = TimeDelta::microseconds(1);
 
@@ -248,40 +250,58 @@ pub(crate) fn fit_key(conn: &mut AnyConnection, key: &str, kept: KeepPlace) -> S
 /// Gives slots to the first runs that wait for one. Returns how many.
 fn give_slots(conn: &mut AnyConnection, key: &str, room: i64, kept: KeepPlace) -> StoreResult<usize> {
     let waiting = task_queue_runs.filter(waiting_key.eq(key)).order((waiting_key, claim_order, id));
-    let runs: Vec<(i64, i32)> = waiting.limit(room.min(SLOTS_PER_TRANSACTION)).select((id, claim_order)).load(conn)?;
-    let (kept, moved): (Vec<_>, Vec<_>) = runs.iter().partition(|(run_id, _)| kept.includes(*run_id));
-    set_key_slot(conn, &ids_of(&kept), true)?;
-    for of_priority in moved.chunk_by(|(_, order), (_, next)| order == next) {
-        let Some((_, order)) = of_priority.first() else { continue };
-        let place = end_of_line(conn, *order)?;
-        diesel::update(task_queue_runs.filter(id.eq_any(ids_of(of_priority))))
-            .filter(status.eq(RunStatus::Scheduled.as_str()))
-            .set((has_key_slot.eq(true), lined_up_on.eq(any_year(place)), updated_on.eq(db_now())))
-            .execute(conn)?;
+    let columns = (id, claim_order, lined_up_on);
+    let runs: Vec<(i64, i32, SqlMoment)> =
+        waiting.limit(room.min(SLOTS_PER_TRANSACTION)).select(columns).load(conn)?;
+    for of_priority in runs.chunk_by(|(_, order, _), (_, next, _)| order == next) {
+        let Some((_, order, _)) = of_priority.first() else { continue };
+        let may_move = of_priority.iter().any(|(run_id, ..)| !kept.includes(*run_id));
+        let last = if may_move { last_place_of_holders(conn, *order)? } else { None };
+        let is_behind = |place: SqlMoment| last.is_none_or(|last| place > last);
+        let (kept, moved): (Vec<_>, Vec<_>) =
+            of_priority.iter().partition(|(run_id, _, place)| kept.includes(*run_id) || is_behind(*place));
+        set_key_slot(conn, &ids_of(&kept), true)?;
+        if let Some(last) = last {
+            line_up_behind(conn, &ids_of(&moved), last)?;
+        }
     }
     Ok(runs.len())
 }
 
-fn ids_of(runs: &[(i64, i32)]) -> Vec<i64> {
-    runs.iter().map(|(run_id, _)| *run_id).collect()
+fn ids_of(runs: &[&(i64, i32, SqlMoment)]) -> Vec<i64> {
+    runs.iter().map(|(run_id, ..)| *run_id).collect()
 }
 
-/// Returns the place after all runs of this priority that wait to be claimed: the current time, but later than the last place,
-/// even if the clock did not advance.
-fn end_of_line(conn: &mut AnyConnection, order: i32) -> QueryResult<SqlMoment> {
-    let line = task_queue_runs.filter(waiting_order.eq(order));
-    let last: Option<(SqlMoment, SqlMoment)> = line
-        .order((waiting_order.desc(), lined_up_on.desc(), id.desc()))
-        .select((lined_up_on, db_now()))
-        .first(conn)
-        .optional()?;
-    match last {
-        Some((last, now)) => {
-            let after = DateTime::<Utc>::from(last).checked_add_signed(NEXT_PLACE).map_or(last, SqlMoment::from);
-            Ok(now.max(after))
-        }
-        None => diesel::select(db_now()).get_result(conn),
+fn line_up_behind(conn: &mut AnyConnection, runs: &[i64], last: SqlMoment) -> QueryResult<()> {
+    if runs.is_empty() {
+        return Ok(());
     }
+    let place = DateTime::<Utc>::from(last).checked_add_signed(NEXT_PLACE).map_or(last, SqlMoment::from);
+    diesel::update(task_queue_runs.filter(id.eq_any(runs)))
+        .filter(status.eq(RunStatus::Scheduled.as_str()))
+        .set((has_key_slot.eq(true), lined_up_on.eq(any_year(place)), updated_on.eq(db_now())))
+        .execute(conn)?;
+    Ok(())
+}
+
+/// Returns the last place of the runs of this priority that have a slot and wait to be claimed.
+fn last_place_of_holders(conn: &mut AnyConnection, order: i32) -> QueryResult<Option<SqlMoment>> {
+    let holders: Vec<(i32, String, SqlMoment)> = task_queue_runs
+        .filter(held_key.is_not_null())
+        .order((held_key, claim_order, id))
+        .limit(HOLDERS_LOOKED_AT + 1)
+        .select((claim_order, status, lined_up_on))
+        .load(conn)?;
+    if i64::try_from(holders.len()).is_ok_and(|count| count > HOLDERS_LOOKED_AT) {
+        let line = task_queue_runs.filter(waiting_order.eq(order));
+        return line
+            .order((waiting_order.desc(), lined_up_on.desc(), id.desc()))
+            .select(lined_up_on)
+            .first(conn)
+            .optional();
+    }
+    let waits = |holder: &(i32, String, SqlMoment)| holder.0 == order && holder.1 == RunStatus::Scheduled.as_str();
+    Ok(holders.into_iter().filter(waits).map(|(.., place)| place).max())
 }
 
 /// Takes the slots of the last runs in order that have one, unless they are being processed. Returns how many.

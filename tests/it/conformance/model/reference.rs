@@ -73,8 +73,8 @@ pub struct Run {
     /// Whether its end was requested.
     pub is_unwanted: bool,
     pub has_key_slot: bool,
-    /// Its place in the line of claims.
-    pub place: usize,
+    /// Its place in the line of claims: the command that created it, and how often it had to line up behind others since.
+    pub place: (usize, usize),
 }
 
 #[derive(Clone, Debug)]
@@ -165,8 +165,8 @@ pub struct Model {
     pub class_limits: [(Option<i32>, Option<i32>); 3],
     /// For each limit key: its slots.
     pub key_limits: [i32; 2],
-    /// The places that runs have taken in the line of claims.
-    pub places: usize,
+    /// The commands so far: runs that one creates have one place, and are in order among themselves.
+    pub commands: usize,
 }
 
 impl Model {
@@ -181,7 +181,7 @@ impl Model {
             pauses: BTreeSet::new(),
             class_limits: [(None, None); 3],
             key_limits: [1; 2],
-            places: 0,
+            commands: 0,
         }
     }
 
@@ -261,6 +261,7 @@ impl Model {
 
     /// Executes a command, and returns the expected answer of the store.
     pub fn step(&mut self, command: &Command) -> Answer {
+        self.commands += 1;
         match *command {
             Command::Queue { class, priority, max_retries, when } => self.add_task(class, priority, max_retries, when),
             Command::QueueAfter { class, after } => {

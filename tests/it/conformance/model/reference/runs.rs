@@ -120,17 +120,27 @@ impl Model {
             || starts.is_some_and(|starts| count(|run| run.holder.is_some()) >= starts)
     }
 
+    fn place_with_slot(&self, run: usize, first_new: Option<usize>) -> (usize, usize) {
+        let own = self.runs[run].place;
+        let waits = |other: &&Run| {
+            other.has_key_slot && other.status == "scheduled" && other.priority == self.runs[run].priority
+        };
+        match self.runs.iter().filter(waits).map(|other| other.place).max() {
+            Some(last) if own <= last && first_new.is_none_or(|new| run < new) => (last.0, last.1 + 1),
+            _ => own,
+        }
+    }
+
     /// Gives slots to as many open runs as allowed: the first waiting runs in order get one, and the last ones lose theirs. Runs
-    /// from the first new one on keep their place in the line; others go to its end.
+    /// from the first new one on keep their place in the line; others go behind the runs of keys that wait to be claimed.
     pub(super) fn fit_key(&mut self, key: u8, first_new: Option<usize>) {
-        while self.held_slots(key) < self.key_limits[usize::from(key)] {
-            let waiting = self.scheduled_with(key, false).min_by_key(|run| (-self.runs[*run].priority, *run));
-            let Some(first) = waiting else { return };
-            self.runs[first].has_key_slot = true;
-            if first_new.is_none_or(|new| first < new) {
-                self.runs[first].place = self.places;
-                self.places += 1;
-            }
+        let mut waiting: Vec<usize> = self.scheduled_with(key, false).collect();
+        waiting.sort_by_key(|run| (-self.runs[*run].priority, *run));
+        let room = self.key_limits[usize::from(key)] - self.held_slots(key);
+        waiting.truncate(usize::try_from(room).unwrap_or(0));
+        let places = waiting.iter().map(|run| self.place_with_slot(*run, first_new)).collect::<Vec<_>>();
+        for (run, place) in waiting.into_iter().zip(places) {
+            (self.runs[run].has_key_slot, self.runs[run].place) = (true, place);
         }
         while self.held_slots(key) > self.key_limits[usize::from(key)] {
             let waiting = self.scheduled_with(key, true).max_by_key(|run| (-self.runs[*run].priority, *run));
@@ -163,7 +173,7 @@ impl Model {
             .filter(is_offered)
             .filter(|run| self.waits_for_key(*run).is_none())
             .filter(|run| !self.is_obstructed(self.class_of(*run)))
-            .min_by_key(|run| (-self.runs[*run].priority, self.runs[*run].place))
+            .min_by_key(|run| (-self.runs[*run].priority, self.runs[*run].place, *run))
     }
 
     pub(super) fn class_of(&self, run: usize) -> usize {

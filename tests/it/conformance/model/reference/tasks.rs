@@ -90,9 +90,8 @@ impl Model {
             is_lease_over: false,
             is_unwanted: false,
             has_key_slot: false,
-            place: self.places,
+            place: (self.commands, 0),
         });
-        self.places += 1;
     }
 
     pub(super) fn cancel(&mut self, task: usize) -> Answer {
