@@ -251,8 +251,7 @@ pub(crate) fn fit_key(conn: &mut AnyConnection, key: &str, kept: KeepPlace) -> S
 fn give_slots(conn: &mut AnyConnection, key: &str, room: i64, kept: KeepPlace) -> StoreResult<usize> {
     let waiting = task_queue_runs.filter(waiting_key.eq(key)).order((waiting_key, claim_order, id));
     let columns = (id, claim_order, lined_up_on);
-    let runs: Vec<(i64, i32, SqlMoment)> =
-        waiting.limit(room.min(SLOTS_PER_TRANSACTION)).select(columns).load(conn)?;
+    let runs: Vec<(i64, i32, SqlMoment)> = waiting.limit(room.min(SLOTS_PER_TRANSACTION)).select(columns).load(conn)?;
     for of_priority in runs.chunk_by(|(_, order, _), (_, next, _)| order == next) {
         let Some((_, order, _)) = of_priority.first() else { continue };
         let may_move = of_priority.iter().any(|(run_id, ..)| !kept.includes(*run_id));
