@@ -20,7 +20,7 @@ use taskqueue_engine::change::classes;
 use taskqueue_engine::config::{Environment, first_configuration, write_first};
 use taskqueue_engine::{DatabaseUrl, EngineError, StoreError, own_user_name};
 
-/// Write a first configuration, create the store, and run a first task
+/// Write a first configuration, create the store, and run a task
 ///
 /// The configuration has one class. taskqueue reads it instead of the machine-wide one. `init` shows it, and asks first if it runs
 /// on a terminal. It does not overwrite a configuration that you already have. On a server, `taskqueue db migrate` creates the tables.
