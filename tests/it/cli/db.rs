@@ -50,6 +50,14 @@ each_engine! {
         assert_eq!(of_copy.lines().count(), 8, "{of_copy}");
         cli.run(&["status", "status=success", "--output", "id"]).fails(3);
         assert_eq!(cli.run(&["db", "backup", "/no/such/place/copy.db"]).code, Some(1));
+        // Neither the store nor what is no file is replaced.
+        let store = db.url_text().trim_start_matches("sqlite://").to_owned();
+        let directory = db.home().to_str().unwrap().to_owned();
+        for precious in [store.clone(), format!("{store}-wal"), directory] {
+            let ended = cli.run(&["db", "backup", "--replace", &precious]);
+            assert!(ended.code == Some(2) && ended.stderr.contains(&precious), "{ended:?}");
+        }
+        assert_eq!(cli.run(&["status", "--output", "id"]).ok().lines().count(), 8);
     }
 
     fn a_check_finds_rows_that_contradict_each_other(db) {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::context::Context;
@@ -21,8 +21,10 @@ pub fn unfinished(file: &Path) -> PathBuf {
 /// complete and on the disk.
 ///
 /// # Errors
-/// Returns an error if the database fails or the file cannot be written. There is no file then.
+/// Returns [`EngineError::Input`] if the file is no regular file or belongs to the store, and an error if the database fails or the
+/// file cannot be written. Nothing has changed then.
 pub fn copy_to(ctx: &mut Context, file: &Path) -> EngineResult<u64> {
+    refuse_precious(ctx.store.url().path().as_deref(), file)?;
     let new = unfinished(file);
     let written = write_copy(ctx, &new).and_then(|size| {
         fs::rename(&new, file).and_then(|()| sync_directory(file)).map_err(cannot_write)?;
@@ -32,6 +34,23 @@ pub fn copy_to(ctx: &mut Context, file: &Path) -> EngineResult<u64> {
         let _ = fs::remove_file(&new);
     }
     written
+}
+
+/// A backup must replace neither a device nor the store itself, nor its log.
+fn refuse_precious(store: Option<&Path>, file: &Path) -> EngineResult<()> {
+    let Ok(found) = fs::symlink_metadata(file) else { return Ok(()) };
+    if !found.is_file() {
+        return Err(EngineError::Input(format!("{} is not a regular file", file.display())));
+    }
+    let belongs = |suffix: &str| {
+        let mut name = store.map(Path::as_os_str).unwrap_or_default().to_owned();
+        name.push(suffix);
+        fs::metadata(&name).is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
+    };
+    if store.is_some() && ["", "-wal", "-shm"].into_iter().any(belongs) {
+        return Err(EngineError::Input(format!("{} belongs to the store itself", file.display())));
+    }
+    Ok(())
 }
 
 fn write_copy(ctx: &mut Context, new: &Path) -> EngineResult<u64> {
