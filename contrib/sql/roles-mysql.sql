@@ -19,7 +19,7 @@ GRANT SELECT ON `TaskQueueSettings` TO taskqueue_enqueue, taskqueue_runner;
 GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`, `Backoff`, `Receipt`,
         `StartBefore`, `WaitingFor`, `UniqueKey`, `UniqueUntil`, `LimitKey`, `Tag`, `Name`, `ParentId`, `Keep`, `KeepResults`, `Meta`, `Recurrence`, `TimeZone`, `CatchUp`,
         `PlannedOn`),
-    SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `RetryLimit`, `QuarantinedOn`, `DueOn`,
+    SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `RetryLimit`, `QuarantinedOn`, `CurrentRunId`, `DueOn`,
         `UniqueKey`, `UniqueUntil`, `LiveUniqueKey`, `ScheduleHead`, `Receipt`),
     UPDATE (`UniqueUntil`)
     ON `TaskQueue` TO taskqueue_enqueue;

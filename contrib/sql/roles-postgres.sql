@@ -27,7 +27,7 @@ GRANT INSERT ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries"
         "StartBefore", "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "Tag", "Name", "ParentId", "Keep", "KeepResults", "Meta", "Recurrence", "TimeZone", "CatchUp",
         "PlannedOn")
     ON "TaskQueue" TO taskqueue_enqueue;
-GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastStatus", "FailedRetries", "MaxRetries", "RetryLimit", "QuarantinedOn", "DueOn",
+GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastStatus", "FailedRetries", "MaxRetries", "RetryLimit", "QuarantinedOn", "CurrentRunId", "DueOn",
         "UniqueKey", "UniqueUntil", "LiveUniqueKey", "ScheduleHead", "Receipt")
     ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT, INSERT ON "TaskQueueReceipts" TO taskqueue_enqueue;

@@ -173,10 +173,18 @@ pub(super) fn with_our_word(mut error: Error, arguments: &[OsString], command: &
     error
 }
 
+/// Returns the start of our command line for a verb of another tool, or for an old one.
+pub(super) fn our_verb(word: &str) -> Option<&'static str> {
+    VERBS.iter().find(|(foreign, _)| *foreign == word).map(|(_, ours)| *ours)
+}
+
 fn verb_tip(noun: Option<&clap::Command>, word: &str) -> Option<String> {
+    if ["restore", "recover"].contains(&word) && noun.is_none_or(|noun| noun.get_name() == "db") {
+        return Some("'taskqueue help operators' shows how to restore a backup".to_owned());
+    }
     let ours = match noun {
         None => {
-            let own = VERBS.iter().find(|(foreign, _)| *foreign == word).map(|(_, ours)| (*ours).to_owned());
+            let own = our_verb(word).map(str::to_owned);
             own.or_else(|| topics::topic(word).map(|_| format!("help {word}")))
         }
         Some(noun) => {
@@ -265,6 +273,7 @@ mod tests {
             (&["taskqueue", "sql"], "type 'taskqueue help sql'"),
             (&["taskqueue", "migrate"], "type 'taskqueue db migrate'"),
             (&["taskqueue", "db", "init"], "type 'taskqueue db migrate'"),
+            (&["taskqueue", "db", "restore"], "'taskqueue help operators' shows how to restore a backup"),
             (&["taskqueue", "schedule", "rm", "7"], "type 'taskqueue schedule remove'"),
             (&["taskqueue", "--json", "limit", "ls"], "type 'taskqueue limit list'"),
             (&["taskqueue", "add", "import", "{}"], "type 'taskqueue queue'"),

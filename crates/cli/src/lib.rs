@@ -360,7 +360,10 @@ fn print_error(error: &CliError, arguments: &[OsString]) -> ExitCode {
 fn no_page(word: &str, command: &clap::Command) -> CliError {
     let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
     let known = verbs.map(|verb| verb.get_name().to_owned()).chain(topics::list().map(str::to_owned));
-    let meant = error::did_you_mean(&nearest_names(word, known));
+    let meant = match foreign_verbs::our_verb(word) {
+        Some(ours) => format!("; did you mean \"{ours}\"?"),
+        None => error::did_you_mean(&nearest_names(word, known)),
+    };
     CliError::usage(format!("there is no verb or topic \"{word}\"{meant}")).with_hint("`taskqueue --help` lists both")
 }
 

@@ -263,6 +263,11 @@ impl Session {
         self.open_at(|url, handlers, _| Context::open_empty(url, handlers))
     }
 
+    /// Refuses also a default store that does not exist yet, for a verb to which an empty store is of no use.
+    pub(crate) fn refuse_missing_store(&self) -> Result<(), CliError> {
+        if self.is_file_missing() { Err(self.no_store()) } else { Ok(()) }
+    }
+
     fn no_store(&self) -> CliError {
         CliError::no_store(format!("there is no store {}", self.url))
             .with_hint("check the name; `taskqueue db migrate` or `taskqueue queue` creates a store there")

@@ -267,6 +267,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
         CHECK (`Attempt` >= 1),
     CONSTRAINT `Claimant has 1 to 190 characters`
         CHECK (`Claimant` IS NULL OR char_length(`Claimant`) BETWEEN 1 AND 190),
+    CONSTRAINT `LinedUpOn lies in the years 1000 to 9999`
+        CHECK (`LinedUpOn` >= '1000-01-01'),
     CONSTRAINT `KeepResults of a run lies in 0 to 2000000000 seconds`
         CHECK (`KeepResults` IS NULL OR `KeepResults` BETWEEN 0 AND 2000000000),
     CONSTRAINT `PercentsCompleted lies in 0 to 100`

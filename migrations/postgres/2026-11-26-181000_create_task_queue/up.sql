@@ -270,7 +270,9 @@ CREATE TABLE "TaskQueueRuns" (
     "LimitKey" "TaskQueueLimitKey",
     "Tag" "TaskQueueTag",
     "HasKeySlot" boolean NOT NULL DEFAULT false,
-    "LinedUpOn" timestamptz NOT NULL DEFAULT statement_timestamp(),
+    "LinedUpOn" timestamptz NOT NULL DEFAULT statement_timestamp()
+        CONSTRAINT "LinedUpOn lies in the years 1000 to 9999"
+        CHECK ("LinedUpOn" >= '1000-01-01 00:00:00+00' AND "LinedUpOn" < '10000-01-01 00:00:00+00'),
     "KeepResults" "TaskQueueKeepResults",
     "UpdatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
     "ResultsOn" timestamptz GENERATED ALWAYS AS (

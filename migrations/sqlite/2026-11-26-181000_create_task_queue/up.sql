@@ -238,7 +238,10 @@ CREATE TABLE "TaskQueueRuns" (
     "Tag" TEXT,
     "HasKeySlot" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "HasKeySlot is 0 or 1" CHECK ("HasKeySlot" IN (0, 1)),
-    "LinedUpOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "LinedUpOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "LinedUpOn is UTC, written YYYY-MM-DD HH:MM:SS.ffffff"
+        CHECK (strftime('%Y-%m-%d %H:%M:%S', "LinedUpOn") IS substr("LinedUpOn", 1, 19) AND "LinedUpOn" >= '1000'
+            AND length("LinedUpOn") = 26 AND substr("LinedUpOn", 20) GLOB '.[0-9][0-9][0-9][0-9][0-9][0-9]'),
     "KeepResults" INTEGER
         CONSTRAINT "KeepResults lies in 0 to 2000000000 seconds" CHECK ("KeepResults" IS NULL OR "KeepResults" BETWEEN 0 AND 2000000000),
     "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),

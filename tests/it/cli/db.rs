@@ -50,6 +50,10 @@ each_engine! {
         assert_eq!(of_copy.lines().count(), 8, "{of_copy}");
         cli.run(&["status", "status=success", "--output", "id"]).fails(3);
         assert_eq!(cli.run(&["db", "backup", "/no/such/place/copy.db"]).code, Some(1));
+        // A log of another store of this name would be applied to the copy.
+        copy.run(&["queue", "echo"]).ok();
+        let ended = cli.run(&["db", "backup", name, "--replace"]);
+        assert!(ended.code == Some(2) && ended.stderr.contains("copy.db-wal exists"), "{ended:?}");
         // Neither the store nor what is no file is replaced.
         let store = db.url_text().trim_start_matches("sqlite://").to_owned();
         let directory = db.home().to_str().unwrap().to_owned();
@@ -90,12 +94,20 @@ each_engine! {
         }
         let name = db.home().join("copy.db");
         db.cli().run(&["db", "backup", name.to_str().unwrap()]).ok();
-        let file = fs::OpenOptions::new().write(true).open(&name).unwrap();
-        let length = file.metadata().unwrap().len();
-        // The last page is one of an index or a table; its first byte says which.
-        file.write_all_at(&[0xff], length - 4096).unwrap();
-        let ended = db.cli().run(&["--database", name.to_str().unwrap(), "db", "check"]);
-        assert_eq!(ended.code, Some(1), "{ended:?}");
-        assert!(ended.stdout.contains("the engine reports: "), "{ended:?}");
+        let file = fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
+        let pages = file.metadata().unwrap().len() / 4096;
+        // Each page of the second half, whether of a table or of an index: its first byte says which, and the rest is its content.
+        for (page, damage) in (pages / 2..pages).flat_map(|page| [(page, &[0xff; 1][..]), (page, &[0xff; 4096])]) {
+            let mut whole = vec![0; damage.len()];
+            file.read_exact_at(&mut whole, page * 4096).unwrap();
+            file.write_all_at(damage, page * 4096).unwrap();
+            let ended = db.cli().run(&["--database", name.to_str().unwrap(), "db", "check"]);
+            // Without the table of migrations, the store cannot even be opened.
+            let is_reported = ended.code == Some(1) && ended.stdout.contains("the engine reports: ");
+            let is_refused = ended.code == Some(69) && ended.stderr.contains("the file is damaged");
+            assert!(is_reported || is_refused, "{page}: {ended:?}");
+            file.write_all_at(&whole, page * 4096).unwrap();
+        }
+        db.cli().run(&["--database", name.to_str().unwrap(), "db", "check"]).ok();
     }
 }

@@ -99,6 +99,24 @@ each_engine! {
         assert!(db.cli().run(&["queue", "note", "--run", "--after-any", "1"]).fails(2).contains("--after-any"));
     }
 
+    fn a_task_waits_for_the_open_run_of_a_task_whose_retries_are_lowered(db) {
+        configure(db);
+        write(db, "1", "");
+        note(db, "1", &["--max-retries", "3", "--backoff", "fixed:0s"]);
+        note(db, "2", &["--after-any", "1"]);
+        let waiting = |id: &str| task(db, id)["waiting_for"].as_i64().unwrap();
+        db.cli().run(&["create-runs"]).ok();
+        let _ = db.cli().run(&["process-run"]);
+        // Its retry waits to be claimed. It will be executed, although no other one would follow.
+        db.cli().run(&["create-runs"]).ok();
+        let _ = db.cli().run(&["edit", "1", "--max-retries", "1"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        note(db, "3", &["--after-any", "1"]);
+        assert_eq!((waiting("2"), waiting("3")), (1, 1));
+        let _ = db.cli().run(&["process-run"]);
+        assert_eq!((waiting("2"), waiting("3")), (0, 0));
+    }
+
     fn lines_wait_for_any_end_of_others_also_after_an_import(db) {
         configure(db);
         write(db, "fetch", "");

@@ -177,7 +177,7 @@ fn init_removes_an_unusable_configuration_and_keeps_one_without_tables() {
     assert!(!path.exists());
     error_and_hint(&cli.run(&["init", "--database", "postgres://127.0.0.1:1/none"]).fails(69));
     assert!(!path.exists());
-    // The missing tables are created by `migrate`, which reads their address from this configuration.
+    // The missing tables are created by `db migrate`, which reads their address from this configuration.
     let shop = home.path().join("shop.db");
     Raw::connect(EngineUnderTest::Sqlite, shop.to_str().unwrap())
         .execute("CREATE TABLE Orders (Id INTEGER PRIMARY KEY)");

@@ -66,7 +66,7 @@ impl FromStr for Rate {
 
     /// Reads `100/1m` or `5/1h30m`: the number of starts and the period.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("\"{text}\" is not a rate; write a number of starts and a time: 100/1m");
+        let wrong = || format!("\"{text}\" is not a rate; write a number and a time: 100/1m");
         let (count, time) = text.split_once('/').ok_or_else(wrong)?;
         let count: i32 = count.trim().parse().map_err(|_| wrong())?;
         // `100/m` is a common spelling of `100/1m`.
@@ -87,7 +87,7 @@ impl Rate {
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         let secs = i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
         if !(1..=MAX_RATE_COUNT).contains(&count) || !(1..=MAX_RATE_SECS).contains(&secs) {
-            return Err(format!("a rate allows 1 to {MAX_RATE_COUNT} runs in 1 to {MAX_RATE_SECS} seconds"));
+            return Err(format!("a rate is 1 to {MAX_RATE_COUNT} in a time of 1 to {MAX_RATE_SECS} seconds: 100/1m"));
         }
         Ok(Self { count, secs })
     }

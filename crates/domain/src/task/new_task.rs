@@ -44,7 +44,7 @@ pub struct TaskRequest {
     pub backoff: Option<String>,
     /// Tasks that must succeed before it runs.
     pub after: Vec<TaskId>,
-    /// Tasks that must be finished before it runs, in whatever way.
+    /// Tasks that must be finished before it runs, whatever their outcome.
     pub after_any: Vec<TaskId>,
     /// A key that no other live task of its class may have.
     pub unique: Option<String>,
@@ -97,7 +97,7 @@ pub struct NewTask {
     pub backoff: Option<Backoff>,
     /// The tasks that must succeed before it runs.
     pub after: Vec<Prerequisite>,
-    /// The tasks that must be finished before it runs, in whatever way.
+    /// The tasks that must be finished before it runs, whatever their outcome.
     pub after_any: Vec<Prerequisite>,
     /// Its unique key, if it has one.
     pub unique: Option<Uniqueness>,

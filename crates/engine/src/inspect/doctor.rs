@@ -10,7 +10,7 @@ use crate::change::classes;
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use crate::inspect::diagnosis::conditions::{Condition, Inquiry, Reason};
-use crate::inspect::diagnosis::hung::hung_among;
+use crate::inspect::diagnosis::hung::{HungRun, hung_among};
 use crate::inspect::diagnosis::standstill::{StandstillCause, standstills};
 pub use crate::inspect::trouble::Trouble;
 use crate::queueing::configured::diff;
@@ -331,8 +331,11 @@ fn add_hung_runs(
         None => run.class.to_string() == class,
     });
     let hung = hung_among(ctx, &runs, now)?;
-    let is_known = |other: &Trouble| matches!(other, Trouble::HungRuns { hung: known, .. } if *known == hung);
-    if !hung.is_empty() && hung.len() == runs.len() && !troubles.iter().any(is_known) {
+    let is_full = usize::try_from(max_running).is_ok_and(|max| runs.len() >= max);
+    let tasks = |hung: &[HungRun]| hung.iter().map(|run| run.task_id).collect::<Vec<_>>();
+    let is_known =
+        |other: &Trouble| matches!(other, Trouble::HungRuns { hung: known, .. } if tasks(known) == tasks(&hung));
+    if !hung.is_empty() && hung.len() == runs.len() && is_full && !troubles.iter().any(is_known) {
         troubles.push(Trouble::HungRuns { class, key, max_running, hung });
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `migrate`: creates or updates the tables of a server.
+//! `db migrate`: creates or updates the tables of a server.
 
 use crate::error::EngineResult;
 pub use taskqueue_store::MigrationBegun;

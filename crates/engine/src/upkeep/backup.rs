@@ -1,19 +1,26 @@
 //! `db backup` and `db check`: copies a SQLite store, and looks for damage.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
+use taskqueue_host::files::lock::FileLock;
+use taskqueue_host::machine::account::is_own_file;
 pub use taskqueue_store::upkeep::damage::{DAMAGE_STEPS, Damage};
 
 /// Returns the name of an unfinished backup, beside the finished one.
 #[must_use]
 pub fn unfinished(file: &Path) -> PathBuf {
+    beside(file, ".unfinished")
+}
+
+fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
-    name.push(".unfinished");
+    name.push(suffix);
     PathBuf::from(name)
 }
 
@@ -22,11 +29,13 @@ pub fn unfinished(file: &Path) -> PathBuf {
 ///
 /// # Errors
 /// Returns [`EngineError::Input`] if the file is no regular file or belongs to the store, and an error if the database fails or the
-/// file cannot be written. Nothing has changed then.
+/// file cannot be written, or another backup to it is running.
 pub fn copy_to(ctx: &mut Context, file: &Path) -> EngineResult<u64> {
     refuse_precious(ctx.store.url().path().as_deref(), file)?;
     let new = unfinished(file);
-    let written = write_copy(ctx, &new).and_then(|size| {
+    // Held until the file has its name: another backup to it is refused meanwhile. What a killed one left is written over.
+    let lock = FileLock::acquire(&new, Duration::ZERO).map_err(cannot_write)?;
+    let written = write_copy(ctx, lock.file(), &new).and_then(|size| {
         fs::rename(&new, file).and_then(|()| sync_directory(file)).map_err(cannot_write)?;
         Ok(size)
     });
@@ -38,14 +47,21 @@ pub fn copy_to(ctx: &mut Context, file: &Path) -> EngineResult<u64> {
 
 /// A backup must replace neither a device nor the store itself, nor its log.
 fn refuse_precious(store: Option<&Path>, file: &Path) -> EngineResult<()> {
+    // SQLite would apply the log of another store to the copy.
+    let log = beside(file, "-wal");
+    if fs::metadata(&log).is_ok_and(|found| found.len() > 0) {
+        return Err(EngineError::Input(format!(
+            "{} exists: a process may be using a store of this name; name another file, or remove the log if none does",
+            log.display()
+        )));
+    }
     let Ok(found) = fs::symlink_metadata(file) else { return Ok(()) };
     if !found.is_file() {
         return Err(EngineError::Input(format!("{} is not a regular file", file.display())));
     }
     let belongs = |suffix: &str| {
-        let mut name = store.map(Path::as_os_str).unwrap_or_default().to_owned();
-        name.push(suffix);
-        fs::metadata(&name).is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
+        let name = beside(store.unwrap_or(Path::new("")), suffix);
+        fs::metadata(name).is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
     };
     if store.is_some() && ["", "-wal", "-shm"].into_iter().any(belongs) {
         return Err(EngineError::Input(format!("{} belongs to the store itself", file.display())));
@@ -53,15 +69,14 @@ fn refuse_precious(store: Option<&Path>, file: &Path) -> EngineResult<()> {
     Ok(())
 }
 
-fn write_copy(ctx: &mut Context, new: &Path) -> EngineResult<u64> {
-    // What an interrupted backup left is worth nothing.
-    let created = match fs::remove_file(new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => OpenOptions::new().write(true).create_new(true).mode(0o600).open(new),
-    };
-    let file = created.map_err(cannot_write)?;
-    ctx.store.copy_into(new)?;
-    file.sync_all().and_then(|()| file.metadata()).map(|found| found.len()).map_err(cannot_write)
+fn write_copy(ctx: &mut Context, new: &File, path: &Path) -> EngineResult<u64> {
+    // Another user may have put a file there, to read or to change the backup later.
+    if !is_own_file(&new.metadata().map_err(cannot_write)?) {
+        return Err(EngineError::Input(format!("{} belongs to another user", path.display())));
+    }
+    new.set_permissions(Permissions::from_mode(0o600)).and_then(|()| new.set_len(0)).map_err(cannot_write)?;
+    ctx.store.copy_into(path)?;
+    new.sync_all().and_then(|()| new.metadata()).map(|found| found.len()).map_err(cannot_write)
 }
 
 fn sync_directory(file: &Path) -> io::Result<()> {

@@ -122,8 +122,9 @@ impl Coordinator<'_> {
         self.backlog.add(runs);
         fault_point!("work.claimed");
         if (needs_runs || has_skipped_due) && self.create_at.has_passed() {
-            self.create_at = Moment::after(CREATE_EVERY);
             self.ctx.store.create_missing_runs_beside_keys()?;
+            // From its end on: with many keys it takes long itself.
+            self.create_at = Moment::after(CREATE_EVERY);
         }
         Ok(())
     }

@@ -3,7 +3,9 @@
 //! All lookups happen before a fork: their answers may come from a network.
 
 use std::ffi::CString;
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 
 use nix::unistd::{Group, User, getgrouplist};
 use rustix::process::{getegid, geteuid};
@@ -60,6 +62,12 @@ pub enum UserProblem {
 #[must_use]
 pub fn is_root() -> bool {
     geteuid().is_root()
+}
+
+/// Returns true if the file belongs to the effective user of this process.
+#[must_use]
+pub fn is_own_file(found: &Metadata) -> bool {
+    found.uid() == geteuid().as_raw()
 }
 
 /// Returns true if the group is private to this user, as most systems create one for each new user. Such groups have the name of

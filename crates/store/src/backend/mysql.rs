@@ -240,7 +240,8 @@ pub(in super::super) fn lock_prerequisites(
 ) -> QueryResult<Vec<PrerequisiteRow>> {
     let query = format!(
         "SELECT `Id` AS id, `LastStatus` AS last_status, `FailedRetries` AS failed_retries,
-             COALESCE(`RetryLimit`, `MaxRetries`, {ANY_RETRIES}) AS allowed_retries, `QuarantinedOn` AS quarantined_on
+             COALESCE(`RetryLimit`, `MaxRetries`, {ANY_RETRIES}) AS allowed_retries, `QuarantinedOn` AS quarantined_on,
+             `CurrentRunId` AS current_run_id
          {} LOCK IN SHARE MODE",
         of_ids(ids)
     );

@@ -235,7 +235,7 @@ fn unless_locked(path: &Path, error: &diesel::result::Error) -> Option<StoreErro
     })
 }
 
-/// Returns true if the file is to be switched to WAL. A file of another program is not changed before `migrate` has created the
+/// Returns true if the file is to be switched to WAL. A file of another program is not changed before `db migrate` has created the
 /// tables in it.
 fn wants_wal(conn: &mut SqliteConnection) -> QueryResult<bool> {
     Ok(!is_wal(conn)? && !is_foreign(conn)?)

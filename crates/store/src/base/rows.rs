@@ -34,6 +34,7 @@ pub(crate) struct PrerequisiteRow {
     #[diesel(sql_type = Integer, select_expression = allowed_retries(), select_expression_type = AllowedRetries)]
     allowed_retries: i32,
     quarantined_on: Option<SqlMoment>,
+    current_run_id: Option<i64>,
 }
 
 impl PrerequisiteRow {
@@ -43,7 +44,10 @@ impl PrerequisiteRow {
         match TaskStatus::parse(&self.last_status) {
             Some(TaskStatus::Success) => true,
             _ if needs_success => false,
-            Some(TaskStatus::Failed | TaskStatus::Timeout) if self.failed_retries >= self.allowed_retries => true,
+            Some(TaskStatus::Failed | TaskStatus::Timeout) if self.failed_retries >= self.allowed_retries => {
+                // A run that waits although its retries were lowered is executed, and its end decides.
+                self.current_run_id.is_none()
+            }
             status => self.quarantined_on.is_some() || status.is_some_and(TaskStatus::is_done),
         }
     }

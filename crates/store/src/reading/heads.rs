@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::ops::Bound;
 
+use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 
 use crate::StoreResult;
-use crate::base::cells::ShownText;
+use crate::base::cells::{Cell, ShownText};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_runs::dsl::{
     claim_class, claim_order, id, lined_up_on, task_queue_runs, waiting_order, waiting_tag,
@@ -24,7 +25,7 @@ const READ_IN_ORDER: usize = 32;
 
 /// Class and id of a waiting run, and its place in the line: ClaimOrder and LinedUpOn.
 pub(crate) type Head = (Stored<TaskClass>, i64, i32, SqlMoment);
-pub(crate) type HeadRow = (Option<ShownText>, i64, i32, SqlMoment);
+pub(crate) type HeadRow = (Option<ShownText>, i64, i32, Cell<SqlMoment>);
 
 /// The claimant that asks for the head of the queue, and for which tasks.
 #[derive(Clone, Copy)]
@@ -207,6 +208,8 @@ fn heads_of_class(conn: &mut AnyConnection, class: &TaskClass, count: usize) -> 
 
 /// Returns the head in a row; `None` if another claim took the run meanwhile.
 pub(crate) fn head_of((class, run_id, order, on): HeadRow) -> Option<Head> {
+    // Where it stands in the index, too, if it is text that is no time.
+    let on = on.read("LinedUpOn").unwrap_or_else(|_| DateTime::<Utc>::MAX_UTC.into());
     Some((Stored::from(class?.0), run_id, order, on))
 }
 

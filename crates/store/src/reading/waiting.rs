@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 use diesel::dsl::count_star;
 use diesel::prelude::*;
 
+use crate::base::cells::Cell;
 use crate::base::counted::Counted;
 use crate::base::rows::TaskRow;
 use crate::base::schema::{task_queue, task_queue_runs};
@@ -30,12 +31,13 @@ impl Store {
     pub fn count_runs_before(&mut self, run_id: RunId) -> StoreResult<Counted> {
         use task_queue_runs::dsl;
         self.read(|conn| {
-            let place: Option<(Option<String>, i32, SqlMoment)> = dsl::task_queue_runs
+            let place: Option<(Option<String>, i32, Cell<SqlMoment>)> = dsl::task_queue_runs
                 .filter(dsl::id.eq(run_id.0))
                 .select((dsl::claim_class, dsl::claim_order, dsl::lined_up_on))
                 .first(conn)
                 .optional()?;
             let Some((Some(class), order, on)) = place else { return Ok(Counted::default()) };
+            let Ok(on) = on.read("LinedUpOn") else { return Ok(Counted::default()) };
             let is_earlier = dsl::lined_up_on.lt(on).or(dsl::lined_up_on.eq(on).and(dsl::id.lt(run_id.0)));
             let is_before = dsl::claim_order.lt(order).or(dsl::claim_order.eq(order).and(is_earlier));
             let before: Vec<i64> = dsl::task_queue_runs

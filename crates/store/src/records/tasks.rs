@@ -59,7 +59,12 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn create_missing_runs_beside_keys(&mut self) -> StoreResult<usize> {
-        if self.read(|conn| Ok(is_any_waiting_for_key(conn)?))? { self.create_missing_runs(&mut |_| {}) } else { Ok(0) }
+        if !self.read(|conn| Ok(is_any_waiting_for_key(conn)?))? {
+            return Ok(0);
+        }
+        let (total, kept) = self.create_due_runs(&mut |_| {})?;
+        self.give_new_runs_slots(kept)?;
+        Ok(total)
     }
 
     fn create_due_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<(usize, KeepPlace)> {

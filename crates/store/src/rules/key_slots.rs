@@ -11,6 +11,7 @@ use diesel::dsl::{count_star, exists};
 use diesel::prelude::*;
 
 use crate::backend;
+use crate::base::cells::Cell;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_key_limits;
 use crate::base::schema::task_queue_runs::dsl::{
@@ -184,6 +185,17 @@ impl Store {
         }
     }
 
+    /// Same as [`Store::give_key_slots`], for the keys of runs that were just created.
+    pub(crate) fn give_new_runs_slots(&mut self, kept: KeepPlace) -> StoreResult<()> {
+        let KeepPlace::After(newest) = kept else { return Ok(()) };
+        let keys: Vec<Option<String>> = self.read(|conn| {
+            let new = task_queue_runs.filter(id.gt(newest)).filter(waiting_key.is_not_null());
+            Ok(new.order(id).select(waiting_key).load(conn)?)
+        })?;
+        let keys: BTreeSet<String> = keys.into_iter().flatten().collect();
+        self.fit_keys(&Vec::from_iter(keys), kept)
+    }
+
     /// Assigns a freed slot to the next run with this key, if one is waiting.
     pub(crate) fn pass_key_slot_on(&mut self, key: &str) -> StoreResult<()> {
         // A run that is created meanwhile is not missed: the process that creates it assigns free slots afterwards.
@@ -251,12 +263,15 @@ pub(crate) fn fit_key(conn: &mut AnyConnection, key: &str, kept: KeepPlace) -> S
 fn give_slots(conn: &mut AnyConnection, key: &str, room: i64, kept: KeepPlace) -> StoreResult<usize> {
     let waiting = task_queue_runs.filter(waiting_key.eq(key)).order((waiting_key, claim_order, id));
     let columns = (id, claim_order, lined_up_on);
-    let runs: Vec<(i64, i32, SqlMoment)> = waiting.limit(room.min(SLOTS_PER_TRANSACTION)).select(columns).load(conn)?;
+    let runs: Vec<(i64, i32, Cell<SqlMoment>)> =
+        waiting.limit(room.min(SLOTS_PER_TRANSACTION)).select(columns).load(conn)?;
+    let runs: Vec<(i64, i32, Option<SqlMoment>)> =
+        runs.into_iter().map(|(run_id, order, place)| (run_id, order, place.read("LinedUpOn").ok())).collect();
     for of_priority in runs.chunk_by(|(_, order, _), (_, next, _)| order == next) {
         let Some((_, order, _)) = of_priority.first() else { continue };
         let may_move = of_priority.iter().any(|(run_id, ..)| !kept.includes(*run_id));
         let last = if may_move { last_place_of_holders(conn, *order)? } else { None };
-        let is_behind = |place: SqlMoment| last.is_none_or(|last| place > last);
+        let is_behind = |place: Option<SqlMoment>| last.is_none_or(|last| place.is_some_and(|place| place > last));
         let (kept, moved): (Vec<_>, Vec<_>) =
             of_priority.iter().partition(|(run_id, _, place)| kept.includes(*run_id) || is_behind(*place));
         set_key_slot(conn, &ids_of(&kept), true)?;
@@ -267,7 +282,7 @@ fn give_slots(conn: &mut AnyConnection, key: &str, room: i64, kept: KeepPlace) -
     Ok(runs.len())
 }
 
-fn ids_of(runs: &[&(i64, i32, SqlMoment)]) -> Vec<i64> {
+fn ids_of(runs: &[&(i64, i32, Option<SqlMoment>)]) -> Vec<i64> {
     runs.iter().map(|(run_id, ..)| *run_id).collect()
 }
 
@@ -285,7 +300,7 @@ fn line_up_behind(conn: &mut AnyConnection, runs: &[i64], last: SqlMoment) -> Qu
 
 /// Returns the last place of the runs of this priority that have a slot and wait to be claimed.
 fn last_place_of_holders(conn: &mut AnyConnection, order: i32) -> QueryResult<Option<SqlMoment>> {
-    let holders: Vec<(i32, String, SqlMoment)> = task_queue_runs
+    let holders: Vec<(i32, String, Cell<SqlMoment>)> = task_queue_runs
         .filter(held_key.is_not_null())
         .order((held_key, claim_order, id))
         .limit(HOLDERS_LOOKED_AT + 1)
@@ -293,14 +308,16 @@ fn last_place_of_holders(conn: &mut AnyConnection, order: i32) -> QueryResult<Op
         .load(conn)?;
     if i64::try_from(holders.len()).is_ok_and(|count| count > HOLDERS_LOOKED_AT) {
         let line = task_queue_runs.filter(waiting_order.eq(order));
-        return line
+        let last: Option<Cell<SqlMoment>> = line
             .order((waiting_order.desc(), lined_up_on.desc(), id.desc()))
             .select(lined_up_on)
             .first(conn)
-            .optional();
+            .optional()?;
+        return Ok(last.and_then(|place| place.read("LinedUpOn").ok()));
     }
-    let waits = |holder: &(i32, String, SqlMoment)| holder.0 == order && holder.1 == RunStatus::Scheduled.as_str();
-    Ok(holders.into_iter().filter(waits).map(|(.., place)| place).max())
+    let waits =
+        |holder: &(i32, String, Cell<SqlMoment>)| holder.0 == order && holder.1 == RunStatus::Scheduled.as_str();
+    Ok(holders.into_iter().filter(waits).filter_map(|(.., place)| place.read("LinedUpOn").ok()).max())
 }
 
 /// Takes the slots of the last runs in order that have one, unless they are being processed. Returns how many.

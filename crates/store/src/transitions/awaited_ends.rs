@@ -27,7 +27,8 @@ macro_rules! missed_ends {
         use $crate::transitions::awaited_ends::{DONE, FAILED};
         let is_exhausted = task_queue::last_status
             .eq_any(FAILED)
-            .and(task_queue::failed_retries.ge($crate::base::sql::allowed_retries()));
+            .and(task_queue::failed_retries.ge($crate::base::sql::allowed_retries()))
+            .and($crate::base::unmarked::open_run().is_null());
         let is_set_aside = task_queue::quarantined_on.is_not_null();
         task_queue_dependencies::table
             .inner_join(task_queue::table.on(task_queue::id.nullable().eq(task_queue_dependencies::awaited_end)))

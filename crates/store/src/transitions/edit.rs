@@ -136,11 +136,18 @@ fn edit_task(
         extend_meta(conn, id, &change.meta)?;
     }
     let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
-    if has_failed && change.max_retries.is_some_and(|max| max <= task.failed_retries) {
+    let is_over = has_failed && change.max_retries.is_some_and(|max| max <= task.failed_retries);
+    // Otherwise the end of its open run decides.
+    if is_over && !has_open_run(conn, id)? {
         satisfy_dependants(conn, id.0, false)?;
     }
     insert_event(conn, &NewEvent { task_id: Some(id), ..event.edited(change, &task) })?;
     Ok(EditAnswer::Edited(task))
+}
+
+fn has_open_run(conn: &mut AnyConnection, id: TaskId) -> QueryResult<bool> {
+    let open = task_queue_runs::table.filter(task_queue_runs::open_task_id.eq(id.0)).select(task_queue_runs::id);
+    Ok(open.first::<i64>(conn).optional()?.is_some())
 }
 
 /// Updates or releases the waiting run of an edited task: it has its task's priority, and exists because the task was due.

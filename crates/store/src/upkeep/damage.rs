@@ -40,6 +40,9 @@ pub enum Damage {
     },
 }
 
+/// Ids that one statement reads, so that on MySQL no claim waits long for the lock of a table.
+const IDS_PER_STATEMENT: i64 = 10_000;
+
 #[derive(QueryableByName)]
 struct Counted {
     #[diesel(sql_type = BigInt)]
@@ -48,50 +51,93 @@ struct Counted {
     first: Option<i64>,
 }
 
-const RUNS_WITHOUT_TASK: &str = r#"SELECT COUNT(*) AS count, MIN(r."OpenTaskId") AS first FROM "TaskQueueRuns" r
-    WHERE r."OpenTaskId" IS NOT NULL AND NOT EXISTS (SELECT 1 FROM "TaskQueue" t WHERE t."Id" = r."OpenTaskId")"#;
+/// A look at each row of a table. The statement has the alias t for the table, and counts what is wrong.
+struct Look {
+    table: &'static str,
+    key: &'static str,
+    wrong: &'static str,
+    first: &'static str,
+    damage: Option<fn(i64, TaskId) -> Damage>,
+}
 
-const TASKS_WITHOUT_RUN: &str = r#"SELECT COUNT(*) AS count, MIN(t."Id") AS first FROM "TaskQueue" t
-    WHERE t."CurrentRunId" IS NOT NULL AND NOT EXISTS
-        (SELECT 1 FROM "TaskQueueRuns" r WHERE r."Id" = t."CurrentRunId" AND r."OpenTaskId" = t."Id")"#;
-
-const WRONG_WAITING_FOR: &str = r#"SELECT COUNT(*) AS count, MIN(t."Id") AS first FROM "TaskQueue" t
-    WHERE t."WaitingFor" <> (SELECT COUNT(*) FROM "TaskQueueDependencies" d WHERE d."TaskId" = t."Id" AND NOT d."IsSatisfied")"#;
-
-type NewDamage = fn(i64, TaskId) -> Damage;
-
-const CONTRADICTIONS: [(&str, NewDamage); 3] = [
-    (RUNS_WITHOUT_TASK, |count, first| Damage::RunsWithoutTask { count, first }),
-    (TASKS_WITHOUT_RUN, |count, first| Damage::TasksWithoutRun { count, first }),
-    (WRONG_WAITING_FOR, |count, first| Damage::WrongWaitingFor { count, first }),
+const LOOKS: [Look; 5] = [
+    Look {
+        table: "TaskQueueRuns",
+        key: "Id",
+        wrong: r#"t."OpenTaskId" IS NOT NULL AND NOT EXISTS (SELECT 1 FROM "TaskQueue" o WHERE o."Id" = t."OpenTaskId")"#,
+        first: "OpenTaskId",
+        damage: Some(|count, first| Damage::RunsWithoutTask { count, first }),
+    },
+    Look {
+        table: "TaskQueue",
+        key: "Id",
+        wrong: r#"t."CurrentRunId" IS NOT NULL AND NOT EXISTS
+            (SELECT 1 FROM "TaskQueueRuns" r WHERE r."Id" = t."CurrentRunId" AND r."OpenTaskId" = t."Id")"#,
+        first: "Id",
+        damage: Some(|count, first| Damage::TasksWithoutRun { count, first }),
+    },
+    Look {
+        table: "TaskQueue",
+        key: "Id",
+        wrong: r#"t."WaitingFor" <> (SELECT COUNT(*) FROM "TaskQueueDependencies" d WHERE d."TaskId" = t."Id" AND NOT d."IsSatisfied")"#,
+        first: "Id",
+        damage: Some(|count, first| Damage::WrongWaitingFor { count, first }),
+    },
+    // Nothing contradicts them; reading shows whether they can be read.
+    Look { table: "TaskQueueRunOutputs", key: "RunId", wrong: r#"t."Content" IS NULL"#, first: "RunId", damage: None },
+    Look { table: "TaskQueueEvents", key: "Id", wrong: r#"t."Kind" IS NULL"#, first: "Id", damage: None },
 ];
 
 /// The number of steps of [`Store::find_damage`].
-pub const DAMAGE_STEPS: usize = 1 + CONTRADICTIONS.len();
+pub const DAMAGE_STEPS: usize = 1 + LOOKS.len();
 
 impl Store {
     /// Reads the whole database and returns what is damaged. `begun` is called with the number of each step.
     ///
     /// # Errors
-    /// The database could not be queried.
+    /// The database could not be queried before any damage was found.
     pub fn find_damage(&mut self, begun: &mut dyn FnMut(usize)) -> StoreResult<Vec<Damage>> {
         let patience = self.url().patience().clone();
         // Every row is read.
         let allowed = patience.set_limit(Duration::MAX);
-        let found = self.read_for_damage(begun);
+        begun(0);
+        let messages = self.read(|conn| Ok(backend::health::unreadable(conn)?));
+        let mut found: StoreResult<Vec<Damage>> =
+            messages.map(|all| all.into_iter().map(|message| Damage::Unreadable { message }).collect());
+        for (step, look) in LOOKS.iter().enumerate() {
+            begun(step + 1);
+            let Ok(known) = &mut found else { break };
+            match self.look(look) {
+                Ok(damage) => known.extend(damage),
+                // What was found before says why.
+                Err(error) if !known.is_empty() => known.push(Damage::Unreadable { message: error.to_string() }),
+                Err(error) => found = Err(error),
+            }
+        }
         patience.set_limit(allowed);
         found
     }
 
-    fn read_for_damage(&mut self, begun: &mut dyn FnMut(usize)) -> StoreResult<Vec<Damage>> {
-        begun(0);
-        let messages = self.read(|conn| Ok(backend::health::unreadable(conn)?))?;
-        let mut found: Vec<Damage> = messages.into_iter().map(|message| Damage::Unreadable { message }).collect();
-        for (step, (statement, new_damage)) in CONTRADICTIONS.iter().enumerate() {
-            begun(step + 1);
-            let Counted { count, first } = self.read(|conn| Ok(backend::health::load_one(conn, statement)?))?;
-            found.extend(first.map(|first| new_damage(count, TaskId(first))));
+    fn look(&mut self, look: &Look) -> StoreResult<Option<Damage>> {
+        let Look { table, key, wrong, first, .. } = look;
+        let (mut count, mut smallest, mut last) = (0, None, i64::MIN);
+        loop {
+            let next = format!(
+                r#"SELECT COUNT(*) AS count, MIN(t."{key}") AS first FROM
+                (SELECT "{key}" FROM "{table}" WHERE "{key}" > {last} ORDER BY "{key}" LIMIT 1) t"#
+            );
+            let Some(from) = self.read(|conn| Ok(backend::health::load_one::<Counted>(conn, &next)?))?.first else {
+                break;
+            };
+            last = from.saturating_add(IDS_PER_STATEMENT - 1);
+            let part = format!(
+                r#"SELECT COUNT(*) AS count, MIN(t."{first}") AS first FROM "{table}" t
+                WHERE t."{key}" BETWEEN {from} AND {last} AND {wrong}"#
+            );
+            let part = self.read(|conn| Ok(backend::health::load_one::<Counted>(conn, &part)?))?;
+            count += part.count;
+            smallest = smallest.into_iter().chain(part.first).min();
         }
-        Ok(found)
+        Ok(look.damage.zip(smallest).map(|(damage, first)| damage(count, TaskId(first))))
     }
 }

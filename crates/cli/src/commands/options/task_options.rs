@@ -26,7 +26,7 @@ pub(crate) struct TaskOptions {
     /// Run the task once these tasks have succeeded; may be given more than once, or with several ids
     #[arg(long, value_name = "TASK", value_delimiter = ',')]
     after: Vec<TaskId>,
-    /// Run the task once these tasks are finished, in whatever way: success, failure, cancelled, expired or quarantined
+    /// Run the task once these tasks are finished, whatever their outcome: success, failure, cancelled, expired, quarantined
     #[arg(long, value_name = "TASK", value_delimiter = ',')]
     after_any: Vec<TaskId>,
     /// Allow at most one live task per class with this key
@@ -38,7 +38,7 @@ pub(crate) struct TaskOptions {
     /// Keep the key taken for this time, even if the task ends earlier: 10m, 1d
     #[arg(long, value_name = "DURATION", requires = "unique")]
     unique_for: Option<String>,
-    /// Process at most one task with this key at once, of any class; `limit` sets another number. Keys take turns
+    /// Process at most one task with this key at once, of any class; `limit` sets another number. A key with many tasks does not block other keys
     #[arg(long, value_name = "KEY")]
     limit_key: Option<String>,
     /// Tag, such as an account: `worker claim --tag` claims only tasks with this tag, tag=TAG selects them

@@ -57,10 +57,9 @@ pub(crate) fn run(session: Session, args: &QueueArgs, out: &mut Out) -> anyhow::
     let check = if args.any_class { ClassCheck::AnyName } else { ClassCheck::KnownHere };
     if let Some(path) = &args.batch {
         if args.options.has_task_option(args.rate.is_some()) {
-            bail!(
-                CliError::usage("options of a task cannot be combined with --batch")
-                    .with_hint("write them into each line: {\"class\":\"…\",\"priority\":5}")
-            );
+            bail!(CliError::usage("options of a task cannot be combined with --batch").with_hint(
+                "write them into each line: {\"class\":\"…\",\"priority\":5}; --at and --in need --rate: --rate 10/1m"
+            ));
         }
         let input = BatchInput::open(path)?;
         let mut ctx = session.open_or_make()?;

@@ -37,8 +37,8 @@ enum DbVerb {
 
 /// Copy a SQLite store to a file, while others use it
 ///
-/// The copy has the state of the moment when it began. It appears under its name when it is complete and on the disk. A database
-/// server is backed up with its own tools; the hint names the command.
+/// The copy has the state of the moment when it began. The file appears only when the copy is complete and on the disk. For a
+/// server, use its own tool; the error names the command.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue db backup /var/backups/tasks.db\n  taskqueue db backup --replace nightly.db"
@@ -51,10 +51,10 @@ struct BackupArgs {
     replace: bool,
 }
 
-/// Read the whole database, and look for damage
+/// Check the whole database for damage
 ///
-/// Checks the pages and indexes by the means of the engine, and that tasks, runs and prerequisites agree. The exit status is 1 if
-/// something is damaged. Changes nothing. On a large database this takes long.
+/// Reads all rows, and on SQLite all pages and indexes, and checks that tasks, runs and prerequisites agree. The exit status is 1
+/// if something is damaged. Changes nothing. On a large database this takes long.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  taskqueue db check\n  taskqueue db check --json")]
 struct CheckArgs {}
@@ -77,6 +77,7 @@ fn backup(session: Session, args: &BackupArgs, out: &mut Out) -> anyhow::Result<
     if !args.replace && fs::symlink_metadata(&args.file).is_ok() {
         return Err(CliError::failed(format!("{shown} exists")).with_hint("--replace replaces it").into());
     }
+    session.refuse_missing_store()?;
     let stop = StopSignals::install()?;
     let mut ctx = session.open_to_read(out)?;
     let progress = Progress::steps(out, "copying");
@@ -100,29 +101,26 @@ fn backup(session: Session, args: &BackupArgs, out: &mut Out) -> anyhow::Result<
 /// Returns the command that backs up a server. It asks for the password, or reads it where the server's own tools look for it.
 fn dump_command(url: &DatabaseUrl, file: &str) -> String {
     let (file, shown) = (shell_word(file), url.to_string());
-    let place = shown.split(['?', '#']).next().unwrap_or_default();
-    let (start, name) = place.rsplit_once('/').unwrap_or_default();
-    match url.engine() {
-        Engine::Mysql => {
-            let host = start.rsplit(['/', '@']).next().unwrap_or_default();
-            let (host, port) = host.rsplit_once(':').unwrap_or((host, "3306"));
-            format!(
-                "mysqldump --single-transaction --host={} --port={} {} >{file}",
-                shell_word(host),
-                shell_word(port),
-                shell_word(name)
-            )
-        }
-        _ => format!("pg_dump --format=custom --file={file} --dbname={}", shell_word(&without_password(&shown))),
+    if url.engine() == Engine::Postgres {
+        let without_password = shown.replacen(":***@", "@", 1);
+        return format!("pg_dump --format=custom --file={file} --dbname={}", shell_word(&without_password));
     }
-}
-
-/// Returns an address without the asterisks that stand for its password.
-fn without_password(shown: &str) -> String {
-    shown.replacen(":***@", "@", 1)
+    let place = shown.split(['?', '#']).next().unwrap_or_default();
+    let (server, name) = place.rsplit_once('/').unwrap_or_default();
+    let (user, host) = server.rsplit_once('@').unwrap_or(("", server));
+    let user = user.rsplit('/').next().and_then(|user| user.split(':').next()).unwrap_or_default();
+    let host = host.rsplit('/').next().unwrap_or_default();
+    let (host, port) = match host.rsplit_once(':').filter(|(_, port)| port.chars().all(|c| c.is_ascii_digit())) {
+        Some((host, port)) => (host, format!(" --port={port}")),
+        None => (host, String::new()),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let user = if user.is_empty() { String::new() } else { format!(" --user={} --password", shell_word(user)) };
+    format!("mysqldump --single-transaction --host={}{port}{user} {} >{file}", shell_word(host), shell_word(name))
 }
 
 fn check(session: Session, out: &mut Out) -> anyhow::Result<u8> {
+    session.refuse_missing_store()?;
     let mut ctx = session.open_to_read(out)?;
     let progress = Progress::steps(out, "checking");
     let found = find_damage(&mut ctx, &mut |step| {
@@ -147,7 +145,7 @@ fn check(session: Session, out: &mut Out) -> anyhow::Result<u8> {
 }
 
 /// The names of the steps of the check.
-const STEPS: [&str; DAMAGE_STEPS] = ["pages and indexes", "open runs", "current runs", "prerequisites"];
+const STEPS: [&str; DAMAGE_STEPS] = ["pages and indexes", "runs", "tasks", "prerequisites", "outputs", "events"];
 
 const fn kind(damage: &Damage) -> &'static str {
     match damage {

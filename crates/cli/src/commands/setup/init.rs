@@ -23,22 +23,23 @@ use taskqueue_engine::{DatabaseUrl, EngineError, StoreError, own_user_name};
 /// Write a first configuration, create the store, and run a task
 ///
 /// The configuration has one class. taskqueue reads it instead of the machine-wide one. `init` shows it, and asks first if it runs
-/// on a terminal. It does not overwrite a configuration that you already have. On a server, `taskqueue db migrate` creates the tables.
+/// on a terminal. It does not overwrite a configuration that you already have. On a server, `taskqueue db migrate` creates the
+/// tables.
 ///
 /// The sample class `hello` runs its first task at once. A class of your own does so with --data.
 ///
-/// --install starts taskqueue from now on. Calling it again changes nothing.
+/// --install makes cron or systemd start taskqueue. You can repeat it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue init\n  taskqueue init mail.send -- /usr/local/bin/send-mail --queue\n  taskqueue init --install cron\n  taskqueue init --database postgres://taskqueue@db.example.org/taskqueue"
 )]
 pub(crate) struct InitArgs {
-    /// Task class to configure [default: hello]
+    /// Task class to configure [default: hello]; without PROGRAM, /bin/cat handles it
     class: Option<TaskClass>,
     /// Run a first task of the class with this data
     #[arg(long, value_name = "JSON")]
     data: Option<String>,
-    /// Also install what starts taskqueue
+    /// Start taskqueue from cron or systemd
     #[arg(long, value_enum, value_name = "STARTER")]
     install: Option<Starter>,
     /// Write without asking
@@ -95,9 +96,10 @@ pub(crate) fn run(
         return end(args, &path, None, &call, out);
     }
     refuse_bad_program(args.class(), args.argv().first().map_or("", String::as_str))?;
+    refuse_bad_data(args.data.as_deref())?;
     let database = global.database.as_deref().map(lasting).transpose()?;
     let text = first_configuration(args.class(), &args.argv(), database.as_deref());
-    if !is_confirmed(args, &path, &text, out)? {
+    if !is_confirmed(args, &path, &text, &call, out)? {
         return Ok(DONE);
     }
     write_first(&path, &text).map_err(|error| refused(&path, &error))?;
@@ -135,7 +137,7 @@ struct Created {
 
 /// Installs what was requested, and prints the results and what to do next.
 fn end(args: &InitArgs, path: &Path, created: Option<&Created>, call: &Call, out: &mut Out) -> anyhow::Result<u8> {
-    let installed = args.install.map(|starter| install(starter, call)).transpose()?;
+    let installed = args.install.map(|starter| install(starter, call, args.dry_run)).transpose()?;
     for words in installed.iter().flat_map(|installed| &installed.words) {
         out.say(words);
     }
@@ -147,8 +149,10 @@ fn end(args: &InitArgs, path: &Path, created: Option<&Created>, call: &Call, out
             "database": created.map(|created| &created.url), "installed": installed,
         }))?;
     } else {
-        if created.is_some() {
-            tell_next(args.class(), problem, call, out)?;
+        if task.is_some_and(|task| !task.has_succeeded) {
+            out.say("hint: taskqueue status last");
+        } else if created.is_some() {
+            tell_next(args, problem, call, out)?;
         }
         if let Some(installed) = installed.filter(|installed| !installed.commands.is_empty()) {
             out.say("run:");
@@ -160,7 +164,7 @@ fn end(args: &InitArgs, path: &Path, created: Option<&Created>, call: &Call, out
 }
 
 /// Shows what would be written, and asks if there is a terminal. Returns true if it is to be written.
-fn is_confirmed(args: &InitArgs, path: &Path, text: &str, out: &mut Out) -> anyhow::Result<bool> {
+fn is_confirmed(args: &InitArgs, path: &Path, text: &str, call: &Call, out: &mut Out) -> anyhow::Result<bool> {
     let place = path.display();
     if args.dry_run {
         if path.exists() {
@@ -168,12 +172,16 @@ fn is_confirmed(args: &InitArgs, path: &Path, text: &str, out: &mut Out) -> anyh
         }
         out.say(&format!("would write {place}:"));
         out.data(text.trim_end())?;
+        if let Some(starter) = args.install {
+            install(starter, call, true)?.words.iter().for_each(|words| out.say(words));
+        }
         return Ok(false);
     }
     if args.yes || path.exists() || !out.can_ask() {
         return Ok(true);
     }
-    out.say(&format!("this is written to {place}:\n{text}"));
+    out.say(&format!("would write {place}:"));
+    out.data(text.trim_end())?;
     let is_confirmed = out.ask("Write it?")?.unwrap_or_default();
     if !is_confirmed {
         out.say("nothing was written");
@@ -208,6 +216,14 @@ fn refuse_bad_program(class: &str, program: &str) -> Result<(), CliError> {
     }
 }
 
+fn refuse_bad_data(data: Option<&str>) -> Result<(), CliError> {
+    match data.filter(|data| serde_json::from_str::<serde::de::IgnoredAny>(data).is_err()) {
+        Some(data) => Err(CliError::usage(format!("--data is not JSON: {data}"))
+            .with_hint("quote it for the shell: --data '{\"a\":1}'")),
+        None => Ok(()),
+    }
+}
+
 /// Returns true if the configuration is valid and only the tables are missing.
 fn is_to_be_migrated(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<EngineError>();
@@ -233,7 +249,8 @@ fn refused(path: &Path, error: &io::Error) -> CliError {
     CliError::failed(format!("{place} cannot be written: {error}")).with_hint("--config FILE writes another file")
 }
 
-fn tell_next(class: &str, problem: Option<&str>, call: &Call, out: &mut Out) -> anyhow::Result<()> {
+fn tell_next(args: &InitArgs, problem: Option<&str>, call: &Call, out: &mut Out) -> anyhow::Result<()> {
+    let class = args.class();
     if let Some(problem) = problem {
         out.warn(&format!("class {class} cannot be executed yet: {problem}"));
         out.say("hint: fix it, then run `taskqueue class check`");
@@ -242,7 +259,7 @@ fn tell_next(class: &str, problem: Option<&str>, call: &Call, out: &mut Out) -> 
     out.say(&format!("class {class} can be executed; try:"));
     let option = &call.option;
     let lines = [
-        format!("taskqueue{option} queue {} {}", shell_word(class), shell_word(SAMPLE_DATA)),
+        format!("taskqueue{option} queue {} {}", shell_word(class), shell_word(args.first_data().unwrap_or("{}"))),
         format!("taskqueue{option} tick"),
         format!("taskqueue{option} status"),
         format!("# for every minute, in crontab -e:   {}", call.cron_line()),

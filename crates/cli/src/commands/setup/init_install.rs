@@ -60,19 +60,28 @@ impl Call {
     }
 }
 
-/// Installs it. What is there already is kept, and a second call changes nothing.
-pub(crate) fn install(starter: Starter, call: &Call) -> anyhow::Result<Installed> {
+/// Installs it, or with `is_trial` only says what it would do. What is there already is kept, and a second call changes nothing.
+pub(crate) fn install(starter: Starter, call: &Call, is_trial: bool) -> anyhow::Result<Installed> {
     match starter {
+        Starter::Cron if is_trial => Ok(said(format!("would add to the crontab: {}", call.cron_line()))),
+        Starter::UserTimer if is_trial => {
+            let names = user_units(call).map(|(path, _)| format!("would write {}", path.display()));
+            Ok(Installed { words: names.to_vec(), ..Installed::default() })
+        }
         Starter::Cron => add_cron_line(&call.cron_line()),
         Starter::UserTimer => write_user_timer(call),
         Starter::Service => Ok(Installed { commands: service_commands(call), ..Installed::default() }),
     }
 }
 
+fn said(words: String) -> Installed {
+    Installed { words: vec![words], ..Installed::default() }
+}
+
 fn crontab(args: &[&str], input: &str) -> anyhow::Result<ToolAnswer> {
     let args: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
     call_tool("crontab", &args, input).map_err(|error| {
-        let hint = "install cron, or use --install user-timer";
+        let hint = "install cron, or run `taskqueue init --install user-timer`";
         CliError::failed(format!("the program crontab cannot be run: {error}")).with_hint(hint).into()
     })
 }
@@ -86,10 +95,7 @@ fn add_cron_line(line: &str) -> anyhow::Result<Installed> {
     }
     let mut text = if listed.is_success { listed.stdout } else { String::new() };
     if text.lines().any(|other| other.trim() == line) {
-        return Ok(Installed {
-            words: vec![format!("the crontab has this line already: {line}")],
-            ..Installed::default()
-        });
+        return Ok(said(format!("the crontab has this line already: {line}")));
     }
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
@@ -100,7 +106,7 @@ fn add_cron_line(line: &str) -> anyhow::Result<Installed> {
     if !written.is_success {
         return Err(refused("crontab -", &written, line));
     }
-    Ok(Installed { words: vec![format!("added to the crontab: {line}")], ..Installed::default() })
+    Ok(said(format!("added to the crontab: {line}")))
 }
 
 fn refused(command: &str, answer: &ToolAnswer, line: &str) -> anyhow::Error {
@@ -110,9 +116,9 @@ fn refused(command: &str, answer: &ToolAnswer, line: &str) -> anyhow::Error {
         .into()
 }
 
-fn write_user_timer(call: &Call) -> anyhow::Result<Installed> {
+/// Returns the units of the user, each with its path.
+fn user_units(call: &Call) -> [(PathBuf, String); 2] {
     let directory = call.config_home.join("systemd/user");
-    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let service = format!(
         "[Unit]\nDescription=Process the tasks that are due\n\n[Service]\nType=oneshot\nExecStart={} tick --max-time 55s\n\
          KillMode=mixed\nTimeoutStopSec=90\nSuccessExitStatus=130\n",
@@ -120,10 +126,19 @@ fn write_user_timer(call: &Call) -> anyhow::Result<Installed> {
     );
     let timer = "[Unit]\nDescription=Process the tasks that are due, every minute\n\n[Timer]\nOnCalendar=minutely\n\
                  AccuracySec=1s\n\n[Install]\nWantedBy=timers.target\n";
+    [(directory.join("taskqueue-tick.service"), service), (directory.join("taskqueue-tick.timer"), timer.to_owned())]
+}
+
+fn write_user_timer(call: &Call) -> anyhow::Result<Installed> {
+    let directory = call.config_home.join("systemd/user");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    let units = user_units(call);
+    for (path, text) in &units {
+        refuse_other_content(path, text)?;
+    }
     let mut installed = Installed::default();
-    for (name, text) in [("taskqueue-tick.service", service.as_str()), ("taskqueue-tick.timer", timer)] {
-        let path = directory.join(name);
-        let words = match write_new(&path, text)? {
+    for (path, text) in units {
+        let words = match write_new(&path, &text)? {
             true => format!("wrote {}", path.display()),
             false => format!("{} exists already, with the same content", path.display()),
         };
@@ -139,13 +154,21 @@ fn write_user_timer(call: &Call) -> anyhow::Result<Installed> {
     Ok(installed)
 }
 
-/// Writes a file unless it has this content already. Returns true if it was written.
+/// Checks both units before one of them is written.
+fn refuse_other_content(path: &Path, text: &str) -> Result<(), CliError> {
+    match fs::read_to_string(path) {
+        Ok(found) if found != text => {
+            Err(CliError::failed(format!("{} exists already, with other content", path.display()))
+                .with_hint("remove it, or edit it; no unit was changed"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file unless it exists already. Returns true if it was written.
 fn write_new(path: &Path, text: &str) -> anyhow::Result<bool> {
     match fs::read_to_string(path) {
-        Ok(found) if found == text => Ok(false),
-        Ok(_) => Err(CliError::failed(format!("{} exists already, with other content", path.display()))
-            .with_hint("remove it, or edit it; nothing was changed")
-            .into()),
+        Ok(_) => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
             Ok(true)

@@ -198,6 +198,9 @@ pub(super) fn end_successes(conn: &mut PgConnection, successes: &[Success<'_>]) 
         .bind::<Array<Nullable<BigInt>>, _>(column(successes, Success::peak_memory_bytes))
         .bind::<Array<Nullable<Text>>, _>(column(successes, |end| end.details.message));
     let mut ended: Vec<EndedRow> = statement.load(conn)?;
+    if ended.is_empty() {
+        return Ok(ended);
+    }
     let tasks: Vec<i64> = ended.iter().map(|row| row.task_id).collect();
     let awaited: Vec<AwaitedRow> = prepared(AWAITED).bind::<Array<BigInt>, _>(tasks).load(conn)?;
     mark_awaited(&mut ended, &awaited);

@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::Text;
 
-use super::{Name, NamedValue, OpenTransaction, Symptom, long_transactions, why_unreadable, wrong_settings};
+use super::{Name, NamedValue, OpenTransaction, Symptom, long_transactions, wrong_settings};
 
 const MIGRATION: &str = include_str!("../../../../../migrations/mysql/2026-11-26-181000_create_task_queue/up.sql");
 
@@ -36,21 +36,6 @@ pub(super) fn symptoms(conn: &mut MysqlConnection, long_secs: i64) -> QueryResul
     )
     .load(conn);
     found.extend(long_transactions(open.unwrap_or_default(), long_secs));
-    Ok(found)
-}
-
-/// Reads every row of every table, so that InnoDB compares the checksums of their pages. CHECK TABLE cannot be prepared on MySQL.
-pub(super) fn unreadable(conn: &mut MysqlConnection) -> QueryResult<Vec<String>> {
-    let tables: Vec<Name> = diesel::sql_query(
-        "SELECT TABLE_NAME AS name FROM information_schema.TABLES
-         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'TaskQueue%' AND TABLE_TYPE = 'BASE TABLE' ORDER BY TABLE_NAME",
-    )
-    .load(conn)?;
-    let mut found = Vec::new();
-    for Name { name } in tables {
-        let all = format!("SELECT COUNT(*) FROM `{name}` FORCE INDEX (PRIMARY)");
-        found.extend(why_unreadable(&name, diesel::sql_query(all).execute(conn))?);
-    }
     Ok(found)
 }
 

@@ -5,8 +5,7 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 
 use super::{
-    MANY_DEAD_ROWS, Name, NamedValue, OpenTransaction, Symptom, long_transactions, missing_indexes, why_unreadable,
-    wrong_settings,
+    MANY_DEAD_ROWS, Name, NamedValue, OpenTransaction, Symptom, long_transactions, missing_indexes, wrong_settings,
 };
 
 const MIGRATION: &str = include_str!("../../../../../migrations/postgres/2026-11-26-181000_create_task_queue/up.sql");
@@ -61,20 +60,5 @@ pub(super) fn symptoms(conn: &mut PgConnection, long_secs: i64) -> QueryResult<V
     let is_bad = |rows: &Rows| rows.dead >= MANY_DEAD_ROWS && rows.dead > rows.live;
     let dead = rows.into_iter().filter(is_bad);
     found.extend(dead.map(|Rows { name, dead, live }| Symptom::DeadRows { table: name, dead, live }));
-    Ok(found)
-}
-
-/// Reads every value of every table, so that the server compares the checksums of all pages, if it has them.
-pub(super) fn unreadable(conn: &mut PgConnection) -> QueryResult<Vec<String>> {
-    let tables: Vec<Name> = diesel::sql_query(
-        "SELECT relname::text AS name FROM pg_class
-         WHERE relkind = 'r' AND relname LIKE 'TaskQueue%' AND pg_table_is_visible(oid) ORDER BY relname",
-    )
-    .load(conn)?;
-    let mut found = Vec::new();
-    for Name { name } in tables {
-        let all = format!("SELECT count(*) FROM \"{name}\" AS t WHERE t::text IS NULL");
-        found.extend(why_unreadable(&name, diesel::sql_query(all).execute(conn))?);
-    }
     Ok(found)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use diesel::connection::SimpleConnection as _;
 use diesel::prelude::*;
-use diesel::result::QueryResult;
+use diesel::result::{DatabaseErrorKind, Error, QueryResult};
 use diesel::sql_types::Text;
 
 use super::super::sqlite::{OLDEST_SAFE_FOR_WAL, classify, library_version};
@@ -44,8 +44,14 @@ pub(super) fn copy_into(conn: &mut SqliteConnection, file: &Path) -> QueryResult
 
 /// Checks all pages and indexes.
 pub(super) fn unreadable(conn: &mut SqliteConnection) -> QueryResult<Vec<String>> {
-    let found: Vec<Name> =
+    let found: QueryResult<Vec<Name>> =
         diesel::sql_query("SELECT integrity_check AS name FROM pragma_integrity_check WHERE integrity_check <> 'ok'")
-            .load(conn)?;
-    Ok(found.into_iter().map(|Name { name }| name).collect())
+            .load(conn);
+    match found {
+        // Some damage ends the check itself.
+        Err(Error::DatabaseError(DatabaseErrorKind::Unknown, why)) if why.message().contains("malformed") => {
+            Ok(vec![why.message().to_owned()])
+        }
+        found => Ok(found?.into_iter().map(|Name { name }| name).collect()),
+    }
 }
