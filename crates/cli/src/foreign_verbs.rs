@@ -146,7 +146,7 @@ const OPTIONS: &[(&str, &[(&str, &str)])] = &[
 const WHOLE: &str = "without a task, 'taskqueue explain' explains why nothing runs";
 const NOT_RUN: &str = "taskqueue help operators: how to notice that a schedule did not run";
 const CLASS: &str = "a queue is a class";
-const MOVE: &str = "to move to another database: taskqueue export | taskqueue --database URL import";
+const MOVE: &str = "to move to another database: taskqueue export | taskqueue --database URL import --allow-exec";
 
 /// Replaces the suggestion of an error about such a word.
 pub(super) fn with_our_word(mut error: Error, arguments: &[OsString], command: &clap::Command) -> Error {

@@ -284,7 +284,7 @@ fn whole_secs(text: &str) -> Result<i64, String> {
 fn not_understood(word: &str) -> String {
     format!(
         "\"{word}\" is not a selection; write an id (12), a range (5-9), last, a status (failed), or a filter (class=mail.*, \
-         since=1d)"
+         since=1d, data~TEXT)"
     )
 }
 

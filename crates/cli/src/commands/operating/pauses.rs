@@ -185,7 +185,8 @@ fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs
     if matches!(scope, PauseScope::Runner(_)) && runners.is_empty() {
         out.say("no runner with this name is alive; one that starts will claim nothing");
     } else if mode != PauseMode::Pause && !matches!(scope, PauseScope::Class(_)) {
-        out.say(&format!("{} notified", plural(runners.len(), "runner")));
+        let more = if runners.is_empty() { "" } else { "; `taskqueue runner` lists them until they have ended" };
+        out.say(&format!("{} notified{more}", plural(runners.len(), "runner")));
     }
     Ok(DONE)
 }
