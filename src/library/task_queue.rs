@@ -12,8 +12,8 @@ use taskqueue_domain::task::records::{Run, Task};
 use taskqueue_domain::task::unique::QueuedTask;
 use taskqueue_engine::config::{Environment, default_spool_path};
 use taskqueue_engine::inspect::wait::{self, Waited};
-use taskqueue_engine::queueing::migrate;
 use taskqueue_engine::queueing::queue::{ClassCheck, queue_all, queue_one};
+use taskqueue_engine::upkeep::migrate;
 use taskqueue_engine::{
     ConnectWait, Context, DatabaseUrl, EngineError, EngineResult, Handlers, StopHandle, StopSignals,
 };

@@ -50,6 +50,11 @@ each_engine! {
         assert_eq!(of_copy.lines().count(), 8, "{of_copy}");
         cli.run(&["status", "status=success", "--output", "id"]).fails(3);
         assert_eq!(cli.run(&["db", "backup", "/no/such/place/copy.db"]).code, Some(1));
+        // Without a store, there is nothing to back up.
+        let none = db.cli().without_env("TASKQUEUE_DATABASE_URL");
+        for verb in [&["db", "backup", "empty.db"][..], &["db", "check"]] {
+            assert_eq!(none.run(verb).code, Some(69), "{verb:?}");
+        }
         // A log of another store of this name would be applied to the copy.
         copy.run(&["queue", "echo"]).ok();
         let ended = cli.run(&["db", "backup", name, "--replace"]);

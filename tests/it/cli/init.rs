@@ -109,13 +109,18 @@ fn init_writes_a_user_timer_and_prints_the_commands_that_remain() {
     std::fs::write(&timer, "[Timer]\nOnCalendar=hourly\n").unwrap();
     let ended = cli.run(&["init", "--install", "user-timer"]);
     assert!(ended.code == Some(1) && ended.stderr.contains("exists already, with other content"), "{ended:?}");
-    // A user manager that runs is told to start the timer.
+    // Where systemd runs for the user, init starts the timer.
     std::fs::remove_file(&timer).unwrap();
     stub(home.path(), "systemctl", &format!("echo \"$*\" >> {}/called", home.path().display()));
     let ended = cli.run(&["init", "--install", "user-timer"]);
     assert!(!ended.stdout.contains("systemctl") && ended.stdout.contains("loginctl enable-linger "), "{ended:?}");
     let called = std::fs::read_to_string(home.path().join("called")).unwrap();
     assert!(called.ends_with("--user daemon-reload\n--user enable --now taskqueue-tick.timer\n"), "{called}");
+    // A trial calls and writes nothing.
+    std::fs::remove_file(&timer).unwrap();
+    let ended = cli.run(&["init", "--install", "user-timer", "--dry-run"]);
+    assert!(ended.stderr.contains("would write ") && !timer.exists(), "{ended:?}");
+    assert_eq!(std::fs::read_to_string(home.path().join("called")).unwrap(), called);
     let printed = cli.run(&["init", "--install", "service"]).ok();
     assert!(
         printed.contains(" work\n") && printed.contains("\nWantedBy=multi-user.target\nEND\nsudo systemctl "),
@@ -137,7 +142,7 @@ fn init_leaves_a_configuration_alone_that_is_there() {
 
 #[test]
 fn init_refuses_what_cannot_be_right_and_writes_nothing() {
-    for bad in [&["init", "exec"][..], &["init", "a b"], &["init", "mail", "--", "cat"]] {
+    for bad in [&["init", "exec"][..], &["init", "a b"], &["init", "mail", "--", "cat"], &["init", "--data", "{bad"]] {
         let (home, cli) = alone();
         assert_eq!(cli.run(bad).code, Some(2), "{bad:?}");
         assert!(!home.path().join(".config").exists(), "{bad:?}");

@@ -31,7 +31,7 @@ fn both(trace: &str, correlation: &str) -> String {
 }
 
 each_engine! {
-    fn the_trace_of_the_caller_reaches_the_handler_and_the_tasks_that_it_queues(db) {
+    fn the_trace_of_the_caller_reaches_the_handler_and_its_tasks(db) {
         let script = write(db, "order.sh", format!(
             "{SHOW}\ntaskqueue() {{ {PROGRAM} \"$@\"; }}\ntaskqueue queue child\n\
              TRACEPARENT={SPAN} taskqueue queue child --correlation other\n\

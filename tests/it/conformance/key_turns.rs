@@ -153,4 +153,22 @@ each_engine! {
         drain(&mut ctx);
         assert_eq!(*order.lock().unwrap(), [A, A, A, NO_KEY, NO_KEY, NO_KEY]);
     }
+
+    fn beside_very_many_keys_the_next_run_of_a_key_goes_to_the_end_of_the_line(db) {
+        let order = Order::default();
+        let kept = Arc::clone(&order);
+        let mut ctx = context(db, "work", move |run| {
+            kept.lock().unwrap().push(data_of(run));
+            Ok(())
+        });
+        insert(&mut db.raw(), A, Some(A), 0, 2);
+        let keys = (0..205).map(|key| format!("('work', '{B}', 'other {key}')")).collect::<Vec<_>>().join(", ");
+        db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\", \"LimitKey\") VALUES {keys}"));
+        create(&mut ctx);
+        insert(&mut db.raw(), NO_KEY, None, 0, 1);
+        create(&mut ctx);
+        drain(&mut ctx);
+        let order = order.lock().unwrap();
+        assert_eq!((order[0], order.len(), &order[206..]), (A, 208, &[NO_KEY, A][..]));
+    }
 }

@@ -4,6 +4,7 @@
 //! The store does not expose its statements, so they are repeated here, each with the name of its function. Change both
 //! together.
 
+mod keys;
 mod life;
 mod rare;
 mod rows;
@@ -98,49 +99,7 @@ each_engine! {
             201,
             "SELECT COUNT(*) FROM \"TaskQueueRuns\" WHERE \"RunningClass\" = 'class3'",
         );
-        // store::rules::key_slots::end_of_line
-        is_read_from(db, "TaskQueueRunsWaiting", 1, &format!(
-            "SELECT \"LinedUpOn\", {now} FROM \"TaskQueueRuns\" WHERE \"WaitingOrder\" = 0
-             ORDER BY \"WaitingOrder\" DESC, \"LinedUpOn\" DESC, \"Id\" DESC LIMIT 1"));
-        // store::rules::key_slots: the next key with waiting runs, the first of them, and the runs with a slot.
-        db.execute("UPDATE \"TaskQueueRuns\" SET \"LimitKey\" = CASE WHEN \"Id\" % 2 = 0 THEN 'one' ELSE 'two' END, \"HasKeySlot\" = (\"Id\" % 5000 = 2)
-             WHERE \"Status\" = 'scheduled'");
-        analyze(db, "TaskQueueRuns");
-        is_read_from(
-            db,
-            "TaskQueueRunsWaitingKey",
-            50,
-            "SELECT \"WaitingKey\" FROM \"TaskQueueRuns\" WHERE \"WaitingKey\" > 'one'
-             ORDER BY \"WaitingKey\", \"ClaimOrder\", \"Id\" LIMIT 1",
-        );
-        is_read_from(
-            db,
-            "TaskQueueRunsWaitingKey",
-            50,
-            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"WaitingKey\" = 'one'
-             ORDER BY \"WaitingKey\", \"ClaimOrder\", \"Id\" LIMIT 2",
-        );
-        is_read_from(
-            db,
-            "TaskQueueRunsHeldKey",
-            50,
-            "SELECT \"HeldKey\", COUNT(*) FROM \"TaskQueueRuns\" WHERE \"HeldKey\" IN ('one', 'three') GROUP BY \"HeldKey\"",
-        );
-        is_read_from(
-            db,
-            "TaskQueueRunsHeldKey",
-            50,
-            "SELECT \"Id\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one' AND \"Status\" = 'scheduled'
-             ORDER BY \"HeldKey\" DESC, \"ClaimOrder\" DESC, \"Id\" DESC LIMIT 2",
-        );
-        // store::rules::key_slots::list_key_holders
-        is_read_from(
-            db,
-            "TaskQueueRunsHeldKey",
-            50,
-            "SELECT \"TaskQueueId\" FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'one'
-             ORDER BY \"HeldKey\", \"ClaimOrder\", \"Id\" LIMIT 5",
-        );
+        keys::check(db);
         // store::transitions::claiming::choose::list_chosen: of one task, of a unique key, of a limit key, each optionally with a tag.
         db.execute(
             "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"LimitKey\", \"HasKeySlot\", \"Tag\") VALUES (90001, 'class1', 'three', TRUE, 'few')",

@@ -2,7 +2,6 @@
 
 pub mod configured;
 pub mod import;
-pub mod migrate;
 pub mod own_queue;
 pub mod program_path;
 pub mod queue;

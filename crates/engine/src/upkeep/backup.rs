@@ -88,10 +88,10 @@ const fn cannot_write(source: io::Error) -> EngineError {
     EngineError::Os { what: "cannot write the backup", source }
 }
 
-/// Reads the whole database and returns what is damaged. `begun` is called with the number of each step.
+/// Reads the whole database and returns what is damaged. `begun` is called with the number and the name of each step.
 ///
 /// # Errors
 /// Returns an error if the database fails.
-pub fn find_damage(ctx: &mut Context, begun: &mut dyn FnMut(usize)) -> EngineResult<Vec<Damage>> {
+pub fn find_damage(ctx: &mut Context, begun: &mut dyn FnMut(usize, &str)) -> EngineResult<Vec<Damage>> {
     Ok(ctx.store.find_damage(begun)?)
 }

@@ -3,5 +3,6 @@
 pub mod backup;
 pub mod create_runs;
 pub(crate) mod event_gaps;
+pub mod migrate;
 pub mod prune;
 pub mod rescue;

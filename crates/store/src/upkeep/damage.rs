@@ -92,20 +92,20 @@ const LOOKS: [Look; 5] = [
 pub const DAMAGE_STEPS: usize = 1 + LOOKS.len();
 
 impl Store {
-    /// Reads the whole database and returns what is damaged. `begun` is called with the number of each step.
+    /// Reads the whole database and returns what is damaged. `begun` is called with the number and the name of each step.
     ///
     /// # Errors
     /// The database could not be queried before any damage was found.
-    pub fn find_damage(&mut self, begun: &mut dyn FnMut(usize)) -> StoreResult<Vec<Damage>> {
+    pub fn find_damage(&mut self, begun: &mut dyn FnMut(usize, &str)) -> StoreResult<Vec<Damage>> {
         let patience = self.url().patience().clone();
         // Every row is read.
         let allowed = patience.set_limit(Duration::MAX);
-        begun(0);
+        begun(0, "pages and indexes");
         let messages = self.read(|conn| Ok(backend::health::unreadable(conn)?));
         let mut found: StoreResult<Vec<Damage>> =
             messages.map(|all| all.into_iter().map(|message| Damage::Unreadable { message }).collect());
         for (step, look) in LOOKS.iter().enumerate() {
-            begun(step + 1);
+            begun(step + 1, look.table);
             let Ok(known) = &mut found else { break };
             match self.look(look) {
                 Ok(damage) => known.extend(damage),

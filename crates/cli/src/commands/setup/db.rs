@@ -71,7 +71,7 @@ fn backup(session: Session, args: &BackupArgs, out: &mut Out) -> anyhow::Result<
     let shown = args.file.display().to_string();
     if session.url.engine() != Engine::Sqlite {
         return Err(CliError::usage("a database server is backed up with its own tools")
-            .with_hint(dump_command(&session.url, &args.file.display().to_string()))
+            .with_hint(dump_command(&session.url, &shown))
             .into());
     }
     if !args.replace && fs::symlink_metadata(&args.file).is_ok() {
@@ -123,17 +123,14 @@ fn check(session: Session, out: &mut Out) -> anyhow::Result<u8> {
     session.refuse_missing_store()?;
     let mut ctx = session.open_to_read(out)?;
     let progress = Progress::steps(out, "checking");
-    let found = find_damage(&mut ctx, &mut |step| {
-        progress.step(step, DAMAGE_STEPS, STEPS.get(step).copied().unwrap_or_default().to_owned());
-    });
+    let found = find_damage(&mut ctx, &mut |step, name| progress.step(step, DAMAGE_STEPS, name.to_owned()));
     drop(progress);
     let found = found?;
     if out.is_json() {
         let problems: Vec<_> =
             found.iter().map(|it| json!({ "kind": kind(it), "message": damage_words(it) })).collect();
         out.json(&json!({ "problems": problems }))?;
-    }
-    if !out.is_json() && !found.is_empty() {
+    } else if !found.is_empty() {
         let lines: Vec<String> = found.iter().map(damage_words).collect();
         out.data(lines.join("\n"))?;
     }
@@ -143,9 +140,6 @@ fn check(session: Session, out: &mut Out) -> anyhow::Result<u8> {
     });
     Ok(if found.is_empty() { DONE } else { FAILED })
 }
-
-/// The names of the steps of the check.
-const STEPS: [&str; DAMAGE_STEPS] = ["pages and indexes", "runs", "tasks", "prerequisites", "outputs", "events"];
 
 const fn kind(damage: &Damage) -> &'static str {
     match damage {
@@ -169,5 +163,25 @@ fn damage_words(damage: &Damage) -> String {
             "{}, the first is task {first}",
             plural(*count, "task whose WaitingFor is not the number of its unfinished prerequisites")
         ),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_for_a_server_has_its_address_and_no_password() {
+        for (url, command) in [
+            ("postgres://ann:pw@h/d", "pg_dump --format=custom --file=f --dbname=postgres://ann@h/d"),
+            (
+                "mysql://ann:pw@h:3307/d",
+                "mysqldump --single-transaction --host=h --port=3307 --user=ann --password d >f",
+            ),
+            ("mysql://ann@[::1]/d", "mysqldump --single-transaction --host=::1 --user=ann --password d >f"),
+        ] {
+            assert_eq!(dump_command(&DatabaseUrl::parse(url).unwrap(), "f"), command);
+        }
     }
 }

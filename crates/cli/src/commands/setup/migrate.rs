@@ -8,7 +8,7 @@ use crate::output::Out;
 use crate::output::progress::Progress;
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
-use taskqueue_engine::queueing::migrate;
+use taskqueue_engine::upkeep::migrate;
 
 /// Create or update the tables of a database server
 ///
