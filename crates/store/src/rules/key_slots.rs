@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use diesel::dsl::{count_star, exists};
+use diesel::dsl::{auto_type, count_star, exists};
 use diesel::prelude::*;
 
 use crate::backend;
@@ -155,13 +155,8 @@ impl Store {
     pub(crate) fn give_key_slots(&mut self, kept: KeepPlace) -> StoreResult<()> {
         // Most stores have no limit keys and no runs that wait for a slot: one query checks both.
         let (has_limits, has_waiting): (bool, bool) = self.read(|conn| {
-            // Asks for the first one: PostgreSQL may read the whole table to find out whether one exists.
-            let waiting = task_queue_runs.filter(waiting_key.is_not_null()).order(waiting_key).select(waiting_key);
-            Ok(diesel::select((
-                exists(task_queue_key_limits::table.select(task_queue_key_limits::limit_key)),
-                waiting.limit(1).single_value().is_not_null(),
-            ))
-            .get_result(conn)?)
+            let limits = task_queue_key_limits::table.select(task_queue_key_limits::limit_key);
+            Ok(diesel::select((exists(limits), first_waiting_key().is_not_null())).get_result(conn)?)
         })?;
         if !has_limits && !has_waiting {
             return Ok(());
@@ -354,11 +349,15 @@ fn set_key_slot(conn: &mut AnyConnection, runs: &[i64], has_slot: bool) -> Store
     Ok(())
 }
 
-/// Returns true if a run waits for a slot. Asks for the first one: PostgreSQL may read the whole table to find out whether one
-/// exists.
+/// The key of a run that waits for a slot. The first one: PostgreSQL may read the whole table to find out whether one exists.
+#[auto_type]
+fn first_waiting_key() -> _ {
+    task_queue_runs.filter(waiting_key.is_not_null()).order(waiting_key).select(waiting_key).limit(1_i64).single_value()
+}
+
+/// Returns true if a run waits for a slot.
 pub(crate) fn is_any_waiting_for_key(conn: &mut AnyConnection) -> QueryResult<bool> {
-    let waiting = task_queue_runs.filter(waiting_key.is_not_null()).order(waiting_key).select(waiting_key);
-    diesel::select(waiting.limit(1).single_value().is_not_null()).get_result(conn)
+    diesel::select(first_waiting_key().is_not_null()).get_result(conn)
 }
 
 fn limit_of(conn: &mut AnyConnection, key: &str) -> QueryResult<i32> {
