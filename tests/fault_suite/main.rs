@@ -24,6 +24,7 @@ mod host;
 mod hosts;
 mod kill_label;
 mod kill_syscall;
+mod lanes;
 mod leftovers;
 mod load;
 mod lost_commit;
@@ -52,12 +53,14 @@ mod workers;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
 use self::campaign::Campaign;
 use self::database::EngineUnderTest;
+use self::lanes::Lanes;
 use self::options::Options;
 use self::report::Line;
 
@@ -120,29 +123,55 @@ fn main() -> ExitCode {
 /// The time limit of `--quick` for all campaigns together; the rest of its four minutes is for what overruns it, and for the seeded
 /// bugs.
 const QUICK_LIMIT: Duration = Duration::from_secs(90);
+/// How many campaigns run at the same time, each on its own engine: a trial mostly waits.
+const LANES: usize = 2;
+
+/// A campaign on one engine.
+type Unit = (&'static Campaign, EngineUnderTest);
 
 fn run_campaigns(options: &Options, bar: &ProgressBar) -> Vec<Line> {
     let wanted = CAMPAIGNS.iter().filter(|campaign| options.wants(campaign.name));
-    let units: Vec<(&Campaign, EngineUnderTest)> = wanted
+    let units: Vec<Unit> = wanted
         .flat_map(|campaign| campaign.engines.iter().map(move |engine| (*campaign, *engine)))
         .filter(|(_, engine)| options.engines().any(|wanted| wanted == *engine))
         .collect();
-    let started = Instant::now();
-    let mut lines = Vec::new();
-    for (nth, (campaign, engine)) in units.iter().enumerate() {
-        let mut options = options.clone();
-        if options.is_quick() {
-            // On a slow machine each campaign is shortened, and none is left out.
-            let left = QUICK_LIMIT.saturating_sub(started.elapsed());
-            let share = 2 * left / u32::try_from(units.len() - nth).unwrap();
-            options.until = Some(Instant::now() + share.max(Duration::from_secs(5)));
+    let (started, lanes) = (Instant::now(), Lanes::new(units.clone()));
+    let lines: Mutex<Vec<Line>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| {
+                while let Some(((campaign, engine), left)) = lanes.next() {
+                    let line = run_unit(campaign, engine, &limited(options, started, left), bar);
+                    lanes.end(engine);
+                    lines.lock().unwrap().push(line);
+                }
+            });
         }
-        let tally = campaign::run(campaign, *engine, &options, bar);
-        // The run may take an hour, so it reports its progress, and keeps its results if it is stopped.
-        let (faults, violations, secs) = (tally.faults, tally.violations.len(), tally.took.as_secs());
-        let so_far = format!("{} {}: {faults} trials, {violations} violations, {secs} s", campaign.name, engine.name());
-        bar.suspend(|| eprintln!("{so_far}"));
-        lines.push(Line { campaign: campaign.name, engine: engine.name(), tally });
-    }
+    });
+    let mut lines = lines.into_inner().unwrap();
+    lines.sort_by_key(|line| {
+        units.iter().position(|(campaign, engine)| (campaign.name, engine.name()) == (line.campaign, line.engine))
+    });
     lines
+}
+
+/// Returns the options of a unit when this many are left, with it: on a slow machine each campaign is shortened, and none is
+/// left out.
+fn limited(options: &Options, started: Instant, left: usize) -> Options {
+    let mut options = options.clone();
+    if options.is_quick() {
+        let time = QUICK_LIMIT.saturating_sub(started.elapsed());
+        let share = 2 * time * u32::try_from(LANES).unwrap() / u32::try_from(left).unwrap();
+        options.until = Some(Instant::now() + share.max(Duration::from_secs(5)));
+    }
+    options
+}
+
+fn run_unit(campaign: &'static Campaign, engine: EngineUnderTest, options: &Options, bar: &ProgressBar) -> Line {
+    let tally = campaign::run(campaign, engine, options, bar);
+    // The run may take an hour, so it reports its progress, and keeps its results if it is stopped.
+    let (faults, violations, secs) = (tally.faults, tally.violations.len(), tally.took.as_secs());
+    let so_far = format!("{} {}: {faults} trials, {violations} violations, {secs} s", campaign.name, engine.name());
+    bar.suspend(|| eprintln!("{so_far}"));
+    Line { campaign: campaign.name, engine: engine.name(), tally }
 }
