@@ -3,13 +3,13 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::shell_word::shell_word;
 use taskqueue_domain::limits::limit::Obstacle;
 use taskqueue_domain::run::status::{RunStatus, Stored};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Run;
 use taskqueue_engine::config::{BadVariable, ConfigError};
 use taskqueue_engine::{ConnectFailure, EngineError, NotRecorded, StoreError};
+use taskqueue_views::shell_word::shell_word;
 
 /// Exit status: done.
 pub(crate) const DONE: u8 = 0;

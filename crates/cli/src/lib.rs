@@ -15,7 +15,6 @@ mod in_handler;
 mod manual;
 pub(crate) mod output;
 mod session;
-mod shell_word;
 mod top;
 mod topics;
 mod verb_groups;

@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-use super::output::human::hanging;
+use taskqueue_views::human::hanging;
 
 /// Each heading with its verbs, in the order in which they are shown.
 const GROUPS: &[(&str, &[&str])] = &[

@@ -3,7 +3,7 @@
 use clap_mangen::roff::Inline;
 
 use super::markdown::{Part, inlines, parts};
-use crate::output::human::hanging;
+use taskqueue_views::human::hanging;
 
 /// The longest name, in columns, with room for its description in the same row.
 const LONGEST_NAME: usize = 20;

@@ -1,6 +1,5 @@
 //! The only module that prints: data on standard output, messages on standard error.
 
-pub(crate) mod human;
 mod lines;
 pub(crate) mod listing;
 pub(crate) mod log;

@@ -7,9 +7,9 @@ use ratatui::style::{Color, Modifier, Style};
 use super::rows::{Column, Pane, ScreenCell, TopRow};
 use super::state::{TopPage, TopState};
 use crate::output::clean::clean_line;
-use crate::output::human::{counters, instant};
 use crate::output::table::Tone;
 use taskqueue_engine::inspect::top::Change;
+use taskqueue_views::human::{counters, instant};
 
 /// The height of the smallest pane: its title, the column names, a row.
 const SMALLEST: u16 = 3;

@@ -3,14 +3,14 @@
 use chrono::{DateTime, Utc};
 
 use crate::output::clean::clean_line;
-use crate::output::human::{count, distance, relative};
 use crate::output::table::Tone;
-use crate::views::why::final_words;
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::{RunnerId, TaskId};
 use taskqueue_engine::inspect::status::{Counted, RunnerLine};
 use taskqueue_engine::inspect::top::{ClassCounts, FailedTask, Glance, RunningLine, Schedule};
+use taskqueue_views::human::{count, distance, relative};
+use taskqueue_views::why::final_words;
 
 /// Text and its colour.
 pub(super) type ScreenCell = (String, Tone);

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::output::{Out, human};
-use crate::shell_word::shell_word;
+use crate::output::Out;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
@@ -11,6 +10,8 @@ use taskqueue_domain::text::error_words::error_words;
 use taskqueue_engine::Stream;
 use taskqueue_engine::running::process_run::ProcessReport;
 use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
+use taskqueue_views::human;
+use taskqueue_views::shell_word::shell_word;
 
 /// Prints with `-v` what happens to each run.
 pub(crate) struct Narrator<'a> {

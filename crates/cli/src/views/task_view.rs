@@ -2,23 +2,12 @@
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use indicatif::HumanBytes;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::output::Out;
 use crate::output::clean::{clean_block, clean_line};
-use crate::output::human::{
-    counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative, short_distance,
-};
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render, render_without_empty};
-use crate::shell_word::shell_word;
-use crate::views::answer::QueueAnswer;
-use crate::views::cut::Length;
-use crate::views::links::linked_line;
-use crate::views::pause_words::pause_words;
-use crate::views::standstill::{standstill_remedy, standstill_words};
-use crate::views::what::what;
-use crate::views::why::{deadline_words, failed_attempts, holder, note};
 use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
 use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::claimant::HeldBack;
@@ -30,6 +19,18 @@ use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_domain::text::error_words::error_words;
 use taskqueue_engine::handler::exec::ExecRequest;
 use taskqueue_engine::inspect::status::{Event, Overview, Reason, TaskDetail, TaskLine};
+use taskqueue_views::answer::QueueAnswer;
+use taskqueue_views::cut::Length;
+use taskqueue_views::human::{
+    counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative, short_distance,
+};
+use taskqueue_views::json::{detail_json, overview_json, run_json};
+use taskqueue_views::links::linked_line;
+use taskqueue_views::pause_words::pause_words;
+use taskqueue_views::shell_word::shell_word;
+use taskqueue_views::standstill::{standstill_remedy, standstill_words};
+use taskqueue_views::what::what;
+use taskqueue_views::why::{deadline_words, failed_attempts, holder, kept_words, note};
 
 /// Printed if there are no tasks yet.
 pub(crate) const NO_TASKS: &str =
@@ -56,12 +57,7 @@ pub(crate) const MORE: &str = "There are more: -n N shows more lines.";
 /// Prints the counters, then the page of tasks.
 pub(crate) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
-        let tasks: Vec<Value> = overview.lines.iter().map(line_json).collect();
-        return out.json(&json!({
-            "schema": "taskqueue.status/1", "now": overview.now, "counts": overview.counts,
-            "runner_slots": { "in_use": overview.slots.0, "limit": overview.slots.1 },
-            "pauses": overview.pauses, "standstills": overview.standstills, "tasks": tasks, "has_more": overview.has_more,
-        }));
+        return out.json(&overview_json(overview));
     }
     let mut page = Page::from(fitted(&counters(&overview.counts, overview.slots), "   ", out.width()));
     for pause in &overview.pauses {
@@ -131,44 +127,6 @@ fn status_words(task: &Task, run: Option<&Run>) -> (String, Tone) {
     }
 }
 
-fn line_json(line: &TaskLine) -> Value {
-    json!({ "task": task_json(&line.task), "last_run": line.last_run.as_ref().map(run_json), "why": line.reason })
-}
-
-/// Returns a listed task as one record: its keys, `last_run` and `why`.
-pub(crate) fn task_record(line: &TaskLine) -> Value {
-    let mut record = task_json(&line.task);
-    record["last_run"] = line.last_run.as_ref().map_or(Value::Null, run_json);
-    record["why"] = json!(line.reason);
-    record
-}
-
-/// Returns the task with its data as JSON, not as a string that contains JSON.
-pub(crate) fn task_json(task: &Task) -> Value {
-    let mut value = json!(task);
-    value["data"] = embedded(&task.data);
-    value["meta"] = task.meta.as_deref().map_or_else(|| json!({}), embedded);
-    value["is_exhausted"] = json!(task.is_exhausted());
-    value
-}
-
-pub(crate) fn run_json(run: &Run) -> Value {
-    let mut value = json!(run);
-    value["results"] = run.results.as_deref().map_or(Value::Null, embedded);
-    value
-}
-
-/// Returns the event with its details as JSON.
-pub(crate) fn event_json(event: &Event) -> Value {
-    let mut value = json!(event);
-    value["details"] = embedded(&event.details);
-    value
-}
-
-fn embedded(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
-}
-
 /// Prints the current task, for a caller that expected other values.
 pub(crate) fn current(task: &Task, out: &mut Out) -> anyhow::Result<()> {
     let mut lines = vec![
@@ -194,23 +152,7 @@ pub(crate) fn current(task: &Task, out: &mut Out) -> anyhow::Result<()> {
 /// Prints everything about one task.
 pub(crate) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, out: &mut Out) -> anyhow::Result<()> {
     if out.is_json() {
-        let events: Vec<Value> = detail.events.iter().map(event_json).collect();
-        let runs: Vec<Value> = detail
-            .runs
-            .iter()
-            .map(|(run, outputs)| {
-                let mut value = run_json(run);
-                value["outputs"] = json!(outputs);
-                value
-            })
-            .collect();
-        return out.json(&json!({
-            "schema": "taskqueue.task/1", "now": now, "task": task_json(&detail.task), "why": detail.reason,
-            "runs": runs, "events": events,
-            "prerequisites": detail.prerequisites, "dependants": detail.dependants, "circle": detail.circle,
-            "rejected_by": detail.rejected_by, "held_back": detail.held_back, "time_line": detail.time_line,
-            "kept_until": detail.kept_until,
-        }));
+        return out.json(&detail_json(detail, now));
     }
     let task = &detail.task;
     let last_run = detail.runs.first().map(|(run, _)| run);
@@ -325,11 +267,6 @@ fn scheduled_words(task: &Task, now: DateTime<Utc>) -> String {
         None => format!("{planned} ({})", relative(task.scheduled_on, now)),
         Some(next) => format!("{planned}, next attempt {} ({})", instant(next), relative(next, now)),
     }
-}
-
-/// Returns until when a finished task is kept.
-pub(crate) fn kept_words(until: DateTime<Utc>, now: DateTime<Utc>) -> String {
-    format!("until {}, {}", instant(until), relative(until, now))
 }
 
 /// Returns lines about how long the task is kept, and its own period for results.

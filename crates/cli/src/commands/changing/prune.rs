@@ -8,11 +8,12 @@ use crate::commands::options::selected;
 use crate::commands::options::selected::{BulkVerb, SELECTION_HELP, SelectedArgs};
 use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE};
+use crate::output::Out;
 use crate::output::progress::Progress;
-use crate::output::{Out, human};
 use crate::session::Session;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_engine::upkeep::prune::{PruneRequest, Pruned, count_prunable, preview_prune, prune, prune_selected};
+use taskqueue_views::human;
 
 /// Delete finished tasks past their retention period
 ///

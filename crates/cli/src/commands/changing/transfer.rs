@@ -9,13 +9,14 @@ use crate::commands::options::reason::ReasonArgs;
 use crate::commands::options::selected::{SELECTION_HELP, selected_tasks};
 use crate::commands::queueing::batch_input::{BatchInput, BatchStop};
 use crate::error::{CliError, DONE, FAILED, NOT_FOUND};
+use crate::output::Out;
 use crate::output::progress::Progress;
-use crate::output::{Out, human};
 use crate::session::Session;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::queueing::import::{ImportOptions, import};
 use taskqueue_engine::queueing::transfer::{Exported, export_all, export_selected, with_prerequisites};
 use taskqueue_engine::{EngineError, EngineResult};
+use taskqueue_views::human;
 
 /// Print tasks with all their rows, as lines of JSON
 ///

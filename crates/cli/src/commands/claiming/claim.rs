@@ -12,9 +12,7 @@ use serde_json::value::RawValue;
 use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
 use crate::output::Out;
-use crate::output::human::instant;
 use crate::session::Session;
-use crate::views::why::sentence;
 use taskqueue_domain::run::claimant::ClaimantId;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::task_choice::TaskChoice;
@@ -27,6 +25,8 @@ use taskqueue_engine::claiming::claim::{
 use taskqueue_engine::claiming::claimants::give_back;
 use taskqueue_engine::config::claimant_of_environment;
 use taskqueue_engine::{Context, EngineResult, StopSignals};
+use taskqueue_views::human::instant;
+use taskqueue_views::why::sentence;
 
 /// How long the database may take to answer after a signal.
 const GRACE: Duration = Duration::from_secs(1);

@@ -3,11 +3,12 @@
 use clap::Args;
 
 use crate::error::{CliError, DONE, FAILED};
+use crate::output::Out;
 use crate::output::clean::clean_line;
-use crate::output::{Out, human};
 use crate::session::Session;
 use taskqueue_domain::task::ids::RunId;
 use taskqueue_engine::claiming::claimants::{Held, ProgressReport, Renewed, check, renew};
+use taskqueue_views::human;
 
 /// The run that a claimant speaks of, and its right to do so.
 #[derive(Debug, Args)]

@@ -12,7 +12,6 @@ use crate::commands::claiming::send_message::To;
 use crate::error::{CliError, DONE};
 use crate::output::Out;
 use crate::session::Session;
-use crate::shell_word::shell_word;
 use taskqueue_domain::run::message::{Message, check_message};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::selection::ClassFilter;
@@ -20,6 +19,7 @@ use taskqueue_domain::text::json::check_storable;
 use taskqueue_engine::claiming::claimants::{self, Held, ProgressReport};
 use taskqueue_engine::claiming::report;
 use taskqueue_engine::config::HandlerEnvironment;
+use taskqueue_views::shell_word::shell_word;
 
 /// Report progress, the result or a message of a run
 ///

@@ -10,14 +10,14 @@ use clap::builder::PossibleValuesParser;
 use crate::error::{CliError, DONE, INTERRUPTED};
 use crate::output::Out;
 use crate::output::clean::clean_line;
-use crate::output::human::{folded, instant};
 use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::session::Session;
-use crate::views::task_view::event_json;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::time::when;
 use taskqueue_engine::inspect::events::{self, Event, EventFilter};
 use taskqueue_engine::{Context, StopSignals, output_has_no_reader};
+use taskqueue_views::human::{folded, instant};
+use taskqueue_views::json::event_json;
 
 /// Show or follow events: what operators, rescues and handlers did
 ///

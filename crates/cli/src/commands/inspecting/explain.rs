@@ -2,28 +2,27 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::Args;
-use serde_json::{Value, json};
 
 use crate::commands::options::selected::{SELECTION_HELP, if_gone, selected_tasks};
 use crate::error::{CliError, DONE, NOT_FOUND, did_you_mean};
 use crate::output::Out;
 use crate::output::clean::clean_line;
-use crate::output::human::{count, distance, fitted, fitted_words, hanging, instant, plural, relative};
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
-use crate::views::answer::{QueueAnswer, answer, queue_answer};
-use crate::views::clock::{clock_ahead, clock_words};
-use crate::views::task_view::{kept_words, task_json};
-use crate::views::why::{remedy, sentence};
 use taskqueue_domain::run::due::DueCondition;
-use taskqueue_domain::task::records::{HeldClaim, Run};
+use taskqueue_domain::task::records::Run;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_domain::text::error_words::error_words;
 use taskqueue_engine::Context;
 use taskqueue_engine::inspect::diagnosis::explain::{
-    Condition, ConditionName, Explanation, FirstOfClass, QueueExplanation, Reason, explain_queue, explain_task,
+    Condition, ConditionName, Explanation, FirstOfClass, QueueExplanation, explain_queue, explain_task,
 };
+use taskqueue_views::answer::{QueueAnswer, answer, answer_command, held_claim, queue_answer};
+use taskqueue_views::clock::{clock_ahead, clock_words};
+use taskqueue_views::human::{count, distance, fitted, fitted_words, hanging, instant, plural, relative};
+use taskqueue_views::json::{explanation_json, queue_explanation_json};
+use taskqueue_views::why::{kept_words, sentence};
 
 /// Explain why tasks do not run, and how to change that
 ///
@@ -71,7 +70,7 @@ pub(crate) fn run(session: Session, args: &ExplainArgs, out: &mut Out) -> anyhow
 fn show(ctx: &mut Context, explanation: &Explanation, out: &mut Out) -> anyhow::Result<()> {
     let ahead = clock_ahead(ctx)?;
     if out.is_json() {
-        return out.json(&as_json(explanation, ahead));
+        return out.json(&explanation_json(explanation, ahead));
     }
     let page = words(explanation, ahead, out.is_verbose(), out);
     out.data(page)
@@ -84,7 +83,7 @@ const LABEL: usize = 7;
 pub(crate) fn words(explanation: &Explanation, ahead: Option<TimeDelta>, is_detailed: bool, out: &Out) -> Page {
     let mut lines = vec![fitted_words(&clean_line(&answer(explanation)), out.width())];
     // In one line, however long, because it is meant to be pasted.
-    lines.extend(command(explanation).map(|command| format!("  {}", clean_line(&command))));
+    lines.extend(answer_command(explanation).map(|command| format!("  {}", clean_line(&command))));
     let notes = notes(explanation, ahead);
     lines.extend(notes.iter().map(|note| fitted_words(&clean_line(&format!("note: {note}")), out.width())));
     let mut page = Page::from(lines.join("\n"));
@@ -134,24 +133,6 @@ fn details(explanation: &Explanation, out: &Out) -> Page {
         page.add(render(out, &["ATTEMPT", "RUN", "STATUS", "ENDED", "TOOK", "DECISION", "ERROR"], rows, &[4, 1]));
     }
     page
-}
-
-/// Returns the command that changes the state, or shows more: for a task that waits for others, that of the last one of the
-/// chain.
-fn command(explanation: &Explanation) -> Option<String> {
-    let (task, (_, reason)) = (&explanation.task, explanation.cause()?);
-    match explanation.blockers.last() {
-        _ if explanation.circle.is_some() => Some(format!("taskqueue cancel {}", task.id)),
-        Some(last) if matches!(reason, Reason::WaitsForDependencies { .. }) => {
-            remedy(&last.why, last.task_id, &last.class)
-        }
-        _ => remedy(reason, task.id, task.class.as_str()),
-    }
-}
-
-/// Returns the claim that has the task.
-fn held_claim(explanation: &Explanation) -> Option<HeldClaim> {
-    explanation.last_run.as_ref().and_then(Run::held_claim)
 }
 
 fn next_words(explanation: &Explanation) -> String {
@@ -244,37 +225,10 @@ fn attempt_row(run: &Run, now: DateTime<Utc>) -> Vec<Field> {
     ]
 }
 
-fn as_json(explanation: &Explanation, ahead: Option<TimeDelta>) -> Value {
-    let cause = explanation.cause();
-    let attempts: Vec<Value> = explanation.attempts.iter().map(attempt_json).collect();
-    json!({
-        "schema": "taskqueue.explain/1", "now": explanation.now, "task": task_json(&explanation.task),
-        "cause": cause.map(|(condition, why)| json!({ "condition": condition, "why": why })),
-        "answer": answer(explanation), "next": explanation.next, "remedy": command(explanation),
-        "conditions": explanation.conditions, "blockers": explanation.blockers, "circle": explanation.circle,
-        "attempts": attempts, "nearest_classes": explanation.nearest_classes,
-        "key_holder": explanation.key_holder, "kept_until": explanation.kept_until, "claim": held_claim(explanation),
-        "clock_ahead_secs": ahead.map(|ahead| ahead.num_seconds()),
-    })
-}
-
-fn attempt_json(run: &Run) -> Value {
-    json!({
-        "run_id": run.id, "attempt": run.attempt, "status": run.status, "started_on": run.started_on,
-        "finished_on": run.finished_on, "decision": run.decision, "error_code": run.error_code,
-        "error_message": run.error_message,
-    })
-}
-
 fn show_queue(explanation: &QueueExplanation, out: &mut Out) -> anyhow::Result<()> {
     let QueueAnswer { words, command } = queue_answer(explanation);
     if out.is_json() {
-        return out.json(&json!({
-            "schema": "taskqueue.explain-queue/1", "now": explanation.now, "answer": words, "remedy": command,
-            "counts": explanation.counts,
-            "runner_slots": { "in_use": explanation.slots.0, "limit": explanation.slots.1 },
-            "lost": explanation.lost, "first": explanation.first, "next": explanation.next,
-        }));
+        return out.json(&queue_explanation_json(explanation));
     }
     let mut page = Page::from(fitted_words(&clean_line(&words), out.width()));
     page.add(format!("  {}", clean_line(&command)));

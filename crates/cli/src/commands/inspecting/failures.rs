@@ -6,16 +6,16 @@ use serde_json::json;
 
 use crate::error::{CliError, DONE};
 use crate::output::Out;
-use crate::output::human::{fitted_words, plural, relative};
 use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
-use crate::shell_word::shell_word;
 use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
-use crate::views::why::final_words;
 use taskqueue_domain::text::outside_text::OutsideText;
 use taskqueue_engine::inspect::failures::{FailureGroup, Failures, failures};
+use taskqueue_views::human::{fitted_words, plural, relative};
+use taskqueue_views::shell_word::shell_word;
+use taskqueue_views::why::final_words;
 
 /// Group failed tasks by class and error, and show how to retry them
 #[derive(Debug, Args)]

@@ -7,12 +7,12 @@ use serde_json::json;
 
 use crate::error::DONE;
 use crate::output::Out;
-use crate::output::human::{distance, fitted_words, relative};
 use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
-use crate::views::pause_words::pause_words;
 use taskqueue_engine::inspect::status::{self, RunnerLine, WorkLine};
+use taskqueue_views::human::{distance, fitted_words, relative};
+use taskqueue_views::pause_words::pause_words;
 
 /// Show live runners and their current runs
 #[derive(Debug, Args)]

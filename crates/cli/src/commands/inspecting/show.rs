@@ -5,13 +5,13 @@ use clap::Args;
 use crate::commands::options::selected::{SELECTION_HELP, selected_tasks};
 use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
-use crate::output::human::plural;
 use crate::session::Session;
-use crate::views::cut::Length;
 use crate::views::task_view;
-use crate::views::time_line::drawn;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::inspect::status::detail;
+use taskqueue_views::cut::Length;
+use taskqueue_views::human::plural;
+use taskqueue_views::time_line::drawn;
 
 /// Show everything about a task, with a time line of its attempts
 #[derive(Debug, Args)]

@@ -9,12 +9,8 @@ use crate::commands::options::selected::{SELECTION_HELP, selected_tasks};
 use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
 use crate::output::Out;
-use crate::output::human::fitted_words;
 use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::session::Session;
-use crate::shell_word::shell_word;
-use crate::views::answer::{QueueAnswer, queue_answer};
-use crate::views::cut::Length;
 use crate::views::task_view;
 use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
 use taskqueue_domain::run::status::TaskStatus;
@@ -25,6 +21,11 @@ use taskqueue_engine::change::selected::select_tasks;
 use taskqueue_engine::inspect::diagnosis::explain::explain_queue;
 use taskqueue_engine::inspect::status::{self, Overview, TaskFilter};
 use taskqueue_engine::{Context, EngineError, StopSignals, StoreError};
+use taskqueue_views::answer::{QueueAnswer, queue_answer};
+use taskqueue_views::cut::Length;
+use taskqueue_views::human::fitted_words;
+use taskqueue_views::json::{run_json, task_record};
+use taskqueue_views::shell_word::shell_word;
 
 const WHOLE_OR_LIST: &str =
     "Show everything about tasks given by id or last, with all their runs; list those that ranges and filters select";
@@ -217,7 +218,7 @@ fn list_selected(
 
 /// Prints tasks as records.
 fn list_tasks(overview: &Overview, mut listing: Listing<'_>, out: &mut Out) -> anyhow::Result<()> {
-    listing.print(&overview.lines.iter().map(task_view::task_record).collect::<Vec<_>>(), out)?;
+    listing.print(&overview.lines.iter().map(task_record).collect::<Vec<_>>(), out)?;
     if overview.has_more {
         out.warn(task_view::MORE);
     }
@@ -230,7 +231,7 @@ fn runs(ctx: &mut Context, mut runs: Vec<Run>, args: &StatusArgs, out: &mut Out)
     let has_more = runs.len() > limit;
     runs.truncate(limit);
     if let Some(mut listing) = Listing::of(&args.list, &RUNS, out)? {
-        listing.print(&runs.iter().map(task_view::run_json).collect::<Vec<_>>(), out)?;
+        listing.print(&runs.iter().map(run_json).collect::<Vec<_>>(), out)?;
         if has_more {
             out.warn(task_view::MORE);
         }

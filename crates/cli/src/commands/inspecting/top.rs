@@ -13,18 +13,18 @@ use crate::commands::inspecting::explain::words;
 use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE, INTERRUPTED};
 use crate::output::clean::clean_line;
-use crate::output::human::distance;
 use crate::output::screen::{Screen, ScreenInput, missing_terminal};
 use crate::output::{ColorChoice, Out};
 use crate::session::Session;
 use crate::top::draw::{draw, plain_text};
 use crate::top::keys::{is_cut, keys_of};
 use crate::top::state::{TopCommand, TopState};
-use crate::views::cut::Length;
 use crate::views::task_view::run_block;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_engine::inspect::top::{Change, Details, Glance, TopCounts, TopWatch};
 use taskqueue_engine::{EngineResult, StopSignals, Suspension};
+use taskqueue_views::cut::Length;
+use taskqueue_views::human::distance;
 
 /// Watch the queue in full screen; cancel, retry and pause
 ///

@@ -10,7 +10,6 @@ use crate::commands::options::selected::{SELECTION_HELP, selected_tasks};
 use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
 use crate::output::Out;
-use crate::output::human::plural;
 use crate::output::progress::Progress;
 use crate::session::Session;
 use taskqueue_domain::run::status::TaskStatus;
@@ -19,6 +18,7 @@ use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::StopSignals;
 use taskqueue_engine::inspect::wait::{Waited, wait_for_tasks};
+use taskqueue_views::human::plural;
 
 /// Wait until tasks have finished
 ///

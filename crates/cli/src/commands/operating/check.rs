@@ -6,10 +6,10 @@ use serde_json::json;
 use crate::error::CliError;
 use crate::output::Out;
 use crate::output::clean::clean_line;
-use crate::output::human::folded;
 use crate::session::Session;
 use taskqueue_domain::monitoring::thresholds::{AtMost, Level};
 use taskqueue_engine::inspect::monitoring::check::{Measures, measure};
+use taskqueue_views::human::folded;
 
 /// Exit status of a monitoring plugin that could not check.
 const UNKNOWN: u8 = 3;

@@ -10,20 +10,20 @@ use crate::commands::options::task_options::duration_option;
 use crate::error::CliError;
 use crate::output::Out;
 use crate::output::clean::clean_line;
-use crate::output::human::{count, distance, fitted_words, plural, relative};
 use crate::session::Session;
-use crate::shell_word::shell_word;
-use crate::views::clock::{clock_ahead, clock_words};
-use crate::views::hung::{cancel_hung, silent_words};
-use crate::views::pause_words::{pause_words, resume_command};
-use crate::views::standstill::{standstill_remedy, standstill_words};
-use crate::views::why::{deadline_words, holder, sentence};
 use taskqueue_domain::monitoring::thresholds::Level;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::HeldClaim;
 use taskqueue_engine::inspect::diagnosis::hung::HungRun;
 use taskqueue_engine::inspect::doctor::{OwnFiles, Symptom, Trouble, examine, examine_closed, list_claims};
 use taskqueue_engine::{Engine, Pooler, why_no_own_group};
+use taskqueue_views::clock::{clock_ahead, clock_words};
+use taskqueue_views::human::{count, distance, fitted_words, plural, relative};
+use taskqueue_views::hung::{cancel_hung, silent_words};
+use taskqueue_views::pause_words::{pause_words, resume_command};
+use taskqueue_views::shell_word::shell_word;
+use taskqueue_views::standstill::{standstill_remedy, standstill_words};
+use taskqueue_views::why::{deadline_words, holder, sentence};
 
 /// How many claims are listed.
 const CLAIMS: i64 = 20;

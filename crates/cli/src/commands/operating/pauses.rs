@@ -7,13 +7,13 @@ use crate::commands::options::reason::ReasonArgs;
 use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
-use crate::output::human::{plural, relative};
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
-use crate::views::pause_words::{by, resume_command};
 use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 use taskqueue_engine::change::pauses::{self, PauseRequest};
+use taskqueue_views::human::{plural, relative};
+use taskqueue_views::pause_words::{by, resume_command};
 
 /// Stop claiming work for a class, a runner, or everything
 ///

@@ -7,8 +7,8 @@ use clap::Args;
 use serde_json::json;
 
 use crate::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
+use crate::output::Out;
 use crate::output::progress::Progress;
-use crate::output::{Out, human};
 use crate::views::task_view;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -17,6 +17,8 @@ use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::change::cancel::REQUESTED;
 use taskqueue_engine::change::selected::{OnAnswer, TaskAnswer, select_tasks};
 use taskqueue_engine::{Context, EngineResult, StopSignals};
+use taskqueue_views::human;
+use taskqueue_views::json::task_json;
 
 /// The help text about selections, the same for every verb.
 pub(crate) const SELECTION_HELP: &str = "Tasks: ids (12), ranges (5-9), last, or filters, which must all match: \
@@ -236,7 +238,7 @@ impl SelectedReport {
             let mut value = json!(answer);
             value["dry_run"] = json!(self.is_dry_run);
             if let Some(task) = &answer.current {
-                value["task"] = task_view::task_json(task);
+                value["task"] = task_json(task);
             }
             return out.json(&value);
         }

@@ -12,15 +12,16 @@ use crate::commands::options::task_options::TaskOptions;
 use crate::commands::queueing::batch_input::{BatchInput, BatchStop};
 use crate::commands::queueing::queue_and_follow::queue_and_follow;
 use crate::error::{CliError, DONE};
+use crate::output::Out;
 use crate::output::progress::Progress;
-use crate::output::{Out, human};
 use crate::session::Session;
-use crate::shell_word::shell_word;
 use taskqueue_domain::limits::limit::{Rate, Spread};
 use taskqueue_domain::task::unique::Arrival;
 use taskqueue_engine::queueing::queue::{ClassCheck, QueuedLine};
 use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
 use taskqueue_engine::{Context, EngineError};
+use taskqueue_views::human;
+use taskqueue_views::shell_word::shell_word;
 
 /// Queue a task, or a batch with --batch, and print the ids
 ///

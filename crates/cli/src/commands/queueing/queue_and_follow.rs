@@ -7,7 +7,7 @@ use chrono::{DateTime, Local, Utc};
 
 use crate::commands::options::task_options::TaskOptions;
 use crate::error::{DONE, FAILED, INTERRUPTED};
-use crate::output::{Out, human};
+use crate::output::Out;
 use crate::views::outcome;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -21,6 +21,7 @@ use taskqueue_engine::queueing::queue::{self, ClassCheck};
 use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 use taskqueue_engine::{Context, EngineError};
 use taskqueue_engine::{StopSignals, Stream, end_statements_on};
+use taskqueue_views::human;
 
 /// Queues the task, prints its id and, if requested, runs it or waits for it.
 pub(crate) fn queue_and_follow(

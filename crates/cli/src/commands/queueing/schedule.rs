@@ -11,12 +11,9 @@ use crate::commands::queueing::schedule_file::{self, ApplyArgs, ImportCrontabArg
 use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::output::clean::clean_line;
-use crate::output::human::{fitted_words, hanging, instant, relative};
 use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::table::{Field, Tone, render_without_empty};
 use crate::session::Session;
-use crate::views::task_view::task_json;
-use crate::views::what::what_of;
 use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
@@ -27,6 +24,9 @@ use taskqueue_engine::change::schedules::{self, Schedule, ScheduleDetail, Schedu
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::schedule_run;
 use taskqueue_engine::{Context, EngineResult};
+use taskqueue_views::human::{fitted_words, hanging, instant, relative};
+use taskqueue_views::json::task_json;
+use taskqueue_views::what::what_of;
 
 /// Manage recurring tasks
 ///

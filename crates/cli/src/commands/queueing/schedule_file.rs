@@ -10,10 +10,10 @@ use crate::commands::options::local_zone::local_zone;
 use crate::commands::options::reason::ReasonArgs;
 use crate::error::{DONE, FAILED};
 use crate::output::Out;
-use crate::output::human::instant;
 use taskqueue_engine::Context;
 use taskqueue_engine::config::{CrontabContext, from_crontab, with_home};
 use taskqueue_engine::queueing::configured::{self, AppliedSchedule, ApplyChoice, ScheduleAction};
+use taskqueue_views::human::instant;
 
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {

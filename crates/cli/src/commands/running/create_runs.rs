@@ -5,12 +5,13 @@ use clap::Args;
 use crate::commands::changing::prune::pruned_words;
 use crate::commands::queueing::schedule_file::applied_words;
 use crate::error::DONE;
-use crate::output::{Out, human};
+use crate::output::Out;
 use crate::session::Session;
 use crate::views::final_failures::failure_printer;
 use taskqueue_engine::Context;
 use taskqueue_engine::upkeep::create_runs::{CreateRunsReport, create_runs, list_passed_tasks};
 use taskqueue_engine::upkeep::rescue::Rescued;
+use taskqueue_views::human;
 
 /// Rescue runs, end expired tasks, and create runs for due tasks
 ///

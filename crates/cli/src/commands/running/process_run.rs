@@ -7,14 +7,14 @@ use clap::Args;
 use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE, INTERRUPTED};
 use crate::output::Out;
-use crate::output::human::plural;
 use crate::output::log::LogFormat;
 use crate::session::Session;
 use crate::views::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
-use crate::views::why::is_or_are;
 use taskqueue_domain::task::ids::RunId;
 use taskqueue_engine::StopSignals;
 use taskqueue_engine::running::process_run::{ProcessOptions, process_runs};
+use taskqueue_views::human::plural;
+use taskqueue_views::why::is_or_are;
 
 /// Claim the first waiting run and execute it
 ///

@@ -12,10 +12,10 @@ use crate::output::log::LogFormat;
 use crate::session::Session;
 use crate::views::final_failures::failure_printer;
 use crate::views::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
-use crate::views::standstill::{standstill_remedy, standstill_words};
 use taskqueue_engine::StopSignals;
 use taskqueue_engine::running::process_run::ProcessOptions;
 use taskqueue_engine::tick::tick;
+use taskqueue_views::standstill::{standstill_remedy, standstill_words};
 
 /// Create runs for due tasks and process them, from one crontab line
 ///

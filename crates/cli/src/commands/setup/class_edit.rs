@@ -9,11 +9,11 @@ use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::session::Session;
-use crate::shell_word::shell_word;
 use taskqueue_domain::task::task_class::check_class_pattern;
 use taskqueue_engine::change::classes::problem_of_program;
 use taskqueue_engine::config::{NewClass, own_search_path, text_to_edit, with_class, without_class, write_edited};
 use taskqueue_engine::queueing::program_path::find_in_path;
+use taskqueue_views::shell_word::shell_word;
 
 #[derive(Debug, Args)]
 pub(crate) struct AddArgs {

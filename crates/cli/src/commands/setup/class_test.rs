@@ -7,14 +7,14 @@ use crate::commands::queueing::queue::read_data;
 use crate::error::{CliError, DONE, FAILED, did_you_mean};
 use crate::output::Out;
 use crate::session::Session;
-use crate::shell_word::shell_word;
-use crate::views::clock::host_clock;
 use taskqueue_domain::run::decision::Decision;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
 use taskqueue_domain::text::json::check_storable;
 use taskqueue_engine::running::try_class::{TriedClass, try_class};
 use taskqueue_engine::{EngineError, Stream};
+use taskqueue_views::clock::host_clock;
+use taskqueue_views::shell_word::shell_word;
 
 #[derive(Debug, Args)]
 pub(crate) struct TestArgs {

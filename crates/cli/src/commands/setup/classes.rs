@@ -9,11 +9,11 @@ use crate::commands::setup::class_edit::{self, AddArgs, RemoveArgs};
 use crate::commands::setup::class_test::{self, TestArgs};
 use crate::error::{CONFIG, DONE, NOT_FOUND};
 use crate::output::Out;
-use crate::output::human;
 use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use taskqueue_engine::change::classes::{self, ClassState};
+use taskqueue_views::human;
 
 /// List, configure and test task classes, and end their holds
 #[derive(Debug, Args)]

@@ -11,12 +11,12 @@ use serde_json::json;
 use crate::commands::setup::migrate;
 use crate::error::{CliError, DONE, FAILED};
 use crate::output::Out;
-use crate::output::human::plural;
 use crate::output::progress::Progress;
 use crate::session::Session;
-use crate::shell_word::shell_word;
 use taskqueue_engine::upkeep::backup::{DAMAGE_STEPS, Damage, copy_to, find_damage, unfinished};
 use taskqueue_engine::{DatabaseUrl, Engine, StopSignals};
+use taskqueue_views::human::plural;
+use taskqueue_views::shell_word::shell_word;
 
 /// Back up, check and migrate the database
 #[derive(Debug, Args)]

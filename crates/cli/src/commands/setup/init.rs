@@ -14,11 +14,11 @@ use crate::commands::setup::init_task::{FirstTask, run_first};
 use crate::error::{CONFIG, CliError, DONE};
 use crate::output::Out;
 use crate::session::{Session, configuration_path};
-use crate::shell_word::shell_word;
 use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
 use taskqueue_engine::change::classes;
 use taskqueue_engine::config::{Environment, first_configuration, write_first};
 use taskqueue_engine::{DatabaseUrl, EngineError, StoreError, own_user_name};
+use taskqueue_views::shell_word::shell_word;
 
 /// Write a first configuration, create the store, and run a task
 ///

@@ -8,7 +8,8 @@ use clap::{Args, Command, ValueHint};
 use crate::error::DONE;
 use crate::manual::{page, pages};
 use crate::no_page;
-use crate::output::{Out, human};
+use crate::output::Out;
+use taskqueue_views::human;
 
 /// Print a manual page, or write all of them
 ///

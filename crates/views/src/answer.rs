@@ -2,12 +2,12 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::output::human::{count, distance, instant, plural, relative};
-use crate::views::standstill::{standstill_remedy, standstill_words};
-use crate::views::why::{holder, is_or_are, note, remedy, runs, sentence};
+use crate::human::{count, distance, instant, plural, relative};
+use crate::standstill::{standstill_remedy, standstill_words};
+use crate::why::{holder, is_or_are, note, remedy, runs, sentence};
 use taskqueue_domain::limits::pause::PauseScope;
 use taskqueue_domain::task::dependencies::id_circle_words;
-use taskqueue_domain::task::records::{Run, Task};
+use taskqueue_domain::task::records::{HeldClaim, Run, Task};
 use taskqueue_engine::inspect::diagnosis::explain::{Explanation, QueueExplanation};
 use taskqueue_engine::inspect::status::{Counted, Reason};
 
@@ -15,7 +15,7 @@ use taskqueue_engine::inspect::status::{Counted, Reason};
 const CAN_RUN: &str = "can run now: the next free runner takes it";
 
 /// Returns the state of a task as a sentence: `Task 17 waits for its time: due in 2h00m, at 2026-11-26T15:00:00Z.`
-pub(crate) fn answer(explanation: &Explanation) -> String {
+pub fn answer(explanation: &Explanation) -> String {
     let task = &explanation.task;
     if let Some(circle) = &explanation.circle {
         return format!("Task {} will never run: tasks {} wait for each other.", task.id, id_circle_words(circle));
@@ -35,7 +35,7 @@ pub(crate) fn answer(explanation: &Explanation) -> String {
 }
 
 /// Ends a sentence, whose last words may be those of an error.
-pub(crate) fn sentence_of(words: &str) -> String {
+pub fn sentence_of(words: &str) -> String {
     let words = words.trim_end();
     if words.ends_with(['.', '!', '?', '…']) { words.to_owned() } else { format!("{words}.") }
 }
@@ -183,15 +183,15 @@ fn alive(runners: usize) -> String {
 
 /// Why nothing runs, or what runs and what waits, and the command that changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct QueueAnswer {
+pub struct QueueAnswer {
     /// The sentence.
-    pub(crate) words: String,
+    pub words: String,
     /// The command.
-    pub(crate) command: String,
+    pub command: String,
 }
 
 /// Answers why nothing runs.
-pub(crate) fn queue_answer(found: &QueueExplanation) -> QueueAnswer {
+pub fn queue_answer(found: &QueueExplanation) -> QueueAnswer {
     let running = found.counts.processing;
     let start = match running.count {
         0 => "Nothing runs: ".to_owned(),
@@ -251,4 +251,22 @@ fn idle(found: &QueueExplanation) -> (String, String) {
         return ("every task has finished".to_owned(), "taskqueue status".to_owned());
     }
     ("there are no tasks".to_owned(), "taskqueue help queue".to_owned())
+}
+
+/// Returns the command that changes the state, or shows more: for a task that waits for others, that of the last one of the
+/// chain.
+pub fn answer_command(explanation: &Explanation) -> Option<String> {
+    let (task, (_, reason)) = (&explanation.task, explanation.cause()?);
+    match explanation.blockers.last() {
+        _ if explanation.circle.is_some() => Some(format!("taskqueue cancel {}", task.id)),
+        Some(last) if matches!(reason, Reason::WaitsForDependencies { .. }) => {
+            remedy(&last.why, last.task_id, &last.class)
+        }
+        _ => remedy(reason, task.id, task.class.as_str()),
+    }
+}
+
+/// Returns the claim that has the task.
+pub fn held_claim(explanation: &Explanation) -> Option<HeldClaim> {
+    explanation.last_run.as_ref().and_then(Run::held_claim)
 }

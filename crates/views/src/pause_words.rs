@@ -2,13 +2,13 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::output::human::relative;
+use crate::human::relative;
 use crate::shell_word::shell_word;
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 use taskqueue_domain::run::status::Stored;
 
 /// Returns the command that ends this pause.
-pub(crate) fn resume_command(scope: &PauseScope) -> String {
+pub fn resume_command(scope: &PauseScope) -> String {
     match scope {
         PauseScope::All => "taskqueue resume --all".to_owned(),
         PauseScope::Class(name) => format!("taskqueue resume --class {}", shell_word(name)),
@@ -16,12 +16,13 @@ pub(crate) fn resume_command(scope: &PauseScope) -> String {
     }
 }
 
-pub(crate) fn by(pause: &Pause) -> String {
+/// Returns who paused, and the reason.
+pub fn by(pause: &Pause) -> String {
     if pause.host.is_empty() { pause.author.clone() } else { format!("{} on {}", pause.author, pause.host) }
 }
 
 /// Formats a pause: `class mail.send paused 5m00s ago by ann on web1, ends in 1h55m: the mail server is down`.
-pub(crate) fn pause_words(pause: &Pause, now: DateTime<Utc>) -> String {
+pub fn pause_words(pause: &Pause, now: DateTime<Utc>) -> String {
     let participle = match &pause.mode {
         Stored::Known(mode) => mode.participle(),
         Stored::Unknown(_) => PauseMode::Pause.participle(),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// How much of a long value is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Length {
+pub enum Length {
     /// The beginning, some screens long.
     Cut,
     /// All.
@@ -15,12 +15,13 @@ pub(crate) enum Length {
 const CUT_BYTES: usize = 8 * 1024;
 
 impl Length {
-    pub(crate) const fn of(is_full: bool) -> Self {
+    /// Returns the length for a verb with or without `--full`.
+    pub const fn of(is_full: bool) -> Self {
         if is_full { Self::Full } else { Self::Cut }
     }
 
     /// Returns the value, or its beginning and its length.
-    pub(crate) fn of_value(self, text: &str) -> Cow<'_, str> {
+    pub fn of_value(self, text: &str) -> Cow<'_, str> {
         if self == Self::Full || text.len() <= CUT_BYTES {
             return Cow::Borrowed(text);
         }

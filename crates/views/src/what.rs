@@ -1,21 +1,21 @@
 //! What a task does, in a few words, for lists.
 
-use crate::output::clean::clean_line;
 use crate::shell_word::shell_word;
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::task_class::EXEC_CLASS;
+use taskqueue_domain::text::outside_text::clean_line;
 use taskqueue_engine::handler::exec::ExecRequest;
 
 /// The longest text in a list, in characters.
 const LONGEST: usize = 32;
 
 /// Returns the name of a task, else the command of an `exec` task, else the beginning of its data.
-pub(crate) fn what(task: &Task) -> String {
+pub fn what(task: &Task) -> String {
     what_of(task.name.as_deref(), task.class.as_str(), &task.data)
 }
 
 /// As [`what`], for a task with this name, class and data.
-pub(crate) fn what_of(name: Option<&str>, class: &str, data: &str) -> String {
+pub fn what_of(name: Option<&str>, class: &str, data: &str) -> String {
     match name {
         Some(name) => cut(name),
         None if class == EXEC_CLASS => cut(&command(data).unwrap_or_else(|| data.to_owned())),

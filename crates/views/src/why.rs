@@ -2,10 +2,10 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::output::human::{count, instant, plural, relative};
+use crate::human::{count, instant, plural, relative};
+use crate::links::waits_for;
+use crate::pause_words::{pause_words, resume_command};
 use crate::shell_word::shell_word;
-use crate::views::links::waits_for;
-use crate::views::pause_words::{pause_words, resume_command};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Run, Task};
 use taskqueue_domain::text::error_words::error_words;
@@ -13,7 +13,7 @@ use taskqueue_engine::inspect::failures::FinalCause;
 use taskqueue_engine::inspect::status::{Counted, Reason};
 
 /// Returns the reason column; empty if the status is enough.
-pub(crate) fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
+pub fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
     match reason {
         Reason::Running { process_id, host, claimant, deadline } => {
             let who = holder(claimant.as_deref(), *process_id, host);
@@ -82,7 +82,7 @@ fn expired_words(on: Option<DateTime<Utc>>) -> String {
 }
 
 /// Returns when a claim ends unless it is renewed.
-pub(crate) fn deadline_words(deadline: DateTime<Utc>, now: DateTime<Utc>) -> String {
+pub fn deadline_words(deadline: DateTime<Utc>, now: DateTime<Utc>) -> String {
     format!("deadline {}", relative(deadline, now))
 }
 
@@ -100,7 +100,7 @@ fn waits_for_claimant(rejected_by: &[String]) -> String {
 }
 
 /// Returns which runner or claimant has a run, and where.
-pub(crate) fn holder(claimant: Option<&str>, process_id: Option<i64>, host: &str) -> String {
+pub fn holder(claimant: Option<&str>, process_id: Option<i64>, host: &str) -> String {
     let who = match (claimant, process_id) {
         (Some(claimant), Some(pid)) => format!("claimant {claimant} (process {pid})"),
         (Some(claimant), None) => format!("claimant {claimant}"),
@@ -116,16 +116,23 @@ fn live(runners: usize) -> String {
 }
 
 /// Returns the verb for this many things.
-pub(crate) const fn is_or_are(number: i64) -> &'static str {
+/// Returns until when a finished task is kept.
+pub fn kept_words(until: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    format!("until {}, {}", instant(until), relative(until, now))
+}
+
+/// Returns the verb for this number of things.
+pub const fn is_or_are(number: i64) -> &'static str {
     if number == 1 { "is" } else { "are" }
 }
 
-pub(crate) fn runs(number: Counted) -> String {
+/// Formats a number of runs.
+pub fn runs(number: Counted) -> String {
     if number.count == 1 && !number.or_more { "1 run is".to_owned() } else { format!("{} runs are", count(number)) }
 }
 
 /// Returns in a few words why a failed task is not retried.
-pub(crate) const fn final_words(why: Option<FinalCause>) -> &'static str {
+pub const fn final_words(why: Option<FinalCause>) -> &'static str {
     match why {
         None => "will be retried",
         Some(FinalCause::NoRetryLeft) => "no retry left",
@@ -135,7 +142,7 @@ pub(crate) const fn final_words(why: Option<FinalCause>) -> &'static str {
 }
 
 /// Returns the failed attempts since the last success: fewer than FailedRetries if an attempt ruled out a retry.
-pub(crate) const fn failed_attempts(task: &Task, reason: &Reason) -> i32 {
+pub const fn failed_attempts(task: &Task, reason: &Reason) -> i32 {
     match reason {
         Reason::Exhausted { failed_attempts, .. } => *failed_attempts,
         _ => task.failed_retries,
@@ -143,7 +150,7 @@ pub(crate) const fn failed_attempts(task: &Task, reason: &Reason) -> i32 {
 }
 
 /// Returns the reason as a sentence.
-pub(crate) fn sentence(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
+pub fn sentence(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
     match reason {
         Reason::Running { .. } => format!("it is running: {}", note(reason, run, now)),
         Reason::NotYet { after_error: None, on } => format!("it becomes due {}", relative(*on, now)),
@@ -159,7 +166,7 @@ pub(crate) fn sentence(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -
 }
 
 /// Returns a command that helps, or shows more; `None` if nothing can be done from here.
-pub(crate) fn remedy(reason: &Reason, id: TaskId, class: &str) -> Option<String> {
+pub fn remedy(reason: &Reason, id: TaskId, class: &str) -> Option<String> {
     let class_word = shell_word(class);
     Some(match reason {
         Reason::Running { .. } => format!("taskqueue status {id}"),

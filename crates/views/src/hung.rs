@@ -2,15 +2,15 @@
 
 use chrono::TimeDelta;
 
-use crate::output::human::distance;
-use crate::views::why::holder;
+use crate::human::distance;
+use crate::why::holder;
 use taskqueue_engine::inspect::diagnosis::hung::HungRun;
 
 /// How many runs are named, and are cancelled by one command.
 const NAMED: usize = 10;
 
 /// Formats hung runs: `no report from task 1 of class mail for 20m (process 812 on web1), task 2 …; timeout_secs ends …`.
-pub(crate) fn silent_words(hung: &[HungRun]) -> String {
+pub fn silent_words(hung: &[HungRun]) -> String {
     let mut words: Vec<String> = hung.iter().take(NAMED).map(run_words).collect();
     if hung.len() > NAMED {
         words.push(format!("and {} more", hung.len() - NAMED));
@@ -29,7 +29,7 @@ fn run_words(run: &HungRun) -> String {
 }
 
 /// Returns the command that ends them, or that shows the runners if none of the runs hangs.
-pub(crate) fn cancel_hung(hung: &[HungRun]) -> String {
+pub fn cancel_hung(hung: &[HungRun]) -> String {
     let ids: Vec<String> = hung.iter().take(NAMED).map(|run| run.task_id.to_string()).collect();
     if ids.is_empty() {
         return "taskqueue runner".to_owned();

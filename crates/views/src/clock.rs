@@ -2,19 +2,20 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::output::human::distance;
-use taskqueue_engine::Context;
+use crate::human::distance;
+use taskqueue_engine::{Context, EngineResult};
 
 /// The largest difference between two clocks that is not reported.
 const CLOCK_TOLERANCE: TimeDelta = TimeDelta::seconds(5);
 
+/// Returns the time of this host's clock, to compare it with the database's.
 #[expect(clippy::disallowed_methods, reason = "this host's clock is what is asked about; nothing is decided by it")]
-pub(crate) fn host_clock() -> DateTime<Utc> {
+pub fn host_clock() -> DateTime<Utc> {
     Utc::now()
 }
 
 /// Returns how far this host's clock is ahead of the database's, if that could mislead a reader of times.
-pub(crate) fn clock_ahead(ctx: &mut Context) -> anyhow::Result<Option<TimeDelta>> {
+pub fn clock_ahead(ctx: &mut Context) -> EngineResult<Option<TimeDelta>> {
     let (before, database, after) = (host_clock(), ctx.now()?, host_clock());
     // Either clock may have been read last, so the time between the two reads does not count as a difference.
     let ahead = if database < before {
@@ -28,7 +29,7 @@ pub(crate) fn clock_ahead(ctx: &mut Context) -> anyhow::Result<Option<TimeDelta>
 }
 
 /// Returns the note about the difference.
-pub(crate) fn clock_words(ahead: TimeDelta) -> String {
+pub fn clock_words(ahead: TimeDelta) -> String {
     let (far, direction) = (distance(ahead), if ahead > TimeDelta::zero() { "ahead of" } else { "behind" });
     format!(
         "this host's clock is {far} {direction} the database's; taskqueue uses the database's, but cron, handlers and logs of \

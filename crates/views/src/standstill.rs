@@ -2,13 +2,13 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::output::human::{count, distance, plural};
-use crate::views::hung::{cancel_hung, silent_words};
-use crate::views::pause_words::{pause_words, resume_command};
+use crate::human::{count, distance, plural};
+use crate::hung::{cancel_hung, silent_words};
+use crate::pause_words::{pause_words, resume_command};
 use taskqueue_engine::inspect::diagnosis::standstill::{Standstill, StandstillCause};
 
 /// Formats a standstill: `3 due tasks and 2 waiting runs are not processed: everything paused 5m00s ago by ann`.
-pub(crate) fn standstill_words(standstill: &Standstill, now: DateTime<Utc>) -> String {
+pub fn standstill_words(standstill: &Standstill, now: DateTime<Utc>) -> String {
     let why = match &standstill.cause {
         StandstillCause::Paused { pause } => pause_words(pause, now),
         StandstillCause::NoRunner { oldest_secs, usual_secs } => {
@@ -39,7 +39,7 @@ fn affected(standstill: &Standstill) -> String {
 }
 
 /// Returns a command that helps, or shows more.
-pub(crate) fn standstill_remedy(standstill: &Standstill) -> String {
+pub fn standstill_remedy(standstill: &Standstill) -> String {
     match &standstill.cause {
         StandstillCause::Paused { pause } => resume_command(&pause.scope),
         StandstillCause::NoRunner { .. } => "taskqueue tick".to_owned(),

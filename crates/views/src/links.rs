@@ -1,6 +1,6 @@
 //! The tasks at the other end of a dependency, for display.
 
-use crate::output::human::plural;
+use crate::human::plural;
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::task::dependencies::LinkedTask;
 
@@ -8,7 +8,7 @@ use taskqueue_domain::task::dependencies::LinkedTask;
 const NAMED: usize = 20;
 
 /// Returns the first prerequisites, and how many more there are.
-pub(crate) fn waits_for(count: i32, on: &[LinkedTask]) -> String {
+pub fn waits_for(count: i32, on: &[LinkedTask]) -> String {
     if on.is_empty() {
         return format!("waits for {}", plural(count, "other task"));
     }
@@ -19,7 +19,7 @@ pub(crate) fn waits_for(count: i32, on: &[LinkedTask]) -> String {
 }
 
 /// Returns a line about these tasks, unfinished ones first; `None` if there are none.
-pub(crate) fn linked_line(title: &str, tasks: &[LinkedTask]) -> Option<String> {
+pub fn linked_line(title: &str, tasks: &[LinkedTask]) -> Option<String> {
     let mut tasks: Vec<&LinkedTask> = tasks.iter().collect();
     tasks.sort_by_key(|task| task.is_satisfied);
     let named: Vec<String> = tasks.iter().take(NAMED).map(|task| words(task)).collect();

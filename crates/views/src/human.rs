@@ -5,12 +5,12 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use taskqueue_engine::inspect::status::{Counted, TaskCounts};
 
 /// Formats a time as RFC 3339 in UTC, to the second.
-pub(crate) fn instant(at: DateTime<Utc>) -> String {
+pub fn instant(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 /// Formats a duration in its two largest units: `45s`, `12m`, `2h05m`, `3d04h`.
-pub(crate) fn distance(length: TimeDelta) -> String {
+pub fn distance(length: TimeDelta) -> String {
     let secs = length.num_seconds().abs();
     match secs {
         0..60 => format!("{secs}s"),
@@ -21,7 +21,7 @@ pub(crate) fn distance(length: TimeDelta) -> String {
 }
 
 /// Like `distance`, but with milliseconds below a minute: `0.412s`.
-pub(crate) fn short_distance(length: TimeDelta) -> String {
+pub fn short_distance(length: TimeDelta) -> String {
     match length.num_milliseconds() {
         msecs @ 0..60_000 => format!("{}.{:03}s", msecs / 1000, msecs % 1000),
         _ => distance(length),
@@ -29,18 +29,18 @@ pub(crate) fn short_distance(length: TimeDelta) -> String {
 }
 
 /// Formats a time relative to now: `in 5m00s` or `5m00s ago`.
-pub(crate) fn relative(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
+pub fn relative(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let length = at - now;
     if length > TimeDelta::zero() { format!("in {}", distance(length)) } else { format!("{} ago", distance(length)) }
 }
 
 /// Formats `12`, or `100000+` if counting stopped.
-pub(crate) fn count(counted: Counted) -> String {
+pub fn count(counted: Counted) -> String {
     if counted.or_more { format!("{}+", counted.count) } else { counted.count.to_string() }
 }
 
 /// Returns the counters of `status`, each with its name.
-pub(crate) fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
+pub fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
     let mut parts = vec![
         format!("running {}", count(counts.processing)),
         format!("runners {}/{}", slots.0, slots.1),
@@ -68,13 +68,13 @@ pub(crate) fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
 }
 
 /// Formats `1 run`, `2 runs`.
-pub(crate) fn plural(number: impl TryInto<i64>, noun: &str) -> String {
+pub fn plural(number: impl TryInto<i64>, noun: &str) -> String {
     let number = number.try_into().unwrap_or(i64::MAX);
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 /// Joins the parts in as many lines as the terminal needs; in one line without a width.
-pub(crate) fn fitted<Part: AsRef<str>>(parts: &[Part], between: &str, width: Option<u16>) -> String {
+pub fn fitted<Part: AsRef<str>>(parts: &[Part], between: &str, width: Option<u16>) -> String {
     let width = width.map_or(usize::MAX, usize::from);
     let mut text = String::new();
     let mut used = 0;
@@ -94,7 +94,7 @@ pub(crate) fn fitted<Part: AsRef<str>>(parts: &[Part], between: &str, width: Opt
 }
 
 /// Like `fitted`, for the words of a sentence.
-pub(crate) fn fitted_words(sentence: &str, width: Option<u16>) -> String {
+pub fn fitted_words(sentence: &str, width: Option<u16>) -> String {
     if width.is_none() {
         return sentence.to_owned();
     }
@@ -102,7 +102,7 @@ pub(crate) fn fitted_words(sentence: &str, width: Option<u16>) -> String {
 }
 
 /// Formats a name and a sentence; further lines are aligned with the beginning of the sentence.
-pub(crate) fn hanging(name: &str, sentence: &str, width: Option<u16>) -> String {
+pub fn hanging(name: &str, sentence: &str, width: Option<u16>) -> String {
     let indent = name.chars().count();
     let room = width.map(|width| width.saturating_sub(u16::try_from(indent).unwrap_or(u16::MAX)));
     format!("{name}{}", fitted_words(sentence, room).replace('\n', &format!("\n{}", " ".repeat(indent))))
@@ -112,7 +112,7 @@ pub(crate) fn hanging(name: &str, sentence: &str, width: Option<u16>) -> String 
 const FOLD: u16 = 4;
 
 /// Breaks a long line between words and after the commas of JSON; continued lines are indented.
-pub(crate) fn folded(line: &str, width: Option<u16>) -> String {
+pub fn folded(line: &str, width: Option<u16>) -> String {
     let Some(width) = width else { return line.to_owned() };
     let parts: Vec<&str> = line.split_inclusive([' ', ',']).collect();
     let text = fitted(&parts, "", Some(width.saturating_sub(FOLD)));

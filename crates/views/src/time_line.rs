@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::output::human::{distance, hanging, relative};
+use crate::human::{distance, hanging, relative};
 use taskqueue_domain::monitoring::time_line::{Segment, Stretch};
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_engine::inspect::status::TaskDetail;
@@ -18,7 +18,7 @@ const COLUMNS: u16 = 100;
 const NARROW: u16 = 60;
 
 /// Returns the drawing without colours; `None` if no segment has a duration.
-pub(crate) fn drawn(detail: &TaskDetail, now: DateTime<Utc>, width: Option<u16>) -> Option<String> {
+pub fn drawn(detail: &TaskDetail, now: DateTime<Utc>, width: Option<u16>) -> Option<String> {
     let segments = detail.time_line.as_slice();
     let shown = &segments[segments.len().saturating_sub(DRAWN)..];
     let (first, last) = (shown.first()?, shown.last()?);

@@ -1,7 +1,7 @@
 //! A text as one word of a shell command.
 
 /// Quotes a word for a shell, so that output can be pasted.
-pub(crate) fn shell_word(text: &str) -> String {
+pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.,:@%+=/".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         return text.to_owned();
