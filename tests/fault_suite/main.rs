@@ -64,9 +64,10 @@ use self::lanes::Lanes;
 use self::options::Options;
 use self::report::Line;
 
-/// Every campaign, in the order in which they run.
+/// Every campaign, in the order in which they run: the longest first, so that none is left running alone.
 const CAMPAIGNS: &[&Campaign] = &[
     &kill_label::CAMPAIGN,
+    &hosts::CAMPAIGN,
     &kill_syscall::CAMPAIGN,
     &syscall_errors::CAMPAIGN,
     &crossed::CAMPAIGN,
@@ -81,7 +82,6 @@ const CAMPAIGNS: &[&Campaign] = &[
     &lost_commit::CAMPAIGN,
     &server_restart::CAMPAIGN,
     &failover::CAMPAIGN,
-    &hosts::CAMPAIGN,
     &recovery::CAMPAIGN,
 ];
 

@@ -32,7 +32,7 @@ use clap::{ArgMatches, Args, CommandFactory as _, Parser};
 use self::commands::changing::{cancel, edit, prune, requeue, retry, transfer};
 use self::commands::claiming::{report, worker};
 use self::commands::inspecting::{events, explain, failures, logs, runners, show, status, top as top_command, wait};
-use self::commands::operating::{check, doctor, limits, metrics, pauses};
+use self::commands::operating::{check, doctor, limits, metrics, pauses, web};
 use self::commands::queueing::{exec, queue, schedule};
 use self::commands::running::{create_runs, process_run, tick, work};
 use self::commands::setup::{classes, completions, db, init, man, settings};
@@ -299,6 +299,7 @@ fn carry_out(command: Command, session: Session, out: &mut Out) -> anyhow::Resul
         Command::Wait(args) => wait::run(session, &args, out),
         Command::Check(args) => check::run(session, &args, out),
         Command::Metrics(args) => metrics::run(session, &args, out),
+        Command::Web(args) => web::run(session, &args, out),
         Command::Doctor(args) => doctor::run(session, &args, out),
         Command::Runners(args) => runners::run(session, &args, out),
         Command::Pause(args) => pauses::pause(session, &args, out),

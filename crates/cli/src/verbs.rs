@@ -10,7 +10,7 @@ use super::{Cli, GlobalArgs};
 use crate::commands::changing::{cancel, edit, prune, requeue, retry, transfer};
 use crate::commands::claiming::{report, worker};
 use crate::commands::inspecting::{events, explain, failures, logs, runners, show, status, top, wait};
-use crate::commands::operating::{check, doctor, limits, metrics, pauses};
+use crate::commands::operating::{check, doctor, limits, metrics, pauses, web};
 use crate::commands::queueing::{exec, queue, schedule};
 use crate::commands::running::{create_runs, process_run, tick, work};
 use crate::commands::setup::{classes, completions, db, init, man, settings};
@@ -46,6 +46,7 @@ verbs! {
     "wait" => Wait(wait::WaitArgs),
     "check" => Check(check::CheckArgs),
     "metrics" => Metrics(metrics::MetricsArgs),
+    "web" => Web(web::WebArgs),
     "doctor" => Doctor(doctor::DoctorArgs),
     "runner" => Runners(runners::RunnersArgs),
     "pause" => Pause(pauses::PauseArgs),

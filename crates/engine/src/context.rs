@@ -208,7 +208,7 @@ impl Context {
     }
 
     /// Returns a function that opens the same context in another thread, with its own connection.
-    pub(crate) fn reopener(&self) -> impl Fn() -> EngineResult<Self> + Send + use<> {
+    pub fn reopener(&self) -> impl Fn() -> EngineResult<Self> + Send + use<> {
         let (url, handlers, me, spool) =
             (self.store.url().clone(), Arc::clone(&self.handlers), self.me.clone(), self.spool.clone());
         let (announcements, failure_printer) = (self.announcements.clone(), self.failure_printer.clone());
@@ -257,6 +257,16 @@ impl Context {
         let outer = std::mem::replace(&mut self.reason, reason);
         let result = act(self);
         self.reason = outer;
+        result
+    }
+
+    /// Runs `act` for a user of this process: what it queues and changes is recorded under this name.
+    pub fn on_behalf_of<T>(&mut self, user: &str, act: impl FnOnce(&mut Self) -> T) -> T {
+        let own = std::mem::replace(&mut self.me.user, user.to_owned());
+        self.store.set_origin(Origin { actor: user.to_owned(), host: self.me.host.clone() });
+        let result = act(self);
+        self.store.set_origin(Origin { actor: own.clone(), host: self.me.host.clone() });
+        self.me.user = own;
         result
     }
 

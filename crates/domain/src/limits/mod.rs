@@ -4,3 +4,4 @@ pub mod confinement;
 pub mod lease;
 pub mod limit;
 pub mod pause;
+pub mod scope;

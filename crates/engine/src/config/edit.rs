@@ -1,4 +1,4 @@
-//! Adds a class to a configuration file, or removes one. Comments and the other keys are kept.
+//! Adds a class or a token to a configuration file, or removes one. Comments and the other keys are kept.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike, value};
 
-use super::{ConfigError, file, write_first};
+use super::{ConfigError, WebToken, file, write_first};
 
 /// A class to write.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,6 @@ pub struct EditedConfig {
 /// # Errors
 /// Returns what is wrong with the text or with the class.
 pub fn with_class(path: &Path, text: &str, class: &NewClass) -> Result<EditedConfig, ConfigError> {
-    let mut document = parsed(path, text)?;
     let mut table = Table::new();
     table["argv"] = value(class.argv.iter().collect::<Array>());
     if let Some(secs) = class.timeout_secs {
@@ -45,19 +44,76 @@ pub fn with_class(path: &Path, text: &str, class: &NewClass) -> Result<EditedCon
     if let Some(user) = &class.user {
         table["user"] = value(user.as_str());
     }
-    let mut alone = DocumentMut::new();
-    let mut parent = implicit();
-    parent.insert(&class.name, Item::Table(table.clone()));
-    alone.insert("class", Item::Table(parent));
-    let lines = alone.to_string();
-    if !text.trim().is_empty() {
+    with_table(path, document_of(path, text)?, &["class"], &class.name, table)
+}
+
+/// Returns the text with the token of the web server. A token of this name is replaced.
+///
+/// # Errors
+/// Returns what is wrong with the text or with the token.
+pub fn with_token(path: &Path, text: &str, name: &str, token: &WebToken) -> Result<EditedConfig, ConfigError> {
+    let mut table = Table::new();
+    table["sha256"] = value(token.sha256.as_str());
+    table["may"] = value(token.may.as_str());
+    with_table(path, document_of(path, text)?, &["web", "token"], name, table)
+}
+
+/// Returns the text without the token; `None` if it has none of this name.
+///
+/// # Errors
+/// Returns what is wrong with the text.
+pub fn without_token(path: &Path, text: &str, name: &str) -> Result<Option<EditedConfig>, ConfigError> {
+    without_table(path, text, &["web", "token"], name)
+}
+
+/// Inserts a table under this key, into these tables; replaces one with this key.
+fn with_table(
+    path: &Path,
+    mut document: DocumentMut,
+    parents: &[&str],
+    key: &str,
+    mut table: Table,
+) -> Result<EditedConfig, ConfigError> {
+    let lines = alone(parents, key, Item::Table(table.clone()));
+    if !document.is_empty() {
         table.decor_mut().set_prefix("\n");
     }
-    let classes = document.entry("class").or_insert_with(|| Item::Table(implicit()));
-    let classes = classes.as_table_like_mut().ok_or_else(|| ConfigError::new(path, "class is no table"))?;
-    classes.remove(&class.name);
-    classes.insert(&class.name, Item::Table(table));
+    let mut place: &mut dyn TableLike = document.as_table_mut();
+    for parent in parents {
+        let entry = place.entry(parent).or_insert_with(|| Item::Table(implicit()));
+        place = entry.as_table_like_mut().ok_or_else(|| ConfigError::new(path, format!("{parent} is no table")))?;
+    }
+    place.remove(key);
+    place.insert(key, Item::Table(table));
     edited(path, document.to_string(), &lines)
+}
+
+/// Returns a table alone, as text.
+fn alone(parents: &[&str], key: &str, item: Item) -> String {
+    let mut document = DocumentMut::new();
+    let mut inner = implicit();
+    inner.insert(key, item);
+    let mut whole = inner;
+    for parent in parents.iter().rev() {
+        let mut outer = implicit();
+        outer.insert(parent, Item::Table(whole));
+        whole = outer;
+    }
+    *document.as_table_mut() = whole;
+    document.to_string()
+}
+
+fn without_table(path: &Path, text: &str, parents: &[&str], key: &str) -> Result<Option<EditedConfig>, ConfigError> {
+    let mut document = document_of(path, text)?;
+    let mut place: &mut dyn TableLike = document.as_table_mut();
+    for parent in parents {
+        match place.get_mut(parent).and_then(Item::as_table_like_mut) {
+            Some(inner) => place = inner,
+            None => return Ok(None),
+        }
+    }
+    let Some(removed) = place.remove(key) else { return Ok(None) };
+    edited(path, document.to_string(), &alone(parents, key, removed)).map(Some)
 }
 
 /// Returns the text without the class, and without the comments above it; `None` if it has no class of this name.
@@ -65,14 +121,7 @@ pub fn with_class(path: &Path, text: &str, class: &NewClass) -> Result<EditedCon
 /// # Errors
 /// Returns what is wrong with the text.
 pub fn without_class(path: &Path, text: &str, name: &str) -> Result<Option<EditedConfig>, ConfigError> {
-    let mut document = parsed(path, text)?;
-    let classes = document.get_mut("class").and_then(Item::as_table_like_mut);
-    let Some(removed) = classes.and_then(|classes: &mut dyn TableLike| classes.remove(name)) else { return Ok(None) };
-    let mut alone = DocumentMut::new();
-    let mut parent = implicit();
-    parent.insert(name, removed);
-    alone.insert("class", Item::Table(parent));
-    edited(path, document.to_string(), &alone.to_string()).map(Some)
+    without_table(path, text, &["class"], name)
 }
 
 fn implicit() -> Table {
@@ -82,7 +131,7 @@ fn implicit() -> Table {
 }
 
 /// Parses the text after the usual checks, whose messages are better.
-fn parsed(path: &Path, text: &str) -> Result<DocumentMut, ConfigError> {
+fn document_of(path: &Path, text: &str) -> Result<DocumentMut, ConfigError> {
     file::from_text(path, text)?;
     text.parse().map_err(|_| ConfigError::new(path, "this is not TOML"))
 }

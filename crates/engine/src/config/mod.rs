@@ -12,7 +12,9 @@ pub mod file;
 mod first;
 mod protocol;
 mod schedules;
+mod web;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,7 +24,9 @@ use taskqueue_domain::monitoring::listen_address::ListenAddress;
 pub use self::announcements::{Announcements, Notify};
 pub use self::class::{ClassConfig, Classes};
 pub use self::crontab::{CrontabContext, from_crontab};
-pub use self::edit::{EditedConfig, NewClass, text_to_edit, with_class, without_class, write_edited};
+pub use self::edit::{
+    EditedConfig, NewClass, text_to_edit, with_class, with_token, without_class, without_token, write_edited,
+};
 pub use self::environment::{
     BadVariable, Environment, HandlerEnvironment, JournalEnvironment, claimant_of_environment, completing_shell,
     completion_limit, default_spool_path, default_store_path, named_variable, own_search_path, own_trace, with_home,
@@ -31,6 +35,7 @@ pub use self::first::{first_configuration, write_first};
 pub use self::protocol::{CoprocessConfig, Protocol};
 pub use self::schedules::{ScheduleEntry, ScheduleReader, Schedules};
 pub(crate) use self::schedules::{changed_keys, definition};
+pub use self::web::{WebToken, check_token_name};
 
 /// The configuration in effect.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +66,8 @@ pub struct Config {
     pub schedules: Schedules,
     /// Whether the built-in class `exec` may be used; `None`: yes for a SQLite store of this user, no for other stores.
     pub exec_enabled: Option<bool>,
+    /// Who may log in at the web server, by name.
+    pub web_tokens: BTreeMap<String, WebToken>,
 }
 
 impl Config {

@@ -17,6 +17,7 @@ use taskqueue_domain::run::claimant::HeldBack;
 use taskqueue_domain::task::dependencies::LinkedTask;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::{Run, RunOutput, Runner, Task};
+use taskqueue_domain::task::selection::Selection;
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 use taskqueue_process::identities::usage::memory_bytes;
 use taskqueue_store::TaskPage;
@@ -113,19 +114,57 @@ pub fn overview_of(ctx: &mut Context, ids: &[TaskId], limit: i64) -> EngineResul
     overview_with(ctx, now, counts, TaskPage { tasks, has_more })
 }
 
-fn overview_with(ctx: &mut Context, now: DateTime<Utc>, counts: TaskCounts, page: TaskPage) -> EngineResult<Overview> {
-    let in_use = ctx.store.list_live_runners()?.iter().map(|runner| i64::from(runner.slots)).sum();
+/// A page of a selection.
+#[derive(Clone, Debug)]
+pub struct SelectionPage {
+    /// The time of the database's clock when it was read.
+    pub now: DateTime<Utc>,
+    /// The tasks, newest first.
+    pub lines: Vec<TaskLine>,
+    /// Where the next page begins: all its tasks have ids below this one. `None` if this is the last page.
+    pub next_before: Option<TaskId>,
+}
+
+/// Returns a page of the tasks of a selection, newest first: at most `limit`, all with ids below `before` if it is given.
+///
+/// # Errors
+/// Returns an error if the database fails.
+pub fn select_page(
+    ctx: &mut Context,
+    selection: &Selection,
+    before: Option<TaskId>,
+    limit: i64,
+) -> EngineResult<SelectionPage> {
+    ctx.check_family_of(selection)?;
+    let now = ctx.store.now()?;
+    let mut ids = ctx.store.select_page(selection, before, limit.saturating_add(1))?;
+    let shown = usize::try_from(limit).unwrap_or(usize::MAX);
+    let next_before = if ids.len() > shown { ids.get(shown.saturating_sub(1)).copied() } else { None };
+    ids.truncate(shown);
+    let tasks = ctx.store.list_named_tasks(&ids)?;
+    let lines = task_lines(ctx, now, tasks)?;
+    Ok(SelectionPage { now, lines, next_before })
+}
+
+/// Adds to each task why it is in its state.
+fn task_lines(ctx: &mut Context, now: DateTime<Utc>, tasks: Vec<(Task, Option<Run>)>) -> EngineResult<Vec<TaskLine>> {
     let settings = ctx.store.settings()?;
-    let limit = i64::from(settings.runner_limit);
-    let pauses = ctx.store.list_pauses()?;
-    let standstills = standstills(ctx)?;
     let mut inquiry = Inquiry::new(ctx, now);
-    let mut lines = Vec::with_capacity(page.tasks.len());
-    for (task, last_run) in page.tasks {
+    let mut lines = Vec::with_capacity(tasks.len());
+    for (task, last_run) in tasks {
         let reason = inquiry.reason_of(&task, last_run.as_ref())?;
         let allowed_retries = settings.retries_of(&task);
         lines.push(TaskLine { task, last_run, reason, allowed_retries });
     }
+    Ok(lines)
+}
+
+fn overview_with(ctx: &mut Context, now: DateTime<Utc>, counts: TaskCounts, page: TaskPage) -> EngineResult<Overview> {
+    let in_use = ctx.store.list_live_runners()?.iter().map(|runner| i64::from(runner.slots)).sum();
+    let limit = i64::from(ctx.store.settings()?.runner_limit);
+    let pauses = ctx.store.list_pauses()?;
+    let standstills = standstills(ctx)?;
+    let lines = task_lines(ctx, now, page.tasks)?;
     Ok(Overview { now, counts, slots: (in_use, limit), pauses, standstills, lines, has_more: page.has_more })
 }
 

@@ -42,6 +42,14 @@ enum SelectionPlace<'a> {
     Range(i64, i64),
 }
 
+/// A page of ids, newest first.
+#[derive(Clone, Copy)]
+struct IdPage {
+    /// All ids are below this one.
+    before: i64,
+    limit: i64,
+}
+
 /// How tasks of a schedule are found.
 #[derive(Clone, Copy)]
 enum Chain {
@@ -60,38 +68,20 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn select_tasks(&mut self, selection: &Selection) -> StoreResult<Vec<TaskId>> {
-        let classes = self.classes_of(selection)?;
-        self.read(|conn| {
-            let mut ids: Vec<i64> = selection.ids.iter().map(|id| id.0).collect();
-            if selection.has_last {
-                ids.extend(newest_task(conn)?);
-            }
-            if selection.is_named() {
-                let mut seen = BTreeSet::new();
-                return Ok(ids.into_iter().filter(|id| seen.insert(*id)).map(TaskId).collect());
-            }
-            let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
-            let statuses = statuses_of(selection);
-            let unmarked = AllUnmarked::load(conn, None)?.ids();
-            let meant: Vec<i64> = unmarked.iter().copied().filter(|id| names(selection, &ids, *id)).collect();
-            let mut found = BTreeSet::new();
-            for status in statuses.iter().copied() {
-                for chain in chains_of(selection).iter().copied() {
-                    let classes = classes.as_deref();
-                    let query = |place, status| Query { selection, classes, place, status, chain, now };
-                    for place in places(selection, &ids) {
-                        let of_status = query(place, status).load(conn)?.into_iter();
-                        found.extend(of_status.filter(|id| status.is_none() || !unmarked.contains(id)));
-                    }
-                    if status == Some(StatusFilter::Is(TaskStatus::Processing)) {
-                        for part in meant.chunks(IDS_PER_STATEMENT) {
-                            found.extend(query(SelectionPlace::Ids(part), None).load(conn)?);
-                        }
-                    }
-                }
-            }
-            Ok(found.into_iter().map(TaskId).collect())
-        })
+        self.select(selection, None)
+    }
+
+    /// Returns a page of the tasks of a selection, newest first: at most `limit`, all with ids below `before` if it is given.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn select_page(
+        &mut self,
+        selection: &Selection,
+        before: Option<TaskId>,
+        limit: i64,
+    ) -> StoreResult<Vec<TaskId>> {
+        self.select(selection, Some(IdPage { before: before.map_or(i64::MAX, |id| id.0), limit }))
     }
 
     /// Returns those of these tasks that exist, in the order of their ids.
@@ -110,6 +100,46 @@ impl Store {
             Ok(rows)
         })?;
         Ok(rows.into_iter().map(Task::from).collect())
+    }
+
+    fn select(&mut self, selection: &Selection, page: Option<IdPage>) -> StoreResult<Vec<TaskId>> {
+        let classes = self.classes_of(selection)?;
+        self.read(|conn| {
+            let mut ids: Vec<i64> = selection.ids.iter().map(|id| id.0).collect();
+            if selection.has_last {
+                ids.extend(newest_task(conn)?);
+            }
+            if selection.is_named() && page.is_none() {
+                let mut seen = BTreeSet::new();
+                return Ok(ids.into_iter().filter(|id| seen.insert(*id)).map(TaskId).collect());
+            }
+            let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
+            let statuses = statuses_of(selection);
+            let unmarked = AllUnmarked::load(conn, None)?.ids();
+            // Those that are left out below must not shorten the page.
+            let spare = i64::try_from(unmarked.len()).unwrap_or(i64::MAX);
+            let asked = page.map(|page| IdPage { limit: page.limit.saturating_add(spare), ..page });
+            let meant: Vec<i64> = unmarked.iter().copied().filter(|id| names(selection, &ids, *id)).collect();
+            let mut found = BTreeSet::new();
+            for status in statuses.iter().copied() {
+                for chain in chains_of(selection).iter().copied() {
+                    let classes = classes.as_deref();
+                    let query = |place, status| Query { selection, classes, place, status, chain, now, page: asked };
+                    for place in places(selection, &ids) {
+                        let of_status = query(place, status).load(conn)?.into_iter();
+                        found.extend(of_status.filter(|id| status.is_none() || !unmarked.contains(id)));
+                    }
+                    if status == Some(StatusFilter::Is(TaskStatus::Processing)) {
+                        for part in meant.chunks(IDS_PER_STATEMENT) {
+                            found.extend(query(SelectionPlace::Ids(part), None).load(conn)?);
+                        }
+                    }
+                }
+            }
+            let Some(page) = page else { return Ok(found.into_iter().map(TaskId).collect()) };
+            let newest = found.into_iter().rev().filter(|id| *id < page.before);
+            Ok(newest.take(usize::try_from(page.limit).unwrap_or(usize::MAX)).map(TaskId).collect())
+        })
     }
 
     /// Returns the class names that match the patterns; `None` if all classes match.
@@ -169,21 +199,28 @@ struct Query<'a> {
     status: Option<StatusFilter>,
     chain: Chain,
     now: SqlMoment,
+    page: Option<IdPage>,
 }
 
 impl<'a> Query<'a> {
     fn load(&self, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
         use task_queue::dsl;
-        let query = self.of_columns();
-        if !self.selection.data.is_empty() {
-            return self.load_by_data(conn);
+        let compares_texts = !self.selection.data.is_empty() || !self.selection.meta.is_empty();
+        match self.page {
+            Some(page) if compares_texts => self.load_page_by_texts(page, conn),
+            Some(page) => {
+                let query = self.of_columns().filter(dsl::id.lt(page.before));
+                Ok(query.order(dsl::id.desc()).limit(page.limit).load(conn)?)
+            }
+            None if !self.selection.data.is_empty() => self.load_by_data(conn),
+            None if compares_texts => {
+                let query = self.of_columns().filter(dsl::meta.is_not_null());
+                let found: Vec<(i64, ShownText)> = query.select((dsl::id, dsl::meta.assume_not_null())).load(conn)?;
+                let is_meant = |meta: &ShownText| self.has_meta(String::from(meta.clone()));
+                Ok(found.into_iter().filter(|(_, meta)| is_meant(meta)).map(|(id, _)| id).collect())
+            }
+            None => Ok(self.of_columns().load(conn)?),
         }
-        if self.selection.meta.is_empty() {
-            return Ok(query.load(conn)?);
-        }
-        let found: Vec<(i64, ShownText)> =
-            query.filter(dsl::meta.is_not_null()).select((dsl::id, dsl::meta.assume_not_null())).load(conn)?;
-        Ok(found.into_iter().filter(|(_, meta)| self.has_meta(String::from(meta.clone()))).map(|(id, _)| id).collect())
     }
 
     /// Reads the data part by part: a client may hold a whole result in memory.
@@ -191,10 +228,7 @@ impl<'a> Query<'a> {
         use task_queue::dsl;
         let (mut matching, mut last) = (Vec::new(), i64::MIN);
         loop {
-            let mut query = self.of_columns().filter(dsl::id.gt(last));
-            for text in self.selection.data.iter().filter_map(DataFilter::contained) {
-                query = query.filter(dsl::task_data.like(format!("%{text}%")));
-            }
+            let query = self.with_contained_data(self.of_columns().filter(dsl::id.gt(last)));
             let page = query.order(dsl::id).limit(DATA_ROWS).select((dsl::id, dsl::meta, dsl::task_data));
             let rows: Vec<TextsRow> = page.load(conn)?;
             let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < DATA_ROWS;
@@ -204,6 +238,33 @@ impl<'a> Query<'a> {
                 return Ok(matching);
             }
         }
+    }
+
+    /// Like `load_by_data`, newest first, until the page is full.
+    fn load_page_by_texts(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
+        use task_queue::dsl;
+        let wanted = usize::try_from(page.limit).unwrap_or(usize::MAX);
+        let (mut matching, mut last) = (Vec::new(), page.before);
+        loop {
+            let query = self.with_contained_data(self.of_columns().filter(dsl::id.lt(last)));
+            let part = query.order(dsl::id.desc()).limit(DATA_ROWS).select((dsl::id, dsl::meta, dsl::task_data));
+            let rows: Vec<TextsRow> = part.load(conn)?;
+            let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < DATA_ROWS;
+            last = rows.last().map_or(last, |(id, ..)| *id);
+            matching.extend(rows.into_iter().filter_map(|(id, meta, data)| self.has_texts(meta, data).then_some(id)));
+            if is_last || matching.len() >= wanted {
+                matching.truncate(wanted);
+                return Ok(matching);
+            }
+        }
+    }
+
+    /// Leaves out rows whose data cannot match, so that they are not sent.
+    fn with_contained_data<'b>(&self, mut query: TaskIds<'b>) -> TaskIds<'b> {
+        for text in self.selection.data.iter().filter_map(DataFilter::contained) {
+            query = query.filter(task_queue::task_data.like(format!("%{text}%")));
+        }
+        query
     }
 
     /// Returns the ids of the tasks whose columns match; data and metadata are not compared yet.

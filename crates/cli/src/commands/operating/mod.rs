@@ -5,3 +5,4 @@ pub(crate) mod doctor;
 pub(crate) mod limits;
 pub(crate) mod metrics;
 pub(crate) mod pauses;
+pub(crate) mod web;

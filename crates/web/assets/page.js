@@ -1,0 +1,60 @@
+// Loads the page again when something has changed, keeps what the reader has typed, and answers to keys.
+"use strict";
+
+const LEAST_MSECS = 1000;
+let last = 0;
+let waiting = false;
+
+async function renew() {
+  const main = document.querySelector("main");
+  if (waiting || !main.dataset.live || document.hidden) return;
+  const typed = document.activeElement;
+  if (typed && main.contains(typed) && typed.matches("input, textarea, select")) return;
+  waiting = true;
+  await new Promise((go) => setTimeout(go, Math.max(0, last + LEAST_MSECS - Date.now())));
+  last = Date.now();
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (answer.redirected) return location.reload();
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const fresh = page.querySelector("main");
+    const open = [...main.querySelectorAll("details[open][id]")].map((one) => one.id);
+    open.forEach((id) => fresh.querySelector("#" + CSS.escape(id))?.setAttribute("open", ""));
+    const isAtEnd = innerHeight + scrollY >= document.body.scrollHeight - 40;
+    main.replaceWith(fresh);
+    if (isAtEnd && fresh.dataset.live === "log") scrollTo(0, document.body.scrollHeight);
+    document.body.classList.remove("lost");
+  } catch {
+    document.body.classList.add("lost");
+  } finally {
+    waiting = false;
+  }
+}
+
+const kind = document.querySelector("main")?.dataset.live;
+if (kind === "changes") {
+  const stream = new EventSource("/live");
+  stream.addEventListener("changed", renew);
+  stream.addEventListener("error", () => document.body.classList.add("lost"));
+  stream.addEventListener("open", () => document.body.classList.remove("lost"));
+  // Ages and times go on while nothing changes.
+  setInterval(renew, 10000);
+} else if (kind === "log") {
+  setInterval(renew, LEAST_MSECS);
+}
+document.addEventListener("visibilitychange", renew);
+
+const KEYS = { n: "/", t: "/tasks", f: "/failures", s: "/schedules", r: "/runners", e: "/events" };
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.matches("input, textarea, select")) return;
+  if (event.key === "/") {
+    const box = document.querySelector("input[type=search]");
+    if (box) {
+      event.preventDefault();
+      box.focus();
+    }
+  } else if (KEYS[event.key]) {
+    location.href = KEYS[event.key];
+  }
+});

@@ -1,0 +1,184 @@
+//! `/api/v1`: the shapes of `--json`, for programs. Errors are problem details.
+
+use std::future::{Ready, ready};
+use std::io::Cursor;
+
+use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use chrono::Utc;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::login::Login;
+use crate::pages::changes::Change;
+use crate::pages::tasks::{MOST, Wanted};
+use crate::problem::Problem;
+use crate::routes::ROUTES;
+use taskqueue_domain::limits::scope::Scope;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::task_class::EXEC_CLASS;
+use taskqueue_domain::task::trace::Trace;
+use taskqueue_engine::change::schedules as recurring;
+use taskqueue_engine::inspect::diagnosis::explain;
+use taskqueue_engine::inspect::events::{EventFilter, list};
+use taskqueue_engine::inspect::{failures as failed, status as states};
+use taskqueue_engine::queueing::queue::ClassCheck;
+use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
+use taskqueue_engine::{EngineError, EngineResult};
+use taskqueue_views::json::{
+    detail_json, event_json, explanation_json, overview_json, queue_explanation_json, task_record,
+};
+
+/// How many entries a list has where a program asks for no number.
+const USUAL: i64 = 100;
+
+type Answer = Result<Json<Value>, Problem>;
+
+/// Every address of the server, and the scope that it needs.
+pub(crate) fn index() -> Ready<Json<Value>> {
+    let routes: Vec<Value> = ROUTES
+        .iter()
+        .map(|route| json!({ "method": route.method, "path": route.path, "scope": route.may.map(Scope::as_str) }))
+        .collect();
+    ready(Json(json!({ "routes": routes })))
+}
+
+pub(crate) async fn status(State(app): State<App>) -> Answer {
+    let seen = app.live().glance().await?;
+    // A program must not mistake old figures for new ones.
+    seen.problem.map_or_else(|| Ok(Json(overview_json(&seen.glance.overview))), Err)
+}
+
+pub(crate) async fn explain_queue(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
+    let explanation = app.call(&login, explain::explain_queue).await?;
+    Ok(Json(queue_explanation_json(&explanation)))
+}
+
+pub(crate) async fn tasks(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Answer {
+    let Query(wanted) = wanted.map_err(|rejection| Problem::input(rejection.body_text()))?;
+    let selection = wanted.selection()?;
+    let (before, limit) = (wanted.before.map(TaskId), wanted.limit.unwrap_or(USUAL).clamp(1, MOST));
+    let page = app.call(&login, move |ctx| states::select_page(ctx, &selection, before, limit)).await?;
+    let tasks: Vec<Value> = page.lines.iter().map(task_record).collect();
+    Ok(Json(json!({ "schema": "taskqueue.tasks/1", "now": page.now, "tasks": tasks, "next_before": page.next_before })))
+}
+
+pub(crate) async fn task(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Answer {
+    let (detail, now) = app.call(&login, move |ctx| Ok((states::detail(ctx, TaskId(id))?, ctx.now()?))).await?;
+    Ok(Json(detail_json(&detail, now)))
+}
+
+pub(crate) async fn explain(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Answer {
+    let explanation = app.call(&login, move |ctx| explain::explain_task(ctx, TaskId(id))).await?;
+    Ok(Json(explanation_json(&explanation, None)))
+}
+
+/// Queues the lines of a batch, all or none: one JSON object, or several, each in a line.
+pub(crate) async fn queue(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let lines = lines_of(&headers, &body)?;
+    check_exec(&lines, &login)?;
+    let defaults = BatchDefaults {
+        queued_by: format!("web:{}", login.name),
+        check: ClassCheck::KnownHere,
+        spread: None,
+        trace: Trace::default(),
+    };
+    let queued =
+        app.call(&login, move |ctx| queue_batch(ctx, &mut Cursor::new(lines), &Utc, &defaults, &mut |_, _| {})).await?;
+    Ok((StatusCode::CREATED, Json(json!({ "schema": "taskqueue.queued/1", "tasks": queued }))).into_response())
+}
+
+/// Returns one object in one line, however it was written, and lines as they are.
+fn lines_of(headers: &HeaderMap, body: &[u8]) -> Result<String, Problem> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let text = std::str::from_utf8(body).map_err(|_| Problem::input("the body is not UTF-8"))?;
+    match kind.split(';').next().unwrap_or_default().trim() {
+        "application/json" => {
+            let value: Box<serde_json::value::RawValue> =
+                serde_json::from_str(text).map_err(|error| Problem::input(format!("the body is not JSON: {error}")))?;
+            // A line break between two values of JSON is the same as a space; within a string there is none.
+            Ok(value.get().replace(['\n', '\r'], " "))
+        }
+        "application/x-ndjson" => Ok(text.to_owned()),
+        _ => Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "input",
+            "send one task as application/json, or one in each line as application/x-ndjson",
+        )),
+    }
+}
+
+/// The data of a task of the class `exec` names a program to run.
+fn check_exec(lines: &str, login: &Login) -> Result<(), Problem> {
+    let class_of = |line: &str| {
+        serde_json::from_str::<Value>(line).ok().and_then(|task| Some(task.get("class")?.as_str()? == EXEC_CLASS))
+    };
+    if login.may < Scope::Admin && lines.lines().filter_map(class_of).any(|is_exec| is_exec) {
+        return Err(Problem::forbidden(format!(
+            "a task of the class exec needs the scope admin; {} has {}",
+            login.name, login.may
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) async fn retry(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Answer {
+    change(&app, &login, TaskId(id), Change::Retry).await
+}
+
+pub(crate) async fn cancel(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Answer {
+    change(&app, &login, TaskId(id), Change::Cancel).await
+}
+
+async fn change(app: &App, login: &Login, id: TaskId, change: Change) -> Answer {
+    let answers = app.call(login, move |ctx| change.make(ctx, &[id])).await?;
+    let Some(answer) = answers.into_iter().next() else {
+        return Err(Problem::not_found(format!("there is no task {id}")));
+    };
+    match (answer.exists, answer.result) {
+        (false, _) => Err(Problem::not_found(answer.message)),
+        (true, None) => Err(Problem::new(StatusCode::CONFLICT, "refused", answer.message)),
+        (true, Some(_)) => Ok(Json(json!(answer))),
+    }
+}
+
+pub(crate) async fn failures(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
+    let found = app.call(&login, |ctx| failed::failures(ctx, None)).await?;
+    Ok(Json(
+        json!({ "now": found.now, "failures": found.groups, "looked_at": found.looked_at, "has_more": found.has_more }),
+    ))
+}
+
+pub(crate) async fn schedules(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
+    let schedules = app.call(&login, recurring::list).await?;
+    Ok(Json(json!({ "schedules": schedules })))
+}
+
+pub(crate) async fn runners(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
+    let runners = app.call(&login, |ctx| states::list_runners(ctx, MOST, false)).await?;
+    Ok(Json(json!({ "runners": runners })))
+}
+
+pub(crate) async fn events(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
+    let events = app.call(&login, newest_events).await?;
+    Ok(Json(json!({ "events": events })))
+}
+
+fn newest_events(ctx: &mut taskqueue_engine::Context) -> EngineResult<Vec<Value>> {
+    Ok(list(ctx, &EventFilter::default(), MOST)?.iter().map(event_json).collect::<Vec<_>>())
+        .map_err(|error: EngineError| error)
+}

@@ -1,0 +1,157 @@
+//! What every request passes before its handler: the name of the host, the origin, the login and its scope; and the headers of
+//! every answer.
+
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, COOKIE, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+
+use crate::app::{App, WebOptions};
+use crate::login::Login;
+use crate::pages::problem_page;
+use crate::problem::Problem;
+use taskqueue_domain::limits::scope::Scope;
+use taskqueue_domain::monitoring::listen_address::ListenAddress;
+
+/// The paths of programs; all others are pages.
+pub(crate) const API: &str = "/api/";
+/// The cookie of a person's login, without TLS and with it.
+const COOKIE_NAME: &str = "taskqueue-login";
+const SECURE_COOKIE_NAME: &str = "__Host-taskqueue-login";
+
+/// Checks the host and the origin, and sets the headers.
+pub(crate) async fn every_request(State(app): State<App>, request: Request, next: Next) -> Response {
+    let is_api = request.uri().path().starts_with(API);
+    let checked = check_host(&app, request.headers()).and_then(|()| check_origin(request.method(), request.headers()));
+    let mut response = match checked {
+        Ok(()) => next.run(request).await,
+        Err(problem) => refuse(problem, is_api, None),
+    };
+    let headers = response.headers_mut();
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    for (name, value) in HEADERS {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// No inline script or style, nothing from elsewhere, in no frame; no address reaches another site.
+const HEADERS: &[(&str, &str)] = &[
+    (
+        "content-security-policy",
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; \
+         base-uri 'none'; frame-ancestors 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+];
+
+/// Checks the login and its scope; `may` is that of the route.
+pub(crate) async fn with_scope(app: App, may: Scope, mut request: Request, next: Next) -> Response {
+    let is_api = request.uri().path().starts_with(API);
+    let Some(login) = login_of(&app, request.headers()) else {
+        return if is_api { Problem::no_login().into_response() } else { to_login(&request) };
+    };
+    if let Err(problem) = check_scope(app.options(), &login, may) {
+        return refuse(problem, is_api, Some(&login));
+    }
+    request.extensions_mut().insert(login.clone());
+    next.run(request).await
+}
+
+fn check_scope(options: &WebOptions, login: &Login, may: Scope) -> Result<(), Problem> {
+    if may > Scope::Read && options.is_read_only {
+        return Err(Problem::forbidden("this server was started with --read-only"));
+    }
+    if login.may < may {
+        return Err(Problem::forbidden(format!("this needs the scope {may}; {} has {}", login.name, login.may)));
+    }
+    Ok(())
+}
+
+/// Returns who sends these headers: by `Authorization: Bearer`, or by the cookie of the login page.
+pub(crate) fn login_of(app: &App, headers: &HeaderMap) -> Option<Login> {
+    let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let name = cookie_name(app.options());
+    let cookies =
+        headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(';'));
+    let cookie =
+        || cookies.filter_map(|pair| pair.trim().split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value);
+    app.options().logins.find(header.or_else(cookie)?).cloned()
+}
+
+/// Without TLS there is no way to set a cookie with the prefix, since it must be `Secure`.
+pub(crate) const fn cookie_name(options: &WebOptions) -> &'static str {
+    if options.is_behind_proxy { SECURE_COOKIE_NAME } else { COOKIE_NAME }
+}
+
+fn to_login(request: &Request) -> Response {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
+    let target = if is_get && path != "/" { format!("/login?to={}", encoded(path)) } else { "/login".to_owned() };
+    response
+        .headers_mut()
+        .insert(LOCATION, HeaderValue::try_from(target).unwrap_or(HeaderValue::from_static("/login")));
+    response
+}
+
+/// Encodes a text for the query of an address.
+pub(crate) fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+fn refuse(problem: Problem, is_api: bool, login: Option<&Login>) -> Response {
+    if is_api { problem.into_response() } else { problem_page(&problem, login) }
+}
+
+/// Refuses a request that was addressed to another name: a page of another site may let its name point to this address.
+fn check_host(app: &App, headers: &HeaderMap) -> Result<(), Problem> {
+    let host = headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let options = app.options();
+    if is_known_host(options, host) {
+        return Ok(());
+    }
+    let detail = format!("this server does not answer to the name \"{host}\"; --host NAME allows a name");
+    Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "host", detail))
+}
+
+fn is_known_host(options: &WebOptions, host: &str) -> bool {
+    if options.hosts.iter().any(|known| known.eq_ignore_ascii_case(host)) {
+        return true;
+    }
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
+        _ => (host, None),
+    };
+    let is_own = ["127.0.0.1", "[::1]", "localhost"].iter().any(|own| name.eq_ignore_ascii_case(own));
+    match &options.listen {
+        // Port 0 means any free one, and a proxy has another one.
+        ListenAddress::Internet(address) if address.port() != 0 => {
+            is_own && port.map_or(address.port() == 80, |port| port == address.port().to_string())
+        }
+        _ => is_own,
+    }
+}
+
+/// Refuses a change that a page of another site asks for.
+fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let site = text(HeaderName::from_static("sec-fetch-site"));
+    let is_other_site = site.is_some_and(|site| !matches!(site, "same-origin" | "none"));
+    let host = text(HOST).unwrap_or_default();
+    let is_own_origin =
+        |origin: &str| origin.split_once("://").is_some_and(|(_, name)| name.eq_ignore_ascii_case(host));
+    if is_other_site || text(ORIGIN).is_some_and(|origin| !is_own_origin(origin)) {
+        return Err(Problem::forbidden("this request comes from a page of another site"));
+    }
+    Ok(())
+}

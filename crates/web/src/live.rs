@@ -1,0 +1,171 @@
+//! One poller for everybody who watches: while somebody does, it reads the overview once a second, and tells all when it has
+//! changed.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt as _};
+
+use crate::app::App;
+use crate::database::Database;
+use crate::problem::Problem;
+use taskqueue_engine::Context;
+use taskqueue_engine::EngineResult;
+use taskqueue_engine::inspect::diagnosis::explain::explain_queue;
+use taskqueue_engine::inspect::status::{Overview, RunnerLine, TaskFilter, list_runners, overview};
+use taskqueue_views::answer::queue_answer;
+use taskqueue_views::json::overview_json;
+
+/// How often the database is asked while somebody watches.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How old the figures for a request may be.
+const FRESH: Duration = Duration::from_millis(400);
+/// How many tasks the first page lists.
+const TASKS: i64 = 20;
+/// How many runners the first page lists.
+const RUNNERS: i64 = 100;
+
+/// What the first page shows.
+#[derive(Clone, Debug)]
+pub(crate) struct Glance {
+    pub(crate) overview: Overview,
+    pub(crate) runners: Vec<RunnerLine>,
+    /// Why nothing runs, and what to do, if work waits.
+    pub(crate) stuck: Option<(String, String)>,
+}
+
+/// The last figures, when they were read, and why newer ones could not be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) glance: Arc<Glance>,
+    pub(crate) read_at: Instant,
+    pub(crate) problem: Option<Problem>,
+}
+
+/// The poller.
+pub(crate) struct Live {
+    database: Database,
+    /// A number that grows with every change.
+    version: watch::Sender<u64>,
+    watchers: Arc<AtomicUsize>,
+    seen: Mutex<Option<Seen>>,
+    /// Held while the database is asked, so that one request asks for all.
+    asking: tokio::sync::Mutex<()>,
+}
+
+impl Live {
+    pub(crate) fn new(database: Database) -> Self {
+        let (version, _) = watch::channel(0);
+        Self {
+            database,
+            version,
+            watchers: Arc::default(),
+            seen: Mutex::new(None),
+            asking: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Returns the figures, at most half a second old; older ones with the reason if the database cannot be read.
+    pub(crate) async fn glance(&self) -> Result<Seen, Problem> {
+        if let Some(seen) = self.fresh() {
+            return Ok(seen);
+        }
+        let _one_asks = self.asking.lock().await;
+        if let Some(seen) = self.fresh() {
+            return Ok(seen);
+        }
+        match self.database.call("web", look).await {
+            Ok(glance) => {
+                let seen = Seen { glance: Arc::new(glance), read_at: Instant::now(), problem: None };
+                self.note(seen.clone());
+                Ok(seen)
+            }
+            Err(problem) => self.last().map(|seen| Seen { problem: Some(problem.clone()), ..seen }).ok_or(problem),
+        }
+    }
+
+    fn last(&self) -> Option<Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn fresh(&self) -> Option<Seen> {
+        self.last().filter(|seen| seen.read_at.elapsed() < FRESH)
+    }
+
+    /// Keeps the figures, and tells the watchers if they differ from the last ones.
+    fn note(&self, seen: Seen) {
+        let before = self.seen.lock().unwrap_or_else(PoisonError::into_inner).replace(seen.clone());
+        if before.is_none_or(|before| fingerprint(&before.glance) != fingerprint(&seen.glance)) {
+            self.version.send_modify(|version| *version += 1);
+        }
+    }
+
+    /// Returns what a watcher waits for. The watch ends when the guard is dropped.
+    pub(crate) fn watch(&self) -> (watch::Receiver<u64>, Watching) {
+        self.watchers.fetch_add(1, Ordering::SeqCst);
+        (self.version.subscribe(), Watching(Arc::clone(&self.watchers)))
+    }
+
+    /// Looks as long as the server runs, while somebody watches.
+    pub(crate) async fn poll(&self) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if self.watchers.load(Ordering::SeqCst) > 0 {
+                // The page of a watcher shows why it failed.
+                let _ = self.glance().await;
+            }
+        }
+    }
+}
+
+/// Somebody who watches.
+pub(crate) struct Watching(Arc<AtomicUsize>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn look(ctx: &mut Context) -> EngineResult<Glance> {
+    let overview = overview(ctx, &TaskFilter { class: None, statuses: Vec::new(), limit: TASKS })?;
+    let runners = list_runners(ctx, RUNNERS, true)?;
+    let counts = &overview.counts;
+    let is_stuck = counts.processing.count == 0 && counts.due.count + counts.waiting_runs.count > 0;
+    let stuck = if is_stuck && overview.standstills.is_empty() {
+        let answer = queue_answer(&explain_queue(ctx)?);
+        Some((answer.words, answer.command))
+    } else {
+        None
+    };
+    Ok(Glance { overview, runners, stuck })
+}
+
+/// What is compared: all but the time itself.
+fn fingerprint(glance: &Glance) -> serde_json::Value {
+    let mut value = overview_json(&glance.overview);
+    value["now"] = serde_json::Value::Null;
+    value["counts"]["oldest_due_secs"] = serde_json::Value::Null;
+    value["runners"] = serde_json::json!(glance.runners.iter().map(|line| line.runner.id).collect::<Vec<_>>());
+    value
+}
+
+/// How often a stream says that it is alive.
+const ALIVE_EVERY: Duration = Duration::from_secs(20);
+
+/// `GET /live`: an event `changed` whenever the figures of the first page have changed.
+pub(crate) async fn changes(State(app): State<App>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let (version, watching) = app.live().watch();
+    let changes = WatchStream::from_changes(version).map(move |version| {
+        let _until_the_stream_ends = &watching;
+        Ok(Event::default().event("changed").data(version.to_string()))
+    });
+    Sse::new(changes).keep_alive(KeepAlive::new().interval(ALIVE_EVERY))
+}

@@ -1,0 +1,72 @@
+//! Logins by their tokens.
+
+use std::collections::HashMap;
+use std::io;
+
+use sha2::{Digest as _, Sha256};
+
+use taskqueue_domain::limits::scope::Scope;
+use taskqueue_host::random::tokens;
+
+/// Somebody who has proved who they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// The name in the events.
+    pub name: String,
+    /// What it may do.
+    pub may: Scope,
+}
+
+/// All logins, each under the digest of its token.
+#[derive(Clone, Debug, Default)]
+pub struct Logins(HashMap<String, Login>);
+
+impl Logins {
+    /// Adds a login, or replaces the one with the same digest.
+    pub fn add(&mut self, digest: String, login: Login) {
+        self.0.insert(digest, login);
+    }
+
+    /// Returns true if nobody can log in.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the login with this token.
+    #[must_use]
+    pub fn find(&self, token: &str) -> Option<&Login> {
+        self.0.get(&digest(token))
+    }
+}
+
+/// Returns a new token: 256 random bits.
+///
+/// # Errors
+/// The kernel has no random numbers yet, early at boot.
+pub fn new_token() -> io::Result<String> {
+    Ok(tokens(2)?.concat())
+}
+
+/// Returns the SHA-256 of a token in hexadecimal digits. A token has 256 random bits, so nobody can guess one from its digest,
+/// and a slow hash would only slow down every request.
+#[must_use]
+pub fn digest(token: &str) -> String {
+    Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_found_by_its_token_and_by_nothing_else() {
+        let mut logins = Logins::default();
+        assert!(logins.is_empty());
+        let login = Login { name: "ann".to_owned(), may: Scope::Operate };
+        logins.add(digest("secret"), login.clone());
+        assert_eq!(logins.find("secret"), Some(&login));
+        assert_eq!(logins.find(&digest("secret")), None);
+        assert_eq!(logins.find(""), None);
+    }
+}

@@ -1,0 +1,259 @@
+//! What the buttons do. A change of one thing leads back to its page; one of many is asked about first.
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::http::header::{HeaderValue, LOCATION};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Form};
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::parts::{task_link, text};
+use super::{Refresh, page as whole_page, problem_page};
+use crate::app::App;
+use crate::login::Login;
+use crate::pages::tasks::selection;
+use crate::problem::Problem;
+use taskqueue_domain::limits::pause::{PauseMode, PauseScope};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::selection::StatusFilter;
+use taskqueue_engine::change::cancel::{cancel_tasks, cancellable, preview_cancel};
+use taskqueue_engine::change::pauses::{self, PauseRequest};
+use taskqueue_engine::change::retry::{RETRYABLE, preview_retry, retry_tasks};
+use taskqueue_engine::change::schedules;
+use taskqueue_engine::change::selected::{TaskAnswer, select_tasks};
+use taskqueue_engine::queueing::queue::ClassCheck;
+use taskqueue_engine::queueing::schedule_run::run_now;
+use taskqueue_engine::{Context, EngineResult};
+use taskqueue_views::human::plural;
+
+/// How many answers a page lists.
+const ANSWERS: usize = 100;
+
+/// A change of tasks.
+#[derive(Clone, Copy)]
+pub(crate) enum Change {
+    Retry,
+    Cancel,
+}
+
+impl Change {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Retry => "Retry",
+            Self::Cancel => "Cancel",
+        }
+    }
+
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Retry => "/retry",
+            Self::Cancel => "/cancel",
+        }
+    }
+
+    /// The statuses that are meant where none is named.
+    fn statuses(self) -> Vec<TaskStatus> {
+        match self {
+            Self::Retry => RETRYABLE.to_vec(),
+            Self::Cancel => cancellable(false),
+        }
+    }
+
+    /// Does it, and returns the answer for each task.
+    pub(crate) fn make(self, ctx: &mut Context, ids: &[TaskId]) -> EngineResult<Vec<TaskAnswer>> {
+        let mut answers = Vec::new();
+        match self {
+            Self::Retry => retry_tasks(ctx, ids, &mut |answer| answers.push(answer))?,
+            Self::Cancel => cancel_tasks(ctx, ids, None, &mut |answer| answers.push(answer))?,
+        }
+        Ok(answers)
+    }
+
+    fn preview(self, ctx: &mut Context, ids: &[TaskId]) -> EngineResult<Vec<TaskAnswer>> {
+        let mut answers = Vec::new();
+        match self {
+            Self::Retry => preview_retry(ctx, ids, &mut |answer| answers.push(answer))?,
+            Self::Cancel => preview_cancel(ctx, ids, &mut |answer| answers.push(answer))?,
+        }
+        Ok(answers)
+    }
+}
+
+pub(crate) async fn retry_one(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Path(id): Path<i64>,
+) -> Response {
+    one(&app, &login, TaskId(id), Change::Retry).await
+}
+
+pub(crate) async fn cancel_one(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Path(id): Path<i64>,
+) -> Response {
+    one(&app, &login, TaskId(id), Change::Cancel).await
+}
+
+async fn one(app: &App, login: &Login, id: TaskId, change: Change) -> Response {
+    match app.call(login, move |ctx| change.make(ctx, &[id])).await {
+        Ok(answers) if answers.iter().all(|answer| answer.result.is_some()) => back_to(&format!("/tasks/{id}")),
+        Ok(answers) => show_answers(login, change, &answers),
+        Err(problem) => problem_page(&problem, Some(login)),
+    }
+}
+
+/// A selection, and how many tasks of it somebody has agreed to.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Selected {
+    q: String,
+    agreed: Option<usize>,
+}
+
+pub(crate) async fn retry_selected(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Form(selected): Form<Selected>,
+) -> Response {
+    many(&app, &login, selected, Change::Retry).await
+}
+
+pub(crate) async fn cancel_selected(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Form(selected): Form<Selected>,
+) -> Response {
+    many(&app, &login, selected, Change::Cancel).await
+}
+
+/// Asks first; if more tasks are selected by then than were agreed to, asks again.
+async fn many(app: &App, login: &Login, selected: Selected, change: Change) -> Response {
+    let mut wanted = match selection(&selected.q) {
+        Ok(wanted) if selected.q.trim().is_empty() => {
+            drop(wanted);
+            return problem_page(&Problem::input("select tasks: an empty selection would mean all"), Some(login));
+        }
+        Ok(wanted) => wanted,
+        Err(problem) => return problem_page(&problem, Some(login)),
+    };
+    if wanted.statuses.is_empty() {
+        wanted.statuses = change.statuses().into_iter().map(StatusFilter::Is).collect();
+    }
+    let agreed = selected.agreed;
+    let made = app
+        .call(login, move |ctx| {
+            let ids = select_tasks(ctx, &wanted)?;
+            if agreed.is_some_and(|agreed| ids.len() <= agreed) {
+                return Ok((change.make(ctx, &ids)?, true));
+            }
+            Ok((change.preview(ctx, &ids)?, false))
+        })
+        .await;
+    match made {
+        Ok((answers, true)) => show_answers(login, change, &answers),
+        Ok((answers, false)) => ask(login, change, &selected.q, &answers),
+        Err(problem) => problem_page(&problem, Some(login)),
+    }
+}
+
+fn ask(login: &Login, change: Change, selection: &str, answers: &[TaskAnswer]) -> Response {
+    let possible = answers.iter().filter(|answer| answer.result.is_some()).count();
+    let body = html! {
+        h1 { (change.name()) " " (plural(possible, "task")) "?" }
+        p { "Selected by " code { (text(selection)) } "." }
+        @if possible > 0 {
+            form.row method="post" action=(change.path()) {
+                input type="hidden" name="q" value=(selection);
+                input type="hidden" name="agreed" value=(answers.len());
+                button { "Yes, " (change.name().to_lowercase()) " " (plural(possible, "task")) }
+                a href="/failures" { "No" }
+            }
+        }
+        (list(answers))
+    };
+    whole_page(change.name(), "/tasks", Some(login), Refresh::Never, &body)
+}
+
+fn show_answers(login: &Login, change: Change, answers: &[TaskAnswer]) -> Response {
+    let done = answers.iter().filter(|answer| answer.result.is_some()).count();
+    let body = html! {
+        h1 { (change.name()) ": " (done) " of " (plural(answers.len(), "task")) }
+        (list(answers))
+        p { a href="/tasks" { "Tasks" } }
+    };
+    let mut response = whole_page(change.name(), "/tasks", Some(login), Refresh::Never, &body);
+    if done == 0 && !answers.is_empty() {
+        *response.status_mut() = StatusCode::CONFLICT;
+    }
+    response
+}
+
+fn list(answers: &[TaskAnswer]) -> Markup {
+    html! {
+        ul {
+            @for answer in answers.iter().take(ANSWERS) { li { (task_link(answer.id)) ": " (text(&answer.message)) } }
+            @if answers.len() > ANSWERS { li { (answers.len() - ANSWERS) " more" } }
+        }
+    }
+}
+
+pub(crate) async fn run_schedule(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Path(id): Path<i64>,
+) -> Response {
+    match app.call(&login, move |ctx| run_now(ctx, TaskId(id), ClassCheck::AnyName)).await {
+        Ok(task) => back_to(&format!("/tasks/{task}")),
+        Err(problem) => problem_page(&problem, Some(&login)),
+    }
+}
+
+pub(crate) async fn pause_schedule(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Path(id): Path<i64>,
+) -> Response {
+    changed(&login, app.call(&login, move |ctx| schedules::pause(ctx, TaskId(id))).await, "/schedules")
+}
+
+pub(crate) async fn resume_schedule(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Path(id): Path<i64>,
+) -> Response {
+    changed(&login, app.call(&login, move |ctx| schedules::resume(ctx, TaskId(id))).await, "/schedules")
+}
+
+/// Why all is paused.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Why {
+    reason: String,
+}
+
+pub(crate) async fn pause(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Form(Why { reason }): Form<Why>,
+) -> Response {
+    let request = PauseRequest { scope: PauseScope::All, mode: PauseMode::Pause, reason, duration: None };
+    changed(&login, app.call(&login, move |ctx| pauses::pause(ctx, request)).await, "/")
+}
+
+pub(crate) async fn resume(State(app): State<App>, Extension(login): Extension<Login>) -> Response {
+    changed(&login, app.call(&login, |ctx| pauses::resume(ctx, &PauseScope::All)).await, "/")
+}
+
+fn changed<T>(login: &Login, made: Result<T, Problem>, place: &str) -> Response {
+    match made {
+        Ok(_) => back_to(place),
+        Err(problem) => problem_page(&problem, Some(login)),
+    }
+}
+
+fn back_to(place: &str) -> Response {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    response.headers_mut().insert(LOCATION, HeaderValue::try_from(place).unwrap_or(HeaderValue::from_static("/")));
+    response
+}

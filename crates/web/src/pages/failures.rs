@@ -1,0 +1,82 @@
+//! `GET /failures`: failed tasks in groups by class and error.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::parts::{maybe_time, task_link, text};
+use super::{Refresh, page as whole_page, problem_page};
+use crate::app::App;
+use crate::guard::encoded;
+use crate::login::Login;
+use chrono::{DateTime, Utc};
+use taskqueue_domain::limits::scope::Scope;
+use taskqueue_engine::inspect::failures::{FailureGroup, Failures, failures};
+
+pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>) -> Response {
+    match app.call(&login, |ctx| failures(ctx, None)).await {
+        Ok(found) => whole_page("Failures", "/failures", Some(&login), Refresh::OnChanges, &body(&found, &login)),
+        Err(problem) => problem_page(&problem, Some(&login)),
+    }
+}
+
+fn body(found: &Failures, login: &Login) -> Markup {
+    html! {
+        h1 { "Failures" }
+        @if found.groups.is_empty() {
+            p { "No task has failed." }
+        } @else {
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th { "Tasks" } th { "Class" } th { "Error" } th { "Not retried" } th { "Last" } th { "Message" } th { "Samples" }
+                            @if login.may >= Scope::Operate { th { "Retry" } }
+                        }
+                    }
+                    tbody { @for group in &found.groups { (row(group, found.now, login)) } }
+                }
+            }
+        }
+        @if found.has_more { p { "The newest " (found.looked_at) " failed tasks are counted; there are more." } }
+    }
+}
+
+fn row(group: &FailureGroup, now: DateTime<Utc>, login: &Login) -> Markup {
+    let selection = selection_of(group);
+    let message = group.samples.first().map(|sample| sample.error_message.to_string()).unwrap_or_default();
+    html! {
+        tr {
+            td { a href=(format!("/tasks?q={}", encoded(&selection))) { (group.tasks) } }
+            td { (text(&group.class)) }
+            td { (text(&group.error_code)) }
+            td { (group.will_not_be_retried) }
+            td { (maybe_time(group.last_failed_on(), now)) }
+            td.words { (text(message)) }
+            td { @for sample in &group.samples { (task_link(sample.task_id)) " " } }
+            @if login.may >= Scope::Operate {
+                td {
+                    form.row method="post" action="/retry" {
+                        input type="hidden" name="q" value=(selection);
+                        button { "Retry these" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the selection that matches the tasks of a group.
+fn selection_of(group: &FailureGroup) -> String {
+    let error = if group.error_code.is_empty() {
+        String::new()
+    } else {
+        format!(" error={}", quoted(group.error_code.as_stored()))
+    };
+    format!("class={} status=failed status=timeout{error}", quoted(&group.class))
+}
+
+fn quoted(word: &str) -> String {
+    if word.contains(char::is_whitespace) { format!("\"{word}\"") } else { word.to_owned() }
+}

@@ -1,0 +1,58 @@
+//! `GET /tasks/{id}/log?attempt=N`: what a handler has written.
+
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::ansi::coloured;
+use super::parts::{maybe_time, run_status, task_link};
+use super::{Refresh, page as whole_page, problem_page};
+use crate::app::App;
+use crate::login::Login;
+use chrono::{DateTime, Utc};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::{Run, RunOutput};
+use taskqueue_engine::inspect::logs::run_with_output;
+
+/// Which attempt; without one, the newest that has started.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Attempt {
+    attempt: Option<i32>,
+}
+
+pub(crate) async fn page(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Path(id): Path<i64>,
+    Query(Attempt { attempt }): Query<Attempt>,
+) -> Response {
+    let found = app.call(&login, move |ctx| Ok((run_with_output(ctx, TaskId(id), attempt)?, ctx.now()?))).await;
+    match found {
+        Ok((found, now)) => {
+            let is_open = found.as_ref().is_some_and(|(run, _)| run.finished_on.is_none());
+            let refresh = if is_open { Refresh::Log } else { Refresh::Never };
+            let body = html! {
+                h1 { "Output of task " (task_link(TaskId(id))) }
+                @match &found {
+                    Some((run, outputs)) => (output(run, outputs, now)),
+                    None => p { "No attempt has started." },
+                }
+            };
+            whole_page(&format!("Output of task {id}"), "/tasks", Some(&login), refresh, &body)
+        }
+        Err(problem) => problem_page(&problem, Some(&login)),
+    }
+}
+
+fn output(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> Markup {
+    html! {
+        p { "Attempt " (run.attempt) ", " (run_status(&run.status)) ", started " (maybe_time(run.started_on, now)) }
+        @if outputs.is_empty() { p { "It has written nothing so far." } }
+        @for output in outputs {
+            h2 { (output.stream) " " span.quiet { "(" (output.total_bytes) " bytes" @if output.is_lossy { ", not all kept" } ")" } }
+            pre { (coloured(&output.content)) }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `GET` and `POST /login`, `POST /logout`: a token becomes a cookie that scripts cannot read.
+
+use axum::Form;
+use axum::extract::{Query, State};
+use axum::http::header::{LOCATION, SET_COOKIE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use maud::html;
+use serde::Deserialize;
+
+use super::{Refresh, page as whole_page};
+use crate::app::App;
+use crate::guard::cookie_name;
+
+/// Where to go afterwards.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Target {
+    to: String,
+}
+
+/// What the form sends.
+#[derive(Deserialize)]
+pub(crate) struct Sent {
+    token: String,
+    #[serde(default)]
+    to: String,
+}
+
+pub(crate) async fn form(Query(Target { to }): Query<Target>) -> Response {
+    show(&to, false)
+}
+
+fn show(to: &str, is_wrong: bool) -> Response {
+    let body = html! {
+        h1 { "taskqueue" }
+        @if is_wrong { p.answer.bad role="alert" { "Nobody has this token." } }
+        form.row method="post" action="/login" {
+            label for="token" { "Token" }
+            input #token name="token" type="password" required autofocus autocomplete="current-password";
+            input type="hidden" name="to" value=(to);
+            button { "Log in" }
+        }
+        p.quiet { "The terminal in which " code { "taskqueue web" } " was started shows a token; its configuration has those of others." }
+    };
+    whole_page("Log in", "/login", None, Refresh::Never, &body)
+}
+
+pub(crate) async fn log_in(State(app): State<App>, Form(sent): Form<Sent>) -> Response {
+    let token = sent.token.trim();
+    if app.options().logins.find(token).is_none() {
+        let mut response = show(&sent.to, true);
+        *response.status_mut() = StatusCode::UNAUTHORIZED;
+        return response;
+    }
+    let secure = if app.options().is_behind_proxy { "; Secure" } else { "" };
+    let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}", cookie_name(app.options()));
+    redirect(own_path(&sent.to), &cookie)
+}
+
+pub(crate) async fn log_out(State(app): State<App>) -> Response {
+    let secure = if app.options().is_behind_proxy { "; Secure" } else { "" };
+    let cookie = format!("{}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict{secure}", cookie_name(app.options()));
+    redirect("/login", &cookie)
+}
+
+/// Returns the path, unless it leads to another site.
+fn own_path(to: &str) -> &str {
+    let is_own = to.starts_with('/') && !to.starts_with("//") && !to.contains('\\') && !to.contains(char::is_control);
+    if is_own { to } else { "/" }
+}
+
+fn redirect(to: &str, cookie: &str) -> Response {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    let headers = response.headers_mut();
+    headers.insert(LOCATION, HeaderValue::try_from(to).unwrap_or(HeaderValue::from_static("/")));
+    if let Ok(cookie) = HeaderValue::try_from(cookie) {
+        headers.insert(SET_COOKIE, cookie);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_leads_to_a_path_of_this_server_alone() {
+        assert_eq!(own_path("/tasks?q=a"), "/tasks?q=a");
+        for other in ["//evil.example", "https://evil.example", "/\\evil.example", "", "/a\nb"] {
+            assert_eq!(own_path(other), "/", "{other:?}");
+        }
+    }
+}

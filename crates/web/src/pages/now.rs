@@ -1,0 +1,113 @@
+//! `GET /`: what happens now.
+
+use axum::extract::State;
+use axum::response::Response;
+use axum::{Extension, response::IntoResponse as _};
+use chrono::{DateTime, TimeDelta, Utc};
+use maud::{Markup, html};
+
+use super::parts::{answer, counter, maybe_time, task_link, task_table, text};
+use super::{Refresh, page as whole_page, problem_page};
+use crate::app::App;
+use crate::live::{Glance, Seen};
+use crate::login::Login;
+use taskqueue_domain::limits::scope::Scope;
+use taskqueue_engine::inspect::status::RunnerLine;
+use taskqueue_views::human::{distance, plural};
+use taskqueue_views::pause_words::pause_words;
+use taskqueue_views::standstill::{standstill_remedy, standstill_words};
+
+pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>) -> Response {
+    match app.live().glance().await {
+        Ok(seen) => whole_page("Now", "/", Some(&login), Refresh::OnChanges, &body(&seen, &login)).into_response(),
+        Err(problem) => problem_page(&problem, Some(&login)),
+    }
+}
+
+fn body(seen: &Seen, login: &Login) -> Markup {
+    let Glance { overview, runners, stuck } = &*seen.glance;
+    let (counts, now) = (&overview.counts, overview.now);
+    html! {
+        h1 { "Now" }
+        @if let Some(problem) = &seen.problem {
+            (answer(&format!("{}. These figures are {}s old.", problem.detail, seen.read_at.elapsed().as_secs()), None, true))
+        }
+        @for standstill in &overview.standstills {
+            (answer(&standstill_words(standstill, now), Some(&standstill_remedy(standstill)), true))
+        }
+        @if let Some((words, command)) = stuck { (answer(words, Some(command), true)) }
+        @for pause in &overview.pauses { (answer(&pause_words(pause, now), None, false)) }
+        ul.counters {
+            (counter("running", counts.processing, "/tasks?q=status%3Dprocessing"))
+            (counter("waiting runs", counts.waiting_runs, "/tasks?q=status%3Ddue"))
+            (counter("due", counts.due, "/tasks?q=status%3Ddue"))
+            (counter("scheduled", counts.scheduled, "/tasks?q=status%3Dscheduled"))
+            (counter("failed", counts.failed, "/failures"))
+            (counter("timeout", counts.timeout, "/failures"))
+            @if counts.quarantined.count > 0 {
+                (counter("quarantined", counts.quarantined, "/tasks?q=status%3Dquarantined"))
+            }
+            (counter("cancelled", counts.cancelled, "/tasks?q=status%3Dcancelled"))
+            @if counts.expired.count > 0 { (counter("expired", counts.expired, "/tasks?q=status%3Dexpired")) }
+            (counter("success", counts.success, "/tasks?q=status%3Dsuccess"))
+            li { b { (overview.slots.0) "/" (overview.slots.1) } "runner slots" }
+            @if let Some(secs) = counts.oldest_due_secs { li { b { (distance(TimeDelta::seconds(secs))) } "oldest due" } }
+        }
+        @if login.may >= Scope::Operate { (pause_form(!overview.pauses.is_empty())) }
+        h2 { "Tasks" }
+        @if overview.lines.is_empty() {
+            p { "No tasks yet." }
+        } @else {
+            (task_table(&overview.lines, now))
+            @if overview.has_more { p { a href="/tasks" { "All tasks" } } }
+        }
+        h2 { "Runners" }
+        (runner_table(runners, now))
+    }
+}
+
+fn pause_form(has_pauses: bool) -> Markup {
+    html! {
+        form.row method="post" action="/pause" {
+            label for="reason" { "Pause all:" }
+            input #reason name="reason" required maxlength="200" placeholder="Why";
+            button { "Pause" }
+        }
+        @if has_pauses { form.row method="post" action="/resume" { button { "Resume all that was paused by Pause all" } } }
+    }
+}
+
+/// The runners that have not ended.
+pub(crate) fn runner_table(runners: &[RunnerLine], now: DateTime<Utc>) -> Markup {
+    html! {
+        @if runners.is_empty() {
+            p { "No process works." }
+        } @else {
+            div.scroll {
+                table {
+                    thead { tr { th { "Runner" } th { "Host" } th { "State" } th { "Slots" } th { "Since" } th { "Memory" } th { "Works on" } } }
+                    tbody {
+                        @for line in runners {
+                            tr {
+                                td { (text(&line.runner.name)) }
+                                td { (text(&line.runner.host)) }
+                                td {
+                                    span class=(if matches!(line.state, "dead" | "silent") { "bad" } else { "good" }) { (line.state) }
+                                    @if line.pause.is_some() { span.waiting { " paused" } }
+                                }
+                                td { (line.runner.slots) }
+                                td { (maybe_time(Some(line.runner.started_on), now)) }
+                                td { @if let Some(bytes) = line.memory_bytes { (bytes >> 20) " MiB" } }
+                                td {
+                                    @for work in &line.works_on { (task_link(work.task_id)) " (" (text(&work.class)) ") " }
+                                    @if line.works_on.is_empty() { span.quiet { "nothing" } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            p.quiet { (plural(runners.len(), "runner")) }
+        }
+    }
+}

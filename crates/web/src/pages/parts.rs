@@ -1,0 +1,123 @@
+//! What several pages show.
+
+use std::fmt::Display;
+
+use chrono::{DateTime, Utc};
+use maud::{Markup, html};
+
+use taskqueue_domain::run::status::{RunStatus, Stored, TaskStatus};
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::text::outside_text::{clean_block, clean_line};
+use taskqueue_engine::inspect::status::{Counted, TaskLine};
+use taskqueue_views::human::{count, instant, relative};
+use taskqueue_views::what::what;
+use taskqueue_views::why::note;
+
+/// Text from outside as one clean line.
+pub(crate) fn text(value: impl Display) -> Markup {
+    html! { (clean_line(&value.to_string())) }
+}
+
+/// Text from outside in several lines.
+pub(crate) fn block(value: &str) -> Markup {
+    html! { pre { (clean_block(value)) } }
+}
+
+/// A time with its distance; the exact one is shown by the browser on request.
+pub(crate) fn time(at: DateTime<Utc>, now: DateTime<Utc>) -> Markup {
+    html! { time datetime=(instant(at)) title=(instant(at)) { (relative(at, now)) } }
+}
+
+/// A time with its distance, if it is known.
+pub(crate) fn maybe_time(at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Markup {
+    html! { @if let Some(at) = at { (time(at, now)) } }
+}
+
+/// The link to a task.
+pub(crate) fn task_link(id: TaskId) -> Markup {
+    html! { a href=(format!("/tasks/{id}")) { (id) } }
+}
+
+/// The status of a task: a word, and a colour that repeats it.
+pub(crate) fn task_status(status: &Stored<TaskStatus>) -> Markup {
+    let class = match status {
+        Stored::Known(TaskStatus::Processing) => "good",
+        Stored::Known(TaskStatus::Failed | TaskStatus::Timeout) | Stored::Unknown(_) => "bad",
+        Stored::Known(TaskStatus::Scheduled) => "waiting",
+        Stored::Known(TaskStatus::Success | TaskStatus::Cancelled | TaskStatus::Expired) => "quiet",
+    };
+    html! { span class=(class) { (text(status)) } }
+}
+
+/// The status of a run.
+pub(crate) fn run_status(status: &Stored<RunStatus>) -> Markup {
+    let class = match status {
+        Stored::Known(RunStatus::Processing) => "good",
+        Stored::Known(RunStatus::Error | RunStatus::Timeout) | Stored::Unknown(_) => "bad",
+        Stored::Known(RunStatus::Scheduled) => "waiting",
+        Stored::Known(RunStatus::Success | RunStatus::Cancelled | RunStatus::Released) => "quiet",
+    };
+    html! { span class=(class) { (text(status)) } }
+}
+
+/// A counter with its name, and where it leads.
+pub(crate) fn counter(name: &str, number: Counted, address: &str) -> Markup {
+    html! { li { a href=(address) { b { (count(number)) } (name) } } }
+}
+
+/// A list of tasks.
+pub(crate) fn task_table(lines: &[TaskLine], now: DateTime<Utc>) -> Markup {
+    html! {
+        div.scroll {
+            table {
+                thead {
+                    tr { th { "Task" } th { "Class" } th { "What" } th { "Status" } th { "When" } th { "Failed" } th { "Why" } }
+                }
+                tbody {
+                    @for line in lines { (task_row(line, now)) }
+                }
+            }
+        }
+    }
+}
+
+fn task_row(line: &TaskLine, now: DateTime<Utc>) -> Markup {
+    let (task, run) = (&line.task, line.last_run.as_ref());
+    let percents = run.filter(|_| task.status.is(TaskStatus::Processing)).map_or(0, |run| run.percents_completed);
+    let when = match (run, task.status.is(TaskStatus::Processing)) {
+        (Some(run), true) => html! { "started " (maybe_time(run.started_on, now)) },
+        (Some(run), _) if run.finished_on.is_some() => html! { "ended " (maybe_time(run.finished_on, now)) },
+        _ => html! { "due " (time(task.due_from(), now)) },
+    };
+    html! {
+        tr {
+            td { (task_link(task.id)) }
+            td { (text(&task.class)) }
+            td { (text(what(task))) }
+            td {
+                (task_status(&task.status))
+                @if percents > 0 {
+                    " " progress max="100" value=(percents) aria-label="Progress" { (percents) "%" } " " (percents) "%"
+                }
+            }
+            td { (when) }
+            td { (task.failed_retries) "/" (line.allowed_retries) }
+            td.words { (text(note(&line.reason, run, now))) }
+        }
+    }
+}
+
+/// A form with one button.
+pub(crate) fn button(action: &str, label: &str) -> Markup {
+    html! { form method="post" action=(action) { button { (label) } } }
+}
+
+/// An answer with the command that helps.
+pub(crate) fn answer(words: &str, command: Option<&str>, is_bad: bool) -> Markup {
+    html! {
+        div.answer.bad[is_bad] {
+            (text(words))
+            @if let Some(command) = command { br; code { (text(command)) } }
+        }
+    }
+}

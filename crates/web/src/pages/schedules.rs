@@ -1,0 +1,75 @@
+//! `GET /schedules`: the recurring tasks.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+use maud::{Markup, html};
+
+use super::parts::{button, maybe_time, task_link, text};
+use super::{Refresh, page as whole_page, problem_page};
+use crate::app::App;
+use crate::login::Login;
+use taskqueue_domain::limits::scope::Scope;
+use taskqueue_domain::run::status::ScheduleStatus;
+use taskqueue_engine::change::schedules::{Schedule, list};
+use taskqueue_views::what::what_of;
+
+pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>) -> Response {
+    match app.call(&login, |ctx| Ok((list(ctx)?, ctx.now()?))).await {
+        Ok((schedules, now)) => {
+            whole_page("Schedules", "/schedules", Some(&login), Refresh::OnChanges, &body(&schedules, now, &login))
+        }
+        Err(problem) => problem_page(&problem, Some(&login)),
+    }
+}
+
+fn body(schedules: &[Schedule], now: DateTime<Utc>, login: &Login) -> Markup {
+    html! {
+        h1 { "Schedules" }
+        @if schedules.is_empty() {
+            p { "None. " code { "taskqueue schedule add" } " adds one." }
+        } @else {
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th { "Schedule" } th { "Class" } th { "What" } th { "Every" } th { "Status" } th { "Next" } th { "Task" } th { "Note" }
+                            @if login.may >= Scope::Operate { th { "Change" } }
+                        }
+                    }
+                    tbody { @for schedule in schedules { (row(schedule, now, login)) } }
+                }
+            }
+        }
+    }
+}
+
+fn row(schedule: &Schedule, now: DateTime<Utc>, login: &Login) -> Markup {
+    let id = schedule.id;
+    let is_paused = schedule.status.is(ScheduleStatus::Paused);
+    html! {
+        tr {
+            td { @match &schedule.name { Some(name) => (text(name)), None => (id) } }
+            td { (text(&schedule.class)) }
+            td { (text(what_of(schedule.name.as_deref(), &schedule.class, &schedule.data))) }
+            td { (text(&schedule.every)) " " span.quiet { (text(&schedule.time_zone)) } }
+            td { (text(&schedule.status)) }
+            td { (maybe_time(schedule.planned_on, now)) }
+            td { (task_link(schedule.task_id)) " " (text(&schedule.task_status)) }
+            td.words { @if let Some(problem) = &schedule.problem { span.bad { (text(problem)) } } }
+            @if login.may >= Scope::Operate {
+                td {
+                    div.actions {
+                        (button(&format!("/schedules/{id}/run"), "Run now"))
+                        @if is_paused {
+                            (button(&format!("/schedules/{id}/resume"), "Resume"))
+                        } @else {
+                            (button(&format!("/schedules/{id}/pause"), "Pause"))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

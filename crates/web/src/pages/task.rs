@@ -1,0 +1,185 @@
+//! `GET /tasks/{id}`: everything about one task, the answer of `explain` first.
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use chrono::{DateTime, TimeDelta, Utc};
+use maud::{Markup, html};
+
+use super::parts::{answer, block, button, maybe_time, run_status, task_link, task_status, text, time};
+use super::{Refresh, page as whole_page, problem_page};
+use crate::app::App;
+use crate::login::Login;
+use taskqueue_domain::limits::scope::Scope;
+use taskqueue_domain::task::dependencies::LinkedTask;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Run;
+use taskqueue_domain::text::error_words::error_words;
+use taskqueue_engine::inspect::diagnosis::explain::{Explanation, explain_task};
+use taskqueue_engine::inspect::status::{Event, TaskDetail, detail};
+use taskqueue_views::answer::{answer as answer_of, answer_command};
+use taskqueue_views::human::{distance, short_distance};
+use taskqueue_views::what::what;
+
+pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Response {
+    let found = app.call(&login, move |ctx| Ok((detail(ctx, TaskId(id))?, explain_task(ctx, TaskId(id))?))).await;
+    match found {
+        Ok((detail, explanation)) => {
+            let title = format!("Task {id}");
+            whole_page(&title, "/tasks", Some(&login), Refresh::OnChanges, &body(&detail, &explanation, &login))
+        }
+        Err(problem) => problem_page(&problem, Some(&login)),
+    }
+}
+
+fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup {
+    let (task, now) = (&detail.task, explanation.now);
+    html! {
+        h1 { "Task " (task.id) " · " (text(&task.class)) " · " (task_status(&task.status)) }
+        (answer(&answer_of(explanation), answer_command(explanation).as_deref(), false))
+        @if login.may >= Scope::Operate {
+            div.actions {
+                (button(&format!("/tasks/{}/retry", task.id), "Retry"))
+                (button(&format!("/tasks/{}/cancel", task.id), "Cancel"))
+            }
+        }
+        (facts(detail, now))
+        h2 { "Data" }
+        (block(&pretty(&task.data)))
+        @if let Some(meta) = &task.meta { h2 { "Metadata" } (block(&pretty(meta))) }
+        h2 { "Attempts" }
+        (attempts(detail, now))
+        (linked("Waits for", &detail.prerequisites))
+        (linked("Before", &detail.dependants))
+        h2 { "Events" }
+        (events(&detail.events, now))
+    }
+}
+
+fn facts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
+    let task = &detail.task;
+    let texts = [
+        ("Name", task.name.clone()),
+        ("Tag", task.tag.clone()),
+        ("Limit key", task.limit_key.clone()),
+        ("Unique key", task.unique_key.clone()),
+        ("Timeout", task.timeout_secs.map(|secs| format!("{secs}s"))),
+        ("Backoff", task.backoff.clone()),
+    ];
+    html! {
+        dl {
+            dt { "What" } dd { (text(what(task))) }
+            dt { "Queued" } dd { (time(task.queued_on, now)) " by " (text(&task.queued_by)) }
+            @if !task.is_settled() { dt { "Due" } dd { (time(task.due_from(), now)) } }
+            @if let Some(on) = task.start_before { dt { "Start before" } dd { (time(on, now)) } }
+            dt { "Failed" } dd { (task.failed_retries) " of " (detail.allowed_retries) " retries, " (task.attempts) " attempts in all" }
+            dt { "Priority" } dd { (task.priority) }
+            @for (name, value) in &texts {
+                @if let Some(value) = value { dt { (name) } dd { (text(value)) } }
+            }
+            @if let Some(schedule) = &task.schedule {
+                dt { "Schedule" } dd { (text(format!("{}: {} ({})", schedule.id, schedule.every, schedule.time_zone))) }
+            }
+            @if let Some(parent) = task.parent_id { dt { "Parent" } dd { (task_link(parent)) } }
+            @if let Some(until) = detail.kept_until { dt { "Kept until" } dd { (time(until, now)) } }
+        }
+    }
+}
+
+fn attempts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
+    if detail.runs.is_empty() {
+        return html! { p { "None yet." } };
+    }
+    html! {
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th { "Attempt" } th { "Status" } th { "Started" } th { "Took" } th { "Host" } th { "Process" }
+                        th { "CPU" } th { "Memory" } th { "Output" } th { "What came of it" }
+                    }
+                }
+                tbody { @for (run, _) in &detail.runs { (attempt(run, now)) } }
+            }
+        }
+        @for (run, _) in &detail.runs {
+            @if let Some(results) = &run.results { h2 { "Results of attempt " (run.attempt) } (block(&pretty(results))) }
+        }
+    }
+}
+
+fn attempt(run: &Run, now: DateTime<Utc>) -> Markup {
+    let took = run.started_on.map(|started| distance(run.finished_on.unwrap_or(now) - started));
+    let outcome = if run.error_code.is_empty() {
+        run.progress_message.clone()
+    } else {
+        error_words(&run.error_code, &run.error_message)
+    };
+    html! {
+        tr {
+            td { (run.attempt) " " span.quiet { "(run " (run.id) ")" } }
+            td { (run_status(&run.status)) @if run.percents_completed > 0 { " " (run.percents_completed) "%" } }
+            td { (maybe_time(run.started_on, now)) }
+            td { @if let Some(took) = took { (took) } }
+            td { (text(&run.host)) }
+            td {
+                @if let Some(claimant) = &run.claimant { (text(claimant)) }
+                @if let Some(process) = run.handler_process_id.or(run.process_id) { (process) }
+            }
+            td { @if let Some(msecs) = run.cpu_msecs { (short_distance(TimeDelta::milliseconds(msecs))) } }
+            td { @if let Some(bytes) = run.peak_memory_bytes { (bytes >> 20) " MiB" } }
+            td { @if run.started_on.is_some() { a href=(format!("/tasks/{}/log?attempt={}", run.task_id, run.attempt)) { "log" } } }
+            td.words { (text(outcome)) }
+        }
+    }
+}
+
+fn linked(title: &str, tasks: &[LinkedTask]) -> Markup {
+    html! {
+        @if !tasks.is_empty() {
+            h2 { (title) }
+            ul {
+                @for task in tasks {
+                    li {
+                        (task_link(task.id)) " "
+                        @if let Some(class) = &task.class { (text(class)) " " }
+                        @if let Some(status) = &task.status { (task_status(status)) } @else { "deleted" }
+                        @if !task.needs_success { " (however it ends)" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A table of events.
+pub(crate) fn events(events: &[Event], now: DateTime<Utc>) -> Markup {
+    html! {
+        @if events.is_empty() {
+            p { "None." }
+        } @else {
+            div.scroll {
+                table {
+                    thead { tr { th { "When" } th { "What" } th { "Task" } th { "Who" } th { "Details" } } }
+                    tbody {
+                        @for event in events {
+                            tr {
+                                td { (time(event.occurred_on, now)) }
+                                td { (text(&event.kind)) }
+                                td { @if let Some(id) = event.task_id { (task_link(id)) } }
+                                td { (text(&event.actor)) @if !event.host.is_empty() { " on " (text(&event.host)) } }
+                                td.words { (text(&event.details)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// JSON in lines, or the text if it is none.
+fn pretty(text: &str) -> String {
+    let value: Result<serde_json::Value, _> = serde_json::from_str(text);
+    value.and_then(|value| serde_json::to_string_pretty(&value)).unwrap_or_else(|_| text.to_owned())
+}

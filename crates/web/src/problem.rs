@@ -1,0 +1,83 @@
+//! What a request gets when it fails: RFC 9457 problem details for programs, a page for people.
+
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use taskqueue_domain::text::outside_text::clean_line;
+use taskqueue_engine::{EngineError, StoreError};
+
+/// A failed request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    /// The kind of problem, as one word.
+    pub(crate) code: &'static str,
+    /// What is wrong, as a sentence.
+    pub(crate) detail: String,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, detail: clean_line(&detail.into()) }
+    }
+
+    pub(crate) fn input(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "input", detail)
+    }
+
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", detail)
+    }
+
+    pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    pub(crate) fn no_login() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "login", "log in, or send the header Authorization: Bearer TOKEN")
+    }
+
+    pub(crate) fn busy() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "too many requests wait for the database; try again")
+    }
+
+    pub(crate) fn failed(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", detail)
+    }
+}
+
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Self {
+        let (status, code) = match &error {
+            EngineError::Input(_) | EngineError::UnknownClass { .. } => (StatusCode::BAD_REQUEST, "input"),
+            EngineError::ExecIsOff => (StatusCode::FORBIDDEN, "forbidden"),
+            EngineError::Store(StoreError::NotFound(_)) => (StatusCode::NOT_FOUND, "not-found"),
+            EngineError::Store(StoreError::Unreachable { .. }) => (StatusCode::SERVICE_UNAVAILABLE, "unreachable"),
+            EngineError::Store(StoreError::Full { .. } | StoreError::ReadOnly { .. }) => {
+                (StatusCode::INSUFFICIENT_STORAGE, "not-writable")
+            }
+            EngineError::Store(_) | EngineError::Os { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "failed"),
+            _ => (StatusCode::CONFLICT, "refused"),
+        };
+        Self::new(status, code, error.to_string())
+    }
+}
+
+/// The problem as JSON.
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let title = self.status.canonical_reason().unwrap_or_default();
+        let body = json!({
+            "type": format!("urn:taskqueue:problem:{}", self.code), "title": title, "status": self.status.as_u16(),
+            "code": self.code, "detail": self.detail,
+        });
+        let mut response =
+            (self.status, [(CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, axum::http::HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
