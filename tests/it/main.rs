@@ -20,3 +20,4 @@ mod docs;
 mod examples;
 mod layout;
 mod races;
+mod web;

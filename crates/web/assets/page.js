@@ -31,18 +31,35 @@ async function renew() {
   }
 }
 
-const kind = document.querySelector("main")?.dataset.live;
-if (kind === "changes") {
-  const stream = new EventSource("/live");
+// A browser has six connections to a server, and a stream keeps one: only a page that is seen has a stream.
+let stream = null;
+function listen() {
+  if (stream || document.hidden) return;
+  stream = new EventSource("/live");
   stream.addEventListener("changed", renew);
   stream.addEventListener("error", () => document.body.classList.add("lost"));
   stream.addEventListener("open", () => document.body.classList.remove("lost"));
+}
+function hangUp() {
+  stream?.close();
+  stream = null;
+}
+
+const kind = document.querySelector("main")?.dataset.live;
+if (kind === "changes") {
+  listen();
+  addEventListener("pagehide", hangUp);
+  addEventListener("pageshow", listen);
   // Ages and times go on while nothing changes.
   setInterval(renew, 10000);
 } else if (kind === "log") {
   setInterval(renew, LEAST_MSECS);
 }
-document.addEventListener("visibilitychange", renew);
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return hangUp();
+  if (kind === "changes") listen();
+  renew();
+});
 
 const KEYS = { n: "/", t: "/tasks", f: "/failures", s: "/schedules", r: "/runners", e: "/events" };
 document.addEventListener("keydown", (event) => {

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -27,16 +28,31 @@ pub(crate) struct Database {
     jobs: SyncSender<Job>,
 }
 
+/// The threads, as long as one of them works.
+pub(crate) struct Working(Receiver<()>);
+
+impl Working {
+    /// Waits until all have ended, at most for this time: a client library must not be in use while the process exits.
+    pub(crate) fn wait(&self, limit: Duration) {
+        let _ = self.0.recv_timeout(limit);
+    }
+}
+
 impl Database {
-    /// Starts the threads; they connect when the first request comes, and end with the last copy of the database.
-    pub(crate) fn start(opener: Box<Opener>) -> std::io::Result<Self> {
+    /// Starts the threads; they connect when the first request comes, and end with the last copy of the database. Returns also
+    /// what ends with them.
+    pub(crate) fn start(opener: Box<Opener>) -> std::io::Result<(Self, Working)> {
         let (jobs, waiting) = sync_channel(WAITING);
         let (opener, waiting) = (Arc::new(Mutex::new(opener)), Arc::new(Mutex::new(waiting)));
+        let (working, ended) = sync_channel(0);
         for number in 1..=THREADS {
-            let (opener, waiting) = (Arc::clone(&opener), Arc::clone(&waiting));
-            thread::Builder::new().name(format!("database {number}")).spawn(move || work(&opener, &waiting))?;
+            let (opener, waiting, working) = (Arc::clone(&opener), Arc::clone(&waiting), working.clone());
+            thread::Builder::new().name(format!("database {number}")).spawn(move || {
+                work(&opener, &waiting);
+                drop(working);
+            })?;
         }
-        Ok(Self { jobs })
+        Ok((Self { jobs }, Working(ended)))
     }
 
     /// Calls a use case, on behalf of this user.

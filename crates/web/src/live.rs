@@ -84,7 +84,7 @@ impl Live {
         match self.database.call("web", look).await {
             Ok(glance) => {
                 let seen = Seen { glance: Arc::new(glance), read_at: Instant::now(), problem: None };
-                self.note(seen.clone());
+                self.note(&seen);
                 Ok(seen)
             }
             Err(problem) => self.last().map(|seen| Seen { problem: Some(problem.clone()), ..seen }).ok_or(problem),
@@ -100,7 +100,7 @@ impl Live {
     }
 
     /// Keeps the figures, and tells the watchers if they differ from the last ones.
-    fn note(&self, seen: Seen) {
+    fn note(&self, seen: &Seen) {
         let before = self.seen.lock().unwrap_or_else(PoisonError::into_inner).replace(seen.clone());
         if before.is_none_or(|before| fingerprint(&before.glance) != fingerprint(&seen.glance)) {
             self.version.send_modify(|version| *version += 1);

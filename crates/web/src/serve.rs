@@ -51,7 +51,7 @@ pub fn serve(
 ) -> io::Result<()> {
     let opener = context.reopener();
     drop(context);
-    let database = Database::start(Box::new(opener))?;
+    let (database, working) = Database::start(Box::new(opener))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let _in_runtime = runtime.enter();
     let listener = Listener::bind(&options.listen)?;
@@ -64,7 +64,9 @@ pub fn serve(
         let _ = tell.send(());
     })?;
     runtime.block_on(accept(&listener, &app, told));
+    drop(app);
     runtime.shutdown_timeout(STOP_LIMIT);
+    working.wait(STOP_LIMIT);
     Ok(())
 }
 

@@ -78,6 +78,7 @@ each_engine! {
             Ok(())
         });
         let defaults = BatchDefaults {
+            may_name_users: true,
             queued_by: "tester".to_owned(),
             check: ClassCheck::KnownHere,
             spread: None,

@@ -33,6 +33,8 @@ use taskqueue_store::{DatabaseUrl, StoreError};
 pub enum ClassCheck {
     /// Classes that this host can execute.
     KnownHere,
+    /// Those classes except `exec`, whose data names a program to run.
+    NotExec,
     /// Any valid name, because another host may have the class.
     AnyName,
 }
@@ -315,16 +317,18 @@ impl Admission<'_> {
         if class == EXEC_CLASS {
             ExecRequest::parse(&task.data).map_err(|problem| EngineError::Input(problem.to_string()))?;
         }
-        if self.check == ClassCheck::KnownHere && self.handlers.find(&task.class).is_none() {
+        if class == EXEC_CLASS && self.check == ClassCheck::NotExec {
+            return Err(EngineError::Refused("tasks of the class exec need the scope admin".to_owned()));
+        }
+        let is_known_here = self.check != ClassCheck::AnyName;
+        if is_known_here && self.handlers.find(&task.class).is_none() {
             if class == EXEC_CLASS {
                 return Err(EngineError::ExecIsOff);
             }
             let nearest = self.handlers.nearest_names(class);
             return Err(EngineError::UnknownClass { class: class.to_owned(), nearest });
         }
-        if let Some(ClassHandler::Command(configured)) =
-            self.handlers.find(&task.class).filter(|_| self.check == ClassCheck::KnownHere)
-        {
+        if let Some(ClassHandler::Command(configured)) = self.handlers.find(&task.class).filter(|_| is_known_here) {
             check_exists(self.handlers, configured, &task.class)?;
         }
         Ok(task)

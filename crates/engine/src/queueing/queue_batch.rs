@@ -30,6 +30,8 @@ const MOST_BYTES_WITH_NAMES: usize = 256 << 20;
 pub struct BatchDefaults {
     /// Who queues the tasks whose line names no user.
     pub queued_by: String,
+    /// Whether a line may name another user with "by".
+    pub may_name_users: bool,
     /// Which classes are accepted.
     pub check: ClassCheck,
     /// The times of the tasks, instead of those of their lines.
@@ -149,6 +151,9 @@ impl<Zone: TimeZone> BatchReader<'_, Zone> {
     /// Returns the task of a line, the one at this index of the batch.
     fn task(&self, place: usize, line: &str) -> EngineResult<(NewTask, LineNames)> {
         let mut line = parse_line(line, &self.defaults.queued_by, self.now).map_err(EngineError::Input)?;
+        if !self.defaults.may_name_users && line.request.queued_by != self.defaults.queued_by {
+            return Err(EngineError::Input("\"by\": a login queues in its own name".to_owned()));
+        }
         if let Some(spread) = &self.defaults.spread {
             spread_out(&mut line.request, spread, place).map_err(EngineError::Input)?;
         }

@@ -1,0 +1,149 @@
+//! A server of a test with a token for each scope, and a client that says what it is told to.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Child;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::cli::signal;
+use crate::support::TestDb;
+use crate::support::cli::finish;
+
+/// The scopes, the least first.
+pub const SCOPES: [&str; 4] = ["read", "queue", "operate", "admin"];
+/// Longer than any request takes, and shorter than the time limit of a test.
+const READ_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a server answered.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Reply {
+    /// Returns the value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{self:?}: {error}"))
+    }
+}
+
+/// A server, which ends with the value.
+pub struct WebServer {
+    child: Option<Child>,
+    pub address: String,
+    tokens: BTreeMap<String, String>,
+}
+
+impl WebServer {
+    /// Starts it; the configuration must be written before.
+    #[track_caller]
+    pub fn start(db: &TestDb, arguments: &[&str]) -> Self {
+        let token = |scope: &&str| {
+            let token = db.cli().run(&["web", "token", "add", scope, "--may", scope]).ok();
+            ((*scope).to_owned(), token.trim().to_owned())
+        };
+        let tokens = SCOPES.iter().map(token).collect();
+        let mut child = db.cli().spawn(&[&["web", "--listen", "127.0.0.1:0"], arguments].concat());
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        let address = line.strip_prefix("the page is at http://").and_then(|rest| rest.split_once('/'));
+        let address = address.unwrap_or_else(|| panic!("{line}")).0.to_owned();
+        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        Self { child: Some(child), address, tokens }
+    }
+
+    pub fn token(&self, scope: &str) -> &str {
+        &self.tokens[scope]
+    }
+
+    /// Sends a request with these lines of its head.
+    #[track_caller]
+    pub fn send(&self, method: &str, path: &str, head: &[&str], body: &str) -> Reply {
+        send(&self.address, method, path, head, body)
+    }
+
+    /// Sends a request with the token of a scope.
+    #[track_caller]
+    pub fn ask(&self, scope: &str, method: &str, path: &str, body: &str) -> Reply {
+        let kind = if body.starts_with('{') { "application/json" } else { "application/x-www-form-urlencoded" };
+        let (kind, token) = (format!("Content-Type: {kind}"), format!("Authorization: Bearer {}", self.token(scope)));
+        self.send(method, path, &[&token, &kind], body)
+    }
+
+    #[track_caller]
+    pub fn get(&self, path: &str) -> Reply {
+        self.ask("read", "GET", path, "")
+    }
+
+    /// Opens a stream of events, and returns its lines.
+    pub fn stream(&self, path: &str) -> impl Iterator<Item = String> + use<> {
+        let mut stream = connect(&self.address);
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
+            self.address,
+            self.token("read")
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        BufReader::new(stream).lines().map_while(Result::ok)
+    }
+
+    /// Ends it as a service manager does, and returns whether it ended well.
+    pub fn end(mut self) -> Option<i32> {
+        let child = self.child.take()?;
+        signal(&child, Signal::TERM);
+        finish(child).code
+    }
+}
+
+impl Drop for WebServer {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(READ_LIMIT)).unwrap();
+    stream
+}
+
+/// Sends a request to a server, and reads the reply until the server closes the connection.
+#[track_caller]
+pub fn send(address: &str, method: &str, path: &str, head: &[&str], body: &str) -> Reply {
+    let mut stream = connect(address);
+    let has_host = head.iter().any(|line| line.to_ascii_lowercase().starts_with("host:"));
+    let host = if has_host { String::new() } else { format!("Host: {address}\r\n") };
+    let lines: String = head.iter().map(|line| format!("{line}\r\n")).collect();
+    let length = body.len();
+    let request =
+        format!("{method} {path} HTTP/1.1\r\n{host}{lines}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    // A server that refuses a large body closes the connection before it is sent.
+    let _ = stream.write_all(request.as_bytes());
+    let mut reader = BufReader::new(stream);
+    let mut reply_head = String::new();
+    while !reply_head.ends_with("\r\n\r\n") && reader.read_line(&mut reply_head).unwrap_or(0) > 0 {}
+    let mut reply = Reply { status: 0, head: reply_head, body: String::new() };
+    let length = reply.header("content-length").and_then(|length| length.parse().ok());
+    let mut body = Vec::new();
+    // Some keep the connection although they are asked to close it.
+    let _ = reader.take(length.unwrap_or(u64::MAX)).read_to_end(&mut body);
+    reply.body = String::from_utf8(body).unwrap();
+    let status = reply.head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    reply.status = status.unwrap_or_else(|| panic!("{method} {path}: {reply:?}"));
+    reply
+}

@@ -1,0 +1,11 @@
+//! `taskqueue web`: the pages, the JSON interface, and who may do what.
+
+mod api;
+mod attacks;
+mod browser;
+mod client;
+mod logins;
+mod outage;
+mod pages;
+
+pub(crate) use self::client::{Reply, SCOPES, WebServer, send};

@@ -1,0 +1,116 @@
+//! What the pages show, and what their buttons do, without a browser.
+
+use super::{Reply, WebServer};
+use crate::cli::{ECHO, shell_class};
+use crate::each_engine;
+use crate::support::cli::finish;
+use crate::support::{TestDb, wait_until};
+
+/// Two tasks of which one succeeds and one fails for good, one that waits, and a schedule.
+pub(super) fn fill(db: &TestDb) {
+    let bad = shell_class(db, "bad", "printf '\\033[1;31mno such box\\033[0m\\n'; echo no such box >&2; exit 65");
+    db.configure(&format!("{ECHO}{bad}"));
+    db.cli().run(&["queue", "echo", "{\"order\":17}"]).ok();
+    db.cli().run(&["queue", "bad", "{\"to\":\"ann\"}"]).ok();
+    db.cli().run(&["tick"]).ok();
+    db.cli().run(&["queue", "echo", "--in", "1h"]).ok();
+    db.cli().run(&["queue", "echo", "--every", "1h", "--name", "nightly"]).ok();
+}
+
+#[track_caller]
+fn shows(reply: &Reply, words: &[&str]) {
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    for word in words {
+        assert!(reply.body.contains(word), "{word}: {}", reply.body);
+    }
+}
+
+each_engine! {
+    fn the_pages_show_what_runs_what_failed_and_why(db) {
+        fill(db);
+        let server = WebServer::start(db, &[]);
+        shows(&server.get("/"), &["<b>1</b>failed", "<b>1</b>success", "No process works.", "/tasks/2"]);
+        shows(&server.get("/tasks"), &["/tasks/1", "/tasks/2", "/tasks/3", "These are all."]);
+        let found = server.get("/tasks?q=class%3Decho+data.order%3D17");
+        shows(&found, &["/tasks/1"]);
+        assert!(!found.body.contains("/tasks/3"), "{}", found.body);
+        shows(&server.get("/tasks?q=clas%3Decho"), &["clas"]);
+        shows(&server.get("/tasks/2"), &["will not run again", "taskqueue retry 2", "no such box", "?attempt=1", "ann"]);
+        shows(&server.get("/tasks/2/log"), &["<span class=\"b1 c1\">no such box</span>", "stderr"]);
+        shows(&server.get("/failures"), &["exit:65", "bad", "/tasks/2"]);
+        shows(&server.get("/schedules"), &["nightly", "0 * * * *"]);
+        shows(&server.get("/runners"), &["Runners"]);
+        shows(&server.get("/events"), &["failed"]);
+        assert_eq!(server.get("/tasks/99").status, 404);
+        assert_eq!(server.get("/nothing").status, 404);
+        assert_eq!(server.end(), Some(0));
+    }
+
+    fn a_list_of_tasks_has_pages_by_id(db) {
+        db.configure(ECHO);
+        db.cli().stdin("{\"class\":\"echo\"}\n".repeat(7)).run(&["queue", "--batch", "-"]).ok();
+        let server = WebServer::start(db, &[]);
+        let first = server.get("/tasks?q=status%3Dscheduled&limit=3");
+        shows(&first, &["/tasks/7", "/tasks/5", "before=5"]);
+        let last = server.get("/tasks?q=status%3Dscheduled&limit=4&before=5");
+        shows(&last, &["/tasks/4", "/tasks/1", "These are all."]);
+        assert!(!last.body.contains("/tasks/5"), "{}", last.body);
+    }
+
+    fn a_button_does_what_the_verb_does_and_events_name_the_login(db) {
+        fill(db);
+        let server = WebServer::start(db, &[]);
+        let press = |path: &str, body: &str| server.ask("operate", "POST", path, body);
+        assert_eq!(press("/tasks/2/retry", "").header("location"), Some("/tasks/2"));
+        assert_eq!(db.cli().run(&["status", "--json", "2"]).json()["why"]["reason"], "waits_for_create_runs");
+        assert_eq!(press("/tasks/3/cancel", "").status, 303);
+        assert_eq!(press("/tasks/1/cancel", "").status, 409);
+        let schedule = db.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueue\"").to_string();
+        let run = press(&format!("/schedules/{schedule}/run"), "");
+        assert!(run.header("location").unwrap().starts_with("/tasks/"), "{run:?}");
+        assert_eq!(press(&format!("/schedules/{schedule}/pause"), "").status, 303);
+        assert_eq!(db.cli().run(&["schedule", "--json"]).json()["status"], "paused");
+        assert_eq!(press("/pause", "reason=we+deploy").status, 303);
+        shows(&server.get("/"), &["we deploy", "web:operate"]);
+        assert_eq!(press("/resume", "").status, 303);
+        let actors = db.text("SELECT MIN(\"Actor\") AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried'");
+        assert_eq!(actors.as_deref(), Some("web:operate"));
+    }
+
+    fn a_change_of_many_asks_first_and_again_if_there_are_more(db) {
+        fill(db);
+        let server = WebServer::start(db, &[]);
+        let selection = "q=class%3Dbad+status%3Dfailed";
+        let asked = server.ask("operate", "POST", "/retry", selection);
+        shows(&asked, &["Retry 1 task?", "name=\"agreed\" value=\"1\""]);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried'"), 0);
+        shows(&server.ask("operate", "POST", "/retry", &format!("{selection}&agreed=0")), &["Retry 1 task?"]);
+        shows(&server.ask("operate", "POST", "/retry", &format!("{selection}&agreed=1")), &["Retry: 1 of 1 task"]);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried'"), 1);
+        assert_eq!(server.ask("operate", "POST", "/cancel", "q=+").status, 400);
+    }
+
+    fn who_watches_hears_of_a_change(db) {
+        db.configure(ECHO);
+        let server = WebServer::start(db, &[]);
+        let mut lines = server.stream("/live");
+        assert!(lines.by_ref().any(|line| line.is_empty()), "no head");
+        // The first look is a change too.
+        assert!(lines.by_ref().any(|line| line == "event: changed"));
+        db.cli().run(&["queue", "echo", "1"]).ok();
+        assert!(lines.by_ref().any(|line| line == "event: changed"));
+    }
+
+    fn a_log_in_progress_loads_itself_again(db) {
+        let end = db.home().join("end");
+        db.configure(&shell_class(db, "slow", &format!("echo begun; until [ -e {} ]; do sleep 0.1; done", end.display())));
+        db.cli().run(&["queue", "slow"]).ok();
+        let runner = db.cli().spawn(&["tick"]);
+        let server = WebServer::start(db, &[]);
+        wait_until("its output is seen", || server.get("/tasks/1/log").body.contains("begun"));
+        shows(&server.get("/tasks/1/log"), &["data-live=\"log\""]);
+        std::fs::write(&end, "").unwrap();
+        finish(runner).ok();
+        assert!(!server.get("/tasks/1/log").body.contains("data-live"));
+    }
+}
