@@ -1,4 +1,4 @@
-//! One poller for everybody who watches: while somebody does, it reads the overview once a second, and tells all when it has
+//! One poller for all who watch: while there are any, it reads the overview once a second, and tells all when it has
 //! changed.
 
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ use taskqueue_engine::inspect::status::{Overview, RunnerLine, TaskFilter, list_r
 use taskqueue_views::answer::queue_answer;
 use taskqueue_views::json::overview_json;
 
-/// How often the database is asked while somebody watches.
+/// How often the database is asked while a page is open.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How old the figures for a request may be.
 const FRESH: Duration = Duration::from_millis(400);
@@ -113,7 +113,7 @@ impl Live {
         (self.version.subscribe(), Watching(Arc::clone(&self.watchers)))
     }
 
-    /// Looks as long as the server runs, while somebody watches.
+    /// Looks as long as the server runs, while a page is open.
     pub(crate) async fn poll(&self) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -125,7 +125,7 @@ impl Live {
     }
 }
 
-/// Somebody who watches.
+/// An open page.
 pub(crate) struct Watching(Arc<AtomicUsize>);
 
 impl Drop for Watching {

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_host::random::tokens;
 
-/// Somebody who has proved who they are.
+/// A person or a program that has proved who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
     /// The name in the events.

@@ -1,4 +1,4 @@
-//! The server: listens, and gives each connection its time limits, until it is told to stop.
+//! The server: listens, and gives each connection its time limits, until a signal stops it.
 
 use std::convert::Infallible;
 use std::os::unix::fs::PermissionsExt as _;

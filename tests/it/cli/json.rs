@@ -159,6 +159,9 @@ fn look(stage: &mut Stage<'_>) {
     ] {
         stage.run(args);
     }
+    stage.run(&["web", "token", "add", "ann", "--may", "read"]);
+    stage.run(&["web", "token"]);
+    stage.run(&["web", "token", "remove", "ann"]);
     // Only a SQLite store is copied by the program.
     let [store, copy] = ["store.db", "copy.db"].map(|name| stage.db.home().join(name).to_str().unwrap().to_owned());
     stage.run(&["db", "migrate", "--database", &store]);

@@ -180,11 +180,11 @@ test_on! { [sqlite Sqlite, postgres Postgres] two_browsers_see_the_changes_of_ea
     ann.log_in(&server, "operate", "/");
     bob.log_in(&server, "admin", "/");
     ann.write("#reason", "we deploy");
-    ann.push("Pause");
+    ann.push("Pause all");
     for browser in [&ann, &bob] {
         browser.sees("we deploy");
     }
-    bob.push("Resume all that was paused by Pause all");
+    bob.push("Resume all");
     for browser in [&ann, &bob] {
         wait_until("the pause is gone", || !browser.text().contains("we deploy"));
     }

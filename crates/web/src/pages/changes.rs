@@ -105,7 +105,7 @@ async fn one(app: &App, login: &Login, id: TaskId, change: Change) -> Response {
     }
 }
 
-/// A selection, and how many tasks of it somebody has agreed to.
+/// A selection, and how many of its tasks the reader has agreed to.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Selected {
     q: String,

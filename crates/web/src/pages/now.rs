@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::live::{Glance, Seen};
 use crate::login::Login;
 use taskqueue_domain::limits::scope::Scope;
+use taskqueue_domain::limits::pause::PauseScope;
 use taskqueue_engine::inspect::status::RunnerLine;
 use taskqueue_views::human::{distance, plural};
 use taskqueue_views::pause_words::pause_words;
@@ -53,7 +54,7 @@ fn body(seen: &Seen, login: &Login) -> Markup {
             li { b { (overview.slots.0) "/" (overview.slots.1) } "runner slots" }
             @if let Some(secs) = counts.oldest_due_secs { li { b { (distance(TimeDelta::seconds(secs))) } "oldest due" } }
         }
-        @if login.may >= Scope::Operate { (pause_form(!overview.pauses.is_empty())) }
+        @if login.may >= Scope::Operate { (pause_form(overview.pauses.iter().any(|pause| pause.scope == PauseScope::All))) }
         h2 { "Tasks" }
         @if overview.lines.is_empty() {
             p { "No tasks yet." }
@@ -66,14 +67,17 @@ fn body(seen: &Seen, login: &Login) -> Markup {
     }
 }
 
-fn pause_form(has_pauses: bool) -> Markup {
+fn pause_form(is_paused: bool) -> Markup {
     html! {
-        form.row method="post" action="/pause" {
-            label for="reason" { "Pause all:" }
-            input #reason name="reason" required maxlength="200" placeholder="Why";
-            button { "Pause" }
+        @if is_paused {
+            form.row method="post" action="/resume" { button { "Resume all" } }
+        } @else {
+            form.row method="post" action="/pause" {
+                label for="reason" { "Why" }
+                input #reason name="reason" required maxlength="200" placeholder="we deploy";
+                button { "Pause all" }
+            }
         }
-        @if has_pauses { form.row method="post" action="/resume" { button { "Resume all that was paused by Pause all" } } }
     }
 }
 
