@@ -1,8 +1,11 @@
 //! What every request passes before its handler: the name of the host, the origin, the login and its scope; and the headers of
 //! every answer.
 
+use axum::body::to_bytes;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, COOKIE, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN};
+use axum::http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN,
+};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -25,7 +28,7 @@ pub(crate) async fn every_request(State(app): State<App>, request: Request, next
     let is_api = request.uri().path().starts_with(API);
     let checked = check_host(&app, request.headers()).and_then(|()| check_origin(request.method(), request.headers()));
     let mut response = match checked {
-        Ok(()) => next.run(request).await,
+        Ok(()) => explained(next.run(request).await, is_api).await,
         Err(problem) => refuse(problem, is_api, None),
     };
     let headers = response.headers_mut();
@@ -34,6 +37,28 @@ pub(crate) async fn every_request(State(app): State<App>, request: Request, next
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     response
+}
+
+/// The longest text of a refusal of the router.
+const REFUSAL_BYTES: usize = 4 << 10;
+
+/// Turns what the router refuses in plain words (a number that is none, a form without a field) into the problem or the page
+/// that every other refusal is.
+async fn explained(response: Response, is_api: bool) -> Response {
+    let status = response.status();
+    let is_plain = response.headers().get(CONTENT_TYPE).is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if !(status.is_client_error() || status.is_server_error()) || !is_plain {
+        return response;
+    }
+    let body = to_bytes(response.into_body(), REFUSAL_BYTES).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&body);
+    let words = if text.is_empty() { status.canonical_reason().unwrap_or_default() } else { &text };
+    let code = match status {
+        StatusCode::NOT_FOUND => "not-found",
+        StatusCode::INTERNAL_SERVER_ERROR => "failed",
+        _ => "input",
+    };
+    refuse(Problem::new(status, code, words), is_api, None)
 }
 
 /// No inline script or style, nothing from elsewhere, in no frame; no address reaches another site. With `no-referrer` browsers

@@ -73,6 +73,8 @@ each_engine! {
         assert_eq!(server.get("/api/v1/tasks?q=clas%3Dx").status, 400);
         assert_eq!(server.get("/api/v1/tasks?limit=x").json()["code"], "input");
         assert_eq!(server.get("/api/v1/nothing").json()["code"], "not-found");
+        assert_eq!(server.get("/api/v1/tasks/x").json()["code"], "input");
+        assert_eq!(server.ask("queue", "PUT", "/api/v1/tasks", "{}").json()["status"], 405);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 0);
     }
 
