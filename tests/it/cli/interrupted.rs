@@ -48,8 +48,7 @@ each_engine! {
         for (number, before, args, done, kind) in [
             (Signal::INT, "scheduled", &["cancel", "class=work"][..], "cancelled", "cancelled"),
             (Signal::TERM, "scheduled", &["edit", "--priority", "7", "class=work"], "edited", "edited"),
-            (Signal::INT, "failed", &["retry", "class=work"], "retried", "retried"),
-            (Signal::TERM, "success", &["requeue", "class=work"], "requeued", "requeued"),
+            (Signal::INT, "success", &["retry", "class=work", "status=success"], "retried", "retried"),
             (Signal::INT, "cancelled", &["prune", "class=work"], "deleted", "pruned"),
         ] {
             fill(db, before);

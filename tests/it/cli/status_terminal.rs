@@ -99,7 +99,7 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
             ("runner", "`taskqueue work`"),
             ("schedule show 3", "@yearly in Europe/Berlin"),
             ("explain 1", "is due and has no run yet: a worker, tick or create-runs creates the run."),
-            ("explain 2 --verbose", "finished; it will not run again unless you requeue it"),
+            ("explain 2 --verbose", "finished; it will not run again unless you retry it"),
             ("check", "oldest_due="),
         ] {
             let text = on_terminal(db, 40, "", &format!("--color never {args}"));
@@ -111,7 +111,7 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
         }
         let explained = on_terminal(db, 40, "", "--color never explain 2 -v");
         assert!(
-            explained.contains("\nnext   finished; it will not run again\n       unless you requeue it\n"),
+            explained.contains("\nnext   finished; it will not run again\n       unless you retry it\n"),
             "{explained}"
         );
         let help = on_terminal(db, 40, "NO_COLOR=1", "--help");

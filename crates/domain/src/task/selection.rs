@@ -110,6 +110,14 @@ pub enum StatusFilter {
 impl StatusFilter {
     /// The values of `status=` other than the statuses of tasks.
     pub const OTHER_WORDS: [&str; 4] = ["exhausted", "quarantined", "waiting", "due"];
+
+    fn allowed(&self) -> &[TaskStatus] {
+        match self {
+            Self::Is(status) => std::slice::from_ref(status),
+            Self::Exhausted | Self::Quarantined => &[TaskStatus::Failed, TaskStatus::Timeout],
+            Self::Waiting | Self::Due => &[TaskStatus::Scheduled, TaskStatus::Failed, TaskStatus::Timeout],
+        }
+    }
 }
 
 impl FromStr for StatusFilter {
@@ -193,6 +201,12 @@ impl Selection {
         let is_failure = |status: &TaskStatus| matches!(status, TaskStatus::Failed | TaskStatus::Timeout);
         let may_be = |status: &TaskStatus| self.errors.is_empty() || is_failure(status);
         self.statuses = statuses.iter().copied().filter(may_be).map(StatusFilter::Is).collect();
+    }
+
+    /// Returns the statuses to which the selection is restricted; empty if it is not.
+    #[must_use]
+    pub fn allowed_statuses(&self) -> Vec<TaskStatus> {
+        self.statuses.iter().flat_map(StatusFilter::allowed).copied().collect()
     }
 
     fn add(&mut self, word: &str) -> Result<(), String> {

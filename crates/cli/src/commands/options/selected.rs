@@ -77,6 +77,13 @@ impl SelectedArgs {
         let words: Vec<String> = self.selection.iter().cloned().chain(classes).chain(statuses).chain(since).collect();
         Selection::parse(&words).map_err(CliError::usage)
     }
+
+    /// Returns the statuses of the selected tasks, for a verb that changes tasks in `statuses`; empty if they can have any.
+    pub(crate) fn statuses(&self, statuses: &[TaskStatus]) -> Result<Vec<TaskStatus>, CliError> {
+        let mut selection = self.parse()?;
+        selection.narrow_to(statuses);
+        Ok(selection.allowed_statuses())
+    }
 }
 
 /// Changes these tasks, or reports what it would do, with an answer for each.
