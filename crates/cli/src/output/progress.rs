@@ -6,6 +6,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::{Out, tell_stderr};
+use taskqueue_engine::{DatabaseUrl, announce_slow_answer};
 
 /// With a known end: a bar, the count and the total, the rate, and the expected end.
 const TO_AN_END: &str = "{prefix} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}";
@@ -70,6 +71,13 @@ impl Progress {
     pub(crate) fn printer(&self) -> impl Fn(&str) + Send + use<> {
         let bar = self.0.clone();
         move |text| bar.suspend(|| tell_stderr(text))
+    }
+
+    /// Shows beside the line that a server has not answered for a second.
+    pub(crate) fn announce_slow_answer(&self, url: &DatabaseUrl) {
+        if !self.0.is_hidden() {
+            announce_slow_answer(url, self.printer());
+        }
     }
 
     /// Sets the current step, how many were done before it, and their total.

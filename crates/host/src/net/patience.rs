@@ -275,7 +275,9 @@ mod tests {
         let patience = Patience::default();
         let count = Arc::new(AtomicU64::new(0));
         let announced = Arc::clone(&count);
-        patience.announce_by(move || drop(announced.fetch_add(1, Ordering::Relaxed)));
+        patience.announce_by(move || {
+            announced.fetch_add(1, Ordering::Relaxed);
+        });
         let ((first, _peer), (second, _other)) = (watched(&patience), watched(&patience));
         first.begin();
         second.begin();

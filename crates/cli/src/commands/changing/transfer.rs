@@ -145,6 +145,7 @@ pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> 
     let mut input = input.until(&stop, out);
     let options = ImportOptions { allows_exec: args.allow_exec, again: args.again };
     let progress = Progress::to_an_end(out, "importing");
+    progress.announce_slow_answer(ctx.store.url());
     let mut imported = |count, total| progress.at(count, total);
     let result = ctx.because(args.reason.text(), |ctx| import(ctx, &mut input, options, &mut imported));
     drop(progress);
