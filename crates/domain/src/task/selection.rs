@@ -358,7 +358,10 @@ mod tests {
         assert!(of("older=1h", &[]).is_empty());
         for named in ["7", "1-9 by=ann", "last class=a"] {
             assert!(of(named, &[scheduled]).is_empty(), "{named}");
+            assert!(parse(named).unwrap().allowed_statuses().is_empty(), "{named}");
         }
+        let allowed = parse("status=exhausted status=success").unwrap().allowed_statuses();
+        assert_eq!(allowed, [failed, TaskStatus::Timeout, TaskStatus::Success]);
     }
 
     #[test]

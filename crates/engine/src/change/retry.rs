@@ -69,6 +69,9 @@ pub fn retry_tasks(
         if options.by_force && !take_claimed(ctx, &mut tasks, &start, &notes, on_answer)? {
             return Ok(());
         }
+        if tasks.is_empty() {
+            continue;
+        }
         let answers = ctx.store.restart_tasks(&tasks, options.only, &start)?;
         fault_point!("retry.committed");
         report(ctx, &ids_of(&tasks), answers, &notes, on_answer)?;
