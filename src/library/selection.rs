@@ -61,15 +61,26 @@ impl Selection {
 
     /// Returns the tasks that it matches now. If it names no task and no status, only tasks in one of `statuses` match; an
     /// empty list allows all.
-    pub(super) fn find(self, ctx: &mut Context, statuses: &[TaskStatus]) -> Result<Vec<TaskId>, Error> {
-        let mut words = match self.0 {
-            // Without any words, every task would match.
-            Chosen::Ids(ids) if ids.is_empty() => return Ok(Vec::new()),
-            Chosen::Ids(ids) => Words::of_ids(&ids),
-            Chosen::Words(words, _) => *words,
+    pub(super) fn find(&self, ctx: &mut Context, statuses: &[TaskStatus]) -> Result<Vec<TaskId>, Error> {
+        // Without any words, every task would match.
+        if self.0 == Chosen::Ids(Vec::new()) {
+            return Ok(Vec::new());
+        }
+        Ok(select_tasks(ctx, &self.narrowed_to(statuses))?)
+    }
+
+    /// Returns the statuses of the tasks that [`Self::find`] returns; empty if they can have any.
+    pub(super) fn statuses(&self, statuses: &[TaskStatus]) -> Vec<TaskStatus> {
+        self.narrowed_to(statuses).allowed_statuses()
+    }
+
+    fn narrowed_to(&self, statuses: &[TaskStatus]) -> Words {
+        let mut words = match &self.0 {
+            Chosen::Ids(ids) => Words::of_ids(ids),
+            Chosen::Words(words, _) => (**words).clone(),
         };
         words.narrow_to(statuses);
-        Ok(select_tasks(ctx, &words)?)
+        words
     }
 }
 

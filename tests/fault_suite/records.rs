@@ -161,8 +161,6 @@ pub struct Records {
     pub integrity: Vec<String>,
     /// Tasks that an operator retried, or that were replaced.
     pub retried: Vec<i64>,
-    /// Finished tasks that were requeued.
-    pub requeued: Vec<i64>,
     /// Tasks that were cancelled, or whose run was requested to end.
     pub cancelled: Vec<i64>,
     /// Classes whose handlers fail by design.

@@ -359,8 +359,7 @@ impl Stage {
                 .flatten()
                 .collect(),
             integrity: integrity(&mut raw),
-            retried: audit::with_events(&mut raw, &["retried", "replaced", "requeued"], self.begin.task),
-            requeued: audit::with_events(&mut raw, &["requeued"], self.begin.task),
+            retried: audit::with_events(&mut raw, &["retried", "replaced"], self.begin.task),
             cancelled: audit::with_events(&mut raw, &["cancelled", "cancel-requested"], self.begin.task),
             failing_classes: vec!["fail".to_owned()],
             coprocess_classes: handlers::COPROCESSES.map(str::to_owned).to_vec(),

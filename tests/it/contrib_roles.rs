@@ -121,7 +121,7 @@ each_engine! {
             assert_eq!(shop.cli().run(&["worker", "release", &line["run_id"].to_string(), "--force"]).code, Some(78));
             assert_eq!(operator.cli().run(&["worker", "release", &line["run_id"].to_string(), "--force"]).code, Some(0));
             let task = claim()["task_id"].to_string();
-            assert_eq!(operator.cli().run(&["requeue", &task, "--force"]).code, Some(0));
+            assert_eq!(operator.cli().run(&["retry", &task, "--force"]).code, Some(0));
             assert_eq!(host.cli().run(&["tick"]).ok(), "");
             let refused = host.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "9"]);
             assert_eq!(refused.code, Some(78), "{refused:?}");
@@ -255,7 +255,7 @@ fn insert_bad_values(db: &TestDb, raw: &mut Raw) {
 
 /// Inserts events, receipts and dependencies for other users' tasks, and for tasks that do not exist.
 fn insert_beside_tasks(raw: &mut Raw, other: &str) {
-    for kind in [NASTY, "retried", "requeued", "quarantined", "task-queued", "run-created", "message", ""] {
+    for kind in [NASTY, "retried", "quarantined", "task-queued", "run-created", "message", ""] {
         for task in [other, "NULL", "-1", "9223372036854775807"] {
             let event = format!(
                 "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"Actor\", \"Host\") \

@@ -438,8 +438,8 @@ each_engine! {
         db.cli().run(&["create-runs"]).ok();
         assert_eq!((waiting(&both), open(&both)), (0, 1));
         assert_eq!(count(db, "\"TaskQueueDependencies\" WHERE NOT \"IsSatisfied\""), 0);
-        // After the requeue, a late result of its first run must not start tasks that wait for the new one.
-        db.cli().run(&["requeue", &first]).ok();
+        // After the retry, a late result of its first run must not start tasks that wait for the new one.
+        db.cli().run(&["retry", &first]).ok();
         let again = queue(&["--after", &first]);
         worker.step("success", "a", run);
         assert_eq!(waiting(&again), 1);

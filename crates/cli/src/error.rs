@@ -210,7 +210,7 @@ impl From<EngineError> for CliError {
                 )),
             EngineError::NotInProgress { task_id, is_settled, .. } => {
                 Self { kind: "not_in_progress", ..Self::failed(message) }.with_hint(if is_settled {
-                    format!("`taskqueue requeue {task_id}` runs it again")
+                    format!("`taskqueue retry {task_id}` runs it again")
                 } else {
                     "--keep stores the message for the next attempt".to_owned()
                 })

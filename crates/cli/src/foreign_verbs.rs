@@ -7,6 +7,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::topics;
+use taskqueue_views::shell_word::shell_word;
 
 /// Verbs, sorted. The second part is the start of the right command line.
 const VERBS: &[(&str, &str)] = &[
@@ -33,6 +34,7 @@ const VERBS: &[(&str, &str)] = &[
     ("push", "queue"),
     ("release", "worker release"),
     ("remove", "cancel"),
+    (OLD_RETRY, "retry"),
     ("resolve", "worker resolve"),
     ("restart", "retry"),
     ("result", "report result"),
@@ -46,6 +48,9 @@ const VERBS: &[(&str, &str)] = &[
     ("tail", "logs"),
     ("workers", "runner"),
 ];
+
+/// The verb whose arguments are those of ours.
+const OLD_RETRY: &str = "requeue";
 
 /// Verbs of a noun that have no similar one of ours: the noun, the verb, and the start of the right command line.
 const VERBS_OF_NOUNS: &[(&str, &str, &str)] = &[
@@ -158,6 +163,9 @@ pub(super) fn with_our_word(mut error: Error, arguments: &[OsString], command: &
             let next = words.get(at + 1).and_then(|next| command.find_subcommand(next));
             match verb_in(&words[..at]) {
                 Some(noun) => verb_tip(Some(noun), word),
+                None if word == OLD_RETRY => {
+                    verb_tip(None, word).map(|tip| with_arguments(&tip, words.get(at + 1..).unwrap_or_default()))
+                }
                 None => next.and_then(|noun| swapped_tip(noun, word)).or_else(|| verb_tip(None, word)),
             }
         }
@@ -176,6 +184,12 @@ pub(super) fn with_our_word(mut error: Error, arguments: &[OsString], command: &
 /// Returns the start of our command line for a verb of another tool, or for an old one.
 pub(super) fn our_verb(word: &str) -> Option<&'static str> {
     VERBS.iter().find(|(foreign, _)| *foreign == word).map(|(_, ours)| *ours)
+}
+
+/// Returns the tip with these arguments after our verb, if none of them needs quotes.
+fn with_arguments(tip: &str, arguments: &[&str]) -> String {
+    let arguments = if arguments.iter().all(|word| shell_word(word) == *word) { arguments } else { &[] };
+    format!("{} {}", tip.trim_end_matches('\''), arguments.join(" ")).trim_end().to_owned() + "'"
 }
 
 fn verb_tip(noun: Option<&clap::Command>, word: &str) -> Option<String> {
@@ -280,6 +294,8 @@ mod tests {
             (&["taskqueue", "enqueue", "report"], "type 'taskqueue queue'"),
             (&["taskqueue", "list", "class"], "type 'taskqueue class list'"),
             (&["taskqueue", "run", "tick"], "type 'taskqueue work'"),
+            (&["taskqueue", "--json", "requeue", "4711", "--force"], "type 'taskqueue retry 4711 --force'"),
+            (&["taskqueue", "requeue", "7", "--reason", "by hand"], "type 'taskqueue retry'"),
         ] {
             let text = error_of(words);
             assert!(text.contains(&format!("  tip: {ours}\n")), "{text}");

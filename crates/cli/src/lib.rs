@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, CommandFactory as _, Parser};
 
-use self::commands::changing::{cancel, edit, prune, requeue, retry, transfer};
+use self::commands::changing::{cancel, edit, prune, retry, transfer};
 use self::commands::claiming::{report, worker};
 use self::commands::inspecting::{events, explain, failures, logs, runners, show, status, top as top_command, wait};
 use self::commands::operating::{check, doctor, limits, metrics, pauses, web};
@@ -311,7 +311,6 @@ fn carry_out(command: Command, session: Session, out: &mut Out) -> anyhow::Resul
         Command::Db(args) => db::run(session, &args, out),
         Command::Retry(args) => retry::run(session, &args, out),
         Command::Schedule(args) => schedule::run(session, &args, out),
-        Command::Requeue(args) => requeue::run(session, &args, out),
         Command::Cancel(args) => cancel::run(session, &args, out),
         Command::Edit(args) => edit::run(session, &args, out),
         Command::Prune(args) => prune::run(session, &args, out),

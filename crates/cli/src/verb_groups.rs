@@ -11,8 +11,8 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Operate",
         &[
-            "web", "doctor", "pause", "resume", "drain", "stop", "edit", "requeue", "prune", "failures", "events",
-            "export", "import", "check", "metrics",
+            "web", "doctor", "pause", "resume", "drain", "stop", "edit", "prune", "failures", "events", "export",
+            "import", "check", "metrics",
         ],
     ),
     ("Manage", &["schedule", "class", "setting", "limit", "runner", "db"]),

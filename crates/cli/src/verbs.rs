@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, FromArgMatches as _, Subcommand};
 
 use super::{Cli, GlobalArgs};
-use crate::commands::changing::{cancel, edit, prune, requeue, retry, transfer};
+use crate::commands::changing::{cancel, edit, prune, retry, transfer};
 use crate::commands::claiming::{report, worker};
 use crate::commands::inspecting::{events, explain, failures, logs, runners, show, status, top, wait};
 use crate::commands::operating::{check, doctor, limits, metrics, pauses, web};
@@ -58,7 +58,6 @@ verbs! {
     "db" => Db(db::DbArgs),
     "retry" => Retry(retry::RetryArgs),
     "schedule" => Schedule(schedule::ScheduleArgs),
-    "requeue" => Requeue(requeue::RequeueArgs),
     "cancel" => Cancel(cancel::CancelArgs),
     "edit" => Edit(edit::EditArgs),
     "prune" => Prune(prune::PruneArgs),

@@ -22,6 +22,13 @@ pub(crate) fn must_end(signals: &StopSignals, wait: Duration) -> impl Fn() -> bo
     }
 }
 
+/// Calls `print` once, when a server has not answered a statement for a second.
+pub fn announce_slow_answer(url: &DatabaseUrl, print: impl FnOnce(&str) + Send + 'static) {
+    url.patience().announce_by(|| {
+        print("waiting for the database: the server has not answered for a second; another session may have locked the tasks");
+    });
+}
+
 /// Stops waiting for statements on this database when these signals require the process to end.
 pub fn end_statements_on(url: &DatabaseUrl, signals: &StopSignals, wait: Duration) {
     url.patience().end_when(must_end(signals, wait));

@@ -21,7 +21,7 @@ pub mod upkeep;
 pub mod work;
 
 pub use self::context::{Context, FailurePrinter, Me, others_can_queue};
-pub use self::end_statements::end_statements_on;
+pub use self::end_statements::{announce_slow_answer, end_statements_on};
 pub use self::error::{EngineError, EngineResult, NotRecorded};
 pub use crate::handler::handlers::Handlers;
 pub use taskqueue_host::files::file_checks::create_private_dir;

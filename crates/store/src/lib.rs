@@ -56,7 +56,7 @@ pub use self::session::origin::Origin;
 pub use self::session::store::Store;
 pub use self::transitions::{
     Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, EndResult, Lateness, Loss, ManyClaimed,
-    NextWork, OutsideClaim, OutsideRun, Restart, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
+    NewStart, NextWork, OutsideClaim, OutsideRun, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
     WantedSchedule,
 };
 pub use self::upkeep::cleanup::CleanupNeeds;

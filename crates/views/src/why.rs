@@ -185,16 +185,18 @@ pub fn remedy(reason: &Reason, id: TaskId, class: &str) -> Option<String> {
         Reason::RateReached { .. } | Reason::KeyIsFull { .. } => "taskqueue limit".to_owned(),
         Reason::NotYet { after_error: None, .. } => format!("taskqueue edit {id} --in 0s"),
         Reason::Unreadable { .. } => format!("taskqueue show {id}"),
-        Reason::NotYet { after_error: Some(_), .. } | Reason::Quarantined { .. } | Reason::Exhausted { .. } => {
-            format!("taskqueue retry {id}")
-        }
+        Reason::NotYet { after_error: Some(_), .. }
+        | Reason::Quarantined { .. }
+        | Reason::Exhausted { .. }
+        | Reason::Done
+        | Reason::Cancelled
+        | Reason::Expired { .. } => format!("taskqueue retry {id}"),
         Reason::WaitsForDependencies { on, .. } => {
             let blocking = on.iter().find(|task| task.is_settled).or(on.first())?;
             format!("taskqueue explain {}", blocking.id)
         }
         Reason::NotPlanned { problem: Some(_) } => format!("taskqueue schedule edit {id} --every '0 3 * * *'"),
         Reason::SchedulePaused => format!("taskqueue schedule resume {id}"),
-        Reason::Done | Reason::Cancelled | Reason::Expired { .. } => format!("taskqueue requeue {id}"),
         Reason::UnknownStatus => return None,
     })
 }

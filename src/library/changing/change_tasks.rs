@@ -1,4 +1,4 @@
-//! Selecting, cancelling, retrying, requeueing and editing tasks.
+//! Selecting, cancelling, retrying and editing tasks.
 
 use crate::library::changing::changes::Changes;
 use crate::library::changing::edit::Edit;
@@ -10,9 +10,8 @@ use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_engine::change::cancel::{cancel_tasks, cancellable, with_dependants};
 use taskqueue_engine::change::edit::{edit_tasks, editable};
-use taskqueue_engine::change::retry::{RETRYABLE, check_data, retry_at_rate};
+use taskqueue_engine::change::retry::{RetryOptions, retry_tasks, retryable};
 use taskqueue_engine::change::selected::OnAnswer;
-use taskqueue_engine::claiming::requeue::{requeue_by_force, requeue_tasks, requeueable};
 use taskqueue_engine::upkeep::prune::prune_selected;
 use taskqueue_engine::{Context, EngineResult};
 
@@ -56,7 +55,7 @@ impl TaskQueue {
     /// Returns [`Error::Input`] if the reason is invalid, or an error of the database; earlier tasks stay cancelled.
     pub fn cancel(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
         let reason = self.reason();
-        self.change(selection.into(), &cancellable(false), |ctx, ids, hear| cancel_tasks(ctx, ids, reason, hear))
+        self.change(&selection.into(), &cancellable(false), |ctx, ids, hear| cancel_tasks(ctx, ids, reason, hear))
     }
 
     /// Cancels tasks and all tasks that wait for them, directly or indirectly.
@@ -65,36 +64,15 @@ impl TaskQueue {
     /// Returns the same errors as [`TaskQueue::cancel`].
     pub fn cancel_with_dependants(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
         let reason = self.reason();
-        self.change(selection.into(), &cancellable(true), |ctx, ids, hear| {
+        self.change(&selection.into(), &cancellable(true), |ctx, ids, hear| {
             let ids = with_dependants(ctx, ids.to_vec())?;
             cancel_tasks(ctx, &ids, reason, hear)
         })
     }
 
-    /// Retries failed, exhausted and quarantined tasks, as `taskqueue retry` does: they are due at once, with all their retries.
-    ///
-    /// # Errors
-    /// Returns an error of the database; earlier tasks stay retried.
-    pub fn retry(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
-        self.retry_with(selection, &Retry::new())
-    }
-
-    /// Retries tasks with other data, only a sample of them, or at a rate.
-    ///
-    /// # Errors
-    /// Returns [`Error::Input`] if the data or the rate is invalid; then nothing is changed. Otherwise returns an error of the
-    /// database.
-    pub fn retry_with(&self, selection: impl Into<Selection>, options: &Retry) -> Result<Changes, Error> {
-        let (data, rate) = (options.text(), options.checked_rate()?);
-        self.change(selection.into(), &RETRYABLE, |ctx, ids, hear| {
-            let ids = &ids[..ids.len().min(options.most())];
-            data.map_or(Ok(()), |data| check_data(ctx, ids, data))?;
-            retry_at_rate(ctx, ids, rate, data, hear)
-        })
-    }
-
-    /// Runs tasks again that have succeeded, failed, expired or were cancelled, as `taskqueue requeue` does: the same tasks, from
-    /// the start and at once.
+    /// Retries tasks, as `taskqueue retry` does. Failed, exhausted and quarantined tasks are due at once, with all their retries;
+    /// tasks that succeeded, expired or were cancelled start again from the beginning. A selection without ids and without
+    /// statuses selects only failed and timed-out tasks.
     ///
     /// ```
     /// # use taskqueue::{Error, NewTask, TaskQueue};
@@ -102,26 +80,33 @@ impl TaskQueue {
     /// # let directory = tempfile::tempdir()?;
     /// # let queue = TaskQueue::connect(&directory.path().join("tasks.db").display().to_string())?;
     /// # let id = queue.queue(NewTask::new("mail.send"))?.id;
-    /// assert!(matches!(queue.requeue(id)?.all(), Err(Error::Refused(_))), "it still waits");
+    /// assert!(matches!(queue.retry(id)?.all(), Err(Error::Refused(_))), "it still waits");
     /// queue.cancel(id)?.all()?;
-    /// queue.requeue(id)?.all()?;
+    /// queue.retry(id)?.all()?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// Returns an error of the database; earlier tasks stay requeued.
-    pub fn requeue(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
-        self.change(selection.into(), &requeueable(false), requeue_tasks)
+    /// Returns an error of the database; earlier tasks stay retried.
+    pub fn retry(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
+        self.retry_with(selection, &Retry::new())
     }
 
-    /// Requeues tasks, including those in progress at a claimant: first takes their runs from it, as [`TaskQueue::take_back`]
-    /// does.
+    /// Retries tasks with other data, only a sample of them, at a rate, or by force.
     ///
     /// # Errors
-    /// Returns the errors of [`TaskQueue::requeue`] and [`TaskQueue::take_back`].
-    pub fn requeue_by_force(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
-        self.change(selection.into(), &requeueable(true), requeue_by_force)
+    /// Returns [`Error::Input`] if the data or the rate is invalid; then nothing is changed. Otherwise returns an error of the
+    /// database, or those of [`TaskQueue::take_back`]; earlier tasks stay retried.
+    pub fn retry_with(&self, selection: impl Into<Selection>, options: &Retry) -> Result<Changes, Error> {
+        let (selection, rate) = (selection.into(), options.checked_rate()?);
+        let (data, by_force) = (options.text(), options.is_by_force());
+        let statuses = retryable(by_force);
+        let only = selection.statuses(&statuses);
+        self.change(&selection, &statuses, |ctx, ids, hear| {
+            let ids = &ids[..ids.len().min(options.most())];
+            retry_tasks(ctx, ids, &RetryOptions { only: &only, data, rate, by_force }, hear)
+        })
     }
 
     /// Changes the data, time, priority and other values of tasks, as `taskqueue edit` does. The change applies to the next
@@ -150,7 +135,7 @@ impl TaskQueue {
     /// Returns [`Error::Input`] if the edit is invalid; then nothing is changed. Otherwise returns an error of the database;
     /// earlier tasks stay changed.
     pub fn edit(&self, selection: impl Into<Selection>, edit: &Edit) -> Result<Changes, Error> {
-        self.change(selection.into(), &editable(), |ctx, ids, hear| {
+        self.change(&selection.into(), &editable(), |ctx, ids, hear| {
             let edit = edit.to_request(ctx)?;
             edit_tasks(ctx, ids, &edit, hear)
         })
@@ -177,13 +162,13 @@ impl TaskQueue {
     pub fn prune(&self, selection: impl Into<Selection>) -> Result<Changes, Error> {
         let selection = selection.into();
         let words = selection.text();
-        self.change(selection, &[], |ctx, ids, hear| prune_selected(ctx, ids, &words, hear))
+        self.change(&selection, &[], |ctx, ids, hear| prune_selected(ctx, ids, &words, hear))
     }
 
     /// Finds the tasks and applies `act` to them.
     fn change(
         &self,
-        selection: Selection,
+        selection: &Selection,
         statuses: &[TaskStatus],
         act: impl FnOnce(&mut Context, &[TaskId], OnAnswer<'_>) -> EngineResult<()>,
     ) -> Result<Changes, Error> {

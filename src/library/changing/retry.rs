@@ -31,6 +31,7 @@ pub struct Retry {
     data: Option<String>,
     sample: Option<usize>,
     rate: Option<(u32, Duration)>,
+    is_by_force: bool,
 }
 
 impl Retry {
@@ -60,8 +61,19 @@ impl Retry {
         self
     }
 
+    /// Also retries tasks in progress at a claimant: first takes their runs from it, as
+    /// [`TaskQueue::take_back`](crate::TaskQueue::take_back) does.
+    pub fn by_force(mut self) -> Self {
+        self.is_by_force = true;
+        self
+    }
+
     pub(crate) fn text(&self) -> Option<&str> {
         self.data.as_deref()
+    }
+
+    pub(crate) const fn is_by_force(&self) -> bool {
+        self.is_by_force
     }
 
     pub(crate) fn most(&self) -> usize {

@@ -64,12 +64,10 @@ enum Args {
     /// Lines that wait for each other and for another task.
     QueueNames,
     Exec,
-    /// Retries a task that has just failed.
+    /// Retries a task that has just failed, and one that has succeeded.
     Retry,
     /// Pauses the newest schedule.
     Pause,
-    /// Requeues a task that has just succeeded.
-    Requeue,
     /// With the id of a new task.
     ToNewTask(&'static [&'static str]),
     /// An export with one waiting task.
@@ -146,7 +144,6 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("long", &[Need::QuickLease, Need::Task("long"), Need::Runs], DRAIN),
     scenario("tell", &[Need::Task("tell"), Need::Runs], Args::InHandler),
     scenario("retry", &[], Args::Retry),
-    scenario("requeue", &[], Args::Requeue),
     scenario("cancel", &[], Args::ToNewTask(&["cancel"])),
     scenario(
         "cancel-all",
@@ -246,19 +243,14 @@ impl Scenario {
                 stage.command(&["exec", "--", &program, &option, &script, &marker]).queues(&marker, 1)
             }
             Args::Retry => {
-                let id = stage.queue("fail").to_string();
+                let [failed, done] = ["fail", "note"].map(|class| stage.queue(class).to_string());
                 // Its failures may need a tick each.
                 stage.settle();
-                stage.command(&["retry", &id])
+                stage.command(&["retry", &failed, &done])
             }
             Args::Pause => {
                 let id = stage.number("SELECT MAX(\"ScheduleId\") AS value FROM \"TaskQueue\"").to_string();
                 stage.command(&["schedule", "pause", &id])
-            }
-            Args::Requeue => {
-                let id = stage.queue("note").to_string();
-                stage.settle();
-                stage.command(&["requeue", &id])
             }
             Args::ToNewTask(args) => {
                 let id = stage.queue("note").to_string();

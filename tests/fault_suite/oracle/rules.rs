@@ -20,7 +20,7 @@ fn is_start(change: &Change) -> bool {
 /// I14: a cancelled task is not retried unless a user requests it, and a run whose end was requested has ended or succeeded.
 pub fn what_is_cancelled_is_not_tried_again(records: &Records, found: &mut Vec<String>) {
     let mut cancelled: BTreeSet<i64> = BTreeSet::new();
-    for change in records.audit.iter().filter(|change| !records.requeued.contains(&change.task_id)) {
+    for change in records.audit.iter().filter(|change| !records.retried.contains(&change.task_id)) {
         let task = change.task_id;
         if change.table == Table::Task && change.new == "cancelled" {
             cancelled.insert(task);

@@ -83,8 +83,8 @@ pub fn tasks_agree_with_their_runs(records: &Records, found: &mut Vec<String>) {
         let failures = counted.iter().rev().take_while(|status| **status != "success");
         let failed = failures.filter(|status| **status != "cancelled").count();
         let last = match counted.last().copied() {
-            // A cancel does not revoke a success; a requeued task may have been cancelled later.
-            Some("success") if !records.requeued.contains(&task.id) => "success",
+            // A cancel does not revoke a success; a retried task may have been cancelled later.
+            Some("success") if !records.retried.contains(&task.id) => "success",
             // A waiting task, without a run or between two: its last run may have ended in any other way.
             _ if task.status == "cancelled" && records.cancelled.contains(&task.id) => "cancelled",
             Some("error") => "failed",

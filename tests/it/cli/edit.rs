@@ -1,4 +1,4 @@
-//! `edit` and `requeue`: changes existing tasks, and runs finished ones again.
+//! `edit` and `retry`: changes existing tasks, and runs finished ones again.
 
 use super::{ECHO, detail, error_and_hint, printed, shell_class, task, wait_for_file, write};
 use crate::each_engine;
@@ -43,7 +43,7 @@ each_engine! {
         db.cli().run(&["queue", "bad"]).ok();
         db.cli().run(&["tick"]).ok();
         let edit = |args: &[&str]| db.cli().run(&[&["edit"], args].concat()).stderr;
-        assert_eq!(edit(&["1", "--priority", "3"]), "task 1 is edited; it will not run again unless you run `taskqueue requeue 1`\n");
+        assert_eq!(edit(&["1", "--priority", "3"]), "task 1 is edited; it will not run again unless you run `taskqueue retry 1`\n");
         assert_eq!(edit(&["2", "--data", "4"]), "task 2 is edited; it will not run again unless you run `taskqueue retry 2`\n");
         assert_eq!(edit(&["1", "--keep", "1h"]), "task 1 is edited\n");
     }
@@ -142,16 +142,16 @@ each_engine! {
         }
         db.cli().run(&["cancel", "3"]).ok();
         db.cli().run(&["tick"]).ok();
-        let ended = db.cli().run(&["requeue", "1", "2", "3", "4"]);
+        let ended = db.cli().run(&["retry", "1", "2", "3", "4"]);
         assert_eq!(ended.code, Some(1), "{ended:?}");
         let said: Vec<&str> = ended.stderr.lines().collect();
-        assert_eq!(said, ["task 1 is requeued", "task 2 is requeued", "task 3 is requeued", "warning: there is no task 4"]);
-        for id in ["1", "2", "3"] {
+        assert_eq!(said, ["task 1 is retried", "task 2 is retried", "task 3 is retried", "warning: there is no task 4"]);
+        for (id, status) in [("1", "scheduled"), ("2", "failed"), ("3", "scheduled")] {
             let after = detail(db, id);
-            assert_eq!((&after["task"]["status"], &after["task"]["failed_retries"]), (&"scheduled".into(), &0.into()));
+            assert_eq!((&after["task"]["status"], &after["task"]["failed_retries"]), (&status.into(), &0.into()));
             assert_eq!(after["why"]["reason"], "waits_for_create_runs");
         }
-        let again = db.cli().run(&["requeue", "1"]);
+        let again = db.cli().run(&["retry", "1"]);
         assert_eq!((again.code, again.stderr.as_str()), (Some(1), "warning: task 1 is scheduled; it has not finished\n"));
         db.cli().run(&["tick"]).ok();
         assert_eq!(runs(db, "1"), ["success", "success"]);
@@ -169,7 +169,7 @@ each_engine! {
         db.configure(&shell_class(db, "work", &give_back_once));
         for id in ["1", "2"] {
             let _ = std::fs::remove_file(db.home().join("back"));
-            db.cli().run(&["requeue", id]).ok();
+            db.cli().run(&["retry", id]).ok();
             db.cli().run(&["create-runs"]).ok();
             db.cli().run(&["process-run"]).ok();
             assert_eq!(task(db, id)["status"], "scheduled");

@@ -42,7 +42,7 @@ each_engine! {
         assert!(db.cli().run(&["show", "1"]).ok().contains("start before 2020-01-01"));
         let explained = db.cli().run(&["explain", "1"]).ok();
         assert!(explained.contains("had to start before 2020-01-01"), "{explained}");
-        assert!(explained.contains("taskqueue requeue 1"), "{explained}");
+        assert!(explained.contains("taskqueue retry 1"), "{explained}");
         assert_eq!(db.cli().run(&["wait", "1"]).code, Some(1));
         assert_eq!(db.cli().run(&["status", "--json"]).json()["counts"]["expired"], json!({ "count": 1, "or_more": false }));
         let listed = db.cli().run(&["status", "status=expired"]).ok();
@@ -52,11 +52,8 @@ each_engine! {
         assert_eq!((&event["kind"], &event["details"]["start_before"]), (&json!("expired"), &json!("2020-01-01T00:00:00Z")));
         assert!(db.cli().run(&["doctor"]).stdout.contains("were cancelled or have expired: 2"));
         assert!(db.cli().run(&["metrics"]).ok().contains("status=\"expired\""));
-        // It runs again when it is requeued; a retry is for failures.
-        let refused = db.cli().run(&["retry", "1"]);
-        assert!(refused.code == Some(1) && refused.stderr.contains("task 1 is expired") && refused.stderr.contains("`requeue`"), "{refused:?}");
         assert!(db.cli().run(&["cancel", "1"]).fails(1).contains("task 1 is expired; there is nothing to cancel"));
-        let _ = db.cli().run(&["requeue", "1"]).ok();
+        let _ = db.cli().run(&["retry", "1"]).ok();
         assert_eq!(task(db, "1")["start_before"], Value::Null);
         let _ = queue(db, &["--expires", "2020-01-01"]).ok();
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "1 task expired\n1 run created\n");

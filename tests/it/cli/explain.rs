@@ -260,12 +260,12 @@ each_engine! {
         assert_eq!(explained["attempts"][0]["decision"], "exit 65: no_retry (default rule)");
         assert_eq!(explained["remedy"], format!("taskqueue retry {bad}"));
         let text = db.cli().run(&["explain", &bad, "--verbose"]).ok();
-        assert!(text.contains("next   finished; it will not run again unless you requeue it"), "{text}");
+        assert!(text.contains("next   finished; it will not run again unless you retry it"), "{text}");
         expect(db, &good, "done", "succeeded ");
         let cancelled = queue(db, "echo", &[]);
         db.cli().run(&["cancel", &cancelled]).ok();
         let explained = expect(db, &cancelled, "cancelled", "was cancelled ");
-        assert_eq!(explained["remedy"], format!("taskqueue requeue {cancelled}"));
+        assert_eq!(explained["remedy"], format!("taskqueue retry {cancelled}"));
     }
 
     fn a_task_whose_key_another_one_has_is_explained(db) {

@@ -2,11 +2,15 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use rustix::process::Signal;
+
 use super::bad_store::alone;
 use super::error_and_hint;
+use super::signal;
 use super::status_terminal::on_terminal;
-use crate::support::EngineUnderTest;
+use crate::support::cli::finish;
 use crate::support::db::{Raw, on};
+use crate::support::{EngineUnderTest, wait_until};
 
 #[test]
 fn init_writes_a_configuration_that_works_and_says_what_to_do_next() {
@@ -45,6 +49,18 @@ fn init_shows_what_it_would_write_and_runs_a_task_with_chosen_data() {
     std::fs::remove_dir_all(home.path().join(".config")).unwrap();
     let failed = cli.run(&["init", "mail", "--data", "{}", "--", "/bin/false"]);
     assert!(failed.code == Some(1) && failed.stderr.contains("task 1: exit:1: "), "{failed:?}");
+}
+
+#[test]
+fn a_signal_during_the_first_task_of_init_is_an_interruption() {
+    let (home, cli) = alone();
+    let started = home.path().join("started");
+    let script = format!("touch {}; exec sleep 600", started.display());
+    let first = cli.spawn(&["init", "slow", "--data", "{}", "--", "/bin/sh", "-c", &script]);
+    wait_until("the handler has started", || started.exists());
+    signal(&first, Signal::INT);
+    let ended = finish(first);
+    assert!(ended.code == Some(130) && ended.stderr.contains("was asked to end"), "{ended:?}");
 }
 
 #[test]

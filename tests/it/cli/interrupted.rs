@@ -1,12 +1,14 @@
 //! Verbs for several tasks that get a signal: they end between two parts and report how far they came.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
+use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::claim::wait_until_it_listens;
+use super::status_terminal::of_terminal;
 use super::{count_tasks, error_and_hint, signal};
 use crate::each_engine;
 use crate::support::cli::finish;
@@ -43,13 +45,22 @@ fn lock_out(db: &TestDb) -> crate::support::database::Raw {
     others
 }
 
+/// Reads what a terminal shows until it contains these words.
+fn read_until(screen: &mut impl Read, shown: &mut String, words: &str) {
+    let mut part = [0; 4096];
+    while !shown.contains(words) {
+        let count = screen.read(&mut part).unwrap();
+        assert!(count > 0, "{words}: {shown}");
+        shown.push_str(&String::from_utf8_lossy(&part[..count]));
+    }
+}
+
 each_engine! {
     fn a_verb_for_many_tasks_ends_between_two_parts_and_says_how_far_it_came(db) {
         for (number, before, args, done, kind) in [
             (Signal::INT, "scheduled", &["cancel", "class=work"][..], "cancelled", "cancelled"),
             (Signal::TERM, "scheduled", &["edit", "--priority", "7", "class=work"], "edited", "edited"),
-            (Signal::INT, "failed", &["retry", "class=work"], "retried", "retried"),
-            (Signal::TERM, "success", &["requeue", "class=work"], "requeued", "requeued"),
+            (Signal::INT, "success", &["retry", "class=work", "status=success"], "retried", "retried"),
             (Signal::INT, "cancelled", &["prune", "class=work"], "deleted", "pruned"),
         ] {
             fill(db, before);
@@ -68,6 +79,7 @@ each_engine! {
             let error: Value = serde_json::from_str(&ended.stderr).unwrap();
             assert_eq!(error["error"]["code"], "interrupted");
             assert_eq!(error["error"]["message"], format!("stopped by a signal: {count} of {MANY} tasks {done}"));
+            assert_eq!(error["error"]["hint"], "the same command continues with the rest");
             if kind == "pruned" {
                 assert_eq!(pruned_by_events(db).iter().sum::<i64>(), count);
             }
@@ -97,6 +109,44 @@ each_engine! {
         let (error, _) = error_and_hint(&ended.fails(130));
         assert_eq!(error, format!("error: stopped by a signal: {so_far} so far"));
         assert_eq!(pruned_by_events(db).iter().sum::<i64>(), deleted);
+    }
+
+    fn a_terminal_shows_what_a_prune_waits_for_and_what_a_signal_does(db) {
+        fill(db, "cancelled");
+        let others = lock_out(db);
+        let mut pruning = of_terminal(db, 200, "", "prune --older-than 0s --yes")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut shown, mut screen) = (String::new(), pruning.stdout.take().unwrap());
+        read_until(&mut screen, &mut shown, "waiting for the ");
+        let mut keys = pruning.stdin.take().unwrap();
+        keys.write_all(b"\x03").unwrap();
+        read_until(&mut screen, &mut shown, "stopping after the part in progress; a second signal ends it at once");
+        drop(others);
+        screen.read_to_string(&mut shown).unwrap();
+        assert_eq!(pruning.wait().unwrap().code(), Some(130), "{shown}");
+        assert!(shown.contains(" pruned so far") && shown.contains("hint: the same command continues with the rest"), "{shown}");
+    }
+
+    fn an_interrupted_export_says_how_much_it_wrote_and_is_refused(db) {
+        fill(db, "scheduled");
+        for selection in [&[][..], &["class=work"]] {
+            let mut exporting = db.cli().spawn(&[&["export"], selection].concat());
+            let mut lines = BufReader::new(exporting.stdout.take().unwrap());
+            let mut text = String::new();
+            lines.read_line(&mut text).unwrap();
+            signal(&exporting, Signal::INT);
+            lines.read_to_string(&mut text).unwrap();
+            let (error, _) = error_and_hint(&finish(exporting).fails(130));
+            let tasks = text.lines().count() - 1;
+            assert!(tasks < usize::try_from(MANY).unwrap(), "the signal came too late");
+            let expected = format!("stopped by a signal: {tasks} task{} written; the export was cut off", if tasks == 1 { "" } else { "s" });
+            assert!(error.contains(&expected), "{error}");
+            let refused = db.cli().stdin(text).run(&["import", "--again"]);
+            assert!(refused.code == Some(2) && refused.stderr.contains("the export was cut off"), "{refused:?}");
+        }
     }
 
     fn a_second_signal_ends_a_verb_that_waits_for_the_lock_of_others(db) {

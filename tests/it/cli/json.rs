@@ -236,13 +236,13 @@ fn claim(stage: &mut Stage<'_>) {
     stage.queue("nobody", &["--any-class"]);
     let line = stage.run(&["worker", "claim", "--claimant", "other", "--class", "nobody"]).remove(0);
     let (run, task) = (line["run_id"].to_string(), line["task_id"].to_string());
-    for verb in ["explain", "retry", "requeue", "cancel"] {
+    for verb in ["explain", "retry", "cancel"] {
         stage.run(&[verb, &task]);
     }
     stage.run(&["worker", "heartbeat", &run, "--token", line["token"].as_str().unwrap(), "--check"]);
     stage.run(&["doctor"]);
     stage.run(&["worker", "release", &run, "--force"]);
-    stage.run(&["requeue", &task, "--force"]);
+    stage.run(&["retry", &task, "--force"]);
     stage.run(&["worker", "claim", "--claimant", "other", "--class", "nobody"]);
     stage.db.execute("UPDATE \"TaskQueueRuns\" SET \"Claimant\" = NULL WHERE \"Status\" = 'processing'");
     assert_eq!(stage.fails(&["worker", "release", &run_in_progress(stage), "--force"])["code"], "not_taken_back");
@@ -277,7 +277,7 @@ fn change(stage: &mut Stage<'_>) {
         ["retry", "2", "--dry-run"].as_slice(),
         &["retry", "2", "4711"],
         &["edit", "2", "--priority", "7"],
-        &["requeue", "1"],
+        &["retry", "1"],
         &["cancel", "status=scheduled", "--dry-run"],
         &["cancel", "1"],
         &["prune", "--dry-run"],

@@ -108,7 +108,7 @@ each_engine! {
         db.cli().run(&["work", "--idle-exit", "0s", "--slots", "4"]).ok();
         assert_eq!(task(db, "1")["class_keep_secs"], DAY);
         db.configure(&shell_class(db, "work", "true"));
-        run(db, &["requeue", "1", "2", "3"]);
+        run(db, &["retry", "1", "2", "3"]);
         run(db, &["cancel", "3"]);
         db.cli().run(&["process-run"]).ok();
         run(db, &["work", "--idle-exit", "0s", "--slots", "4"]);

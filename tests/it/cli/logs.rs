@@ -163,7 +163,7 @@ each_engine! {
         assert_eq!(lines.next().as_deref(), Some("1/1 mail.slow | second"));
         signal(&follower, Signal::INT);
         let ended = finish(follower);
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(130), "3/3 mail.quick | oops\n"));
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(130), "3/3 mail.quick | oops\nstopped by a signal: the tasks are not affected\n"));
         // Of tasks by id, it ends with them.
         assert_eq!(db.cli().run(&["logs", "1", "2", "3", "--follow"]).code, Some(0));
         let refused = error_and_hint(&db.cli().run(&["logs", "class=mail.*"]).fails(2));
@@ -176,7 +176,8 @@ each_engine! {
         let follower = db.cli().spawn(&["logs", &id, "-f"]);
         wait_for_handler_of_int(&follower);
         signal(&follower, Signal::INT);
-        assert_eq!(finish(follower).code, Some(130));
+        let ended = finish(follower);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(130), "stopped by a signal: task 1 is not affected; it is scheduled\n"));
         assert_eq!(db.cli().run(&["logs", "class=nope"]).code, Some(3));
         db.cli().run(&["queue", "echo"]).ok();
         let (error, hint) = error_and_hint(&db.cli().run(&["logs", "class=echo"]).fails(2));

@@ -31,12 +31,15 @@ fn forget_time(db: &TestDb) {
 }
 
 #[test]
-fn a_terminal_shows_the_progress_of_import_batch_prune_and_migration() {
+fn a_terminal_shows_the_progress_of_export_import_batch_prune_and_migration() {
     on(EngineUnderTest::Sqlite, |db| {
         let lines = "{\"class\":\"echo\"}\n".repeat(20);
         let batch = write(db, "batch.ndjson", &lines).display().to_string();
         is_shown_and_taken_away(db, &format!("queue --any-class --batch {batch}"), "queueing", "queued 20 tasks");
         let export = write(db, "tasks.ndjson", db.cli().run(&["export"]).ok() + "\n").display().to_string();
+        for args in ["export > /dev/null", "export 1-20 > /dev/null"] {
+            is_shown_and_taken_away(db, args, "exporting", "exported 20 tasks");
+        }
         is_shown_and_taken_away(db, &format!("import {export}"), "importing", "imported 20 tasks");
         is_silent_in_a_pipe(db, &["import", "--again", &export], "imported 20 tasks");
         forget_time(db);

@@ -1,6 +1,10 @@
 //! Tasks that fail and tasks that crash: how long they wait, when they are quarantined, and how they are released.
 
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_engine::change::retry::{RetryOptions, retry_tasks, retryable};
+
 use super::{ECHO, detail, due_from, error_and_hint, process, shell_class, task};
+use crate::conformance::fixture::willing;
 use crate::each_engine;
 use crate::support::TestDb;
 
@@ -54,10 +58,11 @@ each_engine! {
         let _ = db.cli().run(&["edit", "1", "--at", "2099-01-01T00:00:00Z"]).ok();
         let edited = task(db, "1");
         assert_eq!((&edited["scheduled_on"], &edited["next_attempt_on"]), (&"2099-01-01T00:00:00Z".into(), &serde_json::Value::Null));
-        let _ = db.cli().run(&["requeue", "1", "--yes"]).ok();
-        let requeued = task(db, "1");
-        assert!(requeued["next_attempt_on"].is_null() && requeued["scheduled_on"].as_str() > queued_for.as_str(), "{requeued}");
-        assert!(requeued["scheduled_on"].as_str() < Some("2099"), "{requeued}");
+        let _ = db.cli().run(&["cancel", "1"]).ok();
+        let _ = db.cli().run(&["retry", "1"]).ok();
+        let again = task(db, "1");
+        assert!(again["next_attempt_on"].is_null() && again["scheduled_on"].as_str() > queued_for.as_str(), "{again}");
+        assert!(again["scheduled_on"].as_str() < Some("2099"), "{again}");
     }
 
     fn a_class_says_how_long_its_tasks_wait_and_a_task_goes_before_it(db) {
@@ -128,30 +133,32 @@ each_engine! {
         assert_eq!(events, ["\"retried\"", "\"failed\"", "\"quarantined\""]);
     }
 
-    fn retry_makes_exhausted_and_waiting_tasks_due_and_refuses_the_others(db) {
+    fn retry_makes_finished_and_waiting_tasks_due_and_refuses_the_others(db) {
         db.configure(&format!("{}{}", shell_class(db, "work", "exit 1"), ECHO));
         db.cli().run(&["queue", "work", "--max-retries", "1"]).ok();
         db.cli().run(&["queue", "work"]).ok();
         db.cli().run(&["queue", "echo"]).ok();
         db.cli().run(&["tick"]).ok();
+        db.cli().run(&["queue", "work"]).ok();
         assert_eq!(detail(db, "1")["why"]["reason"], "exhausted");
-        let ended = db.cli().run(&["retry", "1", "2", "3", "4"]);
+        let ended = db.cli().run(&["retry", "1", "2", "3", "4", "5"]);
         assert_eq!(ended.code, Some(1));
         let said: Vec<&str> = ended.stderr.lines().collect();
         assert_eq!(said, [
             "task 1 is retried",
             "task 2 is retried",
-            "warning: task 3 is success; only failed and timed-out tasks can be retried; `requeue` runs it again",
-            "warning: there is no task 4",
+            "task 3 is retried",
+            "warning: task 4 is scheduled; it has not finished",
+            "warning: there is no task 5",
         ]);
-        for id in ["1", "2"] {
+        for id in ["1", "2", "3"] {
             assert_eq!(detail(db, id)["why"]["reason"], "waits_for_create_runs");
         }
         db.cli().run(&["create-runs"]).ok();
         let again = db.cli().run(&["retry", "--json", "1"]);
         assert_eq!(again.code, Some(1));
         assert!(again.stdout.contains("has an open run"), "{again:?}");
-        assert_eq!(db.cli().run(&["retry", "4"]).code, Some(3));
+        assert_eq!(db.cli().run(&["retry", "5"]).code, Some(3));
     }
 
     fn a_task_that_is_tried_again_with_other_data_keeps_what_it_had(db) {
@@ -168,8 +175,13 @@ each_engine! {
         let kept = db.text("SELECT \"Details\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'edited'").unwrap();
         let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
         assert_eq!(kept["before"]["TaskData"], "\"bad\"");
+        // Of a selection without statuses, a task that has succeeded since it was selected is not repeated.
+        let (only, mut answers) = (retryable(false), Vec::new());
+        let options = RetryOptions { only: &only, data: Some("3"), ..RetryOptions::default() };
+        retry_tasks(&mut willing(db), &[TaskId(1)], &options, &mut |answer| answers.push(answer.message)).unwrap();
+        assert_eq!(answers, ["task 1 is success; the selection does not name this status"]);
         // The data of tasks that are not retried is not changed.
-        assert_eq!(db.cli().run(&["retry", "1", "--data", "3"]).code, Some(1));
+        assert_eq!(db.cli().run(&["retry", "status=failed", "class=work", "--data", "3", "--yes"]).code, Some(3));
         assert_eq!(data(), "\"good\"");
     }
 
@@ -179,7 +191,7 @@ each_engine! {
         db.cli().run(&["queue", "work", "1", "--unique", "k"]).ok();
         db.cli().run(&["tick"]).ok();
         db.cli().run(&["queue", "work", "2", "--unique", "k", "--in", "1h"]).ok();
-        assert_eq!(db.cli().run(&["retry", "1", "--data", "3"]).code, Some(1));
+        assert_eq!(db.cli().run(&["retry", "status=failed", "class=work", "--data", "3", "--yes"]).code, Some(3));
         assert_eq!(data(), "1");
         assert_eq!(db.cli().run(&["retry", "1", "--data", "{", "--dry-run"]).code, Some(2));
         let events = "SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" IN ('edited', 'retried')";

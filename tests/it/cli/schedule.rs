@@ -151,13 +151,11 @@ each_engine! {
         for (args, said) in [
             (&["retry", "--dry-run", "1"][..], "task 1 would be retried"),
             (&["retry", "1"], "task 1 is retried"),
-            (&["requeue", "--dry-run", "1"], "task 1 would be requeued"),
-            (&["requeue", "1"], "task 1 is requeued"),
         ] {
             let ended = db.cli().run(args);
             assert_eq!((ended.code, ended.stderr), (Some(0), format!("{said}{place}")));
         }
-        assert_eq!(db.cli().run(&["requeue", "2"]).stderr, "task 2 is requeued\n");
+        assert_eq!(db.cli().run(&["retry", "2"]).stderr, "task 2 is retried\n");
     }
 
     fn schedules_are_named_by_last_and_by_several_ids(db) {

@@ -188,7 +188,7 @@ each_engine! {
             "task 1 would be retried",
             "task 2 would be retried",
             "task 3 would be retried",
-            "task 4 is scheduled; only failed and timed-out tasks can be retried",
+            "task 4 is scheduled; it has not finished",
             "3 tasks would be retried",
         ]);
         selects(db, "status=exhausted", &[1, 2]);
@@ -198,7 +198,7 @@ each_engine! {
         let lines: Vec<&str> = said.stderr.lines().collect();
         assert_eq!(lines, [
             "3 tasks retried",
-            "1 task skipped: it is scheduled; only failed and timed-out tasks can be retried",
+            "1 task skipped: it is scheduled; it has not finished",
         ]);
         selects(db, "status=exhausted", &[]);
     }
@@ -209,7 +209,7 @@ each_engine! {
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success', \"QueuedById\" = 'bob' WHERE \"Id\" = 7");
         for (args, stderr) in [
             (&["cancel", "--yes", "by=bob"][..], "1 task cancelled\n"),
-            (&["requeue", "--yes", "by=bob"], "2 tasks requeued\n"),
+            (&["retry", "--yes", "by=bob", "status=cancelled", "status=success"], "2 tasks retried\n"),
             (&["edit", "--yes", "newer=1h", "class=print", "--priority", "3"], "2 tasks edited\n"),
             (&["retry", "--yes", "newer=1h"], "3 tasks retried\n"),
         ] {

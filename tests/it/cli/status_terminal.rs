@@ -1,24 +1,30 @@
 //! `taskqueue status` on a real terminal, which `script` creates and `stty` resizes.
 
+use std::process::{Command, Stdio};
+
 use super::{ECHO, shell_class};
 use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb};
 
-/// Returns what the program prints on a terminal of this width.
-pub(super) fn on_terminal(db: &TestDb, columns: u16, environment: &str, args: &str) -> String {
+/// Returns a command that runs the program on a terminal of this width.
+pub(super) fn of_terminal(db: &TestDb, columns: u16, environment: &str, args: &str) -> Command {
     let program = env!("CARGO_BIN_EXE_taskqueue");
     let line = format!("stty cols {columns} rows 50; env {environment} {program} {args}");
-    let output = std::process::Command::new("script")
+    let mut command = Command::new("script");
+    command
         .args(["--quiet", "--return", "--command", &line, "/dev/null"])
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("HOME", db.home())
         .env("TERM", "xterm-256color")
         .env("LANG", "C.UTF-8")
-        .env("TASKQUEUE_DATABASE_URL", db.url_text())
-        .stdin(std::process::Stdio::null())
-        .output()
-        .unwrap();
+        .env("TASKQUEUE_DATABASE_URL", db.url_text());
+    command
+}
+
+/// Returns what the program prints on a terminal of this width.
+pub(super) fn on_terminal(db: &TestDb, columns: u16, environment: &str, args: &str) -> String {
+    let output = of_terminal(db, columns, environment, args).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n")
 }
@@ -99,7 +105,7 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
             ("runner", "`taskqueue work`"),
             ("schedule show 3", "@yearly in Europe/Berlin"),
             ("explain 1", "is due and has no run yet: a worker, tick or create-runs creates the run."),
-            ("explain 2 --verbose", "finished; it will not run again unless you requeue it"),
+            ("explain 2 --verbose", "finished; it will not run again unless you retry it"),
             ("check", "oldest_due="),
         ] {
             let text = on_terminal(db, 40, "", &format!("--color never {args}"));
@@ -111,7 +117,7 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
         }
         let explained = on_terminal(db, 40, "", "--color never explain 2 -v");
         assert!(
-            explained.contains("\nnext   finished; it will not run again\n       unless you requeue it\n"),
+            explained.contains("\nnext   finished; it will not run again\n       unless you retry it\n"),
             "{explained}"
         );
         let help = on_terminal(db, 40, "NO_COLOR=1", "--help");

@@ -1,4 +1,4 @@
-//! `release --force` and `requeue --force` take runs from claimants; `release --no-reject` releases one at no cost; `heartbeat
+//! `release --force` and `retry --force` take runs from claimants; `release --no-reject` releases one at no cost; `heartbeat
 //! --check` only reads.
 
 use std::path::Path;
@@ -96,7 +96,7 @@ each_engine! {
         let (error, hint) = error_and_hint(&db.cli().run(&["worker", "release", &held.run, "--force"]).fails(1));
         assert!(error.contains("a runner holds it"), "{error}");
         assert!(hint.contains("`taskqueue cancel 1`") && hint.contains("`taskqueue create-runs`"), "{hint}");
-        assert_eq!(db.cli().run(&["requeue", "1", "--force"]).code, Some(1));
+        assert_eq!(db.cli().run(&["retry", "1", "--force"]).code, Some(1));
         assert_eq!(task(db, "1")["status"], "processing");
         assert_eq!(db.cli().run(&["worker", "release", "4711", "--force"]).code, Some(3));
         for bad in [&["worker", "release", "1"][..], &["worker", "release", "1", "--force", "--token", "x"], &["worker", "release", "1", "--force", "--no-reject"]] {
@@ -125,19 +125,19 @@ each_engine! {
         }
     }
 
-    fn requeue_takes_a_run_from_a_claimant_and_starts_its_task_anew(db) {
+    fn retry_takes_a_run_from_a_claimant_and_starts_its_task_anew(db) {
         let held = queue_and_claim(db, &[]);
         held.say(db, "resolve", &["--error", "smtp"]).ok();
         make_due(db);
         let held = claim_as(db, "bot").unwrap();
-        assert_eq!(db.cli().run(&["requeue", &held.task]).code, Some(1));
-        let preview = db.cli().run(&["requeue", &held.task, "--force", "--dry-run"]);
-        assert!(preview.stderr.contains("would be taken from claimant bot and requeued"), "{preview:?}");
+        assert_eq!(db.cli().run(&["retry", &held.task]).code, Some(1));
+        let preview = db.cli().run(&["retry", &held.task, "--force", "--dry-run"]);
+        assert!(preview.stderr.contains("would be taken from claimant bot and retried"), "{preview:?}");
         assert_eq!(task(db, &held.task)["status"], "processing");
-        let answer = db.cli().run(&["requeue", &held.task, "--force", "--reason", "gone", "--json"]).json();
-        assert_eq!((&answer["result"], &answer["dry_run"]), (&json!("requeued"), &json!(false)));
+        let answer = db.cli().run(&["retry", &held.task, "--force", "--reason", "gone", "--json"]).json();
+        assert_eq!((&answer["result"], &answer["dry_run"]), (&json!("retried"), &json!(false)));
         assert_eq!(counted(db, &held.task), ("scheduled".to_owned(), 0, 1));
-        assert_eq!((count_of_kind(db, &held.task, "taken-back"), count_of_kind(db, &held.task, "requeued")), (1, 1));
+        assert_eq!((count_of_kind(db, &held.task, "taken-back"), count_of_kind(db, &held.task, "retried")), (1, 1));
         assert_eq!(held.say(db, "resolve", &[]).code, Some(1));
         assert_eq!(claim_as(db, "bot").unwrap().task, held.task);
     }
@@ -150,18 +150,24 @@ each_engine! {
         assert_eq!(force(db, &first)["status"], "cancelled");
         assert_eq!(counted(db, &first.task).0, "cancelled");
         assert_eq!(force(db, &first)["was_recorded_before"], true);
-        assert_eq!(db.cli().run(&["requeue", &second.task, "--force"]).code, Some(0));
+        assert_eq!(db.cli().run(&["retry", &second.task, "--force"]).code, Some(0));
         assert_eq!(counted(db, &second.task).0, "scheduled");
         assert_eq!(detail(db, &second.task)["runs"][0]["status"], "cancelled");
     }
 
-    fn requeue_with_force_does_with_others_what_it_does_without(db) {
-        let (taken, done) = (queue_and_claim(db, &[]), queue_and_claim(db, &[]));
+    fn retry_with_force_does_with_others_what_it_does_without(db) {
+        let [taken, later, failed, done] = [(); 4].map(|()| queue_and_claim(db, &[]));
+        failed.say(db, "resolve", &["--error", "smtp"]).ok();
         done.say(db, "resolve", &[]).ok();
-        let ended = db.cli().run(&["requeue", "class=work", "--force", "--yes"]);
-        assert!(ended.stderr.contains("2 tasks requeued"), "{ended:?}");
-        assert_eq!([&taken, &done].map(|held| counted(db, &held.task).0), ["scheduled", "scheduled"]);
-        assert_eq!((count_of_kind(db, &done.task, "taken-back"), count_of_kind(db, &done.task, "requeued")), (0, 1));
+        let ended = db.cli().run(&["retry", "class=work", "--force", "--yes", "--rate", "1/1h", "--data", "7"]);
+        assert!(ended.stderr.contains("3 tasks retried"), "{ended:?}");
+        let all = [&taken, &later, &failed, &done];
+        assert_eq!(all.map(|held| counted(db, &held.task).0), ["scheduled", "scheduled", "failed", "success"]);
+        assert_eq!(all.map(|held| count_of_kind(db, &held.task, "taken-back")), [1, 1, 0, 0]);
+        assert_eq!(all.map(|held| count_of_kind(db, &held.task, "retried")), [1, 1, 1, 0]);
+        assert_eq!(all.map(|held| task(db, &held.task)["data"].clone()), [json!(7), json!(7), json!(7), json!({})]);
+        assert_eq!(claim_as(db, "bot").unwrap().task, taken.task);
+        assert!(claim_as(db, "bot").is_none(), "the others are due in an hour and in two");
     }
 
     fn a_claimant_releases_a_run_at_no_cost(db) {
@@ -237,7 +243,7 @@ each_engine! {
     }
 
     fn what_is_printed_of_a_claim_that_a_verb_cannot_end_works_when_pasted(db) {
-        for verb in ["cancel", "retry", "requeue", "explain", "doctor"] {
+        for verb in ["cancel", "retry", "explain", "doctor"] {
             let held = queue_and_claim(db, &[]);
             let words = if verb == "doctor" { vec![verb] } else { vec![verb, &held.task] };
             let ended = db.cli().run(&words);

@@ -49,7 +49,7 @@ each_engine! {
         traced(db, OF_RUNNER, "runner").run(&["tick"]).ok();
         assert_eq!(shown(db, "1"), both(TRACE, "order 17"));
         // A worker claims in another way than `tick`, which has handled the children already.
-        db.cli().run(&["requeue", "2-5", "--yes"]).ok();
+        db.cli().run(&["retry", "2-5", "--yes"]).ok();
         traced(db, OF_RUNNER, "runner").run(&["work", "--idle-exit", "0s", "--slots", "2"]).ok();
         for (id, wanted) in [("2", both(TRACE, "order 17")), ("3", both(SPAN, "other")), ("4", both(SPAN, "order 17")), ("5", String::new())] {
             assert_eq!((shown(db, id), task(db, id)["parent_id"].clone()), (wanted, json!(1)), "task {id}");

@@ -328,7 +328,7 @@ each_engine! {
         queue(&mut ctx, "work");
         create(&mut ctx);
         db.cli().run(&["cancel", "2"]).ok();
-        db.cli().run(&["requeue", "1", "2"]).ok();
+        db.cli().run(&["retry", "1", "2"]).ok();
         create(&mut ctx);
         claim(&mut ctx.store).unwrap();
         claim(&mut ctx.store).unwrap();

@@ -99,12 +99,12 @@ each_engine! {
         assert_eq!(unique(db, "k", &[]).ok(), "1");
     }
 
-    fn an_exhausted_task_with_a_taken_key_is_not_requeued_nor_given_retries(db) {
+    fn an_exhausted_task_with_a_taken_key_is_not_retried_nor_given_retries(db) {
         db.configure(&shell_class(db, "echo", "exit 1"));
         unique(db, "k", &["--max-retries", "1"]).ok();
         tick(db);
         assert_eq!(unique(db, "k", &[]).ok(), "2");
-        for verb in [["requeue", "1"].as_slice(), &["edit", "1", "--max-retries", "5"]] {
+        for verb in [["retry", "1"].as_slice(), &["edit", "1", "--max-retries", "5"]] {
             let ended = db.cli().run(verb);
             assert!(ended.stderr.contains("task 2, queued since, has its key \"k\" and is scheduled"), "{ended:?}");
             assert_eq!(ended.code, Some(1), "{ended:?}");

@@ -14,7 +14,7 @@ use taskqueue::HandlerError;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::trace::Trace;
 use taskqueue_engine::Context;
-use taskqueue_engine::change::retry::retry_tasks;
+use taskqueue_engine::change::retry::{RetryOptions, retry_tasks};
 use taskqueue_engine::change::selected::TaskAnswer;
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
@@ -102,7 +102,7 @@ each_engine! {
         is_mended.store(true, Ordering::Relaxed);
         let mut is_retried = false;
         let mut hear = |answer: TaskAnswer| is_retried = answer.result.is_some();
-        retry_tasks(&mut ctx, &[ids[&name(middle)]], &mut hear).unwrap();
+        retry_tasks(&mut ctx, &[ids[&name(middle)]], &RetryOptions::default(), &mut hear).unwrap();
         assert!(is_retried);
         assert_eq!(tick_once(&mut ctx).succeeded, blocked.len() as u64);
         let running = started.elapsed();

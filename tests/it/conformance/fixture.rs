@@ -214,7 +214,7 @@ pub fn ending(event: RunEvent) -> RunEnd {
         outputs: Vec::new(),
         hold: None,
         condition: EndCondition::Held,
-        restarts_task: false,
+        restart: None,
         notes: Vec::new(),
     }
 }

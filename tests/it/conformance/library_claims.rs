@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskqueue::{
-    Claim, ClaimedRun, Error, EventFilter, HandlerError, NewTask, RunStatus, TaskId, TaskQueue, TaskStatus,
+    Claim, ClaimedRun, Error, EventFilter, HandlerError, NewTask, Retry, RunStatus, TaskId, TaskQueue, TaskStatus,
 };
 
 use crate::each_engine;
@@ -204,11 +204,11 @@ each_engine! {
         assert!(queue.run_of_token("wrong").unwrap().is_none());
     }
 
-    fn a_program_requeues_by_force_what_a_claimant_has(db) {
+    fn a_program_retries_by_force_what_a_claimant_has(db) {
         let queue = connect(db);
         let (id, run) = claimed(&queue);
-        assert!(matches!(queue.requeue(id).unwrap().all(), Err(Error::Refused(_))));
-        assert_eq!(queue.requeue_by_force(id).unwrap().all().unwrap(), [id]);
+        assert!(matches!(queue.retry(id).unwrap().all(), Err(Error::Refused(_))));
+        assert_eq!(queue.retry_with(id, &Retry::new().by_force()).unwrap().all().unwrap(), [id]);
         assert!(matches!(run.heartbeat(), Err(Error::NotHeld { .. })));
         let again = queue.take_back(run.run_id()).unwrap();
         assert!(again.was_recorded_before);

@@ -1,4 +1,4 @@
-//! The library changes tasks like the verbs: cancel, retry, requeue, edit, pauses and events.
+//! The library changes tasks like the verbs: cancel, retry, edit, pauses and events.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn kinds_of(queue: &TaskQueue, id: TaskId) -> Vec<String> {
 }
 
 each_engine! {
-    fn a_program_edits_cancels_and_requeues_a_task(db) {
+    fn a_program_edits_cancels_and_retries_a_task(db) {
         let queue = connect(db);
         let id = queue_one(&queue, "mail");
         let edit = Edit::new().data(&"bob").unwrap().priority(5).max_retries(2).timeout(Duration::from_millis(1_500)).backoff("fixed:10s");
@@ -64,9 +64,9 @@ each_engine! {
         assert!((3_600..7_200).contains(&moved.num_seconds()), "{moved}");
         assert_eq!(queue.because("ann left").cancel(id).unwrap().all().unwrap(), [id]);
         assert!(queue.task(id).unwrap().status.is(TaskStatus::Cancelled));
-        queue.requeue(id).unwrap().all().unwrap();
+        queue.retry(id).unwrap().all().unwrap();
         assert!(queue.task(id).unwrap().status.is(TaskStatus::Scheduled));
-        assert_eq!(kinds_of(&queue, id), ["edited", "edited", "cancelled", "requeued"]);
+        assert_eq!(kinds_of(&queue, id), ["edited", "edited", "cancelled", "retried"]);
         let cancelled = EventFilter { kinds: vec!["cancelled".to_owned()], ..EventFilter::default() };
         assert!(queue.events(&cancelled, 1).unwrap()[0].details.contains("ann left"));
     }
@@ -107,11 +107,14 @@ each_engine! {
         run.resolve(&1).unwrap();
         let error = refusal(queue.cancel(id));
         assert!(matches!(&error, Error::Refused(words) if words.contains("is success")), "{error:?}");
-        for error in [refusal(queue.cancel(TaskId(4_711))), refusal(queue.requeue(TaskId(4_711))), refusal(queue.retry(TaskId(4_711)))] {
+        for error in [refusal(queue.cancel(TaskId(4_711))), refusal(queue.retry(TaskId(4_711)))] {
             assert!(matches!(error, Error::NotFound(_)), "{error:?}");
         }
-        assert!(matches!(refusal(queue.retry(id)), Error::Refused(_)));
+        // What is done is repeated only if it or its status is named.
+        let of_class = |words: &str| words.parse::<Selection>().unwrap();
+        assert!(queue.retry(of_class("class=mail")).unwrap().changed.is_empty());
         assert!(queue.task(id).unwrap().status.is(TaskStatus::Success));
+        assert_eq!(queue.retry(of_class("class=mail status=success")).unwrap().all().unwrap(), [id]);
     }
 
     fn a_program_deletes_tasks_that_are_over_and_no_others(db) {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use serde_json::json;
 use taskqueue_engine::StopSignals;
-use taskqueue_engine::claiming::requeue::requeue_tasks;
+use taskqueue_engine::change::retry::{RetryOptions, retry_tasks};
 use taskqueue_engine::inspect::events::{EventFilter, listen};
 
 use super::fixture::{context, create, drain, last_run, queue_with_run, willing};
@@ -62,7 +62,7 @@ each_engine! {
                 heard.iter().all(|heard| !heard.lock().unwrap().is_empty())
             });
             assert_eq!(drain(&mut ctx).succeeded, 2);
-            requeue_tasks(&mut ctx, &[task_id], &mut |_| {}).unwrap();
+            retry_tasks(&mut ctx, &[task_id], &RetryOptions::default(), &mut |_| {}).unwrap();
             create(&mut ctx);
             assert_eq!(drain(&mut ctx).succeeded, 1);
             drop(ending);
@@ -71,7 +71,7 @@ each_engine! {
         let all = vec![
             event("message", 1, Some(1)),
             event("message", 2, Some(2)),
-            event("requeued", 1, None),
+            event("retried", 1, None),
             event("message", 1, Some(last_run(db, task_id).id.0)),
             event("end", 1, Some(1)),
         ];

@@ -9,7 +9,7 @@ use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::Context;
 use taskqueue_store::{
-    CancelAnswer, EndResult, NewEvent, NextWork, Origin, RenewalRequest, Restart, RestartAnswer, Store, TaskFilter,
+    CancelAnswer, EndResult, NewEvent, NewStart, NextWork, Origin, RenewalRequest, RestartAnswer, Store, TaskFilter,
 };
 
 use super::fixture::{claim_by_nobody, create, ending, last_run, queue, queue_with_run, reference, task, willing};
@@ -150,11 +150,9 @@ each_engine! {
     fn a_started_task_is_asked_to_end_and_has_no_new_start(db) {
         let mut ctx = willing(db);
         let run = started(&mut ctx);
-        for restart in [Restart::Retry, Restart::Requeue] {
-            let answers = ctx.store.restart_tasks(&[run.task_id], restart, &|_| 0, &event("retried"), None).unwrap();
-            let refused = RestartAnswer::Refused { status: "processing".to_owned(), has_open_run: true };
-            assert_eq!(answers, [refused]);
-        }
+        let start = NewStart { event: event("retried"), data: None };
+        let answers = ctx.store.restart_tasks(&[(run.task_id, 0)], &[], &start).unwrap();
+        assert_eq!(answers, [RestartAnswer::Refused { status: "processing".to_owned(), has_open_run: true }]);
         let answer = ctx.store.cancel_tasks(&[run.task_id], "enough", &event("")).unwrap().remove(0);
         assert!(matches!(answer, CancelAnswer::Requested { run_id, .. } if run_id == run.run_id), "{answer:?}");
         assert_eq!(ctx.store.end_run(&reference(&run), &ending(RunEvent::Fail)).unwrap(), EndResult::Cancelled);

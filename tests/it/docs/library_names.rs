@@ -91,6 +91,7 @@ names! {
     NewTask::priority(any(), 0);
     NewTask::timeout(any(), Duration::ZERO);
     NewTask::unique(any(), "key");
+    Retry::by_force(any());
     TaskQueue::because(any(), "reason");
     Task::due_from(any());
     TaskQueue::cancel(any(), any::<taskqueue::TaskId>());
@@ -106,8 +107,6 @@ names! {
     TaskQueue::pauses(any());
     TaskQueue::prune(any(), any::<taskqueue::TaskId>());
     TaskQueue::queue(any(), any());
-    TaskQueue::requeue(any(), any::<taskqueue::TaskId>());
-    TaskQueue::requeue_by_force(any(), any::<taskqueue::TaskId>());
     TaskQueue::resume(any(), any());
     TaskQueue::retry(any(), any::<taskqueue::TaskId>());
     TaskQueue::run_of_token(any(), "token");

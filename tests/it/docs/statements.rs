@@ -9,8 +9,7 @@ use taskqueue_engine::Context;
 use taskqueue_engine::change::edit::{Edit, edit_tasks};
 use taskqueue_engine::change::messages::send_to_task;
 use taskqueue_engine::change::pauses::{PauseRequest, pause};
-use taskqueue_engine::change::retry::retry_tasks;
-use taskqueue_engine::claiming::requeue::requeue_tasks;
+use taskqueue_engine::change::retry::{RetryOptions, retry_tasks};
 use taskqueue_store::{MESSAGE_TO_TASK, Store};
 
 use super::blocks_of_data::{execute_as_written, is_for, try_as_written};
@@ -104,31 +103,30 @@ fn details(db: &TestDb, kind: &str) -> Vec<Value> {
 
 type Verb = fn(&mut Context);
 
-/// For each status, without a run, with a waiting run and with one in progress: the block does to 17 what the verb does to 18.
-fn does_what(db: &TestDb, block: &Block, verb: Verb) {
+/// For each status, without a run, with a waiting run and with one in progress: the blocks do to 17 what the verb does to 18.
+fn do_what(db: &TestDb, blocks: &[Block], verb: Verb) {
     let mut ctx = willing(db);
-    for status in ["scheduled", "processing", "success", "failed", "timeout", "cancelled"] {
+    for status in ["scheduled", "processing", "success", "failed", "timeout", "cancelled", "expired"] {
         for run in [None, Some("scheduled"), Some("processing")] {
             twins(db, status, run);
-            execute_as_written(db, block);
+            blocks.iter().for_each(|block| execute_as_written(db, block));
             verb(&mut ctx);
-            assert_eq!(left(db, 17), left(db, 18), "{}: {status}, {run:?}", block.place());
+            assert_eq!(left(db, 17), left(db, 18), "{}: {status}, {run:?}", blocks[0].place());
         }
     }
 }
 
 each_engine! {
-    fn retry_and_requeue_in_sql_do_and_refuse_what_the_verbs_do_and_refuse(db) {
-        let [retry, requeue]: [Block; 2] = section(db, "Retry and requeue").try_into().ok().unwrap();
-        does_what(db, &retry, |ctx| retry_tasks(ctx, &[TaskId(18)], &mut |_| {}).unwrap());
-        does_what(db, &requeue, |ctx| requeue_tasks(ctx, &[TaskId(18)], &mut |_| {}).unwrap());
+    fn retry_in_sql_does_and_refuses_what_the_verb_does_and_refuses(db) {
+        let blocks: [Block; 2] = section(db, "Retry").try_into().ok().unwrap();
+        do_what(db, &blocks, |ctx| retry_tasks(ctx, &[TaskId(18)], &RetryOptions::default(), &mut |_| {}).unwrap());
         // Another live task has its key.
-        twins(db, "failed", None);
-        db.execute("UPDATE \"TaskQueue\" SET \"UniqueKey\" = 'k', \"QuarantinedOn\" = NULL WHERE \"Id\" = 17");
-        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"UniqueKey\") VALUES ('mail.send', 'k')");
-        let before = left(db, 17);
-        for block in [retry, requeue] {
-            assert!(try_as_written(db, &block).is_err());
+        for (block, status) in blocks.iter().zip(["failed", "success"]) {
+            twins(db, status, None);
+            db.execute("UPDATE \"TaskQueue\" SET \"UniqueKey\" = 'k', \"QuarantinedOn\" = NULL WHERE \"Id\" = 17");
+            db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"UniqueKey\") VALUES ('mail.send', 'k')");
+            let before = left(db, 17);
+            assert!(try_as_written(db, block).is_err());
             assert_eq!(left(db, 17), before);
         }
     }

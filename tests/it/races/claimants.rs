@@ -346,13 +346,13 @@ each_engine! {
             let (run, _) = claimed_by(cli);
             cli.run(&["worker", "release", &run, "--force"]).ok();
             let _ = claimed_by(cli);
-            cli.run(&["requeue", &task, "--force"]).ok();
+            cli.run(&["retry", &task, "--force"]).ok();
             cli.run(&["cancel", &task]).ok();
         };
         with_every_commit_lost(db, work, |rounds| {
             assert_eq!(count(db, "\"TaskQueue\" WHERE \"LastStatus\" = 'cancelled' AND \"Attempts\" = 0"), rounds);
             assert_eq!(count(db, "\"TaskQueueRuns\" WHERE \"Status\" = 'released'"), 2 * rounds);
-            for (kind, expected) in [("claimed", 2), ("taken-back", 2), ("requeued", 1), ("cancelled", 1), ("late-result", 0)] {
+            for (kind, expected) in [("claimed", 2), ("taken-back", 2), ("retried", 1), ("cancelled", 1), ("late-result", 0)] {
                 let of_kind = format!("\"TaskQueueEvents\" WHERE \"Kind\" = '{kind}'");
                 assert_eq!(count(db, &of_kind), expected * rounds, "{kind}");
             }

@@ -72,7 +72,7 @@ pub(super) fn end(event: RunEvent, results: &str) -> RunEnd {
         outputs: Vec::new(),
         hold: None,
         condition: EndCondition::Held,
-        restarts_task: false,
+        restart: None,
         notes: Vec::new(),
     }
 }

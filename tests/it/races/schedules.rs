@@ -11,7 +11,8 @@ use taskqueue_domain::time::recurrence::Recurrence;
 use taskqueue_engine::Context;
 use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
 use taskqueue_store::{
-    Author, EndResult, NewEvent, PruneRule, PruneVerdict, Restart, RestartAnswer, ScheduleAnswer, ScheduleChange, Store,
+    Author, EndResult, NewEvent, NewStart, PruneRule, PruneVerdict, RestartAnswer, ScheduleAnswer, ScheduleChange,
+    Store,
 };
 
 use super::tools::{begin_write, many_at_once, wait_blocked};
@@ -334,7 +335,7 @@ each_engine! {
 
     fn a_prune_and_a_retry_at_once_leave_the_task_to_one_of_them(db) {
         let mut ctx = willing(db);
-        let event = event("retried");
+        let start = NewStart { event: event("retried"), data: None };
         let rule = PruneRule::older_than(TaskStatus::Failed, 60);
         for _ in 0..5 {
             let id = exhausted(db, &mut ctx);
@@ -343,7 +344,7 @@ each_engine! {
             assert_eq!(window.count(true), 1);
             let done: usize = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
                 0 => store.prune_tasks(&rule, &window, None).unwrap(),
-                _ => usize::from(store.restart_tasks(&[id], Restart::Retry, &|_| 0, &event, None).unwrap() == [RestartAnswer::Done]),
+                _ => usize::from(store.restart_tasks(&[(id, 0)], &[], &start).unwrap() == [RestartAnswer::Done]),
             })
             .iter()
             .sum();
@@ -358,12 +359,12 @@ each_engine! {
 
     fn a_prune_of_named_tasks_and_a_retry_at_once_leave_the_task_to_one(db) {
         let mut ctx = willing(db);
-        let event = event("retried");
+        let start = NewStart { event: event("retried"), data: None };
         for _ in 0..5 {
             let id = exhausted(db, &mut ctx);
             let done = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
                 0 => (usize::from(store.prune_named_tasks(&[id], None).unwrap() == [PruneVerdict::Goes]), 0),
-                _ => (0, usize::from(store.restart_tasks(&[id], Restart::Retry, &|_| 0, &event, None).unwrap() == [RestartAnswer::Done])),
+                _ => (0, usize::from(store.restart_tasks(&[(id, 0)], &[], &start).unwrap() == [RestartAnswer::Done])),
             });
             let (pruned, retried) = done.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
             let is_there = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = {id}"));

@@ -8,7 +8,7 @@ use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
 use taskqueue_domain::task::unique::{Arrival, OnConflict};
-use taskqueue_engine::change::retry::retry_tasks;
+use taskqueue_engine::change::retry::{RetryOptions, retry_tasks};
 use taskqueue_store::Store;
 
 use super::lose::at_once;
@@ -88,7 +88,7 @@ each_engine! {
                 db,
                 |_| {
                     let mut is_retried = false;
-                    retry_tasks(ctx, &[TaskId(old)], &mut |answer| is_retried = answer.result.is_some()).unwrap();
+                    retry_tasks(ctx, &[TaskId(old)], &RetryOptions::default(), &mut |answer| is_retried = answer.result.is_some()).unwrap();
                     is_retried
                 },
                 |store| insert(store, &task),

@@ -40,20 +40,18 @@ enum WordPlace {
     File,
 }
 
-/// The statuses of finished or failed tasks, of other tasks, and of failed tasks.
+/// The statuses of finished or failed tasks, and of other tasks.
 const OVER: &[TaskStatus] =
     &[TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Cancelled, TaskStatus::Expired, TaskStatus::Success];
 const NOT_OVER: &[TaskStatus] =
     &[TaskStatus::Processing, TaskStatus::Failed, TaskStatus::Timeout, TaskStatus::Scheduled];
-const FAILED: &[TaskStatus] = &[TaskStatus::Failed, TaskStatus::Timeout];
 
 impl WordPlace {
     /// Returns what an argument of a verb accepts; `None` if it is unknown.
     fn of(verb: &str, arg: &Arg) -> Option<Self> {
         let value = arg.get_value_names()?.first().filter(|_| arg.get_action().takes_values())?.as_str();
         Some(match (value, arg.get_id().as_str(), verb) {
-            ("SELECTION", _, "retry") => Self::Selection(FAILED),
-            ("SELECTION", _, "requeue" | "prune") => Self::Selection(OVER),
+            ("SELECTION", _, "retry" | "prune") => Self::Selection(OVER),
             ("SELECTION", _, "cancel" | "edit" | "wait" | "explain") => Self::Selection(NOT_OVER),
             ("SELECTION", ..) => Self::Selection(&TaskStatus::ALL),
             ("TASK", ..) => Self::Stored(Wanted::Tasks(&TaskStatus::ALL)),
@@ -244,7 +242,7 @@ mod tests {
         let places: Vec<(String, WordPlace)> =
             command.get_subcommands().flat_map(|verb| places_below(verb, verb.get_name())).collect();
         for (place, expected) in [
-            ("retry selection", WordPlace::Selection(FAILED)),
+            ("retry selection", WordPlace::Selection(OVER)),
             ("show selection", WordPlace::Selection(&TaskStatus::ALL)),
             ("queue class", WordPlace::Class),
             ("queue after", WordPlace::Stored(Wanted::Tasks(&TaskStatus::ALL))),
@@ -287,10 +285,10 @@ mod tests {
     #[test]
     fn a_filter_is_offered_before_its_values() {
         let asker = Asker { limit: Duration::ZERO, ..Asker::new(&[], Vec::new()) };
-        let offered = words(selection(&asker, FAILED, "st"));
+        let offered = words(selection(&asker, OVER, "st"));
         assert!(offered.contains(&"status=".to_owned()) && offered.contains(&"last".to_owned()), "{offered:?}");
-        let offered = words(selection(&asker, FAILED, "status=exh"));
+        let offered = words(selection(&asker, OVER, "status=exh"));
         assert!(offered.contains(&"status=exhausted".to_owned()) && offered.contains(&"status=failed".to_owned()));
-        assert!(selection(&asker, FAILED, "colour=r").is_empty());
+        assert!(selection(&asker, OVER, "colour=r").is_empty());
     }
 }

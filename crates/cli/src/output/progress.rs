@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use super::Out;
+use super::{Out, tell_stderr};
+use taskqueue_engine::{DatabaseUrl, announce_slow_answer};
 
 /// With a known end: a bar, the count and the total, the rate, and the expected end.
 const TO_AN_END: &str = "{prefix} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}";
@@ -64,6 +65,19 @@ impl Progress {
     /// Prints something while the line is hidden.
     pub(crate) fn beside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
+    }
+
+    /// Returns a function that prints a message beside the line, from any thread.
+    pub(crate) fn printer(&self) -> impl Fn(&str) + Send + use<> {
+        let bar = self.0.clone();
+        move |text| bar.suspend(|| tell_stderr(text))
+    }
+
+    /// Shows beside the line that a server has not answered for a second.
+    pub(crate) fn announce_slow_answer(&self, url: &DatabaseUrl) {
+        if !self.0.is_hidden() {
+            announce_slow_answer(url, self.printer());
+        }
     }
 
     /// Sets the current step, how many were done before it, and their total.

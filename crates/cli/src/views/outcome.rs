@@ -137,6 +137,13 @@ pub(crate) fn tell_at_once(text: &str) {
     crate::output::tell_stderr(text);
 }
 
+/// Reports that runs which the user started here are asked to end by the first signal; they may use the grace of their class.
+pub(crate) fn tell_asked_to_end(runs: &[RunId]) {
+    for run_id in runs {
+        tell_at_once(&format!("stopping: run {run_id} was asked to end; the next signal kills it within 2 seconds"));
+    }
+}
+
 /// Warns that outcomes would be lost if the database became unreachable.
 pub(crate) fn warn_of_spool(report: &ProcessReport, out: &mut Out) {
     if let Some(problem) = &report.spool_problem {

@@ -49,7 +49,7 @@ pub const fn run_after(from: RunStatus, event: RunEvent) -> Option<RunStatus> {
     }
 }
 
-/// What can happen to a task: its run was claimed or ended, or an operator cancelled or requeued it.
+/// What can happen to a task: its run was claimed or ended, or an operator cancelled or retried it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskEvent {
     /// Its open run was claimed.
@@ -66,22 +66,14 @@ pub enum TaskEvent {
     Cancel,
     /// It expired: the time before which an attempt had to start has passed.
     Expire,
-    /// It was requeued, to run again from the start.
-    Requeue,
+    /// It had finished and was retried.
+    Retry,
 }
 
 impl TaskEvent {
     /// Every event.
-    pub const ALL: [Self; 8] = [
-        Self::Start,
-        Self::Succeed,
-        Self::Fail,
-        Self::TimeOut,
-        Self::Release,
-        Self::Cancel,
-        Self::Expire,
-        Self::Requeue,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::Start, Self::Succeed, Self::Fail, Self::TimeOut, Self::Release, Self::Cancel, Self::Expire, Self::Retry];
 }
 
 /// Returns the status of a task in `from` after `event`, or `None` if that is refused. `before` is the status of the task before
@@ -98,7 +90,8 @@ pub const fn task_after(from: TaskStatus, event: TaskEvent, before: TaskStatus) 
         (Processing, TaskEvent::Release) => Some(before),
         (Scheduled | Failed | Timeout | Processing, TaskEvent::Cancel) => Some(Cancelled),
         (Scheduled | Failed | Timeout, TaskEvent::Expire) => Some(Expired),
-        (Success | Failed | Timeout | Cancelled | Expired, TaskEvent::Requeue) => Some(Scheduled),
+        (Failed | Timeout, TaskEvent::Retry) => Some(from),
+        (Success | Cancelled | Expired, TaskEvent::Retry) => Some(Scheduled),
         _ => None,
     }
 }
@@ -119,7 +112,7 @@ pub const fn aggregated(event: RunEvent) -> TaskEvent {
 
 /// Returns the status of a task after the release of its run. `ended` is the status of the newest of its runs that counted.
 /// Returns `None` for a run that does not count. A task that had succeeded, was cancelled or had expired has another run only
-/// because it was requeued.
+/// because it was retried.
 #[must_use]
 pub const fn status_before(ended: RunStatus) -> Option<TaskStatus> {
     match ended {
@@ -148,7 +141,7 @@ pub fn unmarked_statuses() -> Vec<TaskStatus> {
 #[must_use]
 pub const fn failed_retries_after(event: TaskEvent, failed_retries: i32, max_retries: i32, may_retry: bool) -> i32 {
     match event {
-        TaskEvent::Succeed | TaskEvent::Requeue => 0,
+        TaskEvent::Succeed | TaskEvent::Retry => 0,
         TaskEvent::Fail | TaskEvent::TimeOut => {
             let counted = failed_retries.saturating_add(1);
             if may_retry || counted >= max_retries { counted } else { max_retries }
@@ -161,7 +154,7 @@ pub const fn failed_retries_after(event: TaskEvent, failed_retries: i32, max_ret
 #[must_use]
 pub const fn crashes_after(event: TaskEvent, crashes: i32, is_crash: bool) -> i32 {
     match event {
-        TaskEvent::Succeed | TaskEvent::Requeue => 0,
+        TaskEvent::Succeed | TaskEvent::Retry => 0,
         TaskEvent::Fail | TaskEvent::TimeOut if is_crash => crashes.saturating_add(1),
         _ => crashes,
     }
@@ -221,7 +214,8 @@ mod tests {
                         TaskEvent::Fail if from == Processing => Some(Failed),
                         TaskEvent::TimeOut if from == Processing => Some(Timeout),
                         TaskEvent::Release if from == Processing => Some(before),
-                        TaskEvent::Requeue if from != Scheduled && from != Processing => Some(Scheduled),
+                        TaskEvent::Retry if [Failed, Timeout].contains(&from) => Some(from),
+                        TaskEvent::Retry if [Success, Cancelled, Expired].contains(&from) => Some(Scheduled),
                         _ => None,
                     };
                     assert_eq!(task_after(from, event, before), expected, "{from} {event:?}");
@@ -248,7 +242,7 @@ mod tests {
         use TaskStatus::{Cancelled, Expired, Failed, Processing, Scheduled, Success, Timeout};
         assert_eq!(statuses_for(TaskEvent::Expire), [Failed, Timeout, Scheduled]);
         assert_eq!(statuses_for(TaskEvent::Cancel), [Processing, Failed, Timeout, Scheduled]);
-        assert_eq!(statuses_for(TaskEvent::Requeue), [Failed, Timeout, Cancelled, Expired, Success]);
+        assert_eq!(statuses_for(TaskEvent::Retry), [Failed, Timeout, Cancelled, Expired, Success]);
     }
 
     #[test]

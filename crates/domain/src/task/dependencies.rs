@@ -26,7 +26,7 @@ pub struct LinkedTask {
     pub class: Option<String>,
     /// Its status; `None` if the task was deleted.
     pub status: Option<Stored<TaskStatus>>,
-    /// Whether it is finished and will not run again unless requeued.
+    /// Whether it is finished and will not run again unless retried.
     pub is_settled: bool,
     /// Whether the dependency is satisfied: its prerequisite has succeeded or, without `needs_success`, is finished.
     pub is_satisfied: bool,

@@ -188,7 +188,7 @@ impl Task {
             && self.known_retry_limit().is_some_and(|limit| self.failed_retries >= limit)
     }
 
-    /// Returns true if it is settled: it will not run again unless requeued.
+    /// Returns true if it is settled: it will not run again unless retried.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let is_done = self.status.known().is_some_and(|status| status.is_done());

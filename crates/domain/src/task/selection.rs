@@ -110,6 +110,14 @@ pub enum StatusFilter {
 impl StatusFilter {
     /// The values of `status=` other than the statuses of tasks.
     pub const OTHER_WORDS: [&str; 4] = ["exhausted", "quarantined", "waiting", "due"];
+
+    fn allowed(&self) -> &[TaskStatus] {
+        match self {
+            Self::Is(status) => std::slice::from_ref(status),
+            Self::Exhausted | Self::Quarantined => &[TaskStatus::Failed, TaskStatus::Timeout],
+            Self::Waiting | Self::Due => &[TaskStatus::Scheduled, TaskStatus::Failed, TaskStatus::Timeout],
+        }
+    }
 }
 
 impl FromStr for StatusFilter {
@@ -193,6 +201,12 @@ impl Selection {
         let is_failure = |status: &TaskStatus| matches!(status, TaskStatus::Failed | TaskStatus::Timeout);
         let may_be = |status: &TaskStatus| self.errors.is_empty() || is_failure(status);
         self.statuses = statuses.iter().copied().filter(may_be).map(StatusFilter::Is).collect();
+    }
+
+    /// Returns the statuses to which the selection is restricted; empty if it is not.
+    #[must_use]
+    pub fn allowed_statuses(&self) -> Vec<TaskStatus> {
+        self.statuses.iter().flat_map(StatusFilter::allowed).copied().collect()
     }
 
     fn add(&mut self, word: &str) -> Result<(), String> {
@@ -344,7 +358,10 @@ mod tests {
         assert!(of("older=1h", &[]).is_empty());
         for named in ["7", "1-9 by=ann", "last class=a"] {
             assert!(of(named, &[scheduled]).is_empty(), "{named}");
+            assert!(parse(named).unwrap().allowed_statuses().is_empty(), "{named}");
         }
+        let allowed = parse("status=exhausted status=success").unwrap().allowed_statuses();
+        assert_eq!(allowed, [failed, TaskStatus::Timeout, TaskStatus::Success]);
     }
 
     #[test]

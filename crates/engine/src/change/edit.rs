@@ -109,9 +109,7 @@ fn unused(task: &Task, change: &TaskChange) -> String {
     if !task.is_settled() || !is_for_attempts || may_run_again {
         return String::new();
     }
-    let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
-    let verb = if has_failed { "retry" } else { "requeue" };
-    format!("; it will not run again unless you run `taskqueue {verb} {}`", task.id)
+    format!("; it will not run again unless you run `taskqueue retry {}`", task.id)
 }
 
 /// Returns a note for a schedule whose task is moved to an earlier time.

@@ -7,7 +7,6 @@ pub mod edit;
 pub mod limits;
 pub mod messages;
 pub mod pauses;
-pub(crate) mod restart;
 pub mod retry;
 pub mod schedules;
 pub mod selected;

@@ -5,5 +5,4 @@ pub mod claimants;
 pub(crate) mod not_claimable;
 pub mod report;
 pub(crate) mod request;
-pub mod requeue;
 pub mod take_back;

@@ -16,7 +16,7 @@ use taskqueue_domain::task::records::Run;
 use taskqueue_domain::text::error_words::error_words;
 use taskqueue_process::identities::claimant::EndAnswer;
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
-use taskqueue_store::{EndResult, NewEvent, RunEnd, RunRef};
+use taskqueue_store::{EndResult, NewEvent, NewStart, RunEnd, RunRef};
 
 /// The ErrorCode of a run that an operator took from its claimant, and the kind of the event.
 const TAKEN_BACK: &str = "taken-back";
@@ -57,16 +57,16 @@ pub(crate) enum TakeBackOutcome {
 /// the claimant started for the run could not be ended. Returns an error if there is no such run or the database fails.
 pub fn take_back(ctx: &mut Context, run_id: RunId) -> EngineResult<TakenBack> {
     let run = ctx.store.get_run(run_id)?;
-    match take(ctx, &run, false)? {
+    match take(ctx, &run, None)? {
         TakeBackOutcome::Taken(taken) => Ok(taken),
         TakeBackOutcome::Ended(found) => Err(not_taken(*found)),
     }
 }
 
-/// Like [`take_back`], for a run that was just read. With `restarts_task`, its task starts from the beginning, as after
-/// `requeue`.
-pub(crate) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineResult<TakeBackOutcome> {
-    let end = RunEnd { restarts_task, ..end_of(ctx) };
+/// Like [`take_back`], for a run that was just read. With `restart`, its task starts from the beginning, after these seconds.
+pub(crate) fn take(ctx: &mut Context, run: &Run, restart: Option<(&NewStart, i64)>) -> EngineResult<TakeBackOutcome> {
+    let (restart, delay_secs) = restart.map(|(start, secs)| (start.clone(), secs)).unzip();
+    let end = RunEnd { restart, delay_secs, ..end_of(ctx) };
     if end.is_end_of(run) && run.claimant.is_some() {
         return Ok(TakeBackOutcome::Taken(answer(run, true)));
     }
@@ -82,9 +82,7 @@ pub(crate) fn take(ctx: &mut Context, run: &Run, restarts_task: bool) -> EngineR
     let details = json!({ "claimant": claim.claimant, "ended_processes": ended_processes });
     let event =
         NewEvent { task_id: Some(run.task_id), run_id: Some(run.id), ..ctx.operator_event(TAKEN_BACK, details) };
-    let requeued =
-        restarts_task.then(|| NewEvent { task_id: Some(run.task_id), ..ctx.operator_event("requeued", json!({})) });
-    let end = RunEnd { notes: [event.clone()].into_iter().chain(requeued).collect(), ..end };
+    let end = RunEnd { notes: vec![event.clone()], ..end };
     let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
     fault_point!("take_back.committed");
     ctx.notify_finished();

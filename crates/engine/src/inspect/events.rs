@@ -13,7 +13,7 @@ use taskqueue_process::signals::stop_signals::StopSignals;
 pub use taskqueue_store::{Event, EventFilter};
 
 /// The kinds of events (docs/events.md); a newer program may store others.
-pub const KINDS: [&str; 46] = [
+pub const KINDS: [&str; 45] = [
     "cancel-requested",
     "cancelled",
     "claimed",
@@ -39,7 +39,6 @@ pub const KINDS: [&str; 46] = [
     "rejected",
     "released",
     "replaced",
-    "requeued",
     "rescued",
     "resolved",
     "resumed",

@@ -10,7 +10,7 @@ use crate::error::EngineResult;
 use taskqueue_domain::monitoring::follow::Followed;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::{RunId, TaskId};
-use taskqueue_domain::task::records::{Run, RunOutput};
+use taskqueue_domain::task::records::{Run, RunOutput, Task};
 use taskqueue_host::clock::Moment;
 use taskqueue_process::signals::stop_signals::StopSignals;
 use taskqueue_store::StoreError;
@@ -59,7 +59,7 @@ fn asked_run(ctx: &mut Context, task_id: TaskId, attempt: Option<i32>) -> Engine
 }
 
 /// Passes on the output of the newest attempt and of later ones until the task has finished. With `attempt`, passes on the
-/// output of this attempt until it has ended. Stops at a signal, or when `hear` returns a break.
+/// output of this attempt until it has ended. Stops at a signal, or when `hear` returns a break. Returns the task as last read.
 ///
 /// # Errors
 /// Returns an error if there is no such task or attempt, or if the database fails.
@@ -69,7 +69,7 @@ pub fn follow(
     attempt: Option<i32>,
     stop: &StopSignals,
     hear: &mut dyn FnMut(LogUpdate<'_>) -> ControlFlow<()>,
-) -> EngineResult<()> {
+) -> EngineResult<Task> {
     let mut watch = EndWatch::begin(ctx.end_listener.take());
     let followed = follow_with(ctx, &mut watch, task_id, attempt, stop, hear);
     ctx.end_listener = watch.end();
@@ -83,12 +83,13 @@ fn follow_with(
     attempt: Option<i32>,
     stop: &StopSignals,
     hear: &mut dyn FnMut(LogUpdate<'_>) -> ControlFlow<()>,
-) -> EngineResult<()> {
+) -> EngineResult<Task> {
     let mut seen = SeenOutput::default();
     let mut read_at = Moment::now();
     loop {
         // Read before the output: after the end there is no more output.
-        let is_settled = ctx.store.get_task(task_id)?.is_settled();
+        let task = ctx.store.get_task(task_id)?;
+        let is_settled = task.is_settled();
         // Tasks that finish elsewhere wake this up too.
         if is_settled || read_at.has_passed() {
             let runs = match attempt {
@@ -100,16 +101,16 @@ fn follow_with(
             let is_over = is_settled || (attempt.is_some() && runs.iter().all(has_ended));
             for run in &runs {
                 if seen.tell(ctx, run, hear)?.is_break() {
-                    return Ok(());
+                    return Ok(task);
                 }
             }
             if is_over {
-                return Ok(());
+                return Ok(task);
             }
             read_at = Moment::after(LOOK_EVERY);
         }
         if stop.is_stopping() {
-            return Ok(());
+            return Ok(task);
         }
         watch.sleep(ctx.store.url(), stop, read_at.remaining());
     }

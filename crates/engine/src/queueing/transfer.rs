@@ -87,6 +87,7 @@ pub fn export_selected(ctx: &mut Context, ids: &[TaskId], line: OnLine<'_>) -> E
             }
             let id = whole.id();
             here.insert(id);
+            exported.tasks += 1;
             match whole {
                 ExportedTask::Whole(whole) if !whole.is_settled() => {
                     exported.in_vain.extend(whole.waits_for().map(|awaited| (id, TaskId(awaited.depends_on))));
@@ -96,7 +97,6 @@ pub fn export_selected(ctx: &mut Context, ids: &[TaskId], line: OnLine<'_>) -> E
         }
         exported.missing.extend(portion.iter().copied().filter(|id| !here.contains(id)));
     }
-    exported.tasks = here.len();
     exported.in_vain.retain(|(_, awaited)| !here.contains(awaited));
     exported.in_vain.dedup_by_key(|(id, _)| *id);
     line(to_json(&LastLine { end_of_export: exported.tasks })?).map(drop)?;

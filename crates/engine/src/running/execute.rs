@@ -253,7 +253,7 @@ fn run_end(
         outputs,
         hold: decision.holds_class.then(|| (place.me.host.clone(), policy.settings.hold_secs)),
         condition: EndCondition::Held,
-        restarts_task: false,
+        restart: None,
         notes: Vec::new(),
     }
 }

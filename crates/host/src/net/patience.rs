@@ -17,6 +17,8 @@ use rustix::net::{Shutdown, shutdown};
 const LONGEST_ANSWER: Duration = Duration::from_secs(660);
 /// How long a statement may still take once its process has to stop.
 pub const LAST_ANSWER: Duration = Duration::from_secs(5);
+/// A shorter wait for an answer is not announced.
+const SILENCE: Duration = Duration::from_secs(1);
 /// The interval between two checks of all connections.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
@@ -40,6 +42,7 @@ struct SharedPatience {
     limit: AtomicU64,
     end: Mutex<End>,
     has_cut: AtomicBool,
+    notice: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 #[derive(Default)]
@@ -58,8 +61,12 @@ impl Patience {
     /// Returns a limit for the duration of every statement.
     #[must_use]
     pub fn of(limit: Duration) -> Self {
-        let shared =
-            SharedPatience { limit: AtomicU64::new(0), end: Mutex::default(), has_cut: AtomicBool::new(false) };
+        let shared = SharedPatience {
+            limit: AtomicU64::new(0),
+            end: Mutex::default(),
+            has_cut: AtomicBool::new(false),
+            notice: Mutex::default(),
+        };
         let patience = Self { shared: Arc::new(shared) };
         patience.set_limit(limit);
         patience
@@ -69,6 +76,15 @@ impl Patience {
     pub fn set_limit(&self, limit: Duration) -> Duration {
         let millis = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(self.shared.limit.swap(millis, Ordering::Relaxed))
+    }
+
+    /// Calls `notice` once, when a statement has not been answered for a second. Another thread calls it.
+    pub fn announce_by(&self, notice: impl FnOnce() + Send + 'static) {
+        *self.notice() = Some(Box::new(notice));
+    }
+
+    fn notice(&self) -> MutexGuard<'_, Option<Box<dyn FnOnce() + Send>>> {
+        self.shared.notice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Limits statements to [`LAST_ANSWER`] once `is_over` returns true. Replaces an earlier condition.
@@ -167,6 +183,11 @@ impl Connection {
     fn check(&self) {
         let millis = self.began.load(Ordering::Acquire);
         let Some(began) = start().checked_add(Duration::from_millis(millis)).filter(|_| millis > 0) else { return };
+        if began.elapsed() >= SILENCE
+            && let Some(notice) = self.patience.notice().take()
+        {
+            notice();
+        }
         if self.patience.is_over_for(began) && self.began.load(Ordering::Acquire) == millis {
             self.patience.shared.has_cut.store(true, Ordering::Relaxed);
             // If the connection has already ended, its thread gets that error anyway.
@@ -247,6 +268,21 @@ mod tests {
         eventually(|| !is_open(&peer));
         ends.store(false, Ordering::Relaxed);
         assert!(!patience.is_over(), "an order to stop can be taken back");
+    }
+
+    #[test]
+    fn a_long_wait_for_an_answer_is_announced_once() {
+        let patience = Patience::default();
+        let count = Arc::new(AtomicU64::new(0));
+        let announced = Arc::clone(&count);
+        patience.announce_by(move || {
+            announced.fetch_add(1, Ordering::Relaxed);
+        });
+        let ((first, _peer), (second, _other)) = (watched(&patience), watched(&patience));
+        first.begin();
+        second.begin();
+        eventually(|| count.load(Ordering::Relaxed) == 1);
+        assert!(patience.notice().is_none());
     }
 
     #[test]

@@ -284,7 +284,7 @@ impl TransferredTask {
         self.task.waiting_for = i32::try_from(self.waits_for().count()).unwrap_or(i32::MAX);
     }
 
-    /// Returns true if it is settled: it will not run again unless requeued.
+    /// Returns true if it is settled: it will not run again unless retried.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         match TaskStatus::parse(&self.task.last_status) {

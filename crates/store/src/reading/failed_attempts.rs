@@ -8,11 +8,8 @@ use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::TaskId;
 
-/// The events of a restart, after which failures are counted from zero.
-const NEW_STARTS: [&str; 2] = ["retried", "requeued"];
-
 impl Store {
-    /// Returns the number of failed attempts of this task since its last success or restart, as far as its runs are kept.
+    /// Returns the number of failed attempts of this task since its last success or `retry`, as far as its runs are kept.
     ///
     /// # Errors
     /// The database could not be queried.
@@ -20,7 +17,7 @@ impl Store {
         self.read(|conn| {
             let started_on: Option<SqlMoment> = task_queue_events::table
                 .filter(task_queue_events::task_queue_id.eq(task.0))
-                .filter(task_queue_events::kind.eq_any(NEW_STARTS))
+                .filter(task_queue_events::kind.eq("retried"))
                 .order((task_queue_events::task_queue_id.desc(), task_queue_events::id.desc()))
                 .select(task_queue_events::occurred_on)
                 .first(conn)

@@ -4,7 +4,6 @@ use diesel::prelude::*;
 
 use super::meta::extend_meta;
 use super::recur::{Author, follow_settled};
-use super::retry::forget_passed_start_before;
 use super::run_end::{Crash, RunEnd};
 use crate::StoreResult;
 use crate::backend::{self, ClassAtHost};
@@ -74,8 +73,8 @@ struct TaskAfter {
     is_exhausted: bool,
     attempts: i32,
     crashes: i32,
-    /// Whether it restarts from the beginning.
-    restarts: bool,
+    /// Set if it restarts from the beginning.
+    restarts_in_secs: Option<i64>,
     is_quarantined: bool,
     delay_secs: Option<i64>,
 }
@@ -123,11 +122,11 @@ pub(super) fn aggregate_into_task(
 fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> StoreResult<TaskAfter> {
     let event = aggregated(end.event);
     let before = match event {
-        TaskEvent::Release if !end.restarts_task => last_status_before(conn, task.id)?,
+        TaskEvent::Release if end.restart.is_none() => last_status_before(conn, task.id)?,
         _ => TaskStatus::Scheduled,
     };
-    let restarts = end.restarts_task && event == TaskEvent::Release;
-    let counted = if restarts { TaskEvent::Requeue } else { event };
+    let restarts_in_secs = end.new_start().map(|_| end.delay_secs.unwrap_or(0));
+    let counted = if restarts_in_secs.is_some() { TaskEvent::Retry } else { event };
     let has_failed = matches!(event, TaskEvent::Fail | TaskEvent::TimeOut);
     let allowed = if has_failed { allowed_now(conn, task.max_retries)? } else { i32::MAX };
     let failed_retries = failed_retries_after(counted, task.failed_retries, allowed, end.may_retry);
@@ -142,9 +141,9 @@ fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> 
         is_exhausted,
         attempts: task.attempts.saturating_add(i32::from(counts)),
         crashes,
-        restarts,
+        restarts_in_secs,
         is_quarantined: end.unreadable.is_some() || end.crash.as_ref().is_some_and(|crash| crashes >= crash.limit),
-        delay_secs: delay_secs(task, event, (failed_retries, crashes), end),
+        delay_secs: delay_secs(task, counted, (failed_retries, crashes), end),
     })
 }
 
@@ -178,7 +177,7 @@ fn delay_secs(task: &TaskBefore, event: TaskEvent, (failed_retries, crashes): (i
             Some(end.delay_secs.unwrap_or_else(by_backoff))
         }
         TaskEvent::Release => end.delay_secs,
-        TaskEvent::Start | TaskEvent::Succeed | TaskEvent::Cancel | TaskEvent::Expire | TaskEvent::Requeue => None,
+        TaskEvent::Start | TaskEvent::Succeed | TaskEvent::Cancel | TaskEvent::Expire | TaskEvent::Retry => None,
     }
 }
 
@@ -189,14 +188,19 @@ fn update_task(conn: &mut AnyConnection, task: &TaskBefore, after: &TaskAfter) -
             after.status.map(|status| dsl::last_status.eq(status.as_str())),
             dsl::failed_retries.eq(after.failed_retries),
             after.retry_limit.map(|limit| dsl::retry_limit.eq(limit)),
-            after.restarts.then(|| dsl::retry_limit.eq(None::<i32>)),
             dsl::attempts.eq(after.attempts),
             dsl::current_run_id.eq(None::<i64>),
             dsl::crashes.eq(after.crashes),
             // The current retention of the class is written afterwards.
             dsl::class_keep_secs.eq(None::<i32>),
-            after.restarts.then(|| dsl::quarantined_on.eq(None::<SqlMoment>)),
-            after.restarts.then(|| (dsl::scheduled_on.eq(db_now()), dsl::next_attempt_on.eq(None::<SqlMoment>))),
+            after.restarts_in_secs.map(|secs| {
+                (
+                    dsl::retry_limit.eq(None::<i32>),
+                    dsl::quarantined_on.eq(None::<SqlMoment>),
+                    dsl::scheduled_on.eq(db_now_plus(secs)),
+                    dsl::next_attempt_on.eq(None::<SqlMoment>),
+                )
+            }),
             after.is_quarantined.then(|| dsl::quarantined_on.eq(db_now().nullable())),
             after.delay_secs.filter(|secs| *secs > 0).map(|secs| dsl::next_attempt_on.eq(db_now_plus(secs).nullable())),
             dsl::updated_on.eq(db_now()),
@@ -214,9 +218,6 @@ fn follow_up(
     host: &str,
     end: &RunEnd,
 ) -> StoreResult<()> {
-    if after.restarts {
-        forget_passed_start_before(conn, TaskId(task.id), 0)?;
-    }
     if after.is_finished() {
         satisfy_dependants(conn, task.id, after.status == Some(TaskStatus::Success))?;
     }

@@ -5,6 +5,7 @@ use diesel::sql_types::{Bool, Nullable};
 
 use super::aggregate::{Aggregated, aggregate_into_task};
 use super::keep::{keep_as_classes_state, keep_results_as_stated};
+use super::retry::complete_restart;
 use super::run_end::{EndCondition, EndResult, RunEnd};
 use crate::backend;
 use crate::base::connection::AnyConnection;
@@ -66,10 +67,14 @@ impl Store {
             if let Some(aggregated) = &aggregated {
                 keep_as_stated(conn, keep_of.as_ref(), run.id, aggregated)?;
             }
+            let task = aggregated.as_ref().map(|aggregated| aggregated.task_id);
             freed_key = aggregated.and_then(|aggregated| aggregated.freed_key);
             fault_point!("end.task_written");
             for event in &end.notes {
                 insert_event(conn, event)?;
+            }
+            if let Some((start, task)) = end.new_start().zip(task) {
+                complete_restart(conn, task, end.delay_secs.unwrap_or(0), start)?;
             }
             put_outputs(conn, run.id, &end.outputs)?;
             if end.condition == EndCondition::Rejected {

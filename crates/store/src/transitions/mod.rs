@@ -27,7 +27,7 @@ pub use self::edit::EditAnswer;
 pub(super) use self::keep::keep_as_classes_state;
 pub use self::recur::{Advanced, Author};
 pub(super) use self::replace::{Replacer, replace_task};
-pub use self::retry::{Restart, RestartAnswer};
+pub use self::retry::{NewStart, RestartAnswer};
 pub use self::run_end::{Crash, EndCondition, EndResult, Lateness, Loss, RunEnd};
 pub use self::schedule::{ScheduleAnswer, ScheduleChange};
 pub use crate::transitions::claiming::choose::OutsideClaim;

@@ -1,5 +1,5 @@
-//! Restarts tasks. A retried task keeps the status of its last attempt. A requeued task, whatever its outcome, returns to the
-//! state in which it was queued.
+//! Restarts finished tasks. A task that failed keeps the status of its last attempt; any other returns to the state in which it
+//! was queued.
 
 use diesel::prelude::*;
 
@@ -12,29 +12,18 @@ use crate::journal::events::{NewEvent, insert_event};
 use crate::rules::unique::{Holder, find_other_holder};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::TaskStatus;
-use taskqueue_domain::run::transition::{TaskEvent, task_after};
+use taskqueue_domain::run::transition::{TaskEvent, statuses_for, task_after};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::task_change::TaskChange;
 
-/// The kinds of restart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restart {
-    /// Restarts a failed task, with all its retries.
-    Retry,
-    /// Restarts any finished task from the beginning.
-    Requeue,
-}
-
-impl Restart {
-    /// Returns the statuses that allow it.
-    fn from(self) -> Vec<&'static str> {
-        let may_start = |status: &TaskStatus| match self {
-            Self::Retry => matches!(status, TaskStatus::Failed | TaskStatus::Timeout),
-            Self::Requeue => task_after(*status, TaskEvent::Requeue, *status).is_some(),
-        };
-        TaskStatus::ALL.into_iter().filter(may_start).map(TaskStatus::as_str).collect()
-    }
+/// What a restart writes for each task, beside its row.
+#[derive(Clone, Debug)]
+pub struct NewStart {
+    /// The event.
+    pub event: NewEvent,
+    /// The JSON text that replaces the data of the task, and the event of that change.
+    pub data: Option<(String, NewEvent)>,
 }
 
 /// The answer to a restart.
@@ -56,33 +45,24 @@ pub enum RestartAnswer {
 }
 
 impl Store {
-    /// Makes tasks due, with failures and crashes reset, and records the event of each. `due_in_secs` returns the delay of the
-    /// task at an index. `data` replaces their JSON text, which is a separate event. Returns one answer per task, in one
-    /// transaction.
+    /// Makes finished tasks due after these seconds, with failures and crashes reset; `only` tasks in these statuses, or in any
+    /// if it is empty. Returns one answer per task, in one transaction.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
     pub fn restart_tasks(
         &mut self,
-        ids: &[TaskId],
-        restart: Restart,
-        due_in_secs: &dyn Fn(usize) -> i64,
-        event: &NewEvent,
-        data: Option<(&str, &NewEvent)>,
+        tasks: &[(TaskId, i64)],
+        only: &[TaskStatus],
+        start: &NewStart,
     ) -> StoreResult<Vec<RestartAnswer>> {
+        let ids: Vec<TaskId> = tasks.iter().map(|(id, _)| *id).collect();
+        let mut from = statuses_for(TaskEvent::Retry);
+        from.retain(|status| only.is_empty() || only.contains(status));
         self.write_key_once(|conn| {
-            enter_tasks(conn, ids)?;
-            let mut answers = Vec::with_capacity(ids.len());
-            for (place, id) in ids.iter().enumerate() {
-                let answer = restart_task(conn, *id, restart, due_in_secs(place))?;
-                if answer == RestartAnswer::Done {
-                    if let Some((data, edited)) = data {
-                        replace_data(conn, *id, data, edited)?;
-                    }
-                    insert_event(conn, &NewEvent { task_id: Some(*id), ..event.clone() })?;
-                }
-                answers.push(answer);
-            }
+            enter_tasks(conn, &ids)?;
+            let restart = |(id, due_in_secs): &(TaskId, i64)| restart_task(conn, *id, &from, *due_in_secs, start);
+            let answers = tasks.iter().map(restart).collect::<StoreResult<_>>()?;
             fault_point!("retry.before_commit");
             Ok(answers)
         })
@@ -92,58 +72,58 @@ impl Store {
 fn restart_task(
     conn: &mut AnyConnection,
     task_id: TaskId,
-    restart: Restart,
+    from: &[TaskStatus],
     due_in_secs: i64,
+    start: &NewStart,
 ) -> StoreResult<RestartAnswer> {
-    if let Some(holder) = find_other_holder(conn, task_id, &restart.from())? {
+    let names: Vec<&str> = from.iter().map(|status| status.as_str()).collect();
+    if let Some(holder) = find_other_holder(conn, task_id, &names)? {
         return Ok(RestartAnswer::KeyTaken(holder));
     }
     fault_point!("retry.key_free");
-    if !hold_idle(conn, task_id)? {
-        return refuse(conn, task_id);
-    }
-    let is_anew = restart == Restart::Requeue;
-    let updated = diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)))
-        .filter(dsl::last_status.eq_any(restart.from()))
-        .filter(dsl::current_run_id.is_null())
+    let is_idle = hold_idle(conn, task_id)?;
+    let this_task = || dsl::task_queue.filter(dsl::id.eq(task_id.0));
+    let task = this_task().select(TaskRow::as_select()).first(conn).optional()?.map(Task::from);
+    let Some(task) = task else { return Ok(RestartAnswer::NoSuchTask) };
+    let has_open_run = !is_idle || task.current_run_id.is_some();
+    let status = task.status.known().copied().filter(|status| !has_open_run && from.contains(status));
+    let Some(after) = status.and_then(|status| task_after(status, TaskEvent::Retry, status)) else {
+        return Ok(RestartAnswer::Refused { status: task.status.to_string(), has_open_run });
+    };
+    let is_anew = after == TaskStatus::Scheduled;
+    let due_on = || db_now_plus(due_in_secs);
+    diesel::update(this_task())
         .set((
-            is_anew.then(|| dsl::last_status.eq(TaskStatus::Scheduled.as_str())),
-            is_anew.then(|| dsl::scheduled_on.eq(db_now_plus(due_in_secs))),
+            dsl::last_status.eq(after.as_str()),
+            is_anew.then(|| (dsl::scheduled_on.eq(due_on()), dsl::next_attempt_on.eq(None::<SqlMoment>))),
+            (!is_anew).then(|| dsl::next_attempt_on.eq(due_on().nullable())),
             dsl::failed_retries.eq(0),
             dsl::retry_limit.eq(None::<i32>),
             dsl::crashes.eq(0),
             dsl::quarantined_on.eq(None::<SqlMoment>),
-            is_anew.then(|| dsl::next_attempt_on.eq(None::<SqlMoment>)),
-            (!is_anew).then(|| dsl::next_attempt_on.eq(db_now_plus(due_in_secs).nullable())),
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
-    if updated == 1 {
-        forget_passed_start_before(conn, task_id, due_in_secs)?;
-        return Ok(RestartAnswer::Done);
-    }
-    refuse(conn, task_id)
+    complete_restart(conn, task_id, due_in_secs, start)?;
+    Ok(RestartAnswer::Done)
 }
 
-/// Removes the time before which the task had to start, if it will have passed when the task is due: it would expire again.
-pub(super) fn forget_passed_start_before(
+/// Writes what belongs to the restart of a task that is due after these seconds. Removes the time before which it had to start,
+/// if that will have passed: it would expire again.
+pub(super) fn complete_restart(
     conn: &mut AnyConnection,
     task_id: TaskId,
     due_in_secs: i64,
+    start: &NewStart,
 ) -> StoreResult<()> {
     let passed = dsl::start_before.le(db_now_plus(due_in_secs).nullable());
     diesel::update(dsl::task_queue.filter(dsl::id.eq(task_id.0)).filter(passed))
         .set(dsl::start_before.eq(None::<SqlMoment>))
         .execute(conn)?;
-    Ok(())
-}
-
-fn refuse(conn: &mut AnyConnection, task_id: TaskId) -> StoreResult<RestartAnswer> {
-    let row = dsl::task_queue.filter(dsl::id.eq(task_id.0)).select(TaskRow::as_select()).first(conn).optional()?;
-    Ok(row.map(Task::from).map_or(RestartAnswer::NoSuchTask, |task| RestartAnswer::Refused {
-        has_open_run: task.current_run_id.is_some(),
-        status: task.status.to_string(),
-    }))
+    if let Some((data, edited)) = &start.data {
+        replace_data(conn, task_id, data, edited)?;
+    }
+    insert_event(conn, &NewEvent { task_id: Some(task_id), ..start.event.clone() })
 }
 
 fn replace_data(conn: &mut AnyConnection, task_id: TaskId, data: &str, event: &NewEvent) -> StoreResult<()> {

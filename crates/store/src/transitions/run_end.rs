@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::retry::NewStart;
 use crate::journal::events::NewEvent;
 use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::status::RunStatus;
@@ -61,9 +62,9 @@ pub struct RunEnd {
     /// A condition that the run must meet.
     #[serde(skip)]
     pub condition: EndCondition,
-    /// Set if the task restarts from the beginning after the release, as after `requeue`.
+    /// Set if the task restarts from the beginning after the release.
     #[serde(skip)]
-    pub restarts_task: bool,
+    pub restart: Option<NewStart>,
     /// Events that are recorded with the end, or not at all.
     #[serde(skip)]
     pub notes: Vec<NewEvent>,
@@ -93,7 +94,7 @@ impl RunEnd {
             outputs: Vec::new(),
             hold: None,
             condition: EndCondition::Held,
-            restarts_task: false,
+            restart: None,
             notes: Vec::new(),
         }
     }
@@ -106,6 +107,11 @@ impl RunEnd {
         }
         let decision = format!("cancelled; {}", self.decision).chars().take(MAX_DECISION_CHARS).collect();
         Some(Self { event: RunEvent::Cancel, crash: None, loss: None, decision, ..self.clone() })
+    }
+
+    /// Returns the restart of the task; a cancelled task is not restarted.
+    pub(super) fn new_start(&self) -> Option<&NewStart> {
+        self.restart.as_ref().filter(|_| self.event == RunEvent::Release)
     }
 
     /// Returns true if the run has ended in this way.

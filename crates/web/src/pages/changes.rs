@@ -20,7 +20,7 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::selection::StatusFilter;
 use taskqueue_engine::change::cancel::{cancel_tasks, cancellable, preview_cancel};
 use taskqueue_engine::change::pauses::{self, PauseRequest};
-use taskqueue_engine::change::retry::{RETRYABLE, preview_retry, retry_tasks};
+use taskqueue_engine::change::retry::{RetryOptions, preview_retry, retry_tasks, retryable};
 use taskqueue_engine::change::schedules;
 use taskqueue_engine::change::selected::{TaskAnswer, select_tasks};
 use taskqueue_engine::queueing::queue::ClassCheck;
@@ -56,7 +56,7 @@ impl Change {
     /// The statuses that are meant where none is named.
     fn statuses(self) -> Vec<TaskStatus> {
         match self {
-            Self::Retry => RETRYABLE.to_vec(),
+            Self::Retry => retryable(false),
             Self::Cancel => cancellable(false),
         }
     }
@@ -65,7 +65,7 @@ impl Change {
     pub(crate) fn make(self, ctx: &mut Context, ids: &[TaskId]) -> EngineResult<Vec<TaskAnswer>> {
         let mut answers = Vec::new();
         match self {
-            Self::Retry => retry_tasks(ctx, ids, &mut |answer| answers.push(answer))?,
+            Self::Retry => retry_tasks(ctx, ids, &RetryOptions::default(), &mut |answer| answers.push(answer))?,
             Self::Cancel => cancel_tasks(ctx, ids, None, &mut |answer| answers.push(answer))?,
         }
         Ok(answers)
@@ -74,7 +74,7 @@ impl Change {
     fn preview(self, ctx: &mut Context, ids: &[TaskId]) -> EngineResult<Vec<TaskAnswer>> {
         let mut answers = Vec::new();
         match self {
-            Self::Retry => preview_retry(ctx, ids, &mut |answer| answers.push(answer))?,
+            Self::Retry => preview_retry(ctx, ids, &RetryOptions::default(), &mut |answer| answers.push(answer))?,
             Self::Cancel => preview_cancel(ctx, ids, &mut |answer| answers.push(answer))?,
         }
         Ok(answers)

@@ -172,9 +172,6 @@ pub enum Command {
     Cancel {
         task: usize,
     },
-    Requeue {
-        task: usize,
-    },
     Edit {
         task: usize,
         priority: i32,
@@ -313,9 +310,8 @@ fn add_for_tasks(choices: &mut Choices, model: &Model) {
         choices.push((2, task.clone().prop_map(|task| Command::OpenRunOf { task }).boxed()));
         choices.push((1, task.clone().prop_map(|task| Command::CancelTask { task }).boxed()));
         choices.push((1, task.clone().prop_map(|task| Command::GrantRetry { task }).boxed()));
-        choices.push((2, task.clone().prop_map(|task| Command::RetryTask { task }).boxed()));
+        choices.push((4, task.clone().prop_map(|task| Command::RetryTask { task }).boxed()));
         choices.push((3, task.clone().prop_map(|task| Command::Cancel { task }).boxed()));
-        choices.push((2, task.clone().prop_map(|task| Command::Requeue { task }).boxed()));
         let edit = (task.clone(), -1..=1_i32, any::<bool>());
         let edit = edit.prop_map(|(task, priority, is_later)| Command::Edit { task, priority, is_later });
         choices.push((2, edit.boxed()));

@@ -21,10 +21,9 @@ use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::task::unique::{Arrival, QueuedTask};
 use taskqueue_engine::change::edit::{Edit, edit_tasks};
 use taskqueue_engine::change::pauses::{PauseRequest, pause, resume};
-use taskqueue_engine::change::retry::retry_tasks;
+use taskqueue_engine::change::retry::{RetryOptions, retry_tasks};
 use taskqueue_engine::change::selected::TaskAnswer;
 use taskqueue_engine::change::{classes, limits, settings};
-use taskqueue_engine::claiming::requeue::requeue_tasks;
 use taskqueue_engine::handler::registry::HandlerRegistry;
 use taskqueue_engine::queueing::queue::{ClassCheck, queue_one};
 use taskqueue_engine::{Context, EngineError};
@@ -275,7 +274,7 @@ impl<'a> Real<'a> {
             Command::RetryTask { task } => {
                 let mut is_retried = false;
                 let mut hear = |answer: TaskAnswer| is_retried = answer.result.is_some();
-                retry_tasks(&mut self.ctx, &[self.tasks[task]], &mut hear).unwrap();
+                retry_tasks(&mut self.ctx, &[self.tasks[task]], &RetryOptions::default(), &mut hear).unwrap();
                 if is_retried {
                     // The order of two current times is not defined in the model, which has no clock.
                     self.update_task(&format!("\"NextAttemptOn\" = NULL, \"ScheduledOn\" = {LONG_AGO}"), task);
@@ -283,15 +282,6 @@ impl<'a> Real<'a> {
                 Answer::Retried(is_retried)
             }
             Command::Cancel { task } => self.cancel(task),
-            Command::Requeue { task } => {
-                let mut is_requeued = false;
-                let mut hear = |answer: TaskAnswer| is_requeued = answer.result.is_some();
-                requeue_tasks(&mut self.ctx, &[self.tasks[task]], &mut hear).unwrap();
-                if is_requeued {
-                    self.update_task(&format!("\"NextAttemptOn\" = NULL, \"ScheduledOn\" = {LONG_AGO}"), task);
-                }
-                Answer::Retried(is_requeued)
-            }
             Command::Edit { task, priority, is_later } => {
                 let when = self.instant(if is_later { When::Later } else { When::Past(0) });
                 let change =

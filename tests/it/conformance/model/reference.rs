@@ -234,8 +234,7 @@ impl Model {
     pub fn allows(&self, command: &Command) -> bool {
         use Command::{
             Cancel, CancelTask, ClaimRun, Edit, EndRun, EndWithWrongToken, FinishRunner, GrantRetry, Heartbeat,
-            LeaseOver, MakeDue, OpenRunOf, QueueAfter, QueueSchedule, Reject, Renew, Report, Requeue, RetryTask,
-            Silence,
+            LeaseOver, MakeDue, OpenRunOf, QueueAfter, QueueSchedule, Reject, Renew, Report, RetryTask, Silence,
         };
         let is_claimed = |run: usize| self.runs.get(run).is_some_and(|run| run.holder.is_some());
         match *command {
@@ -243,7 +242,6 @@ impl Model {
             | Cancel { task }
             | CancelTask { task }
             | Edit { task, .. }
-            | Requeue { task }
             | GrantRetry { task }
             | MakeDue { task }
             | RetryTask { task } => task < self.tasks.len(),
@@ -362,24 +360,17 @@ impl Model {
             Command::RetryTask { task } => {
                 let is_taken = self.is_key_taken(task);
                 let task = &mut self.tasks[task];
-                let may_retry = matches!(task.status, "failed" | "timeout") && task.open_run.is_none() && !is_taken;
-                if may_retry {
-                    (task.failed_retries, task.crashes, task.is_quarantined, task.when) = (0, 0, false, When::Past(0));
-                }
-                Answer::Retried(may_retry)
-            }
-            Command::Cancel { task } => self.cancel(task),
-            Command::Requeue { task } => {
-                let is_taken = self.is_key_taken(task);
-                let task = &mut self.tasks[task];
                 let is_over =
                     !matches!(task.status, "scheduled" | "processing") && task.open_run.is_none() && !is_taken;
                 if is_over {
-                    (task.status, task.when) = ("scheduled", When::Past(0));
-                    (task.failed_retries, task.crashes, task.is_quarantined) = (0, 0, false);
+                    if !matches!(task.status, "failed" | "timeout") {
+                        task.status = "scheduled";
+                    }
+                    (task.failed_retries, task.crashes, task.is_quarantined, task.when) = (0, 0, false, When::Past(0));
                 }
                 Answer::Retried(is_over)
             }
+            Command::Cancel { task } => self.cancel(task),
             Command::Edit { task, priority, is_later } => self.edit(task, priority, is_later),
             // A waiting run ends when it would be claimed; a run in progress continues.
             Command::CancelTask { task } => {

@@ -3,6 +3,5 @@
 pub(crate) mod cancel;
 pub(crate) mod edit;
 pub(crate) mod prune;
-pub(crate) mod requeue;
 pub(crate) mod retry;
 pub(crate) mod transfer;

@@ -79,8 +79,8 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
         let error = CliError::usage(format!("{} would be deleted; nothing was deleted", human::plural(count, "task")));
         return Err(error.with_hint("--yes deletes them, --dry-run only counts").into());
     }
-    selected::stop_between_parts(&mut ctx)?;
     let progress = Progress::without_end(out, "pruning", "tasks");
+    selected::stop_between_parts(&mut ctx, Some(&progress), out)?;
     let result = ctx.because(args.reason.text(), |ctx| prune(ctx, &request, &mut |count| progress.count(count)));
     drop(progress);
     let pruned = result?;
@@ -89,7 +89,8 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
             out.json(&pruned)?;
         }
         let so_far = pruned_words(&pruned).unwrap_or_else(|| "nothing pruned".to_owned());
-        return Err(CliError::interrupted(format!("stopped by a signal: {so_far} so far")).into());
+        let error = CliError::interrupted(format!("stopped by a signal: {so_far} so far"));
+        return Err(error.with_hint(selected::SAME_COMMAND).into());
     }
     tell(&pruned, out).map(|()| DONE)
 }

@@ -9,18 +9,16 @@ use crate::commands::queueing::queue::read_data;
 use crate::output::Out;
 use crate::session::Session;
 use taskqueue_domain::limits::limit::Rate;
-use taskqueue_domain::task::ids::TaskId;
-use taskqueue_engine::Context;
-use taskqueue_engine::change::retry::{RETRYABLE, check_data, preview_retry, retry_at_rate};
-use taskqueue_engine::change::selected::OnAnswer;
+use taskqueue_engine::change::retry::{RetryOptions, preview_retry, retry_tasks, retryable};
 
-/// Retry failed, exhausted or quarantined tasks
+/// Retry failed tasks, or run finished ones again
 ///
-/// The tasks get all their retries again, and their failures and crashes are counted from zero. A failed task that waits for its
-/// next attempt is due at once.
+/// A failed, exhausted or quarantined task gets all its retries again, with failures and crashes counted from zero; if it waits
+/// for its next attempt, it is due at once. A task that succeeded, expired or was cancelled starts again from the beginning. The
+/// tasks keep their ids and their earlier runs. Filters without `status` select only failed and timed-out tasks.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue retry 4711\n  taskqueue failures\n  taskqueue retry class=mail.send error=exit:75 --sample 5\n  taskqueue retry class=mail.send error=exit:75 --rate 10/1m --yes\n  taskqueue retry 4711 --data @mended.json"
+    after_help = "Examples:\n  taskqueue retry 4711\n  taskqueue failures\n  taskqueue retry class=mail.send error=exit:75 --sample 5\n  taskqueue retry class=mail.send error=exit:75 --rate 10/1m --yes\n  taskqueue retry 4711 --data @mended.json\n  taskqueue retry class=mail.* status=cancelled newer=1d\n  taskqueue retry 4711 --force --reason 'bot-1 was removed'"
 )]
 pub(crate) struct RetryArgs {
     #[command(flatten)]
@@ -34,30 +32,28 @@ pub(crate) struct RetryArgs {
     /// Make N of the selected tasks due in each period of this length, one after the other: 10/1m
     #[arg(long, value_name = "N/TIME")]
     rate: Option<Rate>,
+    /// Also retry tasks that a claimant is processing: first take their runs from it, as `worker release --force` does
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     reason: ReasonArgs,
 }
 
 pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::Result<u8> {
     let data = args.data.as_deref().map(read_data).transpose()?;
-    let check = |ctx: &mut Context, ids: &[TaskId]| data.as_deref().map_or(Ok(()), |data| check_data(ctx, ids, data));
-    let retry = |ctx: &mut Context, ids: &[TaskId], hear: OnAnswer<'_>| {
-        check(ctx, ids)?;
-        retry_at_rate(ctx, ids, args.rate, data.as_deref(), hear)
-    };
+    let statuses = retryable(args.force);
+    let only = args.selected.statuses(&statuses)?;
+    let options = RetryOptions { only: &only, data: data.as_deref(), rate: args.rate, by_force: args.force };
     let mut ctx = session.open()?;
     let mut verb = BulkVerb {
         name: "retry",
         done: "retried",
-        statuses: RETRYABLE.to_vec(),
+        statuses,
         take: args.sample.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
         widen: None,
         may_be_nothing: false,
-        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| retry(ctx, ids, hear)),
-        preview: &mut |ctx, ids, hear| {
-            check(ctx, ids)?;
-            preview_retry(ctx, ids, hear)
-        },
+        act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| retry_tasks(ctx, ids, &options, hear)),
+        preview: &mut |ctx, ids, hear| preview_retry(ctx, ids, &options, hear),
     };
     selected::run(&mut ctx, &args.selected, &mut verb, out)
 }

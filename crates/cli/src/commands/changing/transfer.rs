@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -12,10 +13,11 @@ use crate::error::{CliError, DONE, FAILED, NOT_FOUND};
 use crate::output::Out;
 use crate::output::progress::Progress;
 use crate::session::Session;
+use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::queueing::import::{ImportOptions, import};
 use taskqueue_engine::queueing::transfer::{Exported, export_all, export_selected, with_prerequisites};
-use taskqueue_engine::{EngineError, EngineResult};
+use taskqueue_engine::{Context, EngineError, EngineResult, StopSignals};
 use taskqueue_views::human;
 
 /// Print tasks with all their rows, as lines of JSON
@@ -59,26 +61,33 @@ pub(crate) struct ImportArgs {
 }
 
 pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> anyhow::Result<u8> {
-    if args.selection.is_empty() {
-        let mut ctx = session.open_to_read(out)?;
-        let exported = export_all(&mut ctx, &mut |line| print(&line, out))?;
-        if !out.is_unread() {
-            tell(&exported, out);
-        }
-        return Ok(DONE);
-    }
-    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let selection = (!args.selection.is_empty()).then(|| Selection::parse(&args.selection)).transpose();
+    let selection = selection.map_err(CliError::usage)?;
+    let stop = StopSignals::install_for_one()?;
+    session.end_statements_on(&stop, Duration::ZERO);
     let mut ctx = session.open_to_read(out)?;
-    let Some(mut ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
+    let mut ids = match &selection {
+        Some(selection) => match selected_tasks(&mut ctx, selection, out)? {
+            Some(ids) => Some(ids),
+            None => return Ok(NOT_FOUND),
+        },
+        None => None,
+    };
     if args.prerequisites {
-        ids = with_prerequisites(&mut ctx, ids)?;
+        ids = ids.map(|ids| with_prerequisites(&mut ctx, ids)).transpose()?;
     }
-    let exported = export_selected(&mut ctx, &ids, &mut |line| print(&line, out))?;
+    let exported = export(&mut ctx, ids.as_deref(), &stop, out)?;
     if out.is_unread() {
         return Ok(DONE);
     }
+    if stop.is_stopping() {
+        let tasks = human::plural(exported.tasks, "task");
+        let words = format!("stopped by a signal: {tasks} written; the export was cut off, and `import` refuses it");
+        return Err(CliError::interrupted(words).into());
+    }
     // Tasks matched by a range or a filter may have been deleted since.
-    let missing = if selection.is_named() { exported.missing.as_slice() } else { &[] };
+    let missing =
+        if selection.is_some_and(|selection| selection.is_named()) { exported.missing.as_slice() } else { &[] };
     for id in missing {
         out.warn(&format!("there is no task {id}"));
     }
@@ -90,10 +99,31 @@ pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> 
     })
 }
 
-/// Stops reading when the output has no reader.
-fn print(line: &str, out: &mut Out) -> EngineResult<ControlFlow<()>> {
-    out.json_text(line).map_err(|error| EngineError::Refused(format!("{error:#}")))?;
-    Ok(if out.is_unread() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+/// Prints these tasks, or all, until a signal, or until the output has no reader.
+fn export(ctx: &mut Context, ids: Option<&[TaskId]>, stop: &StopSignals, out: &mut Out) -> EngineResult<Exported> {
+    // A line of progress would stand between the lines of the export.
+    let progress = (!out.is_terminal()).then(|| match ids {
+        Some(_) => Progress::to_an_end(out, "exporting"),
+        None => Progress::without_end(out, "exporting", "tasks"),
+    });
+    let mut lines = 0;
+    let mut print = |line: String| {
+        if stop.is_stopping() {
+            return Ok(ControlFlow::Break(()));
+        }
+        out.json_text(&line).map_err(|error| EngineError::Refused(format!("{error:#}")))?;
+        match (&progress, ids) {
+            (Some(progress), Some(ids)) => progress.at(lines, ids.len()),
+            (Some(progress), None) => progress.count(lines),
+            (None, _) => {}
+        }
+        lines += 1;
+        Ok(if out.is_unread() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    };
+    match ids {
+        Some(ids) => export_selected(ctx, ids, &mut print),
+        None => export_all(ctx, &mut print),
+    }
 }
 
 fn tell(exported: &Exported, out: &mut Out) {
@@ -116,6 +146,7 @@ pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> 
     let mut input = input.until(&stop, out);
     let options = ImportOptions { allows_exec: args.allow_exec, again: args.again };
     let progress = Progress::to_an_end(out, "importing");
+    progress.announce_slow_answer(ctx.store.url());
     let mut imported = |count, total| progress.at(count, total);
     let result = ctx.because(args.reason.text(), |ctx| import(ctx, &mut input, options, &mut imported));
     drop(progress);

@@ -138,7 +138,7 @@ fn details(explanation: &Explanation, out: &Out) -> Page {
 fn next_words(explanation: &Explanation) -> String {
     let Some(next) = &explanation.next else {
         return if explanation.task.is_settled() {
-            "finished; it will not run again unless you requeue it".to_owned()
+            "finished; it will not run again unless you retry it".to_owned()
         } else {
             "this will not change on its own".to_owned()
         };

@@ -120,7 +120,7 @@ fn followed(
 ) -> anyhow::Result<u8> {
     let mut failure = None;
     let mut first = None;
-    follow(ctx, task_id, attempt, stop, &mut |update| {
+    let task = follow(ctx, task_id, attempt, stop, &mut |update| {
         let told = match update {
             // With an explicit attempt, the number is already known.
             LogUpdate::Run(run) if first.is_none() => {
@@ -138,7 +138,10 @@ fn followed(
     })?;
     match failure {
         Some(error) => Err(error),
-        None if stop.is_stopping() => Ok(INTERRUPTED),
+        None if stop.is_stopping() => {
+            out.say(&format!("stopped by a signal: task {task_id} is not affected; it is {}", task.status));
+            Ok(INTERRUPTED)
+        }
         None => Ok(DONE),
     }
 }
@@ -188,7 +191,10 @@ fn streamed(ctx: &mut Context, selection: &Selection, stop: &StopSignals, out: &
     })?;
     match failure {
         Some(error) => Err(error),
-        None if stop.is_stopping() => Ok(INTERRUPTED),
+        None if stop.is_stopping() => {
+            out.say("stopped by a signal: the tasks are not affected");
+            Ok(INTERRUPTED)
+        }
         None => Ok(DONE),
     }
 }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 
+use crate::commands::queueing::batch_input::{NEXT_POLL, NOTICE_AFTER};
 use crate::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
 use crate::output::Out;
 use crate::output::progress::Progress;
+use crate::views::outcome::tell_at_once;
 use crate::views::task_view;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -16,7 +18,7 @@ use taskqueue_domain::task::records::HeldClaim;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::change::cancel::REQUESTED;
 use taskqueue_engine::change::selected::{OnAnswer, TaskAnswer, select_tasks};
-use taskqueue_engine::{Context, EngineResult, StopSignals};
+use taskqueue_engine::{Context, EngineResult, StopSignals, announce_slow_answer};
 use taskqueue_views::human;
 use taskqueue_views::json::task_json;
 
@@ -24,6 +26,9 @@ use taskqueue_views::json::task_json;
 pub(crate) const SELECTION_HELP: &str = "Tasks: ids (12), ranges (5-9), last, or filters, which must all match: \
     class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 name=nightly tag=account-17 \
     parent=5 meta.order=17 data.order=17 data~text since=1d older=2d newer=1h. Statuses are those of `status`, and running, exhausted, quarantined, waiting and due";
+
+/// The hint for a command that was interrupted between two parts.
+pub(crate) const SAME_COMMAND: &str = "the same command continues with the rest";
 
 /// Returns the selected tasks. `None` if there are none: then a message was printed, and the exit status is [`NOT_FOUND`].
 pub(crate) fn selected_tasks(
@@ -78,6 +83,13 @@ impl SelectedArgs {
         let since = self.since.iter().map(|time| format!("since={time}"));
         let words: Vec<String> = self.selection.iter().cloned().chain(classes).chain(statuses).chain(since).collect();
         Selection::parse(&words).map_err(CliError::usage)
+    }
+
+    /// Returns the statuses of the selected tasks, for a verb that changes tasks in `statuses`; empty if they can have any.
+    pub(crate) fn statuses(&self, statuses: &[TaskStatus]) -> Result<Vec<TaskStatus>, CliError> {
+        let mut selection = self.parse()?;
+        selection.narrow_to(statuses);
+        Ok(selection.allowed_statuses())
     }
 }
 
@@ -146,6 +158,9 @@ pub(crate) fn run(
     let mut failure = None;
     let is_silent = !is_named && !args.dry_run && !out.is_verbose();
     let mut progress = is_silent.then(|| Progress::to_an_end(out, verb.name));
+    if !args.dry_run {
+        stop_between_parts(ctx, progress.as_ref(), out)?;
+    }
     let mut hear = |answer: TaskAnswer| {
         // The task is printed where the progress line is.
         progress.take_if(|_| answer.current.is_some());
@@ -159,7 +174,6 @@ pub(crate) fn run(
     if args.dry_run {
         (verb.preview)(ctx, &ids, &mut hear)?;
     } else {
-        stop_between_parts(ctx)?;
         (verb.act)(ctx, &ids, &mut hear)?;
     }
     drop(progress);
@@ -167,16 +181,37 @@ pub(crate) fn run(
         return Err(error);
     }
     if told.heard < ids.len() && ctx.is_stopping() {
-        return Err(told.interrupted(ids.len(), verb.done).into());
+        return Err(told.interrupted(ids.len(), verb).into());
     }
     let code = told.finish(verb.done, out);
     Ok(if may_be_nothing && code == NOT_FOUND { DONE } else { code })
 }
 
-/// From now on, a signal stops the work between two parts; earlier parts stay done and are reported.
-pub(crate) fn stop_between_parts(ctx: &mut Context) -> anyhow::Result<()> {
-    ctx.stop_on(Arc::new(StopSignals::install_for_one()?));
+/// From now on, a signal stops the work between two parts; earlier parts stay done and are reported. A terminal shows what a long
+/// part waits for.
+pub(crate) fn stop_between_parts(ctx: &mut Context, progress: Option<&Progress>, out: &Out) -> anyhow::Result<()> {
+    let signals = Arc::new(StopSignals::install_for_one()?);
+    ctx.stop_on(Arc::clone(&signals));
+    if out.has_messages_on_terminal() {
+        announce_waits(ctx, signals, progress);
+    }
     Ok(())
+}
+
+fn announce_waits(ctx: &Context, signals: Arc<StopSignals>, progress: Option<&Progress>) {
+    let printer = || -> Box<dyn Fn(&str) + Send> {
+        match progress {
+            Some(progress) => Box::new(progress.printer()),
+            None => Box::new(tell_at_once),
+        }
+    };
+    announce_slow_answer(ctx.store.url(), printer());
+    let print = printer();
+    std::thread::spawn(move || {
+        while !signals.wait(NEXT_POLL) {}
+        std::thread::sleep(NOTICE_AFTER);
+        print("stopping after the part in progress; a second signal ends it at once, and undoes this part");
+    });
 }
 
 /// Returns the error of a script that selects nothing now, and that would fail on the first day on which it selects a task.
@@ -269,10 +304,13 @@ impl SelectedReport {
     }
 
     /// Returns the error for a signal that came before all tasks were processed.
-    fn interrupted(&self, selected: usize, done: &str) -> CliError {
+    fn interrupted(&self, selected: usize, verb: &BulkVerb<'_>) -> CliError {
         let ended = self.ended().map(|ended| format!(", {} {ended}", self.requested)).unwrap_or_default();
         let selected = human::plural(selected, "task");
-        CliError::interrupted(format!("stopped by a signal: {} of {selected} {done}{ended}", self.done))
+        let error =
+            CliError::interrupted(format!("stopped by a signal: {} of {selected} {}{ended}", self.done, verb.done));
+        // A sample would be of other tasks.
+        if verb.take.is_some() { error } else { error.with_hint(SAME_COMMAND) }
     }
 
     /// Formats the totals: `2 tasks cancelled, 3 to be ended by their runners or claimants`.

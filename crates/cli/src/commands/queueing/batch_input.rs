@@ -15,8 +15,8 @@ use taskqueue_engine::{EngineError, StopSignals};
 
 const BUFFER_BYTES: usize = 64 << 10;
 /// After this time without input, a terminal shows what the command waits for.
-const NOTICE_AFTER: Duration = Duration::from_secs(1);
-const NEXT_POLL: Duration = Duration::from_mins(1);
+pub(crate) const NOTICE_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const NEXT_POLL: Duration = Duration::from_mins(1);
 
 /// An opened input.
 pub(crate) struct BatchInput {

@@ -119,6 +119,7 @@ fn queue_lines(
     let stop = BatchStop::install("queued")?;
     let mut input = input.until(&stop, out);
     let progress = Progress::to_an_end(out, "queueing");
+    progress.announce_slow_answer(ctx.store.url());
     let hear = &mut |inserted, total| progress.at(inserted, total);
     let result = queue_batch(ctx, &mut input, &Local, &defaults, hear);
     drop(progress);

@@ -121,12 +121,8 @@ struct PassThrough<'a> {
 }
 
 impl RunListener for PassThrough<'_> {
-    /// A run that the user started here is asked to end by the first signal, and may use the grace of its class.
     fn stopping(&mut self, runs: &[RunId], _wait: Duration) {
-        for run_id in runs {
-            self.out
-                .say(&format!("stopping: run {run_id} was asked to end; the next signal kills it within 2 seconds"));
-        }
+        outcome::tell_asked_to_end(runs);
     }
 
     fn claimed(&mut self, _run: &ClaimedRun) {}

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::GlobalArgs;
 use crate::commands::setup::init_install::{Call, Starter, install};
 use crate::commands::setup::init_task::{FirstTask, run_first};
-use crate::error::{CONFIG, CliError, DONE};
+use crate::error::{CONFIG, CliError, DONE, FAILED, INTERRUPTED};
 use crate::output::Out;
 use crate::session::{Session, configuration_path};
 use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
@@ -159,8 +159,12 @@ fn end(args: &InitArgs, path: &Path, created: Option<&Created>, call: &Call, out
             out.data(installed.commands.join("\n"))?;
         }
     }
-    let has_failed = task.is_some_and(|task| !task.has_succeeded);
-    Ok(if problem.is_some() { CONFIG } else { u8::from(has_failed) })
+    Ok(match task {
+        _ if problem.is_some() => CONFIG,
+        Some(task) if task.was_interrupted => INTERRUPTED,
+        Some(task) if !task.has_succeeded => FAILED,
+        _ => DONE,
+    })
 }
 
 /// Shows what would be written, and asks if there is a terminal. Returns true if it is to be written.

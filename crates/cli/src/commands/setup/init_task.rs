@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::output::Out;
-use crate::views::outcome::say_failure;
+use crate::views::outcome::{say_failure, tell_asked_to_end};
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::new_task::TaskRequest;
@@ -23,6 +23,9 @@ pub(crate) struct FirstTask {
     pub(crate) has_succeeded: bool,
     /// What its handler printed.
     output: String,
+    /// Whether a signal came before it succeeded.
+    #[serde(skip)]
+    pub(crate) was_interrupted: bool,
 }
 
 /// Stores the output of the handler and the outcome of its run.
@@ -33,7 +36,9 @@ struct Keeper {
 }
 
 impl RunListener for Keeper {
-    fn stopping(&mut self, _runs: &[RunId], _wait: Duration) {}
+    fn stopping(&mut self, runs: &[RunId], _wait: Duration) {
+        tell_asked_to_end(runs);
+    }
 
     fn claimed(&mut self, _run: &ClaimedRun) {}
 
@@ -53,17 +58,22 @@ pub(crate) fn run_first(ctx: &mut Context, class: &str, data: &str, out: &mut Ou
         TaskRequest { class: class.to_owned(), data: Some(data.to_owned()), queued_by, ..TaskRequest::default() };
     let (queued, _) = queue_one(ctx, request, ClassCheck::KnownHere)?;
     let mut keeper = Keeper::default();
-    wait::run_here(ctx, queued.id, &StopSignals::install()?, &mut keeper, &mut |_| {})?;
+    let stop = StopSignals::install()?;
+    wait::run_here(ctx, queued.id, &stop, &mut keeper, &mut |_| {})?;
     let event = keeper.outcome.as_ref().map(|outcome| outcome.decision.event);
+    let has_succeeded = event == Some(RunEvent::Succeed);
     let first = FirstTask {
         id: queued.id,
-        has_succeeded: event == Some(RunEvent::Succeed),
+        has_succeeded,
+        was_interrupted: stop.is_stopping() && !has_succeeded,
         output: String::from_utf8_lossy(&keeper.output).into_owned(),
     };
     if first.has_succeeded {
         out.say(&format!("task {} of class {class} has run; it printed: {}", first.id, first.output.trim_end()));
     } else if let Some(outcome) = &keeper.outcome {
         say_failure(outcome, class, first.id, out);
+    } else {
+        out.say(&format!("task {} stays queued", first.id));
     }
     Ok(first)
 }
