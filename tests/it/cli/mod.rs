@@ -61,6 +61,7 @@ mod runners;
 mod schedule;
 mod schedule_file;
 mod schedule_moves;
+mod schedule_overlap;
 mod security;
 mod selections;
 mod settings;
