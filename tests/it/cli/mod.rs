@@ -71,6 +71,7 @@ mod standstill;
 mod start;
 mod status;
 mod status_terminal;
+mod status_times;
 mod stop_reason;
 mod stopping;
 mod tags;

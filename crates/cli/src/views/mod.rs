@@ -1,6 +1,7 @@
 //! How tasks, runs, pauses and reasons are shown.
 
 pub(crate) mod answer;
+pub(crate) mod class_times;
 pub(crate) mod clock;
 pub(crate) mod cut;
 pub(crate) mod final_failures;

@@ -13,6 +13,7 @@ use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render, render_without_empty};
 use crate::shell_word::shell_word;
 use crate::views::answer::QueueAnswer;
+use crate::views::class_times::class_times;
 use crate::views::cut::Length;
 use crate::views::links::linked_line;
 use crate::views::pause_words::pause_words;
@@ -62,6 +63,7 @@ pub(crate) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out
             "schema": "taskqueue.status/1", "now": overview.now, "counts": overview.counts,
             "runner_slots": { "in_use": overview.slots.0, "limit": overview.slots.1 },
             "pauses": overview.pauses, "standstills": overview.standstills, "tasks": tasks, "has_more": overview.has_more,
+            "times": overview.times,
         }));
     }
     let mut page = Page::from(fitted(&counters(&overview.counts, overview.slots), "   ", out.width()));
@@ -89,6 +91,11 @@ pub(crate) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out
     }
     if overview.has_more {
         page.add(fitted_words(words.if_more, out.width()));
+    }
+    let times = overview.times.as_ref().map(|times| class_times(times, out.width())).unwrap_or_default();
+    if !times.is_empty() {
+        page.add("");
+        times.into_iter().for_each(|line| page.add(line));
     }
     out.data(page)
 }

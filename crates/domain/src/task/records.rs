@@ -397,8 +397,18 @@ pub struct ClaimedRun {
     pub planned_on: DateTime<Utc>,
     /// When it was claimed, by the database's clock.
     pub started_on: DateTime<Utc>,
+    /// When it was due, by the same clock; `None` if that is not stored.
+    pub due_on: Option<DateTime<Utc>>,
     /// The trace context and the correlation id of the task.
     pub trace: Trace,
+}
+
+impl ClaimedRun {
+    /// Returns how long it waited from the time at which it was due; `None` if that is not known, or if it was started before.
+    #[must_use]
+    pub fn waited(&self) -> Option<Duration> {
+        (self.started_on - self.due_on?).to_std().ok()
+    }
 }
 
 impl Settings {
