@@ -329,8 +329,8 @@ impl Need {
             }
             Self::ReplacingSchedule => {
                 stage.execute(
-                    "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"Recurrence\", \"Overlap\", \"PlannedOn\") \
-                     VALUES ('note', 1000, '0 0 29 2 *', 'replace', '2020-02-29 00:00:00.000000')",
+                    "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"Recurrence\", \"Overlap\", \"PlannedOn\", \"ScheduledOn\") \
+                     VALUES ('note', 1000, '0 0 29 2 *', 'replace', '2020-02-29 00:00:00.000000', '2020-02-29 00:00:00.000000')",
                 );
                 clean(stage, &["create-runs"]);
             }

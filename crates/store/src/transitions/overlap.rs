@@ -112,7 +112,8 @@ fn overdue_heads(conn: &mut AnyConnection) -> StoreResult<Vec<TaskId>> {
 
 /// Returns the planned time after that of this task, if it has passed and its task replaces this one.
 fn passed_next_time(task: &Task, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-    let schedule = task.schedule.as_ref()?;
+    // The next task would copy placeholders of values that cannot be read.
+    let schedule = task.schedule.as_ref().filter(|_| task.unreadable.is_empty())?;
     // An operator may have postponed the task; a retry does not postpone it.
     let own = schedule.planned_on?.max(task.scheduled_on);
     schedule.recurrence().ok()?.replaced_on(own).filter(|next| *next <= now)
