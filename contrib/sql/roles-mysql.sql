@@ -17,7 +17,7 @@ GRANT SELECT ON `TaskQueueSettings` TO taskqueue_enqueue, taskqueue_runner;
 
 -- Queues by INSERT or by `taskqueue queue`, and can read the status of a task, but no data and no results.
 GRANT INSERT (`TaskClass`, `TaskData`, `QueuedById`, `ScheduledOn`, `MaxRetries`, `Timeout`, `Priority`, `Backoff`, `Receipt`,
-        `StartBefore`, `WaitingFor`, `UniqueKey`, `UniqueUntil`, `LimitKey`, `Tag`, `Name`, `ParentId`, `Keep`, `KeepResults`, `Meta`, `Recurrence`, `TimeZone`, `CatchUp`,
+        `StartBefore`, `WaitingFor`, `UniqueKey`, `UniqueUntil`, `LimitKey`, `Tag`, `Name`, `ParentId`, `Keep`, `KeepResults`, `Meta`, `Recurrence`, `TimeZone`, `CatchUp`, `Overlap`,
         `PlannedOn`),
     SELECT (`Id`, `QueuedOn`, `QueuedById`, `ScheduledOn`, `TaskClass`, `LastStatus`, `FailedRetries`, `MaxRetries`, `RetryLimit`, `QuarantinedOn`, `CurrentRunId`, `DueOn`,
         `UniqueKey`, `UniqueUntil`, `LiveUniqueKey`, `ScheduleHead`, `Receipt`),

@@ -24,7 +24,7 @@ GRANT SELECT ON "__diesel_schema_migrations", "TaskQueueSettings"
 
 -- Queues by INSERT or by `taskqueue queue`, and can read the status of a task, but no data and no results.
 GRANT INSERT ("TaskClass", "TaskData", "QueuedById", "ScheduledOn", "MaxRetries", "Timeout", "Priority", "Backoff", "Receipt",
-        "StartBefore", "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "Tag", "Name", "ParentId", "Keep", "KeepResults", "Meta", "Recurrence", "TimeZone", "CatchUp",
+        "StartBefore", "WaitingFor", "UniqueKey", "UniqueUntil", "LimitKey", "Tag", "Name", "ParentId", "Keep", "KeepResults", "Meta", "Recurrence", "TimeZone", "CatchUp", "Overlap",
         "PlannedOn")
     ON "TaskQueue" TO taskqueue_enqueue;
 GRANT SELECT ("Id", "QueuedOn", "QueuedById", "ScheduledOn", "TaskClass", "LastStatus", "FailedRetries", "MaxRetries", "RetryLimit", "QuarantinedOn", "CurrentRunId", "DueOn",

@@ -241,6 +241,7 @@ fn insert_bad_values(db: &TestDb, raw: &mut Raw) {
         "Recurrence",
         "TimeZone",
         "CatchUp",
+        "Overlap",
     ] {
         for text in [NASTY, "", "$(id)", "0 0 30 2 *", "*/1 * * * *", "fixed:99999999999s"] {
             insert_with(raw, "work", column, &literal(db, text));

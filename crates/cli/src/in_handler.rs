@@ -36,7 +36,7 @@ const SERVED: [(&str, &[&[&str]]); 7] = [
 const ATTEMPT: [&str; 10] =
     ["at", "delay", "expires", "max_retries", "timeout", "priority", "backoff", "keep", "keep_results", "meta"];
 const UNIQUE: [&str; 3] = ["unique", "on_conflict", "unique_for"];
-const SCHEDULE: [&str; 3] = ["every", "tz", "catch_up"];
+const SCHEDULE: [&str; 4] = ["every", "tz", "catch_up", "overlap"];
 /// How a list is printed.
 const LIST: [&str; 3] = ["output", "columns", "no_header"];
 /// The arguments of a command that changes selected tasks.

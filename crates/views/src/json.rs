@@ -15,6 +15,7 @@ pub fn overview_json(overview: &Overview) -> Value {
         "schema": "taskqueue.status/1", "now": overview.now, "counts": overview.counts,
         "runner_slots": { "in_use": overview.slots.0, "limit": overview.slots.1 },
         "pauses": overview.pauses, "standstills": overview.standstills, "tasks": tasks, "has_more": overview.has_more,
+        "times": overview.times,
     })
 }
 

@@ -33,6 +33,8 @@ enum Need {
     Schedule,
     /// A schedule whose first task is overdue and has its run. Its next planned time is years ahead.
     OverdueSchedule,
+    /// A schedule whose tasks replace each other. Its first task waits with its run, and a later time has passed.
+    ReplacingSchedule,
     /// A schedule of the configuration.
     ConfiguredSchedule,
     /// A pause of a class without tasks, expired or not.
@@ -155,6 +157,7 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("notify", &[Need::Exhausted], Args::Plain(&["create-runs"])),
     scenario("schedule-begins", &[Need::Schedule], Args::Plain(&["create-runs"])),
     scenario("schedule-goes-on", &[Need::OverdueSchedule], DRAIN),
+    scenario("schedule-replaces", &[Need::ReplacingSchedule], Args::Plain(&["create-runs"])),
     scenario("schedule-configured", &[Need::ConfiguredSchedule], Args::Plain(&["schedule", "apply"])),
     scenario("schedule-pauses", &[Need::OverdueSchedule], Args::Pause),
     scenario("import", &[], Args::Import),
@@ -314,6 +317,13 @@ impl Need {
             Self::Schedule => begin_schedule(stage, "NULL"),
             Self::OverdueSchedule => {
                 begin_schedule(stage, "'2024-02-29 00:00:00.000000'");
+                clean(stage, &["create-runs"]);
+            }
+            Self::ReplacingSchedule => {
+                stage.execute(
+                    "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"MaxRetries\", \"Recurrence\", \"Overlap\", \"PlannedOn\", \"ScheduledOn\") \
+                     VALUES ('note', 1000, '0 0 29 2 *', 'replace', '2020-02-29 00:00:00.000000', '2020-02-29 00:00:00.000000')",
+                );
                 clean(stage, &["create-runs"]);
             }
             Self::ConfiguredSchedule => configure_schedule(stage),

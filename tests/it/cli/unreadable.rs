@@ -236,7 +236,7 @@ each_engine! {
             ("Timeout", "4294967295"), ("Timeout", "0"), ("MaxRetries", "4294967296"), ("MaxRetries", "0"), ("RetryLimit", "0"), ("Attempts", "2147483647"),
             ("Attempts", "9223372036854775807"), ("FailedRetries", "-1"), ("Crashes", "1000000001"), ("WaitingFor", "-1"), ("Priority", "1001"),
             ("UniqueKey", "''"), ("UniqueKey", "'a '"), ("UniqueKey", "' a'"), ("LimitKey", "'\u{dc}'"), ("LimitKey", "'a\u{1b}b'"), ("Tag", "' a'"), ("Tag", "'\u{dc}'"),
-            ("Recurrence", "''"), ("TimeZone", "'\u{dc}'"), ("Backoff", "''"), ("CatchUp", "'sometimes'"), ("TaskData", "'{'"),
+            ("Recurrence", "''"), ("TimeZone", "'\u{dc}'"), ("Backoff", "''"), ("CatchUp", "'sometimes'"), ("Overlap", "'sometimes'"), ("TaskData", "'{'"),
             ("Keep", "-1"), ("Keep", "4294967297"), ("ClassKeep", "2000000001"), ("KeepResults", "9223372036854775807"), ("Meta", "'[]'"), ("Meta", "'{'"),
         ];
         let times = ["QueuedOn", "ScheduledOn", "NextAttemptOn", "StartBefore", "PlannedOn", "UniqueUntil", "QuarantinedOn", "UpdatedOn"];

@@ -132,6 +132,7 @@ each_engine! {
             ("runs_ended_total{class=\"bad\",outcome=\"error\"}", 3.0),
             ("run_duration_seconds_count{class=\"echo\"}", 20.0),
             ("run_duration_seconds_count{class=\"bad\"}", 3.0),
+            ("run_wait_seconds_count{class=\"bad\"}", 3.0),
             ("slots", 2.0),
             ("database_up", 1.0),
         ] {

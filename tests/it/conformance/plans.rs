@@ -471,6 +471,16 @@ each_engine! {
             1,
             &format!("SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" = 'waiting' AND \"ScheduledOn\" <= {now}"),
         );
+        // store::transitions::overlap::overdue_heads
+        is_read_from(
+            db,
+            "TaskQueueScheduleHead",
+            1,
+            &format!(
+                "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleHead\" = 'open' AND \"ScheduledOn\" <= {now} AND \"Overlap\" = 'replace'
+                 ORDER BY \"ScheduleHead\", \"ScheduledOn\", \"Id\""
+            ),
+        );
         // store::reading::selections: tasks by status, by class and status, and failed tasks with an error code.
         is_read_from(
             db,

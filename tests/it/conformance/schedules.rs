@@ -369,7 +369,7 @@ each_engine! {
         create(&mut ctx);
         plan(db, id, 2024);
         create(&mut ctx);
-        let edit = ScheduleEdit { every: Some("0 12 29 2 *".to_owned()), time_zone: Some("Asia/Tokyo".to_owned()), catch_up: None };
+        let edit = ScheduleEdit { every: Some("0 12 29 2 *".to_owned()), time_zone: Some("Asia/Tokyo".to_owned()), catch_up: None, overlap: None };
         let edited = schedules::edit(&mut ctx, id, &edit).unwrap();
         assert_eq!(edited.planned_on.unwrap().format("%m-%d %H:%M").to_string(), "02-29 03:00");
         assert_eq!(task(db, id).current_run_id, None);

@@ -20,7 +20,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
         "Attempts= Backoff? CatchUp= ClassKeep? Crashes= CurrentRunId? DueOn?* ExpiresOn?* FailedRetries= Finished?* Id Keep? KeepResults? LastStatus= \
-         LimitKey? LiveStartBefore?* LiveUniqueKey?* MaxRetries? Meta? Name? NextAttemptOn? ParentId? PlannedOn? \
+         LimitKey? LiveStartBefore?* LiveUniqueKey?* MaxRetries? Meta? Name? NextAttemptOn? Overlap= ParentId? PlannedOn? \
          Priority= QuarantinedOn? QueuedById= QueuedOn= Receipt? Recurrence? RetryLimit? ScheduleHead?* ScheduleId? ScheduleStatus= ScheduledOn= StartBefore? StatusOn?* Tag? TaskClass \
          TaskData= TimeZone= Timeout? UniqueKey? UniqueUntil? UpdatedOn= WaitingFor=",
         "Id",
@@ -252,6 +252,7 @@ each_engine! {
             ("TaskQueue", "Meta", "NULL", "'1'"),
             ("TaskQueueRuns", "TaskQueueId TaskClass KeepResults", "20, 'x', 0", "21, 'x', -1"),
             ("TaskQueue", "CatchUp", "'none'", "'some'"),
+            ("TaskQueue", "Overlap", "'replace'", "'skip'"),
             ("TaskQueue", "ScheduleStatus", "'paused'", "'off'"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00'", "NULL"),
             ("TaskQueue", "NextAttemptOn", "NULL", "'someday'"),

@@ -158,6 +158,46 @@ each_engine! {
         }
     }
 
+    fn a_task_that_is_claimed_while_others_replace_it_is_cancelled_once(db) {
+        let mut ctx = willing(db);
+        for _ in 0..5 {
+            let every = TaskRequest { every: Some("0 0 29 2 *".into()), overlap: Some("replace".into()), ..request("work") };
+            let id = queue_task(&mut ctx, every, ClassCheck::AnyName).unwrap();
+            for year in [2024, 2020] {
+                db.execute(&format!(
+                    "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '{year}-02-29 00:00:00.000000', \"ScheduledOn\" = '{year}-02-29 00:00:00.000000'
+                     WHERE \"Id\" = {id}"
+                ));
+                ctx.store.advance_schedule(id, NOBODY, 900).unwrap();
+                ctx.store.create_missing_runs(&mut |_| {}).unwrap();
+            }
+            let claimed = many_at_once(db, AT_ONCE, |store, number| {
+                if number == 0 {
+                    return claim(store);
+                }
+                store.replace_overdue_tasks(NOBODY).unwrap();
+                store.advance_schedules(NOBODY, 900).unwrap();
+                None
+            });
+            let cancels = format!(
+                "SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" IN ('cancelled', 'cancel-requested') AND \"TaskQueueId\" = {id}"
+            );
+            // The claim got the task itself, or the next one.
+            for run in claimed.iter().flatten() {
+                let end = if run.task_id == id { RunEvent::Cancel } else { RunEvent::Succeed };
+                if run.task_id == id {
+                    ctx.store.replace_overdue_tasks(NOBODY).unwrap();
+                    assert_eq!(tasks_of(db, id), 1);
+                }
+                assert_eq!(ctx.store.end_run(&reference(run), &ending(end)).unwrap(), EndResult::Recorded);
+            }
+            assert_eq!((db.number(&cancels), ctx.store.get_task(id).unwrap().status.to_string().as_str()), (1, "cancelled"));
+            assert!(tasks_of(db, id) >= 2);
+            // Nothing of this round is left for the next.
+            ctx.store.change_schedule(id, &ScheduleChange::Remove, &event("schedule-removed")).unwrap();
+        }
+    }
+
     fn the_key_of_a_schedule_is_never_free_between_one_task_and_the_next(db) {
         let mut ctx = willing(db);
         for round in 0..5 {

@@ -16,7 +16,7 @@ use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::selection::{FILTER_KEYS, StatusFilter};
 use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_domain::task::unique::OnConflict;
-use taskqueue_domain::time::recurrence::CatchUp;
+use taskqueue_domain::time::recurrence::{CatchUp, Overlap};
 use taskqueue_engine::config::{completion_limit, with_home};
 use taskqueue_engine::inspect::diagnosis::candidates::{Candidate, Wanted, candidates};
 
@@ -36,6 +36,7 @@ enum WordPlace {
     Status,
     OnConflict,
     CatchUp,
+    Overlap,
     /// A file.
     File,
 }
@@ -71,6 +72,7 @@ impl WordPlace {
             ("STATUS", ..) => Self::Status,
             ("WHAT", "on_conflict", _) => Self::OnConflict,
             ("WHICH", "catch_up", _) => Self::CatchUp,
+            ("WHAT", "overlap", _) => Self::Overlap,
             ("PROGRAM", ..) => Self::File,
             _ => return None,
         })
@@ -176,6 +178,7 @@ impl ValueCompleter for Offers {
             WordPlace::Status => plain(TaskStatus::ALL.map(TaskStatus::as_str)),
             WordPlace::OnConflict => plain(OnConflict::ALL.map(OnConflict::as_str)),
             WordPlace::CatchUp => plain(CatchUp::ALL.map(CatchUp::as_str)),
+            WordPlace::Overlap => plain(Overlap::ALL.map(Overlap::as_str)),
             WordPlace::File => Vec::new(),
         };
         let begins_so = |found: &Candidate| found.word.starts_with(typed);
@@ -251,6 +254,7 @@ mod tests {
             ("worker tag", WordPlace::Stored(Wanted::Tags)),
             ("queue on_conflict", WordPlace::OnConflict),
             ("queue catch_up", WordPlace::CatchUp),
+            ("queue overlap", WordPlace::Overlap),
             ("work classes", WordPlace::Class),
             ("worker class", WordPlace::Class),
             ("worker task", WordPlace::Stored(Wanted::Tasks(&TaskStatus::ALL))),

@@ -107,6 +107,7 @@ fn schedule() -> Schedule {
         every: "0 3 * * *".to_owned(),
         time_zone: "UTC".to_owned(),
         catch_up: "one".to_owned(),
+        overlap: "wait".to_owned(),
         status: Stored::Known(ScheduleStatus::Active),
         task_id: TaskId(43),
         task_status: "scheduled".to_owned(),

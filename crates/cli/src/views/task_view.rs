@@ -17,9 +17,11 @@ use taskqueue_domain::task::dependencies::id_circle_words;
 use taskqueue_domain::task::records::{Run, RunOutput, Task, TaskSchedule};
 use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_domain::text::error_words::error_words;
+use taskqueue_domain::time::recurrence::Overlap;
 use taskqueue_engine::handler::exec::ExecRequest;
 use taskqueue_engine::inspect::status::{Event, Overview, Reason, TaskDetail, TaskLine};
 use taskqueue_views::answer::QueueAnswer;
+use taskqueue_views::class_times::class_times;
 use taskqueue_views::cut::Length;
 use taskqueue_views::human::{
     counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative, short_distance,
@@ -84,6 +86,11 @@ pub(crate) fn overview(overview: &Overview, words: &ListWords<'_>, out: &mut Out
     }
     if overview.has_more {
         page.add(fitted_words(words.if_more, out.width()));
+    }
+    let times = overview.times.as_ref().map(|times| class_times(times, out.width())).unwrap_or_default();
+    if !times.is_empty() {
+        page.add("");
+        times.into_iter().for_each(|line| page.add(line));
     }
     out.data(page)
 }
@@ -293,7 +300,9 @@ fn schedule_words(schedule: &TaskSchedule) -> String {
     let planned = schedule.planned_on.map(|on| format!(", planned for {}", instant(on))).unwrap_or_default();
     let when = format!("{} in {}, catch-up {}", schedule.every, schedule.time_zone, schedule.catch_up);
     let problem = schedule.recurrence().err().map(|why| format!(" (cannot be read: {why})")).unwrap_or_default();
-    format!("{} ({}): {when}{planned}{problem}", schedule.id, schedule.status)
+    let overlap = Some(&schedule.overlap).filter(|overlap| *overlap != Overlap::default().as_str());
+    let overlap = overlap.map(|overlap| format!(", overlap {overlap}")).unwrap_or_default();
+    format!("{} ({}): {when}{overlap}{planned}{problem}", schedule.id, schedule.status)
 }
 
 fn non_empty(text: String) -> String {

@@ -4,5 +4,7 @@ pub mod follow;
 pub mod histogram;
 pub mod listen_address;
 pub mod notice;
+pub mod run_times;
+pub mod spread;
 pub mod thresholds;
 pub mod time_line;

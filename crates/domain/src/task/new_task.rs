@@ -14,7 +14,7 @@ use crate::run::backoff::Backoff;
 use crate::run::retention::MAX_KEEP_SECS;
 use crate::settings::Settings;
 use crate::text::json::check_storable;
-use crate::time::recurrence::{CatchUp, Recurrence};
+use crate::time::recurrence::{CatchUp, Overlap, Recurrence};
 
 /// The highest priority; the lowest is its negative.
 pub const MAX_PRIORITY: i32 = 1_000;
@@ -72,6 +72,8 @@ pub struct TaskRequest {
     pub time_zone: Option<String>,
     /// How the schedule catches up; `None` means latest.
     pub catch_up: Option<String>,
+    /// Whether the tasks of the schedule replace each other; `None` means wait.
+    pub overlap: Option<String>,
     /// Who queues it.
     pub queued_by: String,
 }
@@ -204,14 +206,19 @@ impl TaskRequest {
         if let Some(unique) = unique.as_ref().filter(|_| self.every.is_some()) {
             validate_key_of_schedule(unique)?;
         }
-        let recurrence = match (self.every, self.time_zone, self.catch_up) {
-            (None, None, None) => None,
-            (None, ..) => return Err("a time zone and a catch-up mode need a schedule: set every".to_owned()),
-            (Some(every), zone, catch_up) => Some(Recurrence::from_phrase(
-                &every,
-                zone.as_deref().unwrap_or("UTC"),
-                catch_up.as_deref().unwrap_or(CatchUp::default().as_str()),
-            )?),
+        let recurrence = match (self.every, self.time_zone, self.catch_up, self.overlap) {
+            (None, None, None, None) => None,
+            (None, ..) => {
+                return Err("a time zone, a catch-up mode and an overlap need a schedule: set every".to_owned());
+            }
+            (Some(every), zone, catch_up, overlap) => Some(
+                Recurrence::from_phrase(
+                    &every,
+                    zone.as_deref().unwrap_or("UTC"),
+                    catch_up.as_deref().unwrap_or(CatchUp::default().as_str()),
+                )?
+                .with_overlap(overlap.as_deref().unwrap_or(Overlap::default().as_str()))?,
+            ),
         };
         for (what, key) in [("limit key", &self.limit_key), ("tag", &self.tag)] {
             key.as_ref().map_or(Ok(()), |key| check_key(what, key))?;

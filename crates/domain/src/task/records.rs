@@ -103,6 +103,8 @@ pub struct TaskSchedule {
     pub time_zone: String,
     /// How it catches up, as stored.
     pub catch_up: String,
+    /// Whether its tasks replace each other, as stored.
+    pub overlap: String,
     /// The planned time of this row; `None` until `create-runs` has processed a row that was inserted without one.
     pub planned_on: Option<DateTime<Utc>>,
     /// The position of the row in the chain.
@@ -115,7 +117,7 @@ impl TaskSchedule {
     /// # Errors
     /// What cannot be parsed, as a sentence without a full stop: rows inserted by SQL can contain anything.
     pub fn recurrence(&self) -> Result<Recurrence, String> {
-        Recurrence::parse(&self.every, &self.time_zone, &self.catch_up)
+        Recurrence::parse(&self.every, &self.time_zone, &self.catch_up)?.with_overlap(&self.overlap)
     }
 }
 
@@ -395,8 +397,18 @@ pub struct ClaimedRun {
     pub planned_on: DateTime<Utc>,
     /// When it was claimed, by the database's clock.
     pub started_on: DateTime<Utc>,
+    /// When it was due, by the same clock; `None` if that is not stored.
+    pub due_on: Option<DateTime<Utc>>,
     /// The trace context and the correlation id of the task.
     pub trace: Trace,
+}
+
+impl ClaimedRun {
+    /// Returns how long it waited from the time at which it was due; `None` if that is not known, or if it was started before.
+    #[must_use]
+    pub fn waited(&self) -> Option<Duration> {
+        (self.started_on - self.due_on?).to_std().ok()
+    }
 }
 
 impl Settings {

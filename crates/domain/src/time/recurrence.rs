@@ -64,19 +64,62 @@ impl FromStr for CatchUp {
     }
 }
 
-/// A schedule: a cron expression, its time zone, and how it catches up.
+/// What to do if a task of a schedule has not finished when the next planned time comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Overlap {
+    /// The next task waits until it has finished.
+    #[default]
+    Wait,
+    /// Cancel it. The next task starts when its run has ended.
+    Replace,
+}
+
+impl Overlap {
+    /// Every choice.
+    pub const ALL: [Self; 2] = [Self::Wait, Self::Replace];
+
+    /// Returns the spelling in the column Overlap.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Replace => "replace",
+        }
+    }
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Overlap {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|choice| choice.as_str() == text)
+            .ok_or_else(|| format!("\"{text}\" is not a choice for overlap: write wait or replace"))
+    }
+}
+
+/// A schedule: a cron expression, its time zone, how it catches up, and whether its tasks replace each other.
 #[derive(Clone, Debug)]
 pub struct Recurrence {
     every: String,
     cron: Cron,
     zone: Zone,
     catch_up: CatchUp,
+    overlap: Overlap,
     names_hours: bool,
 }
 
 impl PartialEq for Recurrence {
     fn eq(&self, other: &Self) -> bool {
-        (&self.every, &self.zone, self.catch_up) == (&other.every, &other.zone, other.catch_up)
+        (&self.every, &self.zone, self.catch_up, self.overlap)
+            == (&other.every, &other.zone, other.catch_up, other.overlap)
     }
 }
 
@@ -131,7 +174,21 @@ impl Recurrence {
         let zone = Zone::named(zone)
             .ok_or_else(|| format!("\"{zone}\" is not a time zone; write a name like Europe/Berlin or UTC"))?;
         let names_hours = names_hours(&every);
-        Ok(Self { every, cron, zone, catch_up: catch_up.parse()?, names_hours })
+        Ok(Self { every, cron, zone, catch_up: catch_up.parse()?, overlap: Overlap::default(), names_hours })
+    }
+
+    /// Sets what happens if a task has not finished when the next planned time comes.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence without a full stop: with [`CatchUp::All`], no task may replace another.
+    pub fn with_overlap(self, overlap: &str) -> Result<Self, String> {
+        let overlap = overlap.parse()?;
+        if overlap == Overlap::Replace && self.catch_up == CatchUp::All {
+            return Err(
+                "overlap replace and catch-up all exclude each other: a newer time replaces an older one".to_owned()
+            );
+        }
+        Ok(Self { overlap, ..self })
     }
 
     /// Returns the expression, with its fields separated by one space.
@@ -150,6 +207,18 @@ impl Recurrence {
     #[must_use]
     pub const fn catch_up(&self) -> CatchUp {
         self.catch_up
+    }
+
+    /// Returns what happens if a task has not finished when the next planned time comes.
+    #[must_use]
+    pub const fn overlap(&self) -> Overlap {
+        self.overlap
+    }
+
+    /// Returns the planned time at which another task replaces this one, if it has not finished by then; `None` if none does.
+    #[must_use]
+    pub fn replaced_on(&self, planned_on: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        if self.overlap == Overlap::Replace { self.next_after(planned_on) } else { None }
     }
 
     /// Returns the first planned time after `after`; `None` if none can be found, as for 30 February.

@@ -34,6 +34,8 @@ pub struct Schedule {
     pub time_zone: String,
     /// How it handles missed times.
     pub catch_up: String,
+    /// Whether its tasks replace each other.
+    pub overlap: String,
     /// Its status.
     pub status: Stored<ScheduleStatus>,
     /// Its newest task.
@@ -73,6 +75,8 @@ pub struct ScheduleEdit {
     pub time_zone: Option<String>,
     /// How it handles missed times.
     pub catch_up: Option<String>,
+    /// Whether its tasks replace each other.
+    pub overlap: Option<String>,
 }
 
 /// Returns all schedules, those with problems first.
@@ -140,6 +144,7 @@ fn from_head(ctx: &mut Context, task: Task, files: &HashMap<TaskId, String>) -> 
         every: facts.every,
         time_zone: facts.time_zone,
         catch_up: facts.catch_up,
+        overlap: facts.overlap,
         status: facts.status,
         task_id: task.id,
         task_status: task.status.to_string(),
@@ -200,11 +205,13 @@ pub fn edit(ctx: &mut Context, id: TaskId, edit: &ScheduleEdit) -> EngineResult<
         &chosen(&edit.time_zone, &before.time_zone),
         &chosen(&edit.catch_up, &before.catch_up),
     )
+    .and_then(|recurrence| recurrence.with_overlap(&chosen(&edit.overlap, &before.overlap)))
     .map_err(EngineError::Input)?;
-    let words = |every: &str, zone: &str, catch_up: &str| serde_json::json!([every, zone, catch_up]);
     let details = serde_json::json!({
-        "before": words(&before.every, &before.time_zone, &before.catch_up),
-        "after": words(recurrence.every(), recurrence.zone(), recurrence.catch_up().as_str()),
+        "before": [&before.every, &before.time_zone, &before.catch_up, &before.overlap],
+        "after": [
+            recurrence.every(), recurrence.zone(), recurrence.catch_up().as_str(), recurrence.overlap().as_str(),
+        ],
     });
     change(ctx, before.id, "schedule-edited", &ScheduleChange::Edit(Box::new(recurrence)), details)
 }

@@ -17,7 +17,7 @@ use taskqueue_domain::task::name::check_schedule_name;
 use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_domain::text::nearest::nearest_names;
 use taskqueue_domain::text::parse_words::plain;
-use taskqueue_domain::time::recurrence::{CatchUp, Recurrence};
+use taskqueue_domain::time::recurrence::{CatchUp, Overlap, Recurrence};
 
 /// Reads the schedules of the configuration, again each time.
 pub type ScheduleReader = Arc<dyn Fn() -> Result<Schedules, ConfigError> + Send + Sync>;
@@ -48,6 +48,7 @@ struct ScheduleTable {
     every: String,
     tz: Option<String>,
     catch_up: Option<String>,
+    overlap: Option<String>,
     data: Option<Value>,
     priority: Option<i64>,
     timeout_secs: Option<i64>,
@@ -61,11 +62,12 @@ struct ScheduleTable {
 }
 
 /// The keys of a table.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "class",
     "every",
     "tz",
     "catch_up",
+    "overlap",
     "data",
     "priority",
     "timeout_secs",
@@ -122,7 +124,8 @@ fn request(name: &str, table: Value) -> Result<TaskRequest, String> {
         &table.every,
         table.tz.as_deref().unwrap_or("UTC"),
         table.catch_up.as_deref().unwrap_or(CatchUp::default().as_str()),
-    )?;
+    )?
+    .with_overlap(table.overlap.as_deref().unwrap_or(Overlap::default().as_str()))?;
     Ok(TaskRequest {
         class: table.class,
         data: table.data.map(data).transpose().map_err(|message| format!("data: {message}"))?,
@@ -139,6 +142,7 @@ fn request(name: &str, table: Value) -> Result<TaskRequest, String> {
         every: Some(recurrence.every().to_owned()),
         time_zone: Some(recurrence.zone().to_owned()),
         catch_up: Some(recurrence.catch_up().to_string()),
+        overlap: Some(recurrence.overlap()).filter(|overlap| *overlap != Overlap::default()).map(|it| it.to_string()),
         ..TaskRequest::default()
     })
 }
@@ -179,6 +183,7 @@ pub(crate) fn definition(request: &TaskRequest) -> String {
         ("every", json!(request.every)),
         ("tz", json!(request.time_zone)),
         ("catch_up", json!(request.catch_up)),
+        ("overlap", json!(request.overlap)),
         ("data", json!(request.data)),
         ("priority", json!(request.priority)),
         ("timeout_secs", json!(request.timeout_secs)),
@@ -234,6 +239,8 @@ mod tests {
             ("class = \"a\"", "missing field `every`"),
             ("class = \"a\"\nevery = \"someday\"", "someday"),
             ("class = \"a\"\nevery = \"@daily\"\ntz = \"Berlin\"", "not a time zone"),
+            ("class = \"a\"\nevery = \"@daily\"\noverlap = \"skip\"", "write wait or replace"),
+            ("class = \"a\"\nevery = \"@daily\"\noverlap = \"replace\"\ncatch_up = \"all\"", "exclude each other"),
             ("class = \"a\"\nevery = \"@daily\"\ndata = { most = inf }", "JSON has no number inf"),
             ("class = \"a\"\nevery = \"@daily\"\npriority = \"high\"", "expected a whole number"),
         ] {

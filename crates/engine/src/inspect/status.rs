@@ -12,6 +12,7 @@ use crate::inspect::diagnosis::standstill::{Standstill, standstills};
 use crate::running::runner::silence::SilenceLimit;
 use crate::upkeep::prune::kept_until;
 use taskqueue_domain::limits::pause::Pause;
+use taskqueue_domain::monitoring::spread::Spread;
 use taskqueue_domain::monitoring::time_line::{Segment, time_line};
 use taskqueue_domain::run::claimant::HeldBack;
 use taskqueue_domain::task::dependencies::LinkedTask;
@@ -25,6 +26,8 @@ pub use taskqueue_store::{Counted, Event, TaskCounts, TaskFilter};
 
 /// The largest number of runs, events and dependencies of one task to show.
 const DETAIL_LIMIT: i64 = 100;
+/// The largest number of runs of a class whose times are read.
+const RUNS_OF_HISTOGRAM: usize = 1_000;
 
 /// A task as the list shows it.
 #[derive(Clone, Debug)]
@@ -56,6 +59,21 @@ pub struct Overview {
     pub lines: Vec<TaskLine>,
     /// Whether there are more tasks.
     pub has_more: bool,
+    /// How long the runs of the class of the filter waited and took, if that was read.
+    pub times: Option<ClassTimes>,
+}
+
+/// How long the newest runs of a class waited and took.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassTimes {
+    /// The class.
+    pub class: String,
+    /// How many runs were read.
+    pub runs: usize,
+    /// From the time at which a run was due to its start, without runs for which that time is not stored any more.
+    pub due_to_start: Spread,
+    /// From the start of a run to its end.
+    pub run_time: Spread,
 }
 
 /// Everything about one task.
@@ -96,6 +114,20 @@ pub fn overview(ctx: &mut Context, filter: &TaskFilter) -> EngineResult<Overview
     let counts = ctx.store.count_tasks(filter.class.as_deref())?;
     let page = ctx.store.list_tasks(filter)?;
     overview_with(ctx, now, counts, page)
+}
+
+/// Returns how long the newest ended runs of a class waited and took.
+///
+/// # Errors
+/// Returns an error if the database fails.
+pub fn class_times(ctx: &mut Context, class: &str) -> EngineResult<ClassTimes> {
+    let times = ctx.store.list_run_times(class, RUNS_OF_HISTOGRAM)?;
+    Ok(ClassTimes {
+        class: class.to_owned(),
+        runs: times.len(),
+        due_to_start: Spread::of(times.iter().filter_map(|times| times.waited).collect()),
+        run_time: Spread::of(times.iter().map(|times| times.took).collect()),
+    })
 }
 
 /// Returns the counters of all tasks, and the newest `limit` of these tasks.
@@ -165,7 +197,8 @@ fn overview_with(ctx: &mut Context, now: DateTime<Utc>, counts: TaskCounts, page
     let pauses = ctx.store.list_pauses()?;
     let standstills = standstills(ctx)?;
     let lines = task_lines(ctx, now, page.tasks)?;
-    Ok(Overview { now, counts, slots: (in_use, limit), pauses, standstills, lines, has_more: page.has_more })
+    let has_more = page.has_more;
+    Ok(Overview { now, counts, slots: (in_use, limit), pauses, standstills, lines, has_more, times: None })
 }
 
 /// Returns one task with its runs.

@@ -57,6 +57,7 @@ struct BatchLine<'a> {
     every: Option<String>,
     tz: Option<String>,
     catch_up: Option<String>,
+    overlap: Option<String>,
     by: Option<String>,
     name: Option<String>,
     after: Option<Vec<Reference>>,
@@ -230,6 +231,7 @@ pub fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zo
         every: line.every,
         time_zone: line.tz,
         catch_up: line.catch_up,
+        overlap: line.overlap,
         queued_by: line.by.unwrap_or_else(|| queued_by.to_owned()),
     };
     let names = LineNames { name: line.name, after: after_names, after_any: after_any_names };

@@ -30,6 +30,8 @@ pub struct CreateRunsReport {
     pub finished_runners: usize,
     /// Tasks that ended because their time to start had passed.
     pub expired: usize,
+    /// Tasks of schedules that were cancelled or asked to end, because the next planned time has come.
+    pub replaced: usize,
     /// The schedules that were advanced.
     pub schedules: Advanced,
     /// The schedules of the configuration that were created, changed or removed, or that are invalid.
@@ -110,6 +112,8 @@ fn look_after_and(
         true => unless_full(apply_configured(ctx, Some(needs.schedules)), &mut full)?,
         false => Vec::new(),
     };
+    let replaced = unless_full(replace_overdue(ctx), &mut full)?;
+    fault_point!("create.replaced");
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
     let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs).map_err(EngineError::from);
     let schedules = unless_full(schedules, &mut full)?;
@@ -129,6 +133,7 @@ fn look_after_and(
         rescue,
         finished_runners,
         expired,
+        replaced,
         schedules,
         configured,
         created,
@@ -136,6 +141,19 @@ fn look_after_and(
         hook_problem,
         pruned,
     })
+}
+
+/// Cancels the tasks of schedules that the next task should replace now. Returns how many were cancelled or asked to end.
+///
+/// # Errors
+/// Returns an error if the database fails.
+pub(crate) fn replace_overdue(ctx: &mut Context) -> EngineResult<usize> {
+    let author = Author { name: &ctx.me.user, host: &ctx.me.host };
+    let replaced = ctx.store.replace_overdue_tasks(author)?;
+    if replaced > 0 {
+        ctx.notify_finished();
+    }
+    Ok(replaced)
 }
 
 /// Returns the default if the disk was full, and keeps that error for the end.

@@ -433,6 +433,7 @@ mod tests {
             task_timeout_secs: None,
             planned_on: DateTime::UNIX_EPOCH,
             started_on: DateTime::UNIX_EPOCH,
+            due_on: None,
             trace: Trace::default(),
         }
     }

@@ -113,7 +113,7 @@ impl Coordinator<'_> {
         }
         self.claimed += u64::try_from(runs.len()).unwrap_or(u64::MAX);
         self.idle_since = Moment::now();
-        self.options.tally.claimed(runs.iter().map(|run| run.class.as_str()));
+        self.options.tally.claimed(runs.iter().map(|run| (run.class.as_str(), run.waited())));
         runs.iter().for_each(|run| listener.claimed(run));
         let (suspects, runs): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| self.is_suspect(run));
         if !suspects.is_empty() {

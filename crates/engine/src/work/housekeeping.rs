@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use crate::outbox::outcomes::Outcome;
 use crate::queueing::configured::apply_configured;
-use crate::upkeep::create_runs::look_after;
+use crate::upkeep::create_runs::{look_after, replace_overdue};
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_host::clock::Moment;
 use taskqueue_process::identities::turn::take_turn;
@@ -23,6 +23,8 @@ use taskqueue_store::RunEnd;
 
 /// The pause between two rounds of housekeeping.
 const LOOK_AFTER_EVERY: Duration = Duration::from_secs(60);
+/// How often to check whether the next task of a schedule should replace one, if there are such schedules.
+const REPLACE_EVERY: Duration = Duration::from_secs(1);
 /// The shortest time between two notifications of waiters.
 const TELL_EVERY: Duration = Duration::from_millis(10);
 /// How often to check for waiters while there are none. A new waiter polls more often at first.
@@ -78,6 +80,7 @@ impl Housekeeping {
             finishes_to_notify: finishes_to_notify.clone(),
             has_looked_after: Arc::clone(&has_looked_after),
             next_check_at: now,
+            replace_at: None,
             notify_at: None,
             silent_until: now,
         };
@@ -144,6 +147,8 @@ struct HousekeepingThread<'a> {
     finishes_to_notify: Option<Arc<AtomicBool>>,
     has_looked_after: Arc<AtomicBool>,
     next_check_at: Moment,
+    /// When to check for tasks to replace, if there are schedules whose tasks replace each other.
+    replace_at: Option<Moment>,
     /// When to notify waiters, if there are finished tasks.
     notify_at: Option<Moment>,
     /// When waiters may be notified next.
@@ -154,7 +159,7 @@ impl HousekeepingThread<'_> {
     /// Runs until all senders are dropped.
     fn run(mut self, receiver: &Receiver<HousekeepingRequest>) {
         loop {
-            let until = self.notify_at.map_or(self.next_check_at, |notify_at| notify_at.min(self.next_check_at));
+            let until = [self.notify_at, self.replace_at].into_iter().flatten().fold(self.next_check_at, Moment::min);
             match receiver.recv_timeout(until.remaining()) {
                 Ok(HousekeepingRequest::Hook(ended)) => self.start_hook(&ended),
                 Ok(HousekeepingRequest::TellOfEnds) => self.notify_at = Some(self.silent_until),
@@ -170,6 +175,8 @@ impl HousekeepingThread<'_> {
             }
             if self.next_check_at.has_passed() {
                 self.look_after();
+            } else if self.replace_at.is_some_and(Moment::has_passed) {
+                self.replace_overdue();
             }
         }
         // At the end, do not open a connection for this.
@@ -231,8 +238,17 @@ impl HousekeepingThread<'_> {
         if !matches!(done, Some(Ok(()))) {
             self.ctx = None;
         }
+        let replaces = self.connected().is_some_and(|ctx| ctx.store.has_replacing_schedules().unwrap_or(true));
+        self.replace_at = replaces.then(|| Moment::after(REPLACE_EVERY));
         self.next_check_at = Moment::after(LOOK_AFTER_EVERY);
         self.has_looked_after.store(true, Ordering::Release);
+    }
+
+    fn replace_overdue(&mut self) {
+        if !matches!(self.connected().map(replace_overdue), Some(Ok(_))) {
+            self.ctx = None;
+        }
+        self.replace_at = Some(Moment::after(REPLACE_EVERY));
     }
 
     fn connected(&mut self) -> Option<&mut Context> {

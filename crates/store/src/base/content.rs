@@ -5,6 +5,7 @@ use diesel::sql_types::{Integer, Nullable, Text, Timestamp};
 
 use super::cells::{Cell, ExactInt, ExactText};
 use super::sql::SqlMoment;
+use taskqueue_domain::monitoring::run_times::DueTimes;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::task::trace::Trace;
 use taskqueue_domain::text::unreadable::{StoredText, Unreadable};
@@ -26,6 +27,8 @@ pub(crate) struct ContentRow {
     pub(crate) planned_on: Option<Cell<SqlMoment>>,
     #[diesel(sql_type = Timestamp)]
     pub(crate) scheduled_on: Cell<SqlMoment>,
+    #[diesel(sql_type = Nullable<Timestamp>)]
+    pub(crate) next_attempt_on: Option<Cell<SqlMoment>>,
     #[diesel(sql_type = Nullable<Text>)]
     pub(crate) meta: Option<Cell<ExactText>>,
 }
@@ -38,6 +41,8 @@ pub(crate) struct Content {
     pub(crate) max_retries: Option<i32>,
     pub(crate) timeout_secs: Option<i32>,
     pub(crate) planned_on: SqlMoment,
+    /// `None` if a time cannot be read that the handler does not need.
+    pub(crate) due: Option<DueTimes>,
     pub(crate) trace: Trace,
 }
 
@@ -48,6 +53,12 @@ impl ContentRow {
     /// The first column that cannot be read: no part of the row reaches a handler.
     pub(crate) fn read(self) -> Result<Content, Unreadable> {
         let class = self.class.read("TaskClass")?.0;
+        let scheduled_on = self.scheduled_on.read("ScheduledOn");
+        let next_attempt_on = self.next_attempt_on.map(|cell| cell.read("NextAttemptOn")).transpose().ok();
+        let due = scheduled_on.as_ref().ok().zip(next_attempt_on).map(|(scheduled_on, next_attempt_on)| DueTimes {
+            scheduled_on: (*scheduled_on).into(),
+            next_attempt_on: next_attempt_on.map(Into::into),
+        });
         let bad_name = |_| Unreadable::of_text("TaskClass", StoredText::from(class.as_bytes()));
         Ok(Content {
             class: class.parse().map_err(bad_name)?,
@@ -56,8 +67,9 @@ impl ContentRow {
             timeout_secs: self.timeout_secs.map(|cell| cell.read("Timeout")).transpose()?.map(|secs| secs.0),
             planned_on: match self.planned_on {
                 Some(cell) => cell.read("PlannedOn")?,
-                None => self.scheduled_on.read("ScheduledOn")?,
+                None => scheduled_on?,
             },
+            due,
             // The handler gets nothing else of the metadata, so the task can run if that cannot be read.
             trace: self
                 .meta

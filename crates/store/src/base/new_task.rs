@@ -31,6 +31,7 @@ pub(crate) struct NewTaskRow {
     pub(crate) recurrence: Option<String>,
     pub(crate) time_zone: Option<String>,
     pub(crate) catch_up: Option<String>,
+    pub(crate) overlap: Option<String>,
     pub(crate) planned_on: Option<SqlMoment>,
 }
 
@@ -88,6 +89,7 @@ columns! { row:
     "Recurrence" = ColumnValue::MaybeText(row.recurrence.as_deref()),
     "TimeZone" = ColumnValue::TextOr(row.time_zone.as_deref(), "UTC"),
     "CatchUp" = ColumnValue::TextOr(row.catch_up.as_deref(), "latest"),
+    "Overlap" = ColumnValue::TextOr(row.overlap.as_deref(), "wait"),
     "PlannedOn" = ColumnValue::MaybeTime(text_of(row.planned_on)),
     // The last one: COPY omits it for tasks that are due now.
     "ScheduledOn" = ColumnValue::TimeOrNow(text_of(row.scheduled_on)),
@@ -124,6 +126,7 @@ impl NewTaskRow {
             recurrence: task.recurrence.as_ref().map(|recurrence| recurrence.every().to_owned()),
             time_zone: task.recurrence.as_ref().map(|recurrence| recurrence.zone().to_owned()),
             catch_up: task.recurrence.as_ref().map(|recurrence| recurrence.catch_up().to_string()),
+            overlap: task.recurrence.as_ref().map(|recurrence| recurrence.overlap().to_string()),
             planned_on: task.recurrence.as_ref().and(task.scheduled_on).map(SqlMoment::from),
         }
     }

@@ -82,6 +82,7 @@ pub(crate) struct TaskRow {
     recurrence: Option<Cell<ExactText>>,
     time_zone: Cell<ExactText>,
     catch_up: Cell<ExactText>,
+    overlap: Cell<ExactText>,
     schedule_id: Option<i64>,
     planned_on: Option<Cell<SqlMoment>>,
     schedule_status: ShownText,
@@ -158,12 +159,14 @@ impl From<TaskRow> for Task {
         let mut cells = CellReader::default();
         let time_zone = cells.text("TimeZone", row.time_zone);
         let catch_up = cells.text("CatchUp", row.catch_up);
+        let overlap = cells.text("Overlap", row.overlap);
         let planned_on = cells.maybe_instant("PlannedOn", row.planned_on);
         let schedule = cells.maybe_text("Recurrence", row.recurrence).map(|every| TaskSchedule {
             id: TaskId(row.schedule_id.unwrap_or(row.id)),
             every,
             time_zone,
             catch_up,
+            overlap,
             planned_on,
             status: String::from(row.schedule_status).into(),
         });

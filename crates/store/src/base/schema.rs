@@ -62,6 +62,8 @@ diesel::table! {
         time_zone -> Text,
         #[sql_name = "CatchUp"]
         catch_up -> Text,
+        #[sql_name = "Overlap"]
+        overlap -> Text,
         #[sql_name = "ScheduleId"]
         schedule_id -> Nullable<BigInt>,
         #[sql_name = "PlannedOn"]

@@ -20,6 +20,7 @@ use crate::records::tasks::set_start_before;
 use crate::{EachPart, Store, StoreError, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::time::recurrence::Overlap;
 
 mod export;
 
@@ -110,10 +111,17 @@ struct TaskColumns {
     recurrence: Option<String>,
     time_zone: String,
     catch_up: String,
+    #[serde(default = "wait")]
+    overlap: String,
     schedule_id: Option<i64>,
     planned_on: Option<SqlMoment>,
     schedule_status: String,
     updated_on: SqlMoment,
+}
+
+/// Returns the default of the column Overlap, which older exports do not contain.
+fn wait() -> String {
+    Overlap::default().to_string()
 }
 
 /// A row of TaskQueueRuns.

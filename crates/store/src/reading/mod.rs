@@ -7,6 +7,7 @@ pub(crate) mod failures;
 pub(crate) mod heads;
 pub(crate) mod metrics;
 pub(crate) mod queues;
+pub(crate) mod run_times;
 pub(crate) mod schedules;
 pub(crate) mod selections;
 pub(crate) mod status;

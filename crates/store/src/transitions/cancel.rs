@@ -94,7 +94,7 @@ impl Store {
 }
 
 /// Cancels one task. Each write compares with the state that was read: a claim or an end in between is found by the next read.
-fn cancel_task(
+pub(super) fn cancel_task(
     conn: &mut AnyConnection,
     id: TaskId,
     reason: &str,

@@ -13,6 +13,7 @@ mod end_many;
 mod expire;
 mod keep;
 mod meta;
+mod overlap;
 mod recur;
 pub(crate) mod reject;
 mod replace;

@@ -1,6 +1,6 @@
 //! Advances schedules. A schedule is a chain of tasks, one per planned time; the newest is its head. When the head has settled,
 //! the next task is inserted: by the end of its last run, or by `create-runs` if it settled in another way. Only one task of a
-//! schedule can run at a time, so runs of a schedule do not overlap.
+//! schedule can run at a time, so runs of a schedule do not overlap. overlap.rs ends a head whose successor is due.
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
@@ -107,14 +107,19 @@ impl Store {
     }
 }
 
-fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
+/// Returns true if there is any schedule.
+pub(super) fn has_heads(conn: &mut AnyConnection) -> StoreResult<bool> {
     let first: Option<i64> = dsl::task_queue
         .filter(dsl::schedule_head.is_not_null())
         .order((dsl::schedule_head, dsl::scheduled_on, dsl::id))
         .select(dsl::id)
         .first(conn)
         .optional()?;
-    if first.is_none() {
+    Ok(first.is_some())
+}
+
+fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
+    if !has_heads(conn)? {
         return Ok(Vec::new());
     }
     let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
@@ -142,7 +147,8 @@ pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, author: &Auth
     }
 }
 
-fn find_head(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<(Task, TaskSchedule, String)>> {
+/// Returns a task of a schedule with its schedule and the state of its head; `None` if it is not the newest one.
+pub(super) fn find_head(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<(Task, TaskSchedule, String)>> {
     let row: Option<(TaskRow, Option<String>)> = dsl::task_queue
         .filter(dsl::id.eq(id.0))
         .select((TaskRow::as_select(), dsl::schedule_head))
@@ -324,6 +330,7 @@ fn next_row(task: &Task, recurrence: &Recurrence, step: Step, waiting_for: i32) 
         recurrence: Some(recurrence.every().to_owned()),
         time_zone: Some(recurrence.zone().to_owned()),
         catch_up: Some(recurrence.catch_up().to_string()),
+        overlap: Some(recurrence.overlap().to_string()),
         planned_on: Some(step.planned_on.into()),
     }
 }

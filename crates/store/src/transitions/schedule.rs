@@ -207,6 +207,7 @@ pub(super) fn edit(
             dsl::recurrence.eq(recurrence.every()),
             dsl::time_zone.eq(recurrence.zone()),
             dsl::catch_up.eq(recurrence.catch_up().as_str()),
+            dsl::overlap.eq(recurrence.overlap().as_str()),
         ))
         .execute(conn)?;
     let has_same_times = (seen.every.as_str(), seen.time_zone.as_str()) == (recurrence.every(), recurrence.zone());

@@ -1,6 +1,6 @@
 //! The statements of small indexes, and of indexes that are read rarely.
 
-use super::now;
+use super::{by_id, now};
 use crate::conformance::explain::{is_found_by, is_read_from};
 use crate::support::TestDb;
 
@@ -57,5 +57,29 @@ pub(super) fn check(db: &TestDb) {
         0,
         "SELECT \"Id\", \"OccurredOn\" FROM \"TaskQueueEvents\" WHERE \"TaskQueueId\" IS NULL
          ORDER BY \"TaskQueueId\", \"Id\" LIMIT 500",
+    );
+    // store::reading::run_times: the newest tasks of a class, their runs, and when their retries were due.
+    is_read_from(
+        db,
+        "TaskQueueByClass",
+        1_000,
+        "SELECT \"ScheduledOn\", \"Id\" FROM \"TaskQueue\" WHERE \"TaskClass\" = 'class3' AND \"LastStatus\" = 'success'
+         ORDER BY \"TaskClass\" DESC, \"LastStatus\" DESC, \"ScheduledOn\" DESC, \"Id\" DESC LIMIT 1000",
+    );
+    let tasks = (0..250).map(|number| (number * 200 + 1).to_string()).collect::<Vec<_>>().join(", ");
+    let _ = is_found_by(
+        db,
+        "TaskQueueRunsByTask",
+        500,
+        &format!(
+            "SELECT \"TaskQueueId\", \"Id\", \"Attempt\", \"Status\", \"StartedOn\", \"FinishedOn\" FROM \"TaskQueueRuns\"
+             WHERE \"TaskQueueId\" IN ({tasks}) AND \"StartedOn\" IS NOT NULL AND \"FinishedOn\" IS NOT NULL LIMIT 1000"
+        ),
+    );
+    let _ = is_found_by(
+        db,
+        &by_id(db, "TaskQueue"),
+        500,
+        &format!("SELECT \"Id\", \"NextAttemptOn\" FROM \"TaskQueue\" WHERE \"Id\" IN ({tasks})"),
     );
 }

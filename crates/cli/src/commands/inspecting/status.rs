@@ -51,7 +51,7 @@ pub(crate) struct StatusArgs {
     /// Show the newest runners instead of tasks, including those that have ended
     #[arg(long, conflicts_with = "selection")]
     runners: bool,
-    /// Show only tasks of this class
+    /// Show only tasks of this class, and how long its newest runs waited and took
     #[arg(long, value_name = "CLASS", conflicts_with_all = ["selection", "runs", "runners"])]
     class: Option<String>,
     /// Show only tasks in this status; may be given more than once
@@ -150,10 +150,13 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
         (None, true) => task_view::NO_TASKS,
         _ => "No task has this class and status.",
     };
-    let overview = status::overview(ctx, &filter)?;
+    let mut overview = status::overview(ctx, &filter)?;
     if let Some(listing) = Listing::of(&args.list, &TASKS, out)? {
         list_tasks(&overview, listing, out)?;
     } else {
+        if let Some(class) = filter.class.as_deref().filter(|_| filter.statuses.is_empty()) {
+            overview.times = Some(status::class_times(ctx, class)?);
+        }
         let stuck = if filter.class.is_none() && !out.is_json() { why_nothing_runs(ctx, &overview)? } else { None };
         let words = task_view::ListWords { if_none: none, if_more: task_view::MORE_OR_OTHERS, stuck };
         task_view::overview(&overview, &words, out)?;

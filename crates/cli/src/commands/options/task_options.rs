@@ -59,6 +59,9 @@ pub(crate) struct TaskOptions {
     /// How to handle missed times: none, latest, all [default: latest]
     #[arg(long, value_name = "WHICH", requires = "every")]
     catch_up: Option<String>,
+    /// If a task has not finished when the next time comes: wait for it, or replace it [default: wait]
+    #[arg(long, value_name = "WHAT", requires = "every")]
+    overlap: Option<String>,
     /// Name of the user who queues the task [default: your login name]
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
@@ -131,6 +134,7 @@ impl TaskOptions {
             every: self.every.clone(),
             time_zone: self.tz.clone().or_else(|| self.every.as_ref().and_then(|_| local_zone())),
             catch_up: self.catch_up.clone(),
+            overlap: self.overlap.clone(),
             queued_by: self.by.clone().unwrap_or_else(|| ctx.me.user.clone()),
         })
     }

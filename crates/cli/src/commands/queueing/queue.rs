@@ -27,8 +27,8 @@ use taskqueue_views::shell_word::shell_word;
 ///
 /// DATA is JSON text, `-` for standard input, or `@FILE`; the default is {}. A line of a batch is an object:
 /// {"class":"mail.send","data":{"to":"x"}}. Its other keys have the names of the long options: at, in, expires, max_retries, timeout,
-/// priority, backoff, every, tz, catch_up, by, after, after_any, unique, on_conflict, unique_for, limit_key, tag, keep, keep_results,
-/// correlation, meta (an object). "after" and "after_any" are lists of ids, and of names that other lines have in "name". All lines are queued,
+/// priority, backoff, every, tz, catch_up, overlap, by, after, after_any, unique, on_conflict, unique_for, limit_key, tag, keep,
+/// keep_results, correlation, meta (an object). "after" and "after_any" are lists of ids, and of names that other lines have in "name". All lines are queued,
 /// or none.
 #[derive(Debug, Args)]
 #[command(

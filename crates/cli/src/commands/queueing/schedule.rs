@@ -19,6 +19,7 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_domain::task::unique::{OnConflict, check_key};
+use taskqueue_domain::time::recurrence::Overlap;
 use taskqueue_domain::time::when::parse_instant;
 use taskqueue_engine::change::schedules::{self, Schedule, ScheduleDetail, ScheduleEdit};
 use taskqueue_engine::queueing::queue::ClassCheck;
@@ -50,6 +51,7 @@ const SCHEDULES: ListKind = ListKind {
         "every",
         "time_zone",
         "catch_up",
+        "overlap",
         "status",
         "task_id",
         "task_status",
@@ -76,7 +78,7 @@ enum ScheduleVerb {
         #[command(flatten)]
         target: Target,
         /// New times: 15m, "mon-fri 9:00", "daily 3:00", @daily, or a cron expression
-        #[arg(long, alias = "cron", value_name = "WHEN", required_unless_present_any = ["tz", "catch_up"])]
+        #[arg(long, alias = "cron", value_name = "WHEN", required_unless_present_any = ["tz", "catch_up", "overlap"])]
         every: Option<String>,
         /// Time zone, like Europe/Berlin
         #[arg(long, value_name = "ZONE")]
@@ -84,6 +86,9 @@ enum ScheduleVerb {
         /// How to handle missed times: none, latest, all
         #[arg(long, value_name = "WHICH")]
         catch_up: Option<String>,
+        /// If a task has not finished when the next time comes: wait for it, or replace it
+        #[arg(long, value_name = "WHAT")]
+        overlap: Option<String>,
     },
     /// Remove schedules, and cancel their waiting tasks
     ///
@@ -134,6 +139,9 @@ struct AddArgs {
     /// How to handle missed times: none, latest, all [default: latest]
     #[arg(long, value_name = "WHICH")]
     catch_up: Option<String>,
+    /// If a task has not finished when the next time comes: wait for it, or replace it [default: wait]
+    #[arg(long, value_name = "WHAT")]
+    overlap: Option<String>,
     /// Program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     argv: Vec<String>,
@@ -153,6 +161,7 @@ impl AddArgs {
             ("--every", when),
             ("--tz", self.tz.as_ref()),
             ("--catch-up", self.catch_up.as_ref()),
+            ("--overlap", self.overlap.as_ref()),
         ];
         words.extend(options.into_iter().filter_map(|(option, value)| Some(format!("{option}={}", value?))));
         words.push("--".to_owned());
@@ -235,8 +244,9 @@ pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyho
             }
         },
         ScheduleVerb::Resume(target) => change(ctx, target, &schedules::resume, ("is resumed", true), out),
-        ScheduleVerb::Edit { target, every, tz, catch_up } => {
-            let edit = ScheduleEdit { every: every.clone(), time_zone: tz.clone(), catch_up: catch_up.clone() };
+        ScheduleVerb::Edit { target, every, tz, catch_up, overlap } => {
+            let (catch_up, overlap) = (catch_up.clone(), overlap.clone());
+            let edit = ScheduleEdit { every: every.clone(), time_zone: tz.clone(), catch_up, overlap };
             change(ctx, target, &|ctx, id| schedules::edit(ctx, id, &edit), ("is changed", true), out)
         }
         ScheduleVerb::Remove(target) => change(ctx, target, &schedules::remove, ("is removed", false), out),
@@ -392,6 +402,11 @@ fn row(schedule: &Schedule, now: DateTime<Utc>) -> Vec<Field> {
     ]
 }
 
+/// Returns its overlap, unless that is the default.
+fn unless_default(schedule: &Schedule) -> Option<&str> {
+    Some(schedule.overlap.as_str()).filter(|overlap| *overlap != Overlap::default().as_str())
+}
+
 fn what(schedule: &Schedule) -> String {
     what_of(schedule.name.as_deref(), &schedule.class, &schedule.data)
 }
@@ -431,6 +446,7 @@ fn block(detail: &ScheduleDetail, now: DateTime<Utc>, width: Option<u16>) -> Str
         told("every", &format!("{} in {}", schedule.every, schedule.time_zone)),
         told("catch-up", &schedule.catch_up.to_string()),
     ];
+    lines.extend(unless_default(schedule).map(|overlap| told("overlap", overlap)));
     lines.extend(schedule.file.iter().map(|file| told("file", file)));
     if schedule.problem.is_some() || schedule.key_holder.is_some() {
         lines.push(told("problem", &note(schedule)));

@@ -59,6 +59,10 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
         let expired = human::plural(i64::try_from(report.expired).unwrap_or(i64::MAX), "task");
         out.say(&format!("{expired} expired"));
     }
+    if report.replaced > 0 {
+        let replaced = human::plural(i64::try_from(report.replaced).unwrap_or(i64::MAX), "task");
+        out.say(&format!("{replaced} cancelled, because the next time of the schedule has come"));
+    }
     for schedule in report.configured.iter().filter(|schedule| schedule.problem.is_none()) {
         out.say(&applied_words(schedule, false));
     }

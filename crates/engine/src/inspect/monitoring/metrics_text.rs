@@ -260,6 +260,8 @@ fn about_worker(facts: &WorkerFacts) -> Vec<Family> {
         Family::counter("worker_runs_claimed_total", "Runs that this worker has claimed.")
             .by("class", classes().map(|(class, of)| (class, of.claimed))),
         Family::counter("worker_runs_ended_total", "Runs of this worker that have ended, by outcome.").with(ended),
+        Family::histogram("worker_run_wait_seconds", "How long after they were due its runs were claimed.")
+            .by("class", classes().map(|(class, of)| (class, of.waits.clone()))),
         Family::histogram("worker_run_duration_seconds", "How long its handlers took.")
             .by("class", classes().map(|(class, of)| (class, of.durations.clone()))),
         Family::counter(

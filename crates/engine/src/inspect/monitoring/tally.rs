@@ -43,6 +43,8 @@ struct Counts {
 pub struct ClassTally {
     /// Claimed runs.
     pub claimed: u64,
+    /// How long after they were due they were claimed, as far as that is known.
+    pub waits: Histogram,
     /// Ended runs, by outcome.
     pub ended: BTreeMap<&'static str, u64>,
     /// How long their handlers took.
@@ -100,11 +102,15 @@ impl Tally {
         self.slots.store(slots, Ordering::Relaxed);
     }
 
-    /// Counts claimed runs of these classes.
-    pub(crate) fn claimed<'a>(&self, classes: impl IntoIterator<Item = &'a str>) {
+    /// Counts claimed runs of these classes, each with the time for which it waited, if that is known.
+    pub(crate) fn claimed<'a>(&self, runs: impl IntoIterator<Item = (&'a str, Option<Duration>)>) {
         let mut counts = self.counts();
-        for class in classes {
-            counts.of_class(class).claimed += 1;
+        for (class, waited) in runs {
+            let of_class = counts.of_class(class);
+            of_class.claimed += 1;
+            if let Some(waited) = waited {
+                of_class.waits.observe(waited);
+            }
         }
     }
 
@@ -231,8 +237,8 @@ mod tests {
     #[test]
     fn runs_are_counted_by_class_and_by_how_they_ended() {
         let tally = Tally::default();
-        tally.claimed(["a", "b", "a"]);
         let took = Some(Duration::from_millis(3));
+        tally.claimed([("a", took), ("b", None), ("a", took)]);
         tally.ended([
             CountedRun {
                 class: "a",
@@ -257,6 +263,7 @@ mod tests {
         assert_eq!((facts.classes["a"].claimed, facts.classes["b"].claimed), (2, 1));
         assert_eq!(facts.classes["a"].ended, BTreeMap::from([("success", 1), ("error", 1), ("timeout", 0)]));
         assert_eq!((facts.classes["a"].durations.count(), facts.classes["b"].durations.count()), (2, 0));
+        assert_eq!((facts.classes["a"].waits.count(), facts.classes["b"].waits.count()), (2, 0));
         assert_eq!((facts.classes["a"].cpu_msecs, facts.classes["b"].cpu_msecs), (5, 0));
         assert_eq!(
             facts.classes["b"].ended,
@@ -268,9 +275,9 @@ mod tests {
     fn beyond_so_many_classes_all_others_are_one() {
         let tally = Tally::default();
         for number in 0..MOST_CLASSES + 2 {
-            tally.claimed([format!("class{number}").as_str()]);
+            tally.claimed([(format!("class{number}").as_str(), None)]);
         }
-        tally.claimed(["class0"]);
+        tally.claimed([("class0", None)]);
         let facts = tally.facts();
         assert_eq!((facts.classes.len(), facts.classes[OTHERS].claimed), (MOST_CLASSES + 1, 2));
         assert_eq!(facts.classes["class0"].claimed, 2);

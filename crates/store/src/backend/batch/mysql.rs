@@ -55,7 +55,8 @@ pub(super) fn start_runs(
         "SELECT `TaskQueueRuns`.`Id` AS run_id, `TaskQueue`.`Id` AS task_id, `TaskQueueRuns`.`TaskClass` AS class,
              `TaskQueueRuns`.`Attempt` AS attempt, UTC_TIMESTAMP(6) AS started_on, '' AS token, `TaskQueue`.`TaskData` AS data,
              `TaskQueue`.`MaxRetries` AS max_retries, `TaskQueue`.`Timeout` AS timeout_secs,
-             `TaskQueue`.`PlannedOn` AS planned_on, `TaskQueue`.`ScheduledOn` AS scheduled_on, `TaskQueue`.`Meta` AS meta
+             `TaskQueue`.`PlannedOn` AS planned_on, `TaskQueue`.`ScheduledOn` AS scheduled_on,
+             `TaskQueue`.`NextAttemptOn` AS next_attempt_on, `TaskQueue`.`Meta` AS meta
          FROM `TaskQueueRuns` STRAIGHT_JOIN `TaskQueue` ON `TaskQueue`.`Id` = `TaskQueueRuns`.`TaskQueueId`
          WHERE `TaskQueueRuns`.`Id` IN ({}) AND `TaskQueueRuns`.`Status` = 'scheduled'
              AND `TaskQueue`.`LastStatus` NOT IN ('cancelled', 'expired')
@@ -119,7 +120,8 @@ fn mark(
 /// claim is about to start. A scalar subquery, because with NOT EXISTS, MariaDB would read all open runs of all tasks first.
 const LIST_DUE: &str = "
     SELECT `Id` AS task_id, `TaskClass` AS class, `Attempts` AS attempts, `TaskData` AS data, `MaxRetries` AS max_retries,
-        `Timeout` AS timeout_secs, `PlannedOn` AS planned_on, `ScheduledOn` AS scheduled_on, `Meta` AS meta,
+        `Timeout` AS timeout_secs, `PlannedOn` AS planned_on, `ScheduledOn` AS scheduled_on,
+        `NextAttemptOn` AS next_attempt_on, `Meta` AS meta,
         `Priority` <> 0 OR `LimitKey` IS NOT NULL AS is_special,
         `StartBefore` IS NOT NULL AND `StartBefore` <= UTC_TIMESTAMP(6) AS is_expired,
         `Recurrence` IS NOT NULL OR `UniqueKey` IS NOT NULL AS is_watched,

@@ -36,7 +36,7 @@ static START_RUNS: LazyLock<String> = LazyLock::new(|| {
     RETURNING s."Id" AS run_id, t."Id" AS task_id, s."TaskClass" AS class, s."Attempt" AS attempt,
         s."StartedOn"::timestamp AS started_on, s."Token" AS token, t."TaskData"::text AS data, t."MaxRetries" AS max_retries,
         t."Timeout" AS timeout_secs, t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on,
-        t."Meta"::text AS meta"#,
+        t."NextAttemptOn"::timestamp AS next_attempt_on, t."Meta"::text AS meta"#,
     )
 });
 
@@ -65,7 +65,8 @@ pub(super) fn start_runs(
 const LIST_DUE: &str = r#"
     SELECT t."Id" AS task_id, t."TaskClass" AS class, t."Attempts" AS attempts, t."TaskData"::text AS data,
         t."MaxRetries" AS max_retries, t."Timeout" AS timeout_secs,
-        t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on, t."Meta"::text AS meta,
+        t."PlannedOn"::timestamp AS planned_on, t."ScheduledOn"::timestamp AS scheduled_on,
+        t."NextAttemptOn"::timestamp AS next_attempt_on, t."Meta"::text AS meta,
         t."Priority" <> 0 OR t."LimitKey" IS NOT NULL AS is_special,
         t."StartBefore" IS NOT NULL AND t."StartBefore" <= clock_timestamp() AS is_expired,
         t."Recurrence" IS NOT NULL OR t."UniqueKey" IS NOT NULL AS is_watched,

@@ -48,7 +48,7 @@ const START_RUNS: &str = r#"
 const LOAD_STARTED: &str = r#"
     SELECT r."Id" AS run_id, t."Id" AS task_id, r."TaskClass" AS class, r."Attempt" AS attempt, r."StartedOn" AS started_on,
         r."Token" AS token, t."TaskData" AS data, t."MaxRetries" AS max_retries, t."Timeout" AS timeout_secs,
-        t."PlannedOn" AS planned_on, t."ScheduledOn" AS scheduled_on, t."Meta" AS meta
+        t."PlannedOn" AS planned_on, t."ScheduledOn" AS scheduled_on, t."NextAttemptOn" AS next_attempt_on, t."Meta" AS meta
     FROM json_each(?) AS n CROSS JOIN "TaskQueueRuns" AS r CROSS JOIN "TaskQueue" AS t
     WHERE r."Id" = n.value AND t."Id" = r."TaskQueueId""#;
 
@@ -106,7 +106,8 @@ pub(super) fn mark_started(conn: &mut SqliteConnection, runs: &[i64]) -> QueryRe
 
 const LIST_DUE: &str = r#"
     SELECT t."Id" AS task_id, t."TaskClass" AS class, t."Attempts" AS attempts, t."TaskData" AS data, t."MaxRetries" AS max_retries,
-        t."Timeout" AS timeout_secs, t."PlannedOn" AS planned_on, t."ScheduledOn" AS scheduled_on, t."Meta" AS meta,
+        t."Timeout" AS timeout_secs, t."PlannedOn" AS planned_on, t."ScheduledOn" AS scheduled_on,
+        t."NextAttemptOn" AS next_attempt_on, t."Meta" AS meta,
         t."Priority" <> 0 OR t."LimitKey" IS NOT NULL AS is_special,
         t."StartBefore" IS NOT NULL AND t."StartBefore" <= strftime('%Y-%m-%d %H:%M:%f000', 'now') AS is_expired,
         t."Recurrence" IS NOT NULL OR t."UniqueKey" IS NOT NULL AS is_watched,

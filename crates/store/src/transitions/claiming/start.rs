@@ -18,6 +18,7 @@ use crate::session::origin::Origin;
 use crate::transitions::end::end_waiting_run;
 use crate::transitions::run_end::RunEnd;
 use crate::transitions::set_aside::UnreadableRuns;
+use taskqueue_domain::monitoring::run_times::due_on_of;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::run::transition::{RunEvent, run_after};
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -101,6 +102,7 @@ pub(crate) fn claimed_run(
         task_timeout_secs: content.timeout_secs,
         planned_on: content.planned_on.into(),
         started_on: started_on.into(),
+        due_on: content.due.and_then(|due| due_on_of(attempt, due)),
         trace: content.trace,
     }
 }
@@ -153,6 +155,7 @@ pub(crate) fn load_held(
                 task_queue::timeout_secs,
                 task_queue::planned_on,
                 task_queue::scheduled_on,
+                task_queue::next_attempt_on,
                 task_queue::meta,
             ),
         ))

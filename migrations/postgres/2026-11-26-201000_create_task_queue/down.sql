@@ -20,5 +20,5 @@ DROP FUNCTION "TaskQueueScheduleHead", "TaskQueueLiveUniqueKey", "TaskQueueLiveS
 DROP DOMAIN "TaskQueueJson", "TaskQueueScheduledOn", "TaskQueueNextAttemptOn", "TaskQueueStartBefore", "TaskQueueClassName", "TaskQueueTaskStatus", "TaskQueueMaxRetries", "TaskQueueRetryLimit", "TaskQueueFailedRetries",
     "TaskQueueQueuedOn", "TaskQueueUpdatedOn", "TaskQueuePlannedOn", "TaskQueueUniqueUntil", "TaskQueueQuarantinedOn", "TaskQueueRecurrence",
     "TaskQueueTimeZone", "TaskQueueReceipt", "TaskQueueKeep", "TaskQueueClassKeep", "TaskQueueKeepResults", "TaskQueueMeta", "TaskQueueParentId", "TaskQueueQueuedById", "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
-    "TaskQueueCrashes", "TaskQueueUniqueKey", "TaskQueueLimitKey", "TaskQueueTag", "TaskQueueName", "TaskQueueCatchUp", "TaskQueueScheduleStatus",
+    "TaskQueueCrashes", "TaskQueueUniqueKey", "TaskQueueLimitKey", "TaskQueueTag", "TaskQueueName", "TaskQueueCatchUp", "TaskQueueOverlap", "TaskQueueScheduleStatus",
     "TaskQueueAttempt", "TaskQueuePercentsCompleted", "TaskQueueRunStatus", "TaskQueueClaimant";

@@ -80,6 +80,8 @@ CREATE DOMAIN "TaskQueueMeta" AS text CONSTRAINT "Meta is a JSON object"
     CHECK (json_typeof(VALUE::json) = 'object');
 CREATE DOMAIN "TaskQueueCatchUp" AS text COLLATE "C" CONSTRAINT "CatchUp is known"
     CHECK (VALUE IN ('none', 'latest', 'all'));
+CREATE DOMAIN "TaskQueueOverlap" AS text COLLATE "C" CONSTRAINT "Overlap is known"
+    CHECK (VALUE IN ('wait', 'replace'));
 CREATE DOMAIN "TaskQueueScheduleStatus" AS text COLLATE "C" CONSTRAINT "ScheduleStatus is known"
     CHECK (VALUE IN ('active', 'paused', 'broken', 'followed', 'ended'));
 CREATE DOMAIN "TaskQueueAttempt" AS integer CONSTRAINT "Attempt is 1 or more"
@@ -172,6 +174,7 @@ CREATE TABLE "TaskQueue" (
     "Recurrence" "TaskQueueRecurrence",
     "TimeZone" "TaskQueueTimeZone" NOT NULL DEFAULT 'UTC',
     "CatchUp" "TaskQueueCatchUp" NOT NULL DEFAULT 'latest',
+    "Overlap" "TaskQueueOverlap" NOT NULL DEFAULT 'wait',
     "ScheduleId" bigint,
     "PlannedOn" "TaskQueuePlannedOn",
     "ScheduleStatus" "TaskQueueScheduleStatus" NOT NULL DEFAULT 'active',

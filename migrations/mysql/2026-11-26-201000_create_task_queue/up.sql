@@ -42,6 +42,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
     `Recurrence` varchar(190),
     `TimeZone` varchar(190) NOT NULL DEFAULT 'UTC',
     `CatchUp` varchar(16) NOT NULL DEFAULT 'latest',
+    `Overlap` varchar(16) NOT NULL DEFAULT 'wait',
     `ScheduleId` bigint,
     `PlannedOn` datetime(6),
     `ScheduleStatus` varchar(16) NOT NULL DEFAULT 'active',
@@ -173,6 +174,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
             AND LEFT(`Name`, 1) <> ' ' AND RIGHT(`Name`, 1) <> ' '),
     CONSTRAINT `CatchUp is known`
         CHECK (`CatchUp` IN ('none', 'latest', 'all')),
+    CONSTRAINT `Overlap is known`
+        CHECK (`Overlap` IN ('wait', 'replace')),
     CONSTRAINT `ScheduleStatus is known`
         CHECK (`ScheduleStatus` IN ('active', 'paused', 'broken', 'followed', 'ended'))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;

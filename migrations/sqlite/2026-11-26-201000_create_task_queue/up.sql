@@ -113,6 +113,8 @@ CREATE TABLE "TaskQueue" (
             AND length("TimeZone") BETWEEN 1 AND 190 AND length(CAST("TimeZone" AS BLOB)) = length("TimeZone")),
     "CatchUp" TEXT NOT NULL DEFAULT 'latest'
         CONSTRAINT "CatchUp is known" CHECK ("CatchUp" IN ('none', 'latest', 'all')),
+    "Overlap" TEXT NOT NULL DEFAULT 'wait'
+        CONSTRAINT "Overlap is known" CHECK ("Overlap" IN ('wait', 'replace')),
     "ScheduleId" INTEGER,
     "PlannedOn" TEXT
         CONSTRAINT "PlannedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
