@@ -73,6 +73,23 @@ each_engine! {
         assert_eq!(create_runs(db)["replaced"], 0);
     }
 
+    fn r9_a_task_that_names_a_run_that_is_not_open_stops_no_create_runs(db) {
+        db.configure(&format!("{}{REPLACING}", shell_class(db, "work", "exit 1")));
+        create_runs(db);
+        plan(db, 1, 2024);
+        db.cli().run(&["queue", "work", "--every", "0 0 29 2 *", "--overlap", "replace"]).ok();
+        create_runs(db);
+        db.cli().run(&["process-run"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"CurrentRunId\" = 4711 WHERE \"Id\" = 1");
+        plan(db, 1, 2020);
+        plan(db, 2, 2020);
+        db.cli().run(&["queue", "work"]).ok();
+        let report = create_runs(db);
+        assert_eq!((&report["replaced"], task(db, "3")["current_run_id"].is_i64()), (&1.into(), true), "{report}");
+        assert_eq!(statuses(db), ["failed", "cancelled", "scheduled", "scheduled"]);
+        assert_eq!(task(db, "1")["current_run_id"], 4711);
+    }
+
     fn a_run_in_progress_is_asked_to_end_once_and_the_next_begins_after_it(db) {
         db.configure(&format!("{}{REPLACING}", shell_class(db, "work", "true")));
         create_runs(db);

@@ -198,6 +198,38 @@ each_engine! {
         }
     }
 
+    fn a_task_that_fails_for_good_while_others_replace_it_stays_failed(db) {
+        let mut ctx = willing(db);
+        for _ in 0..5 {
+            let every = TaskRequest {
+                every: Some("0 0 29 2 *".into()), overlap: Some("replace".into()), max_retries: Some(1), ..request("work")
+            };
+            let id = queue_task(&mut ctx, every, ClassCheck::AnyName).unwrap();
+            let plan = |year: u32| db.execute(&format!(
+                "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '{year}-02-29 00:00:00.000000', \"ScheduledOn\" = '{year}-02-29 00:00:00.000000'
+                 WHERE \"Id\" = {id}"
+            ));
+            plan(2024);
+            ctx.store.create_missing_runs(&mut |_| {}).unwrap();
+            let run = reference(&claim(&mut ctx.store).unwrap());
+            plan(2020);
+            many_at_once(db, AT_ONCE, |store, number| {
+                if number == 0 {
+                    store.end_run(&run, &ending(RunEvent::Fail)).unwrap();
+                } else {
+                    store.replace_overdue_tasks(NOBODY).unwrap();
+                }
+            });
+            let count = |kind: &str| db.number(&format!(
+                "SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = '{kind}' AND \"TaskQueueId\" = {id}"
+            ));
+            // Its run is asked to end before it fails, or not at all.
+            let expected = if count("cancel-requested") == 1 { "cancelled" } else { "failed" };
+            assert_eq!((count("cancelled"), ctx.store.get_task(id).unwrap().status.to_string().as_str()), (0, expected));
+            ctx.store.change_schedule(id, &ScheduleChange::Remove, &event("schedule-removed")).unwrap();
+        }
+    }
+
     fn the_key_of_a_schedule_is_never_free_between_one_task_and_the_next(db) {
         let mut ctx = willing(db);
         for round in 0..5 {

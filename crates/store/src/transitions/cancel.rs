@@ -21,6 +21,8 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 
 /// How often the state of a task may change between the check and the write.
 const LOOKS: usize = 20;
+/// The states of the newest task of a schedule that has not finished.
+pub(super) const UNFINISHED_HEADS: [&str; 2] = ["open", "waiting"];
 
 /// The answer to a cancellation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +48,7 @@ pub enum CancelAnswer {
 }
 
 /// The open run of a task, as it was read.
-struct SeenRun {
+pub(super) struct SeenRun {
     run_id: i64,
     status: String,
     host: String,
@@ -64,7 +66,7 @@ impl Store {
         let keep_of = self.keep_of.clone();
         let answers = self.write_key_once(|conn| {
             enter_tasks(conn, ids)?;
-            let cancel = |id: &TaskId| cancel_task(conn, *id, reason, event, auditor.as_ref());
+            let cancel = |id: &TaskId| cancel_task(conn, *id, reason, event, auditor.as_ref(), Cancelling::AnyTask);
             let answers = ids.iter().map(cancel).collect::<StoreResult<Vec<_>>>()?;
             let cancelled = ids.iter().zip(&answers).filter(|(_, answer)| **answer == CancelAnswer::Cancelled);
             keep_as_classes_state(conn, keep_of.as_ref(), &cancelled.map(|(id, _)| id.0).collect::<Vec<_>>())?;
@@ -93,6 +95,15 @@ impl Store {
     }
 }
 
+/// Which tasks may be cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cancelling {
+    /// Any task.
+    AnyTask,
+    /// Only the newest task of a schedule, if it has not finished: it may end between the check and the write.
+    UnfinishedHead,
+}
+
 /// Cancels one task. Each write compares with the state that was read: a claim or an end in between is found by the next read.
 pub(super) fn cancel_task(
     conn: &mut AnyConnection,
@@ -100,6 +111,7 @@ pub(super) fn cancel_task(
     reason: &str,
     event: &NewEvent,
     auditor: Option<&Origin>,
+    cancelling: Cancelling,
 ) -> StoreResult<CancelAnswer> {
     use task_queue::dsl;
     for _ in 0..LOOKS {
@@ -111,7 +123,7 @@ pub(super) fn cancel_task(
             Some(run) if run.status == RunStatus::Processing.as_str() => request(conn, run, reason, event, id)?,
             Some(run) => cancel_waiting_run(conn, run.run_id, reason, auditor)?,
             None => match cancelled_from(&status) {
-                Some(to) => cancel_idle_task(conn, id, &status, to)?,
+                Some(to) => cancel_idle_task(conn, id, &status, to, cancelling)?,
                 None => return Ok(CancelAnswer::Refused { status }),
             },
         };
@@ -132,7 +144,7 @@ fn cancelled_from(status: &str) -> Option<TaskStatus> {
     TaskStatus::parse(status).and_then(|from| task_after(from, TaskEvent::Cancel, from))
 }
 
-fn open_run(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<SeenRun>> {
+pub(super) fn open_run(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<SeenRun>> {
     use task_queue_runs::dsl;
     let found: Option<(i64, String, String, Option<String>)> = dsl::task_queue_runs
         .filter(dsl::open_task_id.eq(id.0))
@@ -189,10 +201,15 @@ fn cancel_idle_task(
     id: TaskId,
     from: &str,
     to: TaskStatus,
+    cancelling: Cancelling,
 ) -> StoreResult<Option<CancelAnswer>> {
     use task_queue::dsl;
     if !hold_idle(conn, id)? {
         return Ok(None);
+    }
+    // Its row is locked now.
+    if cancelling == Cancelling::UnfinishedHead && !is_unfinished_head(conn, id)? {
+        return Ok(Some(CancelAnswer::Refused { status: from.to_owned() }));
     }
     let cancelled = diesel::update(dsl::task_queue.filter(dsl::id.eq(id.0)))
         .filter(dsl::last_status.eq(from))
@@ -204,4 +221,11 @@ fn cancel_idle_task(
     }
     satisfy_dependants(conn, id.0, false)?;
     Ok(Some(CancelAnswer::Cancelled))
+}
+
+fn is_unfinished_head(conn: &mut AnyConnection, id: TaskId) -> StoreResult<bool> {
+    use task_queue::dsl;
+    let head: Option<Option<String>> =
+        dsl::task_queue.filter(dsl::id.eq(id.0)).select(dsl::schedule_head).first(conn).optional()?;
+    Ok(head.flatten().is_some_and(|head| UNFINISHED_HEADS.contains(&head.as_str())))
 }

@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
-use super::cancel::{CancelAnswer, cancel_task};
+use super::cancel::{CancelAnswer, Cancelling, UNFINISHED_HEADS, cancel_task, open_run};
 use super::keep::keep_as_classes_state;
 use super::keep_claims_out;
 use super::recur::{Author, find_head, follow_settled, has_heads};
@@ -19,9 +19,6 @@ use crate::{Store, StoreResult};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::time::recurrence::Overlap;
-
-/// The states of heads whose task has not finished.
-const UNFINISHED: [&str; 2] = ["open", "waiting"];
 
 impl Store {
     /// Returns true if the tasks of any schedule replace each other.
@@ -55,14 +52,25 @@ impl Store {
                 backend::enter_both_tables(conn)?;
                 keep_claims_out(conn)?;
                 let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
-                let found = find_head(conn, id)?.filter(|(_, _, head)| UNFINISHED.contains(&head.as_str()));
+                let found = find_head(conn, id)?.filter(|(_, _, head)| UNFINISHED_HEADS.contains(&head.as_str()));
                 let Some(next) = found.as_ref().and_then(|(task, ..)| passed_next_time(task, now.into())) else {
                     return Ok(CancelAnswer::NoSuchTask);
                 };
                 let Some((task, ..)) = found else { return Ok(CancelAnswer::NoSuchTask) };
+                // It names a run that is not open, so it cannot be cancelled; an error would stop the others (R9).
+                if task.current_run_id.is_some() && open_run(conn, id)?.is_none() {
+                    return Ok(CancelAnswer::NoSuchTask);
+                }
                 let reason = reason(&task);
                 let details = serde_json::json!({ "reason": reason, "next_planned_on": next });
-                let answer = cancel_task(conn, id, &reason, &event(&author, details), auditor.as_ref())?;
+                let answer = cancel_task(
+                    conn,
+                    id,
+                    &reason,
+                    &event(&author, details),
+                    auditor.as_ref(),
+                    Cancelling::UnfinishedHead,
+                )?;
                 if answer == CancelAnswer::Cancelled {
                     keep_as_classes_state(conn, keep_of.as_ref(), &[id.0])?;
                     // Not needed if a waiting run was cancelled: its end does the same.
@@ -87,7 +95,7 @@ fn overdue_heads(conn: &mut AnyConnection) -> StoreResult<Vec<TaskId>> {
     }
     let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let mut rows: Vec<TaskRow> = Vec::new();
-    for head in UNFINISHED {
+    for head in UNFINISHED_HEADS {
         let started = dsl::task_queue
             .filter(dsl::schedule_head.eq(head))
             .filter(dsl::scheduled_on.le(now))
