@@ -206,7 +206,17 @@ impl Selection {
     /// Returns the statuses to which the selection is restricted; empty if it is not.
     #[must_use]
     pub fn allowed_statuses(&self) -> Vec<TaskStatus> {
-        self.statuses.iter().flat_map(StatusFilter::allowed).copied().collect()
+        self.status_filters().iter().flat_map(StatusFilter::allowed).copied().collect()
+    }
+
+    /// Returns the statuses, or those of failed tasks if there are error codes only: other tasks have none. Empty if tasks of
+    /// every status can match.
+    #[must_use]
+    pub fn status_filters(&self) -> Vec<StatusFilter> {
+        if self.statuses.is_empty() && !self.errors.is_empty() {
+            return [TaskStatus::Failed, TaskStatus::Timeout].map(StatusFilter::Is).to_vec();
+        }
+        self.statuses.clone()
     }
 
     fn add(&mut self, word: &str) -> Result<(), String> {
@@ -362,6 +372,10 @@ mod tests {
         }
         let allowed = parse("status=exhausted status=success").unwrap().allowed_statuses();
         assert_eq!(allowed, [failed, TaskStatus::Timeout, TaskStatus::Success]);
+        // A task that has succeeded since has no error any more.
+        for words in ["1-9 error=exit:1", "7 error=exit:1", "error=exit:1"] {
+            assert_eq!(parse(words).unwrap().allowed_statuses(), [failed, TaskStatus::Timeout], "{words}");
+        }
     }
 
     #[test]

@@ -161,15 +161,10 @@ fn newest_task(conn: &mut AnyConnection) -> StoreResult<Option<i64>> {
     Ok(dsl::task_queue.order(dsl::id.desc()).select(dsl::id).first(conn).optional()?)
 }
 
-/// Returns the statuses, with one query for each; only failed tasks have an error code.
+/// Returns the statuses, with one query for each.
 fn statuses_of(selection: &Selection) -> Vec<Option<StatusFilter>> {
-    if !selection.statuses.is_empty() {
-        return selection.statuses.iter().copied().map(Some).collect();
-    }
-    if selection.errors.is_empty() {
-        return vec![None];
-    }
-    [TaskStatus::Failed, TaskStatus::Timeout].map(|status| Some(StatusFilter::Is(status))).to_vec()
+    let filters = selection.status_filters();
+    if filters.is_empty() { vec![None] } else { filters.into_iter().map(Some).collect() }
 }
 
 /// Returns two kinds of chains, with one query for each, because no index covers both kinds of rows.
