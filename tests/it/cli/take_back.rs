@@ -143,8 +143,8 @@ each_engine! {
     }
 
     fn a_run_that_is_to_be_cancelled_is_cancelled_when_it_is_taken(db) {
-        let (first, second) = (queue_and_claim(db, &[]), queue_and_claim(db, &[]));
-        for held in [&first, &second] {
+        let [first, second, third] = [(); 3].map(|()| queue_and_claim(db, &[]));
+        for held in [&first, &second, &third] {
             assert_eq!(db.cli().run(&["cancel", &held.task]).code, Some(0));
         }
         assert_eq!(force(db, &first)["status"], "cancelled");
@@ -153,6 +153,9 @@ each_engine! {
         assert_eq!(db.cli().run(&["retry", &second.task, "--force"]).code, Some(0));
         assert_eq!(counted(db, &second.task).0, "scheduled");
         assert_eq!(detail(db, &second.task)["runs"][0]["status"], "cancelled");
+        // A filter selects it while it is in progress.
+        assert_eq!(db.cli().run(&["retry", "class=work", "--force", "--yes"]).stderr, "1 task retried\n");
+        assert_eq!((counted(db, &third.task).0.as_str(), count_of_kind(db, &third.task, "retried")), ("scheduled", 1));
     }
 
     fn retry_with_force_does_with_others_what_it_does_without(db) {

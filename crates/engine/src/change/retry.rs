@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::edit::{Edit, checked, edit_tasks};
+use super::edit::{Edit, checked};
 use super::selected::{OnAnswer, PORTION, TaskAnswer, claims_of, key_taken, portions, preview};
 use crate::claiming::take_back::{TakeBackOutcome, TakenBack, take};
 use crate::context::Context;
@@ -66,24 +66,29 @@ pub fn retry_tasks(
         let places = portion.iter().zip(number * PORTION..);
         let mut tasks: Vec<(TaskId, i64)> = places.map(|(id, place)| (*id, due_in_secs(place))).collect();
         let notes = ctx.store.get_tasks(portion)?.iter().map(|task| (task.id, place_in_schedule(task))).collect();
-        if options.by_force && !take_claimed(ctx, &mut tasks, &start, &notes, on_answer)? {
+        let mut taken = Vec::new();
+        if options.by_force && !take_claimed(ctx, (&mut tasks, &mut taken), &start, &notes, on_answer)? {
             return Ok(());
         }
-        if tasks.is_empty() {
-            continue;
+        // The selection found these in progress: whatever they are now is due to this call.
+        for (tasks, only) in [(taken, &[][..]), (tasks, options.only)] {
+            if tasks.is_empty() {
+                continue;
+            }
+            let answers = ctx.store.restart_tasks(&tasks, only, &start)?;
+            fault_point!("retry.committed");
+            report(ctx, &ids_of(&tasks), answers, &notes, on_answer)?;
         }
-        let answers = ctx.store.restart_tasks(&tasks, options.only, &start)?;
-        fault_point!("retry.committed");
-        report(ctx, &ids_of(&tasks), answers, &notes, on_answer)?;
     }
     Ok(())
 }
 
-/// Takes the claimed runs of these tasks from their claimants and restarts their tasks, which leave the list. Returns false if
-/// this process was asked to stop before all were taken.
+/// Takes the claimed runs of these tasks from their claimants. Tasks that this restarts leave the list; tasks that must still be
+/// restarted, because they were cancelled or their claimant released them, move to the second list. Returns false if this
+/// process was asked to stop before all were taken.
 fn take_claimed(
     ctx: &mut Context,
-    tasks: &mut Vec<(TaskId, i64)>,
+    (tasks, to_restart): (&mut Vec<(TaskId, i64)>, &mut Vec<(TaskId, i64)>),
     start: &NewStart,
     notes: &Notes,
     on_answer: OnAnswer<'_>,
@@ -93,19 +98,18 @@ fn take_claimed(
         if ctx.is_stopping() {
             return Ok(false);
         }
-        let due_in_secs = tasks.iter().find(|(id, _)| *id == run.task_id).map_or(0, |(_, secs)| *secs);
-        let TakeBackOutcome::Taken(taken) = take(ctx, &run, Some((start, due_in_secs)))? else { continue };
-        let task = ctx.store.get_task(run.task_id)?;
-        // If it was cancelled, or is failed because its claimant has released it, it must still be restarted.
-        if is_finished(&task) {
+        let Some(place) = tasks.iter().position(|(id, _)| *id == run.task_id) else { continue };
+        let (id, due_in_secs) = tasks[place];
+        let TakeBackOutcome::Taken { taken, has_restarted } = take(ctx, &run, Some((start, due_in_secs)))? else {
             continue;
+        };
+        tasks.remove(place);
+        if has_restarted {
+            // Not read again: it may have been claimed since, and have finished.
+            on_answer(taken_answer(&run, &taken, note_on(notes, id)));
+        } else {
+            to_restart.push((id, due_in_secs));
         }
-        if let Some((data, _)) = start.data.as_ref().filter(|(data, _)| task.data != *data) {
-            // Its claimant has released it.
-            edit_tasks(ctx, &[task.id], &new_data(data), &mut |_| {})?;
-        }
-        tasks.retain(|(id, _)| *id != task.id);
-        on_answer(taken_answer(&run, &taken, note_on(notes, task.id)));
     }
     Ok(true)
 }

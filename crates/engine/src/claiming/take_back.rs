@@ -44,7 +44,12 @@ pub struct TakenBack {
 /// The result for a run that should be taken from its claimant.
 pub(crate) enum TakeBackOutcome {
     /// It was taken.
-    Taken(TakenBack),
+    Taken {
+        /// How.
+        taken: TakenBack,
+        /// Whether the same transaction restarted its task.
+        has_restarted: bool,
+    },
     /// It had ended in another way; this is its current row.
     Ended(Box<Run>),
 }
@@ -58,7 +63,7 @@ pub(crate) enum TakeBackOutcome {
 pub fn take_back(ctx: &mut Context, run_id: RunId) -> EngineResult<TakenBack> {
     let run = ctx.store.get_run(run_id)?;
     match take(ctx, &run, None)? {
-        TakeBackOutcome::Taken(taken) => Ok(taken),
+        TakeBackOutcome::Taken { taken, .. } => Ok(taken),
         TakeBackOutcome::Ended(found) => Err(not_taken(*found)),
     }
 }
@@ -68,7 +73,7 @@ pub(crate) fn take(ctx: &mut Context, run: &Run, restart: Option<(&NewStart, i64
     let (restart, delay_secs) = restart.map(|(start, secs)| (start.clone(), secs)).unzip();
     let end = RunEnd { restart, delay_secs, ..end_of(ctx) };
     if end.is_end_of(run) && run.claimant.is_some() {
-        return Ok(TakeBackOutcome::Taken(answer(run, true)));
+        return Ok(taken_before(run, true));
     }
     let (Some(claim), Some(token)) = (run.held_claim(), run.token.clone()) else {
         return Ok(TakeBackOutcome::Ended(Box::new(run.clone())));
@@ -86,12 +91,15 @@ pub(crate) fn take(ctx: &mut Context, run: &Run, restart: Option<(&NewStart, i64
     let ended = ctx.store.end_run(&RunRef { id: run.id, token }, &end)?;
     fault_point!("take_back.committed");
     ctx.notify_finished();
-    let status = match ended {
+    let status = match &ended {
         EndResult::Recorded | EndResult::GivenUp => RunStatus::Released.as_str().to_owned(),
         EndResult::Cancelled => RunStatus::Cancelled.as_str().to_owned(),
         EndResult::Lost { .. } => return lost(ctx, run, &end, &event),
     };
-    Ok(TakeBackOutcome::Taken(TakenBack { status, ended_processes, not_ended, ..answer(run, false) }))
+    // A cancelled task is not restarted.
+    let has_restarted = end.restart.is_some() && ended != EndResult::Cancelled;
+    let taken = TakenBack { status, ended_processes, not_ended, ..answer(run, false) };
+    Ok(TakeBackOutcome::Taken { taken, has_restarted })
 }
 
 /// Handles a run that ended before the operator's request was recorded. A claimant that is asked to end may release it at no
@@ -99,13 +107,18 @@ pub(crate) fn take(ctx: &mut Context, run: &Run, restart: Option<(&NewStart, i64
 fn lost(ctx: &mut Context, run: &Run, end: &RunEnd, event: &NewEvent) -> EngineResult<TakeBackOutcome> {
     let found = ctx.store.get_run(run.id)?;
     if end.is_end_of(&found) {
-        return Ok(TakeBackOutcome::Taken(answer(&found, true)));
+        return Ok(taken_before(&found, true));
     }
     if found.status.is(RunStatus::Released) && found.token == run.token {
         ctx.store.record_event_once(event)?;
-        return Ok(TakeBackOutcome::Taken(answer(&found, false)));
+        return Ok(taken_before(&found, false));
     }
     Ok(TakeBackOutcome::Ended(Box::new(found)))
+}
+
+/// Returns the outcome for a run that another call has ended.
+fn taken_before(run: &Run, was_recorded_before: bool) -> TakeBackOutcome {
+    TakeBackOutcome::Taken { taken: answer(run, was_recorded_before), has_restarted: false }
 }
 
 fn answer(run: &Run, was_recorded_before: bool) -> TakenBack {
