@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::status::{RunnerLine, list_runners};
 use crate::change::cancel::cancel_tasks;
 use crate::change::pauses::{self, PauseRequest};
-use crate::change::retry::{RetryOptions, retry_tasks};
+use crate::change::retry::{RetryOptions, retry_tasks, retryable};
 use crate::change::schedules;
 pub use crate::change::schedules::Schedule;
 use crate::change::selected::TaskAnswer;
@@ -210,7 +210,11 @@ impl TopWatch {
         let mut hear = |answer: TaskAnswer| said = answer.message;
         match change {
             Change::Cancel(id) => cancel_tasks(ctx, &[*id], None, &mut hear)?,
-            Change::Retry(id) => retry_tasks(ctx, &[*id], &RetryOptions::default(), &mut hear)?,
+            Change::Retry(id) => {
+                // It may have succeeded since the screen was drawn.
+                let options = RetryOptions { only: &retryable(false), ..RetryOptions::default() };
+                retry_tasks(ctx, &[*id], &options, &mut hear)?;
+            }
             Change::Pause(scope) => {
                 let (scope, mode, reason) = (scope.clone(), PauseMode::Pause, String::new());
                 pauses::pause(ctx, PauseRequest { scope, mode, reason, duration: None })?;
