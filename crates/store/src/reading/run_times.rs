@@ -70,7 +70,8 @@ fn newest_tasks(conn: &mut AnyConnection, class: &str, most: usize) -> StoreResu
     Ok(newest)
 }
 
-/// Returns the ended runs of these tasks, at most `most`, oldest first for each task.
+/// Returns the ended runs of these tasks, at most `most`, oldest first for each task. Leaves out the earliest tasks if there are
+/// more.
 fn ended_runs(
     conn: &mut AnyConnection,
     tasks: &[(DateTime<Utc>, i64)],
@@ -82,9 +83,15 @@ fn ended_runs(
         .filter(dsl::task_queue_id.eq_any(ids))
         .filter(dsl::started_on.is_not_null())
         .filter(dsl::finished_on.is_not_null())
+        .order((dsl::task_queue_id.desc(), dsl::id.desc()))
         .limit(i64::try_from(most).unwrap_or(i64::MAX))
         .select((dsl::task_queue_id, dsl::id, dsl::attempt, dsl::status, dsl::started_on, dsl::finished_on))
         .load(conn)?;
+    let (first, last) = (rows.first().map(|row| row.0), rows.last().map(|row| row.0));
+    if rows.len() >= most && first != last {
+        // The limit may have cut off its first runs, and the waits of a run depend on those before it.
+        rows.retain(|(task_id, ..)| Some(*task_id) != last);
+    }
     rows.sort_unstable_by_key(|(task_id, id, ..)| (*task_id, *id));
     let mut runs: HashMap<i64, Vec<EndedRun>> = HashMap::new();
     for (task_id, _, attempt, status, started_on, finished_on) in rows {

@@ -73,7 +73,8 @@ pub(super) fn check(db: &TestDb) {
         500,
         &format!(
             "SELECT \"TaskQueueId\", \"Id\", \"Attempt\", \"Status\", \"StartedOn\", \"FinishedOn\" FROM \"TaskQueueRuns\"
-             WHERE \"TaskQueueId\" IN ({tasks}) AND \"StartedOn\" IS NOT NULL AND \"FinishedOn\" IS NOT NULL LIMIT 1000"
+             WHERE \"TaskQueueId\" IN ({tasks}) AND \"StartedOn\" IS NOT NULL AND \"FinishedOn\" IS NOT NULL
+             ORDER BY \"TaskQueueId\" DESC, \"Id\" DESC LIMIT 1000"
         ),
     );
     let _ = is_found_by(
