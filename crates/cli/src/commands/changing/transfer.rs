@@ -76,11 +76,12 @@ pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> 
     if args.prerequisites {
         ids = ids.map(|ids| with_prerequisites(&mut ctx, ids)).transpose()?;
     }
-    let exported = export(&mut ctx, ids.as_deref(), &stop, out)?;
+    let (exported, was_cut_off) = export(&mut ctx, ids.as_deref(), &stop, out)?;
     if out.is_unread() {
         return Ok(DONE);
     }
-    if stop.is_stopping() {
+    // A signal after the last line cut nothing off.
+    if was_cut_off {
         let tasks = human::plural(exported.tasks, "task");
         let words = format!("stopped by a signal: {tasks} written; the export was cut off, and `import` refuses it");
         return Err(CliError::interrupted(words).into());
@@ -99,16 +100,23 @@ pub(crate) fn run_export(session: Session, args: &ExportArgs, out: &mut Out) -> 
     })
 }
 
-/// Prints these tasks, or all, until a signal, or until the output has no reader.
-fn export(ctx: &mut Context, ids: Option<&[TaskId]>, stop: &StopSignals, out: &mut Out) -> EngineResult<Exported> {
+/// Prints these tasks, or all, until a signal, or until the output has no reader. Returns also whether a signal cut it off.
+fn export(
+    ctx: &mut Context,
+    ids: Option<&[TaskId]>,
+    stop: &StopSignals,
+    out: &mut Out,
+) -> EngineResult<(Exported, bool)> {
     // A line of progress would stand between the lines of the export.
     let progress = (!out.is_terminal()).then(|| match ids {
         Some(_) => Progress::to_an_end(out, "exporting"),
         None => Progress::without_end(out, "exporting", "tasks"),
     });
     let mut lines = 0;
+    let mut was_cut_off = false;
     let mut print = |line: String| {
         if stop.is_stopping() {
+            was_cut_off = true;
             return Ok(ControlFlow::Break(()));
         }
         out.json_text(&line).map_err(|error| EngineError::Refused(format!("{error:#}")))?;
@@ -120,10 +128,11 @@ fn export(ctx: &mut Context, ids: Option<&[TaskId]>, stop: &StopSignals, out: &m
         lines += 1;
         Ok(if out.is_unread() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };
-    match ids {
+    let exported = match ids {
         Some(ids) => export_selected(ctx, ids, &mut print),
         None => export_all(ctx, &mut print),
-    }
+    }?;
+    Ok((exported, was_cut_off))
 }
 
 fn tell(exported: &Exported, out: &mut Out) {
