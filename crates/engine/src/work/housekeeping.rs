@@ -238,8 +238,10 @@ impl HousekeepingThread<'_> {
         if !matches!(done, Some(Ok(()))) {
             self.ctx = None;
         }
-        let replaces = self.connected().is_some_and(|ctx| ctx.store.has_replacing_schedules().unwrap_or(true));
-        self.replace_at = replaces.then(|| Moment::after(REPLACE_EVERY));
+        // Without an answer, it continues as before: an outage must not stop the replacing.
+        if let Some(Ok(replaces)) = self.connected().map(|ctx| ctx.store.has_replacing_schedules()) {
+            self.replace_at = replaces.then(|| Moment::after(REPLACE_EVERY));
+        }
         self.next_check_at = Moment::after(LOOK_AFTER_EVERY);
         self.has_looked_after.store(true, Ordering::Release);
     }
