@@ -38,6 +38,7 @@ pub(crate) fn run(session: Session, args: &CancelArgs, out: &mut Out) -> anyhow:
         take: None,
         widen: args.dependants.then_some(with_dependants),
         may_be_nothing: false,
+        can_continue: true,
         act: &mut |ctx, ids, hear| cancel_tasks(ctx, ids, reason, hear),
         preview: &mut preview_cancel,
     };

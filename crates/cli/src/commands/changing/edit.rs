@@ -108,6 +108,7 @@ pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::R
         take: None,
         widen: None,
         may_be_nothing: false,
+        can_continue: false,
         act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| edit_tasks(ctx, ids, &edit, hear)),
         preview: &mut |ctx, ids, hear| preview_edit(ctx, ids, &edit, hear),
     };

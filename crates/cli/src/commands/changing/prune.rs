@@ -118,6 +118,7 @@ fn run_selected(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::Re
         take: None,
         widen: None,
         may_be_nothing: true,
+        can_continue: true,
         act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| prune_selected(ctx, ids, &words, hear)),
         preview: &mut preview_prune,
     };

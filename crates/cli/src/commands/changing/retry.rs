@@ -52,6 +52,7 @@ pub(crate) fn run(session: Session, args: &RetryArgs, out: &mut Out) -> anyhow::
         take: args.sample.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
         widen: None,
         may_be_nothing: false,
+        can_continue: false,
         act: &mut |ctx, ids, hear| ctx.because(args.reason.text(), |ctx| retry_tasks(ctx, ids, &options, hear)),
         preview: &mut |ctx, ids, hear| preview_retry(ctx, ids, &options, hear),
     };

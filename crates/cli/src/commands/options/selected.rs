@@ -113,6 +113,8 @@ pub(crate) struct BulkVerb<'a> {
     pub(crate) widen: Option<Widen>,
     /// Whether filters without a match are a success, for verbs that cron calls every night.
     pub(crate) may_be_nothing: bool,
+    /// Whether the same command continues after an interruption: the tasks that are done no longer match, or are left alone.
+    pub(crate) can_continue: bool,
     /// Makes the change.
     pub(crate) act: SelectedStep<'a>,
     /// Reports what it would do.
@@ -309,8 +311,7 @@ impl SelectedReport {
         let selected = human::plural(selected, "task");
         let error =
             CliError::interrupted(format!("stopped by a signal: {} of {selected} {}{ended}", self.done, verb.done));
-        // A sample would be of other tasks.
-        if verb.take.is_some() { error } else { error.with_hint(SAME_COMMAND) }
+        if verb.can_continue { error.with_hint(SAME_COMMAND) } else { error }
     }
 
     /// Formats the totals: `2 tasks cancelled, 3 to be ended by their runners or claimants`.
