@@ -68,4 +68,29 @@ each_engine! {
         }
         assert!(!db.cli().run(&["status", "--class", "mail", "--output", "csv"]).ok().contains("newest"));
     }
+    fn the_runs_of_the_newest_tasks_count_if_tasks_have_several(db) {
+        db.configure(&shell_class(db, "mail", "true"));
+        let (mut tasks, mut runs) = (Vec::new(), Vec::new());
+        for id in 1..=200 {
+            let minute = format!("2026-01-01 {:02}:{:02}", id / 60, id % 60);
+            tasks.push(format!("({id}, 'mail', 'success', '{minute}:00.000000', 6)"));
+            // Those of the oldest tasks took longer.
+            let end = if id <= 34 { "30" } else { "01" };
+            for attempt in 1..=6 {
+                runs.push(format!("({id}, 'mail', {attempt}, 'success', '{minute}:01.000000', '{minute}:{end}.000000', 'x')"));
+            }
+        }
+        db.execute(&format!(
+            "INSERT INTO \"TaskQueue\" (\"Id\", \"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"Attempts\") VALUES {}",
+            tasks.join(", ")
+        ));
+        db.execute(&format!(
+            "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Attempt\", \"Status\", \"StartedOn\", \"FinishedOn\", \"Token\")
+             VALUES {}",
+            runs.join(", ")
+        ));
+        // The first 1000 runs end within a task, which is left out.
+        let found = times(db, &["--class", "mail"]);
+        assert_eq!((&found["runs"], counts(&found["run_time"])), (&json!(996), vec![996, 0, 0, 0, 0, 0, 0, 0]), "{found}");
+    }
 }
