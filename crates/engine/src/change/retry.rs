@@ -21,6 +21,9 @@ const RETRIED: &str = "retried";
 /// Warnings about some of the tasks.
 type Notes = HashMap<TaskId, String>;
 
+/// A task, and the seconds after which it is due.
+type DueTask = (TaskId, i64);
+
 /// How tasks are retried.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RetryOptions<'a> {
@@ -64,7 +67,7 @@ pub fn retry_tasks(
     let due_in_secs = |place: usize| options.rate.map_or(0, |rate| rate.secs_until(place));
     for (number, portion) in portions(ctx, ids).enumerate() {
         let places = portion.iter().zip(number * PORTION..);
-        let mut tasks: Vec<(TaskId, i64)> = places.map(|(id, place)| (*id, due_in_secs(place))).collect();
+        let mut tasks: Vec<DueTask> = places.map(|(id, place)| (*id, due_in_secs(place))).collect();
         let notes = ctx.store.get_tasks(portion)?.iter().map(|task| (task.id, place_in_schedule(task))).collect();
         let mut taken = Vec::new();
         if options.by_force && !take_claimed(ctx, (&mut tasks, &mut taken), &start, &notes, on_answer)? {
@@ -88,7 +91,7 @@ pub fn retry_tasks(
 /// process was asked to stop before all were taken.
 fn take_claimed(
     ctx: &mut Context,
-    (tasks, to_restart): (&mut Vec<(TaskId, i64)>, &mut Vec<(TaskId, i64)>),
+    (tasks, to_restart): (&mut Vec<DueTask>, &mut Vec<DueTask>),
     start: &NewStart,
     notes: &Notes,
     on_answer: OnAnswer<'_>,
@@ -199,7 +202,7 @@ fn new_data(data: &str) -> Edit {
     Edit { change: ChangeRequest { data: Some(data.to_owned()), ..ChangeRequest::default() }, if_updated_on: None }
 }
 
-fn ids_of(tasks: &[(TaskId, i64)]) -> Vec<TaskId> {
+fn ids_of(tasks: &[DueTask]) -> Vec<TaskId> {
     tasks.iter().map(|(id, _)| *id).collect()
 }
 
