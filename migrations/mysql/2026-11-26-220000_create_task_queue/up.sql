@@ -176,6 +176,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueue` (
         CHECK (`CatchUp` IN ('none', 'latest', 'all')),
     CONSTRAINT `Overlap is known`
         CHECK (`Overlap` IN ('wait', 'replace')),
+    CONSTRAINT `Overlap is wait if CatchUp is all`
+        CHECK (`Overlap` = 'wait' OR `CatchUp` <> 'all'),
     CONSTRAINT `ScheduleStatus is known`
         CHECK (`ScheduleStatus` IN ('active', 'paused', 'broken', 'followed', 'ended'))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;

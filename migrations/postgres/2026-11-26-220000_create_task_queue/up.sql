@@ -208,7 +208,9 @@ CREATE TABLE "TaskQueue" (
             "LastStatus", "QuarantinedOn", "FailedRetries", "RetryLimit", "MaxRetries") END) STORED,
     "LiveStartBefore" timestamptz GENERATED ALWAYS AS (
         CASE WHEN "StartBefore" IS NOT NULL THEN "TaskQueueLiveStartBefore"("StartBefore", "LastStatus", "QuarantinedOn",
-            "FailedRetries", "RetryLimit", "MaxRetries") END) STORED
+            "FailedRetries", "RetryLimit", "MaxRetries") END) STORED,
+    -- Of two columns, so no domain can check it.
+    CONSTRAINT "Overlap is wait if CatchUp is all" CHECK ("Overlap" = 'wait' OR "CatchUp" <> 'all')
 );
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;

@@ -166,7 +166,8 @@ CREATE TABLE "TaskQueue" (
                 OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001)) THEN "UniqueKey" END) STORED,
     "LiveStartBefore" TEXT GENERATED ALWAYS AS (
         CASE WHEN "QuarantinedOn" IS NULL AND ("LastStatus" = 'scheduled'
-            OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001)) THEN "StartBefore" END) STORED
+            OR "LastStatus" IN ('failed', 'timeout') AND "FailedRetries" < COALESCE("RetryLimit", "MaxRetries", 1000001)) THEN "StartBefore" END) STORED,
+    CONSTRAINT "Overlap is wait if CatchUp is all" CHECK ("Overlap" = 'wait' OR "CatchUp" <> 'all')
 ) STRICT;
 
 CREATE INDEX "TaskQueueDue" ON "TaskQueue" ("DueOn", "Id") WHERE "DueOn" IS NOT NULL;

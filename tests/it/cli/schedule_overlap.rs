@@ -156,15 +156,13 @@ each_engine! {
         db.cli().stdin(line).run(&["queue", "--batch", "-"]).ok();
         db.cli().run(&["queue", "echo", "--every", "@daily", "--overlap", "replace"]).ok();
         db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\", \"Overlap\") VALUES ('echo', '0 3 * * *', 'replace')");
-        // SQL can combine what exclude each other.
-        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\", \"Overlap\", \"CatchUp\") VALUES ('echo', '0 3 * * *', 'replace', 'all')");
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"Recurrence\", \"Overlap\") VALUES ('echo', '0 3 * * *', 'replace')");
         create_runs(db);
         for id in ["1", "2", "3"] {
             assert_eq!(task(db, id)["schedule"]["overlap"], "replace", "{id}");
         }
-        let broken = db.cli().run(&["schedule", "show", "4"]).ok();
-        assert!(broken.contains("exclude each other"), "{broken}");
-        db.cli().run(&["schedule", "edit", "4", "--catch-up", "latest"]).ok();
+        let both = db.cli().run(&["schedule", "edit", "4", "--catch-up", "all"]).fails(2);
+        assert!(both.contains("exclude each other"), "{both}");
         assert!(db.cli().run(&["schedule", "show", "4"]).ok().contains("overlap      replace"));
         db.cli().run(&["schedule", "edit", "4", "--overlap", "wait"]).ok();
         assert!(!db.cli().run(&["schedule", "show", "4"]).ok().contains("overlap"));
@@ -179,6 +177,8 @@ each_engine! {
         assert!(db.cli().run(&["queue", "echo", "--overlap", "wait"]).fails(2).contains("--every"));
         let exported = db.cli().run(&["export"]).ok();
         assert_eq!(exported.matches("\"overlap\":\"replace\"").count(), 3);
+        let both = exported.replace("\"catch_up\":\"latest\"", "\"catch_up\":\"all\"");
+        assert_ne!(db.cli().stdin(both).run(&["import"]).code, Some(0));
         // An export of an earlier version.
         let earlier = exported.replace("\"overlap\":\"replace\",", "").replace("\"overlap\":\"wait\",", "");
         db.cli().stdin(earlier).run(&["import"]).ok();

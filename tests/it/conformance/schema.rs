@@ -253,6 +253,7 @@ each_engine! {
             ("TaskQueueRuns", "TaskQueueId TaskClass KeepResults", "20, 'x', 0", "21, 'x', -1"),
             ("TaskQueue", "CatchUp", "'none'", "'some'"),
             ("TaskQueue", "Overlap", "'replace'", "'skip'"),
+            ("TaskQueue", "Overlap CatchUp", "'replace', 'none'", "'replace', 'all'"),
             ("TaskQueue", "ScheduleStatus", "'paused'", "'off'"),
             ("TaskQueue", "ScheduledOn", "'2026-01-01 00:00:00'", "NULL"),
             ("TaskQueue", "NextAttemptOn", "NULL", "'someday'"),
