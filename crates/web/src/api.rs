@@ -2,6 +2,7 @@
 
 use std::future::{Ready, ready};
 use std::io::Cursor;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
@@ -11,7 +12,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use chrono::Utc;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use crate::app::App;
 use crate::login::Login;
@@ -19,6 +22,7 @@ use crate::pages::changes::Change;
 use crate::pages::tasks::{MOST, Wanted};
 use crate::problem::Problem;
 use crate::routes::ROUTES;
+use crate::worker::LONGEST_WAIT_SECS;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::trace::Trace;
@@ -34,6 +38,9 @@ use taskqueue_views::json::{
 
 /// How many entries a list has where a program asks for no number.
 const USUAL: i64 = 100;
+
+/// How often a request that waits looks at its task.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 type Answer = Result<Json<Value>, Problem>;
 
@@ -70,9 +77,29 @@ pub(crate) async fn tasks(
     Ok(Json(json!({ "schema": "taskqueue.tasks/1", "now": page.now, "tasks": tasks, "next_before": page.next_before })))
 }
 
-pub(crate) async fn task(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Answer {
-    let (detail, now) = app.call(&login, move |ctx| Ok((states::detail(ctx, TaskId(id))?, ctx.now()?))).await?;
-    Ok(Json(detail_json(&detail, now)))
+/// How long to wait for the end of a task.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WaitLimit {
+    wait_secs: u64,
+}
+
+/// Returns a task; waits up to `wait_secs` until it has finished.
+pub(crate) async fn task(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Path(id): Path<i64>,
+    limit: Result<Query<WaitLimit>, QueryRejection>,
+) -> Answer {
+    let Query(WaitLimit { wait_secs }) = limit.map_err(|rejection| Problem::input(rejection.body_text()))?;
+    let until = Instant::now() + Duration::from_secs(wait_secs.min(LONGEST_WAIT_SECS));
+    loop {
+        let (detail, now) = app.call(&login, move |ctx| Ok((states::detail(ctx, TaskId(id))?, ctx.now()?))).await?;
+        if detail.task.is_settled() || Instant::now() >= until {
+            return Ok(Json(detail_json(&detail, now)));
+        }
+        sleep(LOOK_EVERY).await;
+    }
 }
 
 pub(crate) async fn explain(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Answer {

@@ -11,7 +11,7 @@ use axum::routing::{MethodRouter, get, post};
 use crate::app::App;
 use crate::guard::{every_request, with_scope};
 use crate::problem::Problem;
-use crate::{api, assets, live, pages};
+use crate::{api, assets, live, pages, worker};
 use taskqueue_domain::limits::scope::Scope;
 
 /// The largest body of a request.
@@ -39,6 +39,7 @@ const fn route(
 
 const READ: Option<Scope> = Some(Scope::Read);
 const QUEUE: Option<Scope> = Some(Scope::Queue);
+const WORK: Option<Scope> = Some(Scope::Work);
 const OPERATE: Option<Scope> = Some(Scope::Operate);
 
 /// The table.
@@ -74,6 +75,10 @@ pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/api/v1/tasks/{id}/explanation", READ, || get(api::explain)),
     route("POST", "/api/v1/tasks/{id}/retry", OPERATE, || post(api::retry)),
     route("POST", "/api/v1/tasks/{id}/cancel", OPERATE, || post(api::cancel)),
+    route("POST", "/api/v1/claims", WORK, || post(worker::claim_runs)),
+    route("POST", "/api/v1/runs/{id}/heartbeat", WORK, || post(worker::heartbeat)),
+    route("POST", "/api/v1/runs/{id}/resolve", WORK, || post(worker::resolve_run)),
+    route("POST", "/api/v1/runs/{id}/release", WORK, || post(worker::release)),
     route("GET", "/api/v1/failures", READ, || get(api::failures)),
     route("GET", "/api/v1/schedules", READ, || get(api::schedules)),
     route("GET", "/api/v1/runners", READ, || get(api::runners)),

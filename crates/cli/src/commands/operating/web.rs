@@ -75,7 +75,7 @@ enum TokenVerb {
 struct AddArgs {
     /// Whose token it is; events show it
     name: String,
-    /// What it may do, each including the ones before: read, queue, operate, admin
+    /// What it may do, each including the ones before: read, queue, work, operate, admin
     #[arg(long, value_name = "SCOPE")]
     may: Scope,
     /// Replace a token of this name
