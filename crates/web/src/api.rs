@@ -33,7 +33,7 @@ use taskqueue_engine::inspect::{failures as failed, status as states};
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
 use taskqueue_views::json::{
-    detail_json, event_json, explanation_json, overview_json, queue_explanation_json, task_record,
+    detail_json, event_json, explanation_json, failures_json, overview_json, queue_explanation_json, task_record,
 };
 
 /// How many entries a list has where a program asks for no number.
@@ -118,6 +118,7 @@ pub(crate) async fn queue(
     let defaults = BatchDefaults {
         queued_by: format!("web:{}", login.name),
         may_name_users: false,
+        may_replace: login.may >= Scope::Operate,
         check: if login.may >= Scope::Admin { ClassCheck::KnownHere } else { ClassCheck::NotExec },
         spread: None,
         trace: Trace::default(),
@@ -156,7 +157,7 @@ pub(crate) async fn cancel(State(app): State<App>, Extension(login): Extension<L
 }
 
 async fn change(app: &App, login: &Login, id: TaskId, change: Change) -> Answer {
-    let answers = app.call(login, move |ctx| change.make(ctx, &[id])).await?;
+    let answers = app.call(login, move |ctx| change.make(ctx, &[id], &[])).await?;
     let Some(answer) = answers.into_iter().next() else {
         return Err(Problem::not_found(format!("there is no task {id}")));
     };
@@ -169,9 +170,7 @@ async fn change(app: &App, login: &Login, id: TaskId, change: Change) -> Answer 
 
 pub(crate) async fn failures(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
     let found = app.call(&login, |ctx| failed::failures(ctx, None)).await?;
-    Ok(Json(
-        json!({ "now": found.now, "failures": found.groups, "looked_at": found.looked_at, "has_more": found.has_more }),
-    ))
+    Ok(Json(failures_json(&found, found.groups.len())))
 }
 
 pub(crate) async fn schedules(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
