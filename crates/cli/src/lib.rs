@@ -199,7 +199,11 @@ impl App {
         }
         let wants_json = wants_json(&arguments);
         let parsed = verbs::parse(&arguments, self.name.unwrap_or(NAME), || self.command());
-        let parsed = parsed.map_err(|error| foreign_verbs::with_our_word(error, &arguments, &self.command()));
+        // The version and the help name no wrong word, and all verbs are described only where one may be wrong.
+        let parsed = parsed.map_err(|error| match error.use_stderr() {
+            true => foreign_verbs::with_our_word(error, &arguments, &self.command()),
+            false => error,
+        });
         let (cli, matches) = match parsed {
             Ok(cli) => cli,
             Err(error) if wants_json && error.use_stderr() => return print_error(&usage_error(&error), &arguments),

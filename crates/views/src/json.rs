@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::answer::{QueueAnswer, answer, answer_command, held_claim, queue_answer};
 use taskqueue_domain::task::records::{Run, Task};
 use taskqueue_engine::inspect::diagnosis::explain::{Explanation, QueueExplanation};
+use taskqueue_engine::inspect::failures::Failures;
 use taskqueue_engine::inspect::status::{Event, Overview, TaskDetail, TaskLine};
 
 /// Returns what `status` prints without a task.
@@ -60,6 +61,14 @@ fn attempt_json(run: &Run) -> Value {
         "run_id": run.id, "attempt": run.attempt, "status": run.status, "started_on": run.started_on,
         "finished_on": run.finished_on, "decision": run.decision, "error_code": run.error_code,
         "error_message": run.error_message,
+    })
+}
+
+/// Returns what `failures` prints, with this many groups.
+pub fn failures_json(found: &Failures, shown: usize) -> Value {
+    json!({
+        "schema": "taskqueue.failures/1", "now": found.now, "groups": found.groups.get(..shown).unwrap_or(&found.groups),
+        "looked_at": found.looked_at, "has_more": found.has_more,
     })
 }
 

@@ -1,6 +1,7 @@
 //! What is said of tasks, runs, pauses and reasons: sentences for people, JSON for programs. Prints nothing.
 
 pub mod answer;
+pub mod claim_line;
 pub mod class_times;
 pub mod clock;
 pub mod cut;

@@ -4,9 +4,11 @@
 const LEAST_MSECS = 1000;
 let last = 0;
 let waiting = false;
+let isAsked = false;
 
 async function renew() {
   const main = document.querySelector("main");
+  if (waiting) isAsked = true;
   if (waiting || !main.dataset.live || document.hidden) return;
   const typed = document.activeElement;
   if (typed && main.contains(typed) && typed.matches("input, textarea, select")) return;
@@ -16,6 +18,7 @@ async function renew() {
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (answer.redirected) return location.reload();
+    if (!answer.ok) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.querySelector("main");
     const open = [...main.querySelectorAll("details[open][id]")].map((one) => one.id);
@@ -28,6 +31,11 @@ async function renew() {
     document.body.classList.add("lost");
   } finally {
     waiting = false;
+  }
+  // What changed while the page was loaded.
+  if (isAsked) {
+    isAsked = false;
+    renew();
   }
 }
 

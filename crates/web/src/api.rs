@@ -2,6 +2,7 @@
 
 use std::future::{Ready, ready};
 use std::io::Cursor;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
@@ -11,7 +12,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use chrono::Utc;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use crate::app::App;
 use crate::login::Login;
@@ -19,6 +22,7 @@ use crate::pages::changes::Change;
 use crate::pages::tasks::{MOST, Wanted};
 use crate::problem::Problem;
 use crate::routes::ROUTES;
+use crate::worker::LONGEST_WAIT_SECS;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::trace::Trace;
@@ -29,11 +33,14 @@ use taskqueue_engine::inspect::{failures as failed, status as states};
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
 use taskqueue_views::json::{
-    detail_json, event_json, explanation_json, overview_json, queue_explanation_json, task_record,
+    detail_json, event_json, explanation_json, failures_json, overview_json, queue_explanation_json, task_record,
 };
 
 /// How many entries a list has where a program asks for no number.
 const USUAL: i64 = 100;
+
+/// How often a request that waits looks at its task.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 type Answer = Result<Json<Value>, Problem>;
 
@@ -70,9 +77,29 @@ pub(crate) async fn tasks(
     Ok(Json(json!({ "schema": "taskqueue.tasks/1", "now": page.now, "tasks": tasks, "next_before": page.next_before })))
 }
 
-pub(crate) async fn task(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Answer {
-    let (detail, now) = app.call(&login, move |ctx| Ok((states::detail(ctx, TaskId(id))?, ctx.now()?))).await?;
-    Ok(Json(detail_json(&detail, now)))
+/// How long to wait for the end of a task.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WaitLimit {
+    wait_secs: u64,
+}
+
+/// Returns a task; waits up to `wait_secs` until it has finished.
+pub(crate) async fn task(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Path(id): Path<i64>,
+    limit: Result<Query<WaitLimit>, QueryRejection>,
+) -> Answer {
+    let Query(WaitLimit { wait_secs }) = limit.map_err(|rejection| Problem::input(rejection.body_text()))?;
+    let until = Instant::now() + Duration::from_secs(wait_secs.min(LONGEST_WAIT_SECS));
+    loop {
+        let (detail, now) = app.call(&login, move |ctx| Ok((states::detail(ctx, TaskId(id))?, ctx.now()?))).await?;
+        if detail.task.is_settled() || Instant::now() >= until {
+            return Ok(Json(detail_json(&detail, now)));
+        }
+        sleep(LOOK_EVERY).await;
+    }
 }
 
 pub(crate) async fn explain(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Answer {
@@ -91,6 +118,7 @@ pub(crate) async fn queue(
     let defaults = BatchDefaults {
         queued_by: format!("web:{}", login.name),
         may_name_users: false,
+        may_replace: login.may >= Scope::Operate,
         check: if login.may >= Scope::Admin { ClassCheck::KnownHere } else { ClassCheck::NotExec },
         spread: None,
         trace: Trace::default(),
@@ -129,7 +157,7 @@ pub(crate) async fn cancel(State(app): State<App>, Extension(login): Extension<L
 }
 
 async fn change(app: &App, login: &Login, id: TaskId, change: Change) -> Answer {
-    let answers = app.call(login, move |ctx| change.make(ctx, &[id])).await?;
+    let answers = app.call(login, move |ctx| change.make(ctx, &[id], &[])).await?;
     let Some(answer) = answers.into_iter().next() else {
         return Err(Problem::not_found(format!("there is no task {id}")));
     };
@@ -142,9 +170,7 @@ async fn change(app: &App, login: &Login, id: TaskId, change: Change) -> Answer 
 
 pub(crate) async fn failures(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
     let found = app.call(&login, |ctx| failed::failures(ctx, None)).await?;
-    Ok(Json(
-        json!({ "now": found.now, "failures": found.groups, "looked_at": found.looked_at, "has_more": found.has_more }),
-    ))
+    Ok(Json(failures_json(&found, found.groups.len())))
 }
 
 pub(crate) async fn schedules(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {

@@ -11,18 +11,19 @@ use tokio::sync::oneshot;
 
 use crate::problem::Problem;
 use taskqueue_engine::{Context, EngineError, EngineResult, StoreError};
+use taskqueue_host::clock::Moment;
 
 /// How many requests ask the database at the same time.
 const THREADS: usize = 4;
+/// How long a request repeats what a server that went away, or a locked store, refuses.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How many further requests wait.
 const WAITING: usize = 256;
 
-/// Opens a connection of its own.
-pub(crate) type Opener = dyn Fn() -> EngineResult<Context> + Send;
 /// Work of a request; returns whether the connection is still good.
 type Job = Box<dyn FnOnce(EngineResult<&mut Context>) -> bool + Send>;
 
-/// The way of the handlers to the database.
+/// Calls use cases in the threads.
 #[derive(Clone)]
 pub(crate) struct Database {
     jobs: SyncSender<Job>,
@@ -41,12 +42,12 @@ impl Working {
 impl Database {
     /// Starts the threads; they connect when the first request comes, and end with the last copy of the database. Returns also
     /// what ends with them.
-    pub(crate) fn start(opener: Box<Opener>) -> std::io::Result<(Self, Working)> {
+    pub(crate) fn start(context: &Context) -> std::io::Result<(Self, Working)> {
         let (jobs, waiting) = sync_channel(WAITING);
-        let (opener, waiting) = (Arc::new(Mutex::new(opener)), Arc::new(Mutex::new(waiting)));
+        let waiting = Arc::new(Mutex::new(waiting));
         let (working, ended) = sync_channel(0);
         for number in 1..=THREADS {
-            let (opener, waiting, working) = (Arc::clone(&opener), Arc::clone(&waiting), working.clone());
+            let (opener, waiting, working) = (context.reopener(), Arc::clone(&waiting), working.clone());
             thread::Builder::new().name(format!("database {number}")).spawn(move || {
                 work(&opener, &waiting);
                 drop(working);
@@ -61,29 +62,41 @@ impl Database {
         user: &str,
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
     ) -> Result<T, Problem> {
-        let (tell, told) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         let user = user.to_owned();
         let job: Job = Box::new(move |context| {
+            // Nobody waits any more, and who was told of a failure must not find that it was done later.
+            if sender.is_closed() {
+                return true;
+            }
             let result = context.and_then(|context| context.on_behalf_of(&user, act));
             let is_good =
                 !matches!(&result, Err(EngineError::Store(error)) if !matches!(error, StoreError::NotFound(_)));
-            // Who asked may have gone.
-            let _ = tell.send(result);
+            let _ = sender.send(result);
             is_good
         });
         self.jobs.try_send(job).map_err(|_| Problem::busy())?;
-        told.await.map_err(|_| Problem::failed("the request failed inside the server"))?.map_err(Problem::from)
+        answer.await.map_err(|_| Problem::failed("the request failed inside the server"))?.map_err(Problem::from)
     }
 }
 
-fn work(opener: &Mutex<Box<Opener>>, waiting: &Mutex<Receiver<Job>>) {
+fn work(open: &dyn Fn() -> EngineResult<Context>, waiting: &Mutex<Receiver<Job>>) {
     let mut connection: Option<Context> = None;
+    let until = Arc::new(Mutex::new(Moment::now()));
     loop {
         let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
+        *until.lock().unwrap_or_else(PoisonError::into_inner) = Moment::after(PATIENCE);
         if connection.is_none() {
-            match opener.lock().unwrap_or_else(PoisonError::into_inner)() {
-                Ok(opened) => connection = Some(opened),
+            match open() {
+                Ok(mut opened) => {
+                    let until = Arc::clone(&until);
+                    opened.store.wait_silently();
+                    opened
+                        .store
+                        .give_up_when(move || until.lock().unwrap_or_else(PoisonError::into_inner).has_passed());
+                    connection = Some(opened);
+                }
                 Err(error) => {
                     job(Err(error));
                     continue;

@@ -56,6 +56,7 @@ async fn explained(response: Response, is_api: bool) -> Response {
     let code = match status {
         StatusCode::NOT_FOUND => "not-found",
         StatusCode::INTERNAL_SERVER_ERROR => "failed",
+        StatusCode::SERVICE_UNAVAILABLE => "timeout",
         _ => "input",
     };
     refuse(Problem::new(status, code, words), is_api, None)
@@ -155,7 +156,12 @@ fn is_known_host(options: &WebOptions, host: &str) -> bool {
         Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
         _ => (host, None),
     };
-    let is_own = ["127.0.0.1", "[::1]", "localhost"].iter().any(|own| name.eq_ignore_ascii_case(own));
+    let listens_at = |name: &str| match &options.listen {
+        ListenAddress::Internet(address) => name.trim_matches(['[', ']']).parse() == Ok(address.ip()),
+        ListenAddress::File(_) => false,
+    };
+    let is_own =
+        ["127.0.0.1", "[::1]", "localhost"].iter().any(|own| name.eq_ignore_ascii_case(own)) || listens_at(name);
     match &options.listen {
         // Port 0 means any free one, and a proxy has another one.
         ListenAddress::Internet(address) if address.port() != 0 => {

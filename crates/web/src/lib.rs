@@ -14,6 +14,7 @@ mod pages;
 mod problem;
 mod routes;
 mod serve;
+mod worker;
 
 pub use self::app::WebOptions;
 pub use self::login::{Login, Logins, digest, new_token};

@@ -1,4 +1,4 @@
-//! One poller for all who watch: while there are any, it reads the overview once a second, and tells all when it has
+//! One poller for all who watch: while there are any, it reads the overview twice a second, and informs all when it has
 //! changed.
 
 use std::convert::Infallible;
@@ -24,9 +24,13 @@ use taskqueue_views::answer::queue_answer;
 use taskqueue_views::json::overview_json;
 
 /// How often the database is asked while a page is open.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 /// How old the figures for a request may be.
 const FRESH: Duration = Duration::from_millis(400);
+/// How long a failure is remembered.
+const FRESH_FAILURE: Duration = Duration::from_secs(1);
+/// How long the database may take for the figures.
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 /// How many tasks the first page lists.
 const TASKS: i64 = 20;
 /// How many runners the first page lists.
@@ -56,8 +60,8 @@ pub(crate) struct Live {
     version: watch::Sender<u64>,
     watchers: Arc<AtomicUsize>,
     seen: Mutex<Option<Seen>>,
-    /// Held while the database is asked, so that one request asks for all.
-    asking: tokio::sync::Mutex<()>,
+    /// Held while the database is asked, so that one request asks for all. The last failure, which is not repeated at once.
+    asking: tokio::sync::Mutex<Option<(Instant, Problem)>>,
 }
 
 impl Live {
@@ -77,18 +81,30 @@ impl Live {
         if let Some(seen) = self.fresh() {
             return Ok(seen);
         }
-        let _one_asks = self.asking.lock().await;
+        let mut last_failure = self.asking.lock().await;
         if let Some(seen) = self.fresh() {
             return Ok(seen);
         }
-        match self.database.call("web", look).await {
+        if let Some((_, problem)) = last_failure.as_ref().filter(|(at, _)| at.elapsed() < FRESH_FAILURE) {
+            return self.outdated(problem.clone());
+        }
+        let answer = tokio::time::timeout(ANSWER_LIMIT, self.database.call("web", read)).await;
+        match answer.unwrap_or_else(|_| Err(Problem::silent())) {
             Ok(glance) => {
                 let seen = Seen { glance: Arc::new(glance), read_at: Instant::now(), problem: None };
                 self.note(&seen);
                 Ok(seen)
             }
-            Err(problem) => self.last().map(|seen| Seen { problem: Some(problem.clone()), ..seen }).ok_or(problem),
+            Err(problem) => {
+                *last_failure = Some((Instant::now(), problem.clone()));
+                self.outdated(problem)
+            }
         }
+    }
+
+    /// Returns the last figures with the reason why there are no newer ones.
+    fn outdated(&self, problem: Problem) -> Result<Seen, Problem> {
+        self.last().map(|seen| Seen { problem: Some(problem.clone()), ..seen }).ok_or(problem)
     }
 
     fn last(&self) -> Option<Seen> {
@@ -99,7 +115,7 @@ impl Live {
         self.last().filter(|seen| seen.read_at.elapsed() < FRESH)
     }
 
-    /// Keeps the figures, and tells the watchers if they differ from the last ones.
+    /// Keeps the figures, and informs the watchers if they differ from the last ones.
     fn note(&self, seen: &Seen) {
         let before = self.seen.lock().unwrap_or_else(PoisonError::into_inner).replace(seen.clone());
         if before.is_none_or(|before| fingerprint(&before.glance) != fingerprint(&seen.glance)) {
@@ -113,10 +129,10 @@ impl Live {
         (self.version.subscribe(), Watching(Arc::clone(&self.watchers)))
     }
 
-    /// Looks as long as the server runs, while a page is open.
+    /// Polls as long as the server runs, while a page is open.
     pub(crate) async fn poll(&self) {
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
             if self.watchers.load(Ordering::SeqCst) > 0 {
                 // The page of a watcher shows why it failed.
                 let _ = self.glance().await;
@@ -134,7 +150,7 @@ impl Drop for Watching {
     }
 }
 
-fn look(ctx: &mut Context) -> EngineResult<Glance> {
+fn read(ctx: &mut Context) -> EngineResult<Glance> {
     let overview = overview(ctx, &TaskFilter { class: None, statuses: Vec::new(), limit: TASKS })?;
     let runners = list_runners(ctx, RUNNERS, true)?;
     let counts = &overview.counts;

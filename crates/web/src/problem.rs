@@ -43,6 +43,10 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "too many requests wait for the database; try again")
     }
 
+    pub(crate) fn silent() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unreachable", "the database does not answer")
+    }
+
     pub(crate) fn failed(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", detail)
     }

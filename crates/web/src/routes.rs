@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
 
 use crate::app::App;
 use crate::guard::{every_request, with_scope};
-use crate::problem::Problem;
-use crate::{api, assets, live, pages};
+use crate::{api, assets, live, pages, worker};
 use taskqueue_domain::limits::scope::Scope;
 
-/// The largest body of a request.
-const BODY_BYTES: usize = 16 << 20;
+/// The largest body of a request, and of one that carries data or results.
+const BODY_BYTES: usize = 64 << 10;
+const DATA_BYTES: usize = 16 << 20;
 /// How long a request may take, its body included; streams are answered before.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
@@ -39,6 +40,7 @@ const fn route(
 
 const READ: Option<Scope> = Some(Scope::Read);
 const QUEUE: Option<Scope> = Some(Scope::Queue);
+const WORK: Option<Scope> = Some(Scope::Work);
 const OPERATE: Option<Scope> = Some(Scope::Operate);
 
 /// The table.
@@ -69,11 +71,17 @@ pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/api/v1/status", READ, || get(api::status)),
     route("GET", "/api/v1/explanation", READ, || get(api::explain_queue)),
     route("GET", "/api/v1/tasks", READ, || get(api::tasks)),
-    route("POST", "/api/v1/tasks", QUEUE, || post(api::queue)),
+    route("POST", "/api/v1/tasks", QUEUE, || post(api::queue).layer(DefaultBodyLimit::max(DATA_BYTES))),
     route("GET", "/api/v1/tasks/{id}", READ, || get(api::task)),
     route("GET", "/api/v1/tasks/{id}/explanation", READ, || get(api::explain)),
     route("POST", "/api/v1/tasks/{id}/retry", OPERATE, || post(api::retry)),
     route("POST", "/api/v1/tasks/{id}/cancel", OPERATE, || post(api::cancel)),
+    route("POST", "/api/v1/claims", WORK, || post(worker::claim_runs)),
+    route("POST", "/api/v1/runs/{id}/heartbeat", WORK, || post(worker::heartbeat)),
+    route("POST", "/api/v1/runs/{id}/resolve", WORK, || {
+        post(worker::resolve_run).layer(DefaultBodyLimit::max(DATA_BYTES))
+    }),
+    route("POST", "/api/v1/runs/{id}/release", WORK, || post(worker::release)),
     route("GET", "/api/v1/failures", READ, || get(api::failures)),
     route("GET", "/api/v1/schedules", READ, || get(api::schedules)),
     route("GET", "/api/v1/runners", READ, || get(api::runners)),
@@ -99,9 +107,10 @@ pub(crate) fn router(app: &App) -> Router {
         .with_state(app.clone())
 }
 
+/// The words become a problem or a page like every other refusal.
 async fn in_time(request: Request, next: Next) -> Response {
-    let late = || Problem::new(axum::http::StatusCode::REQUEST_TIMEOUT, "timeout", "the request took too long");
-    tokio::time::timeout(REQUEST_LIMIT, next.run(request)).await.unwrap_or_else(|_| late().into_response())
+    let late = (StatusCode::SERVICE_UNAVAILABLE, "the request took too long; what it asked for may still be done");
+    tokio::time::timeout(REQUEST_LIMIT, next.run(request)).await.unwrap_or_else(|_| late.into_response())
 }
 
 #[cfg(test)]

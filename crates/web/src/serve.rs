@@ -18,6 +18,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt as _;
 
 use crate::app::{App, WebOptions};
@@ -25,16 +26,21 @@ use crate::database::Database;
 use crate::routes::router;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_engine::{Context, StopSignals};
+use taskqueue_host::net::listener::{SocketFile, SocketListener};
 
 /// How long a client may take for the head of a request, also between two requests of a connection.
 const HEAD_LIMIT: Duration = Duration::from_secs(15);
+/// How long a client may read nothing.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// The largest head of a request.
 const HEAD_BYTES: usize = 16 << 10;
 /// How many connections are served at the same time; further ones wait.
 const CONNECTIONS: usize = 1_000;
 /// How long open requests may take after the signal to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
-/// How often the signals are looked at.
+/// How long the threads of the database may take then: longer than the store waits for a last answer.
+const DATABASE_STOP_LIMIT: Duration = Duration::from_secs(6);
+/// How long a wait for a signal takes at most.
 const SIGNALS_EVERY: Duration = Duration::from_secs(3_600);
 /// How long to wait before the next connection if this process has too many files open.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
@@ -49,75 +55,60 @@ pub fn serve(
     stop: Arc<StopSignals>,
     ready: &mut dyn FnMut(&ListenAddress),
 ) -> io::Result<()> {
-    let opener = context.reopener();
+    let (database, working) = Database::start(&context)?;
     drop(context);
-    let (database, working) = Database::start(Box::new(opener))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let _in_runtime = runtime.enter();
-    let listener = Listener::bind(&options.listen)?;
-    options.listen = listener.address(&options.listen)?;
+    let listener = SocketListener::bind(&options.listen)?;
+    options.listen = listener.address(&options.listen);
+    let _removed_at_the_end = SocketFile::of(&options.listen);
+    let listener = Listener::of(listener, &options.listen)?;
     ready(&options.listen);
     let app = App::new(options, database);
-    let (tell, told) = oneshot::channel();
+    let (stop_sender, stopped) = oneshot::channel();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         while !stop.wait(SIGNALS_EVERY) {}
-        let _ = tell.send(());
+        let _ = stop_sender.send(());
     })?;
-    runtime.block_on(accept(&listener, &app, told));
+    runtime.block_on(accept(&listener, &app, stopped));
     drop(app);
     runtime.shutdown_timeout(STOP_LIMIT);
-    working.wait(STOP_LIMIT);
+    working.wait(DATABASE_STOP_LIMIT);
     Ok(())
 }
 
-/// What is listened at.
+/// A listener of the runtime.
 enum Listener {
     Internet(TcpListener),
     File(UnixListener),
 }
 
 impl Listener {
-    fn bind(address: &ListenAddress) -> io::Result<Self> {
-        match address {
-            ListenAddress::Internet(address) => {
-                let listener = std::net::TcpListener::bind(address)?;
-                listener.set_nonblocking(true)?;
-                Ok(Self::Internet(TcpListener::from_std(listener)?))
-            }
-            ListenAddress::File(path) => {
-                // A socket that nobody listens at is what an earlier server left behind.
-                if std::os::unix::net::UnixStream::connect(path)
-                    .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-                {
-                    fs::remove_file(path)?;
+    fn of(listener: SocketListener, address: &ListenAddress) -> io::Result<Self> {
+        Ok(match listener {
+            SocketListener::Internet(listener) => Self::Internet(TcpListener::from_std(listener)?),
+            SocketListener::File(listener) => {
+                if let ListenAddress::File(path) = address {
+                    // A proxy in the same group connects, whatever the umask.
+                    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
                 }
-                let listener = UnixListener::bind(path)?;
-                fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
-                Ok(Self::File(listener))
+                Self::File(UnixListener::from_std(listener)?)
             }
-        }
-    }
-
-    fn address(&self, asked: &ListenAddress) -> io::Result<ListenAddress> {
-        match self {
-            Self::Internet(listener) => Ok(ListenAddress::Internet(listener.local_addr()?)),
-            Self::File(_) => Ok(asked.clone()),
-        }
+        })
     }
 }
 
 async fn accept(listener: &Listener, app: &App, mut stop: oneshot::Receiver<()>) {
     let (router, graceful) = (router(app), GracefulShutdown::new());
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
     let poller = tokio::spawn({
         let app = app.clone();
         async move { app.live().poll().await }
     });
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
         tokio::select! {
             _ = &mut stop => break,
-            served = accept_one(listener, &router, &graceful, place) => {
+            served = accept_one(listener, &router, &graceful, &connections) => {
                 if served.is_err() {
                     tokio::time::sleep(AFTER_FAILURE).await;
                 }
@@ -126,25 +117,23 @@ async fn accept(listener: &Listener, app: &App, mut stop: oneshot::Receiver<()>)
     }
     poller.abort();
     let _ = tokio::time::timeout(STOP_LIMIT, graceful.shutdown()).await;
-    if let (Listener::File(_), ListenAddress::File(path)) = (listener, &app.options().listen) {
-        let _ = fs::remove_file(path);
-    }
 }
 
 async fn accept_one(
     listener: &Listener,
     router: &Router,
     graceful: &GracefulShutdown,
-    place: OwnedSemaphorePermit,
+    connections: &Arc<Semaphore>,
 ) -> io::Result<()> {
+    let permit = Arc::clone(connections).acquire_owned().await.map_err(io::Error::other)?;
     match listener {
         Listener::Internet(listener) => {
             let (stream, _) = listener.accept().await?;
             // Small answers are not held back.
             let _ = stream.set_nodelay(true);
-            serve_one(stream, router.clone(), graceful, place);
+            serve_one(stream, router.clone(), graceful, permit);
         }
-        Listener::File(listener) => serve_one(listener.accept().await?.0, router.clone(), graceful, place),
+        Listener::File(listener) => serve_one(listener.accept().await?.0, router.clone(), graceful, permit),
     }
     Ok(())
 }
@@ -153,20 +142,23 @@ fn serve_one<Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: Stream,
     router: Router,
     graceful: &GracefulShutdown,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
         let router = router.clone();
         async move { Ok::<_, Infallible>(answer(router, request).await) }
     });
+    // A client that does not read its answers must not keep its connection.
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(WRITE_LIMIT));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Box::pin(stream)), service);
     let connection = graceful.watch(connection);
     tokio::spawn(async move {
-        let _place = place;
+        let _permit = permit;
         // A client that breaks the protocol or goes away has nobody to be told.
         let _ = pin!(connection).await;
     });

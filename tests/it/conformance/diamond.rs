@@ -78,7 +78,7 @@ each_engine! {
             Ok(())
         });
         let defaults = BatchDefaults {
-            may_name_users: true,
+            may_name_users: true, may_replace: true,
             queued_by: "tester".to_owned(),
             check: ClassCheck::KnownHere,
             spread: None,

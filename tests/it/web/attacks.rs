@@ -101,12 +101,20 @@ each_engine! {
     fn an_address_beyond_this_host_needs_a_proxy(db) {
         db.configure(ECHO);
         let said = db.cli().run(&["web", "--listen", "0.0.0.0:0"]).fails(2);
-        assert!(said.contains("speaks no HTTPS") && said.contains("--behind-proxy"), "{said}");
+        assert!(said.contains("has no HTTPS") && said.contains("--behind-proxy"), "{said}");
         let server = WebServer::start(db, &["--behind-proxy", "--host", "queue.example.org"]);
         let head = ["Host: queue.example.org", "Content-Type: application/x-www-form-urlencoded"];
         let reply = send(&server.address, "POST", "/login", &head, &format!("token={}", server.token("read")));
         let cookie = reply.header("set-cookie").unwrap();
         assert!(cookie.starts_with("__Host-taskqueue-login=") && cookie.ends_with("; Secure"), "{cookie}");
+    }
+
+    fn a_file_that_is_no_socket_is_not_replaced_by_one(db) {
+        db.configure(ECHO);
+        db.cli().run(&["web", "token", "add", "ann", "--may", "read"]).ok();
+        let path = crate::cli::write(db, "precious", "kept");
+        db.cli().run(&["web", "--listen", &format!("unix:{}", path.display())]).fails(1);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
     }
 
     fn many_silent_clients_do_not_keep_another_waiting(db) {

@@ -88,7 +88,7 @@ each_engine! {
         db.cli().run(&["web", "token", "remove", "ann"]).ok();
         db.cli().run(&["web", "token", "remove", "ann"]).fails(3);
         let nobody = db.cli().run(&["web"]).fails(2);
-        assert!(nobody.contains("nobody could log in") && nobody.contains("taskqueue web token add ann --may operate"), "{nobody}");
+        assert!(nobody.contains("no login is possible") && nobody.contains("taskqueue web token add ann --may operate"), "{nobody}");
     }
 
     fn a_wrong_token_in_the_configuration_is_named_with_its_place(db) {

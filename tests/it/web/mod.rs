@@ -7,5 +7,6 @@ mod client;
 mod logins;
 mod outage;
 mod pages;
+mod workers;
 
 pub(crate) use self::client::{Reply, SCOPES, WebServer, send};

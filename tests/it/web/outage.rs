@@ -13,6 +13,8 @@ each_server! {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo", "1"]).ok();
         let server = WebServer::start(&db, &[]);
+        // All threads of the server have a connection.
+        std::thread::scope(|scope| (0..16).for_each(|_| drop(scope.spawn(|| server.get("/tasks")))));
         assert!(server.get("/").body.contains("<b>1</b>scheduled"));
         own.kill();
         wait_until("the page says so", || server.get("/").body.contains("These figures are"));

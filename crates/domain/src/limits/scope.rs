@@ -10,6 +10,8 @@ pub enum Scope {
     Read,
     /// Queue tasks of classes, but none of the class `exec`.
     Queue,
+    /// Claim runs of any class, and end them.
+    Work,
     /// Retry, cancel, pause, resume and run schedules.
     Operate,
     /// Queue also tasks of the class `exec`, whose data names a program to run.
@@ -18,7 +20,7 @@ pub enum Scope {
 
 impl Scope {
     /// Every scope, the least first.
-    pub const ALL: [Self; 4] = [Self::Read, Self::Queue, Self::Operate, Self::Admin];
+    pub const ALL: [Self; 5] = [Self::Read, Self::Queue, Self::Work, Self::Operate, Self::Admin];
 
     /// Returns the word of the scope.
     #[must_use]
@@ -26,6 +28,7 @@ impl Scope {
         match self {
             Self::Read => "read",
             Self::Queue => "queue",
+            Self::Work => "work",
             Self::Operate => "operate",
             Self::Admin => "admin",
         }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike, value};
@@ -150,15 +150,18 @@ pub fn text_to_edit(path: &Path) -> Result<String, ConfigError> {
     if path.try_exists().is_ok_and(|exists| !exists) { Ok(String::new()) } else { file::text_of(path) }
 }
 
-/// Writes the file with the mode that it has; a new one is readable only by its owner. Readers see the old text or the new one.
+/// Writes the file with the mode, owner and group that it has; a new one is readable only by its owner. Readers see the old text or the new one.
 ///
 /// # Errors
 /// Returns an error if it cannot be written; the old text is then unchanged.
 pub fn write_edited(path: &Path, text: &str) -> io::Result<()> {
     let Ok(path) = path.canonicalize() else { return write_first(path, text) };
-    let mode = fs::metadata(&path)?.permissions().mode() & 0o777;
+    let found = fs::metadata(&path)?;
+    let mode = found.permissions().mode() & 0o777;
     let new = path.with_extension("toml.new");
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
+    // Root keeps the owner and the group, who may read the file; others own what they write.
+    let _ = fchown(&file, Some(found.uid()), Some(found.gid()));
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, &path));
     if written.is_err() {
         let _ = fs::remove_file(&new);

@@ -13,6 +13,7 @@ use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::dependencies::{LineNames, Prerequisite, resolve_names};
 use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
 use taskqueue_domain::task::trace::Trace;
+use taskqueue_domain::task::unique::OnConflict;
 use taskqueue_host::files::spooled_lines::{BadLine, BoundedLines, SpooledLines};
 use taskqueue_store::{BatchNeeds, StoreError};
 
@@ -32,6 +33,8 @@ pub struct BatchDefaults {
     pub queued_by: String,
     /// Whether a line may name another user with "by".
     pub may_name_users: bool,
+    /// Whether a line may replace a waiting task, which another user may have queued.
+    pub may_replace: bool,
     /// Which classes are accepted.
     pub check: ClassCheck,
     /// The times of the tasks, instead of those of their lines.
@@ -153,6 +156,9 @@ impl<Zone: TimeZone> BatchReader<'_, Zone> {
         let mut line = parse_line(line, &self.defaults.queued_by, self.now).map_err(EngineError::Input)?;
         if !self.defaults.may_name_users && line.request.queued_by != self.defaults.queued_by {
             return Err(EngineError::Input("\"by\": a login queues in its own name".to_owned()));
+        }
+        if !self.defaults.may_replace && line.request.on_conflict == Some(OnConflict::Replace) {
+            return Err(EngineError::Refused("\"on_conflict\":\"replace\" needs the scope operate".to_owned()));
         }
         if let Some(spread) = &self.defaults.spread {
             spread_out(&mut line.request, spread, place).map_err(EngineError::Input)?;

@@ -23,8 +23,10 @@ const LOCK_LIMIT: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A non-blocking listener.
-pub(crate) enum SocketListener {
+pub enum SocketListener {
+    /// At an IP address.
     Internet(TcpListener),
+    /// At a path.
     File(UnixListener),
 }
 
@@ -34,9 +36,11 @@ pub(crate) trait SocketStream: Read + Write + AsFd + Send {}
 impl<T: Read + Write + AsFd + Send> SocketStream for T {}
 
 impl SocketListener {
+    /// Listens at an address. The stale socket of a dead process of this user is replaced, any other file stays.
+    ///
     /// # Errors
-    /// `AddrInUse` if another process listens there; otherwise the error of the kernel.
-    pub(crate) fn bind(address: &ListenAddress) -> io::Result<Self> {
+    /// `AddrInUse` if another process listens there, or if a file has the path; otherwise the error of the kernel.
+    pub fn bind(address: &ListenAddress) -> io::Result<Self> {
         Ok(match address {
             ListenAddress::Internet(address) => {
                 let listener = TcpListener::bind(address)?;
@@ -52,7 +56,8 @@ impl SocketListener {
     }
 
     /// Returns its address, with the port that the kernel chose if none was given.
-    pub(crate) fn address(&self, wanted: &ListenAddress) -> ListenAddress {
+    #[must_use]
+    pub fn address(&self, wanted: &ListenAddress) -> ListenAddress {
         match self {
             Self::Internet(listener) => listener.local_addr().map_or_else(|_| wanted.clone(), ListenAddress::Internet),
             Self::File(_) => wanted.clone(),
@@ -131,14 +136,15 @@ fn is_stale(path: &Path) -> io::Result<bool> {
 
 /// Removes the file of a socket when dropped, if it is still the same file.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     device_and_inode: (u64, u64),
 }
 
 impl SocketFile {
     /// Returns `None` for an address without a file.
-    pub(crate) fn of(address: &ListenAddress) -> Option<Self> {
+    #[must_use]
+    pub fn of(address: &ListenAddress) -> Option<Self> {
         let ListenAddress::File(path) = address else { return None };
         Some(Self { path: path.clone(), device_and_inode: device_and_inode(path)? })
     }

@@ -241,7 +241,10 @@ impl<'a> Query<'a> {
         let wanted = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let (mut matching, mut last) = (Vec::new(), page.before);
         loop {
-            let query = self.with_contained_data(self.of_columns().filter(dsl::id.lt(last)));
+            let mut query = self.with_contained_data(self.of_columns().filter(dsl::id.lt(last)));
+            if !self.selection.meta.is_empty() {
+                query = query.filter(dsl::meta.is_not_null());
+            }
             let part = query.order(dsl::id.desc()).limit(DATA_ROWS).select((dsl::id, dsl::meta, dsl::task_data));
             let rows: Vec<TextsRow> = part.load(conn)?;
             let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < DATA_ROWS;

@@ -1,5 +1,6 @@
 //! What the buttons do. A change of one thing leads back to its page; one of many is asked about first.
 
+use axum::extract::rejection::FormRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::{HeaderValue, LOCATION};
@@ -11,13 +12,14 @@ use serde::Deserialize;
 use super::parts::{task_link, text};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::app::App;
-use crate::login::Login;
+use crate::login::{Login, digest};
 use crate::pages::tasks::selection;
 use crate::problem::Problem;
 use taskqueue_domain::limits::pause::{PauseMode, PauseScope};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::selection::StatusFilter;
+use taskqueue_domain::text::outside_text::clean_line;
 use taskqueue_engine::change::cancel::{cancel_tasks, cancellable, preview_cancel};
 use taskqueue_engine::change::pauses::{self, PauseRequest};
 use taskqueue_engine::change::retry::{RetryOptions, preview_retry, retry_tasks, retryable};
@@ -62,10 +64,12 @@ impl Change {
     }
 
     /// Does it, and returns the answer for each task.
-    pub(crate) fn make(self, ctx: &mut Context, ids: &[TaskId]) -> EngineResult<Vec<TaskAnswer>> {
+    /// Tasks that have another status than `only` by now are not retried; empty allows every status.
+    pub(crate) fn make(self, ctx: &mut Context, ids: &[TaskId], only: &[TaskStatus]) -> EngineResult<Vec<TaskAnswer>> {
         let mut answers = Vec::new();
+        let options = RetryOptions { only, ..RetryOptions::default() };
         match self {
-            Self::Retry => retry_tasks(ctx, ids, &RetryOptions::default(), &mut |answer| answers.push(answer))?,
+            Self::Retry => retry_tasks(ctx, ids, &options, &mut |answer| answers.push(answer))?,
             Self::Cancel => cancel_tasks(ctx, ids, None, &mut |answer| answers.push(answer))?,
         }
         Ok(answers)
@@ -81,12 +85,21 @@ impl Change {
     }
 }
 
+/// The status that the page showed.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Shown {
+    status: String,
+}
+
 pub(crate) async fn retry_one(
     State(app): State<App>,
     Extension(login): Extension<Login>,
     Path(id): Path<i64>,
+    shown: Result<Form<Shown>, FormRejection>,
 ) -> Response {
-    one(&app, &login, TaskId(id), Change::Retry).await
+    let shown = shown.ok().map(|Form(shown)| shown);
+    one(&app, &login, TaskId(id), Change::Retry, shown).await
 }
 
 pub(crate) async fn cancel_one(
@@ -94,22 +107,23 @@ pub(crate) async fn cancel_one(
     Extension(login): Extension<Login>,
     Path(id): Path<i64>,
 ) -> Response {
-    one(&app, &login, TaskId(id), Change::Cancel).await
+    one(&app, &login, TaskId(id), Change::Cancel, None).await
 }
 
-async fn one(app: &App, login: &Login, id: TaskId, change: Change) -> Response {
-    match app.call(login, move |ctx| change.make(ctx, &[id])).await {
+async fn one(app: &App, login: &Login, id: TaskId, change: Change, shown: Option<Shown>) -> Response {
+    let only: Vec<TaskStatus> = shown.and_then(|shown| TaskStatus::parse(&shown.status)).into_iter().collect();
+    match app.call(login, move |ctx| change.make(ctx, &[id], &only)).await {
         Ok(answers) if answers.iter().all(|answer| answer.result.is_some()) => back_to(&format!("/tasks/{id}")),
         Ok(answers) => show_answers(login, change, &answers),
         Err(problem) => problem_page(&problem, Some(login)),
     }
 }
 
-/// A selection, and how many of its tasks the reader has agreed to.
+/// A selection, and the digest of the tasks that the reader has agreed to.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Selected {
     q: String,
-    agreed: Option<usize>,
+    agreed: Option<String>,
 }
 
 pub(crate) async fn retry_selected(
@@ -128,7 +142,7 @@ pub(crate) async fn cancel_selected(
     many(&app, &login, selected, Change::Cancel).await
 }
 
-/// Asks first; if more tasks are selected by then than were agreed to, asks again.
+/// Asks first, and again if other tasks are selected by then.
 async fn many(app: &App, login: &Login, selected: Selected, change: Change) -> Response {
     let mut wanted = match selection(&selected.q) {
         Ok(wanted) if selected.q.trim().is_empty() => {
@@ -145,8 +159,8 @@ async fn many(app: &App, login: &Login, selected: Selected, change: Change) -> R
     let made = app
         .call(login, move |ctx| {
             let ids = select_tasks(ctx, &wanted)?;
-            if agreed.is_some_and(|agreed| ids.len() <= agreed) {
-                return Ok((change.make(ctx, &ids)?, true));
+            if agreed.is_some_and(|agreed| agreed == digest_of(&ids)) {
+                return Ok((change.make(ctx, &ids, &wanted.allowed_statuses())?, true));
             }
             Ok((change.preview(ctx, &ids)?, false))
         })
@@ -158,6 +172,10 @@ async fn many(app: &App, login: &Login, selected: Selected, change: Change) -> R
     }
 }
 
+fn digest_of(ids: &[TaskId]) -> String {
+    digest(&ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+}
+
 fn ask(login: &Login, change: Change, selection: &str, answers: &[TaskAnswer]) -> Response {
     let possible = answers.iter().filter(|answer| answer.result.is_some()).count();
     let body = html! {
@@ -165,8 +183,8 @@ fn ask(login: &Login, change: Change, selection: &str, answers: &[TaskAnswer]) -
         p { "Selected by " code { (text(selection)) } "." }
         @if possible > 0 {
             form.row method="post" action=(change.path()) {
-                input type="hidden" name="q" value=(selection);
-                input type="hidden" name="agreed" value=(answers.len());
+                input type="hidden" name="q" value=(clean_line(selection));
+                input type="hidden" name="agreed" value=(digest_of(&answers.iter().map(|answer| answer.id).collect::<Vec<_>>()));
                 button { "Yes, " (change.name().to_lowercase()) " " (plural(possible, "task")) }
                 a href="/failures" { "No" }
             }

@@ -12,6 +12,7 @@ use crate::guard::encoded;
 use crate::login::Login;
 use chrono::{DateTime, Utc};
 use taskqueue_domain::limits::scope::Scope;
+use taskqueue_domain::text::outside_text::OutsideText;
 use taskqueue_engine::inspect::failures::{FailureGroup, Failures, failures};
 
 pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>) -> Response {
@@ -45,10 +46,16 @@ fn body(found: &Failures, login: &Login) -> Markup {
 
 fn row(group: &FailureGroup, now: DateTime<Utc>, login: &Login) -> Markup {
     let selection = selection_of(group);
+    let address = |selection: &str| format!("/tasks?q={}", encoded(selection));
     let message = group.samples.first().map(|sample| sample.error_message.to_string()).unwrap_or_default();
     html! {
         tr {
-            td { a href=(format!("/tasks?q={}", encoded(&selection))) { (group.tasks) } }
+            td {
+                @match &selection {
+                    Some(selection) => a href=(address(selection)) { (group.tasks) },
+                    None => (group.tasks),
+                }
+            }
             td { (text(&group.class)) }
             td { (text(&group.error_code)) }
             td { (group.will_not_be_retried) }
@@ -57,9 +64,11 @@ fn row(group: &FailureGroup, now: DateTime<Utc>, login: &Login) -> Markup {
             td { @for sample in &group.samples { (task_link(sample.task_id)) " " } }
             @if login.may >= Scope::Operate {
                 td {
-                    form.row method="post" action="/retry" {
-                        input type="hidden" name="q" value=(selection);
-                        button { "Retry these" }
+                    @if let Some(selection) = &selection {
+                        form.row method="post" action="/retry" {
+                            input type="hidden" name="q" value=(selection);
+                            button { "Retry these" }
+                        }
                     }
                 }
             }
@@ -67,16 +76,14 @@ fn row(group: &FailureGroup, now: DateTime<Utc>, login: &Login) -> Markup {
     }
 }
 
-/// Returns the selection that matches the tasks of a group.
-fn selection_of(group: &FailureGroup) -> String {
-    let error = if group.error_code.is_empty() {
-        String::new()
-    } else {
-        format!(" error={}", quoted(group.error_code.as_stored()))
-    };
-    format!("class={} status=failed status=timeout{error}", quoted(&group.class))
-}
-
-fn quoted(word: &str) -> String {
-    if word.contains(char::is_whitespace) { format!("\"{word}\"") } else { word.to_owned() }
+/// Returns the selection that matches the tasks of a group; `None` if no selection matches these alone.
+fn selection_of(group: &FailureGroup) -> Option<String> {
+    let (class, error) = (OutsideText::from(&group.class), &group.error_code);
+    let is_plain =
+        |text: &OutsideText| !text.is_empty() && text.is_clean() && !text.as_stored().contains(['"', '\n', '\t']);
+    if !is_plain(&class) || !is_plain(error) || group.class.contains(['*', '?']) {
+        return None;
+    }
+    let quoted = |key: &str, word: &OutsideText| format!("\"{key}={}\"", word.as_stored());
+    Some(format!("{} status=failed status=timeout {}", quoted("class", &class), quoted("error", error)))
 }

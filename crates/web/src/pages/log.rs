@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::ansi::coloured;
-use super::parts::{maybe_time, run_status, task_link};
+use super::parts::{maybe_time, run_status, task_link, text};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::app::App;
 use crate::login::Login;
@@ -51,7 +51,7 @@ fn output(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> Markup {
         p { "Attempt " (run.attempt) ", " (run_status(&run.status)) ", started " (maybe_time(run.started_on, now)) }
         @if outputs.is_empty() { p { "It has written nothing so far." } }
         @for output in outputs {
-            h2 { (output.stream) " " span.quiet { "(" (output.total_bytes) " bytes" @if output.is_lossy { ", not all kept" } ")" } }
+            h2 { (text(&output.stream)) " " span.quiet { "(" (output.total_bytes) " bytes" @if output.is_lossy { ", not all kept" } ")" } }
             pre { (coloured(&output.content)) }
         }
     }

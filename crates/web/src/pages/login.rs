@@ -8,6 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use maud::html;
 use serde::Deserialize;
 
+use super::parts::text;
 use super::{Refresh, page as whole_page};
 use crate::app::App;
 use crate::guard::cookie_name;
@@ -34,11 +35,11 @@ pub(crate) async fn form(Query(Target { to }): Query<Target>) -> Response {
 fn show(to: &str, is_wrong: bool) -> Response {
     let body = html! {
         h1 { "taskqueue" }
-        @if is_wrong { p.answer.bad role="alert" { "Nobody has this token." } }
+        @if is_wrong { p.answer.bad role="alert" { "No login has this token." } }
         form.row method="post" action="/login" {
             label for="token" { "Token" }
             input #token name="token" type="password" required autofocus autocomplete="current-password";
-            input type="hidden" name="to" value=(to);
+            input type="hidden" name="to" value=(text(to));
             button { "Log in" }
         }
         p.quiet { "The terminal in which " code { "taskqueue web" } " was started shows a token; its configuration has those of others." }

@@ -1,4 +1,4 @@
-//! The pages, one file each. Text from outside reaches a page through [`text`] alone, which cleans it; maud escapes it.
+//! The pages, one file each. Text from outside reaches a page cleaned, by [`text`] or by the types of the domain; maud escapes it.
 
 mod ansi;
 pub(crate) mod changes;

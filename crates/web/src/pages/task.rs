@@ -39,7 +39,10 @@ fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup
         (answer(&answer_of(explanation), answer_command(explanation).as_deref(), false))
         @if login.may >= Scope::Operate {
             div.actions {
-                (button(&format!("/tasks/{}/retry", task.id), "Retry"))
+                form method="post" action=(format!("/tasks/{}/retry", task.id)) {
+                    input type="hidden" name="status" value=(text(&task.status));
+                    button { "Retry" }
+                }
                 (button(&format!("/tasks/{}/cancel", task.id), "Cancel"))
             }
         }

@@ -21,6 +21,9 @@ const ON_A_PAGE: i64 = 50;
 /// The most that a program may ask for at once.
 pub(crate) const MOST: i64 = 1_000;
 
+/// The most words of a selection: each may be a query.
+const MOST_WORDS: usize = 30;
+
 /// What a list of tasks is asked for.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -45,6 +48,9 @@ pub(crate) fn selection(text: &str) -> Result<Selection, Problem> {
     let words = words(text);
     if words.is_empty() {
         return Ok(Selection::default());
+    }
+    if words.len() > MOST_WORDS {
+        return Err(Problem::input(format!("a selection has at most {MOST_WORDS} words here")));
     }
     Selection::parse(&words).map_err(Problem::input)
 }
@@ -93,7 +99,7 @@ fn show(login: &Login, wanted: &Wanted, list: &Markup) -> Response {
         h1 { "Tasks" }
         form.row role="search" action="/tasks" {
             label for="q" { "Selection" }
-            input #q type="search" name="q" value=(wanted.q) placeholder="class=mail.* status=failed newer=1d" autocomplete="off";
+            input #q type="search" name="q" value=(text(&wanted.q)) placeholder="class=mail.* status=failed newer=1d" autocomplete="off";
             button { "Show" }
         }
         p.quiet {

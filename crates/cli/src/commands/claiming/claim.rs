@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use chrono::{DateTime, SecondsFormat, Utc};
 use clap::Args;
-use serde::Serialize;
-use serde_json::value::RawValue;
 
 use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
@@ -25,6 +22,7 @@ use taskqueue_engine::claiming::claim::{
 use taskqueue_engine::claiming::claimants::give_back;
 use taskqueue_engine::config::claimant_of_environment;
 use taskqueue_engine::{Context, EngineResult, StopSignals};
+use taskqueue_views::claim_line::claim_line;
 use taskqueue_views::human::instant;
 use taskqueue_views::why::sentence;
 
@@ -80,20 +78,6 @@ fn parse_key(text: &str) -> Result<String, String> {
 
 fn parse_tag(text: &str) -> Result<String, String> {
     check_key("tag", text).map(|()| text.to_owned())
-}
-
-/// A line of the output.
-#[derive(Serialize)]
-struct ClaimLine<'a> {
-    run_id: i64,
-    task_id: i64,
-    token: &'a str,
-    class: &'a str,
-    data: Box<RawValue>,
-    attempt: i32,
-    max_retries: i32,
-    timeout_secs: i64,
-    deadline: String,
 }
 
 pub(crate) fn run(session: Session, args: &ClaimArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -222,7 +206,7 @@ fn key_words(key: Option<&str>) -> String {
 /// their deadline.
 fn print(ctx: &mut Context, offers: &[Offer], out: &mut Out) -> anyhow::Result<u8> {
     for (at, offer) in offers.iter().enumerate() {
-        let printed = line(offer).and_then(|line| out.json(&line));
+        let printed = claim_line(offer).map_err(anyhow::Error::from).and_then(|line| out.json(&line));
         if printed.is_err() || out.is_unread() {
             let given_back: Vec<EngineResult<()>> =
                 offers[at..].iter().map(|unread| give_back(ctx, &unread.run)).collect();
@@ -234,25 +218,4 @@ fn print(ctx: &mut Context, offers: &[Offer], out: &mut Out) -> anyhow::Result<u
         }
     }
     Ok(DONE)
-}
-
-fn line(offer: &Offer) -> anyhow::Result<ClaimLine<'_>> {
-    let run = &offer.run;
-    // Unchanged except for space between JSON tokens: a line break would end the run.
-    let data: String = run.data.chars().map(|c| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c }).collect();
-    Ok(ClaimLine {
-        run_id: run.run_id.0,
-        task_id: run.task_id.0,
-        token: &run.token,
-        class: &run.class,
-        data: RawValue::from_string(data).or_else(|_| serde_json::value::to_raw_value(&run.data))?,
-        attempt: run.attempt,
-        max_retries: offer.max_retries,
-        timeout_secs: offer.timeout_secs,
-        deadline: rfc3339(offer.deadline),
-    })
-}
-
-fn rfc3339(instant: DateTime<Utc>) -> String {
-    instant.to_rfc3339_opts(SecondsFormat::Micros, true)
 }

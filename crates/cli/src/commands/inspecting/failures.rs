@@ -14,6 +14,7 @@ use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
 use taskqueue_domain::text::outside_text::OutsideText;
 use taskqueue_engine::inspect::failures::{FailureGroup, Failures, failures};
 use taskqueue_views::human::{fitted_words, plural, relative};
+use taskqueue_views::json::failures_json;
 use taskqueue_views::shell_word::shell_word;
 use taskqueue_views::why::final_words;
 
@@ -54,10 +55,7 @@ pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyho
         return Ok(DONE);
     }
     if out.is_json() {
-        out.json(&json!({
-            "schema": "taskqueue.failures/1", "now": found.now, "groups": &found.groups[..shown],
-            "looked_at": found.looked_at, "has_more": found.has_more,
-        }))?;
+        out.json(&failures_json(&found, shown))?;
         return Ok(DONE);
     }
     if found.groups.is_empty() {

@@ -26,7 +26,7 @@ use taskqueue_web::{Login, Logins, WebOptions, digest, new_token, serve};
 /// and the addresses of the HTTP interface.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue web\n  taskqueue web --listen unix:/run/taskqueue/web.sock --behind-proxy --host queue.example.org\n  taskqueue web token add ann --may operate",
+    after_help = "Examples:\n  taskqueue web\n  taskqueue web --behind-proxy --host queue.example.org\n  taskqueue web token add ann --may operate",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct WebArgs {
@@ -75,7 +75,7 @@ enum TokenVerb {
 struct AddArgs {
     /// Whose token it is; events show it
     name: String,
-    /// What it may do, each including the ones before: read, queue, operate, admin
+    /// What it may do, each including the ones before: read, queue, work, operate, admin
     #[arg(long, value_name = "SCOPE")]
     may: Scope,
     /// Replace a token of this name
@@ -105,7 +105,7 @@ pub(crate) fn run(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Re
 
 fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> {
     if args.listen.is_open() && !args.behind_proxy {
-        return Err(CliError::usage(format!("{} can be reached from other hosts, and this server speaks no HTTPS", args.listen))
+        return Err(CliError::usage(format!("{} can be reached from other hosts, and this server has no HTTPS", args.listen))
             .with_hint("listen at 127.0.0.1:8321, with a proxy before it; or add --behind-proxy --host NAME if the proxy is on another host")
             .into());
     }
@@ -119,7 +119,7 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
     }
     if logins.is_empty() {
         return Err(CliError::usage(
-            "nobody could log in: the configuration has no token, and this is no terminal to show one",
+            "no login is possible: the configuration has no token, and this is no terminal to show one",
         )
         .with_hint("taskqueue web token add ann --may operate")
         .into());

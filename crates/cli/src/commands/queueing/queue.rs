@@ -115,7 +115,14 @@ fn queue_lines(
         None => None,
     };
     let queued_by = args.options.by.clone().unwrap_or_else(|| ctx.me.user.clone());
-    let defaults = BatchDefaults { may_name_users: true, queued_by, check, spread, trace: args.options.trace()? };
+    let defaults = BatchDefaults {
+        may_name_users: true,
+        may_replace: true,
+        queued_by,
+        check,
+        spread,
+        trace: args.options.trace()?,
+    };
     let stop = BatchStop::install("queued")?;
     let mut input = input.until(&stop, out);
     let progress = Progress::to_an_end(out, "queueing");

@@ -1,0 +1,201 @@
+//! `/api/v1` for workers: claims, heartbeats and ends of runs. The claimant is the login, so nobody can speak for another one; every
+//! call about a run needs the token of its claim, too.
+
+use std::time::Duration;
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::app::App;
+use crate::login::Login;
+use crate::problem::Problem;
+use taskqueue_domain::run::backoff::possible_delay_secs;
+use taskqueue_domain::run::claimant::ClaimantId;
+use taskqueue_domain::run::ending::ReportedError;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+use taskqueue_domain::task::task_choice::TaskChoice;
+use taskqueue_domain::task::task_class::check_class_pattern;
+use taskqueue_domain::text::json::check_storable;
+use taskqueue_engine::claiming::claim::{ClaimOutcome, ClaimRequest, MAX_COUNT, claim};
+use taskqueue_engine::claiming::claimants::{Held, ProgressReport, Resolution, renew, resolve};
+use taskqueue_engine::{Context, EngineError, EngineResult, StopSignals};
+use taskqueue_views::claim_line::claim_line;
+
+/// How often a claim that waits asks again. It holds no thread and no connection between.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// The longest wait of a request: shorter than the time limit of requests.
+pub(crate) const LONGEST_WAIT_SECS: u64 = 50;
+
+type Answer = Result<Json<Value>, Problem>;
+type Body<T> = Result<Json<T>, JsonRejection>;
+
+/// What a worker wants to claim; everything may be left out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Claim {
+    class: Vec<String>,
+    task: Option<i64>,
+    unique: Option<String>,
+    limit_key: Option<String>,
+    tag: Option<String>,
+    count: Option<u16>,
+    wait_secs: u64,
+}
+
+/// The token of a claim, and what is reported with it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Heartbeat {
+    token: String,
+    percents: Option<i32>,
+    message: Option<String>,
+}
+
+/// How a run has ended: with results, or with an error.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct End {
+    token: String,
+    results: Option<Box<RawValue>>,
+    error: Option<ClaimantError>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClaimantError {
+    code: String,
+    #[serde(default)]
+    message: String,
+    #[serde(default = "yes")]
+    retry: bool,
+    delay_secs: Option<i64>,
+}
+
+/// Why a run is returned.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Return {
+    token: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default = "yes")]
+    reject: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+fn read<T>(body: Body<T>) -> Result<T, Problem> {
+    body.map(|Json(value)| value).map_err(|refused| Problem::new(refused.status(), "input", refused.body_text()))
+}
+
+/// Claims runs; waits up to `wait_secs` for the first one.
+pub(crate) async fn claim_runs(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    body: Body<Claim>,
+) -> Answer {
+    let wanted = read(body)?;
+    let limit = Instant::now() + Duration::from_secs(wanted.wait_secs.min(LONGEST_WAIT_SECS));
+    let request = request_of(wanted, &login)?;
+    loop {
+        let asked = request.clone();
+        let runs = app.call(&login, move |ctx| claim_now(ctx, &asked)).await?;
+        if !runs.is_empty() || Instant::now() >= limit {
+            return Ok(Json(json!({ "runs": runs })));
+        }
+        sleep(ASK_EVERY).await;
+    }
+}
+
+fn request_of(wanted: Claim, login: &Login) -> Result<ClaimRequest, Problem> {
+    let claimant: ClaimantId = login.name.parse().map_err(|why: String| Problem::input(why))?;
+    for pattern in &wanted.class {
+        check_class_pattern(pattern).map_err(|why| Problem::input(format!("class {pattern:?}: {why}")))?;
+    }
+    let count = wanted.count.unwrap_or(1);
+    if count == 0 || count > MAX_COUNT {
+        return Err(Problem::input(format!("count: a whole number from 1 to {MAX_COUNT}")));
+    }
+    let choice = TaskChoice {
+        task: wanted.task.map(TaskId),
+        unique_key: wanted.unique,
+        limit_key: wanted.limit_key,
+        tag: wanted.tag,
+    };
+    let (classes, count) = (wanted.class, count.into());
+    Ok(ClaimRequest { claimant, classes, choice, count, wait: Duration::ZERO, process: None })
+}
+
+fn claim_now(ctx: &mut Context, request: &ClaimRequest) -> EngineResult<Vec<Value>> {
+    let no_signal = |source| EngineError::Os { what: "cannot make a pipe", source };
+    let (signals, _handle) = StopSignals::by_hand().map_err(no_signal)?;
+    match claim(ctx, request, &signals)? {
+        ClaimOutcome::Runs(offers) => Ok(offers.iter().map(|offer| json!(claim_line(offer).ok())).collect()),
+        ClaimOutcome::Nothing | ClaimOutcome::Stopped => Ok(Vec::new()),
+    }
+}
+
+/// Renews the lease of a run, and stores its progress.
+pub(crate) async fn heartbeat(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Path(run): Path<i64>,
+    body: Body<Heartbeat>,
+) -> Answer {
+    let Heartbeat { token, percents, message } = read(body)?;
+    let held = Held { run_id: RunId(run), token };
+    let report = ProgressReport { percents, message };
+    Ok(Json(json!(app.call(&login, move |ctx| renew(ctx, &held, &report)).await?)))
+}
+
+/// Ends a run.
+pub(crate) async fn resolve_run(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Path(run): Path<i64>,
+    body: Body<End>,
+) -> Answer {
+    let End { token, results, error } = read(body)?;
+    let resolution = match (results, error) {
+        (Some(_), Some(_)) => return Err(Problem::input("\"results\" and \"error\" exclude each other")),
+        (results, None) => Resolution::Success(results.map(|json| results_text(&json)).transpose()?),
+        (None, Some(error)) if error.code.trim().is_empty() => {
+            return Err(Problem::input("the code of the error is empty"));
+        }
+        (None, Some(error)) => Resolution::Error(ReportedError {
+            code: error.code,
+            message: error.message,
+            retry: Some(error.retry),
+            delay_secs: error.delay_secs.map(possible_delay_secs),
+        }),
+    };
+    end(&app, &login, Held { run_id: RunId(run), token }, resolution).await
+}
+
+fn results_text(json: &RawValue) -> Result<String, Problem> {
+    check_storable(json.get()).map_err(|what| Problem::input(format!("the result {what}")))?;
+    Ok(json.get().to_owned())
+}
+
+/// Returns a run without an outcome: its task is rejected unless `reject` is false.
+pub(crate) async fn release(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Path(run): Path<i64>,
+    body: Body<Return>,
+) -> Answer {
+    let Return { token, reason, reject } = read(body)?;
+    let resolution = if reject { Resolution::Rejection(reason) } else { Resolution::Release(reason) };
+    end(&app, &login, Held { run_id: RunId(run), token }, resolution).await
+}
+
+async fn end(app: &App, login: &Login, held: Held, resolution: Resolution) -> Answer {
+    Ok(Json(json!(app.call(login, move |ctx| resolve(ctx, &held, &resolution)).await?)))
+}
