@@ -1,6 +1,5 @@
 //! `/api/v1`: the shapes of `--json`, for programs. Errors are problem details.
 
-use std::future::{Ready, ready};
 use std::io::Cursor;
 use std::time::Duration;
 
@@ -21,7 +20,6 @@ use crate::login::Login;
 use crate::pages::changes::Change;
 use crate::pages::tasks::{MOST, Wanted};
 use crate::problem::Problem;
-use crate::routes::ROUTES;
 use crate::worker::LONGEST_WAIT_SECS;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::task::ids::TaskId;
@@ -43,15 +41,6 @@ const USUAL: i64 = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 type Answer = Result<Json<Value>, Problem>;
-
-/// Every address of the server, and the scope that it needs.
-pub(crate) fn index() -> Ready<Json<Value>> {
-    let routes: Vec<Value> = ROUTES
-        .iter()
-        .map(|route| json!({ "method": route.method, "path": route.path, "scope": route.may.map(Scope::as_str) }))
-        .collect();
-    ready(Json(json!({ "routes": routes })))
-}
 
 pub(crate) async fn status(State(app): State<App>) -> Answer {
     let seen = app.live().glance().await?;

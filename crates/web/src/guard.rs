@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
+use crate::address::{API, encoded};
 use crate::app::{App, WebOptions};
 use crate::login::Login;
 use crate::pages::problem_page;
@@ -17,8 +18,6 @@ use crate::problem::Problem;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 
-/// The paths of programs; all others are pages.
-pub(crate) const API: &str = "/api/";
 /// The cookie of a person's login, without TLS and with it.
 const COOKIE_NAME: &str = "taskqueue-login";
 const SECURE_COOKIE_NAME: &str = "__Host-taskqueue-login";
@@ -125,12 +124,6 @@ fn to_login(request: &Request) -> Response {
         .headers_mut()
         .insert(LOCATION, HeaderValue::try_from(target).unwrap_or(HeaderValue::from_static("/login")));
     response
-}
-
-/// Encodes a text for the query of an address.
-pub(crate) fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 fn refuse(problem: Problem, is_api: bool, login: Option<&Login>) -> Response {

@@ -3,6 +3,7 @@
 //! A request passes [`serve`] (connection, time limits), [`guard`] (host, origin, login, scope), and a handler from the table in
 //! [`routes`]. Handlers call use cases of the engine in threads that own a connection each ([`database`]).
 
+mod address;
 mod api;
 mod app;
 mod assets;
@@ -14,6 +15,7 @@ mod pages;
 mod problem;
 mod routes;
 mod serve;
+mod stream;
 mod worker;
 
 pub use self::app::WebOptions;

@@ -1,19 +1,13 @@
 //! One poller for all who watch: while there are any, it reads the overview twice a second, and informs all when it has
 //! changed.
 
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::response::sse::{Event, KeepAlive, Sse};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_stream::wrappers::WatchStream;
-use tokio_stream::{Stream, StreamExt as _};
 
-use crate::app::App;
 use crate::database::Database;
 use crate::problem::Problem;
 use taskqueue_engine::Context;
@@ -171,17 +165,4 @@ fn fingerprint(glance: &Glance) -> serde_json::Value {
     value["counts"]["oldest_due_secs"] = serde_json::Value::Null;
     value["runners"] = serde_json::json!(glance.runners.iter().map(|line| line.runner.id).collect::<Vec<_>>());
     value
-}
-
-/// How often a stream says that it is alive.
-const ALIVE_EVERY: Duration = Duration::from_secs(20);
-
-/// `GET /live`: an event `changed` whenever the figures of the first page have changed.
-pub(crate) async fn changes(State(app): State<App>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let (version, watching) = app.live().watch();
-    let changes = WatchStream::from_changes(version).map(move |version| {
-        let _until_the_stream_ends = &watching;
-        Ok(Event::default().event("changed").data(version.to_string()))
-    });
-    Sse::new(changes).keep_alive(KeepAlive::new().interval(ALIVE_EVERY))
 }

@@ -1,17 +1,19 @@
 //! All routes, each with the scope that it needs. The router is made from this table alone, so that no route can be without one.
 
+use std::future::{Ready, ready};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
+use axum::{Json, Router};
+use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::guard::{every_request, with_scope};
-use crate::{api, assets, live, pages, worker};
+use crate::{api, assets, pages, stream, worker};
 use taskqueue_domain::limits::scope::Scope;
 
 /// The largest body of a request, and of one that carries data or results.
@@ -50,7 +52,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route("POST", "/logout", None, || post(pages::login::log_out)),
     route("GET", "/assets/{file}", None, || get(assets::file)),
     route("GET", "/", READ, || get(pages::now::page)),
-    route("GET", "/live", READ, || get(live::changes)),
+    route("GET", "/live", READ, || get(stream::changes)),
     route("GET", "/tasks", READ, || get(pages::tasks::page)),
     route("GET", "/tasks/{id}", READ, || get(pages::task::page)),
     route("GET", "/tasks/{id}/log", READ, || get(pages::log::page)),
@@ -67,7 +69,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route("POST", "/pause", OPERATE, || post(pages::changes::pause)),
     route("POST", "/resume", OPERATE, || post(pages::changes::resume)),
     route("GET", "/events", READ, || get(pages::events::page)),
-    route("GET", "/api/v1", READ, || get(api::index)),
+    route("GET", "/api/v1", READ, || get(index)),
     route("GET", "/api/v1/status", READ, || get(api::status)),
     route("GET", "/api/v1/explanation", READ, || get(api::explain_queue)),
     route("GET", "/api/v1/tasks", READ, || get(api::tasks)),
@@ -87,6 +89,15 @@ pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/api/v1/runners", READ, || get(api::runners)),
     route("GET", "/api/v1/events", READ, || get(api::events)),
 ];
+
+/// Every address of the server, and the scope that it needs.
+fn index() -> Ready<Json<Value>> {
+    let routes: Vec<Value> = ROUTES
+        .iter()
+        .map(|route| json!({ "method": route.method, "path": route.path, "scope": route.may.map(Scope::as_str) }))
+        .collect();
+    ready(Json(json!({ "routes": routes })))
+}
 
 pub(crate) fn router(app: &App) -> Router {
     let mut router = Router::new();

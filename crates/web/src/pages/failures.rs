@@ -7,8 +7,8 @@ use maud::{Markup, html};
 
 use super::parts::{maybe_time, task_link, text};
 use super::{Refresh, page as whole_page, problem_page};
+use crate::address::encoded;
 use crate::app::App;
-use crate::guard::encoded;
 use crate::login::Login;
 use chrono::{DateTime, Utc};
 use taskqueue_domain::limits::scope::Scope;

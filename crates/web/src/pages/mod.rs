@@ -18,8 +18,8 @@ use axum::response::{Html, IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
 use self::parts::text;
+use crate::address::API;
 use crate::assets;
-use crate::guard::API;
 use crate::login::Login;
 use crate::problem::Problem;
 

@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::parts::{answer, task_table, text};
 use super::{Refresh, page as whole_page, problem_page};
+use crate::address::encoded;
 use crate::app::App;
-use crate::guard::encoded;
 use crate::login::Login;
 use crate::problem::Problem;
 use taskqueue_domain::task::ids::TaskId;
