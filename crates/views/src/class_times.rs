@@ -60,7 +60,8 @@ fn bars(spread: &Spread, longest: usize) -> Vec<String> {
     spread.buckets.iter().map(|bucket| format!("{:<count_columns$} {}", bucket.count, bar(bucket.count))).collect()
 }
 
-fn bound_words(le_secs: Option<f64>) -> String {
+/// Formats the bound of a bucket: `up to 10m`, `longer`.
+pub fn bound_words(le_secs: Option<f64>) -> String {
     let Some(secs) = le_secs else { return "longer".to_owned() };
     // The bounds are whole numbers of their units.
     let whole = secs as i64;
@@ -72,7 +73,8 @@ fn bound_words(le_secs: Option<f64>) -> String {
     }
 }
 
-fn secs_words(secs: Option<f64>) -> String {
+/// Formats a duration, or `-` if there is none.
+pub fn secs_words(secs: Option<f64>) -> String {
     let length = secs.map(|secs| TimeDelta::milliseconds((secs * 1_000.0).round() as i64));
     length.map_or_else(|| "-".to_owned(), short_distance)
 }

@@ -69,7 +69,7 @@ document.addEventListener("visibilitychange", () => {
   renew();
 });
 
-const KEYS = { n: "/", t: "/tasks", f: "/failures", s: "/schedules", r: "/runners", e: "/events" };
+const KEYS = { n: "/", t: "/tasks", f: "/failures", s: "/schedules", r: "/runners", c: "/classes", e: "/events" };
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.matches("input, textarea, select")) return;

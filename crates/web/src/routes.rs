@@ -68,6 +68,8 @@ pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/runners", READ, || get(pages::runners::page)),
     route("POST", "/pause", OPERATE, || post(pages::changes::pause)),
     route("POST", "/resume", OPERATE, || post(pages::changes::resume)),
+    route("GET", "/classes", READ, || get(pages::classes::page)),
+    route("GET", "/settings", READ, || get(pages::settings::page)),
     route("GET", "/events", READ, || get(pages::events::page)),
     route("GET", "/api/v1", READ, || get(index)),
     route("GET", "/api/v1/status", READ, || get(api::status)),

@@ -9,8 +9,19 @@ use crate::each_engine;
 use crate::support::wait_until;
 
 /// Every page that shows rows.
-const PAGES: [&str; 9] =
-    ["/", "/tasks", "/tasks/1", "/tasks/2", "/tasks/2/log", "/failures", "/schedules", "/runners", "/events"];
+const PAGES: [&str; 11] = [
+    "/",
+    "/tasks",
+    "/tasks/1",
+    "/tasks/2",
+    "/tasks/2/log",
+    "/failures",
+    "/schedules",
+    "/runners",
+    "/classes",
+    "/classes?name=evil",
+    "/events",
+];
 
 each_engine! {
     fn text_from_outside_is_harmless_on_every_page(db) {

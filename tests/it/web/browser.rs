@@ -209,7 +209,7 @@ test_on! { [sqlite Sqlite, postgres Postgres] the_keyboard_and_a_narrow_window_a
     let size = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": {
         "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true } });
     browser.call("POST", "/goog/cdp/execute", &size);
-    for path in ["/", "/tasks", "/tasks/2", "/tasks/2/log", "/failures", "/schedules", "/runners", "/events"] {
+    for path in ["/", "/tasks", "/tasks/2", "/tasks/2/log", "/failures", "/schedules", "/runners", "/classes?name=bad", "/settings", "/events"] {
         browser.open(&server, path);
         let width = json!({ "script": "return document.documentElement.scrollWidth", "args": [] });
         let width = browser.call("POST", "/execute/sync", &width);

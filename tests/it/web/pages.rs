@@ -40,6 +40,10 @@ each_engine! {
         shows(&server.get("/failures"), &["exit:65", "bad", "/tasks/2"]);
         shows(&server.get("/schedules"), &["nightly", "0 * * * *"]);
         shows(&server.get("/runners"), &["Runners"]);
+        shows(&server.get("/classes"), &["echo", "/bin/cat", ">ok<"]);
+        shows(&server.get("/classes?name=bad"), &["The newest 1 run of bad that ended", "95% within", "<svg"]);
+        shows(&server.get("/classes?name=none"), &["No run of class none has ended."]);
+        shows(&server.get("/settings"), &["TaskQueueRunnerLimit"]);
         shows(&server.get("/events"), &["failed"]);
         assert_eq!(server.get("/tasks/99").status, 404);
         assert_eq!(server.get("/nothing").status, 404);

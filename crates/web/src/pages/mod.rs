@@ -2,6 +2,7 @@
 
 mod ansi;
 pub(crate) mod changes;
+pub(crate) mod classes;
 pub(crate) mod events;
 pub(crate) mod failures;
 pub(crate) mod log;
@@ -10,6 +11,7 @@ pub(crate) mod now;
 mod parts;
 pub(crate) mod runners;
 pub(crate) mod schedules;
+pub(crate) mod settings;
 pub(crate) mod task;
 pub(crate) mod tasks;
 
@@ -40,7 +42,9 @@ const MENU: &[(&str, &str)] = &[
     ("/failures", "Failures"),
     ("/schedules", "Schedules"),
     ("/runners", "Runners"),
+    ("/classes", "Classes"),
     ("/events", "Events"),
+    ("/settings", "Settings"),
 ];
 
 /// A page for a login, under this place of the menu.

@@ -1,0 +1,138 @@
+//! `GET /classes?name=CLASS`: the classes with their limits and holds, and how long the runs of one waited and took.
+
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::parts::{answer, text, time};
+use super::{Refresh, page as whole_page, problem_page};
+use crate::address::encoded;
+use crate::app::App;
+use crate::login::Login;
+use taskqueue_domain::monitoring::spread::Spread;
+use taskqueue_engine::change::classes::{ClassState, list};
+use taskqueue_engine::change::limits::{self, LimitLine};
+use taskqueue_engine::inspect::status::{ClassTimes, class_times};
+use taskqueue_views::class_times::{bound_words, secs_words};
+use taskqueue_views::human::plural;
+
+/// The width and the height of the longest bar, in pixels.
+const BAR_PIXELS: usize = 200;
+const BAR_HEIGHT_PIXELS: usize = 12;
+
+/// Which class is shown with its times.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Shown {
+    name: String,
+}
+
+pub(crate) async fn page(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Query(Shown { name }): Query<Shown>,
+) -> Response {
+    let found = app
+        .call(&login, move |ctx| {
+            let times = if name.is_empty() { None } else { Some(class_times(ctx, &name)?) };
+            Ok((list(ctx)?, limits::list(ctx)?, times, ctx.now()?))
+        })
+        .await;
+    match found {
+        Ok((classes, limits, times, now)) => {
+            let body = html! {
+                h1 { "Classes" }
+                @if let Some(times) = &times { (histograms(times)) }
+                (table(&classes, &limits, now))
+            };
+            whole_page("Classes", "/classes", Some(&login), Refresh::OnChanges, &body)
+        }
+        Err(problem) => problem_page(&problem, Some(&login)),
+    }
+}
+
+fn table(classes: &[ClassState], limits: &[LimitLine], now: DateTime<Utc>) -> Markup {
+    html! {
+        p.quiet { "As this host knows them: another host may have other programs." }
+        div.scroll {
+            table {
+                thead { tr { th { "Class" } th { "Kind" } th { "State" } th { "Limit" } th { "Program" } th { "Tasks" } } }
+                tbody {
+                    @for class in classes {
+                        tr {
+                            td { a href=(format!("/classes?name={}", encoded(&class.name))) { (text(&class.name)) } }
+                            td { (class.kind) }
+                            td.words { (state(class, now)) }
+                            td { (limit(limits.iter().find(|line| line.limit.class == class.name))) }
+                            td.words { (text(class.argv.join(" "))) }
+                            td { a href=(format!("/tasks?q={}", encoded(&format!("\"class={}\"", class.name)))) { "tasks" } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn state(class: &ClassState, now: DateTime<Utc>) -> Markup {
+    html! {
+        @if let Some(problem) = &class.problem {
+            span.bad { (text(problem)) }
+        } @else if let Some(script) = &class.missing_script {
+            span.bad { (text(script.display())) " does not exist" }
+        } @else if class.holds.is_empty() {
+            span.good { "ok" }
+        }
+        @for hold in &class.holds {
+            span.waiting { "held on " (text(&hold.host)) ", ends " (time(hold.held_until, now)) ": " (text(&hold.reason)) }
+        }
+    }
+}
+
+fn limit(line: Option<&LimitLine>) -> Markup {
+    let Some(line) = line else { return html! {} };
+    html! {
+        @if let Some(most) = line.limit.max_running { (line.running) " of " (most) " running " }
+        @if let Some(rate) = &line.limit.rate { (rate) }
+    }
+}
+
+fn histograms(times: &ClassTimes) -> Markup {
+    if times.runs == 0 {
+        return answer(&format!("No run of class {} has ended.", times.class), None, false);
+    }
+    html! {
+        h2 { "The newest " (plural(times.runs, "run")) " of " (text(&times.class)) " that ended" }
+        div.scroll {
+            table {
+                thead { tr { th { "" } th { "Due to start" } th { "Run time" } } }
+                tbody {
+                    @for (waited, took) in times.due_to_start.buckets.iter().zip(&times.run_time.buckets) {
+                        tr {
+                            td { (bound_words(took.le_secs)) }
+                            td { (bar(waited.count, &times.due_to_start)) }
+                            td { (bar(took.count, &times.run_time)) }
+                        }
+                    }
+                    tr { td { "median" } td { (secs_words(times.due_to_start.median_secs)) } td { (secs_words(times.run_time.median_secs)) } }
+                    tr { td { "95% within" } td { (secs_words(times.due_to_start.p95_secs)) } td { (secs_words(times.run_time.p95_secs)) } }
+                }
+            }
+        }
+    }
+}
+
+/// A bar with its number, in the colour of the text: it is readable in print and without colours.
+fn bar(count: usize, spread: &Spread) -> Markup {
+    let most = spread.buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0).max(1);
+    let width = (count * BAR_PIXELS).div_ceil(most);
+    html! {
+        (count) " "
+        @if count > 0 {
+            svg.bar width=(width) height=(BAR_HEIGHT_PIXELS) aria-hidden="true" { rect width=(width) height=(BAR_HEIGHT_PIXELS) {} }
+        }
+    }
+}
