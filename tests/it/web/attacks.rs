@@ -2,11 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use super::{WebServer, send};
 use crate::cli::{ECHO, shell_class};
-use crate::each_engine;
 use crate::support::wait_until;
+use crate::{each_engine, test_on};
 
 /// Every page that shows rows.
 const PAGES: [&str; 11] = [
@@ -141,3 +142,16 @@ each_engine! {
         wait_until("it still answers", || server.get("/").status == 200);
     }
 }
+
+// The time limit is the same on every engine, and the test waits for it.
+test_on! { [sqlite Sqlite] a_head_that_does_not_end_loses_its_connection db {
+    db.configure(ECHO);
+    let server = WebServer::start(db, &[]);
+    let mut slow = TcpStream::connect(&server.address).unwrap();
+    slow.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    slow.write_all(b"GET / HTTP/1.1\r\nHost: loc").unwrap();
+    let mut answer = Vec::new();
+    slow.read_to_end(&mut answer).unwrap();
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 408"), "{answer:?}");
+    assert_eq!(server.get("/").status, 200);
+} }
