@@ -65,7 +65,7 @@ impl Database {
         let (sender, answer) = oneshot::channel();
         let user = user.to_owned();
         let job: Job = Box::new(move |context| {
-            // Nobody waits any more, and who was told of a failure must not find that it was done later.
+            // The client has gone, or got an error: then it must not be done later.
             if sender.is_closed() {
                 return true;
             }

@@ -12,9 +12,8 @@ use crate::database::Database;
 use crate::problem::Problem;
 use taskqueue_engine::Context;
 use taskqueue_engine::EngineResult;
-use taskqueue_engine::inspect::diagnosis::explain::explain_queue;
 use taskqueue_engine::inspect::status::{Overview, RunnerLine, TaskFilter, list_runners, overview};
-use taskqueue_views::answer::queue_answer;
+use taskqueue_views::answer::{QueueAnswer, why_nothing_runs};
 use taskqueue_views::json::overview_json;
 
 /// How often the database is asked while a page is open.
@@ -36,7 +35,7 @@ pub(crate) struct Glance {
     pub(crate) overview: Overview,
     pub(crate) runners: Vec<RunnerLine>,
     /// Why nothing runs, and what to do, if work waits.
-    pub(crate) stuck: Option<(String, String)>,
+    pub(crate) stuck: Option<QueueAnswer>,
 }
 
 /// The last figures, when they were read, and why newer ones could not be read.
@@ -147,14 +146,7 @@ impl Drop for Watching {
 fn read(ctx: &mut Context) -> EngineResult<Glance> {
     let overview = overview(ctx, &TaskFilter { class: None, statuses: Vec::new(), limit: TASKS })?;
     let runners = list_runners(ctx, RUNNERS, true)?;
-    let counts = &overview.counts;
-    let is_stuck = counts.processing.count == 0 && counts.due.count + counts.waiting_runs.count > 0;
-    let stuck = if is_stuck && overview.standstills.is_empty() {
-        let answer = queue_answer(&explain_queue(ctx)?);
-        Some((answer.words, answer.command))
-    } else {
-        None
-    };
+    let stuck = why_nothing_runs(ctx, &overview)?;
     Ok(Glance { overview, runners, stuck })
 }
 

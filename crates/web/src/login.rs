@@ -27,7 +27,7 @@ impl Logins {
         self.0.insert(digest, login);
     }
 
-    /// Returns true if nobody can log in.
+    /// Returns true if no login is possible.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -48,7 +48,7 @@ pub fn new_token() -> io::Result<String> {
     Ok(tokens(2)?.concat())
 }
 
-/// Returns the SHA-256 of a token in hexadecimal digits. A token has 256 random bits, so nobody can guess one from its digest,
+/// Returns the SHA-256 of a token in hexadecimal digits. A token has 256 random bits, so its digest does not help to guess it,
 /// and a slow hash would only slow down every request.
 #[must_use]
 pub fn digest(token: &str) -> String {

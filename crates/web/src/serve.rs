@@ -159,7 +159,7 @@ fn serve_one<Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let connection = graceful.watch(connection);
     tokio::spawn(async move {
         let _permit = permit;
-        // A client that breaks the protocol or goes away has nobody to be told.
+        // There is no reply to a client that breaks the protocol or has gone.
         let _ = pin!(connection).await;
     });
 }

@@ -1,4 +1,4 @@
-//! `/api/v1` for workers: claims, heartbeats and ends of runs. The claimant is the login, so nobody can speak for another one; every
+//! `/api/v1` for workers: claims, heartbeats and ends of runs. The claimant is the login, so no login can act for another one; every
 //! call about a run needs the token of its claim, too.
 
 use std::time::Duration;

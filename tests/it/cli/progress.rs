@@ -31,7 +31,7 @@ fn forget_time(db: &TestDb) {
 }
 
 #[test]
-fn a_terminal_shows_the_progress_of_export_import_batch_prune_and_migration() {
+fn a_terminal_shows_the_progress_of_every_verb_that_takes_long() {
     on(EngineUnderTest::Sqlite, |db| {
         let lines = "{\"class\":\"echo\"}\n".repeat(20);
         let batch = write(db, "batch.ndjson", &lines).display().to_string();

@@ -154,7 +154,7 @@ each_engine! {
         assert_eq!(*order.lock().unwrap(), [A, A, A, NO_KEY, NO_KEY, NO_KEY]);
     }
 
-    fn beside_very_many_keys_the_next_run_of_a_key_goes_to_the_end_of_the_line(db) {
+    fn beside_very_many_keys_the_next_run_of_a_key_goes_to_the_end(db) {
         let order = Order::default();
         let kept = Arc::clone(&order);
         let mut ctx = context(db, "work", move |run| {

@@ -36,7 +36,7 @@ fn body(seen: &Seen, login: &Login) -> Markup {
         @for standstill in &overview.standstills {
             (answer(&standstill_words(standstill, now), Some(&standstill_remedy(standstill)), true))
         }
-        @if let Some((words, command)) = stuck { (answer(words, Some(command), true)) }
+        @if let Some(stuck) = stuck { (answer(&stuck.words, Some(&stuck.command), true)) }
         @for pause in &overview.pauses { (answer(&pause_words(pause, now), None, false)) }
         ul.counters {
             (counter("running", counts.processing, "/tasks?q=status%3Dprocessing"))

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_a_selection_are_separated_by_spaces_outside_of_quotation_marks() {
+    fn spaces_outside_quotation_marks_separate_the_words_of_a_selection() {
         assert_eq!(words("  class=a  status=due "), ["class=a", "status=due"]);
         assert_eq!(words("data~\"two words\" 17"), ["data~two words", "17"]);
         assert!(words(" ").is_empty());

@@ -18,10 +18,9 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Run;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::change::selected::select_tasks;
-use taskqueue_engine::inspect::diagnosis::explain::explain_queue;
 use taskqueue_engine::inspect::status::{self, Overview, TaskFilter};
 use taskqueue_engine::{Context, EngineError, StopSignals, StoreError};
-use taskqueue_views::answer::{QueueAnswer, queue_answer};
+use taskqueue_views::answer::why_nothing_runs;
 use taskqueue_views::cut::Length;
 use taskqueue_views::human::fitted_words;
 use taskqueue_views::json::{run_json, task_record};
@@ -166,14 +165,6 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
         warn_of_unknown_class(ctx, &class, WarnOf::Any, out)?;
     }
     Ok(DONE)
-}
-
-/// Returns the answer of `explain` if something waits, nothing runs, and the overview does not say why.
-fn why_nothing_runs(ctx: &mut Context, overview: &Overview) -> anyhow::Result<Option<QueueAnswer>> {
-    let counts = &overview.counts;
-    let is_stuck = counts.processing.count == 0 && counts.due.count + counts.waiting_runs.count > 0;
-    let is_said = !overview.standstills.is_empty();
-    Ok(if is_stuck && !is_said { Some(queue_answer(&explain_queue(ctx)?)) } else { None })
 }
 
 /// Shows named tasks in detail, and the tasks of a range or a filter as a list.

@@ -22,8 +22,8 @@ use taskqueue_web::{Login, Logins, WebOptions, digest, new_token, serve};
 /// Serve a page to look at the queue, and its verbs over HTTP
 ///
 /// Listens on this host alone unless --listen says otherwise. In a terminal, prints a token to log in with, which is valid until the
-/// server ends. Other people and programs log in with tokens of their own: see `taskqueue web token`. docs/web.md describes the pages
-/// and the addresses of the HTTP interface.
+/// server ends. Other people and programs log in with tokens of their own: see `taskqueue web token`. `GET /api/v1`
+/// lists the addresses of the HTTP interface.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue web\n  taskqueue web --behind-proxy --host queue.example.org\n  taskqueue web token add ann --may operate",
@@ -106,7 +106,7 @@ pub(crate) fn run(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Re
 fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> {
     if args.listen.is_open() && !args.behind_proxy {
         return Err(CliError::usage(format!("{} can be reached from other hosts, and this server has no HTTPS", args.listen))
-            .with_hint("listen at 127.0.0.1:8321, with a proxy before it; or add --behind-proxy --host NAME if the proxy is on another host")
+            .with_hint("taskqueue web --listen 127.0.0.1:8321, with a proxy before it; --behind-proxy --host NAME allows other addresses")
             .into());
     }
     let mut logins = Logins::default();
