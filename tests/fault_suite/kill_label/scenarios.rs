@@ -82,18 +82,18 @@ enum Args {
     Migrate,
 }
 
-const EXPORT: &str = concat!(
-    r#"{"taskqueue_export":1}"#,
-    "\n",
-    r#"{"task":{"id":1,"queued_on":"2026-01-01T00:00:00Z","queued_by_id":"","scheduled_on":"2026-01-01T00:00:00Z","#,
-    r#""task_class":"note","task_data":"{}","last_status":"scheduled","max_retries":1000,"failed_retries":0,"attempts":0,"#,
-    r#""priority":0,"timeout_secs":null,"waiting_for":0,"backoff":null,"crashes":0,"quarantined_on":null,"recurrence":null,"#,
-    r#""time_zone":"UTC","catch_up":"latest","schedule_id":null,"planned_on":null,"schedule_status":"active","#,
-    r#""updated_on":"2026-01-01T00:00:00Z"}}"#,
-    "\n",
-    r#"{"end_of_export":1}"#,
-    "\n",
-);
+/// Returns an export with one waiting task. No other export has the marker: a repeated import is refused.
+fn export(marker: &str) -> String {
+    let task = serde_json::json!({
+        "id": 1, "task_class": "note", "task_data": "{}", "queued_by_id": marker,
+        "queued_on": "2026-01-01T00:00:00Z", "scheduled_on": "2026-01-01T00:00:00Z", "updated_on": "2026-01-01T00:00:00Z",
+        "last_status": "scheduled", "max_retries": 1000, "failed_retries": 0, "attempts": 0, "crashes": 0,
+        "priority": 0, "timeout_secs": null, "waiting_for": 0, "backoff": null, "quarantined_on": null,
+        "recurrence": null, "time_zone": "UTC", "catch_up": "latest", "schedule_id": null, "planned_on": null,
+        "schedule_status": "active",
+    });
+    format!("{{\"taskqueue_export\":1}}\n{{\"task\":{task}}}\n{{\"end_of_export\":1}}\n")
+}
 
 const DRAIN: Args = Args::Plain(&["process-run", "--drain"]);
 
@@ -259,7 +259,7 @@ impl Scenario {
                 let id = stage.queue("note").to_string();
                 stage.command(&[args, &[id.as_str()]].concat())
             }
-            Args::Import => stage.command(&["import"]).stdin(EXPORT.to_owned()),
+            Args::Import => stage.command(&["import"]).stdin(export(&stage.marker())),
             Args::InHandler => stage.command(&["process-run", "--drain"]),
             Args::Claimant(_) => stage.command(&["status"]),
             Args::Migrate => stage.command(&["db", "migrate"]),

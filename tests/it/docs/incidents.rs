@@ -65,9 +65,11 @@ impl<'a> Incident<'a> {
         self.shell().spawn(&[options, &["-t", &process.to_string(), &place, "/bin/sh", "-c", line]].concat())
     }
 
-    /// Starts a worker with two slots.
+    /// Starts a worker with two slots, and waits until it is registered: before that, commands warn that no runner is alive.
     fn work(&self) -> Worker {
-        Worker(Some(self.spawn("exec taskqueue work --slots 2 2>>work.log")))
+        let worker = Worker(Some(self.spawn("exec taskqueue work --slots 2 2>>work.log")));
+        wait_until("the worker is registered", || count(self.db, "TaskQueueRunners", "\"FinishedOn\" IS NULL") > 0);
+        worker
     }
 
     /// Types the next transcript of the page.
