@@ -296,7 +296,6 @@ fn carry_out(command: Command, session: Session, out: &mut Out) -> anyhow::Resul
         Command::Work(args) => work::run(session, &args, out),
         Command::Status(args) => status::run(session, &args, out),
         Command::Top(args) => top_command::run(session, &args, out),
-        Command::Show(args) => show::run(session, &args, out),
         Command::Explain(args) => explain::run(session, &args, out),
         Command::Failures(args) => failures::run(session, &args, out),
         Command::Logs(args) => logs::run(session, &args, out),

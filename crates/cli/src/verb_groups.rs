@@ -6,7 +6,7 @@ use taskqueue_views::human::hanging;
 
 /// Each heading with its verbs, in the order in which they are shown.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Daily", &["queue", "exec", "status", "show", "logs", "wait", "top", "explain", "cancel", "retry"]),
+    ("Daily", &["queue", "exec", "status", "logs", "wait", "top", "explain", "cancel", "retry"]),
     ("Run", &["tick", "work", "process-run", "create-runs"]),
     (
         "Operate",

@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args, FromArgMatches as _, Subcommand};
 use super::{Cli, GlobalArgs};
 use crate::commands::changing::{cancel, edit, prune, retry, transfer};
 use crate::commands::claiming::{report, worker};
-use crate::commands::inspecting::{events, explain, failures, logs, runners, show, status, top, wait};
+use crate::commands::inspecting::{events, explain, failures, logs, runners, status, top, wait};
 use crate::commands::operating::{check, doctor, limits, metrics, pauses, web};
 use crate::commands::queueing::{exec, queue, schedule};
 use crate::commands::running::{create_runs, process_run, tick, work};
@@ -39,7 +39,6 @@ verbs! {
     "work" => Work(work::WorkArgs),
     "status" => Status(status::StatusArgs),
     "top" => Top(top::TopArgs),
-    "show" => Show(show::ShowArgs),
     "explain" => Explain(explain::ExplainArgs),
     "failures" => Failures(failures::FailuresArgs),
     "logs" => Logs(logs::LogsArgs),

@@ -184,7 +184,7 @@ pub fn remedy(reason: &Reason, id: TaskId, class: &str) -> Option<String> {
         }
         Reason::RateReached { .. } | Reason::KeyIsFull { .. } => "taskqueue limit".to_owned(),
         Reason::NotYet { after_error: None, .. } => format!("taskqueue edit {id} --in 0s"),
-        Reason::Unreadable { .. } => format!("taskqueue show {id}"),
+        Reason::Unreadable { .. } => format!("taskqueue status {id}"),
         Reason::NotYet { after_error: Some(_), .. }
         | Reason::Quarantined { .. }
         | Reason::Exhausted { .. }

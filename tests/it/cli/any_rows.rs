@@ -214,7 +214,7 @@ each_engine! {
         }
         let doctor = db.cli().run(&["doctor"]);
         assert!(doctor.code.is_some_and(|code| code <= 2) && doctor.stderr.is_empty(), "{doctor:?}");
-        let listed = db.cli().run(&["show", "--json", "1-100000"]);
+        let listed = db.cli().run(&["status", "--full", "--json", "1-100000"]);
         assert_eq!(listed.code, Some(0), "{}", listed.stderr);
         check_each(db, &tried);
     }

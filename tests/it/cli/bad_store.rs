@@ -249,7 +249,7 @@ fn who_may_only_read_a_store_and_its_log_can_read_it() {
         std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o444)).unwrap();
     }
     let database = home.path().join("tasks.db").display().to_string();
-    let shown = as_nobody(home.path(), &["show", "1", "--database", &database]);
+    let shown = as_nobody(home.path(), &["status", "1", "--database", &database]);
     assert!(String::from_utf8_lossy(&shown.stdout).contains("task 1   exec"), "{shown:?}");
     let refused = as_nobody(home.path(), &["create-runs", "--database", &database]);
     assert_eq!(refused.status.code(), Some(69), "{refused:?}");
@@ -353,7 +353,7 @@ fn verbs_that_only_read_create_no_store_and_no_directory() {
     let names = || std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name());
     for (code, args) in [
         (0, &["status"][..]),
-        (3, &["show", "1"]),
+        (3, &["status", "1"]),
         (3, &["explain", "1"]),
         (3, &["logs", "1"]),
         (0, &["events"]),

@@ -68,7 +68,7 @@ fn fill(db: &TestDb) {
 each_engine! {
     fn what_the_store_has_is_offered_where_it_can_stand(db) {
         fill(db);
-        let tasks = offered(db, &["show", ""]);
+        let tasks = offered(db, &["status", ""]);
         assert_eq!(ids(&tasks)[0], "1", "{tasks:?}");
         assert_eq!(tasks[0].1, "mail.send failed");
         assert!(tasks.contains(&("2".to_owned(), "echo scheduled".to_owned())), "{tasks:?}");
@@ -110,9 +110,9 @@ each_engine! {
             assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{line}: {ended:?}");
             ended.stdout.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
         };
-        assert_eq!(offers("taskqueue sho", "sho"), ["show"]);
+        assert_eq!(offers("taskqueue expl", "expl"), ["explain"]);
         assert_eq!(offers("taskqueue retry 1", "1"), ["1"]);
-        let tasks = offers("taskqueue show ", "");
+        let tasks = offers("taskqueue status ", "");
         assert!(tasks[0].starts_with("1 ") && tasks[0].ends_with("  (mail.send failed)"), "{tasks:?}");
         assert_eq!(offers("taskqueue retry class=mai", "mai"), ["mail.send"]);
         assert_eq!(offers("taskqueue retry \"class=mai", "class=mai"), ["class=mail.send"]);
@@ -163,14 +163,14 @@ fn a_store_that_cannot_be_asked_offers_nothing_and_says_nothing() {
         place("empty.db"),
         "nonsense://nowhere".to_owned(),
     ];
-    let asked = [["show", "1"], ["retry", "class=m"], ["retry", "error="], ["process-run", "1"]];
+    let asked = [["status", "1"], ["retry", "class=m"], ["retry", "error="], ["process-run", "1"]];
     for address in &addresses {
         let cli = Cli::new(home.path()).env("TASKQUEUE_DATABASE_URL", address);
         for words in &asked {
             assert!(offered_by(&cli, words).is_empty(), "{address} {words:?}");
         }
         let script = "source <(taskqueue completions bash)
-            COMP_LINE='taskqueue show 1' COMP_POINT=16; _taskqueue taskqueue 1 show; echo \"${#COMPREPLY[@]}\"";
+            COMP_LINE='taskqueue status 1' COMP_POINT=18; _taskqueue taskqueue 1 status; echo \"${#COMPREPLY[@]}\"";
         let ended = shell(&cli, "/bin/bash").run(&["--norc", "-c", script]);
         assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("0\n", ""), "{address}");
     }
@@ -187,7 +187,7 @@ fn a_server_that_never_answers_is_not_waited_for() {
     for scheme in ["postgres", "mysql"] {
         let address = format!("{scheme}://nobody@{}/none?connect_timeout=3600", silent.local_addr().unwrap());
         let cli = Cli::new(home.path()).env("TASKQUEUE_DATABASE_URL", &address).env("TASKQUEUE_COMPLETE", "fish");
-        let mut child = cli.spawn(&["--", "taskqueue", "show", "1"]);
+        let mut child = cli.spawn(&["--", "taskqueue", "status", "1"]);
         wait_until("it has given up", || child.try_wait().unwrap().is_some());
         let ended = finish(child);
         assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""), "{scheme}");
@@ -205,7 +205,7 @@ fn a_configuration_that_is_a_pipe_is_not_waited_for() {
     let by_variable = cli.clone().env("TASKQUEUE_CONFIG", pipe);
     let (by_option, device) = (["--config", pipe], ["--config", "/dev/zero"]);
     for (cli, options) in [(&cli, &by_option[..]), (&cli, &device), (&cli, &[]), (&by_variable, &[])] {
-        for asked in [["queue", "e"], ["show", "1"]] {
+        for asked in [["queue", "e"], ["status", "1"]] {
             let mut child = cli.spawn(&[&["--", "taskqueue"][..], options, &asked].concat());
             wait_until("it has given up", || child.try_wait().unwrap().is_some());
             let ended = finish(child);
@@ -222,8 +222,8 @@ fn a_variable_that_was_left_behind_changes_nothing() {
     {
         let ended = Cli::new(home.path()).env(name, value).run(&["help", "times"]);
         assert!(ended.clone().ok().starts_with("TIMES\n"), "{name}={value}: {ended:?}");
-        let refused = Cli::new(home.path()).env(name, value).run(&["shwo"]).fails(2);
-        assert!(refused.contains("show"), "{name}={value}: {refused}");
+        let refused = Cli::new(home.path()).env(name, value).run(&["stauts"]).fails(2);
+        assert!(refused.contains("status"), "{name}={value}: {refused}");
     }
 }
 

@@ -39,7 +39,7 @@ each_engine! {
         let shown = detail(db, "1");
         assert_eq!((&shown["task"]["status"], &shown["task"]["attempts"]), (&json!("expired"), &json!(0)));
         assert_eq!(shown["why"], json!({ "reason": "expired", "on": "2020-01-01T00:00:00Z" }));
-        assert!(db.cli().run(&["show", "1"]).ok().contains("start before 2020-01-01"));
+        assert!(db.cli().run(&["status", "1"]).ok().contains("start before 2020-01-01"));
         let explained = db.cli().run(&["explain", "1"]).ok();
         assert!(explained.contains("had to start before 2020-01-01"), "{explained}");
         assert!(explained.contains("taskqueue retry 1"), "{explained}");

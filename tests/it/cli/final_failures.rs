@@ -21,7 +21,7 @@ fn exhaust(db: &TestDb, class: &str) -> String {
 
 fn warning(id: &str) -> String {
     format!(
-        "warning: task {id} of class work failed and will not be retried: exit:1: no such mailbox; `taskqueue show {id}` has the \
+        "warning: task {id} of class work failed and will not be retried: exit:1: no such mailbox; `taskqueue status {id}` has the \
          details\n"
     )
 }
@@ -61,7 +61,7 @@ each_engine! {
         db.configure(&shell_class(db, "work", r#"echo '{"error":{"code":"e1"}}' >&3; exit 1"#));
         let id = exhaust(db, "work");
         let told = db.cli().run(&["create-runs"]).stderr;
-        assert!(told.contains("will not be retried: e1; `taskqueue show"), "{told}");
+        assert!(told.contains("will not be retried: e1; `taskqueue status"), "{told}");
         let shown = db.cli().run(&["status", &id]).ok();
         let has_line = |line: &str| shown.lines().any(|shown| shown == line);
         assert!(has_line("  why          not retried, no retry left: e1") && has_line("  error        e1"), "{shown}");

@@ -139,7 +139,7 @@ fn look(stage: &mut Stage<'_>) {
         &["status", "1", "2"],
         &["status", "--runs", "-n", "1000"],
         &["status", "--runners"],
-        &["show", "1-1000", "-n", "1000"],
+        &["status", "--full", "1-1000", "-n", "1000"],
         &["explain", "1-1000", "-n", "1000"],
         &["explain"],
         &["failures"],

@@ -119,7 +119,7 @@ fn with_nothing_to_do_no_command_syncs_creates_or_removes_a_file() {
         let alone = Alone::with_task(db);
         let before = alone.listing();
         assert_eq!(before.len(), 5, "the store, its log, index and lock file, and the directory: {before:?}");
-        for args in [&["tick"][..], &["process-run"], &["status"], &["create-runs"], &["show", "1"]] {
+        for args in [&["tick"][..], &["process-run"], &["status"], &["create-runs"], &["status", "1"]] {
             assert_eq!(alone.syncs(args), 0, "{args:?}");
             assert_eq!(alone.listing(), before, "{args:?}");
         }
@@ -131,13 +131,13 @@ fn a_long_log_is_emptied_by_the_first_command_that_is_alone() {
     on(EngineUnderTest::Sqlite, |db| {
         let alone = Alone::with_task(db);
         alone.make_log_long();
-        let _ = alone.run(&["show", "1"]).ok();
+        let _ = alone.run(&["status", "1"]).ok();
         assert_eq!(alone.log_bytes(), 0);
         assert_eq!(alone.tasks(), 3001);
         alone.make_log_long();
         let mut somebody = alone.another_program();
         assert_eq!(somebody.numbers(COUNT), [Some(6001)]);
-        let _ = alone.run(&["show", "1"]).ok();
+        let _ = alone.run(&["status", "1"]).ok();
         assert!(alone.log_bytes() > LONG_LOG_BYTES, "the log was removed although another process has the store open");
     });
 }
@@ -164,7 +164,7 @@ fn a_copy_of_a_store_with_its_log_has_all_tasks() {
         let copy = db.home().join("copy.db");
         fs::copy(alone.file(""), &copy).unwrap();
         fs::copy(alone.file("-wal"), db.home().join("copy.db-wal")).unwrap();
-        let shown = db.cli().run(&["--database", copy.to_str().unwrap(), "show", "1", "--json"]).json();
+        let shown = db.cli().run(&["--database", copy.to_str().unwrap(), "status", "1", "--json"]).json();
         assert_eq!(shown["task"]["class"], "echo");
     });
 }

@@ -118,7 +118,7 @@ fn a_verb_that_only_reads_makes_no_store_of_an_empty_file() {
         let path = db.home().join("empty.db");
         fs::write(&path, "").unwrap();
         let address = format!("sqlite://{}", path.display());
-        for verb in [&["status"][..], &["show", "1"], &["explain", "1"], &["export"], &["prune"], &["failures"]] {
+        for verb in [&["status"][..], &["status", "1"], &["explain", "1"], &["export"], &["prune"], &["failures"]] {
             let ended = db.cli().run(&[&["--database", &address], verb].concat());
             assert_eq!(ended.code, Some(69), "{ended:?}");
             assert!(ended.stderr.contains("is empty"), "{ended:?}");

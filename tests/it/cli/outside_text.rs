@@ -305,15 +305,13 @@ each_engine! {
         let data = format!("\"{}\"", "d".repeat(20_000));
         let id = db.cli().run(&["queue", "long", &data]).ok();
         db.cli().run(&["tick"]).ok();
-        for verb in ["status", "show"] {
-            let text = db.cli().run(&[verb, &id]).ok();
-            assert!(text.len() < 40_000, "{verb}: {}", text.len());
-            assert_eq!(text.matches("20002 bytes in all; status --full prints them").count(), 2, "{verb}: {text}");
-            let text = db.cli().run(&[verb, &id, "--full"]).ok();
-            for letter in ["d", "r", "o"] {
-                assert!(text.contains(&letter.repeat(20_000)), "{verb} {letter}");
-            }
-            assert_eq!(db.cli().run(&[verb, &id, "--json"]).json()["task"]["data"].as_str().unwrap().len(), 20_000);
+        let text = db.cli().run(&["status", &id]).ok();
+        assert!(text.len() < 40_000, "{}", text.len());
+        assert_eq!(text.matches("20002 bytes in all; status --full prints them").count(), 2, "{text}");
+        let text = db.cli().run(&["status", &id, "--full"]).ok();
+        for letter in ["d", "r", "o"] {
+            assert!(text.contains(&letter.repeat(20_000)), "{letter}");
         }
+        assert_eq!(db.cli().run(&["status", &id, "--json"]).json()["task"]["data"].as_str().unwrap().len(), 20_000);
     }
 }

@@ -31,7 +31,7 @@ each_engine! {
     fn only_a_runner_reads_which_process_it_is(db) {
         db.configure(&shell_class(db, "echo", "cat"));
         let _ = db.cli().run(&["queue", "echo", "1"]).ok();
-        for args in [&["queue", "echo", "2"][..], &["status"], &["show", "1"], &["edit", "1", "--priority", "2"]] {
+        for args in [&["queue", "echo", "2"][..], &["status"], &["status", "1"], &["edit", "1", "--priority", "2"]] {
             let files = files_of_machine(db, args);
             assert!(IDENTITY.iter().all(|file| !files.contains(*file)), "{args:?}: {files:?}");
             assert!(!files.contains("/proc/self/status"), "{args:?}: {files:?}");

@@ -45,7 +45,7 @@ each_engine! {
         ));
         traced(db, TRACE, "order 17").run(&["queue", "order"]).ok();
         assert_eq!(meta(db, "1"), json!({"correlation": "order 17", "traceparent": TRACE}));
-        assert!(db.cli().run(&["show", "1"]).ok().contains(TRACE));
+        assert!(db.cli().run(&["status", "1"]).ok().contains(TRACE));
         traced(db, OF_RUNNER, "runner").run(&["tick"]).ok();
         assert_eq!(shown(db, "1"), both(TRACE, "order 17"));
         // A worker claims in another way than `tick`, which has handled the children already.

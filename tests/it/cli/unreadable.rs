@@ -173,7 +173,7 @@ each_engine! {
         let bad = task(db, "2");
         assert_eq!((&bad["status"], &bad["unreadable"][0]["column"]), (&"failed".into(), &column.into()), "{bad}");
         let named = format!("the column {column} cannot be read");
-        for args in [&["status"][..], &["status", "2"], &["explain", "2"], &["show", "2"], &["failures"], &["top", "--once"]] {
+        for args in [&["status"][..], &["status", "2"], &["explain", "2"], &["failures"], &["top", "--once"]] {
             let text = db.cli().run(args).ok();
             assert!(text.replace('\n', " ").contains(&named) || text.contains(column), "{args:?}: {text}");
         }

@@ -39,7 +39,7 @@ each_engine! {
         }
         let small = detail(db, &small);
         assert!(small["runs"][0]["cpu_secs"].is_number() && small["runs"][0]["peak_memory_bytes"].is_null(), "{small}");
-        let shown = db.cli().run(&["show", &single]).ok();
+        let shown = db.cli().run(&["status", &single]).ok();
         let line = shown.lines().find(|line| line.starts_with("  used ")).unwrap_or_else(|| panic!("{shown}"));
         assert!(line.starts_with("  used         cpu ") && line.contains("s, peak memory ") && line.ends_with(" MiB"), "{line}");
 

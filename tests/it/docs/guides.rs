@@ -72,7 +72,7 @@ fn every_command_of_the_guides_has_a_verb_and_options_that_exist() {
 #[test]
 fn calls_are_found_among_other_words() {
     assert_eq!(calls("sudo -u taskqueue env A=b taskqueue status --runs | less"), [["status", "--runs"]]);
-    assert_eq!(calls("taskqueue wait 1 && taskqueue show 1   # then"), [vec!["wait", "1"], vec!["show", "1"]]);
+    assert_eq!(calls("taskqueue wait 1 && taskqueue logs 1   # then"), [vec!["wait", "1"], vec!["logs", "1"]]);
     assert_eq!(
         verb_and_options(&["--database", "x.db", "prune", "--yes"]),
         Some(("prune", vec!["--database", "--yes"]))

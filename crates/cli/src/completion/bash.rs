@@ -85,15 +85,15 @@ mod tests {
 
     #[test]
     fn a_line_is_read_as_bash_reads_it() {
-        assert_eq!(words("taskqueue show "), ["taskqueue", "show", ""]);
+        assert_eq!(words("taskqueue status "), ["taskqueue", "status", ""]);
         assert_eq!(
             words("taskqueue  queue 'a b' \"c \\\" \\d\" e\\ f"),
             ["taskqueue", "queue", "a b", "c \" \\d", "e f"]
         );
         assert_eq!(words("taskqueue --database=pg://a@b/c st"), ["taskqueue", "--database=pg://a@b/c", "st"]);
-        assert_eq!(words("taskqueue show ''"), ["taskqueue", "show", ""]);
-        assert_eq!(words("taskqueue show \"las"), ["taskqueue", "show", "las"]);
-        assert_eq!(words("taskqueue show x\\"), ["taskqueue", "show", "x"]);
+        assert_eq!(words("taskqueue status ''"), ["taskqueue", "status", ""]);
+        assert_eq!(words("taskqueue status \"las"), ["taskqueue", "status", "las"]);
+        assert_eq!(words("taskqueue status x\\"), ["taskqueue", "status", "x"]);
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(becomes("taskqueue queue \"", "", "a\"$b").unwrap(), "a\\\"\\$b");
         assert_eq!(becomes("taskqueue queue '", "", "it's").unwrap(), "it'\\''s");
         assert_eq!(becomes("taskqueue --config ~/a", "~/a", "~/a b").unwrap(), "~/a\\ b");
-        assert_eq!(becomes("taskqueue show 12", "12", "34"), Some("34".to_owned()));
-        assert_eq!(becomes("taskqueue show a=1", "1", "34"), None);
+        assert_eq!(becomes("taskqueue status 12", "12", "34"), Some("34".to_owned()));
+        assert_eq!(becomes("taskqueue status a=1", "1", "34"), None);
     }
 }

@@ -34,7 +34,7 @@ fn line(notice: &Notice) -> String {
         None => notice.error_message.clone(),
     };
     let failed = error_words(what, &error_words(&notice.error_code, &message));
-    format!("task {task} of class {} {failed}; `taskqueue show {task}` has the details", notice.class)
+    format!("task {task} of class {} {failed}; `taskqueue status {task}` has the details", notice.class)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Formats tasks, runs and counters for `status` and `show`, as text or JSON.
+//! Formats tasks, runs and counters for `status`, as text or JSON.
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use indicatif::HumanBytes;
@@ -237,6 +237,7 @@ pub(crate) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
         );
         text.push(folded(&clean_line(&line), out.width()));
     }
+    text.extend(drawn(detail, now, out.width()));
     out.data(text.join("\n"))
 }
 

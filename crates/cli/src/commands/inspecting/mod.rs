@@ -5,7 +5,6 @@ pub(crate) mod explain;
 pub(crate) mod failures;
 pub(crate) mod logs;
 pub(crate) mod runners;
-pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod wait;

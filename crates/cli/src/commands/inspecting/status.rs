@@ -22,17 +22,17 @@ use taskqueue_engine::inspect::status::{self, Overview, TaskFilter};
 use taskqueue_engine::{Context, EngineError, StopSignals, StoreError};
 use taskqueue_views::answer::why_nothing_runs;
 use taskqueue_views::cut::Length;
-use taskqueue_views::human::fitted_words;
+use taskqueue_views::human::{fitted_words, plural};
 use taskqueue_views::json::{run_json, task_record};
 use taskqueue_views::shell_word::shell_word;
 
 const WHOLE_OR_LIST: &str =
-    "Show everything about tasks given by id or last, with all their runs; list those that ranges and filters select";
+    "Show all details of tasks given by id or last, with all their runs and a time line; list those that ranges and filters select";
 
 /// Show counts, runs and tasks, and the reason for each status
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue status\n  taskqueue status 4711\n  taskqueue status class=mail.* status=exhausted\n  taskqueue status --class mail.send --status failed --status timeout\n  taskqueue status --runs --silent-for 10m\n  taskqueue status --watch"
+    after_help = "Examples:\n  taskqueue status\n  taskqueue status 4711\n  taskqueue status class=mail.* status=exhausted\n  taskqueue status --full class=mail.* status=failed -n 3\n  taskqueue status --class mail.send --status failed --status timeout\n  taskqueue status --runs --silent-for 10m\n  taskqueue status --watch"
 )]
 pub(crate) struct StatusArgs {
     /// Tasks
@@ -62,7 +62,7 @@ pub(crate) struct StatusArgs {
     /// Refresh the output, every 2s or at this interval
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s", require_equals = true)]
     watch: Option<String>,
-    /// Print data, results and outputs of tasks given by id in full, however long they are; --json always does
+    /// Show all details of every selected task, with data, results and outputs however long they are; --json always prints them whole
     #[arg(long, requires = "selection")]
     full: bool,
     #[command(flatten)]
@@ -167,14 +167,14 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
     Ok(DONE)
 }
 
-/// Shows named tasks in detail, and the tasks of a range or a filter as a list.
+/// Shows named tasks in detail, and with `--full` all selected ones; otherwise the tasks of a range or a filter as a list.
 fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
     let listing = Listing::of(&args.list, &TASKS, out)?;
     if let Some(listing) = listing {
         return list_selected(ctx, &selection, args, listing, out);
     }
-    if !selection.is_named() {
+    if !selection.is_named() && !args.full {
         let ids = select_tasks(ctx, &selection)?;
         let overview = status::overview_of(ctx, &ids, args.limit)?;
         let if_none = "No task matches the selection.";
@@ -183,11 +183,16 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
         return Ok(if ids.is_empty() { NOT_FOUND } else { DONE });
     }
     let Some(ids) = selected_tasks(ctx, &selection, out)? else { return Ok(NOT_FOUND) };
-    for (place, id) in ids.iter().enumerate() {
-        if place > 0 && !out.is_json() {
+    let most = if selection.is_named() { ids.len() } else { usize::try_from(args.limit).unwrap_or(usize::MAX) };
+    let left_out = ids.len().saturating_sub(most);
+    for (position, id) in ids.iter().skip(left_out).enumerate() {
+        if position > 0 && !out.is_json() {
             out.data("")?;
         }
         task_view::detail(&status::detail(ctx, *id)?, ctx.now()?, Length::of(args.full), out)?;
+    }
+    if left_out > 0 {
+        out.say(&format!("{} before these not shown; -n N shows more", plural(left_out, "task")));
     }
     Ok(DONE)
 }

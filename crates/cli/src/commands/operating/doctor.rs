@@ -334,7 +334,7 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         Trouble::ClockSet { .. } => "taskqueue events --kind clock-set".to_owned(),
         Trouble::FutureTasks { tasks } => format!("taskqueue retry {}", ids(tasks)),
         Trouble::StrandedTasks { tasks } => format!("taskqueue explain {}", ids(tasks)),
-        Trouble::Unreadable { task_id, .. } => format!("taskqueue show {task_id}"),
+        Trouble::Unreadable { task_id, .. } => format!("taskqueue status {task_id}"),
         Trouble::Quarantined { .. } => "taskqueue status status=quarantined".to_owned(),
         Trouble::UnreportedFailures { .. } => "taskqueue failures".to_owned(),
         Trouble::KeptForEver { .. } => "taskqueue setting".to_owned(),
