@@ -31,7 +31,7 @@ use clap::{ArgMatches, Args, CommandFactory as _, Parser};
 
 use self::commands::changing::{cancel, edit, prune, retry, transfer};
 use self::commands::claiming::{report, worker};
-use self::commands::inspecting::{events, explain, failures, logs, runners, show, status, top as top_command, wait};
+use self::commands::inspecting::{events, explain, failures, logs, runners, status, top as top_command, wait};
 use self::commands::operating::{check, doctor, limits, metrics, pauses, web};
 use self::commands::queueing::{exec, queue, schedule};
 use self::commands::running::{create_runs, process_run, tick, work};

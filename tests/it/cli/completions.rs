@@ -238,7 +238,7 @@ fn fish_offers_verbs_ids_and_classes_with_what_they_are() {
             assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{line}: {ended:?}");
             ended.stdout
         };
-        assert!(offers("taskqueue sho").starts_with("show\t"), "{}", offers("taskqueue sho"));
+        assert!(offers("taskqueue expl").starts_with("explain\t"), "{}", offers("taskqueue expl"));
         assert_eq!(offers("taskqueue retry 1"), "1\tmail.send failed\n");
         assert!(offers("taskqueue queue ec").starts_with("echo\t/bin/cat"), "{}", offers("taskqueue queue ec"));
         assert!(offers("taskqueue retry class=mai").starts_with("class=mail.send"));
@@ -314,7 +314,7 @@ fn complete_by_tab(db: &TestDb, shell: &str, load: &str) {
     let mut terminal = Terminal::open(db, shell);
     terminal.press(&format!("{load}; echo load''ed\n"));
     terminal.wait_for("loaded");
-    terminal.press("taskqueue sho\t47\t\n");
+    terminal.press("taskqueue stat\t47\t\n");
     terminal.wait_for("task 4711");
     let count = |what: &str| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE {what}"));
     terminal.press("taskqueue queue mail.s\t\n");

@@ -134,7 +134,7 @@ fn a_verb_that_only_reads_makes_no_store_of_an_empty_file() {
 
 /// Verbs that only read; each exits with 0 after two tasks have succeeded.
 const READ: &str = r#"
-    for verb in status "status 1" "show 1" "explain 1" "logs 1" export failures events runner setting limit schedule \
+    for verb in status "status 1" "explain 1" "logs 1" export failures events runner setting limit schedule \
         pause metrics "top --once" doctor; do
         "$program" $verb >"$home/out" 2>"$home/err"
         code=$?
@@ -172,7 +172,7 @@ const FULL: &str = "cat /dev/zero >\"$disk/ballast\" 2>/dev/null";
 
 #[track_caller]
 fn all_read(lines: &[String], warnings: usize) {
-    assert_eq!(lines.len(), 16, "{lines:?}");
+    assert_eq!(lines.len(), 15, "{lines:?}");
     for line in lines {
         let code = if line.starts_with("doctor") { 2 } else { 0 };
         assert!(line.contains(&format!(": {code} {warnings} ")), "{line}: {lines:?}");

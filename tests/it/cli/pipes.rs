@@ -12,7 +12,6 @@ const TABLES: &[&str] = &[
     "status --runners",
     "status class=thumbnails.make",
     "status 1",
-    "show 1",
     "explain 1",
     "explain",
     "failures --samples",

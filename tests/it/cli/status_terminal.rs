@@ -72,15 +72,13 @@ fn tables_fit_terminals_of_40_80_and_200_columns() {
 fn what_is_said_of_a_task_fits_the_terminal_too() {
     with_tasks(|db| {
         for columns in [40, 80, 200] {
-            for args in ["status 1", "show 1"] {
-                let text = on_terminal(db, columns, "", &format!("--color never {args}"));
-                // The output of the handler is unchanged.
-                for line in text.lines().filter(|line| !line.starts_with("    the file was neither")) {
-                    assert!(line.chars().count() <= columns.into(), "{columns} {args}: {line:?}");
-                }
+            let text = on_terminal(db, columns, "", "--color never status 1");
+            // The output of the handler is unchanged.
+            for line in text.lines().filter(|line| !line.starts_with("    the file was neither")) {
+                assert!(line.chars().count() <= columns.into(), "{columns}: {line:?}");
             }
         }
-        let text = on_terminal(db, 40, "", "--color never show 1");
+        let text = on_terminal(db, 40, "", "--color never status 1");
         let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             flat.contains("nor anything that could be made into one") && flat.contains("waited for a runner"),
@@ -101,7 +99,7 @@ fn lines_are_broken_between_words_where_there_are_40_columns() {
         db.cli().run(&["queue", "echo", "--every", "@yearly", "--tz", "Europe/Berlin"]).ok();
         for (args, said) in [
             ("events", reason),
-            ("show 1", reason),
+            ("status 1", reason),
             ("runner", "`taskqueue work`"),
             ("schedule show 3", "@yearly in Europe/Berlin"),
             ("explain 1", "is due and has no run yet: a worker, tick or create-runs creates the run."),

@@ -31,6 +31,7 @@ use taskqueue_views::links::linked_line;
 use taskqueue_views::pause_words::pause_words;
 use taskqueue_views::shell_word::shell_word;
 use taskqueue_views::standstill::{standstill_remedy, standstill_words};
+use taskqueue_views::time_line::drawn;
 use taskqueue_views::what::what;
 use taskqueue_views::why::{deadline_words, failed_attempts, holder, kept_words, note};
 
