@@ -200,7 +200,13 @@ fn verify_units() {
     }
     let directory = tempfile::tempdir().unwrap();
     let mut units = Vec::new();
-    for name in ["taskqueue-tick.service", "taskqueue-tick.timer", "taskqueue-web.service", "taskqueue-work.service"] {
+    for name in [
+        "taskqueue-tick.service",
+        "taskqueue-tick.timer",
+        "taskqueue-web.socket",
+        "taskqueue-web.service",
+        "taskqueue-work.service",
+    ] {
         let unit = directory.path().join(name);
         let text = read(&format!("systemd/{name}")).replace(INSTALLED, env!("CARGO_BIN_EXE_taskqueue"));
         std::fs::write(&unit, text).unwrap();

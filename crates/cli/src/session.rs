@@ -21,8 +21,8 @@ use taskqueue_engine::handler::registry::HandlerRegistry;
 use taskqueue_engine::queueing::own_queue::CommandRequests;
 use taskqueue_engine::work::Reconfiguration;
 use taskqueue_engine::{
-    ConnectWait, Context, DatabaseUrl, Engine, EngineResult, Handlers, StopSignals, announce_locked_stores,
-    create_private_dir, end_statements_on, others_can_queue,
+    ClassesInUse, ConnectWait, Context, DatabaseUrl, Engine, EngineResult, Handlers, StopSignals,
+    announce_locked_stores, create_private_dir, end_statements_on, others_can_queue,
 };
 
 /// What a verb starts with.
@@ -87,22 +87,31 @@ pub(crate) struct Reloaded {
 }
 
 impl Reloader {
-    pub(crate) fn read(&self) -> Result<Reloaded, ConfigError> {
+    /// Returns the configuration as it is now, and its classes.
+    pub(crate) fn configuration(&self) -> Result<(Config, ClassesInUse), ConfigError> {
         let config = self.source.read()?;
+        let classes = classes_in_use(&config, &self.url);
+        Ok((config, classes))
+    }
+
+    pub(crate) fn read(&self) -> Result<Reloaded, ConfigError> {
+        let (config, classes) = self.configuration()?;
         let has_changed = [
             ("database", config.database != self.database),
             ("spool", config.spool != self.spool),
             ("work_slots", config.work_slots != self.work_slots),
         ];
         let for_next_start = has_changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
-        let taken = Reconfiguration {
-            exec_enabled: is_exec_enabled(&config, &self.url),
-            classes: config.classes,
-            exec_user: config.user,
-            announcements: config.announcements,
-            stop_wait: config.stop_wait,
-        };
+        let taken = Reconfiguration { classes, announcements: config.announcements, stop_wait: config.stop_wait };
         Ok(Reloaded { taken, metrics: config.metrics, for_next_start })
+    }
+}
+
+fn classes_in_use(config: &Config, url: &DatabaseUrl) -> ClassesInUse {
+    ClassesInUse {
+        classes: config.classes.clone(),
+        exec_enabled: is_exec_enabled(config, url),
+        exec_user: config.user.clone(),
     }
 }
 
@@ -173,6 +182,11 @@ impl Session {
     /// Returns true if a service manager expects notifications.
     pub(crate) const fn is_supervised(&self) -> bool {
         self.source.environment.is_supervised
+    }
+
+    /// Returns the configuration as it was read at the start, and its classes.
+    pub(crate) fn configuration(&self) -> (Config, ClassesInUse) {
+        (self.config.clone(), classes_in_use(&self.config, &self.url))
     }
 
     /// Returns a reader that reloads the configuration while the verb runs.

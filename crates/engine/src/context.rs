@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use crate::config::{Announcements, ScheduleReader};
 use crate::end_statements::end_statements_on;
 use crate::error::{EngineError, EngineResult};
-use crate::handler::handlers::Handlers;
+use crate::handler::handlers::{ClassesInUse, Handlers};
 use taskqueue_domain::limits::pause::check_runner_name;
 use taskqueue_domain::monitoring::notice::Digest;
 use taskqueue_domain::settings::Settings;
@@ -193,6 +193,14 @@ impl Context {
     #[must_use]
     pub fn with_schedules(self, reader: Option<ScheduleReader>) -> Self {
         Self { schedule_reader: reader, ..self }
+    }
+
+    /// Uses other classes for what begins from here on.
+    pub fn use_classes(&mut self, classes: ClassesInUse) {
+        let handlers = self.handlers.configured_anew(classes);
+        handlers.retire_coprocesses();
+        self.store.keep_by_class(handlers.keep_of_class());
+        self.handlers = Arc::new(handlers);
     }
 
     /// Sets what prints each task that will not be retried, if no host has `[notify]`: once, by `create-runs`, `tick` or a

@@ -23,7 +23,7 @@ pub mod work;
 pub use self::context::{Context, FailurePrinter, Me, others_can_queue};
 pub use self::end_statements::{announce_slow_answer, end_statements_on};
 pub use self::error::{EngineError, EngineResult, NotRecorded};
-pub use crate::handler::handlers::Handlers;
+pub use crate::handler::handlers::{ClassesInUse, Handlers};
 pub use taskqueue_host::files::file_checks::create_private_dir;
 pub use taskqueue_host::files::replace_file::replace_file;
 pub use taskqueue_host::machine::closed_output::{output_has_no_reader, output_was_closed};

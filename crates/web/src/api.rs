@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use crate::app::App;
 use crate::login::Login;
 use crate::pages::changes::Change;
-use crate::pages::tasks::{MOST, Wanted};
+use crate::pages::tasks::{MOST, Wanted, selection};
 use crate::problem::Problem;
 use crate::worker::LONGEST_WAIT_SECS;
 use taskqueue_domain::limits::scope::Scope;
@@ -59,7 +59,7 @@ pub(crate) async fn tasks(
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Answer {
     let Query(wanted) = wanted.map_err(|rejection| Problem::input(rejection.body_text()))?;
-    let selection = wanted.selection()?;
+    let selection = selection(&app, &wanted.q)?;
     let (before, limit) = (wanted.before.map(TaskId), wanted.limit.unwrap_or(USUAL).clamp(1, MOST));
     let page = app.call(&login, move |ctx| states::select_page(ctx, &selection, before, limit)).await?;
     let tasks: Vec<Value> = page.lines.iter().map(task_record).collect();
@@ -84,6 +84,9 @@ pub(crate) async fn task(
     let until = Instant::now() + Duration::from_secs(wait_secs.min(LONGEST_WAIT_SECS));
     loop {
         let (detail, now) = app.call(&login, move |ctx| Ok((states::detail(ctx, TaskId(id))?, ctx.now()?))).await?;
+        if login.classes.as_ref().is_some_and(|classes| !classes.contain(detail.task.class.as_str())) {
+            return Err(Problem::not_found(format!("there is no task {id} of the classes of {}", login.name)));
+        }
         if detail.task.is_settled() || Instant::now() >= until {
             return Ok(Json(detail_json(&detail, now)));
         }
@@ -108,6 +111,7 @@ pub(crate) async fn queue(
         queued_by: format!("web:{}", login.name),
         may_name_users: false,
         may_replace: login.may >= Scope::Operate,
+        classes: login.classes.clone(),
         check: if login.may >= Scope::Admin { ClassCheck::KnownHere } else { ClassCheck::NotExec },
         spread: None,
         trace: Trace::default(),

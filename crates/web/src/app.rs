@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::configuration::CurrentConfiguration;
 use crate::database::Database;
+use crate::hidden::Answered;
 use crate::live::Live;
-use crate::login::{Login, Logins};
+use crate::login::Login;
 use crate::problem::Problem;
+use crate::rates::Rates;
+use taskqueue_domain::limits::limit::Rate;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_engine::{Context, EngineResult};
 
@@ -21,8 +25,8 @@ pub struct WebOptions {
     pub is_behind_proxy: bool,
     /// Whether every change is refused.
     pub is_read_only: bool,
-    /// Who may do what.
-    pub logins: Logins,
+    /// How many requests a login may send.
+    pub rate: Rate,
 }
 
 /// The state of the server.
@@ -31,18 +35,35 @@ pub(crate) struct App(Arc<Shared>);
 
 struct Shared {
     options: WebOptions,
+    configuration: CurrentConfiguration,
     database: Database,
     live: Live,
+    rates: Rates,
 }
 
 impl App {
-    pub(crate) fn new(options: WebOptions, database: Database) -> Self {
+    pub(crate) fn new(options: WebOptions, configuration: CurrentConfiguration, database: Database) -> Self {
         let live = Live::new(database.clone());
-        Self(Arc::new(Shared { options, database, live }))
+        let rates = Rates::new(options.rate);
+        Self(Arc::new(Shared { options, configuration, database, live, rates }))
+    }
+
+    /// Returns the login with this token, by the configuration as it is now.
+    pub(crate) async fn login(&self, token: &str) -> Option<Login> {
+        self.0.configuration.read().await.logins.find(token).cloned()
+    }
+
+    /// Returns true if the data of some class is hidden.
+    pub(crate) fn hides_data(&self) -> bool {
+        self.0.configuration.last().hidden_data.is_some()
     }
 
     pub(crate) fn options(&self) -> &WebOptions {
         &self.0.options
+    }
+
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.0.rates
     }
 
     pub(crate) fn live(&self) -> &Live {
@@ -50,7 +71,7 @@ impl App {
     }
 
     /// Calls a use case for a login. In the events it appears as `web:NAME`.
-    pub(crate) async fn call<T: Send + 'static>(
+    pub(crate) async fn call<T: Answered + Send + 'static>(
         &self,
         login: &Login,
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,

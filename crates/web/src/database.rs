@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::configuration::{CurrentConfiguration, WebConfiguration};
+use crate::hidden::Answered;
 use crate::problem::Problem;
 use taskqueue_engine::{Context, EngineError, EngineResult, StoreError};
 use taskqueue_host::clock::Moment;
@@ -27,6 +29,7 @@ type Job = Box<dyn FnOnce(EngineResult<&mut Context>) -> bool + Send>;
 #[derive(Clone)]
 pub(crate) struct Database {
     jobs: SyncSender<Job>,
+    configuration: CurrentConfiguration,
 }
 
 /// The threads, as long as one of them works.
@@ -42,22 +45,23 @@ impl Working {
 impl Database {
     /// Starts the threads; they connect when the first request comes, and end with the last copy of the database. Returns also
     /// what ends with them.
-    pub(crate) fn start(context: &Context) -> std::io::Result<(Self, Working)> {
+    pub(crate) fn start(context: &Context, configuration: &CurrentConfiguration) -> std::io::Result<(Self, Working)> {
         let (jobs, waiting) = sync_channel(WAITING);
         let waiting = Arc::new(Mutex::new(waiting));
         let (working, ended) = sync_channel(0);
         for number in 1..=THREADS {
             let (opener, waiting, working) = (context.reopener(), Arc::clone(&waiting), working.clone());
+            let configuration = configuration.clone();
             thread::Builder::new().name(format!("database {number}")).spawn(move || {
-                work(&opener, &waiting);
+                work(&opener, &configuration, &waiting);
                 drop(working);
             })?;
         }
-        Ok((Self { jobs }, Working(ended)))
+        Ok((Self { jobs, configuration: configuration.clone() }, Working(ended)))
     }
 
     /// Calls a use case, on behalf of this user.
-    pub(crate) async fn call<T: Send + 'static>(
+    pub(crate) async fn call<T: Answered + Send + 'static>(
         &self,
         user: &str,
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
@@ -76,12 +80,22 @@ impl Database {
             is_good
         });
         self.jobs.try_send(job).map_err(|_| Problem::busy())?;
-        answer.await.map_err(|_| Problem::failed("the request failed inside the server"))?.map_err(Problem::from)
+        let answered = answer.await.map_err(|_| Problem::failed("the request failed inside the server"))?;
+        let mut answered = answered.map_err(Problem::from)?;
+        if let Some(classes) = &self.configuration.last().hidden_data {
+            answered.hide(classes);
+        }
+        Ok(answered)
     }
 }
 
-fn work(open: &dyn Fn() -> EngineResult<Context>, waiting: &Mutex<Receiver<Job>>) {
+fn work(
+    open: &dyn Fn() -> EngineResult<Context>,
+    configuration: &CurrentConfiguration,
+    waiting: &Mutex<Receiver<Job>>,
+) {
     let mut connection: Option<Context> = None;
+    let mut in_use: Option<Arc<WebConfiguration>> = None;
     let until = Arc::new(Mutex::new(Moment::now()));
     loop {
         let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -96,6 +110,7 @@ fn work(open: &dyn Fn() -> EngineResult<Context>, waiting: &Mutex<Receiver<Job>>
                         .store
                         .give_up_when(move || until.lock().unwrap_or_else(PoisonError::into_inner).has_passed());
                     connection = Some(opened);
+                    in_use = None;
                 }
                 Err(error) => {
                     job(Err(error));
@@ -104,6 +119,11 @@ fn work(open: &dyn Fn() -> EngineResult<Context>, waiting: &Mutex<Receiver<Job>>
             }
         }
         let Some(context) = &mut connection else { continue };
+        let latest = configuration.last();
+        if in_use.as_ref().is_none_or(|in_use| !Arc::ptr_eq(in_use, &latest)) {
+            context.use_classes(latest.classes.clone());
+            in_use = Some(latest);
+        }
         // A panic ends one request, not the thread.
         if !catch_unwind(AssertUnwindSafe(|| job(Ok(context)))).unwrap_or(false) {
             connection = None;

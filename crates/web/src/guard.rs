@@ -1,6 +1,8 @@
 //! What every request passes before its handler: the name of the host, the origin, the login and its scope; and the headers of
 //! every answer.
 
+use std::time::Instant;
+
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::header::{
@@ -76,38 +78,55 @@ const HEADERS: &[(&str, &str)] = &[
     ("cross-origin-resource-policy", "same-origin"),
 ];
 
-/// Checks the login and its scope; `may` is that of the route.
-pub(crate) async fn with_scope(app: App, may: Scope, mut request: Request, next: Next) -> Response {
+/// What a route needs of a login.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    pub(crate) may: Scope,
+    /// Whether its handler checks the class.
+    pub(crate) checks_class: bool,
+}
+
+/// Checks the login, its scope, and whether the route is open to it.
+pub(crate) async fn with_login(app: App, needs: Needs, mut request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with(API);
-    let Some(login) = login_of(&app, request.headers()) else {
+    let Some(login) = login_of(&app, request.headers()).await else {
         return if is_api { Problem::no_login().into_response() } else { to_login(&request) };
     };
-    if let Err(problem) = check_scope(app.options(), &login, may) {
+    if let Err(problem) = check_needs(app.options(), &login, needs) {
         return refuse(problem, is_api, Some(&login));
+    }
+    if let Err(rest) = app.rates().count(&login.name, Instant::now()) {
+        return refuse(Problem::too_many(&login.name, rest), is_api, Some(&login));
     }
     request.extensions_mut().insert(login.clone());
     next.run(request).await
 }
 
-fn check_scope(options: &WebOptions, login: &Login, may: Scope) -> Result<(), Problem> {
+fn check_needs(options: &WebOptions, login: &Login, Needs { may, checks_class }: Needs) -> Result<(), Problem> {
     if may > Scope::Read && options.is_read_only {
         return Err(Problem::forbidden("this server was started with --read-only"));
     }
     if login.may < may {
         return Err(Problem::forbidden(format!("this needs the scope {may}; {} has {}", login.name, login.may)));
     }
-    Ok(())
+    match &login.classes {
+        Some(classes) if !checks_class => Err(Problem::forbidden(format!(
+            "{} is limited to the classes {classes}, and this shows or changes others",
+            login.name
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Returns who sends these headers: by `Authorization: Bearer`, or by the cookie of the login page.
-pub(crate) fn login_of(app: &App, headers: &HeaderMap) -> Option<Login> {
+pub(crate) async fn login_of(app: &App, headers: &HeaderMap) -> Option<Login> {
     let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let name = cookie_name(app.options());
     let cookies =
         headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(';'));
     let cookie =
         || cookies.filter_map(|pair| pair.trim().split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value);
-    app.options().logins.find(header.or_else(cookie)?).cloned()
+    app.login(header.or_else(cookie)?).await
 }
 
 /// Without TLS there is no way to set a cookie with the prefix, since it must be `Secure`.

@@ -6,6 +6,7 @@ use std::io;
 use sha2::{Digest as _, Sha256};
 
 use taskqueue_domain::limits::scope::Scope;
+use taskqueue_domain::task::class_patterns::ClassPatterns;
 use taskqueue_host::random::tokens;
 
 /// A person or a program that has proved who it is.
@@ -15,6 +16,8 @@ pub struct Login {
     pub name: String,
     /// What it may do.
     pub may: Scope,
+    /// The classes that it is limited to; `None`: all. A limited login can use only the routes that check the class.
+    pub classes: Option<ClassPatterns>,
 }
 
 /// All logins, each under the digest of its token.
@@ -63,7 +66,7 @@ mod tests {
     fn a_login_is_found_by_its_token_and_by_nothing_else() {
         let mut logins = Logins::default();
         assert!(logins.is_empty());
-        let login = Login { name: "ann".to_owned(), may: Scope::Operate };
+        let login = Login { name: "ann".to_owned(), may: Scope::Operate, classes: None };
         logins.add(digest("secret"), login.clone());
         assert_eq!(logins.find("secret"), Some(&login));
         assert_eq!(logins.find(&digest("secret")), None);

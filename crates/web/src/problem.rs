@@ -1,7 +1,9 @@
 //! What a request gets when it fails: RFC 9457 problem details for programs, a page for people.
 
+use std::time::Duration;
+
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
@@ -16,11 +18,13 @@ pub(crate) struct Problem {
     pub(crate) code: &'static str,
     /// What is wrong, as a sentence.
     pub(crate) detail: String,
+    /// When to try again.
+    retry_after: Option<Duration>,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, code, detail: clean_line(&detail.into()) }
+        Self { status, code, detail: clean_line(&detail.into()), retry_after: None }
     }
 
     pub(crate) fn input(detail: impl Into<String>) -> Self {
@@ -37,6 +41,11 @@ impl Problem {
 
     pub(crate) fn no_login() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "login", "log in, or send the header Authorization: Bearer TOKEN")
+    }
+
+    pub(crate) fn too_many(login: &str, retry_after: Duration) -> Self {
+        let detail = format!("{login} sends too many requests; taskqueue web --rate N/TIME sets how many are allowed");
+        Self { retry_after: Some(retry_after), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail) }
     }
 
     pub(crate) fn busy() -> Self {
@@ -81,6 +90,9 @@ impl IntoResponse for Problem {
             (self.status, [(CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, axum::http::HeaderValue::from_static("Bearer"));
+        }
+        if let Some(rest) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, (rest.as_secs() + 1).into());
         }
         response
     }

@@ -12,7 +12,7 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::guard::{every_request, with_scope};
+use crate::guard::{Needs, every_request, with_login};
 use crate::{api, assets, pages, stream, worker};
 use taskqueue_domain::limits::scope::Scope;
 
@@ -28,6 +28,8 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     /// `None`: everybody, without a login.
     pub(crate) may: Option<Scope>,
+    /// Whether its handler checks the class, so that a login that is limited to classes may use it.
+    checks_class: bool,
     handler: fn() -> MethodRouter<App>,
 }
 
@@ -37,7 +39,13 @@ const fn route(
     may: Option<Scope>,
     handler: fn() -> MethodRouter<App>,
 ) -> Route {
-    Route { method, path, may, handler }
+    Route { method, path, may, checks_class: false, handler }
+}
+
+impl Route {
+    const fn checks_class(self) -> Self {
+        Self { checks_class: true, ..self }
+    }
 }
 
 const READ: Option<Scope> = Some(Scope::Read);
@@ -75,17 +83,18 @@ pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/api/v1/status", READ, || get(api::status)),
     route("GET", "/api/v1/explanation", READ, || get(api::explain_queue)),
     route("GET", "/api/v1/tasks", READ, || get(api::tasks)),
-    route("POST", "/api/v1/tasks", QUEUE, || post(api::queue).layer(DefaultBodyLimit::max(DATA_BYTES))),
-    route("GET", "/api/v1/tasks/{id}", READ, || get(api::task)),
+    route("POST", "/api/v1/tasks", QUEUE, || post(api::queue).layer(DefaultBodyLimit::max(DATA_BYTES))).checks_class(),
+    route("GET", "/api/v1/tasks/{id}", READ, || get(api::task)).checks_class(),
     route("GET", "/api/v1/tasks/{id}/explanation", READ, || get(api::explain)),
     route("POST", "/api/v1/tasks/{id}/retry", OPERATE, || post(api::retry)),
     route("POST", "/api/v1/tasks/{id}/cancel", OPERATE, || post(api::cancel)),
-    route("POST", "/api/v1/claims", WORK, || post(worker::claim_runs)),
-    route("POST", "/api/v1/runs/{id}/heartbeat", WORK, || post(worker::heartbeat)),
+    route("POST", "/api/v1/claims", WORK, || post(worker::claim_runs)).checks_class(),
+    route("POST", "/api/v1/runs/{id}/heartbeat", WORK, || post(worker::heartbeat)).checks_class(),
     route("POST", "/api/v1/runs/{id}/resolve", WORK, || {
         post(worker::resolve_run).layer(DefaultBodyLimit::max(DATA_BYTES))
-    }),
-    route("POST", "/api/v1/runs/{id}/release", WORK, || post(worker::release)),
+    })
+    .checks_class(),
+    route("POST", "/api/v1/runs/{id}/release", WORK, || post(worker::release)).checks_class(),
     route("GET", "/api/v1/failures", READ, || get(api::failures)),
     route("GET", "/api/v1/schedules", READ, || get(api::schedules)),
     route("GET", "/api/v1/runners", READ, || get(api::runners)),
@@ -96,7 +105,7 @@ pub(crate) const ROUTES: &[Route] = &[
 fn index() -> Ready<Json<Value>> {
     let routes: Vec<Value> = ROUTES
         .iter()
-        .map(|route| json!({ "method": route.method, "path": route.path, "scope": route.may.map(Scope::as_str) }))
+        .map(|route| json!({ "method": route.method, "path": route.path, "scope": route.may.map(Scope::as_str), "checks_class": route.checks_class }))
         .collect();
     ready(Json(json!({ "routes": routes })))
 }
@@ -106,9 +115,9 @@ pub(crate) fn router(app: &App) -> Router {
     for route in ROUTES {
         let mut handler = (route.handler)();
         if let Some(may) = route.may {
-            let app = app.clone();
-            handler =
-                handler.layer(from_fn(move |request: Request, next: Next| with_scope(app.clone(), may, request, next)));
+            let (app, needs) = (app.clone(), Needs { may, checks_class: route.checks_class });
+            handler = handler
+                .layer(from_fn(move |request: Request, next: Next| with_login(app.clone(), needs, request, next)));
         }
         router = router.route(route.path, handler);
     }

@@ -22,6 +22,7 @@ use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt as _;
 
 use crate::app::{App, WebOptions};
+use crate::configuration::CurrentConfiguration;
 use crate::database::Database;
 use crate::routes::router;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
@@ -45,26 +46,37 @@ const SIGNALS_EVERY: Duration = Duration::from_secs(3_600);
 /// How long to wait before the next connection if this process has too many files open.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// Serves until one of the signals comes. `ready` gets the address once it is listened at, with the port that was chosen.
+/// Serves until one of the signals comes, at a socket that the service manager passed or else at the address of the options.
+/// `ready` gets the address once it is listened at, with the port that was chosen.
 ///
 /// # Errors
 /// Returns an error if the address cannot be listened at, or the runtime does not start.
 pub fn serve(
     context: Context,
     mut options: WebOptions,
+    configuration: CurrentConfiguration,
+    passed: Option<SocketListener>,
     stop: Arc<StopSignals>,
     ready: &mut dyn FnMut(&ListenAddress),
 ) -> io::Result<()> {
-    let (database, working) = Database::start(&context)?;
+    let (database, working) = Database::start(&context, &configuration)?;
     drop(context);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let _in_runtime = runtime.enter();
-    let listener = SocketListener::bind(&options.listen)?;
-    options.listen = listener.address(&options.listen);
-    let _removed_at_the_end = SocketFile::of(&options.listen);
-    let listener = Listener::of(listener, &options.listen)?;
+    let _removed_at_the_end;
+    let listener = match passed {
+        // Its file and the mode of that belong to the service manager.
+        Some(listener) => Listener::of(listener)?,
+        None => {
+            let listener = SocketListener::bind(&options.listen)?;
+            options.listen = listener.address(&options.listen);
+            _removed_at_the_end = SocketFile::of(&options.listen);
+            open_to_group(&options.listen)?;
+            Listener::of(listener)?
+        }
+    };
     ready(&options.listen);
-    let app = App::new(options, database);
+    let app = App::new(options, configuration, database);
     let (stop_sender, stopped) = oneshot::channel();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         while !stop.wait(SIGNALS_EVERY) {}
@@ -84,17 +96,19 @@ enum Listener {
 }
 
 impl Listener {
-    fn of(listener: SocketListener, address: &ListenAddress) -> io::Result<Self> {
+    fn of(listener: SocketListener) -> io::Result<Self> {
         Ok(match listener {
             SocketListener::Internet(listener) => Self::Internet(TcpListener::from_std(listener)?),
-            SocketListener::File(listener) => {
-                if let ListenAddress::File(path) = address {
-                    // A proxy in the same group connects, whatever the umask.
-                    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
-                }
-                Self::File(UnixListener::from_std(listener)?)
-            }
+            SocketListener::File(listener) => Self::File(UnixListener::from_std(listener)?),
         })
+    }
+}
+
+/// Lets a proxy in the same group connect to the file of a socket, whatever the umask.
+fn open_to_group(address: &ListenAddress) -> io::Result<()> {
+    match address {
+        ListenAddress::File(path) => fs::set_permissions(path, fs::Permissions::from_mode(0o660)),
+        ListenAddress::Internet(_) => Ok(()),
     }
 }
 

@@ -129,7 +129,13 @@ fn request_of(wanted: Claim, login: &Login) -> Result<ClaimRequest, Problem> {
         limit_key: wanted.limit_key,
         tag: wanted.tag,
     };
-    let (classes, count) = (wanted.class, count.into());
+    let classes = match &login.classes {
+        Some(limit) => limit.narrow(wanted.class).map_err(|outside| {
+            Problem::forbidden(format!("class \"{outside}\": {} is limited to {limit}", login.name))
+        })?,
+        None => wanted.class,
+    };
+    let count = count.into();
     Ok(ClaimRequest { claimant, classes, choice, count, wait: Duration::ZERO, process: None })
 }
 

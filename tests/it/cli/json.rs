@@ -160,6 +160,7 @@ fn look(stage: &mut Stage<'_>) {
         stage.run(args);
     }
     stage.run(&["web", "token", "add", "ann", "--may", "read"]);
+    stage.run(&["web", "token", "add", "shop", "--may", "queue", "--class", "echo", "--force"]);
     stage.run(&["web", "token"]);
     stage.run(&["web", "token", "remove", "ann"]);
     // Only a SQLite store is copied by the program.

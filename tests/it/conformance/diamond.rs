@@ -80,6 +80,7 @@ each_engine! {
         let defaults = BatchDefaults {
             may_name_users: true, may_replace: true,
             queued_by: "tester".to_owned(),
+            classes: None,
             check: ClassCheck::KnownHere,
             spread: None,
             trace: Trace::default(),

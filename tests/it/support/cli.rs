@@ -136,6 +136,11 @@ impl Cli {
         child
     }
 
+    /// Starts it with this standard input; the caller must wait for it.
+    pub fn spawn_with_input(&self, input: impl Into<Stdio>, args: &[&str]) -> Child {
+        self.command(args).stdin(input).spawn().unwrap()
+    }
+
     /// Runs it until it ends.
     pub fn run(&self, args: &[&str]) -> Ended {
         finish(self.spawn(args))

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::Child;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -43,6 +46,7 @@ pub struct WebServer {
     child: Option<Child>,
     pub address: String,
     tokens: BTreeMap<String, String>,
+    messages: Arc<Mutex<String>>,
 }
 
 impl WebServer {
@@ -54,14 +58,44 @@ impl WebServer {
             ((*scope).to_owned(), token.trim().to_owned())
         };
         let tokens = SCOPES.iter().map(token).collect();
-        let mut child = db.cli().spawn(&[&["web", "--listen", "127.0.0.1:0"], arguments].concat());
+        Self::of(db.cli().spawn(&[&["web", "--listen", "127.0.0.1:0"], arguments].concat()), tokens)
+    }
+
+    /// Starts it again, at a socket that it inherits as from a service manager.
+    #[track_caller]
+    pub fn start_with_socket(db: &TestDb, socket: &TcpListener, tokens: BTreeMap<String, String>) -> Self {
+        let script = "exec 3<&0 0</dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" web --listen 127.0.0.1:1";
+        let shell = db.cli().program(Path::new("/bin/sh"));
+        let socket = OwnedFd::from(socket.try_clone().unwrap());
+        Self::of(shell.spawn_with_input(socket, &["-c", script, env!("CARGO_BIN_EXE_taskqueue")]), tokens)
+    }
+
+    #[track_caller]
+    fn of(mut child: Child, tokens: BTreeMap<String, String>) -> Self {
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
         let address = line.strip_prefix("the page is at http://").and_then(|rest| rest.split_once('/'));
         let address = address.unwrap_or_else(|| panic!("{line}")).0.to_owned();
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-        Self { child: Some(child), address, tokens }
+        let messages = Arc::new(Mutex::new(String::new()));
+        let kept = Arc::clone(&messages);
+        std::thread::spawn(move || {
+            for line in said.lines().map_while(Result::ok) {
+                let mut kept = kept.lock().unwrap();
+                kept.push_str(&line);
+                kept.push('\n');
+            }
+        });
+        Self { child: Some(child), address, tokens, messages }
+    }
+
+    /// Returns what it has printed since it was ready.
+    pub fn messages(&self) -> String {
+        self.messages.lock().unwrap().clone()
+    }
+
+    pub fn tokens(&self) -> BTreeMap<String, String> {
+        self.tokens.clone()
     }
 
     pub fn token(&self, scope: &str) -> &str {
@@ -77,8 +111,14 @@ impl WebServer {
     /// Sends a request with the token of a scope.
     #[track_caller]
     pub fn ask(&self, scope: &str, method: &str, path: &str, body: &str) -> Reply {
+        self.ask_by(self.token(scope), method, path, body)
+    }
+
+    /// Sends a request with this token.
+    #[track_caller]
+    pub fn ask_by(&self, token: &str, method: &str, path: &str, body: &str) -> Reply {
         let kind = if body.starts_with('{') { "application/json" } else { "application/x-www-form-urlencoded" };
-        let (kind, token) = (format!("Content-Type: {kind}"), format!("Authorization: Bearer {}", self.token(scope)));
+        let (kind, token) = (format!("Content-Type: {kind}"), format!("Authorization: Bearer {token}"));
         self.send(method, path, &[&token, &kind], body)
     }
 

@@ -4,9 +4,12 @@ mod api;
 mod attacks;
 mod browser;
 mod client;
+mod hidden;
+mod limited;
 mod logins;
 mod outage;
 mod pages;
+mod running;
 mod workers;
 
 pub(crate) use self::client::{Reply, SCOPES, WebServer, send};

@@ -1,6 +1,7 @@
 //! Tasks: their types, names, selection and validation.
 
 pub mod checks;
+pub mod class_patterns;
 pub mod class_set;
 pub mod configured;
 pub mod data_filter;

@@ -55,6 +55,9 @@ pub fn with_token(path: &Path, text: &str, name: &str, token: &WebToken) -> Resu
     let mut table = Table::new();
     table["sha256"] = value(token.sha256.as_str());
     table["may"] = value(token.may.as_str());
+    if let Some(classes) = &token.classes {
+        table["class"] = value(classes.patterns().collect::<Array>());
+    }
     with_table(path, document_of(path, text)?, &["web", "token"], name, table)
 }
 

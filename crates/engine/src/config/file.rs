@@ -14,7 +14,7 @@ use super::class::{ClassConfig, Classes};
 use super::document::Document;
 use super::protocol::{CoprocessKeys, Protocol};
 use super::schedules::Schedules;
-use super::web::{WebTable, web_tokens};
+use super::web::{WebTable, hidden_data, web_tokens};
 use super::{Config, ConfigError};
 use taskqueue_domain::limits::confinement::{Confinement, DEFAULT_UMASK, Limits};
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
@@ -187,6 +187,7 @@ fn to_config(path: &Path, file: MainFile, document: &mut Document<'_>) -> Config
         classes,
         schedules,
         exec_enabled: file.exec.enabled,
+        web_hidden_data: hidden_data(&file.web, document),
         web_tokens: web_tokens(file.web, document),
     }
 }

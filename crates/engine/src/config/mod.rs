@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
+use taskqueue_domain::task::class_patterns::ClassPatterns;
 
 pub use self::announcements::{Announcements, Notify};
 pub use self::class::{ClassConfig, Classes};
@@ -35,7 +36,7 @@ pub use self::first::{first_configuration, write_first};
 pub use self::protocol::{CoprocessConfig, Protocol};
 pub use self::schedules::{ScheduleEntry, ScheduleReader, Schedules};
 pub(crate) use self::schedules::{changed_keys, definition};
-pub use self::web::{WebToken, check_token_name};
+pub use self::web::{WebToken, check_token_name, token_classes};
 
 /// The configuration in effect.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +69,8 @@ pub struct Config {
     pub exec_enabled: Option<bool>,
     /// Who may log in at the web server, by name.
     pub web_tokens: BTreeMap<String, WebToken>,
+    /// The classes whose data and results the web server shows to no login.
+    pub web_hidden_data: Option<ClassPatterns>,
 }
 
 impl Config {

@@ -33,6 +33,17 @@ pub struct Handlers {
     coprocesses: Arc<Coprocesses>,
 }
 
+/// The part of the configuration that handlers are made from.
+#[derive(Clone, Debug, Default)]
+pub struct ClassesInUse {
+    /// The configured classes.
+    pub classes: Classes,
+    /// Whether `exec` may be used.
+    pub exec_enabled: bool,
+    /// The user that handlers of `exec` run as.
+    pub exec_user: Option<String>,
+}
+
 /// The handler of one class.
 pub enum ClassHandler<'a> {
     /// A Rust type.
@@ -58,15 +69,16 @@ impl Handlers {
 
     /// Returns handlers with the same Rust types and coprocesses but other classes, for runs that begin later.
     #[must_use]
-    pub(crate) fn configured_anew(&self, classes: Classes, exec_enabled: bool) -> Self {
-        Self {
+    pub(crate) fn configured_anew(&self, ClassesInUse { classes, exec_enabled, exec_user }: ClassesInUse) -> Self {
+        let handlers = Self {
             registry: Arc::clone(&self.registry),
             classes,
             exec_enabled,
             exec: Confinement::default(),
             must_name_user: self.must_name_user,
             coprocesses: Arc::clone(&self.coprocesses),
-        }
+        };
+        handlers.with_exec_user(exec_user)
     }
 
     /// Ends, as soon as they have no run, the coprocesses that none of these classes would start in the same way.

@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::limits::limit::Spread;
 use taskqueue_domain::settings::Settings;
+use taskqueue_domain::task::class_patterns::ClassPatterns;
 use taskqueue_domain::task::dependencies::{LineNames, Prerequisite, resolve_names};
 use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
 use taskqueue_domain::task::trace::Trace;
@@ -37,6 +38,8 @@ pub struct BatchDefaults {
     pub may_replace: bool,
     /// Which classes are accepted.
     pub check: ClassCheck,
+    /// The only classes that the login may queue; `None`: all that are accepted.
+    pub classes: Option<ClassPatterns>,
     /// The times of the tasks, instead of those of their lines.
     pub spread: Option<Spread>,
     /// The trace context and the correlation id of the tasks whose line has none.
@@ -162,6 +165,9 @@ impl<Zone: TimeZone> BatchReader<'_, Zone> {
         }
         if let Some(spread) = &self.defaults.spread {
             spread_out(&mut line.request, spread, place).map_err(EngineError::Input)?;
+        }
+        if let Some(classes) = self.defaults.classes.as_ref().filter(|classes| !classes.contain(&line.request.class)) {
+            return Err(EngineError::Refused(format!("this login may queue only {classes}")));
         }
         // The tasks of a schedule are no part of the work that started it.
         if line.request.every.is_none() {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Announcements, Classes};
+use crate::config::Announcements;
+use crate::handler::handlers::ClassesInUse;
 use crate::inspect::monitoring::tally::Tally;
 
 /// The options of a worker.
@@ -32,12 +33,8 @@ pub struct WorkOptions {
 
 /// The parts of a reloaded configuration that a running worker uses. A changed store or spool needs a restart.
 pub struct Reconfiguration {
-    /// The configured classes.
-    pub classes: Classes,
-    /// Whether `exec` may be used.
-    pub exec_enabled: bool,
-    /// The user that handlers of `exec` run as.
-    pub exec_user: Option<String>,
+    /// The classes.
+    pub classes: ClassesInUse,
     /// Notices and hooks.
     pub announcements: Announcements,
     /// How long the runs in progress may continue after the first signal to stop.

@@ -19,15 +19,10 @@ const SETTINGS_EVERY: Duration = Duration::from_secs(10);
 
 /// Applies a new configuration, if there is one. Returns whether there was.
 pub(super) fn reconfigure(ctx: &mut Context, options: &mut WorkOptions, listener: &mut dyn WorkListener) -> bool {
-    let Some(Reconfiguration { classes, exec_enabled, exec_user, announcements, stop_wait }) =
-        listener.reconfiguration()
-    else {
+    let Some(Reconfiguration { classes, announcements, stop_wait }) = listener.reconfiguration() else {
         return false;
     };
-    let handlers = ctx.handlers.configured_anew(classes, exec_enabled).with_exec_user(exec_user);
-    handlers.retire_coprocesses();
-    ctx.store.keep_by_class(handlers.keep_of_class());
-    ctx.handlers = Arc::new(handlers);
+    ctx.use_classes(classes);
     ctx.announcements = announcements;
     options.stop_wait = stop_wait;
     listener.reconfigured();

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use listenfd::ListenFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
@@ -53,6 +54,29 @@ impl SocketListener {
                 Self::File(listener)
             }
         })
+    }
+
+    /// Returns the socket that a service manager listens at for this process (socket activation of systemd), with its address.
+    ///
+    /// # Errors
+    /// Returns an error if it passed something else than one listening socket, or a Unix socket without a path.
+    pub fn inherited() -> io::Result<Option<(Self, ListenAddress)>> {
+        let mut passed = ListenFd::from_env();
+        match passed.len() {
+            0 => return Ok(None),
+            1 => {}
+            count => return Err(io::Error::other(format!("the service manager passed {count} sockets, not one"))),
+        }
+        if let Ok(Some(listener)) = passed.take_tcp_listener(0) {
+            listener.set_nonblocking(true)?;
+            let address = ListenAddress::Internet(listener.local_addr()?);
+            return Ok(Some((Self::Internet(listener), address)));
+        }
+        let Some(listener) = passed.take_unix_listener(0)? else { return Ok(None) };
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let path = address.as_pathname().ok_or_else(|| io::Error::other("the passed socket has no path"))?;
+        Ok(Some((Self::File(listener), ListenAddress::File(path.to_owned()))))
     }
 
     /// Returns its address, with the port that the kernel chose if none was given.

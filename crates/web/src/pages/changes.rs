@@ -144,7 +144,7 @@ pub(crate) async fn cancel_selected(
 
 /// Asks first, and again if other tasks are selected by then.
 async fn many(app: &App, login: &Login, selected: Selected, change: Change) -> Response {
-    let mut wanted = match selection(&selected.q) {
+    let mut wanted = match selection(app, &selected.q) {
         Ok(wanted) if selected.q.trim().is_empty() => {
             drop(wanted);
             return problem_page(&Problem::input("select tasks: an empty selection would mean all"), Some(login));

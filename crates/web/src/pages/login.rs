@@ -49,7 +49,7 @@ fn show(to: &str, is_wrong: bool) -> Response {
 
 pub(crate) async fn log_in(State(app): State<App>, Form(sent): Form<Sent>) -> Response {
     let token = sent.token.trim();
-    if app.options().logins.find(token).is_none() {
+    if app.login(token).await.is_none() {
         let mut response = show(&sent.to, true);
         *response.status_mut() = StatusCode::UNAUTHORIZED;
         return response;

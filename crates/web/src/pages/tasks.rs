@@ -36,15 +36,19 @@ pub(crate) struct Wanted {
     pub(crate) limit: Option<i64>,
 }
 
-impl Wanted {
-    /// Parses the words. Without any, all tasks are meant.
-    pub(crate) fn selection(&self) -> Result<Selection, Problem> {
-        selection(&self.q)
+/// Parses the words of a selection; spaces in a word are written in quotation marks. Without any, all tasks are meant. Hidden data
+/// could be guessed by selections, so none may be by data then.
+pub(crate) fn selection(app: &App, text: &str) -> Result<Selection, Problem> {
+    let selection = parsed(text)?;
+    if !selection.data.is_empty() && app.hides_data() {
+        return Err(Problem::forbidden(
+            "tasks cannot be selected by their data here: hide_data of the configuration hides some",
+        ));
     }
+    Ok(selection)
 }
 
-/// Parses the words of a selection; spaces in a word are written in quotation marks.
-pub(crate) fn selection(text: &str) -> Result<Selection, Problem> {
+fn parsed(text: &str) -> Result<Selection, Problem> {
     let words = words(text);
     if words.is_empty() {
         return Ok(Selection::default());
@@ -82,7 +86,7 @@ pub(crate) async fn page(
     Extension(login): Extension<Login>,
     Query(wanted): Query<Wanted>,
 ) -> Response {
-    let selection = match wanted.selection() {
+    let selection = match selection(&app, &wanted.q) {
         Ok(selection) => selection,
         Err(problem) => return show(&login, &wanted, &answer(&problem.detail, None, true)),
     };

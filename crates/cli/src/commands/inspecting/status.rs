@@ -26,8 +26,7 @@ use taskqueue_views::human::{fitted_words, plural};
 use taskqueue_views::json::{run_json, task_record};
 use taskqueue_views::shell_word::shell_word;
 
-const WHOLE_OR_LIST: &str =
-    "Show all details of tasks given by id or last, with all their runs and a time line; list those that ranges and filters select";
+const WHOLE_OR_LIST: &str = "Show all details of tasks given by id or last, with all their runs and a time line; list those that ranges and filters select";
 
 /// Show counts, runs and tasks, and the reason for each status
 #[derive(Debug, Args)]

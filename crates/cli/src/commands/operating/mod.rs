@@ -6,3 +6,4 @@ pub(crate) mod limits;
 pub(crate) mod metrics;
 pub(crate) mod pauses;
 pub(crate) mod web;
+pub(crate) mod web_token;

@@ -120,6 +120,7 @@ fn queue_lines(
         may_replace: true,
         queued_by,
         check,
+        classes: None,
         spread,
         trace: args.options.trace()?,
     };

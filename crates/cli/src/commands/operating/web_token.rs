@@ -1,0 +1,139 @@
+//! `taskqueue web token`
+
+use std::path::Path;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::error::{CliError, DONE, NOT_FOUND};
+use crate::output::Out;
+use crate::output::listing::{ListKind, ListOptions, Listing};
+use crate::output::table::render;
+use crate::session::Session;
+use taskqueue_domain::limits::scope::Scope;
+use taskqueue_engine::config::{
+    WebToken, check_token_name, text_to_edit, token_classes, with_token, without_token, write_edited,
+};
+use taskqueue_views::shell_word::shell_word;
+use taskqueue_web::{digest, new_token};
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct TokenArgs {
+    #[command(subcommand)]
+    verb: Option<TokenVerb>,
+    #[command(flatten)]
+    list: ListOptions,
+}
+
+#[derive(Debug, Subcommand)]
+enum TokenVerb {
+    /// List the names of the tokens, and what they may do
+    List(ListOptions),
+    /// Write a new token into the configuration, and print it once
+    Add(AddArgs),
+    /// Remove a token from the configuration
+    Remove(RemoveArgs),
+}
+
+#[derive(Debug, Args)]
+struct AddArgs {
+    /// Whose token it is; events show it
+    name: String,
+    /// What it may do, each including the ones before: read, queue, work, operate, admin
+    #[arg(long, value_name = "SCOPE")]
+    may: Scope,
+    /// Limit it to these classes, a name or a pattern; may be given more than once. Only for the scopes queue and work
+    #[arg(long, value_name = "CLASS")]
+    class: Vec<String>,
+    /// Replace a token of this name
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, Args)]
+struct RemoveArgs {
+    /// Whose token it is
+    name: String,
+}
+
+const TOKENS: ListKind = ListKind { columns: &["name", "may", "classes"], ids: &["name"] };
+
+pub(crate) fn run(session: &Session, args: &TokenArgs, out: &mut Out) -> anyhow::Result<u8> {
+    match &args.verb {
+        None => list(session, &args.list, out),
+        Some(TokenVerb::List(options)) => list(session, options, out),
+        Some(TokenVerb::Add(args)) => add(session, args, out),
+        Some(TokenVerb::Remove(args)) => remove(session, args, out),
+    }
+}
+
+fn list(session: &Session, options: &ListOptions, out: &mut Out) -> anyhow::Result<u8> {
+    let tokens = &session.config.web_tokens;
+    let records: Vec<_> = tokens
+        .iter()
+        .map(|(name, token)| {
+            let classes: Option<Vec<&str>> = token.classes.as_ref().map(|classes| classes.patterns().collect());
+            json!({ "name": name, "may": token.may.as_str(), "classes": classes })
+        })
+        .collect();
+    if let Some(mut listing) = Listing::of(options, &TOKENS, out)? {
+        return listing.print(&records, out).map(|()| DONE);
+    }
+    if out.is_json() {
+        out.json(&json!({ "schema": "taskqueue.web-tokens/1", "tokens": records }))?;
+    } else if tokens.is_empty() {
+        out.data("No tokens. Add one: taskqueue web token add NAME --may read")?;
+    } else {
+        let classes = |token: &WebToken| token.classes.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string);
+        let row = |(name, token): (&String, &WebToken)| {
+            vec![name.as_str().into(), token.may.as_str().into(), classes(token).into()]
+        };
+        out.data(render(out, &["NAME", "MAY", "CLASSES"], tokens.iter().map(row).collect(), &[]))?;
+    }
+    Ok(DONE)
+}
+
+fn add(session: &Session, args: &AddArgs, out: &mut Out) -> anyhow::Result<u8> {
+    check_token_name(&args.name).map_err(|why| CliError::usage(format!("\"{}\": {why}", args.name)))?;
+    let path = &session.config.path;
+    if session.config.web_tokens.contains_key(&args.name) && !args.force {
+        return Err(CliError::failed(format!("there is a token of {} already, in {}", args.name, path.display()))
+            .with_hint("--force replaces it; the old one is then invalid")
+            .into());
+    }
+    let classes = token_classes(args.may, &args.class).map_err(CliError::usage)?;
+    let token = new_token()?;
+    let entry = WebToken { sha256: digest(&token), may: args.may, classes };
+    let edited = with_token(path, &text_to_edit(path)?, &args.name, &entry)?;
+    write_edited(path, &edited.text).map_err(|error| unwritable(path, &error))?;
+    if out.is_json() {
+        out.json(
+            &json!({ "schema": "taskqueue.web-token/1", "name": args.name, "may": args.may.as_str(), "token": token }),
+        )?;
+    } else {
+        out.say(&format!("this token is shown once; {} has only its digest:", path.display()));
+        out.data(token)?;
+    }
+    Ok(DONE)
+}
+
+fn remove(session: &Session, args: &RemoveArgs, out: &mut Out) -> anyhow::Result<u8> {
+    let path = &session.config.path;
+    let Some(edited) = without_token(path, &text_to_edit(path)?, &args.name)? else {
+        out.say(&format!("{} has no token {}", path.display(), shell_word(&args.name)));
+        return Ok(NOT_FOUND);
+    };
+    write_edited(path, &edited.text).map_err(|error| unwritable(path, &error))?;
+    if out.is_json() {
+        out.json(&json!({ "schema": "taskqueue.web-token/1", "name": args.name, "removed": true }))?;
+    } else {
+        out.say(&format!("removed the token of {}", args.name));
+    }
+    Ok(DONE)
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> CliError {
+    CliError::failed(format!("{} cannot be written: {error}", path.display()))
+        .with_hint("run this as the user who owns the file, or name another one with --config FILE")
+}

@@ -1,0 +1,152 @@
+//! Data and results that the server shows to no login: those of the classes that `hide_data` of the configuration names. Every
+//! answer of the database passes here, so a new page or route cannot forget it. A worker gets the data of the runs that it claims.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use crate::live::Glance;
+use taskqueue_domain::settings::Setting;
+use taskqueue_domain::task::class_patterns::ClassPatterns;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::{Run, RunOutput, Runner, Task};
+use taskqueue_engine::change::classes::ClassState;
+use taskqueue_engine::change::limits::LimitLine;
+use taskqueue_engine::change::schedules::Schedule;
+use taskqueue_engine::change::selected::TaskAnswer;
+use taskqueue_engine::claiming::claimants::{Renewed, Resolved};
+use taskqueue_engine::inspect::diagnosis::explain::{Explanation, QueueExplanation};
+use taskqueue_engine::inspect::events::Event;
+use taskqueue_engine::inspect::failures::Failures;
+use taskqueue_engine::inspect::status::{ClassTimes, Overview, RunnerLine, SelectionPage, TaskDetail, TaskLine};
+use taskqueue_engine::queueing::queue::QueuedLine;
+
+/// Stands for what is hidden; it is JSON.
+const HIDDEN: &str = "\"(hidden)\"";
+
+/// What the database answers to a request.
+pub(crate) trait Answered {
+    /// Replaces the data and results of tasks of these classes.
+    fn hide(&mut self, classes: &ClassPatterns);
+}
+
+impl Answered for Task {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        if classes.contain(self.class.as_str()) {
+            HIDDEN.clone_into(&mut self.data);
+        }
+    }
+}
+
+impl Answered for Schedule {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        if classes.contain(&self.class) {
+            HIDDEN.clone_into(&mut self.data);
+        }
+    }
+}
+
+impl Answered for Run {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        if classes.contain(self.class.as_str()) && self.results.is_some() {
+            self.results = Some(HIDDEN.to_owned());
+        }
+    }
+}
+
+impl Answered for TaskLine {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.task.hide(classes);
+        self.last_run.hide(classes);
+    }
+}
+
+impl Answered for TaskDetail {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.task.hide(classes);
+        self.runs.hide(classes);
+    }
+}
+
+impl Answered for Explanation {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.task.hide(classes);
+        self.last_run.hide(classes);
+        self.attempts.hide(classes);
+    }
+}
+
+impl Answered for Overview {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.lines.hide(classes);
+    }
+}
+
+impl Answered for Glance {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.overview.hide(classes);
+    }
+}
+
+impl Answered for SelectionPage {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.lines.hide(classes);
+    }
+}
+
+impl<T: Answered> Answered for Vec<T> {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.iter_mut().for_each(|each| each.hide(classes));
+    }
+}
+
+impl<T: Answered> Answered for Option<T> {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.iter_mut().for_each(|each| each.hide(classes));
+    }
+}
+
+impl<A: Answered, B: Answered> Answered for (A, B) {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.0.hide(classes);
+        self.1.hide(classes);
+    }
+}
+
+impl<A: Answered, B: Answered, C: Answered, D: Answered> Answered for (A, B, C, D) {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.0.hide(classes);
+        self.1.hide(classes);
+        self.2.hide(classes);
+        self.3.hide(classes);
+    }
+}
+
+/// Types without data of tasks, and without results.
+macro_rules! nothing_to_hide {
+    ($($kind:ty),+ $(,)?) => {
+        $(impl Answered for $kind {
+            fn hide(&mut self, _: &ClassPatterns) {}
+        })+
+    };
+}
+
+nothing_to_hide!(
+    bool,
+    ClassState,
+    ClassTimes,
+    DateTime<Utc>,
+    Event,
+    Failures,
+    LimitLine,
+    QueueExplanation,
+    QueuedLine,
+    Renewed,
+    Resolved,
+    RunOutput,
+    Runner,
+    RunnerLine,
+    (Setting, String),
+    TaskAnswer,
+    TaskId,
+    Value
+);

@@ -1,0 +1,60 @@
+//! Data that `hide_data` hides from every login.
+
+use serde_json::json;
+
+use super::WebServer;
+use crate::cli::{ECHO, shell_class};
+use crate::each_engine;
+
+/// In the data and the results of the hidden task.
+const SECRET: &str = "4111-1111";
+
+each_engine! {
+    fn hidden_data_and_results_are_in_no_answer_but_those_of_claims(db) {
+        let pay = shell_class(db, "pay.card", &format!("cat >/dev/null; echo '{{\"result\":\"{SECRET}\"}}' >&3"));
+        db.configure(&format!("{ECHO}{pay}[web]\nhide_data = [\"pay.*\"]\n"));
+        let data = format!("{{\"card\":\"{SECRET}\"}}");
+        db.cli().run(&["queue", "pay.card", &data]).ok();
+        db.cli().run(&["tick"]).ok();
+        db.cli().run(&["queue", "pay.card", &data, "--every", "0 3 * * *"]).ok();
+        db.cli().run(&["queue", "echo", "{\"order\":17}"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        assert!(db.cli().run(&["status", "1"]).ok().contains(SECRET));
+        let server = WebServer::start(db, &[]);
+        let routes = server.get("/api/v1").json()["routes"].as_array().unwrap().clone();
+        let looks = routes.iter().filter(|route| route["method"] == "GET" && route["path"] != "/live");
+        for path in looks.map(|route| route["path"].as_str().unwrap()) {
+            for id in ["1", "2"] {
+                let reply = server.ask("admin", "GET", &path.replace("{id}", id).replace("{file}", "none"), "");
+                assert!(!reply.body.contains(SECRET), "{path} {id}: {reply:?}");
+            }
+        }
+        let shown = server.get("/api/v1/tasks/1").json();
+        assert_eq!((&shown["task"]["data"], &shown["runs"][0]["results"]), (&json!("(hidden)"), &json!("(hidden)")));
+        assert_eq!(server.get("/api/v1/tasks/3").json()["task"]["data"], json!({ "order": 17 }));
+        db.cli().run(&["retry", "1"]).ok();
+        let claimed = server.ask("work", "POST", "/api/v1/claims", "{\"class\":[\"pay.*\"]}").json();
+        assert_eq!(claimed["runs"][0]["data"]["card"], SECRET, "{claimed}");
+    }
+
+    fn hidden_data_cannot_be_guessed_by_selections(db) {
+        db.configure(&format!("{ECHO}[web]\nhide_data = [\"pay.*\"]\n"));
+        db.cli().run(&["queue", "--any-class", "pay.card", "{\"card\":\"4111\"}"]).ok();
+        let server = WebServer::start(db, &[]);
+        for words in ["data~4111", "data.card=4111", "class=pay.*+data~41"] {
+            let found = server.get(&format!("/api/v1/tasks?q={words}"));
+            assert!(found.status == 403 && found.body.contains("hide_data"), "{words}: {found:?}");
+            let page = server.get(&format!("/tasks?q={words}")).body;
+            assert!(page.contains("hide_data") && !page.contains("href=\"/tasks/1\""), "{words}: {page}");
+            let many = server.ask("operate", "POST", "/cancel", &format!("q={words}"));
+            assert_eq!(many.status, 403, "{words}");
+        }
+        assert_eq!(server.get("/api/v1/tasks?q=class=pay.*").json()["tasks"][0]["data"], "(hidden)");
+    }
+
+    fn a_wrong_pattern_of_hidden_data_is_named_with_its_place(db) {
+        db.configure(&format!("{ECHO}[web]\nhide_data = [\"pay *\"]\n"));
+        let said = db.cli().run(&["status"]).fails(78);
+        assert!(said.contains("hide_data") && said.contains("\"pay *\"") && said.contains("line"), "{said}");
+    }
+}

@@ -1,0 +1,65 @@
+//! What a running server learns without a restart, and its socket from a service manager.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+use super::WebServer;
+use crate::cli::ECHO;
+use crate::each_engine;
+use crate::support::wait_until;
+
+each_engine! {
+    fn a_new_token_is_valid_and_a_removed_one_refused_without_a_restart(db) {
+        db.configure(ECHO);
+        let server = WebServer::start(db, &[]);
+        let token = db.cli().run(&["web", "token", "add", "ann", "--may", "read"]).ok();
+        let status = || server.ask_by(token.trim(), "GET", "/api/v1/status", "").status;
+        wait_until("the new token is valid", || status() == 200);
+        db.cli().run(&["web", "token", "remove", "ann"]).ok();
+        wait_until("the removed token is refused", || status() == 401);
+        assert_eq!(server.get("/api/v1/status").status, 200);
+    }
+
+    fn a_new_class_can_be_queued_without_a_restart(db) {
+        db.configure(ECHO);
+        let server = WebServer::start(db, &[]);
+        let queue = || server.ask("queue", "POST", "/api/v1/tasks", "{\"class\":\"later\"}").status;
+        assert_eq!(queue(), 400);
+        db.cli().run(&["class", "add", "later", "--", "/bin/cat"]).ok();
+        wait_until("the class is known", || queue() == 201);
+    }
+
+    fn a_configuration_that_became_wrong_leaves_the_last_one_in_effect(db) {
+        db.configure(ECHO);
+        let server = WebServer::start(db, &[]);
+        let path = db.home().join(".config/taskqueue/config.toml");
+        let right = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{right}\nno_such_key = 1\n[web.token\n")).unwrap();
+        let says_why = || server.messages().contains("the new configuration was not applied, the old one remains");
+        wait_until("the server says why", || server.get("/api/v1/status").status == 200 && says_why());
+        assert_eq!(server.messages().matches("not applied").count(), 1);
+        fs::write(&path, &right).unwrap();
+        let token = db.cli().run(&["web", "token", "add", "ann", "--may", "read"]).ok();
+        wait_until("it is read again", || server.ask_by(token.trim(), "GET", "/tasks", "").status == 200);
+    }
+
+    fn a_request_at_the_socket_of_a_service_manager_outlasts_a_restart(db) {
+        db.configure(ECHO);
+        let first = WebServer::start(db, &[]);
+        let tokens = first.tokens();
+        drop(first);
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let server = WebServer::start_with_socket(db, &socket, tokens.clone());
+        assert_eq!(server.address, address.to_string());
+        assert_eq!(server.get("/api/v1/status").status, 200);
+        assert_eq!(server.end(), Some(0));
+        let mut waiting = TcpStream::connect(address).unwrap();
+        write!(waiting, "GET /login HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+        let _server = WebServer::start_with_socket(db, &socket, tokens);
+        let mut reply = String::new();
+        waiting.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200 OK"), "{reply}");
+    }
+}
