@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::database::Database;
+use crate::feed::Feed;
 use crate::live::Live;
 use crate::login::{Login, Logins};
 use crate::problem::Problem;
@@ -33,12 +34,13 @@ struct Shared {
     options: WebOptions,
     database: Database,
     live: Live,
+    feed: Feed,
 }
 
 impl App {
     pub(crate) fn new(options: WebOptions, database: Database) -> Self {
-        let live = Live::new(database.clone());
-        Self(Arc::new(Shared { options, database, live }))
+        let (live, feed) = (Live::new(database.clone()), Feed::new(database.clone()));
+        Self(Arc::new(Shared { options, database, live, feed }))
     }
 
     pub(crate) fn options(&self) -> &WebOptions {
@@ -47,6 +49,10 @@ impl App {
 
     pub(crate) fn live(&self) -> &Live {
         &self.0.live
+    }
+
+    pub(crate) fn feed(&self) -> &Feed {
+        &self.0.feed
     }
 
     /// Calls a use case for a login. In the events it appears as `web:NAME`.

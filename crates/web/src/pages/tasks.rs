@@ -24,9 +24,9 @@ pub(crate) const MOST: i64 = 1_000;
 /// The most words of a selection: each may be a query.
 const MOST_WORDS: usize = 30;
 
-/// What a list of tasks is asked for.
+/// What a list of tasks is asked for. A name that is misspelt must not mean all tasks.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Wanted {
     /// The words of a selection, as for `taskqueue status`.
     pub(crate) q: String,
