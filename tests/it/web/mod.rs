@@ -4,6 +4,7 @@ mod api;
 mod attacks;
 mod browser;
 mod client;
+mod clients;
 mod contract;
 mod event_streams;
 mod logins;
