@@ -83,7 +83,8 @@ pub fn queue_explanation_json(explanation: &QueueExplanation) -> Value {
     })
 }
 
-fn line_json(line: &TaskLine) -> Value {
+/// Returns a listed task with its newest run and the reason for its state.
+pub fn line_json(line: &TaskLine) -> Value {
     json!({ "task": task_json(&line.task), "last_run": line.last_run.as_ref().map(run_json), "why": line.reason })
 }
 
@@ -101,6 +102,7 @@ pub fn task_json(task: &Task) -> Value {
     value["data"] = embedded(&task.data);
     value["meta"] = task.meta.as_deref().map_or_else(|| json!({}), embedded);
     value["is_exhausted"] = json!(task.is_exhausted());
+    value["is_settled"] = json!(task.is_settled());
     value
 }
 

@@ -4,7 +4,6 @@ use std::io::Cursor;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
@@ -20,18 +19,18 @@ use crate::login::Login;
 use crate::pages::changes::Change;
 use crate::pages::tasks::{MOST, Wanted, selection};
 use crate::problem::Problem;
+use crate::routes::all_routes;
 use crate::worker::LONGEST_WAIT_SECS;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::trace::Trace;
 use taskqueue_engine::change::schedules as recurring;
 use taskqueue_engine::inspect::diagnosis::explain;
-use taskqueue_engine::inspect::events::{EventFilter, list};
 use taskqueue_engine::inspect::{failures as failed, status as states};
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
 use taskqueue_views::json::{
-    detail_json, event_json, explanation_json, failures_json, overview_json, queue_explanation_json, task_record,
+    detail_json, explanation_json, failures_json, line_json, overview_json, queue_explanation_json,
 };
 
 /// How many entries a list has where a program asks for no number.
@@ -41,6 +40,14 @@ const USUAL: i64 = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 type Answer = Result<Json<Value>, Problem>;
+
+/// Lists every address of the server, and the scope that it needs.
+pub(crate) async fn index() -> Json<Value> {
+    let routes: Vec<Value> = all_routes()
+        .map(|route| json!({ "method": route.method, "path": route.path, "scope": route.may.map(Scope::as_str), "checks_class": route.checks_class }))
+        .collect();
+    Json(json!({ "routes": routes }))
+}
 
 pub(crate) async fn status(State(app): State<App>) -> Answer {
     let seen = app.live().glance().await?;
@@ -56,19 +63,18 @@ pub(crate) async fn explain_queue(State(app): State<App>, Extension(login): Exte
 pub(crate) async fn tasks(
     State(app): State<App>,
     Extension(login): Extension<Login>,
-    wanted: Result<Query<Wanted>, QueryRejection>,
+    Query(wanted): Query<Wanted>,
 ) -> Answer {
-    let Query(wanted) = wanted.map_err(|rejection| Problem::input(rejection.body_text()))?;
     let selection = selection(&app, &wanted.q)?;
     let (before, limit) = (wanted.before.map(TaskId), wanted.limit.unwrap_or(USUAL).clamp(1, MOST));
     let page = app.call(&login, move |ctx| states::select_page(ctx, &selection, before, limit)).await?;
-    let tasks: Vec<Value> = page.lines.iter().map(task_record).collect();
+    let tasks: Vec<Value> = page.lines.iter().map(line_json).collect();
     Ok(Json(json!({ "schema": "taskqueue.tasks/1", "now": page.now, "tasks": tasks, "next_before": page.next_before })))
 }
 
 /// How long to wait for the end of a task.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct WaitLimit {
     wait_secs: u64,
 }
@@ -78,9 +84,8 @@ pub(crate) async fn task(
     State(app): State<App>,
     Extension(login): Extension<Login>,
     Path(id): Path<i64>,
-    limit: Result<Query<WaitLimit>, QueryRejection>,
+    Query(WaitLimit { wait_secs }): Query<WaitLimit>,
 ) -> Answer {
-    let Query(WaitLimit { wait_secs }) = limit.map_err(|rejection| Problem::input(rejection.body_text()))?;
     let until = Instant::now() + Duration::from_secs(wait_secs.min(LONGEST_WAIT_SECS));
     loop {
         let (detail, now) = app.call(&login, move |ctx| Ok((states::detail(ctx, TaskId(id))?, ctx.now()?))).await?;
@@ -122,7 +127,7 @@ pub(crate) async fn queue(
 }
 
 /// Returns one object in one line, however it was written, and lines as they are.
-fn lines_of(headers: &HeaderMap, body: &[u8]) -> Result<String, Problem> {
+pub(crate) fn lines_of(headers: &HeaderMap, body: &[u8]) -> Result<String, Problem> {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let text = std::str::from_utf8(body).map_err(|_| Problem::input("the body is not UTF-8"))?;
     match kind.split(';').next().unwrap_or_default().trim() {
@@ -157,7 +162,11 @@ async fn change(app: &App, login: &Login, id: TaskId, change: Change) -> Answer 
     match (answer.exists, answer.result) {
         (false, _) => Err(Problem::not_found(answer.message)),
         (true, None) => Err(Problem::new(StatusCode::CONFLICT, "refused", answer.message)),
-        (true, Some(_)) => Ok(Json(json!(answer))),
+        (true, Some(_)) => {
+            let mut answer = json!(answer);
+            answer["dry_run"] = json!(false);
+            Ok(Json(answer))
+        }
     }
 }
 
@@ -174,9 +183,4 @@ pub(crate) async fn schedules(State(app): State<App>, Extension(login): Extensio
 pub(crate) async fn runners(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
     let runners = app.call(&login, |ctx| states::list_runners(ctx, MOST, false)).await?;
     Ok(Json(json!({ "runners": runners })))
-}
-
-pub(crate) async fn events(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
-    let events = app.call(&login, |ctx| list(ctx, &EventFilter::default(), MOST)).await?;
-    Ok(Json(json!({ "events": events.iter().map(event_json).collect::<Vec<_>>() })))
 }

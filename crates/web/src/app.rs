@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::configuration::CurrentConfiguration;
 use crate::database::Database;
+use crate::feed::Feed;
 use crate::hidden::Answered;
 use crate::live::Live;
 use crate::login::Login;
@@ -38,19 +39,25 @@ struct Shared {
     configuration: CurrentConfiguration,
     database: Database,
     live: Live,
+    feed: Feed,
     rates: Rates,
 }
 
 impl App {
     pub(crate) fn new(options: WebOptions, configuration: CurrentConfiguration, database: Database) -> Self {
-        let live = Live::new(database.clone());
+        let (live, feed) = (Live::new(database.clone()), Feed::new(database.clone()));
         let rates = Rates::new(options.rate);
-        Self(Arc::new(Shared { options, configuration, database, live, rates }))
+        Self(Arc::new(Shared { options, configuration, database, live, feed, rates }))
     }
 
     /// Returns the login with this token, by the configuration as it is now.
     pub(crate) async fn login(&self, token: &str) -> Option<Login> {
         self.0.configuration.read().await.logins.find(token).cloned()
+    }
+
+    /// Returns true if this login is still possible.
+    pub(crate) async fn has(&self, login: &Login) -> bool {
+        self.0.configuration.read().await.logins.contains(login)
     }
 
     /// Returns true if the data of some class is hidden.
@@ -68,6 +75,10 @@ impl App {
 
     pub(crate) fn live(&self) -> &Live {
         &self.0.live
+    }
+
+    pub(crate) fn feed(&self) -> &Feed {
+        &self.0.feed
     }
 
     /// Calls a use case for a login. In the events it appears as `web:NAME`.

@@ -160,7 +160,7 @@ fn check_host(app: &App, headers: &HeaderMap) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "host", detail))
 }
 
-fn is_known_host(options: &WebOptions, host: &str) -> bool {
+pub(crate) fn is_known_host(options: &WebOptions, host: &str) -> bool {
     if options.hosts.iter().any(|known| known.eq_ignore_ascii_case(host)) {
         return true;
     }
@@ -184,7 +184,7 @@ fn is_known_host(options: &WebOptions, host: &str) -> bool {
 }
 
 /// Refuses a change that a page of another site asks for.
-fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     if matches!(*method, Method::GET | Method::HEAD) {
         return Ok(());
     }

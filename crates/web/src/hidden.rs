@@ -4,6 +4,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
+use crate::feed::Subscription;
 use crate::live::Glance;
 use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::class_patterns::ClassPatterns;
@@ -15,7 +16,7 @@ use taskqueue_engine::change::schedules::Schedule;
 use taskqueue_engine::change::selected::TaskAnswer;
 use taskqueue_engine::claiming::claimants::{Renewed, Resolved};
 use taskqueue_engine::inspect::diagnosis::explain::{Explanation, QueueExplanation};
-use taskqueue_engine::inspect::events::Event;
+use taskqueue_engine::inspect::events::{Event, EventFilter, PassedPage};
 use taskqueue_engine::inspect::failures::Failures;
 use taskqueue_engine::inspect::status::{ClassTimes, Overview, RunnerLine, SelectionPage, TaskDetail, TaskLine};
 use taskqueue_engine::queueing::queue::QueuedLine;
@@ -136,8 +137,10 @@ nothing_to_hide!(
     ClassTimes,
     DateTime<Utc>,
     Event,
+    EventFilter,
     Failures,
     LimitLine,
+    PassedPage,
     QueueExplanation,
     QueuedLine,
     Renewed,
@@ -146,6 +149,7 @@ nothing_to_hide!(
     Runner,
     RunnerLine,
     (Setting, String),
+    Subscription,
     TaskAnswer,
     TaskId,
     Value

@@ -1,7 +1,7 @@
 //! The page and the JSON interface: `taskqueue web`. The only crate with a runtime; no other verb starts one.
 //!
-//! A request passes [`serve`] (connection, time limits), [`guard`] (host, origin, login, scope), and a handler from the table in
-//! [`routes`]. Handlers call use cases of the engine in threads that own a connection each ([`database`]).
+//! A request passes [`serve`] (connection, time limits), [`guard`] (host, origin, login, scope), and a handler from the tables
+//! in [`routes`] and [`operations`]. Handlers call use cases of the engine in threads that own a connection each ([`database`]).
 
 mod address;
 mod api;
@@ -9,10 +9,17 @@ mod app;
 mod assets;
 mod configuration;
 mod database;
+mod events;
+mod feed;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod hidden;
 mod live;
 mod login;
+mod openapi;
+mod operations;
 mod pages;
 mod problem;
 mod rates;

@@ -36,6 +36,12 @@ impl Logins {
         self.0.is_empty()
     }
 
+    /// Returns true if this login is one of these.
+    #[must_use]
+    pub fn contains(&self, login: &Login) -> bool {
+        self.0.values().any(|known| known == login)
+    }
+
     /// Returns the login with this token.
     #[must_use]
     pub fn find(&self, token: &str) -> Option<&Login> {

@@ -1,24 +1,23 @@
-//! All routes, each with the scope that it needs. The router is made from this table alone, so that no route can be without one.
+//! All routes, each with the scope that it needs: the pages here, the interface in [`crate::operations`]. The router is made from
+//! these two tables alone, so that no route can be without one.
 
-use std::future::{Ready, ready};
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
-use axum::{Json, Router};
-use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::guard::{Needs, every_request, with_login};
-use crate::{api, assets, pages, stream, worker};
+use crate::operations::OPERATIONS;
+use crate::{assets, pages, stream};
 use taskqueue_domain::limits::scope::Scope;
 
-/// The largest body of a request, and of one that carries data or results.
+/// The largest body of a request.
 const BODY_BYTES: usize = 64 << 10;
-const DATA_BYTES: usize = 16 << 20;
 /// How long a request may take, its body included; streams are answered before.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
@@ -29,11 +28,11 @@ pub(crate) struct Route {
     /// `None`: everybody, without a login.
     pub(crate) may: Option<Scope>,
     /// Whether its handler checks the class, so that a login that is limited to classes may use it.
-    checks_class: bool,
+    pub(crate) checks_class: bool,
     handler: fn() -> MethodRouter<App>,
 }
 
-const fn route(
+pub(crate) const fn route(
     method: &'static str,
     path: &'static str,
     may: Option<Scope>,
@@ -43,18 +42,16 @@ const fn route(
 }
 
 impl Route {
-    const fn checks_class(self) -> Self {
+    pub(crate) const fn checks_class(self) -> Self {
         Self { checks_class: true, ..self }
     }
 }
 
 const READ: Option<Scope> = Some(Scope::Read);
-const QUEUE: Option<Scope> = Some(Scope::Queue);
-const WORK: Option<Scope> = Some(Scope::Work);
 const OPERATE: Option<Scope> = Some(Scope::Operate);
 
-/// The table.
-pub(crate) const ROUTES: &[Route] = &[
+/// The pages, and the files and streams that they load.
+const PAGES: &[Route] = &[
     route("GET", "/login", None, || get(pages::login::form)),
     route("POST", "/login", None, || post(pages::login::log_in)),
     route("POST", "/logout", None, || post(pages::login::log_out)),
@@ -79,40 +76,16 @@ pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/classes", READ, || get(pages::classes::page)),
     route("GET", "/settings", READ, || get(pages::settings::page)),
     route("GET", "/events", READ, || get(pages::events::page)),
-    route("GET", "/api/v1", READ, || get(index)),
-    route("GET", "/api/v1/status", READ, || get(api::status)),
-    route("GET", "/api/v1/explanation", READ, || get(api::explain_queue)),
-    route("GET", "/api/v1/tasks", READ, || get(api::tasks)),
-    route("POST", "/api/v1/tasks", QUEUE, || post(api::queue).layer(DefaultBodyLimit::max(DATA_BYTES))).checks_class(),
-    route("GET", "/api/v1/tasks/{id}", READ, || get(api::task)).checks_class(),
-    route("GET", "/api/v1/tasks/{id}/explanation", READ, || get(api::explain)),
-    route("POST", "/api/v1/tasks/{id}/retry", OPERATE, || post(api::retry)),
-    route("POST", "/api/v1/tasks/{id}/cancel", OPERATE, || post(api::cancel)),
-    route("POST", "/api/v1/claims", WORK, || post(worker::claim_runs)).checks_class(),
-    route("POST", "/api/v1/runs/{id}/heartbeat", WORK, || post(worker::heartbeat)).checks_class(),
-    route("POST", "/api/v1/runs/{id}/resolve", WORK, || {
-        post(worker::resolve_run).layer(DefaultBodyLimit::max(DATA_BYTES))
-    })
-    .checks_class(),
-    route("POST", "/api/v1/runs/{id}/release", WORK, || post(worker::release)).checks_class(),
-    route("GET", "/api/v1/failures", READ, || get(api::failures)),
-    route("GET", "/api/v1/schedules", READ, || get(api::schedules)),
-    route("GET", "/api/v1/runners", READ, || get(api::runners)),
-    route("GET", "/api/v1/events", READ, || get(api::events)),
 ];
 
-/// Every address of the server, and the scope that it needs.
-fn index() -> Ready<Json<Value>> {
-    let routes: Vec<Value> = ROUTES
-        .iter()
-        .map(|route| json!({ "method": route.method, "path": route.path, "scope": route.may.map(Scope::as_str), "checks_class": route.checks_class }))
-        .collect();
-    ready(Json(json!({ "routes": routes })))
+/// Returns the routes of both tables.
+pub(crate) fn all_routes() -> impl Iterator<Item = &'static Route> {
+    PAGES.iter().chain(OPERATIONS.iter().map(|operation| &operation.route))
 }
 
 pub(crate) fn router(app: &App) -> Router {
     let mut router = Router::new();
-    for route in ROUTES {
+    for route in all_routes() {
         let mut handler = (route.handler)();
         if let Some(may) = route.may {
             let (app, needs) = (app.clone(), Needs { may, checks_class: route.checks_class });
@@ -141,13 +114,13 @@ mod tests {
 
     #[test]
     fn only_the_way_to_a_login_is_open_to_everybody() {
-        let open: Vec<&str> = ROUTES.iter().filter(|route| route.may.is_none()).map(|route| route.path).collect();
+        let open: Vec<&str> = all_routes().filter(|route| route.may.is_none()).map(|route| route.path).collect();
         assert_eq!(open, ["/login", "/login", "/logout", "/assets/{file}"]);
     }
 
     #[test]
     fn a_route_that_changes_something_needs_more_than_to_read() {
-        for route in ROUTES.iter().filter(|route| route.method != "GET" && route.may.is_some()) {
+        for route in all_routes().filter(|route| route.method != "GET" && route.may.is_some()) {
             assert!(route.may > READ, "{} {}", route.method, route.path);
         }
     }

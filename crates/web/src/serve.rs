@@ -117,7 +117,7 @@ async fn accept(listener: &Listener, app: &App, mut stop: oneshot::Receiver<()>)
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     let poller = tokio::spawn({
         let app = app.clone();
-        async move { app.live().poll().await }
+        async move { tokio::join!(app.live().poll(), app.feed().poll()) }
     });
     loop {
         tokio::select! {

@@ -11,7 +11,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use crate::app::App;
 
 /// How often a stream says that it is alive.
-const ALIVE_EVERY: Duration = Duration::from_secs(20);
+pub(crate) const ALIVE_EVERY: Duration = Duration::from_secs(20);
 
 /// An event `changed` whenever the figures of the first page have changed.
 pub(crate) async fn changes(State(app): State<App>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {

@@ -61,7 +61,7 @@ pub(crate) struct Heartbeat {
 #[serde(deny_unknown_fields)]
 pub(crate) struct End {
     token: String,
-    results: Option<Box<RawValue>>,
+    pub(crate) results: Option<Box<RawValue>>,
     error: Option<ClaimantError>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn claim_runs(
     }
 }
 
-fn request_of(wanted: Claim, login: &Login) -> Result<ClaimRequest, Problem> {
+pub(crate) fn request_of(wanted: Claim, login: &Login) -> Result<ClaimRequest, Problem> {
     let claimant: ClaimantId = login.name.parse().map_err(|why: String| Problem::input(why))?;
     for pattern in &wanted.class {
         check_class_pattern(pattern).map_err(|why| Problem::input(format!("class {pattern:?}: {why}")))?;
@@ -185,7 +185,7 @@ pub(crate) async fn resolve_run(
     end(&app, &login, Held { run_id: RunId(run), token }, resolution).await
 }
 
-fn results_text(json: &RawValue) -> Result<String, Problem> {
+pub(crate) fn results_text(json: &RawValue) -> Result<String, Problem> {
     check_storable(json.get()).map_err(|what| Problem::input(format!("the result {what}")))?;
     Ok(json.get().to_owned())
 }

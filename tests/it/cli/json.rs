@@ -2,7 +2,7 @@
 //! schemas are open for later versions; here they are closed: a key or a value without a schema fails, so that it is
 //! documented.
 
-mod schemas;
+pub(crate) mod schemas;
 
 use serde_json::{Value, json};
 

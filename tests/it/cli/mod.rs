@@ -33,7 +33,7 @@ mod hidden_runner;
 mod hints;
 mod init;
 mod interrupted;
-mod json;
+pub(crate) mod json;
 mod keep;
 mod kept_log;
 mod limits;

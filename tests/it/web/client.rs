@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use super::contract;
 use crate::cli::signal;
 use crate::support::TestDb;
 use crate::support::cli::finish;
@@ -54,7 +55,7 @@ impl WebServer {
     #[track_caller]
     pub fn start(db: &TestDb, arguments: &[&str]) -> Self {
         let token = |scope: &&str| {
-            let token = db.cli().run(&["web", "token", "add", scope, "--may", scope]).ok();
+            let token = db.cli().run(&["web", "token", "add", scope, "--may", scope, "--force"]).ok();
             ((*scope).to_owned(), token.trim().to_owned())
         };
         let tokens = SCOPES.iter().map(token).collect();
@@ -105,7 +106,9 @@ impl WebServer {
     /// Sends a request with these lines of its head.
     #[track_caller]
     pub fn send(&self, method: &str, path: &str, head: &[&str], body: &str) -> Reply {
-        send(&self.address, method, path, head, body)
+        let reply = send(&self.address, method, path, head, body);
+        contract::check(method, path, body, &reply);
+        reply
     }
 
     /// Sends a request with the token of a scope.
@@ -129,9 +132,14 @@ impl WebServer {
 
     /// Opens a stream of events, and returns its lines.
     pub fn stream(&self, path: &str) -> impl Iterator<Item = String> + use<> {
+        self.stream_with(path, "")
+    }
+
+    /// Opens a stream of events with further lines in the head of its request.
+    pub fn stream_with(&self, path: &str, head: &str) -> impl Iterator<Item = String> + use<> {
         let mut stream = connect(&self.address);
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n{head}\r\n",
             self.address,
             self.token("read")
         );

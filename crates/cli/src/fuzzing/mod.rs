@@ -16,6 +16,7 @@ pub use self::files::{config, database_url, outcome, spool};
 pub use self::processes::{environ, identity, stat};
 pub use self::seeds::TARGETS;
 pub use self::text::clean;
+pub use taskqueue_web::fuzzing::{web_body, web_form, web_host, web_log, web_query};
 
 /// A check with examples of valid input.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use super::{
     Target, batch_line, class_name, clean, config, database_url, environ, event, exec_data, exit_codes, identity, json,
-    outcome, selection, spool, stat, when,
+    outcome, selection, spool, stat, web_body, web_form, web_host, web_log, web_query, when,
 };
 
 /// All checks.
@@ -91,6 +91,46 @@ pub const TARGETS: &[Target] = &[
         name: "stat",
         check: stat,
         seeds: &["77 (a) R 1 (b) S 5 66 55 0 -1 4 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3", "77 (a", "77 (a) S 1 2 3"],
+    },
+    Target {
+        name: "web_body",
+        check: web_body,
+        seeds: &[
+            "{\n \"class\": \"echo\",\r\n \"data\": {\"a\": \"x\\ny\"}\n}",
+            r#"{"class":["mail.*"],"count":10,"wait_secs":50,"limit_key":"k","tag":"t","unique":"u","task":7}"#,
+            r#"{"token":"abc","results":{"sent":[1.50,null]}}"#,
+            r#"{"token":"abc","error":{"code":"smtp:451","message":"busy","retry":false,"delay_secs":-1}}"#,
+            r#"{"token":"abc","percents":40,"message":"half"}"#,
+            r#"{"token":"abc","reason":"shutdown","reject":false}"#,
+        ],
+    },
+    Target {
+        name: "web_form",
+        check: web_form,
+        seeds: &["q=class%3Dmail.*+status%3Dfailed&agreed=0f3c", "status=failed", "reason=we+deploy%0d%0a"],
+    },
+    Target {
+        name: "web_host",
+        check: web_host,
+        seeds: &[
+            "localhost:8321\0http://localhost:8321",
+            "queue.example.org\0https://queue.example.org",
+            "[::1]:8321\0null",
+            "127.0.0.1:8321\0http://evil.example",
+        ],
+    },
+    Target {
+        name: "web_log",
+        check: web_log,
+        seeds: &[
+            "\u{1b}[1;31mno\u{1b}[0m <b>\n\u{1b}[38;5;31mx\u{1b}[38;2;1;2;3my\u{1b}[4mz",
+            "a\u{1b}]8;;javascript:alert(1)\u{7}b\u{1b}[2J\u{202e}c\rd&amp;\"",
+        ],
+    },
+    Target {
+        name: "web_query",
+        check: web_query,
+        seeds: &["q=class%3Da+%22two+words%22&before=7&limit=10", "task=7&kind=failed,retried&by=ann", "wait_secs=50"],
     },
     Target {
         name: "when",

@@ -97,6 +97,16 @@ pub fn expect_subject(ctx: &mut Context, filter: &EventFilter) -> EngineResult<(
     Ok(())
 }
 
+/// Returns the filter for [`EventFilter::matches`]: with the task of its run, which must exist or have existed.
+///
+/// # Errors
+/// Returns an error if there is no such task or run, or if the database fails.
+pub fn subject_of(ctx: &mut Context, filter: EventFilter) -> EngineResult<EventFilter> {
+    ctx.check_family_of_events(&filter)?;
+    expect_subject(ctx, &filter)?;
+    Ok(ctx.store.with_task(filter)?)
+}
+
 /// Follows events; returns each once.
 #[derive(Debug)]
 pub struct Follower {
@@ -143,6 +153,12 @@ impl Follower {
         Ok(events)
     }
 
+    /// Returns what it has passed.
+    #[must_use]
+    pub fn passed(&self) -> Passed {
+        Passed { last_id: self.last_id, missing: self.gaps.ranges() }
+    }
+
     fn saw(&mut self, id: i64) {
         if id <= self.last_id {
             self.gaps.close(id);
@@ -150,6 +166,41 @@ impl Follower {
         }
         self.gaps.open_between(self.last_id, id);
         self.last_id = id;
+    }
+}
+
+/// What a follower has passed: every event up to `last_id`, except those that it may still return.
+#[derive(Clone, Debug)]
+pub struct Passed {
+    /// The highest id.
+    pub last_id: i64,
+    missing: Vec<(i64, i64)>,
+}
+
+/// A page of events that a follower has passed.
+#[derive(Debug)]
+pub struct PassedPage {
+    /// The events, in the order of their ids.
+    pub events: Vec<Event>,
+    /// The id after which the next page begins; that of the follower if this is the last page.
+    pub last_id: i64,
+}
+
+impl Passed {
+    /// Returns a page of the events after this id.
+    ///
+    /// # Errors
+    /// Returns an error if the database fails.
+    pub fn page(&self, ctx: &mut Context, after: i64) -> EngineResult<PassedPage> {
+        let mut events = ctx.store.events_after(after)?;
+        let last_id = events.last().map_or(self.last_id, |event| event.id.min(self.last_id));
+        events.retain(|event| event.id <= self.last_id && !self.is_missing(event.id));
+        Ok(PassedPage { events, last_id })
+    }
+
+    fn is_missing(&self, id: i64) -> bool {
+        let next = self.missing.partition_point(|(_, last)| *last < id);
+        self.missing.get(next).is_some_and(|(first, _)| *first <= id)
     }
 }
 
@@ -192,6 +243,15 @@ pub fn follow<E: From<EngineError>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_follower_has_passed_excludes_what_it_may_still_return() {
+        let mut follower = Follower { filter: EventFilter::default(), last_id: 10, gaps: Gaps::default() };
+        [12, 20, 21].into_iter().for_each(|id| follower.saw(id));
+        let passed = follower.passed();
+        let missing: Vec<i64> = (1..=30).filter(|id| passed.is_missing(*id)).collect();
+        assert_eq!((passed.last_id, missing), (21, [vec![11], (13..=19).collect()].concat()));
+    }
 
     #[test]
     fn ids_that_are_passed_over_are_looked_for_until_they_are_seen() {

@@ -100,7 +100,6 @@ impl Gaps {
     }
 
     /// Returns the first and the last id of each range, in order.
-    #[cfg(test)]
     pub(crate) fn ranges(&self) -> Vec<(i64, i64)> {
         self.by_first_id.iter().map(|(first_id, gap)| (*first_id, gap.last_id)).collect()
     }

@@ -247,7 +247,7 @@ pub(crate) async fn resume_schedule(
 /// Why all is paused.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Why {
-    reason: String,
+    pub(crate) reason: String,
 }
 
 pub(crate) async fn pause(

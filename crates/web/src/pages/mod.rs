@@ -1,6 +1,6 @@
 //! The pages, one file each. Text from outside reaches a page cleaned, by [`text`] or by the types of the domain; maud escapes it.
 
-mod ansi;
+pub(crate) mod ansi;
 pub(crate) mod changes;
 pub(crate) mod classes;
 pub(crate) mod events;

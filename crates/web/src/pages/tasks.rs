@@ -24,9 +24,9 @@ pub(crate) const MOST: i64 = 1_000;
 /// The most words of a selection: each may be a query.
 const MOST_WORDS: usize = 30;
 
-/// What a list of tasks is asked for.
+/// What a list of tasks is asked for. A name that is misspelt must not mean all tasks.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Wanted {
     /// The words of a selection, as for `taskqueue status`.
     pub(crate) q: String,
@@ -48,7 +48,8 @@ pub(crate) fn selection(app: &App, text: &str) -> Result<Selection, Problem> {
     Ok(selection)
 }
 
-fn parsed(text: &str) -> Result<Selection, Problem> {
+/// Parses the words.
+pub(crate) fn parsed(text: &str) -> Result<Selection, Problem> {
     let words = words(text);
     if words.is_empty() {
         return Ok(Selection::default());

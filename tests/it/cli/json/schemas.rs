@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::support::Cli;
 use crate::support::cli::listed_verbs;
 
-/// Schemas that other schemas include, and the schema of the output on standard error.
-const NO_VERBS: [&str; 2] = ["common", "error"];
+/// Schemas that other schemas include, of the HTTP interface, and of the output on standard error.
+const NO_VERBS: [&str; 3] = ["common", "error", "http"];
 /// Verbs without output: a handler sends a report to its runner.
 const WITHOUT_FACTS: [&str; 1] = ["result"];
 
@@ -19,15 +19,15 @@ fn files() -> BTreeMap<String, Value> {
     let directory = Path::new(env!("REPOSITORY_DIR")).join("docs/json");
     let read = |entry: std::io::Result<std::fs::DirEntry>| {
         let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().strip_suffix(".schema.json").unwrap().to_owned();
+        let name = path.file_name().unwrap().to_str().unwrap().strip_suffix(".schema.json")?.to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
-        (name, serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+        Some((name, serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))))
     };
-    std::fs::read_dir(directory).unwrap().map(read).collect()
+    std::fs::read_dir(directory).unwrap().filter_map(read).collect()
 }
 
 /// Applies `act` to a schema and all its parts, except conditions, which only repeat names.
-fn walk(schema: &mut Value, act: &mut dyn FnMut(&mut Value)) {
+pub(crate) fn walk(schema: &mut Value, act: &mut dyn FnMut(&mut Value)) {
     act(schema);
     let Some(object) = schema.as_object_mut() else { return };
     for (key, value) in object.iter_mut() {
@@ -49,7 +49,7 @@ fn walk(schema: &mut Value, act: &mut dyn FnMut(&mut Value)) {
 }
 
 /// Closes a schema, so that additions of a later version do not fit.
-fn close(schema: &mut Value) {
+pub(crate) fn close(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     if object.contains_key("properties") {
         object.insert("additionalProperties".to_owned(), json!(false));
@@ -82,7 +82,7 @@ impl Forms {
         let resources = files.values().map(|schema| (schema["$id"].as_str().unwrap(), schema.clone()));
         let registry = Registry::new().extend(resources).unwrap().prepare().unwrap();
         let mut forms = Vec::new();
-        for (name, schema) in files.iter().filter(|(name, _)| *name != "common") {
+        for (name, schema) in files.iter().filter(|(_, schema)| schema["anyOf"].is_array()) {
             for place in 0..schema["anyOf"].as_array().unwrap().len() {
                 let part =
                     json!({ "$schema": schema["$schema"], "$ref": format!("urn:taskqueue:1:{name}#/anyOf/{place}") });

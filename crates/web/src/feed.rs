@@ -1,0 +1,84 @@
+//! One poller for all streams of events: it reads each event once, and nothing while there are no streams.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::broadcast;
+
+use crate::database::Database;
+use crate::problem::Problem;
+use taskqueue_engine::inspect::events::{Event, EventFilter, Follower, POLL_INTERVAL, Passed};
+use taskqueue_engine::{Context, EngineResult};
+use taskqueue_views::json::event_json;
+
+/// How many events are kept for streams that are slow; a slower one reads them from the database.
+const KEPT: usize = 4_096;
+/// The user for whom the feed reads.
+const USER: &str = "web";
+
+/// An event with its JSON.
+pub(crate) struct Line {
+    pub(crate) event: Event,
+    pub(crate) json: String,
+}
+
+impl Line {
+    pub(crate) fn of(event: Event) -> Self {
+        let json = event_json(&event).to_string();
+        Self { event, json }
+    }
+}
+
+/// New events, and what the feed had passed before the first of them.
+pub(crate) struct Subscription {
+    pub(crate) lines: broadcast::Receiver<Arc<Line>>,
+    pub(crate) passed: Passed,
+}
+
+/// The poller.
+#[derive(Clone)]
+pub(crate) struct Feed {
+    database: Database,
+    lines: broadcast::Sender<Arc<Line>>,
+    /// Held while it reads and sends, so that a subscription begins between two reads. Only threads of the database wait for it.
+    follower: Arc<Mutex<Option<Follower>>>,
+}
+
+impl Feed {
+    pub(crate) fn new(database: Database) -> Self {
+        Self { database, lines: broadcast::channel(KEPT).0, follower: Arc::default() }
+    }
+
+    /// Subscribes to all events that are committed from now on.
+    pub(crate) async fn subscribe(&self) -> Result<Subscription, Problem> {
+        let feed = self.clone();
+        self.database.call(USER, move |ctx| feed.read(ctx)).await
+    }
+
+    /// Polls as long as the server runs, while there are streams.
+    pub(crate) async fn poll(&self) {
+        loop {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            if self.lines.receiver_count() > 0 {
+                // After a failure, the next poll reads the same events.
+                let _ = self.subscribe().await;
+            }
+        }
+    }
+
+    /// Sends the new events to all streams, and returns a subscription to the next ones.
+    fn read(&self, ctx: &mut Context) -> EngineResult<Subscription> {
+        let mut follower = self.follower.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.lines.receiver_count() == 0 {
+            *follower = None;
+        }
+        let follower = match follower.as_mut() {
+            Some(follower) => follower,
+            None => follower.insert(Follower::from_now(ctx, EventFilter::default())?),
+        };
+        for event in follower.next(ctx)? {
+            // Fails if there are no streams.
+            let _ = self.lines.send(Arc::new(Line::of(event)));
+        }
+        Ok(Subscription { lines: self.lines.subscribe(), passed: follower.passed() })
+    }
+}

@@ -1,0 +1,3 @@
+#![no_main]
+
+taskqueue_fuzz::target!(web_log);

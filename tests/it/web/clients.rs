@@ -1,0 +1,306 @@
+//! The clients of contrib/http: each is a file that an application copies. They queue, wait and work, and lose nothing if an
+//! answer is lost.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::WebServer;
+use crate::cli::ECHO;
+use crate::each_engine;
+use crate::support::{Ended, EngineUnderTest, TestDb, db};
+
+const PYTHON: [&str; 2] = ["python3", "-c"];
+const PHP: [&str; 2] = ["php", "-r"];
+const NODE: [&str; 2] = ["node", "-e"];
+const SHELL: [&str; 2] = ["sh", "-c"];
+
+/// Queues, waits, and works on four tasks: one succeeds, one fails, one is released, one fails by an error of its handler.
+const BY_PYTHON: &str = r#"
+import threading
+for _ in range(2):
+    print(queue.queue("echo", {"text": "it's \"Zoë\" & $HOME"}, unique="k", delay=3600, priority=-5))
+print(*queue.queue_batch([{"class": "echo", "data": number} for number in (1, 2, 3, 4)]))
+try:
+    queue.queue("ecko")
+except TaskqueueError as error:
+    print(error.status, error)
+print(queue.wait(1, 0)["task"]["status"])
+stop = threading.Event()
+def handle(run):
+    if run["data"] == 1:
+        return {"twice": 2}
+    if run["data"] == 2:
+        raise TaskFailed("paper", "there is none", retry=False)
+    if run["data"] == 3:
+        raise TaskReleased("not here")
+    queue.heartbeat(run, 40, "half")
+    stop.set()
+    raise ValueError("odd")
+queue.work(["echo"], handle, stop, wait_secs=1)
+print(queue.wait(2, 50)["task"]["status"])
+"#;
+
+const BY_PHP: &str = r#"
+for ($i = 0; $i < 2; $i++) {
+    echo $queue->queue('echo', ['text' => 'it\'s "Zoë" & $HOME'], ['unique' => 'k', 'delay' => 3600, 'priority' => -5]), "\n";
+}
+echo implode(' ', $queue->queueBatch(array_map(fn ($number) => ['class' => 'echo', 'data' => $number], [1, 2, 3, 4]))), "\n";
+try {
+    $queue->queue('ecko');
+} catch (TaskqueueHttpException $error) {
+    echo $error->getCode(), ' ', $error->getMessage(), "\n";
+}
+echo $queue->wait(1, 0)['task']['status'], "\n";
+$done = false;
+$queue->work(['echo'], function (array $run) use ($queue, &$done) {
+    if ($run['data'] === 1) {
+        return ['twice' => 2];
+    }
+    if ($run['data'] === 2) {
+        throw new TaskqueueTaskFailed('paper', 'there is none', retry: false);
+    }
+    if ($run['data'] === 3) {
+        throw new TaskqueueTaskReleased('not here');
+    }
+    $queue->heartbeat($run, 40, 'half');
+    $done = true;
+    throw new LogicException('odd');
+}, function () use (&$done) { return $done; }, 1);
+echo $queue->wait(2, 50)['task']['status'], "\n";
+"#;
+
+const BY_NODE: &str = r#"
+(async () => {
+  for (let i = 0; i < 2; i++) {
+    console.log(await queue.queue('echo', { text: 'it\'s "Zoë" & $HOME' }, { unique: 'k', delay: 3600, priority: -5 }));
+  }
+  console.log((await queue.queueBatch([1, 2, 3, 4].map((data) => ({ class: 'echo', data })))).join(' '));
+  await queue.queue('ecko').catch((error) => console.log(`${error.status} ${error.message}`));
+  console.log((await queue.wait(1, 0)).task.status);
+  const stop = new AbortController();
+  await queue.work(['echo'], async (run) => {
+    if (run.data === 1) return { twice: 2 };
+    if (run.data === 2) throw new TaskFailed('paper', 'there is none', { retry: false });
+    if (run.data === 3) throw new TaskReleased('not here');
+    await queue.heartbeat(run, 40, 'half');
+    stop.abort();
+    throw new RangeError('odd');
+  }, { stop: stop.signal, waitSecs: 1 });
+  console.log((await queue.wait(2, 50)).task.status);
+})();
+"#;
+
+const BY_SHELL: &str = r#"
+for again in 1 2; do
+    taskqueue_http_queue echo "{\"text\":$(taskqueue_http_text "it's \"Zoë\" & \$HOME")}" '"unique":"k","in":"3600s","priority":-5'
+done
+echo $(printf '{"class":"echo","data":%s}\n' 1 2 3 4 | taskqueue_http_batch)
+echo "400 $(taskqueue_http_queue ecko '{}' 2>&1)"
+taskqueue_http_wait 1 0
+while taskqueue_http_claim '["echo"]' 1; do
+    case $taskqueue_data in
+        1) taskqueue_http_resolve '{"twice":2}' ;;
+        2) taskqueue_http_fail paper 'there is none' false ;;
+        3) taskqueue_http_release 'not here' ;;
+        4) taskqueue_http_heartbeat 40 half && taskqueue_http_fail odd odd && break ;;
+    esac
+done
+taskqueue_http_wait 2 50
+"#;
+
+/// Returns the beginning of a script: it loads the client, and names the server.
+fn load(language: [&str; 2]) -> String {
+    let folder = Path::new(env!("REPOSITORY_DIR")).join("contrib/http").display().to_string();
+    match language {
+        PYTHON => format!(
+            "import os, sys\nsys.path.insert(0, {folder:?})\nfrom taskqueue_http import *\n\
+             queue = Taskqueue(os.environ['TASKQUEUE_HTTP_URL'], os.environ['TASKQUEUE_HTTP_TOKEN'])\n"
+        ),
+        PHP => format!(
+            "require {folder:?} . '/TaskqueueHttp.php';\n\
+             $queue = new TaskqueueHttp(getenv('TASKQUEUE_HTTP_URL'), getenv('TASKQUEUE_HTTP_TOKEN'));\n"
+        ),
+        NODE => format!(
+            "const {{ Taskqueue, TaskFailed, TaskReleased }} = require({folder:?} + '/taskqueue-http.js');\n\
+             const queue = new Taskqueue(process.env.TASKQUEUE_HTTP_URL, process.env.TASKQUEUE_HTTP_TOKEN);\n"
+        ),
+        _ => format!(". '{folder}/taskqueue-http.sh'\n"),
+    }
+}
+
+/// Runs a script in this language, for the server at an address.
+fn run(db: &TestDb, language: [&str; 2], code: &str, address: &str, token: &str) -> Ended {
+    let cli = db.cli().program(Path::new("/usr/bin/env")).env("TASKQUEUE_HTTP_URL", &format!("http://{address}/"));
+    let cli = cli.env("TASKQUEUE_HTTP_TOKEN", token).env("PYTHONDONTWRITEBYTECODE", "1");
+    cli.run(&[language[0], language[1], &format!("{}{code}", load(language))])
+}
+
+fn check_client(db: &TestDb, language: [&str; 2], code: &str) {
+    db.configure(ECHO);
+    let server = WebServer::start(db, &[]);
+    let printed = run(db, language, code, &server.address, server.token("work")).ok();
+    let lines: Vec<&str> = printed.lines().collect();
+    let refused = "400 input: line 1: the task class \"ecko\" is not known here; did you mean \"echo\"?";
+    // In the shell, the quotation marks of the detail are those of JSON.
+    let lines: Vec<String> = lines.iter().map(|line| line.replace("\\\"", "\"")).collect();
+    assert_eq!(lines, ["1", "1", "2 3 4 5", refused, "scheduled", "success"], "{printed}");
+    let detail = |id: &str| db.cli().run(&["status", id, "--json"]).json();
+    let keyed = detail("1")["task"].clone();
+    assert_eq!(keyed["data"], json!({ "text": "it's \"Zoë\" & $HOME" }));
+    assert_eq!((&keyed["unique_key"], &keyed["priority"]), (&json!("k"), &json!(-5)));
+    assert_eq!(detail("2")["runs"][0]["results"], json!({ "twice": 2 }));
+    let failed = detail("3");
+    assert_eq!((&failed["task"]["is_exhausted"], &failed["runs"][0]["error_code"]), (&json!(true), &json!("paper")));
+    assert_eq!(failed["runs"][0]["error_message"], "there is none");
+    assert_eq!(detail("4")["rejected_by"], json!(["work"]));
+    let odd = detail("5")["runs"][0].clone();
+    assert_eq!((&odd["status"], &odd["error_message"]), (&json!("error"), &json!("odd")));
+    assert_eq!((&odd["percents_completed"], &odd["progress_message"]), (&json!(40), &json!("half")));
+}
+
+each_engine! {
+    fn the_client_for_python_queues_waits_and_works(db) {
+        check_client(db, PYTHON, BY_PYTHON);
+    }
+
+    fn the_client_for_php_queues_waits_and_works(db) {
+        check_client(db, PHP, BY_PHP);
+    }
+
+    fn the_client_for_node_queues_waits_and_works(db) {
+        check_client(db, NODE, BY_NODE);
+    }
+
+    fn the_client_for_the_shell_queues_waits_and_works(db) {
+        check_client(db, SHELL, BY_SHELL);
+    }
+}
+
+/// Passes each connection on to a server. The answer to the first try of each request is lost.
+fn lose_first_answers(listener: &TcpListener, server: &str) {
+    let mut tried = Vec::new();
+    for client in listener.incoming() {
+        let mut client = client.unwrap();
+        let Some(request) = read_request(&mut client) else { continue };
+        let mut upstream = TcpStream::connect(server).unwrap();
+        let closing = request.replacen("\r\n", "\r\nConnection: close\r\n", 1).replace("keep-alive", "close");
+        upstream.write_all(closing.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        upstream.read_to_end(&mut answer).unwrap();
+        if tried.contains(&request) {
+            client.write_all(&answer).unwrap();
+        } else {
+            tried.push(request);
+        }
+        let _ = client.shutdown(Shutdown::Both);
+    }
+}
+
+fn read_request(client: &mut TcpStream) -> Option<String> {
+    let mut request = Vec::new();
+    while !is_whole(&request) {
+        let mut part = [0; 4_096];
+        let length = client.read(&mut part).ok().filter(|length| *length > 0)?;
+        request.extend(&part[..length]);
+    }
+    String::from_utf8(request).ok()
+}
+
+/// Returns true if the request has all its body.
+fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .find(|(key, _)| key.eq_ignore_ascii_case("content-length"));
+    body.len() >= length.map_or(0, |(_, length)| length.parse().unwrap())
+}
+
+/// Queues without a key, with a key, claims and resolves.
+const LOSSY: [([&str; 2], &str); 4] = [
+    (
+        PYTHON,
+        "try:\n    queue.queue('echo')\nexcept TaskqueueError as error:\n    print(error.code)\n\
+         print(queue.queue('echo', [1], unique='k'))\n[run] = queue.claim(['echo'])\n\
+         print(queue.resolve(run, 7)['was_recorded_before'])\n",
+    ),
+    (
+        PHP,
+        "try { $queue->queue('echo'); } catch (TaskqueueHttpException $error) { echo $error->kind, \"\\n\"; }\n\
+         echo $queue->queue('echo', [1], ['unique' => 'k']), \"\\n\";\n[$run] = $queue->claim(['echo']);\n\
+         echo json_encode($queue->resolve($run, 7)['was_recorded_before']), \"\\n\";\n",
+    ),
+    (
+        NODE,
+        "(async () => {\n  await queue.queue('echo').catch((error) => console.log(error.code));\n\
+         console.log(await queue.queue('echo', [1], { unique: 'k' }));\n  const [run] = await queue.claim(['echo']);\n\
+         console.log((await queue.resolve(run, 7)).was_recorded_before);\n})();\n",
+    ),
+    (
+        SHELL,
+        "taskqueue_http_queue echo '{}' 2>&1 | cut -d: -f1\ntaskqueue_http_queue echo '[1]' '\"unique\":\"k\"'\n\
+         taskqueue_http_claim '[\"echo\"]'\n\
+         taskqueue_http_end resolve ',\"results\":7' | sed 's/.*\"was_recorded_before\":\\([a-z]*\\).*/\\1/'\n",
+    ),
+];
+
+#[test]
+fn clients_repeat_what_is_safe_when_an_answer_is_lost() {
+    for (language, code) in LOSSY {
+        db::on(EngineUnderTest::Sqlite, |db| {
+            db.configure(ECHO);
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let between = listener.local_addr().unwrap().to_string();
+            let server = WebServer::start(db, &["--host", &between]);
+            let address = server.address.clone();
+            std::thread::spawn(move || lose_first_answers(&listener, &address));
+            // A claim whose answer is lost takes a run, too.
+            db.cli().run(&["queue", "echo", "--priority", "9"]).ok();
+            let printed = run(db, language, code, &between, server.token("work")).ok();
+            let lines: Vec<String> = printed.lines().map(str::to_lowercase).collect();
+            // The first request was carried out once, the second was repeated: it found the task of the first try.
+            assert_eq!(lines, ["lost", "3", "true"], "{language:?}: {printed}");
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 3);
+            let resolved = "SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'resolved'";
+            assert_eq!(db.number(resolved), 1, "{language:?}");
+        });
+    }
+}
+
+#[test]
+fn clients_name_the_problem_of_a_wrong_token_at_once() {
+    db::on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let server = WebServer::start(db, &[]);
+        let printed = run(db, SHELL, "taskqueue_http_queue echo '{}'", &server.address, "wrong").fails(1);
+        assert!(printed.starts_with("login: log in"), "{printed}");
+    });
+}
+
+#[test]
+fn a_worker_in_the_shell_runs_a_command_for_each_task() {
+    db::on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let server = WebServer::start(db, &[]);
+        for data in ["{\"n\":1}", "\"no JSON\"", "3"] {
+            db.cli().run(&["queue", "echo", data]).ok();
+        }
+        let command =
+            "read -r data; case $data in 3) echo sorry; exit 9 ;; *JSON*) echo JSON ;; *) echo \"[$data]\" ;; esac";
+        let code = format!("TASKQUEUE_HTTP_WAIT=0 taskqueue_http_work '[\"echo\"]' sh -c {}", shell_word(command));
+        run(db, SHELL, &code, &server.address, server.token("work")).ok();
+        let last: Vec<Value> =
+            (1..=3).map(|id| db.cli().run(&["status", &id.to_string(), "--json"]).json()["runs"][0].clone()).collect();
+        assert_eq!(last[0]["results"], json!([{ "n": 1 }]));
+        assert_eq!(last[1]["error_code"], "invalid-results");
+        assert_eq!((&last[2]["error_code"], &last[2]["error_message"]), (&json!("exit:9"), &json!("sorry")));
+    });
+}
+
+fn shell_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}

@@ -1,0 +1,112 @@
+//! Every request and every answer of `/api/v1` in these tests fits docs/json/openapi.json. The schemas are closed here: a key
+//! that they do not describe fails.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex};
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+use super::Reply;
+use crate::cli::json::schemas::{close, walk};
+
+/// Returns the path of the document.
+pub(super) fn file() -> PathBuf {
+    Path::new(env!("REPOSITORY_DIR")).join("docs/json/openapi.json")
+}
+
+/// An operation of the document.
+struct Operation {
+    method: String,
+    path: String,
+    name: String,
+    request: Option<Validator>,
+    status: u16,
+    /// `None` if its answer is no JSON.
+    answer: Option<Validator>,
+}
+
+impl Operation {
+    fn is_at(&self, method: &str, path: &str) -> bool {
+        let (own, given): (Vec<&str>, Vec<&str>) = (self.path.split('/').collect(), path.split('/').collect());
+        let fits = |(own, given): (&&str, &&str)| own == given || own.starts_with('{');
+        self.method == method && own.len() == given.len() && own.iter().zip(&given).all(fits)
+    }
+}
+
+struct Contract {
+    operations: Vec<Operation>,
+    problem: Validator,
+    /// The operations that have succeeded in this process.
+    used: Mutex<BTreeSet<String>>,
+}
+
+static CONTRACT: LazyLock<Contract> = LazyLock::new(|| {
+    let mut document: Value = serde_json::from_str(&std::fs::read_to_string(file()).unwrap()).unwrap();
+    for schema in document["components"]["schemas"].as_object_mut().unwrap().values_mut() {
+        walk(schema, &mut close);
+    }
+    let validator = |schema: &Value| {
+        let mut whole = schema.clone();
+        whole["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+        whole["components"] = document["components"].clone();
+        jsonschema::options().should_validate_formats(true).build(&whole).unwrap()
+    };
+    let operations = document["paths"].as_object().unwrap().iter().flat_map(|(path, methods)| {
+        methods.as_object().unwrap().iter().map(|(method, about)| {
+            let (status, answer) =
+                about["responses"].as_object().unwrap().iter().find(|(key, _)| *key != "default").unwrap();
+            let json = |content: &Value| content["application/json"].get("schema").map(&validator);
+            Operation {
+                method: method.to_uppercase(),
+                path: path.clone(),
+                name: about["operationId"].as_str().unwrap().to_owned(),
+                request: json(&about["requestBody"]["content"]),
+                status: status.parse().unwrap(),
+                answer: json(&answer["content"]),
+            }
+        })
+    });
+    let problem = validator(&json!({ "$ref": "#/components/schemas/problem" }));
+    Contract { operations: operations.collect(), problem, used: Mutex::default() }
+});
+
+#[track_caller]
+fn expect(validator: &Validator, what: &str, value: &Value) {
+    let problems: Vec<String> =
+        validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(problems.is_empty(), "{what}: {value}\n{}", problems.join("\n"));
+}
+
+/// Fails if this request or its answer is not as the document describes it.
+#[track_caller]
+pub(super) fn check(method: &str, path: &str, body: &str, reply: &Reply) {
+    let path = path.split('?').next().unwrap();
+    if !path.starts_with("/api/v1") {
+        return;
+    }
+    let what = format!("{method} {path}: {}", reply.status);
+    if reply.status >= 400 {
+        assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{what}");
+        return expect(&CONTRACT.problem, &what, &reply.json());
+    }
+    let operation = CONTRACT.operations.iter().find(|operation| operation.is_at(method, path));
+    let operation = operation.unwrap_or_else(|| panic!("{what}: not in docs/json/openapi.json"));
+    assert_eq!(reply.status, operation.status, "{what}");
+    if let Some(answer) = &operation.answer {
+        assert_eq!(reply.header("content-type"), Some("application/json"), "{what}");
+        expect(answer, &what, &reply.json());
+    }
+    if let (Some(request), Ok(body)) = (&operation.request, serde_json::from_str::<Value>(body)) {
+        expect(request, &what, &body);
+    }
+    CONTRACT.used.lock().unwrap().insert(operation.name.clone());
+}
+
+/// Returns the operations that have not succeeded yet in this process.
+pub(super) fn unused() -> Vec<&'static str> {
+    let used = CONTRACT.used.lock().unwrap();
+    let names = CONTRACT.operations.iter().map(|operation| operation.name.as_str());
+    names.filter(|name| !used.contains(*name)).collect()
+}
