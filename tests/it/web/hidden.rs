@@ -50,7 +50,7 @@ each_engine! {
             let many = server.ask("operate", "POST", "/cancel", &format!("q={words}"));
             assert_eq!(many.status, 403, "{words}");
         }
-        assert_eq!(server.get("/api/v1/tasks?q=class=pay.*").json()["tasks"][0]["data"], "(hidden)");
+        assert_eq!(server.get("/api/v1/tasks?q=class=pay.*").json()["tasks"][0]["task"]["data"], "(hidden)");
     }
 
     fn a_wrong_pattern_of_hidden_data_is_named_with_its_place(db) {
