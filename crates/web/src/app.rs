@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::charts::Charts;
 use crate::database::Database;
 use crate::live::Live;
 use crate::login::{Login, Logins};
@@ -33,12 +34,13 @@ struct Shared {
     options: WebOptions,
     database: Database,
     live: Live,
+    charts: Charts,
 }
 
 impl App {
     pub(crate) fn new(options: WebOptions, database: Database) -> Self {
-        let live = Live::new(database.clone());
-        Self(Arc::new(Shared { options, database, live }))
+        let (live, charts) = (Live::new(database.clone()), Charts::new(database.clone()));
+        Self(Arc::new(Shared { options, database, live, charts }))
     }
 
     pub(crate) fn options(&self) -> &WebOptions {
@@ -47,6 +49,10 @@ impl App {
 
     pub(crate) fn live(&self) -> &Live {
         &self.0.live
+    }
+
+    pub(crate) fn charts(&self) -> &Charts {
+        &self.0.charts
     }
 
     /// Calls a use case for a login. In the events it appears as `web:NAME`.

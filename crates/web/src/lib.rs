@@ -7,6 +7,7 @@ mod address;
 mod api;
 mod app;
 mod assets;
+mod charts;
 mod database;
 mod guard;
 mod live;

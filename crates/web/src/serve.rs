@@ -101,9 +101,9 @@ impl Listener {
 async fn accept(listener: &Listener, app: &App, mut stop: oneshot::Receiver<()>) {
     let (router, graceful) = (router(app), GracefulShutdown::new());
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
-    let poller = tokio::spawn({
+    let readers = tokio::spawn({
         let app = app.clone();
-        async move { app.live().poll().await }
+        async move { tokio::join!(app.live().poll(), app.charts().fill(|| app.live().changed())) }
     });
     loop {
         tokio::select! {
@@ -115,7 +115,7 @@ async fn accept(listener: &Listener, app: &App, mut stop: oneshot::Receiver<()>)
             }
         }
     }
-    poller.abort();
+    readers.abort();
     let _ = tokio::time::timeout(STOP_LIMIT, graceful.shutdown()).await;
 }
 

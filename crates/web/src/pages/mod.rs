@@ -2,6 +2,7 @@
 
 mod ansi;
 pub(crate) mod changes;
+mod chart;
 pub(crate) mod classes;
 pub(crate) mod events;
 pub(crate) mod failures;
