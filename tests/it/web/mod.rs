@@ -4,6 +4,7 @@ mod api;
 mod attacks;
 mod browser;
 mod client;
+mod edit;
 mod logins;
 mod outage;
 mod pages;
