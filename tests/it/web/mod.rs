@@ -8,6 +8,7 @@ mod edit;
 mod logins;
 mod outage;
 mod pages;
+mod proxy;
 mod workers;
 
 pub(crate) use self::client::{Reply, SCOPES, WebServer, send};
