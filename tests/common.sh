@@ -41,6 +41,10 @@ home=$(realpath -m "${TASKQUEUE_TEST_HOME:-$(default_home)}")
 # shellcheck disable=SC2034 # for those who source this
 mysql_root=$(realpath -m "${TASKQUEUE_TEST_MYSQL_ROOT:-$home/mysql-root}")
 
+axe_version=4.14.1
+# shellcheck disable=SC2034
+axe=$home/axe-core-$axe_version.js
+
 # Clones share what they build: the database clients, in C and C++, take minutes.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$home/target}
 

@@ -6,12 +6,24 @@ let last = 0;
 let waiting = false;
 let isAsked = false;
 
+function isTyping(main) {
+  const field = document.activeElement;
+  return main.contains(field) && field.matches("input, textarea, select");
+}
+
+// What was typed into a field that the focus has left.
+function keepFields(main, fresh) {
+  for (const field of main.querySelectorAll("input[id], textarea[id]")) {
+    const same = fresh.querySelector("#" + CSS.escape(field.id));
+    if (same && field.value !== field.defaultValue) same.value = field.value;
+  }
+}
+
 async function renew() {
   const main = document.querySelector("main");
   if (waiting) isAsked = true;
   if (waiting || !main.dataset.live || document.hidden) return;
-  const typed = document.activeElement;
-  if (typed && main.contains(typed) && typed.matches("input, textarea, select")) return;
+  if (isTyping(main)) return;
   waiting = true;
   await new Promise((go) => setTimeout(go, Math.max(0, last + LEAST_MSECS - Date.now())));
   last = Date.now();
@@ -23,6 +35,9 @@ async function renew() {
     const fresh = page.querySelector("main");
     const open = [...main.querySelectorAll("details[open][id]")].map((one) => one.id);
     open.forEach((id) => fresh.querySelector("#" + CSS.escape(id))?.setAttribute("open", ""));
+    // The reader may have begun to type while the page was loaded.
+    if (isTyping(main)) return;
+    keepFields(main, fresh);
     const isAtEnd = innerHeight + scrollY >= document.body.scrollHeight - 40;
     main.replaceWith(fresh);
     if (isAtEnd && fresh.dataset.live === "log") scrollTo(0, document.body.scrollHeight);

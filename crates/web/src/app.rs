@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::charts::Charts;
 use crate::configuration::CurrentConfiguration;
 use crate::database::Database;
 use crate::feed::Feed;
@@ -12,6 +13,7 @@ use crate::problem::Problem;
 use crate::rates::Rates;
 use taskqueue_domain::limits::limit::Rate;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
+use taskqueue_domain::task::class_patterns::ClassPatterns;
 use taskqueue_engine::{Context, EngineResult};
 
 /// How the server is to behave.
@@ -39,6 +41,7 @@ struct Shared {
     configuration: CurrentConfiguration,
     database: Database,
     live: Live,
+    charts: Charts,
     feed: Feed,
     rates: Rates,
 }
@@ -46,8 +49,8 @@ struct Shared {
 impl App {
     pub(crate) fn new(options: WebOptions, configuration: CurrentConfiguration, database: Database) -> Self {
         let (live, feed) = (Live::new(database.clone()), Feed::new(database.clone()));
-        let rates = Rates::new(options.rate);
-        Self(Arc::new(Shared { options, configuration, database, live, feed, rates }))
+        let (charts, rates) = (Charts::new(database.clone()), Rates::new(options.rate));
+        Self(Arc::new(Shared { options, configuration, database, live, charts, feed, rates }))
     }
 
     /// Returns the login with this token, by the configuration as it is now.
@@ -60,9 +63,9 @@ impl App {
         self.0.configuration.read().await.logins.contains(login)
     }
 
-    /// Returns true if the data of some class is hidden.
-    pub(crate) fn hides_data(&self) -> bool {
-        self.0.configuration.last().hidden_data.is_some()
+    /// Returns the classes whose data is hidden.
+    pub(crate) fn hidden_data(&self) -> Option<ClassPatterns> {
+        self.0.configuration.last().hidden_data.clone()
     }
 
     pub(crate) fn options(&self) -> &WebOptions {
@@ -79,6 +82,10 @@ impl App {
 
     pub(crate) fn feed(&self) -> &Feed {
         &self.0.feed
+    }
+
+    pub(crate) fn charts(&self) -> &Charts {
+        &self.0.charts
     }
 
     /// Calls a use case for a login. In the events it appears as `web:NAME`.

@@ -4,8 +4,10 @@
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
+use crate::charts::Reading;
 use crate::feed::Subscription;
 use crate::live::Glance;
+use crate::pages::edit::Made;
 use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::class_patterns::ClassPatterns;
 use taskqueue_domain::task::ids::TaskId;
@@ -106,21 +108,17 @@ impl<T: Answered> Answered for Option<T> {
     }
 }
 
-impl<A: Answered, B: Answered> Answered for (A, B) {
-    fn hide(&mut self, classes: &ClassPatterns) {
-        self.0.hide(classes);
-        self.1.hide(classes);
-    }
+macro_rules! answered_tuples {
+    ($(($($kind:ident . $place:tt),+)),+ $(,)?) => {
+        $(impl<$($kind: Answered),+> Answered for ($($kind,)+) {
+            fn hide(&mut self, classes: &ClassPatterns) {
+                $(self.$place.hide(classes);)+
+            }
+        })+
+    };
 }
 
-impl<A: Answered, B: Answered, C: Answered, D: Answered> Answered for (A, B, C, D) {
-    fn hide(&mut self, classes: &ClassPatterns) {
-        self.0.hide(classes);
-        self.1.hide(classes);
-        self.2.hide(classes);
-        self.3.hide(classes);
-    }
-}
+answered_tuples!((A.0, B.1), (A.0, B.1, C.2), (A.0, B.1, C.2, D.3));
 
 /// Types without data of tasks, and without results.
 macro_rules! nothing_to_hide {
@@ -139,10 +137,13 @@ nothing_to_hide!(
     Event,
     EventFilter,
     Failures,
+    i64,
     LimitLine,
+    Made,
     PassedPage,
     QueueExplanation,
     QueuedLine,
+    Reading,
     Renewed,
     Resolved,
     RunOutput,

@@ -7,6 +7,7 @@ mod address;
 mod api;
 mod app;
 mod assets;
+mod charts;
 mod configuration;
 mod database;
 mod events;

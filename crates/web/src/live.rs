@@ -112,8 +112,13 @@ impl Live {
     fn note(&self, seen: &Seen) {
         let before = self.seen.lock().unwrap_or_else(PoisonError::into_inner).replace(seen.clone());
         if before.is_none_or(|before| fingerprint(&before.glance) != fingerprint(&seen.glance)) {
-            self.version.send_modify(|version| *version += 1);
+            self.changed();
         }
+    }
+
+    /// Informs the watchers.
+    pub(crate) fn changed(&self) {
+        self.version.send_modify(|version| *version += 1);
     }
 
     /// Returns what a watcher waits for. The watch ends when the guard is dropped.

@@ -61,6 +61,10 @@ const PAGES: &[Route] = &[
     route("GET", "/tasks", READ, || get(pages::tasks::page)),
     route("GET", "/tasks/{id}", READ, || get(pages::task::page)),
     route("GET", "/tasks/{id}/log", READ, || get(pages::log::page)),
+    route("GET", "/tasks/{id}/edit", OPERATE, || get(pages::edit::form)),
+    route("POST", "/tasks/{id}/edit", OPERATE, || {
+        post(pages::edit::save).layer(DefaultBodyLimit::max(pages::edit::BODY_BYTES))
+    }),
     route("POST", "/tasks/{id}/retry", OPERATE, || post(pages::changes::retry_one)),
     route("POST", "/tasks/{id}/cancel", OPERATE, || post(pages::changes::cancel_one)),
     route("POST", "/retry", OPERATE, || post(pages::changes::retry_selected)),

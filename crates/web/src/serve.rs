@@ -115,9 +115,9 @@ fn open_to_group(address: &ListenAddress) -> io::Result<()> {
 async fn accept(listener: &Listener, app: &App, mut stop: oneshot::Receiver<()>) {
     let (router, graceful) = (router(app), GracefulShutdown::new());
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
-    let poller = tokio::spawn({
+    let readers = tokio::spawn({
         let app = app.clone();
-        async move { tokio::join!(app.live().poll(), app.feed().poll()) }
+        async move { tokio::join!(app.live().poll(), app.feed().poll(), app.charts().fill(|| app.live().changed())) }
     });
     loop {
         tokio::select! {
@@ -129,7 +129,7 @@ async fn accept(listener: &Listener, app: &App, mut stop: oneshot::Receiver<()>)
             }
         }
     }
-    poller.abort();
+    readers.abort();
     let _ = tokio::time::timeout(STOP_LIMIT, graceful.shutdown()).await;
 }
 

@@ -5,6 +5,7 @@ mod claims_behind;
 mod cleanup;
 mod diamond;
 mod end_notifications;
+mod ends;
 mod expires;
 mod explain;
 pub mod fixture;

@@ -84,18 +84,29 @@ impl Browser {
 
     #[track_caller]
     fn press(&self, by: &str, what: &str) {
-        // What was found may be replaced before it is pressed.
+        self.act_on(by, what, "click", &json!({}));
+    }
+
+    /// Does something to an element. It may be replaced between the search and the act: then the next one is taken.
+    #[track_caller]
+    fn act_on(&self, by: &str, what: &str, act: &str, body: &Value) {
         wait_until(what, || {
             let Some(element) = self.find(by, what) else { return false };
-            let path = format!("{}/element/{element}/click", self.session);
-            send(&self.address, "POST", &path, &["Content-Type: application/json"], "{}").status == 200
+            let path = format!("{}/element/{element}/{act}", self.session);
+            send(&self.address, "POST", &path, &["Content-Type: application/json"], &body.to_string()).status == 200
         });
     }
 
     #[track_caller]
     fn write(&self, selector: &str, text: &str) {
-        let element = self.find("css selector", selector).unwrap_or_else(|| panic!("{selector}: {}", self.text()));
-        self.call("POST", &format!("/element/{element}/value"), &json!({ "text": text }));
+        self.act_on("css selector", selector, "value", &json!({ "text": text }));
+    }
+
+    /// Writes text in place of what a field contains.
+    #[track_caller]
+    fn overwrite(&self, selector: &str, text: &str) {
+        self.act_on("css selector", selector, "clear", &json!({}));
+        self.write(selector, text);
     }
 
     /// Types keys where the focus is.
@@ -215,4 +226,91 @@ test_on! { [sqlite Sqlite, postgres Postgres] the_keyboard_and_a_narrow_window_a
         let width = browser.call("POST", "/execute/sync", &width);
         assert!(width.as_i64().unwrap() <= 360, "{path} is {width} wide");
     }
+} }
+
+test_on! { [sqlite Sqlite, postgres Postgres] a_person_edits_a_task_that_another_one_has_edited db {
+    fill(db);
+    let server = WebServer::start(db, &[]);
+    let browser = Browser::start(db, true);
+    browser.log_in(&server, "operate", "/tasks/3");
+    browser.follow("Edit");
+    browser.sees("Edit task 3");
+    db.cli().run(&["edit", "3", "--priority", "5", "--reason", "month end"]).ok();
+    browser.overwrite("#priority", "high");
+    browser.push("Save");
+    browser.sees("nothing was saved");
+    browser.sees("month end");
+    browser.push("Save");
+    browser.sees("is not a whole number");
+    browser.overwrite("#priority", "7");
+    browser.push("Save");
+    browser.sees("Task 3 · echo · scheduled");
+    let task = db.cli().run(&["status", "--json", "3"]).json()["task"].clone();
+    assert_eq!((&task["priority"], &task["data"]), (&json!(7), &json!({})));
+} }
+
+/// Every kind of page, with what it shows in place of a list, and a refusal.
+const PAGES: [&str; 17] = [
+    "/",
+    "/tasks",
+    "/tasks?q=clas%3Dx",
+    "/tasks?q=class%3Dnone",
+    "/tasks/2",
+    "/tasks/3",
+    "/tasks/3/edit",
+    "/tasks/2/log",
+    "/failures",
+    "/schedules",
+    "/runners",
+    "/classes",
+    "/classes?name=bad",
+    "/settings",
+    "/events",
+    "/tasks/99",
+    "/nothing",
+];
+
+/// Returns what axe-core finds on the page that is open, also in what is folded, with its place.
+fn findings(browser: &Browser, axe: &str) -> Vec<Value> {
+    let script = format!(
+        "{axe};
+         const done = arguments[0];
+         document.querySelectorAll('details').forEach((one) => one.open = true);
+         const words = (found) => found.violations.filter((one) => ['serious', 'critical'].includes(one.impact))
+             .flatMap((one) => one.nodes.map((node) => one.id + ': ' + node.html + ' ' + node.failureSummary));
+         axe.run().then((found) => done(words(found)), (error) => done(['axe failed: ' + error]));"
+    );
+    let found = browser.call("POST", "/execute/async", &json!({ "script": script, "args": [] }));
+    found.as_array().unwrap_or_else(|| panic!("{found}")).clone()
+}
+
+// The pages are the same on every engine.
+test_on! { [sqlite Sqlite] axe_finds_nothing_serious_on_any_page_light_or_dark db {
+    let Some(axe) = std::env::var_os("TASKQUEUE_TEST_AXE") else {
+        assert!(std::env::var_os("TASKQUEUE_TEST_REQUIRE_ALL").is_none(), "no axe-core: see tests/servers env");
+        return;
+    };
+    let axe = std::fs::read_to_string(axe).unwrap();
+    fill(db);
+    db.cli().run(&["pause", "--class", "bad", "--reason", "we mend it"]).ok();
+    let server = WebServer::start(db, &[]);
+    let browser = Browser::start(db, true);
+    browser.open(&server, "/login");
+    assert!(findings(&browser, &axe).is_empty());
+    // The test can fail: a picture without words.
+    let spoil = json!({ "script": "document.querySelector('main').append(new Image())", "args": [] });
+    browser.call("POST", "/execute/sync", &spoil);
+    assert!(findings(&browser, &axe).iter().any(|found| found.as_str().unwrap().starts_with("image-alt")));
+    browser.log_in(&server, "operate", "/");
+    let mut found = Vec::new();
+    for scheme in ["light", "dark"] {
+        let media = json!({ "cmd": "Emulation.setEmulatedMedia", "params": {
+            "features": [{ "name": "prefers-color-scheme", "value": scheme }] } });
+        browser.call("POST", "/goog/cdp/execute", &media);
+        for path in PAGES {
+            browser.open(&server, path);
+            found.extend(findings(&browser, &axe).iter().map(|one| format!("{scheme} {path}: {one}")));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
 } }

@@ -53,6 +53,23 @@ each_engine! {
         assert_eq!(server.get("/api/v1/tasks?q=class=pay.*").json()["tasks"][0]["task"]["data"], "(hidden)");
     }
 
+    fn hidden_data_is_not_in_the_form_and_cannot_be_changed_by_it(db) {
+        db.configure(&format!("{ECHO}[web]\nhide_data = [\"pay.*\"]\n"));
+        db.cli().run(&["queue", "--any-class", "pay.card", "{\"card\":\"4111\"}", "--in", "1h"]).ok();
+        let server = WebServer::start(db, &[]);
+        let form = server.ask("admin", "GET", "/tasks/1/edit", "").body;
+        assert!(form.contains("hidden by the configuration") && !form.contains("<textarea"), "{form}");
+        let value = |name: &str| {
+            let (_, rest) = form.split_once(&format!("name=\"{name}\" value=\"")).unwrap_or_else(|| panic!("{name}: {form}"));
+            rest.split_once('"').unwrap().0.replace('+', "%2B")
+        };
+        let sent = format!("updated_on={}&event={}&priority=3&due=now", value("updated_on"), value("event"));
+        assert_eq!(server.ask("admin", "POST", "/tasks/1/edit", &format!("{sent}&data=7")).status, 403);
+        assert_eq!(server.ask("admin", "POST", "/tasks/1/edit", &sent).status, 303);
+        let task = db.cli().run(&["status", "--json", "1"]).json()["task"].clone();
+        assert_eq!((&task["priority"], &task["data"]), (&json!(3), &json!({ "card": "4111" })));
+    }
+
     fn a_wrong_pattern_of_hidden_data_is_named_with_its_place(db) {
         db.configure(&format!("{ECHO}[web]\nhide_data = [\"pay *\"]\n"));
         let said = db.cli().run(&["status"]).fails(78);

@@ -6,6 +6,7 @@ mod browser;
 mod client;
 mod clients;
 mod contract;
+mod edit;
 mod event_streams;
 mod hidden;
 mod limited;
@@ -13,6 +14,7 @@ mod logins;
 mod openapi;
 mod outage;
 mod pages;
+mod proxy;
 mod running;
 mod workers;
 

@@ -50,6 +50,18 @@ each_engine! {
         assert_eq!(server.end(), Some(0));
     }
 
+    fn the_charts_count_the_tasks_that_finished_by_how_they_ended(db) {
+        fill(db);
+        let server = WebServer::start(db, &[]);
+        // The older hours are read one after the other.
+        wait_until("the charts are read", || !server.get("/").body.contains("times were read so far"));
+        let page = server.get("/");
+        shows(&page, &["success <b>1</b>", "failed, not retried <b>1</b>", "cancelled or expired <b>0</b>", "At most 2 at a time."]);
+        assert_eq!((page.body.matches("<svg class=\"chart\"").count(), page.body.matches("url(#hour-stripes)").count()), (2, 2));
+        db.cli().run(&["cancel", "3"]).ok();
+        wait_until("the newest minute is read again", || server.get("/").body.contains("cancelled or expired <b>1</b>"));
+    }
+
     fn a_list_of_tasks_has_pages_by_id(db) {
         db.configure(ECHO);
         db.cli().stdin("{\"class\":\"echo\"}\n".repeat(7)).run(&["queue", "--batch", "-"]).ok();

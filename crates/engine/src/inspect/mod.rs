@@ -3,6 +3,7 @@
 pub mod diagnosis;
 pub mod doctor;
 pub(crate) mod end_watch;
+pub mod ends;
 pub mod events;
 pub mod failures;
 pub mod log_stream;

@@ -1,6 +1,7 @@
 //! Queries that change nothing.
 
 pub(crate) mod candidates;
+pub(crate) mod ends;
 pub(crate) mod event_log;
 pub(crate) mod failed_attempts;
 pub(crate) mod failures;

@@ -270,7 +270,7 @@ fn changed<T>(login: &Login, made: Result<T, Problem>, place: &str) -> Response 
     }
 }
 
-fn back_to(place: &str) -> Response {
+pub(super) fn back_to(place: &str) -> Response {
     let mut response = StatusCode::SEE_OTHER.into_response();
     response.headers_mut().insert(LOCATION, HeaderValue::try_from(place).unwrap_or(HeaderValue::from_static("/")));
     response

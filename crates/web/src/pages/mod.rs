@@ -2,7 +2,9 @@
 
 pub(crate) mod ansi;
 pub(crate) mod changes;
+mod chart;
 pub(crate) mod classes;
+pub(crate) mod edit;
 pub(crate) mod events;
 pub(crate) mod failures;
 pub(crate) mod log;

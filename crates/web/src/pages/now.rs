@@ -6,9 +6,11 @@ use axum::{Extension, response::IntoResponse as _};
 use chrono::{DateTime, TimeDelta, Utc};
 use maud::{Markup, html};
 
+use super::chart::charts;
 use super::parts::{answer, counter, maybe_time, task_link, task_table, text};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::app::App;
+use crate::charts::Figures;
 use crate::live::{Glance, Seen};
 use crate::login::Login;
 use taskqueue_domain::limits::pause::PauseScope;
@@ -20,12 +22,15 @@ use taskqueue_views::standstill::{standstill_remedy, standstill_words};
 
 pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>) -> Response {
     match app.live().glance().await {
-        Ok(seen) => whole_page("Now", "/", Some(&login), Refresh::OnChanges, &body(&seen, &login)).into_response(),
+        Ok(seen) => {
+            let body = body(&seen, &app.charts().figures().await, &login);
+            whole_page("Now", "/", Some(&login), Refresh::OnChanges, &body).into_response()
+        }
         Err(problem) => problem_page(&problem, Some(&login)),
     }
 }
 
-fn body(seen: &Seen, login: &Login) -> Markup {
+fn body(seen: &Seen, figures: &Figures, login: &Login) -> Markup {
     let Glance { overview, runners, stuck } = &*seen.glance;
     let (counts, now) = (&overview.counts, overview.now);
     html! {
@@ -55,6 +60,7 @@ fn body(seen: &Seen, login: &Login) -> Markup {
             @if let Some(secs) = counts.oldest_due_secs { li { b { (distance(TimeDelta::seconds(secs))) } "oldest due" } }
         }
         @if login.may >= Scope::Operate { (pause_form(overview.pauses.iter().any(|pause| pause.scope == PauseScope::All))) }
+        (charts(figures))
         h2 { "Tasks" }
         @if overview.lines.is_empty() {
             p { "No tasks yet." }

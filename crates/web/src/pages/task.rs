@@ -13,8 +13,9 @@ use crate::login::Login;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::task::dependencies::LinkedTask;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::task::records::Run;
+use taskqueue_domain::task::records::{Run, Task};
 use taskqueue_domain::text::error_words::error_words;
+use taskqueue_engine::change::edit::editable;
 use taskqueue_engine::inspect::diagnosis::explain::{Explanation, explain_task};
 use taskqueue_engine::inspect::status::{Event, TaskDetail, detail};
 use taskqueue_views::answer::{answer as answer_of, answer_command};
@@ -44,6 +45,7 @@ fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup
                     button { "Retry" }
                 }
                 (button(&format!("/tasks/{}/cancel", task.id), "Cancel"))
+                @if is_editable(task) { a.button href=(format!("/tasks/{}/edit", task.id)) { "Edit" } }
             }
         }
         (facts(detail, now))
@@ -57,6 +59,11 @@ fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup
         h2 { "Events" }
         (events(&detail.events, now))
     }
+}
+
+/// Returns true if a change of the task can have an effect.
+pub(super) fn is_editable(task: &Task) -> bool {
+    editable().iter().any(|status| task.status.is(*status))
 }
 
 fn facts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {

@@ -40,7 +40,7 @@ pub(crate) struct Wanted {
 /// could be guessed by selections, so none may be by data then.
 pub(crate) fn selection(app: &App, text: &str) -> Result<Selection, Problem> {
     let selection = parsed(text)?;
-    if !selection.data.is_empty() && app.hides_data() {
+    if !selection.data.is_empty() && app.hidden_data().is_some() {
         return Err(Problem::forbidden(
             "tasks cannot be selected by their data here: hide_data of the configuration hides some",
         ));

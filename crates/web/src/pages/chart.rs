@@ -1,0 +1,178 @@
+//! The charts of the page Now: how many tasks finished in each span, stacked by how they ended. Drawn by the server, with attributes
+//! and classes alone, because the policy of the page allows no inline style. Readable without colours: failed tasks are striped,
+//! cancelled and expired ones are hollow.
+
+use chrono::{DateTime, Utc};
+use maud::{Markup, html};
+
+use super::parts::answer;
+use crate::charts::{Figures, Series};
+use taskqueue_engine::inspect::ends::Ends;
+
+/// The size of a drawing, in its own units; the browser scales it to the width of the page.
+const WIDTH: usize = 480;
+const HEIGHT: usize = 158;
+/// The height of the highest bar, and where it stands.
+const BAR_HEIGHT: i64 = 120;
+const BOTTOM: i64 = 138;
+/// The least height of a part, so that a single failed task among thousands is seen. Also the height of a stripe.
+const LEAST_HEIGHT: i64 = 3;
+/// The width and the height of a sample in the legend.
+const SAMPLE: i64 = 12;
+
+/// Both charts; nothing until the first figures were read.
+pub(super) fn charts(figures: &Figures) -> Markup {
+    let Some((now, read_at)) = figures.read_at else { return html! {} };
+    html! {
+        h2 { "Finished tasks" }
+        @if let Some(problem) = &figures.problem {
+            (answer(&format!("{}. The charts are {}s old.", problem.detail, read_at.elapsed().as_secs()), None, true))
+        }
+        div.charts {
+            (chart("hour", "Per minute in the last hour", &figures.hour, now))
+            (chart("day", "Per 15 minutes in the last 24 hours", &figures.day, now))
+        }
+    }
+}
+
+type Points = [(DateTime<Utc>, Option<Ends>)];
+
+fn chart(name: &str, title: &str, series: &Series, now: DateTime<Utc>) -> Markup {
+    let points = series.points(now);
+    let read: Vec<Ends> = points.iter().filter_map(|(_, ends)| *ends).collect();
+    let sum = |part: fn(&Ends) -> i64| read.iter().map(part).sum::<i64>();
+    let total =
+        Ends { success: sum(|ends| ends.success), failed: sum(|ends| ends.failed), others: sum(|ends| ends.others) };
+    html! {
+        figure {
+            figcaption { (title) }
+            (drawing(name, title, &points, total))
+            ul.legend {
+                @for (class, words, count) in parts(total) { li { (sample(name, class)) " " (words) " " b { (count) } } }
+            }
+            @if read.len() < points.len() {
+                p.quiet { (read.len()) " of " (points.len()) " times were read so far." }
+            }
+            details id=(format!("{name}-figures")) {
+                summary { "Figures" }
+                (table(&points))
+            }
+        }
+    }
+}
+
+/// The parts of a bar from the bottom to the top: the class of the style sheet, its name, and the figure.
+fn parts(ends: Ends) -> [(&'static str, &'static str, i64); 3] {
+    [
+        ("failed", "failed, not retried", ends.failed),
+        ("others", "cancelled or expired", ends.others),
+        ("success", "success", ends.success),
+    ]
+}
+
+fn drawing(name: &str, title: &str, points: &Points, total: Ends) -> Markup {
+    let most = points.iter().filter_map(|(_, ends)| ends.map(Ends::all)).max().unwrap_or(0);
+    let times: Vec<String> = points.iter().map(|(start, _)| start.format("%H:%M").to_string()).collect();
+    let time = |place: usize| times.get(place).map_or("", String::as_str);
+    let words: Vec<String> = parts(total).iter().map(|(_, words, count)| format!("{words} {count}")).collect();
+    let step = WIDTH / points.len().max(1);
+    html! {
+        svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-labelledby=(format!("{name}-title {name}-words")) {
+            title id=(format!("{name}-title")) { "Finished tasks. " (title) }
+            desc id=(format!("{name}-words")) { "From " (time(0)) " UTC: " (words.join(", ")) ". At most " (most) " at a time." }
+            defs {
+                pattern id=(format!("{name}-stripes")) width=(LEAST_HEIGHT) height=(LEAST_HEIGHT) patternUnits="userSpaceOnUse" {
+                    rect.failed width=(LEAST_HEIGHT) height=(LEAST_HEIGHT - 1) {}
+                }
+            }
+            @for (place, (_, ends)) in points.iter().enumerate() { (bar(name, place * step, step, *ends, most)) }
+            line.axis x1="0" x2=(WIDTH) y1=(BOTTOM) y2=(BOTTOM) {}
+            text x="0" y="12" { (most) }
+            text x="0" y=(HEIGHT - 4) { (time(0)) }
+            text x=(WIDTH / 2) y=(HEIGHT - 4) text-anchor="middle" { (time(points.len() / 2)) }
+            text x=(WIDTH) y=(HEIGHT - 4) text-anchor="end" { (time(points.len().saturating_sub(1))) " UTC" }
+        }
+    }
+}
+
+/// The bar of a span; a grey field if it was not read yet.
+fn bar(name: &str, x: usize, step: usize, ends: Option<Ends>, most: i64) -> Markup {
+    let width = step.saturating_sub(1);
+    html! {
+        @match ends {
+            None => rect.unread x=(x) width=(width) y=(BOTTOM - BAR_HEIGHT) height=(BAR_HEIGHT) {},
+            Some(ends) => @for (class, y, height) in stacked(ends, most) { (part(name, class, (x, y), (width, height))) },
+        }
+    }
+}
+
+/// Returns the parts of a bar with their tops and heights.
+fn stacked(ends: Ends, most: i64) -> Vec<(&'static str, i64, i64)> {
+    let mut y = BOTTOM;
+    let mut place = |count| {
+        let height = height_of(count, most);
+        y -= height;
+        (y, height)
+    };
+    let some = parts(ends).into_iter().filter(|(_, _, count)| *count > 0);
+    some.map(|(class, _, count)| (class, place(count))).map(|(class, (y, height))| (class, y, height)).collect()
+}
+
+fn height_of(count: i64, most: i64) -> i64 {
+    (count.saturating_mul(BAR_HEIGHT) / most.max(1)).max(LEAST_HEIGHT)
+}
+
+fn part(name: &str, class: &str, (x, y): (usize, i64), (width, height): (usize, i64)) -> Markup {
+    // An attribute is weaker than the style sheet: only this part has no class.
+    html! {
+        @if class == "failed" {
+            rect x=(x) y=(y) width=(width) height=(height) fill=(format!("url(#{name}-stripes)")) {}
+        } @else {
+            rect class=(class) x=(x) y=(y) width=(width) height=(height) {}
+        }
+    }
+}
+
+fn sample(name: &str, class: &str) -> Markup {
+    html! { svg width=(SAMPLE) height=(SAMPLE) aria-hidden="true" { (part(name, class, (0, 0), (SAMPLE as usize, SAMPLE))) } }
+}
+
+/// The same for those who cannot see the drawing, and for exact figures.
+fn table(points: &Points) -> Markup {
+    let any =
+        |(start, ends): &(DateTime<Utc>, Option<Ends>)| ends.filter(|ends| ends.all() > 0).map(|ends| (*start, ends));
+    html! {
+        table {
+            thead { tr { th { "From (UTC)" } @for (_, words, _) in parts(Ends::default()) { th { (words) } } } }
+            tbody {
+                @for (start, ends) in points.iter().rev().filter_map(any) {
+                    tr { td { (start.format("%F %H:%M")) } @for (_, _, count) in parts(ends) { td { (count) } } }
+                }
+            }
+        }
+        p.quiet { "Times at which no task finished are left out." }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_task_among_many_is_seen_and_none_is_higher_than_the_drawing() {
+        assert_eq!(
+            [height_of(1, 1_000_000), height_of(1_000_000, 1_000_000), height_of(500, 1_000)],
+            [LEAST_HEIGHT, BAR_HEIGHT, 60]
+        );
+        let ends = Ends { success: 1_000_000, failed: 1, others: 1 };
+        let drawn = bar("hour", 0, 8, Some(ends), ends.all()).into_string();
+        assert_eq!(drawn.matches("<rect").count(), 3, "{drawn}");
+        assert!(drawn.contains("fill=\"url(#hour-stripes)\"") && !drawn.contains("y=\"-"), "{drawn}");
+    }
+
+    #[test]
+    fn a_span_without_figures_is_not_shown_as_one_without_tasks() {
+        assert!(bar("hour", 0, 8, None, 5).into_string().contains("unread"));
+        assert_eq!(bar("hour", 0, 8, Some(Ends::default()), 5).into_string(), "");
+    }
+}

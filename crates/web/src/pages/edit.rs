@@ -1,0 +1,269 @@
+//! `GET` and `POST /tasks/{id}/edit`: the priority, the time and the data of a task. The form names the version of the task that it
+//! shows; if the task has changed since, nothing is changed and both versions are shown. The page is not the one of the task, because
+//! that one loads itself again.
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::{Extension, Form};
+use chrono::{DateTime, SecondsFormat, Utc};
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::changes::back_to;
+use super::parts::{answer, task_status, text};
+use super::task::{events, is_editable};
+use super::{Refresh, page as whole_page, problem_page};
+use crate::app::App;
+use crate::login::Login;
+use taskqueue_domain::limits::scope::Scope;
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::class_patterns::ClassPatterns;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Task;
+use taskqueue_domain::task::task_change::ChangeRequest;
+use taskqueue_domain::task::task_class::EXEC_CLASS;
+use taskqueue_domain::text::outside_text::clean_json;
+use taskqueue_domain::time::when;
+use taskqueue_engine::change::edit::{Edit, edit_tasks};
+use taskqueue_engine::inspect::status::{TaskDetail, detail};
+use taskqueue_engine::{Context, EngineError, EngineResult};
+use taskqueue_views::human::instant;
+
+/// The longest data that the form shows; a form encodes a byte in up to three.
+const DATA_BYTES: usize = 64 << 10;
+/// The largest body of the form.
+pub(crate) const BODY_BYTES: usize = 4 * DATA_BYTES;
+
+/// What the form sends.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Sent {
+    /// The version of the task that the form shows.
+    updated_on: DateTime<Utc>,
+    /// The newest event of the task at that time.
+    event: i64,
+    priority: String,
+    due: String,
+    /// Missing if the form did not show it.
+    data: Option<String>,
+}
+
+impl Sent {
+    /// Returns what a new form shows.
+    fn of(detail: &TaskDetail, editor: &Editor) -> Self {
+        let task = &detail.task;
+        Self {
+            updated_on: task.updated_on,
+            event: detail.events.first().map_or(0, |event| event.id),
+            priority: task.priority.to_string(),
+            due: instant(task.due_from()),
+            data: editor.has_data_field(task).then(|| editable_text(&task.data)),
+        }
+    }
+
+    /// Returns what differs from the task.
+    fn change_of(&self, task: &Task, now: DateTime<Utc>) -> Result<ChangeRequest, String> {
+        let mut change = ChangeRequest::default();
+        let (priority, due) = (self.priority.trim(), self.due.trim());
+        if priority != task.priority.to_string() {
+            let number = priority.parse().map_err(|_| format!("priority: \"{priority}\" is not a whole number"))?;
+            change.priority = Some(number);
+        }
+        if due != instant(task.due_from()) {
+            change.scheduled_on = Some(when::parse_start(due, &now).map_err(|words| format!("due: {words}"))?);
+        }
+        let data = self.data.as_deref().map(editable_text);
+        change.data = data.filter(|data| *data != editable_text(&task.data));
+        Ok(change)
+    }
+}
+
+/// Returns data as a text field keeps it: line ends as `\n`, and characters that could reorder text escaped, so that a program
+/// reads the same value.
+fn editable_text(json: &str) -> String {
+    let lines = json.replace("\r\n", "\n").replace('\r', "\n");
+    let clean_parts = |line: &str| line.split('\t').map(clean_json).collect::<Vec<_>>().join("\t");
+    lines.split('\n').map(clean_parts).collect::<Vec<_>>().join("\n")
+}
+
+/// Who edits, and what is hidden.
+#[derive(Clone)]
+struct Editor {
+    login: Login,
+    hidden_data: Option<ClassPatterns>,
+}
+
+impl Editor {
+    fn new(app: &App, login: Login) -> Self {
+        Self { login, hidden_data: app.hidden_data() }
+    }
+
+    /// Returns why the data may not be changed, if so.
+    fn why_no_data(&self, task: &Task) -> Option<&'static str> {
+        if self.hidden_data.as_ref().is_some_and(|classes| classes.contain(task.class.as_str())) {
+            return Some("Its data is hidden by the configuration.");
+        }
+        let names_program = task.class.as_str() == EXEC_CLASS && self.login.may < Scope::Admin;
+        names_program.then_some("Its data names a program to run; changing it needs the scope admin.")
+    }
+
+    fn has_data_field(&self, task: &Task) -> bool {
+        self.why_no_data(task).is_none() && task.data.len() <= DATA_BYTES
+    }
+}
+
+pub(crate) async fn form(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Response {
+    let editor = Editor::new(&app, login);
+    match app.call(&editor.login, move |ctx| detail(ctx, TaskId(id))).await {
+        Ok(detail) => show(&editor, &detail, &Sent::of(&detail, &editor), StatusCode::OK, &html! {}),
+        Err(problem) => problem_page(&problem, Some(&editor.login)),
+    }
+}
+
+/// What came of it.
+pub(crate) enum Made {
+    Done,
+    /// The input is wrong, or the task does not allow it.
+    Refused(StatusCode, String),
+    /// The task has changed since the form was shown.
+    Stale,
+}
+
+pub(crate) async fn save(
+    State(app): State<App>,
+    Extension(login): Extension<Login>,
+    Path(id): Path<i64>,
+    Form(sent): Form<Sent>,
+) -> Response {
+    let editor = Editor::new(&app, login.clone());
+    let (id, wanted, by) = (TaskId(id), sent.clone(), editor.clone());
+    let made = app.call(&login, move |ctx| Ok((change(ctx, id, &wanted, &by)?, detail(ctx, id)?, ctx.now()?))).await;
+    match made {
+        Ok((Made::Done, ..)) => back_to(&format!("/tasks/{id}")),
+        Ok((Made::Refused(status, words), detail, _)) => {
+            show(&editor, &detail, &sent, status, &html! { div role="alert" { (answer(&words, None, true)) } })
+        }
+        Ok((Made::Stale, detail, now)) => {
+            // The next answer is for the version that is shown now.
+            let again = Sent { updated_on: detail.task.updated_on, ..sent.clone() };
+            show(&editor, &detail, &again, StatusCode::CONFLICT, &both(&detail, &sent, now))
+        }
+        Err(problem) => problem_page(&problem, Some(&login)),
+    }
+}
+
+fn change(ctx: &mut Context, id: TaskId, sent: &Sent, editor: &Editor) -> EngineResult<Made> {
+    let (task, now) = (detail(ctx, id)?.task, ctx.now()?);
+    if task.updated_on != sent.updated_on {
+        return Ok(Made::Stale);
+    }
+    let change = match sent.change_of(&task, now) {
+        Ok(change) => change,
+        Err(words) => return Ok(Made::Refused(StatusCode::BAD_REQUEST, words)),
+    };
+    if let Some(why) = editor.why_no_data(&task).filter(|_| change.data.is_some()) {
+        return Ok(Made::Refused(StatusCode::FORBIDDEN, why.to_owned()));
+    }
+    if change == ChangeRequest::default() {
+        return Ok(Made::Done);
+    }
+    let (edit, mut made) = (Edit { change, if_updated_on: Some(sent.updated_on) }, Made::Done);
+    let edited = edit_tasks(ctx, &[id], &edit, &mut |answer| {
+        made = match (answer.result, answer.current) {
+            (Some(_), _) => Made::Done,
+            (None, Some(_)) => Made::Stale,
+            (None, None) => Made::Refused(StatusCode::CONFLICT, answer.message),
+        };
+    });
+    match edited {
+        Err(EngineError::Input(words)) => Ok(Made::Refused(StatusCode::BAD_REQUEST, words)),
+        edited => edited.map(|()| made),
+    }
+}
+
+fn show(editor: &Editor, detail: &TaskDetail, sent: &Sent, status: StatusCode, above: &Markup) -> Response {
+    let task = &detail.task;
+    let body = html! {
+        h1 { "Edit task " (task.id) " · " (text(&task.class)) " · " (task_status(&task.status)) }
+        (above)
+        @if task.status.is(TaskStatus::Processing) { p { "The attempt in progress does not see the change; the next one does." } }
+        @if is_editable(task) {
+            (fields(task, editor, sent))
+        } @else {
+            p { "It has finished: it will not run again unless you retry it." }
+        }
+        p { a href=(format!("/tasks/{}", task.id)) { "Back to task " (task.id) } }
+    };
+    let mut response =
+        whole_page(&format!("Edit task {}", task.id), "/tasks", Some(&editor.login), Refresh::Never, &body);
+    *response.status_mut() = status;
+    response
+}
+
+fn fields(task: &Task, editor: &Editor, sent: &Sent) -> Markup {
+    html! {
+        form.fields method="post" action=(format!("/tasks/{}/edit", task.id)) {
+            input type="hidden" name="updated_on" value=(sent.updated_on.to_rfc3339_opts(SecondsFormat::Micros, true));
+            input type="hidden" name="event" value=(sent.event);
+            label for="priority" { "Priority" }
+            input #priority name="priority" inputmode="numeric" required value=(text(&sent.priority));
+            label for="due" { "Due" }
+            input #due name="due" required value=(text(&sent.due)) aria-describedby="due-help";
+            p #due-help .quiet { "2026-11-21T10:00:00Z, tomorrow 03:00 (in UTC), +30m or now" }
+            @if let Some(data) = &sent.data {
+                label for="data" { "Data" }
+                // A browser drops the first line end.
+                textarea #data name="data" rows="12" spellcheck="false" { "\n" (editable_text(data)) }
+            } @else if let Some(why) = editor.why_no_data(task) {
+                p { (why) }
+            } @else {
+                p { "Its data is too long for a form: " code { "taskqueue edit " (task.id) " --data @FILE" } }
+            }
+            button { "Save" }
+        }
+    }
+}
+
+/// What has changed since the form was shown, and the versions side by side.
+fn both(detail: &TaskDetail, sent: &Sent, now: DateTime<Utc>) -> Markup {
+    let task = &detail.task;
+    let since: Vec<_> = detail.events.iter().filter(|event| event.id > sent.event).cloned().collect();
+    let rows = [
+        ("Priority", sent.priority.clone(), task.priority.to_string()),
+        ("Due", sent.due.clone(), instant(task.due_from())),
+        (
+            "Data",
+            sent.data.clone().unwrap_or_default(),
+            if sent.data.is_some() { task.data.clone() } else { String::new() },
+        ),
+    ];
+    html! {
+        div role="alert" { (answer("The task has changed since this form was shown; nothing was saved.", None, true)) }
+        @if !since.is_empty() { h2 { "What happened since" } (events(&since, now)) }
+        h2 { "Both versions" }
+        div.scroll {
+            table {
+                thead { tr { th { "" } th { "Yours" } th { "Now" } } }
+                tbody {
+                    @for (name, yours, current) in &rows {
+                        tr { th { (name) } td.words { (editable_text(yours)) } td.words { (editable_text(current)) } }
+                    }
+                }
+            }
+        }
+        p { "Save again to replace the present values by yours." }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_in_a_form_has_no_character_that_reorders_text_and_is_the_same_value() {
+        let json = "{\r\n\t\"a\": \"x\u{202e}y\"}";
+        let shown = editable_text(json);
+        assert_eq!(shown, "{\n\t\"a\": \"x\\u202ey\"}");
+        assert_eq!(editable_text(&shown.replace('\n', "\r\n")), shown, "as a browser sends it");
+    }
+}
