@@ -167,6 +167,8 @@ final class TaskqueueHttp
     {
         try {
             $results = $handler($run);
+            // What is no JSON fails the task.
+            self::json($results);
             $end = fn () => $this->resolve($run, $results);
         } catch (TaskqueueTaskFailed $failed) {
             $end = fn () => $this->fail($run, $failed->error);

@@ -118,7 +118,7 @@ class Taskqueue {
 
   // Claims runs one by one, and calls `handler(run)`, until `stop`, an AbortSignal, is aborted. The run has `data`, `class`,
   // `task_id`, `attempt` and so on; the handler returns the results, or throws. Meanwhile a timer renews the lease, and aborts
-  // `run.stop` when the handler should end early.
+  // `run.stop`, an AbortSignal, when the handler should stop, and throw.
   async work(classes, handler, { stop, waitSecs = LONGEST_WAIT_SECS } = {}) {
     while (!stop?.aborted) {
       let runs;
@@ -140,7 +140,11 @@ class Taskqueue {
     const beat = setInterval(() => this.#beat(run, stop), pause);
     const end = await Promise.resolve(Object.assign(run, { stop: stop.signal }))
       .then(handler)
-      .then((results) => () => this.resolve(run, results))
+      .then((results) => {
+        // What is no JSON fails the task.
+        JSON.stringify(results);
+        return () => this.resolve(run, results);
+      })
       .catch((error) => {
         if (error instanceof TaskReleased) return () => this.release(run, error.message, error.reject);
         return () => this.fail(run, error.error ?? { code: error.name ?? 'Error', message: error.message ?? String(error) });

@@ -117,7 +117,7 @@ class Taskqueue:
     def work(self, classes, handler, stop=None, wait_secs=_LONGEST_WAIT_SECS):
         """Claims runs one by one, and calls `handler(run)`, until the `threading.Event` `stop` is set. The run has `data`,
         `class`, `task_id`, `attempt` and so on; the handler returns the results, or raises. Meanwhile a thread renews the lease,
-        and sets `run["stop"]`, an Event, when the handler should end early."""
+        and sets `run["stop"]`, an Event, when the handler should stop, and raise."""
         stop = stop or threading.Event()
         while not stop.is_set():
             try:
@@ -136,7 +136,10 @@ class Taskqueue:
         beat = threading.Thread(target=self._beat, args=(run, done), daemon=True)
         beat.start()
         try:
-            end, argument = self.resolve, [handler(run)]
+            results = handler(run)
+            # What is no JSON fails the task.
+            json.dumps(results, allow_nan=False)
+            end, argument = self.resolve, [results]
         except TaskFailed as failed:
             end, argument = self.fail, [failed.error]
         except TaskReleased as released:

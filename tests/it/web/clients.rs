@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::WebServer;
 use crate::cli::ECHO;
 use crate::each_engine;
-use crate::support::{Ended, EngineUnderTest, TestDb, db};
+use crate::support::cli::finish;
+use crate::support::{Cli, Ended, EngineUnderTest, TestDb, db, wait_until};
 
 const PYTHON: [&str; 2] = ["python3", "-c"];
 const PHP: [&str; 2] = ["php", "-r"];
@@ -131,11 +132,15 @@ fn load(language: [&str; 2]) -> String {
     }
 }
 
-/// Runs a script in this language, for the server at an address.
-fn run(db: &TestDb, language: [&str; 2], code: &str, address: &str, token: &str) -> Ended {
+/// Returns the environment of a script, for the server at an address.
+fn client(db: &TestDb, address: &str, token: &str) -> Cli {
     let cli = db.cli().program(Path::new("/usr/bin/env")).env("TASKQUEUE_HTTP_URL", &format!("http://{address}/"));
-    let cli = cli.env("TASKQUEUE_HTTP_TOKEN", token).env("PYTHONDONTWRITEBYTECODE", "1");
-    cli.run(&[language[0], language[1], &format!("{}{code}", load(language))])
+    cli.env("TASKQUEUE_HTTP_TOKEN", token).env("PYTHONDONTWRITEBYTECODE", "1")
+}
+
+/// Runs a script in this language.
+fn run(db: &TestDb, language: [&str; 2], code: &str, address: &str, token: &str) -> Ended {
+    client(db, address, token).run(&[language[0], language[1], &format!("{}{code}", load(language))])
 }
 
 fn check_client(db: &TestDb, language: [&str; 2], code: &str) {
@@ -299,6 +304,41 @@ fn a_worker_in_the_shell_runs_a_command_for_each_task() {
         assert_eq!(last[1]["error_code"], "invalid-results");
         assert_eq!((&last[2]["error_code"], &last[2]["error_message"]), (&json!("exit:9"), &json!("sorry")));
     });
+}
+
+/// Handlers that take long.
+const PATIENT: [([&str; 2], &str); 3] = [
+    (
+        PYTHON,
+        "stop = threading.Event()\ndef handle(run):\n    stop.set()\n    run['stop'].wait(60)\n    raise TaskFailed('cancelled')\n\
+         queue.work(['echo'], handle, stop, wait_secs=1)\n",
+    ),
+    (
+        NODE,
+        "const stop = new AbortController();\nqueue.work(['echo'], async (run) => {\n  stop.abort();\n\
+         await new Promise((resolve) => run.stop.addEventListener('abort', resolve));\n  throw new TaskFailed('cancelled');\n\
+         }, { stop: stop.signal, waitSecs: 1 });\n",
+    ),
+    (SHELL, "TASKQUEUE_HTTP_WAIT=0 taskqueue_http_work '[\"echo\"]' sleep 600\n"),
+];
+
+#[test]
+fn a_handler_of_a_client_is_stopped_when_its_task_is_cancelled() {
+    for (language, code) in PATIENT {
+        db::on(EngineUnderTest::Sqlite, |db| {
+            db.configure(ECHO);
+            let server = WebServer::start(db, &[]);
+            // A third of its timeout is how often a client renews the lease.
+            db.cli().run(&["queue", "echo", "--timeout", "3s"]).ok();
+            let script = format!("{}{code}", load(language));
+            let worker = client(db, &server.address, server.token("work")).spawn(&[language[0], language[1], &script]);
+            let status = || db.cli().run(&["status", "1", "--json"]).json()["task"]["status"].clone();
+            wait_until("it is claimed", || status() == "processing");
+            db.cli().run(&["cancel", "1"]).ok();
+            finish(worker).ok();
+            assert_eq!(status(), "cancelled", "{language:?}");
+        });
+    }
 }
 
 fn shell_word(text: &str) -> String {
