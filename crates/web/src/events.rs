@@ -76,13 +76,15 @@ pub(crate) async fn stream(
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Sent, Infallible>>>, Problem> {
     let after = last_event_id(&headers)?;
-    let filter = wanted.filter()?;
-    let filter = app.call(&login, move |ctx| subject_of(ctx, filter)).await?;
+    let mut filter = wanted.filter()?;
+    if filter.task_id.is_some() || filter.run_id.is_some() {
+        filter = app.call(&login, move |ctx| subject_of(ctx, filter)).await?;
+    }
     // Before the answer, so that its reader gets every event from then on.
     let subscription = app.feed().subscribe().await?;
     let (lines, sent) = mpsc::channel(LINES_AHEAD);
     let after = after.unwrap_or(subscription.passed.last_id);
-    let mut reader = Reader { app, login, filter, after, lines };
+    let mut reader = Reader { app, filter, after, lines };
     tokio::spawn(async move { reader.follow(subscription).await });
     Ok(Sse::new(ReceiverStream::new(sent).map(Ok)).keep_alive(KeepAlive::new().interval(ALIVE_EVERY)))
 }
@@ -99,7 +101,6 @@ struct Ended;
 /// A reader of a stream.
 struct Reader {
     app: App,
-    login: Login,
     filter: EventFilter,
     /// The highest id of the events that it has passed.
     after: i64,
@@ -135,8 +136,7 @@ impl Reader {
     /// Sends what the feed had passed before the subscription.
     async fn catch_up(&mut self, subscription: &Subscription) -> Result<(), Ended> {
         while self.after < subscription.passed.last_id {
-            let (passed, after) = (subscription.passed.clone(), self.after);
-            let page = self.app.call(&self.login, move |ctx| passed.page(ctx, after)).await.map_err(|_| Ended)?;
+            let page = self.app.feed().page(&subscription.passed, self.after).await.map_err(|_| Ended)?;
             for event in page.events {
                 self.send(&Line::of(event)).await?;
             }

@@ -2,16 +2,19 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::broadcast;
+use tokio::sync::{Semaphore, broadcast};
 
 use crate::database::Database;
 use crate::problem::Problem;
-use taskqueue_engine::inspect::events::{Event, EventFilter, Follower, POLL_INTERVAL, Passed};
+use taskqueue_engine::inspect::events::{Event, EventFilter, Follower, POLL_INTERVAL, Passed, PassedPage};
 use taskqueue_engine::{Context, EngineResult};
 use taskqueue_views::json::event_json;
 
 /// How many events are kept for streams that are slow; a slower one reads them from the database.
 const KEPT: usize = 4_096;
+/// How many streams read from the database at the same time. After a restart of the server all connect again at once: they must
+/// neither be refused nor delay other requests.
+const TURNS: usize = 2;
 /// The user for whom the feed reads.
 const USER: &str = "web";
 
@@ -39,19 +42,35 @@ pub(crate) struct Subscription {
 pub(crate) struct Feed {
     database: Database,
     lines: broadcast::Sender<Arc<Line>>,
+    turns: Arc<Semaphore>,
     /// Held while it reads and sends, so that a subscription begins between two reads. Only threads of the database wait for it.
     follower: Arc<Mutex<Option<Follower>>>,
 }
 
 impl Feed {
     pub(crate) fn new(database: Database) -> Self {
-        Self { database, lines: broadcast::channel(KEPT).0, follower: Arc::default() }
+        let turns = Arc::new(Semaphore::new(TURNS));
+        Self { database, lines: broadcast::channel(KEPT).0, turns, follower: Arc::default() }
     }
 
     /// Subscribes to all events that are committed from now on.
     pub(crate) async fn subscribe(&self) -> Result<Subscription, Problem> {
+        let _turn = self.turns.acquire().await;
+        self.call(move |feed, ctx| feed.read(ctx)).await
+    }
+
+    /// Returns a page of the events after this id that the feed had passed.
+    pub(crate) async fn page(&self, passed: &Passed, after: i64) -> Result<PassedPage, Problem> {
+        let (_turn, passed) = (self.turns.acquire().await, passed.clone());
+        self.call(move |_, ctx| passed.page(ctx, after)).await
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Self, &mut Context) -> EngineResult<T> + Send + 'static,
+    ) -> Result<T, Problem> {
         let feed = self.clone();
-        self.database.call(USER, move |ctx| feed.read(ctx)).await
+        self.database.call(USER, move |ctx| act(&feed, ctx)).await
     }
 
     /// Polls as long as the server runs, while there are streams.
@@ -60,7 +79,7 @@ impl Feed {
             tokio::time::sleep(POLL_INTERVAL).await;
             if self.lines.receiver_count() > 0 {
                 // After a failure, the next poll reads the same events.
-                let _ = self.subscribe().await;
+                let _ = self.call(Self::read).await;
             }
         }
     }

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::WebServer;
 use crate::cli::ECHO;
-use crate::each_engine;
 use crate::support::TestDb;
+use crate::{each_engine, test_on};
 
 const STREAM: &str = "/api/v1/events/stream";
 
@@ -125,3 +125,19 @@ each_engine! {
         assert_eq!(server.send("GET", STREAM, &[], "").status, 401);
     }
 }
+
+// More streams than requests may wait for the database.
+test_on! { [sqlite Sqlite] all_streams_are_served_when_they_resume_at_once db {
+    db.configure(ECHO);
+    queue(db, 3);
+    db.cli().run(&["cancel", "status=scheduled", "--yes"]).ok();
+    let server = WebServer::start(db, &[]);
+    std::thread::scope(|scope| {
+        for _ in 0..400 {
+            scope.spawn(|| {
+                let mut stream = open(&server, "", "Last-Event-ID: 0\r\n");
+                assert_eq!(next_events(&mut stream, 3).len(), 3);
+            });
+        }
+    });
+} }
