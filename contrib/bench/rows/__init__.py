@@ -23,8 +23,9 @@ ORDER = (
     "screens",
     "payload",
     "turns",
+    "web",
 )
 # Only when they are asked for by name: they take too long, or answer a question of ours alone.
-ON_REQUEST = ("hour", "screens", "payload", "turns")
+ON_REQUEST = ("hour", "screens", "payload", "turns", "web")
 
 ALL = {name: import_module(f"rows.{name}") for name in ORDER}

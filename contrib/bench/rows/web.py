@@ -1,0 +1,66 @@
+"""The web server with a million waiting tasks: pages of tasks beside the use case alone in a loop, its memory at rest and with many
+streams, and queueing over HTTP beside the library. Only with --only web."""
+
+import time
+
+from benchlib.context import SHOWN
+from benchlib.figures import Figure, Line, at_most, by_turns
+from benchlib.web import serving
+from rows.library import OURS
+from rows.memory import resident_mb
+
+TITLE = "the web server"
+ENGINES = ("sqlite", "postgres")
+# As many as the server has connections to the database.
+THREADS = 4
+CLIENTS = 8
+STREAMS = 500
+ALONE = "the use case alone, 4 threads"
+# What is asked, and how many tasks are on a page of it.
+PAGES = {"the page of tasks": ("/tasks", 50), "GET /api/v1/tasks": ("/api/v1/tasks", 100)}
+# About as long as the rows of the library.
+TASK = '{"class":"noop","data":{"text":"' + "x" * 189 + '"}}'
+
+
+def pages(bench, server, store, waiting):
+    requests = bench.pick(2_000, 80)
+    for what, (path, limit) in PAGES.items():
+        alone = [bench.program("bench_http"), "pages", store.url, str(requests), str(THREADS), str(limit)]
+        contestants = [
+            (f"{CLIENTS} clients", lambda path=path: server.rate(requests, CLIENTS, path)),
+            (ALONE, lambda alone=alone: requests / bench.seconds(alone, env=store.env)),
+        ]
+        figures = by_turns(bench.rounds, "/s", contestants)
+        yield Line("web", f"{what}, {waiting:,} waiting", SHOWN[store.engine], figures[0], figures[1:])
+
+
+def memory(bench, server, engine):
+    rest = resident_mb(server.pid)
+    with server.streams(STREAMS, "/api/v1/events/stream"):
+        time.sleep(bench.pick(10, 2))
+        followed = resident_mb(server.pid)
+    what = "the server's memory"
+    yield Line("web", f"{what} with {STREAMS} streams", SHOWN[engine], Figure("taskqueue web", "MB", [followed]),
+               [Figure("at rest", "MB", [rest])], [at_most(100)])
+
+
+def queueing(bench, server, store):
+    tasks = bench.pick(4_000, 80)
+    library = [bench.program("bench_library"), store.url, str(tasks), str(CLIENTS)]
+    contestants = [
+        (f"over HTTP, {CLIENTS} clients", lambda: server.rate(tasks, CLIENTS, "/api/v1/tasks", TASK)),
+        (OURS, lambda: tasks / bench.seconds(library, env=store.env)),
+    ]
+    figures = by_turns(bench.rounds, "/s", contestants)
+    yield Line("web", f"queueing one by one, {CLIENTS} clients", SHOWN[store.engine], figures[0], figures[1:])
+
+
+def measure(bench, engine):
+    with bench.store(engine) as store, serving(bench, store) as server:
+        yield from memory(bench, server, engine)
+        yield from queueing(bench, server, store)
+    waiting = bench.pick(1_000_000, 10_000)
+    with bench.store(engine) as store:
+        store.fill(waiting)
+        with serving(bench, store) as server:
+            yield from pages(bench, server, store, waiting)
