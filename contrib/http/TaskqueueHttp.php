@@ -19,15 +19,19 @@ declare(strict_types=1);
 /** A request failed. `$kind` and `$detail` are the code and the detail of the problem; the code of the exception is the HTTP status, or 0 without an answer. */
 final class TaskqueueHttpException extends RuntimeException
 {
-    public function __construct(int $status, public readonly string $kind, public readonly string $detail)
-    {
+    public function __construct(
+        int $status,
+        public readonly string $kind,
+        public readonly string $detail,
+        public readonly int $retryAfterSecs = 0,
+    ) {
         parent::__construct("$kind: $detail", $status);
     }
 
     /** Whether the next try may succeed: there was no answer, or the server could not do it. */
     public function mayPass(): bool
     {
-        return $this->getCode() === 0 || $this->getCode() >= 500;
+        return in_array($this->getCode(), [0, 429], true) || $this->getCode() >= 500;
     }
 }
 
@@ -199,15 +203,17 @@ final class TaskqueueHttp
     private function call(string $path, ?string $body = null, string $type = '', bool $canRepeat = true): array
     {
         for ($tries = 0; ; $tries++) {
+            $pause = self::PAUSES[$tries] ?? 0;
             try {
                 return $this->send($path, $body, $type);
             } catch (TaskqueueHttpException $error) {
-                $isUndone = in_array($error->kind, ['busy', 'connect'], true);
+                $isUndone = in_array($error->kind, ['busy', 'too-many', 'connect'], true);
                 if ($tries === count(self::PAUSES) || !$error->mayPass() || !($isUndone || $canRepeat)) {
                     throw $error;
                 }
+                $pause = max($pause, $error->retryAfterSecs * 1000);
             }
-            usleep(self::PAUSES[$tries] * 1000);
+            usleep($pause * 1000);
         }
     }
 
@@ -233,7 +239,8 @@ final class TaskqueueHttp
             throw new TaskqueueHttpException(0, 'lost', 'the answer was lost');
         }
         // A proxy answers in its own words.
-        throw new TaskqueueHttpException($status, $answer['code'] ?? 'proxy', $answer['detail'] ?? ($heads[0] ?? ''));
+        $retryAfter = (int) preg_replace('/^retry-after: /i', '', current(preg_grep('/^retry-after: /i', $heads)) ?: '0');
+        throw new TaskqueueHttpException($status, $answer['code'] ?? 'proxy', $answer['detail'] ?? $heads[0], $retryAfter);
     }
 
     private static function json(mixed $data): string

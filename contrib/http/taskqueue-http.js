@@ -26,10 +26,10 @@ const BEAT_SECS = 15;
 
 // A request failed. code and detail are those of the problem; status is the HTTP status, or 0 without an answer.
 class TaskqueueError extends Error {
-  constructor(status, code, detail) {
+  constructor(status, code, detail, retryAfterSecs = 0) {
     super(`${code}: ${detail}`);
     this.name = 'TaskqueueError';
-    Object.assign(this, { status, code, detail });
+    Object.assign(this, { status, code, detail, retryAfterSecs });
   }
 }
 
@@ -173,13 +173,15 @@ class Taskqueue {
   // Sends a request. It is repeated if it was not carried out, or if `canRepeat`.
   async #call(path, body, type, canRepeat = true) {
     for (let tries = 0; ; tries++) {
+      let pause = PAUSES[tries];
       try {
         return await this.#send(path, body, type);
       } catch (error) {
-        const isUndone = ['busy', 'connect'].includes(error.code);
+        const isUndone = ['busy', 'too-many', 'connect'].includes(error.code);
         if (tries === PAUSES.length || !mayPass(error) || !(isUndone || canRepeat)) throw error;
+        pause = Math.max(pause, error.retryAfterSecs * 1000);
       }
-      await sleep(PAUSES[tries]);
+      await sleep(pause);
     }
   }
 
@@ -204,7 +206,7 @@ class Taskqueue {
 function problemOf(answer, text) {
   try {
     const { code, detail } = JSON.parse(text);
-    return new TaskqueueError(answer.status, code, detail);
+    return new TaskqueueError(answer.status, code, detail, Number(answer.headers.get('retry-after')));
   } catch {
     // A proxy answers in its own words.
     return new TaskqueueError(answer.status, 'proxy', answer.statusText);
@@ -213,7 +215,7 @@ function problemOf(answer, text) {
 
 // Without an answer, or with one that says that the server could not do it, the next try may succeed.
 function mayPass(error) {
-  return error instanceof TaskqueueError && (error.status === 0 || error.status >= 500);
+  return error instanceof TaskqueueError && ([0, 429].includes(error.status) || error.status >= 500);
 }
 
 module.exports = { Taskqueue, TaskFailed, TaskReleased, TaskqueueError };

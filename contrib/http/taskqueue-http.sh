@@ -28,7 +28,7 @@ taskqueue_http() (
     for pause in 0.25 0.5 1 2 4 ''; do
         # The token is not an argument, which every user can read.
         status=$(printf 'header = "Authorization: Bearer %s"\n' "$TASKQUEUE_HTTP_TOKEN" |
-            curl -sS -K - -m 70 "$@" -o "$folder/answer" -w '%{http_code}' "${TASKQUEUE_HTTP_URL%/}/api/v1/$path" 2>"$folder/why")
+            curl -sS -K - -m 70 "$@" -D "$folder/head" -o "$folder/answer" -w '%{http_code}' "${TASKQUEUE_HTTP_URL%/}/api/v1/$path" 2>"$folder/why")
         case $?,$status in
             0,2??) cat "$folder/answer" && exit ;;
             0,*)
@@ -39,13 +39,14 @@ taskqueue_http() (
             6,* | 7,*) problem="connect: $(cat "$folder/why")" ;;
             *) problem="lost: $(cat "$folder/why")" status=000 ;;
         esac
-        case $status in 000 | 5??) failed=75 ;; *) failed=1 ;; esac
-        case $repeat,$problem in yes,* | *,busy:* | *,connect:*) ;; *) pause='' ;; esac
+        case $status in 000 | 429 | 5??) failed=75 ;; *) failed=1 ;; esac
+        case $repeat,$problem in yes,* | *,busy:* | *,too-many:* | *,connect:*) ;; *) pause='' ;; esac
         if [ -z "$pause" ] || [ "$failed" -eq 1 ]; then
             printf '%s\n' "$problem" >&2
             exit "$failed"
         fi
         sleep "$pause"
+        [ "$status" != 429 ] || sleep "$(sed -n 's/^[Rr]etry-[Aa]fter: \([0-9]*\).*/\1/p' "$folder/head")"
     done
 )
 

@@ -34,9 +34,13 @@ _BEAT_SECS = 15
 class TaskqueueError(Exception):
     """A request failed. `code` and `detail` are those of the problem; `status` is the HTTP status, or 0 without an answer."""
 
-    def __init__(self, status, code, detail):
+    def __init__(self, status, code, detail, retry_after_secs=0):
         super().__init__(f"{code}: {detail}")
-        self.status, self.code, self.detail = status, code, detail
+        self.status, self.code, self.detail, self.retry_after_secs = status, code, detail, retry_after_secs
+
+    def may_pass(self):
+        """Returns true if the next try may succeed."""
+        return self.status in (0, 429) or self.status >= 500
 
 
 class TaskFailed(Exception):
@@ -123,7 +127,7 @@ class Taskqueue:
             try:
                 runs = self.claim(classes, wait_secs=wait_secs)
             except TaskqueueError as error:
-                if 0 < error.status < 500:
+                if not error.may_pass():
                     raise
                 logging.warning("cannot claim: %s", error)
                 stop.wait(5)
@@ -161,7 +165,7 @@ class Taskqueue:
                 if self.heartbeat(run)["cancel_requested"]:
                     run["stop"].set()
             except TaskqueueError as error:
-                if 0 < error.status < 500:
+                if not error.may_pass():
                     run["stop"].set()
 
     def _end(self, verb, run, body):
@@ -176,10 +180,10 @@ class Taskqueue:
             try:
                 return self._send(path, body, kind)
             except TaskqueueError as error:
-                is_undone = error.code in ("busy", "connect")
-                may_pass = error.status == 0 or error.status >= 500
-                if pause is None or not may_pass or not (is_undone or can_repeat):
+                is_undone = error.code in ("busy", "too-many", "connect")
+                if pause is None or not error.may_pass() or not (is_undone or can_repeat):
                     raise
+                pause = max(pause, error.retry_after_secs)
             time.sleep(pause)
 
     def _send(self, path, body, kind):
@@ -200,7 +204,7 @@ class Taskqueue:
 def _problem(refused):
     try:
         problem = json.load(refused)
-        return TaskqueueError(refused.code, problem["code"], problem["detail"])
+        return TaskqueueError(refused.code, problem["code"], problem["detail"], int(refused.headers.get("Retry-After", 0)))
     except (OSError, ValueError, LookupError, TypeError):
         # A proxy answers in its own words.
         return TaskqueueError(refused.code, "proxy", refused.reason)

@@ -84,7 +84,7 @@ pub(crate) async fn stream(
     let subscription = app.feed().subscribe().await?;
     let (lines, sent) = mpsc::channel(LINES_AHEAD);
     let after = after.unwrap_or(subscription.passed.last_id);
-    let mut reader = Reader { app, filter, after, lines };
+    let mut reader = Reader { app, login, filter, after, lines };
     tokio::spawn(async move { reader.follow(subscription).await });
     Ok(Sse::new(ReceiverStream::new(sent).map(Ok)).keep_alive(KeepAlive::new().interval(ALIVE_EVERY)))
 }
@@ -101,6 +101,7 @@ struct Ended;
 /// A reader of a stream.
 struct Reader {
     app: App,
+    login: Login,
     filter: EventFilter,
     /// The highest id of the events that it has passed.
     after: i64,

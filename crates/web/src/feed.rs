@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::database::Database;
+use crate::hidden::Answered;
 use crate::problem::Problem;
 use taskqueue_engine::inspect::events::{Event, EventFilter, Follower, POLL_INTERVAL, Passed, PassedPage};
 use taskqueue_engine::{Context, EngineResult};
@@ -65,7 +66,7 @@ impl Feed {
         self.call(move |_, ctx| passed.page(ctx, after)).await
     }
 
-    async fn call<T: Send + 'static>(
+    async fn call<T: Answered + Send + 'static>(
         &self,
         act: impl FnOnce(&Self, &mut Context) -> EngineResult<T> + Send + 'static,
     ) -> Result<T, Problem> {

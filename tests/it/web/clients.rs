@@ -276,6 +276,26 @@ fn clients_repeat_what_is_safe_when_an_answer_is_lost() {
     }
 }
 
+/// Queues three tasks.
+const HASTY: [([&str; 2], &str); 4] = [
+    (PYTHON, "for _ in range(3):\n    print(queue.queue('echo'))\n"),
+    (PHP, "for ($i = 0; $i < 3; $i++) {\n    echo $queue->queue('echo'), \"\\n\";\n}\n"),
+    (NODE, "(async () => {\n  for (let i = 0; i < 3; i++) console.log(await queue.queue('echo'));\n})();\n"),
+    (SHELL, "for i in 1 2 3; do taskqueue_http_queue echo '{}'; done\n"),
+];
+
+#[test]
+fn clients_wait_if_they_send_more_requests_than_allowed() {
+    for (language, code) in HASTY {
+        db::on(EngineUnderTest::Sqlite, |db| {
+            db.configure(ECHO);
+            let server = WebServer::start(db, &["--rate", "2/2s"]);
+            let printed = run(db, language, code, &server.address, server.token("queue")).ok();
+            assert_eq!(printed.lines().collect::<Vec<_>>(), ["1", "2", "3"], "{language:?}");
+        });
+    }
+}
+
 #[test]
 fn clients_name_the_problem_of_a_wrong_token_at_once() {
     db::on(EngineUnderTest::Sqlite, |db| {
