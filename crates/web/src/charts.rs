@@ -125,8 +125,7 @@ impl Charts {
         let mut figures = self.figures.subscribe();
         let is_first = |figures: &Figures| figures.read_at.is_none() && figures.problem.is_none();
         let _ = timeout(FIRST_LIMIT, figures.wait_for(|figures| !is_first(figures))).await;
-        let figures = figures.borrow().clone();
-        figures
+        figures.borrow().clone()
     }
 
     /// Reads as long as the server runs, whenever a page has asked for figures. Calls `changed` when a span was added.
