@@ -151,9 +151,11 @@ fn refuse(problem: Problem, is_api: bool, login: Option<&Login>) -> Response {
 
 /// Refuses a request that was addressed to another name: a page of another site may let its name point to this address.
 fn check_host(app: &App, headers: &HeaderMap) -> Result<(), Problem> {
-    let host = headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = hosts.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
     let options = app.options();
-    if is_known_host(options, host) {
+    // A proxy may have checked another one of several.
+    if hosts.next().is_none() && is_known_host(options, host) {
         return Ok(());
     }
     let detail = format!("this server does not answer to the name \"{host}\"; --host NAME allows a name");

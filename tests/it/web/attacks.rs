@@ -89,6 +89,10 @@ each_engine! {
         for own in [format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}"), "queue.example.org".to_owned()] {
             assert_eq!(ask(&own), 200, "{own}");
         }
+        let own = format!("Host: localhost:{port}");
+        for lines in [[own.as_str(), "Host: evil.example"], ["Host: evil.example", &own]] {
+            assert_eq!(server.send("GET", "/login", &lines, "").status, 421, "{lines:?}");
+        }
     }
 
     fn a_request_that_is_too_large_or_too_odd_ends_alone(db) {
