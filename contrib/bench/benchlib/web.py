@@ -53,7 +53,7 @@ def serving(bench, store):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with running(store, "taskqueue", "web", "--listen", f"127.0.0.1:{port}") as worker:
+    with running(store, "taskqueue", "web", "--rate", "10000/1s", "--listen", f"127.0.0.1:{port}") as worker:
         late = time.monotonic() + START_SECS
         while not listens(port):
             worker.must_live()

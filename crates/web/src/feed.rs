@@ -57,7 +57,7 @@ impl Feed {
     /// Subscribes to all events that are committed from now on.
     pub(crate) async fn subscribe(&self) -> Result<Subscription, Problem> {
         let _turn = self.turns.acquire().await;
-        self.call(move |feed, ctx| feed.read(ctx)).await
+        self.call(Self::read).await
     }
 
     /// Returns a page of the events after this id that the feed had passed.
