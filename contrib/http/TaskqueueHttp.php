@@ -179,7 +179,7 @@ final class TaskqueueHttp
         } catch (TaskqueueTaskReleased $released) {
             $end = fn () => $this->release($run, $released->getMessage(), $released->reject);
         } catch (Throwable $error) {
-            $end = fn () => $this->fail($run, ['code' => $error::class, 'message' => $error->getMessage()]);
+            $end = fn () => $this->fail($run, ['code' => $error::class, 'message' => self::text($error->getMessage())]);
         }
         try {
             $end();
@@ -241,6 +241,12 @@ final class TaskqueueHttp
         // A proxy answers in its own words.
         $retryAfter = (int) preg_replace('/^retry-after: /i', '', current(preg_grep('/^retry-after: /i', $heads)) ?: '0');
         throw new TaskqueueHttpException($status, $answer['code'] ?? 'proxy', $answer['detail'] ?? $heads[0], $retryAfter);
+    }
+
+    /// Returns the text as UTF-8: messages of drivers may be in another encoding.
+    private static function text(string $text): string
+    {
+        return json_decode(json_encode($text, JSON_INVALID_UTF8_SUBSTITUTE));
     }
 
     private static function json(mixed $data): string

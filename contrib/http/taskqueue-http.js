@@ -147,9 +147,10 @@ class Taskqueue {
       })
       .catch((error) => {
         if (error instanceof TaskReleased) return () => this.release(run, error.message, error.reject);
-        return () => this.fail(run, error.error ?? { code: error.name ?? 'Error', message: error.message ?? String(error) });
-      });
-    clearInterval(beat);
+        if (error instanceof TaskFailed) return () => this.fail(run, error.error);
+        return () => this.fail(run, { code: error?.name || 'Error', message: String(error?.message ?? error) });
+      })
+      .finally(() => clearInterval(beat));
     // If the lease has expired, another process may have the task.
     await end().catch((error) => console.warn(`the end of run ${run.run_id} is not recorded: ${error.message}`));
   }

@@ -156,9 +156,11 @@ taskqueue_http_handle() {
     wait "$taskqueue_heart" 2>/dev/null
     # If the lease has expired, another process may have the task; the reason is printed.
     if [ "$taskqueue_status" -eq 0 ]; then
-        taskqueue_http_resolve "$(cat "$taskqueue_output")" || taskqueue_http_fail invalid-results 'the output is not JSON' false
+        taskqueue_http_resolve "$(cat "$taskqueue_output")"
+        # 75: the server cannot be reached, and the run ends with its lease.
+        [ $? -ne 1 ] || taskqueue_http_fail invalid-results 'the output is not JSON' false
     else
-        taskqueue_http_fail "exit:$taskqueue_status" "$(tail -n 1 "$taskqueue_output")"
+        taskqueue_http_fail "exit:$taskqueue_status" "$(tail -n 1 "$taskqueue_output" | iconv -c -f UTF-8 -t UTF-8)"
     fi
     rm -f "$taskqueue_output"
 }

@@ -22,6 +22,7 @@ use crate::problem::Problem;
 use crate::routes::all_routes;
 use crate::worker::LONGEST_WAIT_SECS;
 use taskqueue_domain::limits::scope::Scope;
+use taskqueue_domain::task::dependencies::LinkedTask;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::trace::Trace;
 use taskqueue_engine::change::schedules as recurring;
@@ -29,6 +30,7 @@ use taskqueue_engine::inspect::diagnosis::explain;
 use taskqueue_engine::inspect::{failures as failed, status as states};
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
+use taskqueue_engine::{EngineError, StoreError};
 use taskqueue_views::json::{
     detail_json, explanation_json, failures_json, line_json, overview_json, queue_explanation_json,
 };
@@ -88,14 +90,24 @@ pub(crate) async fn task(
 ) -> Answer {
     let until = Instant::now() + Duration::from_secs(wait_secs.min(LONGEST_WAIT_SECS));
     loop {
-        let (detail, now) = app.call(&login, move |ctx| Ok((states::detail(ctx, TaskId(id))?, ctx.now()?))).await?;
-        if login.classes.as_ref().is_some_and(|classes| !classes.contain(detail.task.class.as_str())) {
-            return Err(Problem::not_found(format!("there is no task {id} of the classes of {}", login.name)));
+        let (mut detail, now) = app.call(&login, move |ctx| Ok((states::detail(ctx, TaskId(id))?, ctx.now()?))).await?;
+        if let Some(classes) = &login.classes {
+            if !classes.contain(detail.task.class.as_str()) {
+                // Like a task that does not exist.
+                return Err(EngineError::from(StoreError::NotFound(format!("task {id}"))).into());
+            }
+            let is_other = |linked: &LinkedTask| !linked.class.as_deref().is_some_and(|class| classes.contain(class));
+            for linked in
+                detail.prerequisites.iter_mut().chain(&mut detail.dependants).filter(|linked| is_other(linked))
+            {
+                (linked.class, linked.status) = (None, None);
+            }
         }
         if detail.task.is_settled() || Instant::now() >= until {
             return Ok(Json(detail_json(&detail, now)));
         }
         sleep(LOOK_EVERY).await;
+        app.check(&login).await?;
     }
 }
 

@@ -58,9 +58,10 @@ impl App {
         self.0.configuration.read().await.logins.find(token).cloned()
     }
 
-    /// Returns true if this login is still possible.
-    pub(crate) async fn has(&self, login: &Login) -> bool {
-        self.0.configuration.read().await.logins.contains(login)
+    /// Checks that the token of this login was not removed since the request began.
+    pub(crate) async fn check(&self, login: &Login) -> Result<(), Problem> {
+        let is_possible = self.0.configuration.read().await.logins.contains(login);
+        if is_possible { Ok(()) } else { Err(Problem::no_login()) }
     }
 
     /// Returns the classes whose data is hidden.

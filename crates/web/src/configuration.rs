@@ -37,13 +37,14 @@ pub struct CurrentConfiguration {
 struct Last {
     configuration: Arc<WebConfiguration>,
     read_at: Instant,
+    is_reading: bool,
 }
 
 impl CurrentConfiguration {
     /// Returns the configuration, and how it is read again.
     #[must_use]
     pub fn new(configuration: WebConfiguration, reader: ConfigurationReader) -> Self {
-        let last = Last { configuration: Arc::new(configuration), read_at: Instant::now() };
+        let last = Last { configuration: Arc::new(configuration), read_at: Instant::now(), is_reading: false };
         Self { reader, last: Arc::new(Mutex::new(last)) }
     }
 
@@ -65,20 +66,22 @@ impl CurrentConfiguration {
         }
         let reader = Arc::clone(&self.reader);
         // Files are read on a thread that may block.
-        if let Ok(Some(configuration)) = tokio::task::spawn_blocking(move || reader()).await {
-            self.locked().configuration = Arc::new(configuration);
+        let read = tokio::task::spawn_blocking(move || reader()).await;
+        let mut last = self.locked();
+        if let Ok(Some(configuration)) = read {
+            last.configuration = Arc::new(configuration);
         }
-        self.last()
+        (last.read_at, last.is_reading) = (Instant::now(), false);
+        Arc::clone(&last.configuration)
     }
 
-    /// Returns true for one request in each interval.
+    /// Returns true for one request in each interval, and for none while another one reads: an older configuration must not
+    /// replace a newer one.
     fn begins_to_read(&self) -> bool {
         let mut last = self.locked();
-        let is_old = last.read_at.elapsed() >= READ_EVERY;
-        if is_old {
-            last.read_at = Instant::now();
-        }
-        is_old
+        let begins = !last.is_reading && last.read_at.elapsed() >= READ_EVERY;
+        last.is_reading |= begins;
+        begins
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, Last> {

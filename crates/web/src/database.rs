@@ -82,10 +82,15 @@ impl Database {
         self.jobs.try_send(job).map_err(|_| Problem::busy())?;
         let answered = answer.await.map_err(|_| Problem::failed("the request failed inside the server"))?;
         let mut answered = answered.map_err(Problem::from)?;
+        self.hide_in(&mut answered);
+        Ok(answered)
+    }
+
+    /// Hides what the configuration hides, as every answer of `call` does.
+    pub(crate) fn hide_in(&self, answered: &mut impl Answered) {
         if let Some(classes) = &self.configuration.last().hidden_data {
             answered.hide(classes);
         }
-        Ok(answered)
     }
 }
 
@@ -104,11 +109,7 @@ fn work(
         if connection.is_none() {
             match open() {
                 Ok(mut opened) => {
-                    let until = Arc::clone(&until);
                     opened.store.wait_silently();
-                    opened
-                        .store
-                        .give_up_when(move || until.lock().unwrap_or_else(PoisonError::into_inner).has_passed());
                     connection = Some(opened);
                     in_use = None;
                 }
@@ -119,6 +120,9 @@ fn work(
             }
         }
         let Some(context) = &mut connection else { continue };
+        let until = Arc::clone(&until);
+        // For each request anew: a claim sets its own limit.
+        context.store.give_up_when(move || until.lock().unwrap_or_else(PoisonError::into_inner).has_passed());
         let latest = configuration.last();
         if in_use.as_ref().is_none_or(|in_use| !Arc::ptr_eq(in_use, &latest)) {
             context.use_classes(latest.classes.clone());

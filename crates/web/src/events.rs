@@ -8,7 +8,6 @@ use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
@@ -119,18 +118,12 @@ impl Reader {
         }
     }
 
+    /// Ends also if the reader is so slow that the oldest new events are no longer in memory.
     async fn send_all(&mut self, mut subscription: Subscription) -> Result<(), Ended> {
+        self.catch_up(&subscription).await?;
         loop {
-            self.catch_up(&subscription).await?;
-            loop {
-                match subscription.lines.recv().await {
-                    Ok(line) => self.send(&line).await?,
-                    // So many at once that the oldest are no longer in memory.
-                    Err(RecvError::Lagged(_)) => break,
-                    Err(RecvError::Closed) => return Err(Ended),
-                }
-            }
-            subscription = self.app.feed().subscribe().await.map_err(|_| Ended)?;
+            let line = subscription.lines.recv().await.map_err(|_| Ended)?;
+            self.send(&line).await?;
         }
     }
 
@@ -148,9 +141,7 @@ impl Reader {
 
     async fn send(&mut self, line: &Line) -> Result<(), Ended> {
         let id = line.event.id;
-        if !self.app.has(&self.login).await {
-            return Err(Ended);
-        }
+        self.app.check(&self.login).await.map_err(|_| Ended)?;
         if self.filter.matches(&line.event) {
             let mut sent = Sent::default().data(&line.json);
             // A transaction that ended late has a lower id: the stream would resume too early.

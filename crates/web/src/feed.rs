@@ -95,7 +95,9 @@ impl Feed {
             Some(follower) => follower,
             None => follower.insert(Follower::from_now(ctx, EventFilter::default())?),
         };
-        for event in follower.next(ctx)? {
+        let mut events = follower.next(ctx)?;
+        self.database.hide_in(&mut events);
+        for event in events {
             // Fails if there are no streams.
             let _ = self.lines.send(Arc::new(Line::of(event)));
         }

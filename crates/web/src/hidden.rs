@@ -17,14 +17,16 @@ use taskqueue_engine::change::limits::LimitLine;
 use taskqueue_engine::change::schedules::Schedule;
 use taskqueue_engine::change::selected::TaskAnswer;
 use taskqueue_engine::claiming::claimants::{Renewed, Resolved};
-use taskqueue_engine::inspect::diagnosis::explain::{Explanation, QueueExplanation};
+use taskqueue_engine::inspect::diagnosis::explain::{Explanation, FirstOfClass, QueueExplanation};
 use taskqueue_engine::inspect::events::{Event, EventFilter, PassedPage};
 use taskqueue_engine::inspect::failures::Failures;
+use taskqueue_engine::inspect::status::Reason;
 use taskqueue_engine::inspect::status::{ClassTimes, Overview, RunnerLine, SelectionPage, TaskDetail, TaskLine};
 use taskqueue_engine::queueing::queue::QueuedLine;
 
 /// Stands for what is hidden; it is JSON.
 const HIDDEN: &str = "\"(hidden)\"";
+const HIDDEN_WORD: &str = "(hidden)";
 
 /// What the database answers to a request.
 pub(crate) trait Answered {
@@ -36,7 +38,39 @@ impl Answered for Task {
     fn hide(&mut self, classes: &ClassPatterns) {
         if classes.contain(self.class.as_str()) {
             HIDDEN.clone_into(&mut self.data);
+            self.unreadable.iter_mut().for_each(|column| HIDDEN_WORD.clone_into(&mut column.found));
         }
+    }
+}
+
+/// Data that cannot be read is part of the reason.
+fn hide_reason(class: &str, reason: &mut Reason, classes: &ClassPatterns) {
+    if let Reason::Unreadable { found, .. } = reason
+        && classes.contain(class)
+    {
+        HIDDEN_WORD.clone_into(found);
+    }
+}
+
+/// An event does not know the class of its task, so these values are hidden of all classes.
+impl Answered for Event {
+    fn hide(&mut self, _: &ClassPatterns) {
+        let Ok(mut details) = serde_json::from_str::<Value>(&self.details) else { return };
+        let before = details.pointer_mut("/before/TaskData").filter(|_| self.kind == "edited");
+        if let Some(data) = before {
+            *data = HIDDEN_WORD.into();
+        } else if let Some(results) = details.get_mut("results").filter(|_| self.kind == "late-result") {
+            *results = HIDDEN_WORD.into();
+        } else {
+            return;
+        }
+        self.details = details.to_string();
+    }
+}
+
+impl Answered for PassedPage {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.events.hide(classes);
     }
 }
 
@@ -58,6 +92,7 @@ impl Answered for Run {
 
 impl Answered for TaskLine {
     fn hide(&mut self, classes: &ClassPatterns) {
+        hide_reason(self.task.class.as_str(), &mut self.reason, classes);
         self.task.hide(classes);
         self.last_run.hide(classes);
     }
@@ -65,16 +100,32 @@ impl Answered for TaskLine {
 
 impl Answered for TaskDetail {
     fn hide(&mut self, classes: &ClassPatterns) {
+        hide_reason(self.task.class.as_str(), &mut self.reason, classes);
         self.task.hide(classes);
+        self.events.hide(classes);
         self.runs.hide(classes);
     }
 }
 
 impl Answered for Explanation {
     fn hide(&mut self, classes: &ClassPatterns) {
+        for reason in self.conditions.iter_mut().filter_map(|condition| condition.why.as_mut()) {
+            hide_reason(self.task.class.as_str(), reason, classes);
+        }
+        for blocker in &mut self.blockers {
+            hide_reason(&blocker.class, &mut blocker.why, classes);
+        }
         self.task.hide(classes);
         self.last_run.hide(classes);
         self.attempts.hide(classes);
+    }
+}
+
+impl Answered for QueueExplanation {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        for FirstOfClass { class, why, .. } in &mut self.first {
+            why.iter_mut().for_each(|reason| hide_reason(class, reason, classes));
+        }
     }
 }
 
@@ -134,14 +185,11 @@ nothing_to_hide!(
     ClassState,
     ClassTimes,
     DateTime<Utc>,
-    Event,
     EventFilter,
     Failures,
     i64,
     LimitLine,
     Made,
-    PassedPage,
-    QueueExplanation,
     QueuedLine,
     Reading,
     Renewed,

@@ -111,6 +111,7 @@ pub(crate) async fn claim_runs(
             return Ok(Json(json!({ "runs": runs })));
         }
         sleep(ASK_EVERY).await;
+        app.check(&login).await?;
     }
 }
 

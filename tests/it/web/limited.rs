@@ -33,10 +33,15 @@ each_engine! {
         let mixed = format!("{}\n{}\n", task("echo"), task("other"));
         let lines = [format!("Authorization: Bearer {token}"), "Content-Type: application/x-ndjson".to_owned()];
         assert_eq!(server.send("POST", "/api/v1/tasks", &[&lines[0], &lines[1]], &mixed).status, 409);
-        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 3);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 3, "all or none");
         assert_eq!(ask("GET", "/api/v1/tasks/2", "").json()["task"]["class"], "echo");
         let hidden = ask("GET", "/api/v1/tasks/1", "");
         assert!(hidden.status == 404 && !hidden.body.contains("other"), "{hidden:?}");
+        assert_eq!(hidden.body.replace("task 1", "task 99"), ask("GET", "/api/v1/tasks/99", "").body);
+        let after = json!({ "class": "echo", "after": [1, 2] }).to_string();
+        let id = ask("POST", "/api/v1/tasks", &after).json()["tasks"][0]["id"].clone();
+        let awaited = ask("GET", &format!("/api/v1/tasks/{id}"), "").json()["prerequisites"].clone();
+        assert_eq!((&awaited[0]["class"], &awaited[0]["status"], &awaited[1]["class"]), (&json!(null), &json!(null), &json!("echo")));
         assert_eq!(ask("POST", "/api/v1/claims", "{}").status, 403);
     }
 

@@ -12,12 +12,20 @@ use crate::support::wait_until;
 each_engine! {
     fn a_new_token_is_valid_and_a_removed_one_refused_without_a_restart(db) {
         db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--in", "1h"]).ok();
         let server = WebServer::start(db, &[]);
         let token = db.cli().run(&["web", "token", "add", "ann", "--may", "read"]).ok();
         let status = || server.ask_by(token.trim(), "GET", "/api/v1/status", "").status;
         wait_until("the new token is valid", || status() == 200);
+        // Also one that waits, and one that was replaced.
+        let waiting = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| server.ask_by(token.trim(), "GET", "/api/v1/tasks/1?wait_secs=50", "").status);
+            db.cli().run(&["web", "token", "add", "ann", "--may", "read", "--force"]).ok();
+            asked.join().unwrap()
+        });
+        assert_eq!(waiting, 401);
+        wait_until("the replaced token is refused", || status() == 401);
         db.cli().run(&["web", "token", "remove", "ann"]).ok();
-        wait_until("the removed token is refused", || status() == 401);
         assert_eq!(server.get("/api/v1/status").status, 200);
     }
 
@@ -39,6 +47,11 @@ each_engine! {
         let says_why = || server.messages().contains("the new configuration was not applied, the old one remains");
         wait_until("the server says why", || server.get("/api/v1/status").status == 200 && says_why());
         assert_eq!(server.messages().matches("not applied").count(), 1);
+        fs::write(&path, "").unwrap();
+        let says = |why: &str| server.get("/api/v1/status").status == 200 && server.messages().contains(why);
+        wait_until("an empty file changes nothing", || says("is empty"));
+        fs::remove_file(&path).unwrap();
+        wait_until("a missing file changes nothing", || says("is missing"));
         fs::write(&path, &right).unwrap();
         let token = db.cli().run(&["web", "token", "add", "ann", "--may", "read"]).ok();
         wait_until("it is read again", || server.ask_by(token.trim(), "GET", "/tasks", "").status == 200);

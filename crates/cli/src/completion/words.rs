@@ -246,7 +246,7 @@ mod tests {
             command.get_subcommands().flat_map(|verb| places_below(verb, verb.get_name())).collect();
         for (place, expected) in [
             ("retry selection", WordPlace::Selection(OVER)),
-            ("show selection", WordPlace::Selection(&TaskStatus::ALL)),
+            ("status selection", WordPlace::Selection(&TaskStatus::ALL)),
             ("queue class", WordPlace::Class),
             ("queue after", WordPlace::Stored(Wanted::Tasks(&TaskStatus::ALL))),
             ("queue limit_key", WordPlace::Stored(Wanted::LimitKeys)),

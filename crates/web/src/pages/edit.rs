@@ -157,13 +157,14 @@ fn change(ctx: &mut Context, id: TaskId, sent: &Sent, editor: &Editor) -> Engine
     if task.updated_on != sent.updated_on {
         return Ok(Made::Stale);
     }
+    // Before it is compared: the answer would tell whether it is the hidden value.
+    if let Some(why) = editor.why_no_data(&task).filter(|_| sent.data.is_some()) {
+        return Ok(Made::Refused(StatusCode::FORBIDDEN, why.to_owned()));
+    }
     let change = match sent.change_of(&task, now) {
         Ok(change) => change,
         Err(words) => return Ok(Made::Refused(StatusCode::BAD_REQUEST, words)),
     };
-    if let Some(why) = editor.why_no_data(&task).filter(|_| change.data.is_some()) {
-        return Ok(Made::Refused(StatusCode::FORBIDDEN, why.to_owned()));
-    }
     if change == ChangeRequest::default() {
         return Ok(Made::Done);
     }

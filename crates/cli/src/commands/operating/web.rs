@@ -107,14 +107,15 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
 /// Returns the logins and classes, and what reads them again while the server runs. `own` is the token for the terminal. A pipe
 /// is never read again. Why a changed configuration cannot be used is printed once.
 fn configuration_of(session: &Session, own: Option<&str>, out: &Out) -> CurrentConfiguration {
-    let own = own.map(|token| (digest(token), Login { name: own_user_name(), may: Scope::Operate, classes: None }));
+    let own =
+        own.map(|token| Login { name: own_user_name(), may: Scope::Operate, sha256: digest(token), classes: None });
     let configuration = move |(config, classes): (Config, ClassesInUse)| {
         let mut logins = Logins::default();
         for (name, token) in config.web_tokens {
-            logins.add(token.sha256, Login { name, may: token.may, classes: token.classes });
+            logins.add(Login { name, may: token.may, sha256: token.sha256, classes: token.classes });
         }
-        if let Some((digest, login)) = &own {
-            logins.add(digest.clone(), login.clone());
+        if let Some(login) = &own {
+            logins.add(login.clone());
         }
         WebConfiguration { logins, hidden_data: config.web_hidden_data, classes }
     };
@@ -122,10 +123,19 @@ fn configuration_of(session: &Session, own: Option<&str>, out: &Out) -> CurrentC
     if session.config.exists && !session.config.path.is_file() {
         return CurrentConfiguration::new(first, Arc::new(|| None));
     }
+    let file = session.config.exists.then(|| session.config.path.clone());
     let (reloader, warn, last_problem) = (session.reloader(), out.warning_printer(), Mutex::new(None));
     let read = move || {
-        let read = reloader.configuration();
-        let problem = read.as_ref().err().map(ToString::to_string);
+        let read = reloader.configuration().map_err(|error| error.to_string());
+        // An editor may replace the file, or write it in place: without it, nothing would be hidden.
+        let read = read.and_then(|(config, classes)| match &file {
+            Some(file) if config.path != *file => Err(format!("{} is missing", file.display())),
+            Some(file) if file.metadata().is_ok_and(|found| found.len() == 0) => {
+                Err(format!("{} is empty", file.display()))
+            }
+            _ => Ok((config, classes)),
+        });
+        let problem = read.as_ref().err().cloned();
         let last =
             std::mem::replace(&mut *last_problem.lock().unwrap_or_else(PoisonError::into_inner), problem.clone());
         if let Some(problem) = problem.filter(|problem| last.as_ref() != Some(problem)) {
