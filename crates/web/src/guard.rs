@@ -194,8 +194,10 @@ pub(crate) fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), P
     let site = text(HeaderName::from_static("sec-fetch-site"));
     let is_other_site = site.is_some_and(|site| !matches!(site, "same-origin" | "none"));
     let host = text(HOST).unwrap_or_default();
-    let is_own_origin =
-        |origin: &str| origin.split_once("://").is_some_and(|(_, name)| name.eq_ignore_ascii_case(host));
+    // A host that cannot be read is no name, and neither is an empty one.
+    let is_own_origin = |origin: &str| {
+        origin.split_once("://").is_some_and(|(_, name)| !name.is_empty() && name.eq_ignore_ascii_case(host))
+    };
     if is_other_site || text(ORIGIN).is_some_and(|origin| !is_own_origin(origin)) {
         return Err(Problem::forbidden("this request comes from a page of another site"));
     }

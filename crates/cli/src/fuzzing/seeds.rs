@@ -117,6 +117,7 @@ pub const TARGETS: &[Target] = &[
             "queue.example.org\0https://queue.example.org",
             "[::1]:8321\0null",
             "127.0.0.1:8321\0http://evil.example",
+            "\u{c5}\0http://",
         ],
     },
     Target {
