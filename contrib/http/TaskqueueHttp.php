@@ -9,8 +9,9 @@
 //
 //   $queue->work(['mail.*'], fn (array $run) => send($run['data']));
 //
-// A request is repeated if its answer is lost and if it then changes nothing twice: a task with a `unique` key is queued once, and
-// the end of a run is recorded once. Otherwise a lost answer is an exception with the code "lost". PHP has no threads: a handler
+// A request is repeated after a lost answer if that has no second effect: a task with a `unique` key is queued once, and
+// the end of a run is recorded once. A claim is repeated, too: the runs of the lost answer are free again when their lease
+// expires. Otherwise a lost answer is an exception with the code "lost". PHP has no threads: a handler
 // that takes longer than the timeout of its task calls `heartbeat` meanwhile. This is one file without dependencies, for PHP 8.1
 // or newer: copy it into the application. For more, see docs/web.md#programs.
 
@@ -243,7 +244,7 @@ final class TaskqueueHttp
         throw new TaskqueueHttpException($status, $answer['code'] ?? 'proxy', $answer['detail'] ?? $heads[0], $retryAfter);
     }
 
-    /// Returns the text as UTF-8: messages of drivers may be in another encoding.
+    /** Returns the text as UTF-8: messages of drivers may be in another encoding. */
     private static function text(string $text): string
     {
         return json_decode(json_encode($text, JSON_INVALID_UTF8_SUBSTITUTE));

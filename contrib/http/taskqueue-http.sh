@@ -9,8 +9,9 @@
 #   status=$(taskqueue_http_wait "$id" 60)
 #   taskqueue_http_work '["mail.*"]' send-mail --from shop@example.org
 #
-# A request is repeated if its answer is lost and if it then changes nothing twice: a task with a "unique" key is queued once, and
-# the end of a run is recorded once. A function that fails prints CODE: DETAIL of the problem on standard error; its exit status is
+# A request is repeated after a lost answer if that has no second effect: a task with a "unique" key is queued once, and
+# the end of a run is recorded once. A claim is repeated, too: the runs of the lost answer are free again when their lease
+# expires. A function that fails prints CODE: DETAIL of the problem on standard error; its exit status is
 # 75 if the next try may succeed, otherwise 1. The code "lost" means that the request may have been carried out. For more, see
 # docs/web.md#programs.
 

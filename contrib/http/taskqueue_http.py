@@ -9,8 +9,9 @@
 
     queue.work(["mail.*"], lambda run: send(run["data"]))
 
-A request is repeated if its answer is lost and if it then changes nothing twice: a task with a `unique` key is queued once, and
-the end of a run is recorded once. Otherwise a lost answer is an error with the code "lost". This is one file without
+A request is repeated after a lost answer if that has no second effect: a task with a `unique` key is queued once, and
+the end of a run is recorded once. A claim is repeated, too: the runs of the lost answer are free again when their lease
+expires. Otherwise a lost answer is an error with the code "lost". This is one file without
 dependencies: copy it into the application. For more, see docs/web.md#programs.
 """
 

@@ -28,7 +28,7 @@ pub struct WebOptions {
     pub is_behind_proxy: bool,
     /// Whether every change is refused.
     pub is_read_only: bool,
-    /// How many requests a login may send.
+    /// How many requests a login may send, and within which time.
     pub rate: Rate,
 }
 

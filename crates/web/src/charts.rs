@@ -105,7 +105,7 @@ pub(crate) struct Figures {
     pub(crate) problem: Option<Problem>,
 }
 
-/// Reads the figures while there are readers.
+/// Reads the figures after a page has requested them.
 pub(crate) struct Charts {
     database: Database,
     figures: watch::Sender<Figures>,
@@ -183,7 +183,7 @@ mod tests {
         let last = at(0).timestamp() / 60;
         assert_eq!(series.wanted(at(0)), [last, last - 1, last - 2]);
         assert!(keep(&mut series, &[last, last - 1, last - 2], at(0)));
-        // The second was over for less than it takes, the third for longer.
+        // The previous span ended less than SETTLED_AFTER ago, the one before it earlier.
         assert_eq!(series.wanted(at(10)), [last, last - 1]);
         assert!(!keep(&mut series, &[last, last - 1], at(40)));
         assert_eq!(series.wanted(at(70)), [last + 1, last]);

@@ -24,7 +24,7 @@ use taskqueue_engine::inspect::status::Reason;
 use taskqueue_engine::inspect::status::{ClassTimes, Overview, RunnerLine, SelectionPage, TaskDetail, TaskLine};
 use taskqueue_engine::queueing::queue::QueuedLine;
 
-/// Stands for what is hidden; it is JSON.
+/// Replaces hidden data and results: a JSON string.
 const HIDDEN: &str = "\"(hidden)\"";
 const HIDDEN_WORD: &str = "(hidden)";
 
@@ -65,6 +65,12 @@ impl Answered for Event {
             return;
         }
         self.details = details.to_string();
+    }
+}
+
+impl Answered for TaskAnswer {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.current.iter_mut().for_each(|task| task.hide(classes));
     }
 }
 
@@ -199,7 +205,6 @@ nothing_to_hide!(
     RunnerLine,
     (Setting, String),
     Subscription,
-    TaskAnswer,
     TaskId,
     Value
 );

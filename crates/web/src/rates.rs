@@ -1,4 +1,4 @@
-//! How many requests each login may send, so that one program does not take the turns of all others.
+//! How many requests each login may send, so that one program cannot delay the others.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn the_line_says_which_store_is_asked() {
         let line = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(option_of(&line("taskqueue --database a.db show"), "--database").as_deref(), Some("a.db"));
+        assert_eq!(option_of(&line("taskqueue --database a.db status"), "--database").as_deref(), Some("a.db"));
         assert_eq!(option_of(&line("taskqueue status --database=a=b.db"), "--database").as_deref(), Some("a=b.db"));
         assert_eq!(option_of(&line("taskqueue exec -- --database x"), "--database"), None);
         assert_eq!(option_of(&line("taskqueue --database"), "--database"), None);

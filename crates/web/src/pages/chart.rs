@@ -137,7 +137,7 @@ fn sample(name: &str, class: &str) -> Markup {
     html! { svg width=(SAMPLE) height=(SAMPLE) aria-hidden="true" { (part(name, class, (0, 0), (SAMPLE as usize, SAMPLE))) } }
 }
 
-/// The same for those who cannot see the drawing, and for exact figures.
+/// Returns the figures of a chart as a table.
 fn table(points: &Points) -> Markup {
     let any =
         |(start, ends): &(DateTime<Utc>, Option<Ends>)| ends.filter(|ends| ends.all() > 0).map(|ends| (*start, ends));

@@ -31,9 +31,9 @@ use taskqueue_engine::{Context, EngineError, EngineResult};
 use taskqueue_views::human::instant;
 
 /// The longest data that the form shows; a form encodes a byte in up to three.
-const DATA_BYTES: usize = 64 << 10;
-/// The largest body of the form.
-pub(crate) const BODY_BYTES: usize = 4 * DATA_BYTES;
+const FORM_DATA_BYTES: usize = 64 << 10;
+/// The largest body of the form: a byte of data becomes up to three, and the other fields need room.
+pub(crate) const BODY_BYTES: usize = 4 * FORM_DATA_BYTES;
 
 /// What the form sends.
 #[derive(Clone, Debug, Deserialize)]
@@ -86,7 +86,7 @@ fn editable_text(json: &str) -> String {
     lines.split('\n').map(clean_parts).collect::<Vec<_>>().join("\n")
 }
 
-/// Who edits, and what is hidden.
+/// The login that edits, and the classes whose data is hidden.
 #[derive(Clone)]
 struct Editor {
     login: Login,
@@ -98,9 +98,13 @@ impl Editor {
         Self { login, hidden_data: app.hidden_data() }
     }
 
+    fn is_hidden(&self, task: &Task) -> bool {
+        self.hidden_data.as_ref().is_some_and(|classes| classes.contain(task.class.as_str()))
+    }
+
     /// Returns why the data may not be changed, if so.
     fn why_no_data(&self, task: &Task) -> Option<&'static str> {
-        if self.hidden_data.as_ref().is_some_and(|classes| classes.contain(task.class.as_str())) {
+        if self.is_hidden(task) {
             return Some("Its data is hidden by the configuration.");
         }
         let names_program = task.class.as_str() == EXEC_CLASS && self.login.may < Scope::Admin;
@@ -108,7 +112,7 @@ impl Editor {
     }
 
     fn has_data_field(&self, task: &Task) -> bool {
-        self.why_no_data(task).is_none() && task.data.len() <= DATA_BYTES
+        self.why_no_data(task).is_none() && task.data.len() <= FORM_DATA_BYTES
     }
 }
 
@@ -120,7 +124,7 @@ pub(crate) async fn form(State(app): State<App>, Extension(login): Extension<Log
     }
 }
 
-/// What came of it.
+/// The result of saving the form.
 pub(crate) enum Made {
     Done,
     /// The input is wrong, or the task does not allow it.
@@ -157,14 +161,15 @@ fn change(ctx: &mut Context, id: TaskId, sent: &Sent, editor: &Editor) -> Engine
     if task.updated_on != sent.updated_on {
         return Ok(Made::Stale);
     }
-    // Before it is compared: the answer would tell whether it is the hidden value.
-    if let Some(why) = editor.why_no_data(&task).filter(|_| sent.data.is_some()) {
-        return Ok(Made::Refused(StatusCode::FORBIDDEN, why.to_owned()));
-    }
     let change = match sent.change_of(&task, now) {
         Ok(change) => change,
         Err(words) => return Ok(Made::Refused(StatusCode::BAD_REQUEST, words)),
     };
+    // Hidden data is not compared: the answer would show whether a guess is right.
+    let has_data = change.data.is_some() || (sent.data.is_some() && editor.is_hidden(&task));
+    if let Some(why) = editor.why_no_data(&task).filter(|_| has_data) {
+        return Ok(Made::Refused(StatusCode::FORBIDDEN, why.to_owned()));
+    }
     if change == ChangeRequest::default() {
         return Ok(Made::Done);
     }
@@ -261,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_in_a_form_has_no_character_that_reorders_text_and_is_the_same_value() {
+    fn a_form_escapes_characters_that_reorder_text_and_keeps_the_value() {
         let json = "{\r\n\t\"a\": \"x\u{202e}y\"}";
         let shown = editable_text(json);
         assert_eq!(shown, "{\n\t\"a\": \"x\\u202ey\"}");

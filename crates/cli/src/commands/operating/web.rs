@@ -39,7 +39,7 @@ pub(crate) struct WebArgs {
     /// A proxy on this host or in a trusted network speaks HTTPS with the browsers; needed to listen beyond this host
     #[arg(long, requires = "host")]
     behind_proxy: bool,
-    /// Let each login send at most so many requests in a time
+    /// Limit the requests of each login: COUNT within TIME
     #[arg(long, value_name = "COUNT/TIME", default_value = "1000/1s")]
     rate: Rate,
     /// Refuse every change, whatever a login may do
@@ -129,7 +129,7 @@ fn configuration_of(session: &Session, own: Option<&str>, out: &Out) -> CurrentC
         let read = reloader.configuration().map_err(|error| error.to_string());
         // An editor may replace the file, or write it in place: without it, nothing would be hidden.
         let read = read.and_then(|(config, classes)| match &file {
-            Some(file) if config.path != *file => Err(format!("{} is missing", file.display())),
+            Some(file) if !config.exists || config.path != *file => Err(format!("{} is missing", file.display())),
             Some(file) if file.metadata().is_ok_and(|found| found.len() == 0) => {
                 Err(format!("{} is empty", file.display()))
             }

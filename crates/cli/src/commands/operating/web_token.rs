@@ -38,7 +38,7 @@ enum TokenVerb {
 
 #[derive(Debug, Args)]
 struct AddArgs {
-    /// Whose token it is; events show it
+    /// Name of the login, as events show it
     name: String,
     /// What it may do, each including the ones before: read, queue, work, operate, admin
     #[arg(long, value_name = "SCOPE")]
