@@ -44,7 +44,9 @@ impl Problem {
     }
 
     pub(crate) fn too_many(login: &str, retry_after: Duration) -> Self {
-        let detail = format!("{login} sends more requests than --rate of taskqueue web allows; wait as long as Retry-After says");
+        let detail = format!(
+            "{login} sends more requests than --rate of taskqueue web allows; wait as long as Retry-After says"
+        );
         Self { retry_after: Some(retry_after), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail) }
     }
 
