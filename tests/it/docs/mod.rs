@@ -64,6 +64,7 @@ const PAGES: &[&str] = &[
     "docs/tasks.md",
     "docs/times.md",
     "docs/top.md",
+    "docs/web.md",
     "docs/workers.md",
 ];
 
