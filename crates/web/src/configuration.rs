@@ -1,7 +1,7 @@
 //! The configuration of a running server: who may log in, and the classes. It is read again while requests come, so that a token
 //! that was removed is soon refused.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -64,15 +64,16 @@ impl CurrentConfiguration {
         if !self.begins_to_read() {
             return self.last();
         }
-        let reader = Arc::clone(&self.reader);
-        // Files are read on a thread that may block.
-        let read = tokio::task::spawn_blocking(move || reader()).await;
-        let mut last = self.locked();
-        if let Ok(Some(configuration)) = read {
-            last.configuration = Arc::new(configuration);
-        }
-        (last.read_at, last.is_reading) = (Instant::now(), false);
-        Arc::clone(&last.configuration)
+        let current = self.clone();
+        // On a thread that may block. It ends what it began even if the client of this request has gone by then.
+        let _ = tokio::task::spawn_blocking(move || {
+            let reading = Reading(&current);
+            if let Some(configuration) = (current.reader)() {
+                reading.0.locked().configuration = Arc::new(configuration);
+            }
+        })
+        .await;
+        self.last()
     }
 
     /// Returns true for one request in each interval, and for none while another one reads: an older configuration must not
@@ -84,7 +85,60 @@ impl CurrentConfiguration {
         begins
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, Last> {
+    fn locked(&self) -> MutexGuard<'_, Last> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets others read when dropped, also after a panic.
+struct Reading<'a>(&'a CurrentConfiguration);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut last = self.0.locked();
+        (last.read_at, last.is_reading) = (Instant::now(), false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_request_that_ends_during_a_reading_stops_no_later_one() {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let (release, wait) = mpsc::channel::<()>();
+        let (counted, wait) = (Arc::clone(&reads), Mutex::new(wait));
+        let current = CurrentConfiguration::new(
+            WebConfiguration::default(),
+            Arc::new(move || {
+                let _ = wait.lock().map(|wait| wait.recv());
+                counted.fetch_add(1, Ordering::SeqCst);
+                None
+            }),
+        );
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let Ok(runtime) = runtime else { panic!("no runtime") };
+        let make_old = || {
+            let mut last = current.locked();
+            last.read_at = last.read_at.checked_sub(READ_EVERY).unwrap_or(last.read_at);
+        };
+        runtime.block_on(async {
+            make_old();
+            assert!(tokio::time::timeout(Duration::ZERO, current.read()).await.is_err(), "the request ends first");
+            drop(release);
+            let ended = async {
+                while current.locked().is_reading {
+                    tokio::task::yield_now().await;
+                }
+            };
+            assert!(tokio::time::timeout(Duration::from_secs(60), ended).await.is_ok(), "the reading ends");
+            make_old();
+            current.read().await;
+            assert_eq!(reads.load(Ordering::SeqCst), 2);
+        });
     }
 }
