@@ -20,6 +20,9 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Set up", &["init", "completions", "man"]),
 ];
 
+/// Verbs that packages use, and people once at most: only `help all` lists them.
+const ONLY_IN_HELP_ALL: [&str; 2] = ["completions", "man"];
+
 /// The options in the help that fits a small terminal.
 const OPTIONS: &str = "--database <URL>, --config <FILE>, --json, --verbose, --color <WHEN>, --help, --version";
 
@@ -32,7 +35,11 @@ pub(super) fn compact(command: Command, columns: u16) -> Command {
         let (heading, words) = line.split_at(widest);
         format!("{header}{heading}{header:#}{style}{words}{style:#}")
     };
-    let groups: Vec<String> = GROUPS.iter().map(|(heading, verbs)| line(heading, &verbs.join(" "), literal)).collect();
+    let group = |(heading, verbs): &(&str, &[&str])| {
+        let listed: Vec<&str> = verbs.iter().copied().filter(|verb| !ONLY_IN_HELP_ALL.contains(verb)).collect();
+        line(heading, &listed.join(" "), literal)
+    };
+    let groups: Vec<String> = GROUPS.iter().map(group).collect();
     let template = format!(
         "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}\n\n{}{{after-help}}",
         groups.join("\n"),

@@ -34,7 +34,9 @@ fn help_is_the_same_as_a_verb_and_as_an_option() {
     assert!(narrow.lines().count() <= 24, "{narrow}");
     let compact: Vec<&str> = short.split_whitespace().collect();
     let verbs = listed_verbs(&all);
-    assert!(verbs.len() > 34 && verbs.iter().all(|verb| compact.contains(verb)), "{all}\n{short}");
+    let set_up_once = ["completions", "man"];
+    let is_listed = |verb: &&&str| compact.contains(*verb) != set_up_once.contains(*verb);
+    assert!(verbs.len() > 34 && verbs.iter().filter(is_listed).count() == verbs.len(), "{all}\n{short}");
     for heading in ["\n\nDaily:\n  queue ", "\n\nManage:\n  schedule ", "\n\nSet up:\n  init "] {
         assert!(all.contains(heading), "{heading:?}: {all}");
     }

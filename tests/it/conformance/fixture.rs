@@ -155,6 +155,24 @@ pub fn sql_now(engine: EngineUnderTest, plus_secs: i64) -> String {
     }
 }
 
+/// The numbers `i` from 1 to `many`, a multiple of 10,000 up to 100,000, as a table of SQL.
+pub fn numbers(engine: EngineUnderTest, many: u32) -> String {
+    match engine {
+        EngineUnderTest::Sqlite | EngineUnderTest::Postgres => format!(
+            "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {many}) SELECT i FROM n) AS numbers"
+        ),
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
+            let digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5
+                UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)";
+            format!(
+                "(SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d + 1 AS i
+                  FROM {digit} AS a, {digit} AS b, {digit} AS c, {digit} AS e, {digit} AS f WHERE f.d < {}) AS numbers",
+                many / 10_000
+            )
+        }
+    }
+}
+
 /// Claims the first run of any class for a process with this identity.
 pub fn claim_as(store: &mut Store, identity: &ProcessIdentity) -> Option<ClaimedRun> {
     claim_of(store, identity, &|_| true)

@@ -2,6 +2,7 @@
 
 mod batch;
 mod claims_behind;
+mod class_counts;
 mod cleanup;
 mod diamond;
 mod end_notifications;

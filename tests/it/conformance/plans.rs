@@ -375,7 +375,7 @@ each_engine! {
                  ORDER BY \"LastStatus\" DESC, \"Finished\" DESC, \"StatusOn\" DESC, \"Id\" DESC LIMIT 2000"
             ),
         );
-        // store::reading::queues::first_due
+        // store::reading::queues::first_due, store::reading::due::count_due_of_class
         is_read_from(
             db,
             "TaskQueueDue",

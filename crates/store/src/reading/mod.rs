@@ -1,6 +1,7 @@
 //! Queries that change nothing.
 
 pub(crate) mod candidates;
+mod due;
 pub(crate) mod ends;
 pub(crate) mod event_log;
 pub(crate) mod failed_attempts;

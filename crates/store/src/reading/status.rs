@@ -7,20 +7,22 @@ use diesel::prelude::*;
 use diesel::result::QueryResult;
 use serde::Serialize;
 
+use super::due::{count_due, count_due_of_class};
+use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::rows::{RunRow, TaskRow};
 use crate::records::notices::count_unreported;
 
 use crate::base::counted::Counted;
-use crate::base::sql::{SqlMoment, db_now};
-use crate::base::unmarked::{AllUnmarked, is_as_its_row_says, open_run};
+use crate::base::sql::db_now;
+use crate::base::unmarked::{AllUnmarked, is_as_its_row_says};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Run, Task};
 
 /// The highest exact count; beyond it, a count is shown as "or more".
-const COUNT_LIMIT: i64 = 100_000;
+pub(super) const COUNT_LIMIT: i64 = 100_000;
 
 /// The value of `Finished` of a task that is not finished.
 pub(crate) const NOT_FINISHED: i32 = 0;
@@ -79,7 +81,6 @@ impl TaskCounts {
         let without = |counted: Counted, status| counted.without(unmarked.count_with(status));
         Self {
             processing: self.processing.and(unmarked.count()),
-            due: self.due.without(unmarked.count()),
             scheduled: without(self.scheduled, TaskStatus::Scheduled),
             failed: without(self.failed, TaskStatus::Failed),
             timeout: without(self.timeout, TaskStatus::Timeout),
@@ -129,7 +130,10 @@ impl Store {
             counts.waiting_runs = count_waiting_runs(conn, class)?;
             counts.quarantined = count_quarantined(conn, class)?;
             counts.unreported_failures = count_unreported(conn, class)?;
-            (counts.due, counts.oldest_due_secs) = count_due(conn, class)?;
+            (counts.due, counts.oldest_due_secs) = match class {
+                None => count_due(conn)?,
+                Some(class) => count_due_of_class(conn, class)?,
+            };
             // After the counts: if a run ends in between, too few are subtracted, and waiting tasks are never missed.
             Ok(counts.knowing(&AllUnmarked::load(conn, class)?))
         })
@@ -237,30 +241,13 @@ fn count_waiting_runs(conn: &mut AnyConnection, class: Option<&str>) -> StoreRes
 
 fn count_quarantined(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Counted> {
     use crate::base::schema::task_queue::dsl::{id, quarantined_on, task_class, task_queue};
-    let quarantined = task_queue.filter(quarantined_on.is_not_null()).select(id);
-    Ok(match class {
-        None => count_up_to_limit!(conn, quarantined)?,
-        Some(class) => count_up_to_limit!(conn, quarantined.filter(task_class.eq(class)))?,
-    })
-}
-
-fn count_due(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<(Counted, Option<i64>)> {
-    use crate::base::schema::task_queue::dsl::{due_on, id, task_class, task_queue};
-    let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
-    let due = task_queue.filter(due_on.le(now));
-    let waiting = due.filter(open_run().is_null()).order((due_on, id)).select(due_on);
-    let (count, first): (Counted, Option<Option<SqlMoment>>) = match class {
-        None => (count_up_to_limit!(conn, due.select(id))?, waiting.first(conn).optional()?),
-        Some(class) => (
-            count_up_to_limit!(conn, due.filter(task_class.eq(class)).select(id))?,
-            waiting.filter(task_class.eq(class)).first(conn).optional()?,
-        ),
-    };
-    let waiting_secs = first.flatten().map(|first| {
-        let (now, first): (DateTime<Utc>, DateTime<Utc>) = (now.into(), first.into());
-        (now - first).num_seconds().max(0)
-    });
-    Ok((count, waiting_secs))
+    let quarantined = task_queue.filter(quarantined_on.is_not_null());
+    let Some(class) = class else { return Ok(count_up_to_limit!(conn, quarantined.select(id))?) };
+    // With a condition on the class, SQLite would read all its tasks, quarantined or not.
+    let classes: Vec<ShownText> = quarantined.select(task_class).limit(COUNT_LIMIT + 1).load(conn)?;
+    let of_class = classes.iter().filter(|found| found.0 == class).count();
+    let or_more = i64::try_from(classes.len()).is_ok_and(|all| all > COUNT_LIMIT);
+    Ok(Counted { count: i64::try_from(of_class).unwrap_or(i64::MAX), or_more })
 }
 
 /// Lists tasks whose status this version does not know. One index probe per status that occurs.

@@ -14,6 +14,12 @@ pub(super) fn check(db: &TestDb) {
         2,
         "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"QuarantinedOn\" IS NOT NULL LIMIT 100001",
     );
+    is_read_from(
+        db,
+        "TaskQueueQuarantined",
+        2,
+        "SELECT \"TaskClass\" FROM \"TaskQueue\" WHERE \"QuarantinedOn\" IS NOT NULL LIMIT 100001",
+    );
     // store::transitions::expire::end_expired_tasks
     is_read_from(
         db,

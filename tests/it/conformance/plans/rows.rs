@@ -1,6 +1,6 @@
 //! The rows for the plans.
 
-use crate::conformance::fixture::sql_now;
+use crate::conformance::fixture::{numbers, sql_now};
 use crate::support::{EngineUnderTest, TestDb};
 
 const MANY: u32 = 50_000;
@@ -9,22 +9,7 @@ const MANY: u32 = 50_000;
 /// progress.
 pub(super) fn fill(db: &TestDb) {
     let mut raw = db.raw();
-    let numbers = match db.engine {
-        EngineUnderTest::Sqlite | EngineUnderTest::Postgres => {
-            format!(
-                "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {MANY}) SELECT i FROM n) AS numbers"
-            )
-        }
-        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
-            let digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5
-                UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)";
-            format!(
-                "(SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d + 1 AS i
-                  FROM {digit} AS a, {digit} AS b, {digit} AS c, {digit} AS e, {digit} AS f WHERE f.d < {}) AS numbers",
-                MANY / 10_000
-            )
-        }
-    };
+    let numbers = numbers(db.engine, MANY);
     let class = match db.engine {
         EngineUnderTest::Sqlite | EngineUnderTest::Postgres => "'class' || (i % 5)",
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CONCAT('class', i % 5)",

@@ -1,0 +1,50 @@
+//! The due tasks for `status`: how many wait, and for how long the first one has been waiting.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+
+use super::status::COUNT_LIMIT;
+use crate::StoreResult;
+use crate::base::cells::ShownText;
+use crate::base::connection::AnyConnection;
+use crate::base::counted::Counted;
+use crate::base::schema::task_queue::dsl::{due_on, id, task_class, task_queue};
+use crate::base::sql::{SqlMoment, db_now};
+use crate::base::unmarked::{AllUnmarked, open_run};
+
+/// Counts the due tasks that are not being processed, and returns for how many seconds the first one has been waiting.
+pub(super) fn count_due(conn: &mut AnyConnection) -> StoreResult<(Counted, Option<i64>)> {
+    let now = now(conn)?;
+    let due = task_queue.filter(due_on.le(now));
+    let ids: Vec<i64> = due.select(id).limit(COUNT_LIMIT + 1).load(conn)?;
+    let count = Counted::up_to(COUNT_LIMIT, i64::try_from(ids.len()).unwrap_or(i64::MAX));
+    let waiting = due.filter(open_run().is_null()).order((due_on, id)).select(due_on);
+    let first: Option<Option<SqlMoment>> = waiting.first(conn).optional()?;
+    // After the count: if a run ends in between, too few are subtracted, and waiting tasks are never missed.
+    let in_process = AllUnmarked::load(conn, None)?.count();
+    Ok((count.without(in_process), first.flatten().map(|first| secs_between(first, now))))
+}
+
+/// The same for a class. Looks at the first due tasks of all classes: by its class, a database would read all tasks of the class,
+/// due or not.
+pub(super) fn count_due_of_class(conn: &mut AnyConnection, class: &str) -> StoreResult<(Counted, Option<i64>)> {
+    let now = now(conn)?;
+    let first = task_queue.filter(due_on.le(now)).order((due_on, id)).limit(COUNT_LIMIT + 1);
+    let due: Vec<(ShownText, i64, Option<SqlMoment>)> = first.select((task_class, id, due_on)).load(conn)?;
+    let all = Counted::up_to(COUNT_LIMIT, i64::try_from(due.len()).unwrap_or(i64::MAX));
+    let in_process = AllUnmarked::load(conn, Some(class))?.ids();
+    let waiting = due.into_iter().filter(|(of_class, task, _)| of_class.0 == class && !in_process.contains(task));
+    let waiting: Vec<Option<SqlMoment>> = waiting.map(|(.., due)| due).collect();
+    let count = i64::try_from(waiting.len()).unwrap_or(i64::MAX).min(COUNT_LIMIT);
+    let first = waiting.into_iter().flatten().next();
+    Ok((Counted { count, or_more: all.or_more }, first.map(|first| secs_between(first, now))))
+}
+
+fn now(conn: &mut AnyConnection) -> QueryResult<SqlMoment> {
+    diesel::select(db_now()).get_result(conn)
+}
+
+fn secs_between(first: SqlMoment, now: SqlMoment) -> i64 {
+    let (now, first): (DateTime<Utc>, DateTime<Utc>) = (now.into(), first.into());
+    (now - first).num_seconds().max(0)
+}
