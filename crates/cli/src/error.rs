@@ -285,7 +285,7 @@ fn unknown_class_hint(nearest: &[String]) -> String {
     let known_elsewhere =
         "`taskqueue class` lists all and shows the file that configures them; --any-class queues for another host";
     match nearest {
-        [] => known_elsewhere.to_owned(),
+        [] => format!("{known_elsewhere}; `taskqueue exec PROGRAM` queues a command"),
         names => {
             let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
             format!("did you mean {}? {known_elsewhere}", quoted.join(" or "))

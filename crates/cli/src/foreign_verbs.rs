@@ -105,12 +105,16 @@ const SYNONYMS: &[(&str, &[&str])] = &[
 /// Options: the option, and for the verbs that it is about, what to type. `*` means any other verb with a
 /// selection.
 const OPTIONS: &[(&str, &[(&str, &str)])] = &[
+    ("--alarm", LATE_SCHEDULES),
+    ("--alarm-after", LATE_SCHEDULES),
+    ("--alert", LATE_SCHEDULES),
     ("--all", &[("explain", WHOLE)]),
     ("--by", &[("*", "by=NAME selects what a user queued")]),
     (
         "--class",
         &[
             ("queue", "the class is the first word: taskqueue queue CLASS"),
+            ("schedule", "taskqueue queue CLASS --every '0 3 * * *' --name NAME starts a schedule of a class"),
             ("*", "class=NAME selects the tasks of a class"),
         ],
     ),
@@ -144,12 +148,28 @@ const OPTIONS: &[(&str, &[(&str, &str)])] = &[
             ("worker", CLASS),
         ],
     ),
-    ("--running", &[("*", "status=running selects tasks that are being processed")]),
+    ("--print-systemd-unit", SERVICE),
     ("--search", &[("*", "data~TEXT selects tasks whose data contains the text")]),
+    ("--service", SERVICE),
     ("--since", &[("*", "since=yesterday or since=2h selects tasks that have changed since then")]),
     ("--status", &[("*", "status=failed selects by status")]),
+    ("--systemd", SERVICE),
     ("--to", &[("db", MOVE), ("export", MOVE)]),
+    ("--unit", SERVICE),
+    ("schedules", &[("check", "taskqueue check counts late schedules; --late-schedules N sets the limit")]),
 ];
+const SERVICE: &[(&str, &str)] = &[
+    ("init", INSTALL),
+    ("process-run", INSTALL),
+    ("runner", INSTALL),
+    ("tick", INSTALL),
+    ("work", INSTALL),
+    ("worker", INSTALL),
+];
+const LATE_SCHEDULES: &[(&str, &str)] = &[("check", LATE), ("exec", LATE), ("queue", LATE), ("schedule", LATE)];
+const INSTALL: &str = "taskqueue init --install service installs a worker as a systemd service";
+const LATE: &str =
+    "taskqueue check warns of schedules that did not run; taskqueue help operators has a dead-man's switch";
 const WHOLE: &str = "without a task, 'taskqueue explain' explains why nothing runs";
 const NOT_RUN: &str = "taskqueue help operators: how to notice that a schedule did not run";
 const CLASS: &str = "a queue is a class";
@@ -176,6 +196,8 @@ pub(super) fn with_our_word(mut error: Error, arguments: &[OsString], command: &
         }
         _ => None,
     };
+    // clap suggests `-- --option`, which passes a wrong option as a value.
+    error.remove(ContextKind::Suggested);
     let Some(tip) = tip else { return error };
     error.remove(ContextKind::SuggestedSubcommand);
     error.remove(ContextKind::SuggestedArg);
@@ -306,6 +328,12 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_option_is_not_suggested_as_a_value() {
+        let text = error_of(&["taskqueue", "status", "--colour"]);
+        assert!(text.contains("unexpected argument '--colour'") && !text.contains("-- --colour"), "{text}");
+    }
+
+    #[test]
     fn a_foreign_option_is_told_ours_and_no_similar_one() {
         for (words, ours) in [
             (&["taskqueue", "status", "--search", "A-17"][..], "data~TEXT"),
@@ -314,6 +342,9 @@ mod tests {
             (&["taskqueue", "status", "--since=yesterday"], "since=yesterday"),
             (&["taskqueue", "queue", "--class", "mail"], "the class is the first word"),
             (&["taskqueue", "exec", "--ping", "URL"], NOT_RUN),
+            (&["taskqueue", "init", "--systemd"], INSTALL),
+            (&["taskqueue", "schedule", "edit", "nightly", "--alarm-after", "1h"], LATE),
+            (&["taskqueue", "check", "schedules"], "taskqueue check counts late schedules"),
             (&["taskqueue", "explain", "--queue"], "without a task"),
             (&["taskqueue", "db", "migrate", "--to", "postgres://h/d"], MOVE),
         ] {

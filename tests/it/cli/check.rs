@@ -3,6 +3,7 @@
 use rustix::process::Signal;
 
 use super::{ECHO, shell_class, signal, wait_for_file};
+use crate::conformance::fixture::sql_now;
 use crate::each_engine;
 use crate::support::Ended;
 
@@ -38,6 +39,10 @@ each_engine! {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo", "--every", "@daily"]).ok();
         expect(&db.cli().run(&["check", "--late-schedules", "0"]), 0, "TASKQUEUE OK - ");
+        // Late for two minutes: no default limit but this one.
+        let late = sql_now(db.engine, -120);
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = {late}"));
+        expect(&db.cli().run(&["check"]), 1, "TASKQUEUE WARNING - late_schedules 1 | ");
         // Also if no `create-runs` ever ran.
         db.execute("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00'");
         expect(&db.cli().run(&["check", "--late-schedules", "0"]), 2, "TASKQUEUE CRITICAL - oldest_due ");

@@ -27,7 +27,7 @@ each_engine! {
         let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
         assert_eq!(first, json!({ "class": "echo", "max_running": 2, "rate": { "count": 100, "secs": 60 }, "running": 0 }));
         // A limit that is not given is removed.
-        db.cli().run(&["limit", "set", "echo", "3"]).ok();
+        db.cli().run(&["limit", "set", "class=echo", "3"]).ok();
         let lines = db.cli().run(&["limit", "--json"]).ok();
         assert!(lines.lines().next().unwrap().contains("\"max_running\":3,\"rate\":null"), "{lines}");
         db.cli().run(&["limit", "remove", "echo"]).ok();
@@ -66,7 +66,7 @@ each_engine! {
         }
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueClassLimits\""), 0);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueKeyLimits\""), 0);
-        assert!(db.cli().run(&["queue", "echo", "--limit-key", "a\tb"]).fails(2).contains("the limit key has"));
+        assert!(db.cli().run(&["queue", "--any-class", "echo", "--limit-key", "a\tb"]).fails(2).contains("the limit key has"));
     }
 
     fn a_full_class_waits_while_others_go_on_and_status_says_so(db) {

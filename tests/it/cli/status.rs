@@ -113,6 +113,7 @@ each_engine! {
         db.cli().run(&["queue", "echo", "--in", "90m"]).ok();
         db.cli().run(&["queue", "echo"]).ok();
         wait_until("the progress is saved", || list(db).contains("40%"));
+        assert_eq!(db.cli().run(&["status", "--running", "--output", "id"]).ok(), "5");
         let text = list(db);
         for (id, words) in [
             ("1", "class held here, next try in "),

@@ -37,11 +37,13 @@ each_engine! {
             assert_eq!(detail["runs"][0]["status"], status);
             assert!(cpu_secs >= 0.3 && memory >= 100_000_000, "{status}: {detail}");
         }
-        let small = detail(db, &small);
+        let (small_id, small) = (small.clone(), detail(db, &small));
         assert!(small["runs"][0]["cpu_secs"].is_number() && small["runs"][0]["peak_memory_bytes"].is_null(), "{small}");
         let shown = db.cli().run(&["status", &single]).ok();
         let line = shown.lines().find(|line| line.starts_with("  used ")).unwrap_or_else(|| panic!("{shown}"));
         assert!(line.starts_with("  used         cpu ") && line.contains("s, peak memory ") && line.ends_with(" MiB"), "{line}");
+        let shown = db.cli().run(&["status", &small_id]).ok();
+        assert!(shown.lines().any(|line| line.ends_with("s, peak memory below that of its runner")), "{shown}");
 
         let other = db.cli().env("TASKQUEUE_DATABASE_URL", db.home().join("elsewhere.db").to_str().unwrap());
         other.clone().stdin(db.cli().run(&["export"]).ok()).run(&["import"]).ok();

@@ -13,7 +13,9 @@ const PRUNABLE: CleanupNeeds = CleanupNeeds {
     notices: false,
     expired: false,
     prunable: true,
+    receipts: false,
     schedules: false,
+    configured_schedules: false,
     missed_ends: false,
 };
 
@@ -82,9 +84,18 @@ each_engine! {
             ("an event of a task", vec![
                 format!("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"OccurredOn\") VALUES ('tested', 1, {OLD})"),
             ], none),
+            ("a receipt", vec![
+                format!("INSERT INTO \"TaskQueueReceipts\" (\"Token\", \"WrittenOn\") VALUES ('receipt', {OLD})"),
+            ], CleanupNeeds { receipts: true, ..none }),
+            ("a receipt that may be needed", vec![
+                "INSERT INTO \"TaskQueueReceipts\" (\"Token\") VALUES ('receipt')".to_owned(),
+            ], none),
+            ("a schedule", vec![
+                task("scheduled", ", \"Recurrence\"", ", '@daily'"),
+            ], CleanupNeeds { schedules: true, ..none }),
         ];
         let tables = ["TaskQueue", "TaskQueueRuns", "TaskQueueRunOutputs", "TaskQueueRunners", "TaskQueueEvents", "TaskQueuePauses",
-            "TaskQueueNotices"];
+            "TaskQueueNotices", "TaskQueueReceipts"];
         for (name, rows, expected) in cases {
             rows.iter().for_each(|row| db.execute(row));
             assert_eq!(needs(db), expected, "{name}");

@@ -334,8 +334,11 @@ pub(crate) fn run_block(
     }
     if let Some(msecs) = run.cpu_msecs {
         let memory = run.peak_memory_bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(HumanBytes);
-        let memory = memory.map(|bytes| format!(", peak memory {bytes}")).unwrap_or_default();
-        lines.push(format!("  used         cpu {}{memory}", short_distance(TimeDelta::milliseconds(msecs))));
+        let memory = memory.map_or_else(|| "below that of its runner".to_owned(), |bytes| bytes.to_string());
+        lines.push(format!(
+            "  used         cpu {}, peak memory {memory}",
+            short_distance(TimeDelta::milliseconds(msecs))
+        ));
     }
     if let Some(deadline) = run.held_claim().and_then(|claim| claim.deadline) {
         lines.push(format!("  deadline     {} ({})", instant(deadline), relative(deadline, now)));

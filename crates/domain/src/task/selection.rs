@@ -292,7 +292,7 @@ impl Selection {
             }
             _ => {
                 return Err(format!(
-                    "\"{key}\" is not a key of a filter; the keys are {}, and data~TEXT",
+                    "\"{key}\" is not a key of a filter; data.{key}={value} selects by the data, and the keys are {}, and data~TEXT",
                     FILTER_KEYS.join(", ")
                 ));
             }

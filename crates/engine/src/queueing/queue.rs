@@ -20,7 +20,7 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::new_task::{NewTask, QueueRefusal, TaskRequest};
 use taskqueue_domain::task::parent::Parent;
-use taskqueue_domain::task::task_class::EXEC_CLASS;
+use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
 use taskqueue_domain::task::trace::Trace;
 use taskqueue_domain::task::unique::{OnConflict, QueuedTask};
 use taskqueue_domain::text::parse_words::json_line_problem;
@@ -312,6 +312,11 @@ pub(crate) struct Admission<'a> {
 
 impl Admission<'_> {
     pub(crate) fn check(&self, request: TaskRequest, settings: &Settings) -> EngineResult<NewTask> {
+        let is_known_here = self.check != ClassCheck::AnyName;
+        // Before the data: who takes `queue` for `exec` would otherwise learn only that a program is not JSON.
+        if is_known_here && let Ok(class) = request.class.parse() {
+            self.check_known(&class)?;
+        }
         let parent_id = self.parent.map(|parent| parent.id).or(request.parent_id);
         let task = TaskRequest { parent_id, ..request }.validate(settings).map_err(EngineError::Input)?;
         self.parent.map_or(Ok(()), |parent| parent.check_task(&task)).map_err(EngineError::Input)?;
@@ -322,17 +327,20 @@ impl Admission<'_> {
         if class == EXEC_CLASS && self.check == ClassCheck::NotExec {
             return Err(EngineError::Refused("tasks of the class exec need the scope admin".to_owned()));
         }
-        let is_known_here = self.check != ClassCheck::AnyName;
-        if is_known_here && self.handlers.find(&task.class).is_none() {
-            if class == EXEC_CLASS {
-                return Err(EngineError::ExecIsOff);
-            }
-            let nearest = self.handlers.nearest_names(class);
-            return Err(EngineError::UnknownClass { class: class.to_owned(), nearest });
-        }
         if let Some(ClassHandler::Command(configured)) = self.handlers.find(&task.class).filter(|_| is_known_here) {
             check_exists(self.handlers, configured, &task.class)?;
         }
         Ok(task)
+    }
+
+    fn check_known(&self, class: &TaskClass) -> EngineResult<()> {
+        match self.handlers.find(class) {
+            Some(_) => Ok(()),
+            None if class.as_str() == EXEC_CLASS => Err(EngineError::ExecIsOff),
+            None => {
+                let nearest = self.handlers.nearest_names(class.as_str());
+                Err(EngineError::UnknownClass { class: class.to_string(), nearest })
+            }
+        }
     }
 }

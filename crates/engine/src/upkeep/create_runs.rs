@@ -109,14 +109,17 @@ fn look_after_and(
         unless_full(ctx.store.satisfy_missed_ends().map_err(EngineError::from), &mut full)?;
     }
     let configured = match applies_schedules {
-        true => unless_full(apply_configured(ctx, Some(needs.schedules)), &mut full)?,
+        true => unless_full(apply_configured(ctx, Some(needs.configured_schedules)), &mut full)?,
         false => Vec::new(),
     };
-    let replaced = unless_full(replace_overdue(ctx), &mut full)?;
-    fault_point!("create.replaced");
-    let author = Author { name: &ctx.me.user, host: &ctx.me.host };
-    let schedules = ctx.store.advance_schedules(author, settings.schedule_grace_secs).map_err(EngineError::from);
-    let schedules = unless_full(schedules, &mut full)?;
+    let (replaced, schedules) = match needs.schedules || !configured.is_empty() {
+        true => advance_schedules(ctx, settings.schedule_grace_secs, &mut full)?,
+        false => (0, Advanced::default()),
+    };
+    if needs.receipts {
+        unless_full(ctx.store.remove_old_receipts().map_err(EngineError::from), &mut full)?;
+        fault_point!("receipts.removed");
+    }
     let created = unless_full(create(&mut ctx.store).map_err(EngineError::from), &mut full)?;
     // Last, because nothing depends on it.
     let pruned = match needs.prunable {
@@ -141,6 +144,19 @@ fn look_after_and(
         hook_problem,
         pruned,
     })
+}
+
+/// Returns how many tasks of schedules were replaced, and which schedules were advanced.
+fn advance_schedules(
+    ctx: &mut Context,
+    grace_secs: i64,
+    full: &mut Option<EngineError>,
+) -> EngineResult<(usize, Advanced)> {
+    let replaced = unless_full(replace_overdue(ctx), full)?;
+    fault_point!("create.replaced");
+    let author = Author { name: &ctx.me.user, host: &ctx.me.host };
+    let advanced = ctx.store.advance_schedules(author, grace_secs).map_err(EngineError::from);
+    Ok((replaced, unless_full(advanced, full)?))
 }
 
 /// Cancels the tasks of schedules that the next task should replace now. Returns how many were cancelled or asked to end.

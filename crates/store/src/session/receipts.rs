@@ -1,7 +1,6 @@
 //! TaskQueueReceipts: shows after a lost COMMIT whether it succeeded, for rows that have no other protection against being
 //! written twice.
 
-use diesel::dsl::exists;
 use diesel::prelude::*;
 
 use crate::backend;
@@ -12,7 +11,7 @@ use crate::{Store, StoreError, StoreResult};
 use taskqueue_host::random::token;
 
 /// Longer than any call is repeated, even with wrong clocks and long locks.
-const KEPT_SECS: i64 = 3_600;
+pub(crate) const KEPT_SECS: i64 = 3_600;
 
 impl Store {
     /// Runs a closure in one transaction that writes data that must not be written twice, such as rows with new ids. The closure
@@ -36,18 +35,14 @@ impl Store {
         })
     }
 
-    /// Removes receipts that are no longer needed.
+    /// Removes receipts that are no longer needed. Returns how many.
     ///
     /// # Errors
     /// The database could not be written.
-    pub(crate) fn remove_old_receipts(&mut self) -> StoreResult<usize> {
-        let old = || task_queue_receipts.filter(written_on.lt(db_now_plus(-KEPT_SECS)));
-        // Usually there are none, and then nothing is written.
-        if !self.read(|conn| Ok(diesel::select(exists(old())).get_result(conn)?))? {
-            return Ok(0);
-        }
+    pub fn remove_old_receipts(&mut self) -> StoreResult<usize> {
         self.write(|conn| {
-            let removed = diesel::delete(old()).execute(conn)?;
+            let old = task_queue_receipts.filter(written_on.lt(db_now_plus(-KEPT_SECS)));
+            let removed = diesel::delete(old).execute(conn)?;
             fault_point!("receipts.before_remove_commit");
             Ok(removed)
         })

@@ -7,12 +7,13 @@ use diesel::sql_types::Bool;
 
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{
-    task_queue, task_queue_events, task_queue_notices, task_queue_pauses, task_queue_run_outputs, task_queue_runners,
-    task_queue_runs,
+    task_queue, task_queue_events, task_queue_notices, task_queue_pauses, task_queue_receipts, task_queue_run_outputs,
+    task_queue_runners, task_queue_runs,
 };
 use crate::base::sql::{SqlMoment, any_year};
-use crate::reading::schedules::configured_schedules;
+use crate::reading::schedules as reading_schedules;
 use crate::reading::status::FINISHED;
+use crate::session::receipts::KEPT_SECS as RECEIPTS_KEPT_SECS;
 use crate::transitions::awaited_ends::missed_ends;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::retention::{Keep, Retention};
@@ -32,8 +33,12 @@ pub struct CleanupNeeds {
     pub expired: bool,
     /// Rows past their retention period. They may be kept for another reason.
     pub prunable: bool,
-    /// Whether any schedule comes from a configuration file, so that it may be gone from it.
+    /// Receipts that are no longer needed.
+    pub receipts: bool,
+    /// Whether there is any schedule.
     pub schedules: bool,
+    /// Whether any schedule comes from a configuration file, so that it may be gone from it.
+    pub configured_schedules: bool,
     /// Whether a task waits for the end of one that is finished.
     pub missed_ends: bool,
 }
@@ -47,12 +52,21 @@ struct CleanupLimits {
     outputs: SqlMoment,
     results: SqlMoment,
     runners: SqlMoment,
+    receipts: SqlMoment,
 }
 
 impl CleanupNeeds {
     /// Everything, if the needs are unknown.
-    pub const ALL: Self =
-        Self { pauses: true, notices: true, expired: true, prunable: true, schedules: true, missed_ends: true };
+    pub const ALL: Self = Self {
+        pauses: true,
+        notices: true,
+        expired: true,
+        prunable: true,
+        receipts: true,
+        schedules: true,
+        configured_schedules: true,
+        missed_ends: true,
+    };
 }
 
 impl Store {
@@ -77,8 +91,8 @@ impl Store {
             (limit(retention.success)?, limit(retention.cancelled)?, limit(retention.failed)?);
         let (outputs, results, runners) =
             (limit(retention.outputs)?, limit(retention.results)?, limit(retention.runners)?);
-        let now = self.so_long_ago(0)?;
-        Ok(CleanupLimits { now, success, cancelled, failed, outputs, results, runners })
+        let (now, receipts) = (self.so_long_ago(0)?, self.so_long_ago(RECEIPTS_KEPT_SECS)?);
+        Ok(CleanupLimits { now, success, cancelled, failed, outputs, results, runners, receipts })
     }
 }
 
@@ -112,7 +126,7 @@ macro_rules! any_over {
 }
 
 /// [`CleanupNeeds`] as the statement returns them.
-type Found = (Option<bool>, bool, Option<bool>, Option<bool>, bool, bool);
+type Found = (Option<bool>, bool, Option<bool>, Option<bool>, Option<bool>, bool, bool, bool);
 
 fn ask(conn: &mut AnyConnection, limits: &CleanupLimits, prunes_outputs: bool) -> QueryResult<CleanupNeeds> {
     let tasks = any_over!(TaskStatus::Success, limits.success)
@@ -143,16 +157,33 @@ fn ask(conn: &mut AnyConnection, limits: &CleanupLimits, prunes_outputs: bool) -
         .or(any_before!(task_queue_runs, results_on, limits.results))
         .or(any_before!(task_queue_runners, finished_on, limits.runners))
         .or(exists(events));
-    let (pauses, notices, expired, prunable, schedules, missed_ends): Found = diesel::select((
-        any_before!(task_queue_pauses, until, limits.now),
-        exists(task_queue_notices::table.select(task_queue_notices::id)),
-        any_before!(task_queue, live_start_before, limits.now),
-        prunable,
-        exists(configured_schedules()),
-        exists(missed_ends!()),
-    ))
-    .get_result(conn)?;
+    let first_schedule = task_queue::table
+        .filter(task_queue::schedule_head.is_not_null())
+        .order((task_queue::schedule_head, task_queue::scheduled_on, task_queue::id))
+        .select(task_queue::id)
+        .limit(1)
+        .single_value();
+    let (pauses, notices, expired, prunable, receipts, schedules, configured_schedules, missed_ends): Found =
+        diesel::select((
+            any_before!(task_queue_pauses, until, limits.now),
+            exists(task_queue_notices::table.select(task_queue_notices::id)),
+            any_before!(task_queue, live_start_before, limits.now),
+            prunable,
+            any_before!(task_queue_receipts, written_on, limits.receipts),
+            first_schedule.is_not_null(),
+            exists(reading_schedules::configured_schedules()),
+            exists(missed_ends!()),
+        ))
+        .get_result(conn)?;
     let is_so = |found: Option<bool>| found.unwrap_or(false);
-    let (pauses, expired, prunable) = (is_so(pauses), is_so(expired), is_so(prunable));
-    Ok(CleanupNeeds { pauses, notices, expired, prunable, schedules, missed_ends })
+    Ok(CleanupNeeds {
+        pauses: is_so(pauses),
+        notices,
+        expired: is_so(expired),
+        prunable: is_so(prunable),
+        receipts: is_so(receipts),
+        schedules,
+        configured_schedules,
+        missed_ends,
+    })
 }

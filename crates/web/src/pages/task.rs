@@ -137,7 +137,7 @@ fn attempt(run: &Run, now: DateTime<Utc>) -> Markup {
                 @if let Some(process) = run.handler_process_id.or(run.process_id) { (process) }
             }
             td { @if let Some(msecs) = run.cpu_msecs { (short_distance(TimeDelta::milliseconds(msecs))) } }
-            td { @if let Some(bytes) = run.peak_memory_bytes { (bytes >> 20) " MiB" } }
+            td { @if let Some(bytes) = run.peak_memory_bytes { (bytes >> 20) " MiB" } @else if run.cpu_msecs.is_some() { "below its runner's" } }
             td { @if run.started_on.is_some() { a href=(format!("/tasks/{}/log?attempt={}", run.task_id, run.attempt)) { "log" } } }
             td.words { (text(outcome)) }
         }

@@ -55,6 +55,9 @@ pub(crate) struct StatusArgs {
     /// Show only tasks in this status; may be given more than once
     #[arg(long, value_name = "STATUS", value_parser = parse_status, conflicts_with_all = ["selection", "runs", "runners"])]
     status: Vec<TaskStatus>,
+    /// The same as the selection status=running: show only tasks that are being processed
+    #[arg(long, conflicts_with_all = ["runs", "runners", "class", "status", "token"])]
+    running: bool,
     /// Show at most N lines
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i64).range(1..=100_000))]
     limit: i64,
@@ -140,7 +143,7 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
             .with_hint(format!("`taskqueue status {filter}` accepts a pattern; `taskqueue class` lists the names"))
             .into());
     }
-    if !args.selection.is_empty() {
+    if !args.selection.is_empty() || args.running {
         return selected(ctx, args, out);
     }
     let filter = TaskFilter { class: args.class.clone(), statuses: args.status.clone(), limit: args.limit };
@@ -168,7 +171,9 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
 
 /// Shows named tasks in detail, and with `--full` all selected ones; otherwise the tasks of a range or a filter as a list.
 fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
+    let running = args.running.then(|| "status=running".to_owned());
+    let words: Vec<String> = args.selection.iter().cloned().chain(running).collect();
+    let selection = Selection::parse(&words).map_err(CliError::usage)?;
     let listing = Listing::of(&args.list, &TASKS, out)?;
     if let Some(listing) = listing {
         return list_selected(ctx, &selection, args, listing, out);

@@ -19,11 +19,12 @@ const UNKNOWN: u8 = 3;
 /// Prints one line (wrapped on a narrow terminal) and exits with status 0, 1, 2 or 3, or with 78 if the configuration cannot be
 /// read. A limit is one number, above which the result is critical, or two: WARNING,CRITICAL. Without options, three things are
 /// critical: a due task without a run for ten minutes, a run whose runner is dead or silent, and a live runner that has not
-/// renewed its lease in time. Due tasks that nothing processes (--stalled), for example while everything is paused, are then a
-/// warning with exit status 1. --late-schedules adds a limit to these; any other option replaces them.
+/// renewed its lease in time. Two things are then a warning with exit status 1: due tasks that nothing processes
+/// (--stalled), for example while everything is paused, and schedules that did not run at their time (--late-schedules). An option
+/// replaces all of these limits; --late-schedules replaces only its own.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue check\n  taskqueue check --due-age 5m,15m --failed 10,100 --min-runners 1\n  taskqueue check --late-schedules 0"
+    after_help = "Examples:\n  taskqueue check\n  taskqueue check --due-age 5m,15m --failed 10,100 --min-runners 1\n  taskqueue check --late-schedules 0,3"
 )]
 pub(crate) struct CheckArgs {
     /// How long a due task may have no run
@@ -62,8 +63,9 @@ pub(crate) struct CheckArgs {
 /// The limits if the command line sets none.
 const DEFAULT_DUE_AGE: AtMost = AtMost { warning: None, critical: 600 };
 const DEFAULT_LOST: AtMost = AtMost { warning: None, critical: 0 };
-/// Only a warning, because a pause may be intended.
+/// Only warnings, because a pause may be intended.
 const DEFAULT_STALLED: AtMost = AtMost { warning: Some(0), critical: i64::MAX };
+const DEFAULT_LATE: AtMost = DEFAULT_STALLED;
 const DEFAULT_SILENT: AtMost = AtMost { warning: None, critical: 0 };
 
 /// A number with its limits.
@@ -117,7 +119,6 @@ fn watched(args: &CheckArgs, measures: Measures) -> Vec<Watched> {
         args.stalled,
         args.silent_runners,
     ];
-    // --late-schedules has no default, so it adds to the defaults instead of replacing them.
     let asks_nothing = limits.iter().all(Option::is_none) && args.min_runners.is_none();
     let or_default = |limit: Option<AtMost>, default| limit.or_else(|| asks_nothing.then_some(default));
     let watch = |name, value, unit, at_most: Option<AtMost>| {
@@ -135,7 +136,7 @@ fn watched(args: &CheckArgs, measures: Measures) -> Vec<Watched> {
         watch("lost", measures.lost, "", or_default(args.lost, DEFAULT_LOST)),
         watch("stalled", measures.stalled, "", or_default(args.stalled, DEFAULT_STALLED)),
         watch("silent_runners", measures.silent_runners, "", or_default(args.silent_runners, DEFAULT_SILENT)),
-        watch("late_schedules", measures.late_schedules, "", args.late_schedules),
+        watch("late_schedules", measures.late_schedules, "", or_default(args.late_schedules, DEFAULT_LATE)),
         Watched { level: if is_short { Level::Critical } else { Level::Ok }, ..watch("runners", runners, "", None) },
     ]
 }

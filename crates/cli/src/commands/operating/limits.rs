@@ -1,5 +1,7 @@
 //! `taskqueue limit`
 
+use std::convert::Infallible;
+
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -70,10 +72,16 @@ struct RemoveArgs {
 #[group(required = true, multiple = false)]
 struct LimitTarget {
     /// Task class
+    #[arg(value_parser = class_word)]
     class: Option<String>,
     /// Limit key with which tasks of any class were queued (--limit-key)
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
+}
+
+/// Accepts a class also as it is written in a selection.
+fn class_word(word: &str) -> Result<String, Infallible> {
+    Ok(word.strip_prefix("class=").unwrap_or(word).to_owned())
 }
 
 impl LimitTarget {
