@@ -29,6 +29,23 @@ each_engine! {
         assert_eq!(server.get("/api/v1/status").status, 200);
     }
 
+    fn the_streams_of_a_removed_token_end(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--in", "1h"]).ok();
+        let server = WebServer::start(db, &[]);
+        let streams = ["/live", "/api/v1/events/stream"].map(|path| {
+            let mut lines = server.stream(path);
+            assert_eq!(lines.next().as_deref(), Some("HTTP/1.1 200 OK"), "{path}");
+            (path, lines)
+        });
+        db.cli().run(&["web", "token", "remove", "read"]).ok();
+        wait_until("the token is refused", || server.get("/api/v1/status").status == 401);
+        db.cli().run(&["cancel", "1"]).ok();
+        for (path, mut lines) in streams {
+            assert!(lines.any(|line| line == "0"), "{path} has no last chunk");
+        }
+    }
+
     fn a_new_class_can_be_queued_without_a_restart(db) {
         db.configure(ECHO);
         let server = WebServer::start(db, &[]);
