@@ -32,16 +32,16 @@ use crate::{api, events, worker};
 pub fn web_query(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let written = format!("/api/v1/tasks?q={}", encoded(&text)).parse::<Uri>().expect("an address");
-    let Query(read) = Query::<tasks::Wanted>::try_from_uri(&written).expect("a query");
+    let Query(read) = Query::<tasks::TaskPageQuery>::try_from_uri(&written).expect("a query");
     assert_eq!(read.q, text);
     let Ok(given) = format!("/api/v1/tasks?{text}").parse::<Uri>() else { return };
-    if let Ok(Query(wanted)) = Query::<tasks::Wanted>::try_from_uri(&given)
-        && let Err(problem) = tasks::parsed(&wanted.q)
+    if let Ok(Query(query)) = Query::<tasks::TaskPageQuery>::try_from_uri(&given)
+        && let Err(problem) = tasks::parsed(&query.q)
     {
         assert!(problem.code == "input" && !problem.detail.contains(char::is_control), "{problem:?}");
     }
-    if let Ok(Query(wanted)) = Query::<events::Wanted>::try_from_uri(&given)
-        && let Ok(filter) = wanted.filter()
+    if let Ok(Query(query)) = Query::<events::EventsQuery>::try_from_uri(&given)
+        && let Ok(filter) = query.filter()
     {
         assert!(filter.kinds.iter().all(|kind| KINDS.contains(&kind.as_str())));
     }
