@@ -75,7 +75,8 @@ pub fn web_body(input: &[u8]) {
         let value = |text: &[u8]| serde_json::from_slice::<Value>(text).ok();
         assert_eq!(value(line.as_bytes()), value(input));
     }
-    let login = Login { name: "ann".to_owned(), may: Scope::Work, sha256: String::new(), classes: None };
+    let (name, sha256) = ("ann".to_owned(), String::new());
+    let login = Login { name, may: Scope::Work, sha256, classes: None, is_configured: true };
     if let Ok(claim) = serde_json::from_slice::<worker::Claim>(input)
         && let Ok(request) = worker::request_of(claim, &login)
     {
