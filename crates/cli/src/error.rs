@@ -194,7 +194,7 @@ impl From<EngineError> for CliError {
                 .with_hint("--allow-exec imports such tasks; first check what they would run: grep '\"exec\"' FILE"),
             EngineError::ImportedBefore { .. } => Self { kind: "refused", ..Self::failed(message) }
                 .with_hint("--again imports its tasks once more, with new ids"),
-            EngineError::Refused(_) => Self { kind: "refused", ..Self::failed(message) },
+            EngineError::Refused(_) | EngineError::Forbidden(_) => Self { kind: "refused", ..Self::failed(message) },
             EngineError::UnknownClass { nearest, .. } => {
                 Self { kind: "class_unknown", ..Self::usage(message) }.with_hint(unknown_class_hint(&nearest))
             }

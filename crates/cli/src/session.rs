@@ -15,7 +15,7 @@ use super::output::Out;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_engine::config::{
     Classes, Config, ConfigError, Environment, HandlerEnvironment, ScheduleReader, default_spool_path,
-    default_store_path, load, load_file_or_pipe,
+    default_store_path, load, load_file_or_pipe, token_uses_path,
 };
 use taskqueue_engine::handler::registry::HandlerRegistry;
 use taskqueue_engine::queueing::own_queue::CommandRequests;
@@ -24,6 +24,7 @@ use taskqueue_engine::{
     ClassesInUse, ConnectWait, Context, DatabaseUrl, Engine, EngineResult, Handlers, StopSignals,
     announce_locked_stores, create_private_dir, end_statements_on, others_can_queue,
 };
+use taskqueue_web::TokenUses;
 
 /// What a verb starts with.
 pub(crate) struct Session {
@@ -310,6 +311,11 @@ impl Session {
     /// Returns the directory where outcomes are kept until the database has them.
     pub(crate) fn spool(&self) -> Option<PathBuf> {
         self.spool.clone()
+    }
+
+    /// Returns when the tokens of the web server were used last on this host, by this user's server.
+    pub(crate) fn token_uses(&self) -> Option<TokenUses> {
+        token_uses_path(&self.source.environment).map(TokenUses::in_directory)
     }
 
     /// Returns true if the directory of the store exists, or if this program must not create it.

@@ -19,6 +19,9 @@ pub enum EngineError {
     /// The current state does not allow it; nothing was changed.
     #[error("{0}")]
     Refused(String),
+    /// The caller may not do this; nothing was changed.
+    #[error("{0}")]
+    Forbidden(String),
     /// This host has no class of this name.
     #[error("the task class \"{class}\" is not known here")]
     UnknownClass {

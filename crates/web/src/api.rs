@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use crate::app::App;
 use crate::login::Login;
 use crate::pages::changes::Change;
-use crate::pages::tasks::{MOST, Wanted, selection};
+use crate::pages::tasks::{MOST, TaskPageQuery, selection};
 use crate::problem::Problem;
 use crate::routes::all_routes;
 use crate::worker::LONGEST_WAIT_SECS;
@@ -65,10 +65,10 @@ pub(crate) async fn explain_queue(State(app): State<App>, Extension(login): Exte
 pub(crate) async fn tasks(
     State(app): State<App>,
     Extension(login): Extension<Login>,
-    Query(wanted): Query<Wanted>,
+    Query(query): Query<TaskPageQuery>,
 ) -> Answer {
-    let selection = selection(&app, &wanted.q)?;
-    let (before, limit) = (wanted.before.map(TaskId), wanted.limit.unwrap_or(USUAL).clamp(1, MOST));
+    let selection = selection(&app, &query.q)?;
+    let (before, limit) = (query.before.map(TaskId), query.limit.unwrap_or(USUAL).clamp(1, MOST));
     let page = app.call(&login, move |ctx| states::select_page(ctx, &selection, before, limit)).await?;
     let tasks: Vec<Value> = page.lines.iter().map(line_json).collect();
     Ok(Json(json!({ "schema": "taskqueue.tasks/1", "now": page.now, "tasks": tasks, "next_before": page.next_before })))

@@ -53,15 +53,20 @@ impl App {
         Self(Arc::new(Shared { options, configuration, database, live, charts, feed, rates }))
     }
 
-    /// Returns the login with this token, by the configuration as it is now.
+    /// Returns the login with this token, by the configuration as it is now. Its use is noted.
     pub(crate) async fn login(&self, token: &str) -> Option<Login> {
-        self.0.configuration.read().await.logins.find(token).cloned()
+        let login = self.0.configuration.read().await.logins.find(token).cloned()?;
+        self.0.configuration.note_use(&login);
+        Some(login)
     }
 
-    /// Checks that the token of this login was not removed since the request began.
+    /// Checks that the token of this login was not removed since the request began. The further use is noted.
     pub(crate) async fn check(&self, login: &Login) -> Result<(), Problem> {
-        let is_possible = self.0.configuration.read().await.logins.contains(login);
-        if is_possible { Ok(()) } else { Err(Problem::no_login()) }
+        if !self.0.configuration.read().await.logins.contains(login) {
+            return Err(Problem::no_login());
+        }
+        self.0.configuration.note_use(login);
+        Ok(())
     }
 
     /// Returns the classes whose data is hidden.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::login::Logins;
+use crate::login::{Login, Logins};
+use crate::uses::TokenUses;
 use taskqueue_domain::task::class_patterns::ClassPatterns;
 use taskqueue_engine::ClassesInUse;
 
@@ -31,6 +32,7 @@ pub type ConfigurationReader = Arc<dyn Fn() -> Option<WebConfiguration> + Send +
 #[derive(Clone)]
 pub struct CurrentConfiguration {
     reader: ConfigurationReader,
+    uses: Option<Arc<TokenUses>>,
     last: Arc<Mutex<Last>>,
 }
 
@@ -41,11 +43,11 @@ struct Last {
 }
 
 impl CurrentConfiguration {
-    /// Returns the configuration, and how it is read again.
+    /// Returns the configuration, how it is read again, and where the uses of its tokens are noted, if anywhere.
     #[must_use]
-    pub fn new(configuration: WebConfiguration, reader: ConfigurationReader) -> Self {
+    pub fn new(configuration: WebConfiguration, reader: ConfigurationReader, uses: Option<TokenUses>) -> Self {
         let last = Last { configuration: Arc::new(configuration), read_at: Instant::now(), is_reading: false };
-        Self { reader, last: Arc::new(Mutex::new(last)) }
+        Self { reader, uses: uses.map(Arc::new), last: Arc::new(Mutex::new(last)) }
     }
 
     /// Returns true if a login is possible.
@@ -69,11 +71,26 @@ impl CurrentConfiguration {
         let _ = tokio::task::spawn_blocking(move || {
             let reading = Reading(&current);
             if let Some(configuration) = (current.reader)() {
-                reading.0.locked().configuration = Arc::new(configuration);
+                let before = std::mem::replace(&mut reading.0.locked().configuration, Arc::new(configuration));
+                reading.0.forget_removed(&before);
             }
         })
         .await;
         self.last()
+    }
+
+    /// Notes that the token of a login is used now.
+    pub(crate) fn note_use(&self, login: &Login) {
+        if let Some(uses) = self.uses.as_ref().filter(|_| login.is_configured) {
+            uses.note(&login.sha256);
+        }
+    }
+
+    /// Removes the notes about tokens that are no longer in the configuration.
+    fn forget_removed(&self, before: &WebConfiguration) {
+        if let Some(uses) = &self.uses {
+            before.logins.missing_in(&self.last().logins).for_each(|sha256| uses.forget(sha256));
+        }
     }
 
     /// Returns true for one request in each interval, and for none while another one reads: an older configuration must not
@@ -119,6 +136,7 @@ mod tests {
                 counted.fetch_add(1, Ordering::SeqCst);
                 None
             }),
+            None,
         );
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let Ok(runtime) = runtime else { panic!("no runtime") };

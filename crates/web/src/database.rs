@@ -101,11 +101,10 @@ fn work(
 ) {
     let mut connection: Option<Context> = None;
     let mut in_use: Option<Arc<WebConfiguration>> = None;
-    let until = Arc::new(Mutex::new(Moment::now()));
     loop {
         let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
-        *until.lock().unwrap_or_else(PoisonError::into_inner) = Moment::after(PATIENCE);
+        let until = Moment::after(PATIENCE);
         if connection.is_none() {
             match open() {
                 Ok(mut opened) => {
@@ -120,9 +119,7 @@ fn work(
             }
         }
         let Some(context) = &mut connection else { continue };
-        let until = Arc::clone(&until);
-        // For each request anew: a claim sets its own limit.
-        context.store.give_up_when(move || until.lock().unwrap_or_else(PoisonError::into_inner).has_passed());
+        context.store.give_up_when(move || until.has_passed());
         let latest = configuration.last();
         if in_use.as_ref().is_none_or(|in_use| !Arc::ptr_eq(in_use, &latest)) {
             context.use_classes(latest.classes.clone());

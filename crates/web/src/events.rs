@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
-use axum::response::sse::{Event as Sent, KeepAlive, Sse};
+use axum::response::sse::{self, KeepAlive, Sse};
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ const LINES_AHEAD: usize = 16;
 /// Which events.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Wanted {
+pub(crate) struct EventsQuery {
     task: Option<i64>,
     run: Option<i64>,
     /// With commas between them.
@@ -37,7 +37,7 @@ pub(crate) struct Wanted {
     by: Option<String>,
 }
 
-impl Wanted {
+impl EventsQuery {
     pub(crate) fn filter(self) -> Result<EventFilter, Problem> {
         let kinds: Vec<String> =
             self.kind.split(',').map(str::trim).filter(|kind| !kind.is_empty()).map(str::to_owned).collect();
@@ -52,9 +52,9 @@ impl Wanted {
 pub(crate) async fn newest(
     State(app): State<App>,
     Extension(login): Extension<Login>,
-    Query(wanted): Query<Wanted>,
+    Query(query): Query<EventsQuery>,
 ) -> Result<Json<Value>, Problem> {
-    let filter = wanted.filter()?;
+    let filter = query.filter()?;
     let events = app.call(&login, move |ctx| newest_of(ctx, &filter)).await?;
     Ok(Json(json!({ "events": events.iter().map(event_json).collect::<Vec<_>>() })))
 }
@@ -71,21 +71,21 @@ fn newest_of(ctx: &mut Context, filter: &EventFilter) -> EngineResult<Vec<Event>
 pub(crate) async fn stream(
     State(app): State<App>,
     Extension(login): Extension<Login>,
-    Query(wanted): Query<Wanted>,
+    Query(query): Query<EventsQuery>,
     headers: HeaderMap,
-) -> Result<Sse<impl Stream<Item = Result<Sent, Infallible>>>, Problem> {
+) -> Result<Sse<impl Stream<Item = Result<sse::Event, Infallible>>>, Problem> {
     let after = last_event_id(&headers)?;
-    let mut filter = wanted.filter()?;
+    let mut filter = query.filter()?;
     if filter.task_id.is_some() || filter.run_id.is_some() {
         filter = app.call(&login, move |ctx| subject_of(ctx, filter)).await?;
     }
     // Before the answer, so that its reader gets every event from then on.
     let subscription = app.feed().subscribe().await?;
-    let (lines, sent) = mpsc::channel(LINES_AHEAD);
+    let (lines, receiver) = mpsc::channel(LINES_AHEAD);
     let after = after.unwrap_or(subscription.passed.last_id);
     let mut reader = Reader { app, login, filter, after, lines };
     tokio::spawn(async move { reader.follow(subscription).await });
-    Ok(Sse::new(ReceiverStream::new(sent).map(Ok)).keep_alive(KeepAlive::new().interval(ALIVE_EVERY)))
+    Ok(Sse::new(ReceiverStream::new(receiver).map(Ok)).keep_alive(KeepAlive::new().interval(ALIVE_EVERY)))
 }
 
 fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
@@ -104,7 +104,7 @@ struct Reader {
     filter: EventFilter,
     /// The highest id of the events that it has passed.
     after: i64,
-    lines: mpsc::Sender<Sent>,
+    lines: mpsc::Sender<sse::Event>,
 }
 
 impl Reader {
@@ -143,12 +143,12 @@ impl Reader {
         let id = line.event.id;
         self.app.check(&self.login).await.map_err(|_| Ended)?;
         if self.filter.matches(&line.event) {
-            let mut sent = Sent::default().data(&line.json);
+            let mut message = sse::Event::default().data(&line.json);
             // A transaction that ended late has a lower id: the stream would resume too early.
             if id > self.after {
-                sent = sent.id(id.to_string());
+                message = message.id(id.to_string());
             }
-            self.lines.send(sent).await.map_err(|_| Ended)?;
+            self.lines.send(message).await.map_err(|_| Ended)?;
         }
         self.after = self.after.max(id);
         Ok(())

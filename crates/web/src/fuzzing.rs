@@ -32,16 +32,16 @@ use crate::{api, events, worker};
 pub fn web_query(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let written = format!("/api/v1/tasks?q={}", encoded(&text)).parse::<Uri>().expect("an address");
-    let Query(read) = Query::<tasks::Wanted>::try_from_uri(&written).expect("a query");
+    let Query(read) = Query::<tasks::TaskPageQuery>::try_from_uri(&written).expect("a query");
     assert_eq!(read.q, text);
     let Ok(given) = format!("/api/v1/tasks?{text}").parse::<Uri>() else { return };
-    if let Ok(Query(wanted)) = Query::<tasks::Wanted>::try_from_uri(&given)
-        && let Err(problem) = tasks::parsed(&wanted.q)
+    if let Ok(Query(query)) = Query::<tasks::TaskPageQuery>::try_from_uri(&given)
+        && let Err(problem) = tasks::parsed(&query.q)
     {
         assert!(problem.code == "input" && !problem.detail.contains(char::is_control), "{problem:?}");
     }
-    if let Ok(Query(wanted)) = Query::<events::Wanted>::try_from_uri(&given)
-        && let Ok(filter) = wanted.filter()
+    if let Ok(Query(query)) = Query::<events::EventsQuery>::try_from_uri(&given)
+        && let Ok(filter) = query.filter()
     {
         assert!(filter.kinds.iter().all(|kind| KINDS.contains(&kind.as_str())));
     }
@@ -75,7 +75,8 @@ pub fn web_body(input: &[u8]) {
         let value = |text: &[u8]| serde_json::from_slice::<Value>(text).ok();
         assert_eq!(value(line.as_bytes()), value(input));
     }
-    let login = Login { name: "ann".to_owned(), may: Scope::Work, sha256: String::new(), classes: None };
+    let (name, sha256) = ("ann".to_owned(), String::new());
+    let login = Login { name, may: Scope::Work, sha256, classes: None, is_configured: true };
     if let Ok(claim) = serde_json::from_slice::<worker::Claim>(input)
         && let Ok(request) = worker::request_of(claim, &login)
     {

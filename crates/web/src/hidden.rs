@@ -16,6 +16,7 @@ use taskqueue_engine::change::classes::ClassState;
 use taskqueue_engine::change::limits::LimitLine;
 use taskqueue_engine::change::schedules::Schedule;
 use taskqueue_engine::change::selected::TaskAnswer;
+use taskqueue_engine::claiming::claim::Offer;
 use taskqueue_engine::claiming::claimants::{Renewed, Resolved};
 use taskqueue_engine::inspect::diagnosis::explain::{Explanation, FirstOfClass, QueueExplanation};
 use taskqueue_engine::inspect::events::{Event, EventFilter, PassedPage};
@@ -196,6 +197,7 @@ nothing_to_hide!(
     i64,
     LimitLine,
     Made,
+    Offer,
     QueuedLine,
     Reading,
     Renewed,
@@ -205,6 +207,5 @@ nothing_to_hide!(
     RunnerLine,
     (Setting, String),
     Subscription,
-    TaskId,
-    Value
+    TaskId
 );

@@ -27,9 +27,11 @@ mod rates;
 mod routes;
 mod serve;
 mod stream;
+mod uses;
 mod worker;
 
 pub use self::app::WebOptions;
 pub use self::configuration::{ConfigurationReader, CurrentConfiguration, WebConfiguration};
 pub use self::login::{Login, Logins, digest, new_token};
 pub use self::serve::serve;
+pub use self::uses::TokenUses;

@@ -20,6 +20,8 @@ pub struct Login {
     pub sha256: String,
     /// The classes that it is limited to; `None`: all. A limited login can use only the routes that check the class.
     pub classes: Option<ClassPatterns>,
+    /// Whether the configuration contains it. Otherwise it ends with the server.
+    pub is_configured: bool,
 }
 
 /// All logins, each under the digest of its token.
@@ -42,6 +44,11 @@ impl Logins {
     #[must_use]
     pub fn contains(&self, login: &Login) -> bool {
         self.0.get(&login.sha256) == Some(login)
+    }
+
+    /// Returns the digests of the logins that are not in `later`.
+    pub(crate) fn missing_in<'a>(&'a self, later: &'a Self) -> impl Iterator<Item = &'a str> {
+        self.0.keys().filter(|sha256| !later.0.contains_key(*sha256)).map(String::as_str)
     }
 
     /// Returns the login with this token.
@@ -74,7 +81,8 @@ mod tests {
     fn a_login_is_found_by_its_token_and_by_nothing_else() {
         let mut logins = Logins::default();
         assert!(logins.is_empty());
-        let login = Login { name: "ann".to_owned(), may: Scope::Operate, sha256: digest("secret"), classes: None };
+        let (name, sha256) = ("ann".to_owned(), digest("secret"));
+        let login = Login { name, may: Scope::Operate, sha256, classes: None, is_configured: true };
         logins.add(login.clone());
         assert_eq!(logins.find("secret"), Some(&login));
         assert_eq!(logins.find(&digest("secret")), None);

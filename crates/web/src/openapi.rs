@@ -84,7 +84,7 @@ fn describe(operation: &Operation, schemas: &mut Schemas) -> Value {
     described
 }
 
-/// Returns the parameters of the path, which are ids, and of the query.
+/// Returns the parameters: ids in the path, those of the query, and headers.
 fn parameters(operation: &Operation, schemas: &Schemas) -> Vec<Value> {
     let parameter = |place: &str, name: &str, schema: &Value| {
         json!({
@@ -96,11 +96,13 @@ fn parameters(operation: &Operation, schemas: &Schemas) -> Vec<Value> {
     let about = format!("The id of the {subject}");
     let id = json!({ "type": "integer", "format": "int64", "minimum": 1, "description": about });
     let in_path = operation.route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let query = operation.query.map(|name| schemas.definition(name)["properties"].clone());
-    let in_query = query.as_ref().and_then(Value::as_object).into_iter().flatten();
+    let properties = |schema: Option<&'static str>| {
+        schema.and_then(|name| schemas.definition(name)["properties"].as_object()).into_iter().flatten()
+    };
     in_path
         .map(|name| parameter("path", name, &id))
-        .chain(in_query.map(|(name, schema)| parameter("query", name, schema)))
+        .chain(properties(operation.query).map(|(name, schema)| parameter("query", name, schema)))
+        .chain(properties(operation.headers).map(|(name, schema)| parameter("header", name, schema)))
         .collect()
 }
 
@@ -172,6 +174,23 @@ impl Schemas {
             }
             Value::Array(parts) => parts.into_iter().map(|part| self.resolved(part)).collect(),
             other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_schema_is_read_and_every_reference_leads_to_one() {
+        assert_eq!(Schemas::read().files.len(), SCHEMAS.len());
+        let document = openapi();
+        let schemas = document["components"]["schemas"].as_object().into_iter().flatten();
+        let missing: Vec<&String> = schemas.filter(|(_, schema)| !schema.is_object()).map(|(name, _)| name).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        for name in OPERATIONS.iter().flat_map(|operation| [operation.query, operation.headers]).flatten() {
+            assert!(Schemas::read().definition(name)["properties"].is_object(), "{name}");
         }
     }
 }

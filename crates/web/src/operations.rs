@@ -24,6 +24,8 @@ pub(crate) struct Operation {
     pub(crate) summary: &'static str,
     /// The schema whose properties are the parameters of the query.
     pub(crate) query: Option<&'static str>,
+    /// The schema whose properties are the headers that it takes.
+    pub(crate) headers: Option<&'static str>,
     /// The type and the schema of each body that it takes; empty if it takes none.
     pub(crate) bodies: &'static [(&'static str, &'static str)],
     /// The status, the type and the schema of its answer.
@@ -38,162 +40,144 @@ const fn change(path: &'static str, may: Scope, handler: fn() -> MethodRouter<Ap
     route("POST", path, Some(may), handler)
 }
 
+/// Returns an operation that takes nothing and answers with JSON of this schema.
+const fn operation(route: Route, name: &'static str, summary: &'static str, schema: &'static str) -> Operation {
+    Operation { route, name, summary, query: None, headers: None, bodies: &[], answer: (200, JSON, schema) }
+}
+
+impl Operation {
+    const fn query(self, schema: &'static str) -> Self {
+        Self { query: Some(schema), ..self }
+    }
+
+    const fn headers(self, schema: &'static str) -> Self {
+        Self { headers: Some(schema), ..self }
+    }
+
+    const fn bodies(self, bodies: &'static [(&'static str, &'static str)]) -> Self {
+        Self { bodies, ..self }
+    }
+
+    const fn answer(self, status: u16, kind: &'static str) -> Self {
+        Self { answer: (status, kind, self.answer.2), ..self }
+    }
+}
+
 /// The table.
 pub(crate) const OPERATIONS: &[Operation] = &[
-    Operation {
-        route: read("/api/v1", || get(api::index)),
-        name: "list_routes",
-        summary: "List every address of the server, pages too",
-        query: None,
-        bodies: &[],
-        answer: (200, JSON, "routes"),
-    },
-    Operation {
-        route: read("/api/v1/openapi.json", || get(openapi::document)),
-        name: "get_openapi",
-        summary: "Return this document",
-        query: None,
-        bodies: &[],
-        answer: (200, JSON, "document"),
-    },
-    Operation {
-        route: read("/api/v1/status", || get(api::status)),
-        name: "get_status",
-        summary: "Return counters, pauses and the first tasks",
-        query: None,
-        bodies: &[],
-        answer: (200, JSON, "overview"),
-    },
-    Operation {
-        route: read("/api/v1/explanation", || get(api::explain_queue)),
-        name: "explain_queue",
-        summary: "Explain why no task runs",
-        query: None,
-        bodies: &[],
-        answer: (200, JSON, "queue_explanation"),
-    },
-    Operation {
-        route: read("/api/v1/tasks", || get(api::tasks)),
-        name: "list_tasks",
-        summary: "Return a page of tasks, newest first",
-        query: Some("task_page_query"),
-        bodies: &[],
-        answer: (200, JSON, "task_page"),
-    },
-    Operation {
-        route: change("/api/v1/tasks", Scope::Queue, || post(api::queue).layer(DefaultBodyLimit::max(DATA_BYTES)))
+    operation(
+        read("/api/v1", || get(api::index)),
+        "list_routes",
+        "List every address of the server, pages too",
+        "routes",
+    ),
+    operation(
+        read("/api/v1/openapi.json", || get(openapi::document)),
+        "get_openapi",
+        "Return this document",
+        "document",
+    ),
+    operation(
+        read("/api/v1/status", || get(api::status)),
+        "get_status",
+        "Return counters, pauses and the first tasks",
+        "overview",
+    ),
+    operation(
+        read("/api/v1/explanation", || get(api::explain_queue)),
+        "explain_queue",
+        "Explain why no task runs",
+        "queue_explanation",
+    ),
+    operation(
+        read("/api/v1/tasks", || get(api::tasks)),
+        "list_tasks",
+        "Return a page of tasks, newest first",
+        "task_page",
+    )
+    .query("task_page_query"),
+    operation(
+        change("/api/v1/tasks", Scope::Queue, || post(api::queue).layer(DefaultBodyLimit::max(DATA_BYTES)))
             .checks_class(),
-        name: "queue_tasks",
-        summary: "Queue one task, or one for each line, all or none",
-        query: None,
-        bodies: &[(JSON, "new_task"), (LINES, "new_tasks")],
-        answer: (201, JSON, "queued_tasks"),
-    },
-    Operation {
-        route: read("/api/v1/tasks/{id}", || get(api::task)).checks_class(),
-        name: "get_task",
-        summary: "Return a task, after a wait until it has finished if one is given",
-        query: Some("task_query"),
-        bodies: &[],
-        answer: (200, JSON, "task_document"),
-    },
-    Operation {
-        route: read("/api/v1/tasks/{id}/explanation", || get(api::explain)),
-        name: "explain_task",
-        summary: "Explain why a task does not run",
-        query: None,
-        bodies: &[],
-        answer: (200, JSON, "task_explanation"),
-    },
-    Operation {
-        route: change("/api/v1/tasks/{id}/retry", Scope::Operate, || post(api::retry)),
-        name: "retry_task",
-        summary: "Retry a task",
-        query: None,
-        bodies: &[],
-        answer: (200, JSON, "task_answer"),
-    },
-    Operation {
-        route: change("/api/v1/tasks/{id}/cancel", Scope::Operate, || post(api::cancel)),
-        name: "cancel_task",
-        summary: "Cancel a task",
-        query: None,
-        bodies: &[],
-        answer: (200, JSON, "task_answer"),
-    },
-    Operation {
-        route: change("/api/v1/claims", Scope::Work, || post(worker::claim_runs)).checks_class(),
-        name: "claim_runs",
-        summary: "Claim runs, after a wait for the first one if one is given",
-        query: None,
-        bodies: &[(JSON, "claim_request")],
-        answer: (200, JSON, "claimed_runs"),
-    },
-    Operation {
-        route: change("/api/v1/runs/{id}/heartbeat", Scope::Work, || post(worker::heartbeat)).checks_class(),
-        name: "renew_run",
-        summary: "Renew the lease of a claimed run, and report its progress",
-        query: None,
-        bodies: &[(JSON, "heartbeat_request")],
-        answer: (200, JSON, "renewed"),
-    },
-    Operation {
-        route: change("/api/v1/runs/{id}/resolve", Scope::Work, || {
+        "queue_tasks",
+        "Queue one task, or one for each line, all or none",
+        "queued_tasks",
+    )
+    .bodies(&[(JSON, "new_task"), (LINES, "new_tasks")])
+    .answer(201, JSON),
+    operation(
+        read("/api/v1/tasks/{id}", || get(api::task)).checks_class(),
+        "get_task",
+        "Return a task, after a wait until it has finished if one is given",
+        "task_document",
+    )
+    .query("task_query"),
+    operation(
+        read("/api/v1/tasks/{id}/explanation", || get(api::explain)),
+        "explain_task",
+        "Explain why a task does not run",
+        "task_explanation",
+    ),
+    operation(
+        change("/api/v1/tasks/{id}/retry", Scope::Operate, || post(api::retry)),
+        "retry_task",
+        "Retry a task",
+        "task_answer",
+    ),
+    operation(
+        change("/api/v1/tasks/{id}/cancel", Scope::Operate, || post(api::cancel)),
+        "cancel_task",
+        "Cancel a task",
+        "task_answer",
+    ),
+    operation(
+        change("/api/v1/claims", Scope::Work, || post(worker::claim_runs)).checks_class(),
+        "claim_runs",
+        "Claim runs, after a wait for the first one if one is given",
+        "claimed_runs",
+    )
+    .bodies(&[(JSON, "claim_request")]),
+    operation(
+        change("/api/v1/runs/{id}/heartbeat", Scope::Work, || post(worker::heartbeat)).checks_class(),
+        "renew_run",
+        "Renew the lease of a claimed run, and report its progress",
+        "renewed",
+    )
+    .bodies(&[(JSON, "heartbeat_request")]),
+    operation(
+        change("/api/v1/runs/{id}/resolve", Scope::Work, || {
             post(worker::resolve_run).layer(DefaultBodyLimit::max(DATA_BYTES))
         })
         .checks_class(),
-        name: "resolve_run",
-        summary: "End a claimed run; repeated, it is recorded once",
-        query: None,
-        bodies: &[(JSON, "resolve_request")],
-        answer: (200, JSON, "resolved"),
-    },
-    Operation {
-        route: change("/api/v1/runs/{id}/release", Scope::Work, || post(worker::release)).checks_class(),
-        name: "release_run",
-        summary: "Return a claimed run without an outcome",
-        query: None,
-        bodies: &[(JSON, "release_request")],
-        answer: (200, JSON, "resolved"),
-    },
-    Operation {
-        route: read("/api/v1/failures", || get(api::failures)),
-        name: "list_failures",
-        summary: "List failed tasks in groups by class and error",
-        query: None,
-        bodies: &[],
-        answer: (200, JSON, "failures"),
-    },
-    Operation {
-        route: read("/api/v1/schedules", || get(api::schedules)),
-        name: "list_schedules",
-        summary: "List the schedules",
-        query: None,
-        bodies: &[],
-        answer: (200, JSON, "schedules"),
-    },
-    Operation {
-        route: read("/api/v1/runners", || get(api::runners)),
-        name: "list_runners",
-        summary: "List the newest runners",
-        query: None,
-        bodies: &[],
-        answer: (200, JSON, "runners"),
-    },
-    Operation {
-        route: read("/api/v1/events", || get(events::newest)),
-        name: "list_events",
-        summary: "Return the newest events",
-        query: Some("events_query"),
-        bodies: &[],
-        answer: (200, JSON, "events"),
-    },
-    Operation {
-        route: read("/api/v1/events/stream", || get(events::stream)),
-        name: "follow_events",
-        summary: "Follow new events; the header Last-Event-ID resumes after that event",
-        query: Some("events_query"),
-        bodies: &[],
-        answer: (200, STREAM, "event_stream"),
-    },
+        "resolve_run",
+        "End a claimed run; repeated, it is recorded once",
+        "resolved",
+    )
+    .bodies(&[(JSON, "resolve_request")]),
+    operation(
+        change("/api/v1/runs/{id}/release", Scope::Work, || post(worker::release)).checks_class(),
+        "release_run",
+        "Return a claimed run without an outcome",
+        "resolved",
+    )
+    .bodies(&[(JSON, "release_request")]),
+    operation(
+        read("/api/v1/failures", || get(api::failures)),
+        "list_failures",
+        "List failed tasks in groups by class and error",
+        "failures",
+    ),
+    operation(read("/api/v1/schedules", || get(api::schedules)), "list_schedules", "List the schedules", "schedules"),
+    operation(read("/api/v1/runners", || get(api::runners)), "list_runners", "List the newest runners", "runners"),
+    operation(read("/api/v1/events", || get(events::newest)), "list_events", "Return the newest events", "events")
+        .query("events_query"),
+    operation(
+        read("/api/v1/events/stream", || get(events::stream)),
+        "follow_events",
+        "Follow new events",
+        "event_stream",
+    )
+    .query("events_query")
+    .answer(200, STREAM)
+    .headers("event_stream_headers"),
 ];

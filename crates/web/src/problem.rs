@@ -67,7 +67,7 @@ impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Self {
         let (status, code) = match &error {
             EngineError::Input(_) | EngineError::UnknownClass { .. } => (StatusCode::BAD_REQUEST, "input"),
-            EngineError::ExecIsOff => (StatusCode::FORBIDDEN, "forbidden"),
+            EngineError::ExecIsOff | EngineError::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
             EngineError::Store(StoreError::NotFound(_)) => (StatusCode::NOT_FOUND, "not-found"),
             EngineError::Store(StoreError::Unreachable { .. }) => (StatusCode::SERVICE_UNAVAILABLE, "unreachable"),
             EngineError::Store(StoreError::Full { .. } | StoreError::ReadOnly { .. }) => {

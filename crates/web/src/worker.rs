@@ -21,9 +21,8 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::task_choice::TaskChoice;
 use taskqueue_domain::task::task_class::check_class_pattern;
 use taskqueue_domain::text::json::check_storable;
-use taskqueue_engine::claiming::claim::{ClaimOutcome, ClaimRequest, MAX_COUNT, claim};
+use taskqueue_engine::claiming::claim::{ClaimRequest, MAX_COUNT, claim_without_wait};
 use taskqueue_engine::claiming::claimants::{Held, ProgressReport, Resolution, renew, resolve};
-use taskqueue_engine::{Context, EngineError, EngineResult, StopSignals};
 use taskqueue_views::claim_line::claim_line;
 
 /// How often a claim that waits asks again. It holds no thread and no connection between.
@@ -106,8 +105,9 @@ pub(crate) async fn claim_runs(
     let request = request_of(wanted, &login)?;
     loop {
         let asked = request.clone();
-        let runs = app.call(&login, move |ctx| claim_now(ctx, &asked)).await?;
-        if !runs.is_empty() || Instant::now() >= limit {
+        let offers = app.call(&login, move |ctx| claim_without_wait(ctx, &asked)).await?;
+        if !offers.is_empty() || Instant::now() >= limit {
+            let runs: Vec<Value> = offers.iter().map(|offer| json!(claim_line(offer).ok())).collect();
             return Ok(Json(json!({ "runs": runs })));
         }
         sleep(ASK_EVERY).await;
@@ -138,15 +138,6 @@ pub(crate) fn request_of(wanted: Claim, login: &Login) -> Result<ClaimRequest, P
     };
     let count = count.into();
     Ok(ClaimRequest { claimant, classes, choice, count, wait: Duration::ZERO, process: None })
-}
-
-fn claim_now(ctx: &mut Context, request: &ClaimRequest) -> EngineResult<Vec<Value>> {
-    let no_signal = |source| EngineError::Os { what: "cannot make a pipe", source };
-    let (signals, _handle) = StopSignals::by_hand().map_err(no_signal)?;
-    match claim(ctx, request, &signals)? {
-        ClaimOutcome::Runs(offers) => Ok(offers.iter().map(|offer| json!(claim_line(offer).ok())).collect()),
-        ClaimOutcome::Nothing | ClaimOutcome::Stopped => Ok(Vec::new()),
-    }
 }
 
 /// Renews the lease of a run, and stores its progress.

@@ -63,7 +63,7 @@ each_engine! {
             (json, "{\"class\":", 400, "not JSON"),
             ("Content-Type: application/x-ndjson", "{\"class\":\"echo\"}\n{\"class\":\"\"}\n", 400, "line 2"),
             (json, "{\"class\":\"echo\",\"by\":\"root\"}", 400, "own name"),
-            (json, "{\"class\":\"echo\",\"unique\":\"k\",\"on_conflict\":\"replace\"}", 409, "scope operate"),
+            (json, "{\"class\":\"echo\",\"unique\":\"k\",\"on_conflict\":\"replace\"}", 403, "scope operate"),
             ("Content-Type: text/plain", "{\"class\":\"echo\"}", 415, "application/json"),
         ] {
             let refused = server.send("POST", "/api/v1/tasks", &[&token, kind], body);
@@ -83,9 +83,9 @@ each_engine! {
         db.configure(&format!("{ECHO}[exec]\nenabled = true\n"));
         let server = WebServer::start(db, &[]);
         let task = "{\"class\":\"exec\",\"data\":{\"argv\":[\"/bin/true\"]}}";
-        assert_eq!(server.ask("operate", "POST", "/api/v1/tasks", task).status, 409);
+        assert_eq!(server.ask("operate", "POST", "/api/v1/tasks", task).status, 403);
         // However the name of the class is written, and wherever it stands.
-        assert_eq!(server.ask("operate", "POST", "/api/v1/tasks", &task.replace("exec", "\\u0065xec")).status, 409);
+        assert_eq!(server.ask("operate", "POST", "/api/v1/tasks", &task.replace("exec", "\\u0065xec")).status, 403);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 0);
         assert_eq!(server.ask("admin", "POST", "/api/v1/tasks", task).status, 201);
     }

@@ -1,6 +1,6 @@
 //! A person with a real browser: headless Chromium, driven by the protocol WebDriver.
 
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -25,17 +25,21 @@ struct Browser {
 
 impl Browser {
     fn start(db: &TestDb, with_scripts: bool) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let driver = Command::new("chromedriver")
-            .args([format!("--port={port}"), "--silent".to_owned()])
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
             .env("HOME", db.home())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .expect("no chromedriver: tests/install installs it");
-        let address = format!("127.0.0.1:{port}");
-        wait_until("chromedriver listens", || std::net::TcpStream::connect(&address).is_ok());
-        let mut browser = Self { driver, address, session: String::new() };
+        let printed = BufReader::new(driver.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
+        let port = printed
+            .filter_map(|line| {
+                Some(line.split_once("started successfully on port ")?.1.trim_end_matches('.').to_owned())
+            })
+            .next()
+            .expect("chromedriver listens");
+        let mut browser = Self { driver, address: format!("127.0.0.1:{port}"), session: String::new() };
         // Root needs the browser without its own sandbox; what it loads is this project's.
         let arguments =
             ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1000,800"];
@@ -199,6 +203,22 @@ test_on! { [sqlite Sqlite, postgres Postgres] two_browsers_see_the_changes_of_ea
     for browser in [&ann, &bob] {
         wait_until("the pause is gone", || !browser.text().contains("we deploy"));
     }
+} }
+
+test_on! { [sqlite Sqlite, postgres Postgres] what_a_person_has_typed_stays_when_the_page_refreshes db {
+    fill(db);
+    let server = WebServer::start(db, &[]);
+    let browser = Browser::start(db, true);
+    browser.log_in(&server, "operate", "/");
+    browser.write("#reason", "we deploy");
+    let script = |text: &str| browser.call("POST", "/execute/sync", &json!({ "script": text, "args": [] }));
+    // While a field has the focus, the page does not refresh at all.
+    script("document.activeElement.blur()");
+    script("document.querySelector('main').dataset.before = 'yes'");
+    db.cli().run(&["pause", "--class", "bad", "--reason", "it is broken"]).ok();
+    browser.sees("it is broken");
+    assert_eq!(script("return document.querySelector('main').dataset.before"), Value::Null, "it was refreshed");
+    assert_eq!(script("return document.querySelector('#reason').value"), "we deploy");
 } }
 
 test_on! { [sqlite Sqlite, postgres Postgres] the_keyboard_and_a_narrow_window_are_enough db {

@@ -1,6 +1,6 @@
 //! A server of a test with a token for each scope, and a client that says what it is told to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -48,6 +48,8 @@ pub struct WebServer {
     pub address: String,
     tokens: BTreeMap<String, String>,
     messages: Arc<Mutex<String>>,
+    /// The operations of the interface that have succeeded.
+    used: Mutex<BTreeSet<&'static str>>,
 }
 
 impl WebServer {
@@ -74,11 +76,15 @@ impl WebServer {
     #[track_caller]
     fn of(mut child: Child, tokens: BTreeMap<String, String>) -> Self {
         let mut said = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        said.read_line(&mut line).unwrap();
-        let address = line.strip_prefix("the page is at http://").and_then(|rest| rest.split_once('/'));
-        let address = address.unwrap_or_else(|| panic!("{line}")).0.to_owned();
-        let messages = Arc::new(Mutex::new(String::new()));
+        let (mut warnings, mut line) = (String::new(), String::new());
+        let address = loop {
+            assert!(said.read_line(&mut line).unwrap() > 0, "{warnings}");
+            if let Some((address, _)) = line.strip_prefix("the page is at http://").and_then(|at| at.split_once('/')) {
+                break address.to_owned();
+            }
+            warnings.push_str(&std::mem::take(&mut line));
+        };
+        let messages = Arc::new(Mutex::new(warnings));
         let kept = Arc::clone(&messages);
         std::thread::spawn(move || {
             for line in said.lines().map_while(Result::ok) {
@@ -87,12 +93,18 @@ impl WebServer {
                 kept.push('\n');
             }
         });
-        Self { child: Some(child), address, tokens, messages }
+        Self { child: Some(child), address, tokens, messages, used: Mutex::default() }
     }
 
-    /// Returns what it has printed since it was ready.
+    /// Returns what it has printed, except its address.
     pub fn messages(&self) -> String {
         self.messages.lock().unwrap().clone()
+    }
+
+    /// Returns the operations of the interface that have not succeeded yet.
+    pub fn unused_operations(&self) -> Vec<&'static str> {
+        let used = self.used.lock().unwrap();
+        contract::operation_names().filter(|name| !used.contains(*name)).collect()
     }
 
     pub fn tokens(&self) -> BTreeMap<String, String> {
@@ -107,7 +119,7 @@ impl WebServer {
     #[track_caller]
     pub fn send(&self, method: &str, path: &str, head: &[&str], body: &str) -> Reply {
         let reply = send(&self.address, method, path, head, body);
-        contract::check(method, path, body, &reply);
+        self.used.lock().unwrap().extend(contract::check(method, path, body, &reply));
         reply
     }
 

@@ -1,9 +1,12 @@
 //! The clients of contrib/http: each is a file that an application copies. They queue, wait and work, and lose nothing if an
 //! answer is lost.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
@@ -184,9 +187,8 @@ each_engine! {
     }
 }
 
-/// Passes each connection on to a server. The answer to the first try of each request is lost.
-fn lose_first_answers(listener: &TcpListener, server: &str) {
-    let mut tried = Vec::new();
+/// Passes each connection on to a server, and the answer back if `passes` returns true.
+fn relay(listener: &TcpListener, server: &str, mut passes: impl FnMut(String, &[u8]) -> bool) {
     for client in listener.incoming() {
         let mut client = client.unwrap();
         let Some(request) = read_request(&mut client) else { continue };
@@ -195,13 +197,17 @@ fn lose_first_answers(listener: &TcpListener, server: &str) {
         upstream.write_all(closing.as_bytes()).unwrap();
         let mut answer = Vec::new();
         upstream.read_to_end(&mut answer).unwrap();
-        if tried.contains(&request) {
+        if passes(request, &answer) {
             client.write_all(&answer).unwrap();
-        } else {
-            tried.push(request);
         }
         let _ = client.shutdown(Shutdown::Both);
     }
+}
+
+/// Loses the answer to the first try of each request.
+fn lose_first_answers(listener: &TcpListener, server: &str) {
+    let mut tried = BTreeSet::new();
+    relay(listener, server, |request, _| !tried.insert(request));
 }
 
 fn read_request(client: &mut TcpStream) -> Option<String> {
@@ -289,9 +295,26 @@ fn clients_wait_if_they_send_more_requests_than_allowed() {
     for (language, code) in HASTY {
         db::on(EngineUnderTest::Sqlite, |db| {
             db.configure(ECHO);
-            let server = WebServer::start(db, &["--rate", "2/2s"]);
-            let printed = run(db, language, code, &server.address, server.token("queue")).ok();
-            assert_eq!(printed.lines().collect::<Vec<_>>(), ["1", "2", "3"], "{language:?}");
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let between = listener.local_addr().unwrap().to_string();
+            let server = WebServer::start(db, &["--rate", "2/2s", "--host", &between]);
+            let (address, refused) = (server.address.clone(), Arc::new(AtomicBool::new(false)));
+            let is_refused = Arc::clone(&refused);
+            std::thread::spawn(move || {
+                relay(&listener, &address, |_, answer| {
+                    is_refused.fetch_or(answer.starts_with(b"HTTP/1.1 429"), Ordering::SeqCst);
+                    true
+                });
+            });
+            // A slow client may send its requests within what is allowed.
+            let mut queued = 0;
+            wait_until("a request is refused", || {
+                let printed = run(db, language, code, &between, server.token("queue")).ok();
+                let expected: Vec<String> = (queued + 1..=queued + 3).map(|id: i64| id.to_string()).collect();
+                assert_eq!(printed.lines().collect::<Vec<_>>(), expected, "{language:?}");
+                queued += 3;
+                refused.load(Ordering::SeqCst)
+            });
         });
     }
 }

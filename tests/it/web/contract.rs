@@ -1,9 +1,8 @@
 //! Every request and every answer of `/api/v1` in these tests fits docs/json/openapi.json. The schemas are closed here: a key
 //! that they do not describe fails.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex};
+use std::sync::LazyLock;
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
@@ -38,8 +37,6 @@ impl Operation {
 struct Contract {
     operations: Vec<Operation>,
     problem: Validator,
-    /// The operations that have succeeded in this process.
-    used: Mutex<BTreeSet<String>>,
 }
 
 static CONTRACT: LazyLock<Contract> = LazyLock::new(|| {
@@ -69,7 +66,7 @@ static CONTRACT: LazyLock<Contract> = LazyLock::new(|| {
         })
     });
     let problem = validator(&json!({ "$ref": "#/components/schemas/problem" }));
-    Contract { operations: operations.collect(), problem, used: Mutex::default() }
+    Contract { operations: operations.collect(), problem }
 });
 
 #[track_caller]
@@ -79,17 +76,18 @@ fn expect(validator: &Validator, what: &str, value: &Value) {
     assert!(problems.is_empty(), "{what}: {value}\n{}", problems.join("\n"));
 }
 
-/// Fails if this request or its answer is not as the document describes it.
+/// Fails if this request or its answer is not as the document describes it. Returns the name of the operation if it succeeded.
 #[track_caller]
-pub(super) fn check(method: &str, path: &str, body: &str, reply: &Reply) {
+pub(super) fn check(method: &str, path: &str, body: &str, reply: &Reply) -> Option<&'static str> {
     let path = path.split('?').next().unwrap();
     if !path.starts_with("/api/v1") {
-        return;
+        return None;
     }
     let what = format!("{method} {path}: {}", reply.status);
     if reply.status >= 400 {
         assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{what}");
-        return expect(&CONTRACT.problem, &what, &reply.json());
+        expect(&CONTRACT.problem, &what, &reply.json());
+        return None;
     }
     let operation = CONTRACT.operations.iter().find(|operation| operation.is_at(method, path));
     let operation = operation.unwrap_or_else(|| panic!("{what}: not in docs/json/openapi.json"));
@@ -101,12 +99,10 @@ pub(super) fn check(method: &str, path: &str, body: &str, reply: &Reply) {
     if let (Some(request), Ok(body)) = (&operation.request, serde_json::from_str::<Value>(body)) {
         expect(request, &what, &body);
     }
-    CONTRACT.used.lock().unwrap().insert(operation.name.clone());
+    Some(&operation.name)
 }
 
-/// Returns the operations that have not succeeded yet in this process.
-pub(super) fn unused() -> Vec<&'static str> {
-    let used = CONTRACT.used.lock().unwrap();
-    let names = CONTRACT.operations.iter().map(|operation| operation.name.as_str());
-    names.filter(|name| !used.contains(*name)).collect()
+/// Returns the names of all operations.
+pub(super) fn operation_names() -> impl Iterator<Item = &'static str> {
+    CONTRACT.operations.iter().map(|operation| operation.name.as_str())
 }

@@ -82,7 +82,7 @@ each_engine! {
         assert_eq!(token.trim().len(), 64, "{token}");
         let text = std::fs::read_to_string(db.home().join(".config/taskqueue/config.toml")).unwrap();
         assert!(text.contains("[web.token.ann]") && !text.contains(token.trim()), "{text}");
-        assert_eq!(db.cli().run(&["web", "token", "--json"]).json()["tokens"], serde_json::json!([{ "name": "ann", "may": "operate", "classes": null }]));
+        assert_eq!(db.cli().run(&["web", "token", "--json"]).json()["tokens"], serde_json::json!([{ "name": "ann", "may": "operate", "classes": null, "last_used_on": null }]));
         let twice = db.cli().run(&["web", "token", "add", "ann", "--may", "read"]).fails(1);
         assert!(twice.contains("--force"), "{twice}");
         db.cli().run(&["web", "token", "remove", "ann"]).ok();

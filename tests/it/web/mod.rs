@@ -16,6 +16,7 @@ mod outage;
 mod pages;
 mod proxy;
 mod running;
+mod token_uses;
 mod workers;
 
 pub(crate) use self::client::{Reply, SCOPES, WebServer, send};

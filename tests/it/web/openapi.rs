@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::contract::{file, unused};
+use super::contract::file;
 use super::pages::fill;
 use super::{WebServer, send};
 use crate::each_engine;
@@ -102,7 +102,7 @@ fn the_document_names_the_keys_that_the_server_accepts() {
         db.configure(crate::cli::ECHO);
         let server = WebServer::start(db, &[]);
         let document = server.get("/api/v1/openapi.json").json();
-        let mut bodies = 0;
+        let (mut bodies, mut headers) = (0, 0);
         for (method, path, about) in operations(&document) {
             let scope = about["security"][0]["token"][0].as_str().unwrap();
             let body = &about["requestBody"]["content"]["application/json"]["schema"]["$ref"];
@@ -121,8 +121,16 @@ fn the_document_names_the_keys_that_the_server_accepts() {
                 let known: BTreeSet<String> = known.collect();
                 assert_eq!(known, described, "{path}: {refused}");
             }
+            for header in about["parameters"].as_array().unwrap().iter().filter(|parameter| parameter["in"] == "header")
+            {
+                let (name, token) = (header["name"].as_str().unwrap(), server.token(scope));
+                let lines = [format!("Authorization: Bearer {token}"), format!("{name}: no number")];
+                let refused = server.send(&method.to_uppercase(), path, &[&lines[0], &lines[1]], "");
+                assert!(refused.status == 400 && refused.body.contains(name), "{path}: {refused:?}");
+                headers += 1;
+            }
         }
-        assert!(bodies >= 5, "{bodies}");
+        assert!(bodies >= 5 && headers == 1, "{bodies} {headers}");
     });
 }
 
@@ -149,6 +157,6 @@ each_engine! {
         for (_, path, _) in operations(&document).iter().filter(|(method, path, _)| *method == "get" && !path.ends_with("/stream")) {
             assert_eq!(server.get(&path.replace("{id}", "2")).status, 200, "{path}");
         }
-        assert_eq!(unused(), ["follow_events"]);
+        assert_eq!(server.unused_operations(), ["follow_events"]);
     }
 }

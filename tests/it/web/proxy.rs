@@ -2,7 +2,8 @@
 //! written in two ways at once carries a second one past it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -21,31 +22,32 @@ const READ_LIMIT: Duration = Duration::from_secs(60);
 struct Proxy {
     nginx: Child,
     server: WebServer,
-    port: u16,
+    /// Where nginx listens: a free port could be taken before it does.
+    socket: String,
 }
 
 impl Proxy {
     fn start(db: &TestDb) -> Self {
         db.configure(ECHO);
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = WebServer::start(db, &["--behind-proxy", "--host", &format!("{NAME}:{port}")]);
+        let server = WebServer::start(db, &["--behind-proxy", "--host", NAME]);
         let home = db.home().display().to_string();
+        let socket = format!("{home}/nginx.sock");
         certify(&home);
-        std::fs::write(format!("{home}/site.conf"), site(&home, port, &server.address)).unwrap();
+        std::fs::write(format!("{home}/site.conf"), site(&home, &socket, &server.address)).unwrap();
         std::fs::write(format!("{home}/nginx.conf"), MAIN.replace("HOME", &home)).unwrap();
         let nginx = Command::new("nginx")
             .args(["-p", &home, "-e", &format!("{home}/error.log"), "-c", &format!("{home}/nginx.conf")])
             .spawn()
             .expect("no nginx: tests/install installs it");
-        let proxy = Self { nginx, server, port };
-        wait_until("nginx listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        let proxy = Self { nginx, server, socket };
+        wait_until("nginx listens", || UnixStream::connect(&proxy.socket).is_ok());
         proxy
     }
 
     /// Opens a connection with TLS, writes these bytes, and returns what comes back.
     fn write(&self, bytes: &str) -> Connection {
         let mut tls = Command::new("openssl")
-            .args(["s_client", "-quiet", "-servername", NAME, "-connect", &format!("127.0.0.1:{}", self.port)])
+            .args(["s_client", "-quiet", "-servername", NAME, "-unix", &self.socket])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -77,8 +79,8 @@ impl Proxy {
 
     /// Returns the first lines of a request with a token: its method and address, its host, and who sends it.
     fn head(&self, request: &str, scope: &str) -> String {
-        let (port, token) = (self.port, self.server.token(scope));
-        format!("{request} HTTP/1.1\r\nHost: {NAME}:{port}\r\nAuthorization: Bearer {token}\r\n")
+        let token = self.server.token(scope);
+        format!("{request} HTTP/1.1\r\nHost: {NAME}\r\nAuthorization: Bearer {token}\r\n")
     }
 }
 
@@ -113,12 +115,12 @@ http {
 }
 ";
 
-/// Returns the server block as it is shipped, with the certificate, the ports and the logs of this test.
-fn site(home: &str, port: u16, server: &str) -> String {
+/// Returns the server block as it is shipped, with the certificate, the addresses and the logs of this test.
+fn site(home: &str, socket: &str, server: &str) -> String {
     let shipped = concat!(env!("REPOSITORY_DIR"), "/contrib/web/nginx.conf");
     let mut text = std::fs::read_to_string(shipped).unwrap();
     for (shipped, own) in [
-        ("listen 443 ssl", &format!("listen 127.0.0.1:{port} ssl")),
+        ("listen 443 ssl", &format!("listen unix:{socket} ssl")),
         ("/etc/letsencrypt/live/queue.example.org", &home.to_owned()),
         ("127.0.0.1:8321", &server.to_owned()),
     ] {
@@ -152,9 +154,9 @@ test_on! { [sqlite Sqlite] pages_forms_and_streams_go_through_nginx db {
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("read (read)"), "{page}");
     // A login, and a form with the cookie and the origin that a browser sends.
     let form = |path: &str, lines: &str, body: &str| {
-        let (length, port) = (body.len(), proxy.port);
+        let length = body.len();
         proxy.answers(&format!(
-            "POST {path} HTTP/1.1\r\nHost: {NAME}:{port}\r\nOrigin: https://{NAME}:{port}\r\nSec-Fetch-Site: same-origin\r\n{lines}\
+            "POST {path} HTTP/1.1\r\nHost: {NAME}\r\nOrigin: https://{NAME}\r\nSec-Fetch-Site: same-origin\r\n{lines}\
              Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         ))
     };
@@ -215,8 +217,8 @@ test_on! { [sqlite Sqlite] no_request_smuggles_another_one_through_nginx db {
         }
     }
     for (name, host) in [
-        ("two hosts", format!("Host: {NAME}:{}\r\nHost: evil.example\r\n", proxy.port)),
-        ("a host in a folded line", format!("Host: {NAME}:{}\r\n Host: evil.example\r\n", proxy.port)),
+        ("two hosts", format!("Host: {NAME}\r\nHost: evil.example\r\n")),
+        ("a host in a folded line", format!("Host: {NAME}\r\n Host: evil.example\r\n")),
         ("a host of another site", "Host: evil.example\r\n".to_owned()),
         ("no host", String::new()),
     ] {
@@ -224,7 +226,7 @@ test_on! { [sqlite Sqlite] no_request_smuggles_another_one_through_nginx db {
         assert!(matches!(statuses(&answers)[..], ["400"] | ["421"]), "{name}: {answers}");
     }
     // The address decides for nginx, and the head for the server: neither of them may be of another site.
-    let absolute = proxy.answers(&format!("GET https://evil.example/login HTTP/1.1\r\nHost: {NAME}:{}\r\nConnection: close\r\n\r\n", proxy.port));
+    let absolute = proxy.answers(&format!("GET https://evil.example/login HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n\r\n"));
     assert_eq!(statuses(&absolute).len(), 1, "{absolute}");
     let foreign = proxy.answers(&format!("GET https://{NAME}/login HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"));
     assert_eq!(statuses(&foreign), ["421"], "{foreign}");

@@ -3,11 +3,15 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 use super::WebServer;
 use crate::cli::ECHO;
 use crate::each_engine;
 use crate::support::wait_until;
+
+/// How often a server reads its configuration while requests come.
+const READ_EVERY: Duration = Duration::from_secs(1);
 
 each_engine! {
     fn a_new_token_is_valid_and_a_removed_one_refused_without_a_restart(db) {
@@ -29,6 +33,23 @@ each_engine! {
         assert_eq!(server.get("/api/v1/status").status, 200);
     }
 
+    fn the_streams_of_a_removed_token_end(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--in", "1h"]).ok();
+        let server = WebServer::start(db, &[]);
+        let streams = ["/live", "/api/v1/events/stream"].map(|path| {
+            let mut lines = server.stream(path);
+            assert_eq!(lines.next().as_deref(), Some("HTTP/1.1 200 OK"), "{path}");
+            (path, lines)
+        });
+        db.cli().run(&["web", "token", "remove", "read"]).ok();
+        wait_until("the token is refused", || server.get("/api/v1/status").status == 401);
+        db.cli().run(&["cancel", "1"]).ok();
+        for (path, mut lines) in streams {
+            assert!(lines.any(|line| line == "0"), "{path} has no last chunk");
+        }
+    }
+
     fn a_new_class_can_be_queued_without_a_restart(db) {
         db.configure(ECHO);
         let server = WebServer::start(db, &[]);
@@ -43,16 +64,22 @@ each_engine! {
         let server = WebServer::start(db, &[]);
         let path = db.home().join(".config/taskqueue/config.toml");
         let right = fs::read_to_string(&path).unwrap();
-        fs::write(&path, format!("{right}\nno_such_key = 1\n[web.token\n")).unwrap();
-        let says_why = || server.messages().contains("the new configuration was not applied, the old one remains");
-        wait_until("the server says why", || server.get("/api/v1/status").status == 200 && says_why());
-        assert_eq!(server.messages().matches("not applied").count(), 1);
-        fs::write(&path, "").unwrap();
-        let says = |why: &str| server.get("/api/v1/status").status == 200 && server.messages().contains(why);
+        let replace = |text: &str| {
+            let new = path.with_extension("new");
+            fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).unwrap();
+        };
+        let is_served = || server.get("/api/v1/status").status == 200;
+        let says = |why: &str| is_served() && server.messages().contains(why);
+        replace(&format!("{right}\nno_such_key = 1\n[web.token\n"));
+        wait_until("the server says why", || says("the new configuration was not applied, the old one remains"));
+        let said_at = Instant::now();
+        wait_until("the file is read again", || said_at.elapsed() > 2 * READ_EVERY && is_served());
+        replace("");
         wait_until("an empty file changes nothing", || says("is empty"));
         fs::remove_file(&path).unwrap();
         wait_until("a missing file changes nothing", || says("is missing"));
-        fs::write(&path, &right).unwrap();
+        assert_eq!(server.messages().matches("not applied").count(), 3, "each once: {}", server.messages());
+        replace(&right);
         let token = db.cli().run(&["web", "token", "add", "ann", "--may", "read"]).ok();
         wait_until("it is read again", || server.ask_by(token.trim(), "GET", "/tasks", "").status == 200);
     }

@@ -115,6 +115,26 @@ pub fn can_be_ended(process: &ProcessIdentity, claimant: &ClaimantId) -> bool {
     is_shown_by(process.pid, claimant.as_str())
 }
 
+/// Claims the first runs that this claimant accepts, without a wait. The caller limits how long the database may take.
+///
+/// # Errors
+/// Returns an error if the requested task does not exist, or if the database fails.
+pub fn claim_without_wait(ctx: &mut Context, request: &ClaimRequest) -> EngineResult<Vec<Offer>> {
+    let settings = prepare(ctx, request)?;
+    rescue_some(ctx, &settings)?;
+    claim_now(ctx, request, &settings, &InDoubt::default())
+}
+
+/// Prepares a claim, and returns the settings.
+fn prepare(ctx: &mut Context, request: &ClaimRequest) -> EngineResult<Settings> {
+    if let Some(task) = request.choice.task {
+        let _ = ctx.store.get_task(task)?;
+    }
+    // The spool may contain a claim whose answer was lost: its run can be claimed again.
+    send_left_over(ctx)?;
+    Ok(ctx.store.settings()?)
+}
+
 /// Claims the first runs that this claimant accepts, and waits for the first one if asked to.
 ///
 /// It first rescues some runs whose lease has expired or whose claimant is dead, and creates the runs of due tasks. So
@@ -142,12 +162,7 @@ pub fn claim_in_doubt(
     if let Ok(count) = stop.counter() {
         ctx.store.give_up_when(move || count() >= 1);
     }
-    if let Some(task) = request.choice.task {
-        let _ = ctx.store.get_task(task)?;
-    }
-    // The spool may contain a claim whose answer was lost: its run can be claimed again.
-    send_left_over(ctx)?;
-    let settings = ctx.store.settings()?;
+    let settings = prepare(ctx, request)?;
     let until = Moment::after(request.wait);
     let mut pause = FIRST_PAUSE;
     let mut rescue_at = Moment::now();

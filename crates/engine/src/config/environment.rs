@@ -199,6 +199,12 @@ pub fn default_spool_path(environment: &Environment) -> Option<PathBuf> {
     environment.state_home.as_deref().map(|home: &Path| home.join("taskqueue/spool"))
 }
 
+/// Returns where the web server notes when tokens are used: a directory below the XDG state directory.
+#[must_use]
+pub fn token_uses_path(environment: &Environment) -> Option<PathBuf> {
+    environment.state_home.as_deref().map(|home: &Path| home.join("taskqueue/web-tokens"))
+}
+
 /// Returns the default store: a file below the XDG state directory.
 #[must_use]
 pub fn default_store_path(environment: &Environment) -> Option<PathBuf> {

@@ -291,6 +291,7 @@ pub(crate) fn at_line(number: usize, error: EngineError) -> EngineError {
 fn at(what: &str, number: usize, error: EngineError) -> EngineError {
     match error {
         EngineError::Input(message) => EngineError::Input(format!("{what} {number}: {message}")),
+        EngineError::Forbidden(message) => EngineError::Forbidden(format!("{what} {number}: {message}")),
         EngineError::KeyTaken(message) => EngineError::KeyTaken(format!("{what} {number}: {message}")),
         EngineError::UnknownClass { class, nearest } => {
             let hint = nearest.first().map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
@@ -325,7 +326,7 @@ impl Admission<'_> {
             ExecRequest::parse(&task.data).map_err(|problem| EngineError::Input(problem.to_string()))?;
         }
         if class == EXEC_CLASS && self.check == ClassCheck::NotExec {
-            return Err(EngineError::Refused("tasks of the class exec need the scope admin".to_owned()));
+            return Err(EngineError::Forbidden("tasks of the class exec need the scope admin".to_owned()));
         }
         if let Some(ClassHandler::Command(configured)) = self.handlers.find(&task.class).filter(|_| is_known_here) {
             check_exists(self.handlers, configured, &task.class)?;

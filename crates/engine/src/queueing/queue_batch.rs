@@ -161,13 +161,13 @@ impl<Zone: TimeZone> BatchReader<'_, Zone> {
             return Err(EngineError::Input("\"by\": a login queues in its own name".to_owned()));
         }
         if !self.defaults.may_replace && line.request.on_conflict == Some(OnConflict::Replace) {
-            return Err(EngineError::Refused("\"on_conflict\":\"replace\" needs the scope operate".to_owned()));
+            return Err(EngineError::Forbidden("\"on_conflict\":\"replace\" needs the scope operate".to_owned()));
         }
         if let Some(spread) = &self.defaults.spread {
             spread_out(&mut line.request, spread, place).map_err(EngineError::Input)?;
         }
         if let Some(classes) = self.defaults.classes.as_ref().filter(|classes| !classes.contain(&line.request.class)) {
-            return Err(EngineError::Refused(format!("this login may queue only {classes}")));
+            return Err(EngineError::Forbidden(format!("this login may queue only {classes}")));
         }
         // The tasks of a schedule are no part of the work that started it.
         if line.request.every.is_none() {

@@ -37,7 +37,7 @@ pub(crate) const BODY_BYTES: usize = 4 * FORM_DATA_BYTES;
 
 /// What the form sends.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Sent {
+pub(crate) struct EditForm {
     /// The version of the task that the form shows.
     updated_on: DateTime<Utc>,
     /// The newest event of the task at that time.
@@ -48,7 +48,7 @@ pub(crate) struct Sent {
     data: Option<String>,
 }
 
-impl Sent {
+impl EditForm {
     /// Returns what a new form shows.
     fn of(detail: &TaskDetail, editor: &Editor) -> Self {
         let task = &detail.task;
@@ -119,7 +119,7 @@ impl Editor {
 pub(crate) async fn form(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Response {
     let editor = Editor::new(&app, login);
     match app.call(&editor.login, move |ctx| detail(ctx, TaskId(id))).await {
-        Ok(detail) => show(&editor, &detail, &Sent::of(&detail, &editor), StatusCode::OK, &html! {}),
+        Ok(detail) => show(&editor, &detail, &EditForm::of(&detail, &editor), StatusCode::OK, &html! {}),
         Err(problem) => problem_page(&problem, Some(&editor.login)),
     }
 }
@@ -137,7 +137,7 @@ pub(crate) async fn save(
     State(app): State<App>,
     Extension(login): Extension<Login>,
     Path(id): Path<i64>,
-    Form(sent): Form<Sent>,
+    Form(sent): Form<EditForm>,
 ) -> Response {
     let editor = Editor::new(&app, login.clone());
     let (id, wanted, by) = (TaskId(id), sent.clone(), editor.clone());
@@ -149,14 +149,14 @@ pub(crate) async fn save(
         }
         Ok((Made::Stale, detail, now)) => {
             // The next answer is for the version that is shown now.
-            let again = Sent { updated_on: detail.task.updated_on, ..sent.clone() };
+            let again = EditForm { updated_on: detail.task.updated_on, ..sent.clone() };
             show(&editor, &detail, &again, StatusCode::CONFLICT, &both(&detail, &sent, now))
         }
         Err(problem) => problem_page(&problem, Some(&login)),
     }
 }
 
-fn change(ctx: &mut Context, id: TaskId, sent: &Sent, editor: &Editor) -> EngineResult<Made> {
+fn change(ctx: &mut Context, id: TaskId, sent: &EditForm, editor: &Editor) -> EngineResult<Made> {
     let (task, now) = (detail(ctx, id)?.task, ctx.now()?);
     if task.updated_on != sent.updated_on {
         return Ok(Made::Stale);
@@ -187,7 +187,7 @@ fn change(ctx: &mut Context, id: TaskId, sent: &Sent, editor: &Editor) -> Engine
     }
 }
 
-fn show(editor: &Editor, detail: &TaskDetail, sent: &Sent, status: StatusCode, above: &Markup) -> Response {
+fn show(editor: &Editor, detail: &TaskDetail, sent: &EditForm, status: StatusCode, above: &Markup) -> Response {
     let task = &detail.task;
     let body = html! {
         h1 { "Edit task " (task.id) " · " (text(&task.class)) " · " (task_status(&task.status)) }
@@ -206,7 +206,7 @@ fn show(editor: &Editor, detail: &TaskDetail, sent: &Sent, status: StatusCode, a
     response
 }
 
-fn fields(task: &Task, editor: &Editor, sent: &Sent) -> Markup {
+fn fields(task: &Task, editor: &Editor, sent: &EditForm) -> Markup {
     html! {
         form.fields method="post" action=(format!("/tasks/{}/edit", task.id)) {
             input type="hidden" name="updated_on" value=(sent.updated_on.to_rfc3339_opts(SecondsFormat::Micros, true));
@@ -231,7 +231,7 @@ fn fields(task: &Task, editor: &Editor, sent: &Sent) -> Markup {
 }
 
 /// What has changed since the form was shown, and the versions side by side.
-fn both(detail: &TaskDetail, sent: &Sent, now: DateTime<Utc>) -> Markup {
+fn both(detail: &TaskDetail, sent: &EditForm, now: DateTime<Utc>) -> Markup {
     let task = &detail.task;
     let since: Vec<_> = detail.events.iter().filter(|event| event.id > sent.event).cloned().collect();
     let rows = [

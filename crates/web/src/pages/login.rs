@@ -22,7 +22,7 @@ pub(crate) struct Target {
 
 /// What the form sends.
 #[derive(Deserialize)]
-pub(crate) struct Sent {
+pub(crate) struct LoginForm {
     token: String,
     #[serde(default)]
     to: String,
@@ -47,7 +47,7 @@ fn show(to: &str, is_wrong: bool) -> Response {
     whole_page("Log in", "/login", None, Refresh::Never, &body)
 }
 
-pub(crate) async fn log_in(State(app): State<App>, Form(sent): Form<Sent>) -> Response {
+pub(crate) async fn log_in(State(app): State<App>, Form(sent): Form<LoginForm>) -> Response {
     let token = sent.token.trim();
     if app.login(token).await.is_none() {
         let mut response = show(&sent.to, true);

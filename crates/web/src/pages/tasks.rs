@@ -27,7 +27,7 @@ const MOST_WORDS: usize = 30;
 /// What a list of tasks is asked for. A name that is misspelt must not mean all tasks.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Wanted {
+pub(crate) struct TaskPageQuery {
     /// The words of a selection, as for `taskqueue status`.
     pub(crate) q: String,
     /// All tasks have ids below this one.
@@ -85,26 +85,26 @@ fn words(text: &str) -> Vec<String> {
 pub(crate) async fn page(
     State(app): State<App>,
     Extension(login): Extension<Login>,
-    Query(wanted): Query<Wanted>,
+    Query(query): Query<TaskPageQuery>,
 ) -> Response {
-    let selection = match selection(&app, &wanted.q) {
+    let selection = match selection(&app, &query.q) {
         Ok(selection) => selection,
-        Err(problem) => return show(&login, &wanted, &answer(&problem.detail, None, true)),
+        Err(problem) => return show(&login, &query, &answer(&problem.detail, None, true)),
     };
-    let before = wanted.before.map(TaskId);
-    let limit = wanted.limit.unwrap_or(ON_A_PAGE).clamp(1, MOST);
+    let before = query.before.map(TaskId);
+    let limit = query.limit.unwrap_or(ON_A_PAGE).clamp(1, MOST);
     match app.call(&login, move |ctx| select_page(ctx, &selection, before, limit)).await {
-        Ok(found) => show(&login, &wanted, &list(&found, &wanted)),
+        Ok(found) => show(&login, &query, &list(&found, &query)),
         Err(problem) => problem_page(&problem, Some(&login)),
     }
 }
 
-fn show(login: &Login, wanted: &Wanted, list: &Markup) -> Response {
+fn show(login: &Login, query: &TaskPageQuery, list: &Markup) -> Response {
     let body = html! {
         h1 { "Tasks" }
         form.row role="search" action="/tasks" {
             label for="q" { "Selection" }
-            input #q type="search" name="q" value=(text(&wanted.q)) placeholder="class=mail.* status=failed newer=1d" autocomplete="off";
+            input #q type="search" name="q" value=(text(&query.q)) placeholder="class=mail.* status=failed newer=1d" autocomplete="off";
             button { "Show" }
         }
         p.quiet {
@@ -118,14 +118,14 @@ fn show(login: &Login, wanted: &Wanted, list: &Markup) -> Response {
     whole_page("Tasks", "/tasks", Some(login), Refresh::OnChanges, &body)
 }
 
-fn list(found: &SelectionPage, wanted: &Wanted) -> Markup {
+fn list(found: &SelectionPage, query: &TaskPageQuery) -> Markup {
     if found.lines.is_empty() {
         return html! { p { "No task matches." } };
     }
     html! {
         (task_table(&found.lines, found.now))
         @if let Some(before) = found.next_before {
-            p { a rel="next" href=(format!("/tasks?q={}&before={before}", encoded(&wanted.q))) { "Older tasks" } }
+            p { a rel="next" href=(format!("/tasks?q={}&before={before}", encoded(&query.q))) { "Older tasks" } }
         } @else {
             p.quiet { (text("These are all.")) }
         }

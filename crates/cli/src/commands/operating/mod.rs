@@ -6,4 +6,5 @@ pub(crate) mod limits;
 pub(crate) mod metrics;
 pub(crate) mod pauses;
 pub(crate) mod web;
+mod web_configuration;
 pub(crate) mod web_token;

@@ -1,21 +1,20 @@
 //! `taskqueue web`
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
+use super::web_configuration::configuration_of;
 use super::web_token::{self, TokenArgs};
 use crate::error::{CliError, DONE};
 use crate::output::Out;
 use crate::session::Session;
 use taskqueue_domain::limits::limit::Rate;
-use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
-use taskqueue_engine::config::Config;
-use taskqueue_engine::{ClassesInUse, StopSignals, own_user_name};
+use taskqueue_engine::StopSignals;
 use taskqueue_host::net::listener::SocketListener;
-use taskqueue_web::{CurrentConfiguration, Login, Logins, WebConfiguration, WebOptions, digest, new_token, serve};
+use taskqueue_web::{WebOptions, new_token, serve};
 
 /// Serve a page to look at the queue, and its verbs over HTTP
 ///
@@ -102,46 +101,4 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
         .with_context(|| format!("cannot serve at {listen}"))
         .map_err(|error| CliError::failed(format!("{error:#}")).with_hint("taskqueue web --listen 127.0.0.1:0"))?;
     Ok(DONE)
-}
-
-/// Returns the logins and classes, and what reads them again while the server runs. `own` is the token for the terminal. A pipe
-/// is never read again. Why a changed configuration cannot be used is printed once.
-fn configuration_of(session: &Session, own: Option<&str>, out: &Out) -> CurrentConfiguration {
-    let own =
-        own.map(|token| Login { name: own_user_name(), may: Scope::Operate, sha256: digest(token), classes: None });
-    let configuration = move |(config, classes): (Config, ClassesInUse)| {
-        let mut logins = Logins::default();
-        for (name, token) in config.web_tokens {
-            logins.add(Login { name, may: token.may, sha256: token.sha256, classes: token.classes });
-        }
-        if let Some(login) = &own {
-            logins.add(login.clone());
-        }
-        WebConfiguration { logins, hidden_data: config.web_hidden_data, classes }
-    };
-    let first = configuration(session.configuration());
-    if session.config.exists && !session.config.path.is_file() {
-        return CurrentConfiguration::new(first, Arc::new(|| None));
-    }
-    let file = session.config.exists.then(|| session.config.path.clone());
-    let (reloader, warn, last_problem) = (session.reloader(), out.warning_printer(), Mutex::new(None));
-    let read = move || {
-        let read = reloader.configuration().map_err(|error| error.to_string());
-        // An editor may replace the file, or write it in place: without it, nothing would be hidden.
-        let read = read.and_then(|(config, classes)| match &file {
-            Some(file) if !config.exists || config.path != *file => Err(format!("{} is missing", file.display())),
-            Some(file) if file.metadata().is_ok_and(|found| found.len() == 0) => {
-                Err(format!("{} is empty", file.display()))
-            }
-            _ => Ok((config, classes)),
-        });
-        let problem = read.as_ref().err().cloned();
-        let last =
-            std::mem::replace(&mut *last_problem.lock().unwrap_or_else(PoisonError::into_inner), problem.clone());
-        if let Some(problem) = problem.filter(|problem| last.as_ref() != Some(problem)) {
-            warn(&format!("the new configuration was not applied, the old one remains: {problem}"));
-        }
-        read.ok().map(&configuration)
-    };
-    CurrentConfiguration::new(first, Arc::new(read))
 }

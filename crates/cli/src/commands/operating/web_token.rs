@@ -14,6 +14,8 @@ use taskqueue_domain::limits::scope::Scope;
 use taskqueue_engine::config::{
     WebToken, check_token_name, text_to_edit, token_classes, with_token, without_token, write_edited,
 };
+use taskqueue_views::clock::host_clock;
+use taskqueue_views::human::relative;
 use taskqueue_views::shell_word::shell_word;
 use taskqueue_web::{digest, new_token};
 
@@ -28,7 +30,7 @@ pub(crate) struct TokenArgs {
 
 #[derive(Debug, Subcommand)]
 enum TokenVerb {
-    /// List the names of the tokens, and what they may do
+    /// List the tokens: what they may do, and when each was used last on this host
     List(ListOptions),
     /// Write a new token into the configuration, and print it once
     Add(AddArgs),
@@ -57,7 +59,7 @@ struct RemoveArgs {
     name: String,
 }
 
-const TOKENS: ListKind = ListKind { columns: &["name", "may", "classes"], ids: &["name"] };
+const TOKENS: ListKind = ListKind { columns: &["name", "may", "classes", "last_used_on"], ids: &["name"] };
 
 pub(crate) fn run(session: &Session, args: &TokenArgs, out: &mut Out) -> anyhow::Result<u8> {
     match &args.verb {
@@ -69,14 +71,13 @@ pub(crate) fn run(session: &Session, args: &TokenArgs, out: &mut Out) -> anyhow:
 }
 
 fn list(session: &Session, options: &ListOptions, out: &mut Out) -> anyhow::Result<u8> {
-    let tokens = &session.config.web_tokens;
-    let records: Vec<_> = tokens
-        .iter()
-        .map(|(name, token)| {
-            let classes: Option<Vec<&str>> = token.classes.as_ref().map(|classes| classes.patterns().collect());
-            json!({ "name": name, "may": token.may.as_str(), "classes": classes })
-        })
-        .collect();
+    let (tokens, uses) = (&session.config.web_tokens, session.token_uses());
+    let last_use = |token: &WebToken| uses.as_ref().and_then(|uses| uses.last(&token.sha256));
+    let record = |(name, token): (&String, &WebToken)| {
+        let classes: Option<Vec<&str>> = token.classes.as_ref().map(|classes| classes.patterns().collect());
+        json!({ "name": name, "may": token.may.as_str(), "classes": classes, "last_used_on": last_use(token) })
+    };
+    let records: Vec<_> = tokens.iter().map(record).collect();
     if let Some(mut listing) = Listing::of(options, &TOKENS, out)? {
         return listing.print(&records, out).map(|()| DONE);
     }
@@ -85,11 +86,12 @@ fn list(session: &Session, options: &ListOptions, out: &mut Out) -> anyhow::Resu
     } else if tokens.is_empty() {
         out.data("No tokens. Add one: taskqueue web token add NAME --may read")?;
     } else {
-        let classes = |token: &WebToken| token.classes.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string);
         let row = |(name, token): (&String, &WebToken)| {
-            vec![name.as_str().into(), token.may.as_str().into(), classes(token).into()]
+            let classes = token.classes.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string);
+            let used = last_use(token).map_or_else(|| "not here".to_owned(), |on| relative(on, host_clock()));
+            vec![name.as_str().into(), token.may.as_str().into(), classes.into(), used.into()]
         };
-        out.data(render(out, &["NAME", "MAY", "CLASSES"], tokens.iter().map(row).collect(), &[]))?;
+        out.data(render(out, &["NAME", "MAY", "CLASSES", "LAST USED"], tokens.iter().map(row).collect(), &[]))?;
     }
     Ok(DONE)
 }
@@ -107,6 +109,7 @@ fn add(session: &Session, args: &AddArgs, out: &mut Out) -> anyhow::Result<u8> {
     let entry = WebToken { sha256: digest(&token), may: args.may, classes };
     let edited = with_token(path, &text_to_edit(path)?, &args.name, &entry)?;
     write_edited(path, &edited.text).map_err(|error| unwritable(path, &error))?;
+    forget_use(session, &args.name);
     if out.is_json() {
         out.json(
             &json!({ "schema": "taskqueue.web-token/1", "name": args.name, "may": args.may.as_str(), "token": token }),
@@ -125,12 +128,20 @@ fn remove(session: &Session, args: &RemoveArgs, out: &mut Out) -> anyhow::Result
         return Ok(NOT_FOUND);
     };
     write_edited(path, &edited.text).map_err(|error| unwritable(path, &error))?;
+    forget_use(session, &args.name);
     if out.is_json() {
         out.json(&json!({ "schema": "taskqueue.web-token/1", "name": args.name, "removed": true }))?;
     } else {
         out.say(&format!("removed the token of {}", args.name));
     }
     Ok(DONE)
+}
+
+/// Removes the note when the former token of this name was used last.
+fn forget_use(session: &Session, name: &str) {
+    if let (Some(token), Some(uses)) = (session.config.web_tokens.get(name), session.token_uses()) {
+        uses.forget(&token.sha256);
+    }
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> CliError {

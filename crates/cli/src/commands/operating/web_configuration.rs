@@ -1,0 +1,90 @@
+//! The configuration of `taskqueue web`: read at its start, and again while requests come.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::output::Out;
+use crate::session::{Reloader, Session};
+use taskqueue_domain::limits::scope::Scope;
+use taskqueue_engine::config::Config;
+use taskqueue_engine::{ClassesInUse, own_user_name};
+use taskqueue_web::{CurrentConfiguration, Login, Logins, TokenUses, WebConfiguration, digest};
+
+/// Returns the configuration in effect. `own` is the token that the terminal shows.
+pub(super) fn configuration_of(session: &Session, own: Option<&str>, out: &mut Out) -> CurrentConfiguration {
+    let own = own.map(own_login);
+    let (first, uses) = (web_configuration(session.configuration(), own.as_ref()), prepared_uses(session, out));
+    let file = session.config.exists.then(|| session.config.path.clone());
+    if file.as_ref().is_some_and(|path| !path.is_file()) {
+        // A pipe is read once.
+        return CurrentConfiguration::new(first, Arc::new(|| None), uses);
+    }
+    let warn = Box::new(out.warning_printer());
+    let again = ReadAgain { reloader: session.reloader(), file, own, warn, last_problem: Mutex::default() };
+    CurrentConfiguration::new(first, Arc::new(move || again.read()), uses)
+}
+
+/// Returns the login of the user who started the server.
+fn own_login(token: &str) -> Login {
+    let (name, sha256) = (own_user_name(), digest(token));
+    Login { name, may: Scope::Operate, sha256, classes: None, is_configured: false }
+}
+
+fn web_configuration((config, classes): (Config, ClassesInUse), own: Option<&Login>) -> WebConfiguration {
+    let mut logins = Logins::default();
+    for (name, token) in config.web_tokens {
+        let (may, sha256, classes) = (token.may, token.sha256, token.classes);
+        logins.add(Login { name, may, sha256, classes, is_configured: true });
+    }
+    own.into_iter().for_each(|login| logins.add(login.clone()));
+    WebConfiguration { logins, hidden_data: config.web_hidden_data, classes }
+}
+
+/// Returns where the uses of tokens are noted; `None` with a warning if they cannot be.
+fn prepared_uses(session: &Session, out: &mut Out) -> Option<TokenUses> {
+    let uses = session.token_uses()?;
+    if let Err(error) = uses.prepare() {
+        out.warn(&format!("`taskqueue web token` will not show when a token was used last: {error}"));
+        return None;
+    }
+    Some(uses)
+}
+
+/// Reads the configuration again.
+struct ReadAgain {
+    reloader: Reloader,
+    /// The file at the start, if there was one.
+    file: Option<PathBuf>,
+    own: Option<Login>,
+    warn: Box<dyn Fn(&str) + Send + Sync>,
+    /// The problem of the last reading, which is printed once.
+    last_problem: Mutex<Option<String>>,
+}
+
+impl ReadAgain {
+    fn read(&self) -> Option<WebConfiguration> {
+        let read = self.checked();
+        self.print_new_problem(read.as_ref().err());
+        read.ok().map(|read| web_configuration(read, self.own.as_ref()))
+    }
+
+    /// An editor may replace the file, or write it in place: without it, nothing would be hidden.
+    fn checked(&self) -> Result<(Config, ClassesInUse), String> {
+        let (config, classes) = self.reloader.configuration().map_err(|error| error.to_string())?;
+        match &self.file {
+            Some(file) if !config.exists || config.path != *file => Err(format!("{} is missing", file.display())),
+            Some(file) if file.metadata().is_ok_and(|found| found.len() == 0) => {
+                Err(format!("{} is empty", file.display()))
+            }
+            _ => Ok((config, classes)),
+        }
+    }
+
+    fn print_new_problem(&self, problem: Option<&String>) {
+        let mut last = self.last_problem.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(problem) = problem.filter(|problem| last.as_ref() != Some(problem)) {
+            (self.warn)(&format!("the new configuration was not applied, the old one remains: {problem}"));
+        }
+        *last = problem.cloned();
+    }
+}
