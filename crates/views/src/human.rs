@@ -43,7 +43,7 @@ pub fn count(counted: Counted) -> String {
 pub fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
     let mut parts = vec![
         format!("running {}", count(counts.processing)),
-        format!("runners {}/{}", slots.0, slots.1),
+        format!("slots {}/{}", slots.0, slots.1),
         format!("waiting runs {}", count(counts.waiting_runs)),
         format!("due {}", count(counts.due)),
         format!("scheduled {}", count(counts.scheduled)),

@@ -335,7 +335,7 @@ each_engine! {
         db.cli().run(&["pause", "--class", "slow"]).ok();
         let text = db.cli().run(&["explain"]).ok();
         assert!(text.starts_with("Nothing runs: 1 waiting run is not processed: class slow paused ") && text.ends_with("\n  taskqueue resume --class slow"), "{text}");
-        assert!(db.cli().run(&["explain", "-v"]).ok().contains("running 0   runners 0/8   waiting runs 1   due 1\n"));
+        assert!(db.cli().run(&["explain", "-v"]).ok().contains("running 0   slots 0/8   waiting runs 1   due 1\n"));
         let explained = db.cli().run(&["explain", "--json"]).json();
         assert!(explained["answer"].as_str().unwrap().starts_with("Nothing runs: 1 waiting run is not processed: "), "{explained}");
         assert_eq!(explained["schema"], "taskqueue.explain-queue/1");

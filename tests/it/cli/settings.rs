@@ -22,7 +22,7 @@ each_engine! {
         assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", "TaskQueueRunnerLimit is 3\n"));
         assert_eq!(db.cli().run(&["setting", "get", "TaskQueueRunnerLimit"]).ok(), "3");
         assert_eq!(db.cli().run(&["setting", "get", "TaskQueueRunnerLimit", "--json"]).json()["value"], "3");
-        assert!(db.cli().run(&["status"]).ok().contains("runners 0/3"));
+        assert!(db.cli().run(&["status"]).ok().contains("slots 0/3"));
     }
 
     fn values_that_fit_each_other_are_set_together_or_not_at_all(db) {

@@ -55,7 +55,7 @@ each_engine! {
 
     fn an_empty_store_says_what_to_do_next(db) {
         let text = list(db);
-        assert!(text.starts_with("running 0   runners 0/8   waiting runs 0   due 0 "), "{text}");
+        assert!(text.starts_with("running 0   slots 0/8   waiting runs 0   due 0 "), "{text}");
         assert!(text.contains("No tasks. Queue one: taskqueue queue CLASS"), "{text}");
         db.configure(ECHO);
         for (class, meant) in [("nope", ""), ("ecko", "; did you mean \"echo\"?")] {
@@ -80,7 +80,7 @@ each_engine! {
         db.cli().run(&["queue", "echo"]).ok();
         db.cli().run(&["queue", "echo", "--in", "1h"]).ok();
         let text = list(db);
-        let counters = "running 0   runners 0/8   waiting runs 0   due 1   scheduled 2   failed 1   timeout 0   cancelled 0   success 2   oldest due ";
+        let counters = "running 0   slots 0/8   waiting runs 0   due 1   scheduled 2   failed 1   timeout 0   cancelled 0   success 2   oldest due ";
         assert!(text.starts_with(counters), "{text}");
         assert!(text.contains("\nNothing runs: task 4 (echo) is due and has no run yet: "), "{text}");
         assert_eq!(text.lines().count(), 4 + 5, "{text}");

@@ -172,7 +172,7 @@ fn terminals_of_40_80_and_200_columns_show_what_they_have_room_for() {
         let (lines, _) = shown(&state(), true, columns, rows);
         let text = lines.join("\n");
         for part in
-            ["running 2", "runners 4/8", "waiting runs 5", "due 3", "oldest due 1m01s", "done 12.3/s", "mail.send"]
+            ["running 2", "slots 4/8", "waiting runs 5", "due 3", "oldest due 1m01s", "done 12.3/s", "mail.send"]
         {
             assert!(text.contains(part), "{columns} {part}:\n{text}");
         }
