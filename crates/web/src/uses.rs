@@ -32,10 +32,14 @@ impl TokenUses {
     /// Creates the directory if it does not exist.
     ///
     /// # Errors
-    /// The directory cannot be created or written.
+    /// The directory cannot be created or written; the error names it.
     pub fn prepare(&self) -> io::Result<()> {
-        create_private_dir(&self.directory)?;
-        if may_write(&self.directory) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+        let problem = match create_private_dir(&self.directory) {
+            Ok(()) if may_write(&self.directory) => return Ok(()),
+            Ok(()) => io::ErrorKind::PermissionDenied.into(),
+            Err(error) => error,
+        };
+        Err(io::Error::new(problem.kind(), format!("{} cannot be written: {problem}", self.directory.display())))
     }
 
     /// Returns when the token with this digest was used last; up to a minute too early.

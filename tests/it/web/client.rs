@@ -19,7 +19,7 @@ use crate::support::cli::finish;
 /// The scopes, the least first.
 pub const SCOPES: [&str; 5] = ["read", "queue", "work", "operate", "admin"];
 /// Longer than any request takes, and shorter than the time limit of a test.
-const READ_LIMIT: Duration = Duration::from_secs(60);
+pub const READ_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a server answered.
 #[derive(Clone, Debug)]

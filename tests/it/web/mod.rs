@@ -19,4 +19,4 @@ mod running;
 mod token_uses;
 mod workers;
 
-pub(crate) use self::client::{Reply, SCOPES, WebServer, send};
+pub(crate) use self::client::{READ_LIMIT, Reply, SCOPES, WebServer, send};

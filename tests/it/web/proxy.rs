@@ -5,18 +5,14 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
-use super::WebServer;
+use super::{READ_LIMIT, WebServer};
 use crate::cli::ECHO;
 use crate::support::{TestDb, wait_until};
 use crate::test_on;
 
 /// The name of the server block in contrib/web/nginx.conf.
 const NAME: &str = "queue.example.org";
-
-/// Longer than any answer takes.
-const READ_LIMIT: Duration = Duration::from_secs(60);
 
 /// nginx and the server behind it, which end with the value.
 struct Proxy {
