@@ -245,6 +245,9 @@ test_on! { [sqlite Sqlite, postgres Postgres] the_keyboard_and_a_narrow_window_a
         let width = json!({ "script": "return document.documentElement.scrollWidth", "args": [] });
         let width = browser.call("POST", "/execute/sync", &width);
         assert!(width.as_i64().unwrap() <= 360, "{path} is {width} wide");
+        let cut = json!({ "args": [], "script": "return [...document.querySelectorAll('table.cards')]
+            .filter(table => table.parentElement.scrollWidth > table.parentElement.clientWidth).length" });
+        assert_eq!(browser.call("POST", "/execute/sync", &cut), 0, "{path} has a table that is cut off");
     }
 } }
 

@@ -50,6 +50,22 @@ each_engine! {
         assert_eq!(server.end(), Some(0));
     }
 
+    fn a_task_offers_only_what_its_status_allows(db) {
+        fill(db);
+        let server = WebServer::start(db, &[]);
+        for (task, words, buttons) in [
+            (1, "0 of 5 retries", &["Run again"][..]),
+            (2, "1 of 5 retries", &["Retry"]),
+            (3, "0 of 5 retries", &["Cancel"]),
+        ] {
+            let page = server.get(&format!("/tasks/{task}"));
+            shows(&page, &[words]);
+            let offered: Vec<&str> =
+                ["Retry", "Run again", "Cancel"].into_iter().filter(|label| page.body.contains(&format!("{label}</button>"))).collect();
+            assert_eq!(offered, buttons, "{task}: {}", page.body);
+        }
+    }
+
     fn the_charts_count_the_tasks_that_finished_by_how_they_ended(db) {
         fill(db);
         let server = WebServer::start(db, &[]);

@@ -56,7 +56,7 @@ impl EditForm {
             updated_on: task.updated_on,
             event: detail.events.first().map_or(0, |event| event.id),
             priority: task.priority.to_string(),
-            due: instant(task.due_from()),
+            due: shown_due(task),
             data: editor.has_data_field(task).then(|| editable_text(&task.data)),
         }
     }
@@ -69,13 +69,18 @@ impl EditForm {
             let number = priority.parse().map_err(|_| format!("priority: \"{priority}\" is not a whole number"))?;
             change.priority = Some(number);
         }
-        if due != instant(task.due_from()) {
+        if due != shown_due(task) {
             change.scheduled_on = Some(when::parse_start(due, &now).map_err(|words| format!("due: {words}"))?);
         }
         let data = self.data.as_deref().map(editable_text);
         change.data = data.filter(|data| *data != editable_text(&task.data));
         Ok(change)
     }
+}
+
+/// Returns when the task is due; empty if it is finished.
+fn shown_due(task: &Task) -> String {
+    if task.is_settled() { String::new() } else { instant(task.due_from()) }
 }
 
 /// Returns data as a text field keeps it: line ends as `\n`, and characters that could reorder text escaped, so that a program
@@ -214,8 +219,11 @@ fn fields(task: &Task, editor: &Editor, sent: &EditForm) -> Markup {
             label for="priority" { "Priority" }
             input #priority name="priority" inputmode="numeric" required value=(text(&sent.priority));
             label for="due" { "Due" }
-            input #due name="due" required value=(text(&sent.due)) aria-describedby="due-help";
-            p #due-help .quiet { "2026-11-21T10:00:00Z, tomorrow 03:00 (in UTC), +30m or now" }
+            input #due name="due" required[!task.is_settled()] value=(text(&sent.due)) aria-describedby="due-help";
+            p #due-help .quiet {
+                "2026-11-21T10:00:00Z, tomorrow 03:00 (in UTC), +30m or now"
+                @if task.is_settled() { "; empty: it does not run again by itself" }
+            }
             @if let Some(data) = &sent.data {
                 label for="data" { "Data" }
                 // A browser drops the first line end.
@@ -236,7 +244,7 @@ fn both(detail: &TaskDetail, sent: &EditForm, now: DateTime<Utc>) -> Markup {
     let since: Vec<_> = detail.events.iter().filter(|event| event.id > sent.event).cloned().collect();
     let rows = [
         ("Priority", sent.priority.clone(), task.priority.to_string()),
-        ("Due", sent.due.clone(), instant(task.due_from())),
+        ("Due", sent.due.clone(), shown_due(task)),
         (
             "Data",
             sent.data.clone().unwrap_or_default(),

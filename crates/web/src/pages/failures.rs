@@ -29,7 +29,7 @@ fn body(found: &Failures, login: &Login) -> Markup {
             p { "No task has failed." }
         } @else {
             div.scroll {
-                table {
+                table.cards {
                     thead {
                         tr {
                             th { "Tasks" } th { "Class" } th { "Error" } th { "Not retried" } th { "Last" } th { "Message" } th { "Samples" }

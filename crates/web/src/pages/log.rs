@@ -48,11 +48,15 @@ pub(crate) async fn page(
 
 fn output(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> Markup {
     html! {
-        p { "Attempt " (run.attempt) ", " (run_status(&run.status)) ", started " (maybe_time(run.started_on, now)) }
+        p {
+            "Attempt " (run.attempt) ", " (run_status(&run.status)) ", started " (maybe_time(run.started_on, now)) " "
+            a href="#end" { "to the end" }
+        }
         @if outputs.is_empty() { p { "It has written nothing so far." } }
         @for output in outputs {
             h2 { (text(&output.stream)) " " span.quiet { "(" (output.total_bytes) " bytes" @if output.is_lossy { ", not all kept" } ")" } }
             pre { (coloured(&output.content)) }
         }
+        p #end { a href="#main" { "to the beginning" } }
     }
 }

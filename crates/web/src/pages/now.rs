@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use maud::{Markup, html};
 
 use super::chart::charts;
-use super::parts::{answer, counter, maybe_time, task_link, task_table, text};
+use super::parts::{answer, bad_counter, counter, maybe_time, task_link, task_table, text};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::app::App;
 use crate::charts::Figures;
@@ -48,15 +48,15 @@ fn body(seen: &Seen, figures: &Figures, login: &Login) -> Markup {
             (counter("waiting runs", counts.waiting_runs, "/tasks?q=status%3Ddue"))
             (counter("due", counts.due, "/tasks?q=status%3Ddue"))
             (counter("scheduled", counts.scheduled, "/tasks?q=status%3Dscheduled"))
-            (counter("failed", counts.failed, "/failures"))
-            (counter("timeout", counts.timeout, "/failures"))
+            (bad_counter("failed", counts.failed, "/failures"))
+            (bad_counter("timeout", counts.timeout, "/failures"))
             @if counts.quarantined.count > 0 {
-                (counter("quarantined", counts.quarantined, "/tasks?q=status%3Dquarantined"))
+                (bad_counter("quarantined", counts.quarantined, "/tasks?q=status%3Dquarantined"))
             }
             (counter("cancelled", counts.cancelled, "/tasks?q=status%3Dcancelled"))
             @if counts.expired.count > 0 { (counter("expired", counts.expired, "/tasks?q=status%3Dexpired")) }
             (counter("success", counts.success, "/tasks?q=status%3Dsuccess"))
-            li { b { (overview.slots.0) "/" (overview.slots.1) } "runner slots" }
+            li { a href="/runners" { b { (overview.slots.0) "/" (overview.slots.1) } "slots" } }
             @if let Some(secs) = counts.oldest_due_secs { li { b { (distance(TimeDelta::seconds(secs))) } "oldest due" } }
         }
         @if login.may >= Scope::Operate { (pause_form(overview.pauses.iter().any(|pause| pause.scope == PauseScope::All))) }
@@ -87,6 +87,14 @@ fn pause_form(is_paused: bool) -> Markup {
     }
 }
 
+fn state_class(state: &str) -> &'static str {
+    match state {
+        "dead" | "silent" => "bad",
+        "ended" => "quiet",
+        _ => "good",
+    }
+}
+
 /// The runners that have not ended.
 pub(crate) fn runner_table(runners: &[RunnerLine], now: DateTime<Utc>) -> Markup {
     html! {
@@ -94,7 +102,7 @@ pub(crate) fn runner_table(runners: &[RunnerLine], now: DateTime<Utc>) -> Markup
             p { "No process works." }
         } @else {
             div.scroll {
-                table {
+                table.cards {
                     thead { tr { th { "Runner" } th { "Host" } th { "State" } th { "Slots" } th { "Since" } th { "Memory" } th { "Works on" } } }
                     tbody {
                         @for line in runners {
@@ -102,7 +110,7 @@ pub(crate) fn runner_table(runners: &[RunnerLine], now: DateTime<Utc>) -> Markup
                                 td { (text(&line.runner.name)) }
                                 td { (text(&line.runner.host)) }
                                 td {
-                                    span class=(if matches!(line.state, "dead" | "silent") { "bad" } else { "good" }) { (line.state) }
+                                    span class=(state_class(line.state)) { (line.state) }
                                     @if line.pause.is_some() { span.waiting { " paused" } }
                                 }
                                 td { (line.runner.slots) }

@@ -11,7 +11,7 @@ use taskqueue_domain::text::outside_text::{clean_block, clean_line};
 use taskqueue_engine::inspect::status::{Counted, TaskLine};
 use taskqueue_views::human::{count, instant, relative};
 use taskqueue_views::what::what;
-use taskqueue_views::why::note;
+use taskqueue_views::why::{failed_attempts, note};
 
 /// Text from outside as one clean line.
 pub(crate) fn text(value: impl Display) -> Markup {
@@ -60,16 +60,23 @@ pub(crate) fn run_status(status: &Stored<RunStatus>) -> Markup {
     html! { span class=(class) { (text(status)) } }
 }
 
-/// A counter with its name, and where it leads.
+/// A counter with its name, and where it leads. Nothing to count is quiet.
 pub(crate) fn counter(name: &str, number: Counted, address: &str) -> Markup {
-    html! { li { a href=(address) { b { (count(number)) } (name) } } }
+    let is_quiet = number.count == 0 && !number.or_more;
+    html! { li.quiet[is_quiet] { a href=(address) { b { (count(number)) } (name) } } }
+}
+
+/// A counter of what went wrong.
+pub(crate) fn bad_counter(name: &str, number: Counted, address: &str) -> Markup {
+    let class = if number.count == 0 { "quiet" } else { "bad" };
+    html! { li class=(class) { a href=(address) { b { (count(number)) } (name) } } }
 }
 
 /// A list of tasks.
 pub(crate) fn task_table(lines: &[TaskLine], now: DateTime<Utc>) -> Markup {
     html! {
         div.scroll {
-            table {
+            table.cards {
                 thead {
                     tr { th { "Task" } th { "Class" } th { "What" } th { "Status" } th { "When" } th { "Failed" } th { "Why" } }
                 }
@@ -101,7 +108,7 @@ fn task_row(line: &TaskLine, now: DateTime<Utc>) -> Markup {
                 }
             }
             td { (when) }
-            td { (task.failed_retries) "/" (line.allowed_retries) }
+            td { (failed_attempts(task, &line.reason)) "/" (line.allowed_retries) }
             td.words { (text(note(&line.reason, run, now))) }
         }
     }
@@ -117,7 +124,7 @@ pub(crate) fn answer(words: &str, command: Option<&str>, is_bad: bool) -> Markup
     html! {
         div.answer.bad[is_bad] {
             (text(words))
-            @if let Some(command) = command { br; code { (text(command)) } }
+            @if let Some(command) = command { br; span.quiet { "Next: " } code { (text(command)) } }
         }
     }
 }

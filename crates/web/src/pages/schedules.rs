@@ -31,7 +31,7 @@ fn body(schedules: &[Schedule], now: DateTime<Utc>, login: &Login) -> Markup {
             p { "None. " code { "taskqueue schedule add" } " adds one." }
         } @else {
             div.scroll {
-                table {
+                table.cards {
                     thead {
                         tr {
                             th { "Schedule" } th { "Class" } th { "What" } th { "Every" } th { "Status" } th { "Next" } th { "Task" } th { "Note" }

@@ -11,6 +11,7 @@ use super::{Refresh, page as whole_page, problem_page};
 use crate::app::App;
 use crate::login::Login;
 use taskqueue_domain::limits::scope::Scope;
+use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::task::dependencies::LinkedTask;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Run, Task};
@@ -21,6 +22,7 @@ use taskqueue_engine::inspect::status::{Event, TaskDetail, detail};
 use taskqueue_views::answer::{answer as answer_of, answer_command};
 use taskqueue_views::human::{distance, short_distance};
 use taskqueue_views::what::what;
+use taskqueue_views::why::failed_attempts;
 
 pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Response {
     let found = app.call(&login, move |ctx| Ok((detail(ctx, TaskId(id))?, explain_task(ctx, TaskId(id))?))).await;
@@ -40,11 +42,13 @@ fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup
         (answer(&answer_of(explanation), answer_command(explanation).as_deref(), false))
         @if login.may >= Scope::Operate {
             div.actions {
-                form method="post" action=(format!("/tasks/{}/retry", task.id)) {
-                    input type="hidden" name="status" value=(text(&task.status));
-                    button { "Retry" }
+                @if let Some(label) = retry_label(task) {
+                    form method="post" action=(format!("/tasks/{}/retry", task.id)) {
+                        input type="hidden" name="status" value=(text(&task.status));
+                        button { (label) }
+                    }
                 }
-                (button(&format!("/tasks/{}/cancel", task.id), "Cancel"))
+                @if !task.is_settled() { (button(&format!("/tasks/{}/cancel", task.id), "Cancel")) }
                 @if is_editable(task) { a.button href=(format!("/tasks/{}/edit", task.id)) { "Edit" } }
             }
         }
@@ -58,6 +62,15 @@ fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup
         (linked("Before", &detail.dependants))
         h2 { "Events" }
         (events(&detail.events, now))
+    }
+}
+
+/// Returns what the button is called that starts the task again; `None` if it waits for its first attempt or is in progress.
+fn retry_label(task: &Task) -> Option<&'static str> {
+    match task.status {
+        Stored::Known(TaskStatus::Failed | TaskStatus::Timeout) => Some("Retry"),
+        Stored::Known(TaskStatus::Scheduled | TaskStatus::Processing) => None,
+        _ => Some("Run again"),
     }
 }
 
@@ -82,7 +95,8 @@ fn facts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
             dt { "Queued" } dd { (time(task.queued_on, now)) " by " (text(&task.queued_by)) }
             @if !task.is_settled() { dt { "Due" } dd { (time(task.due_from(), now)) } }
             @if let Some(on) = task.start_before { dt { "Start before" } dd { (time(on, now)) } }
-            dt { "Failed" } dd { (task.failed_retries) " of " (detail.allowed_retries) " retries, " (task.attempts) " attempts in all" }
+            dt { "Failed" } dd { (failed_attempts(task, &detail.reason)) " of " (detail.allowed_retries) " retries" }
+            dt { "Attempts" } dd { (task.attempts) " ended" }
             dt { "Priority" } dd { (task.priority) }
             @for (name, value) in &texts {
                 @if let Some(value) = value { dt { (name) } dd { (text(value)) } }
@@ -134,10 +148,13 @@ fn attempt(run: &Run, now: DateTime<Utc>) -> Markup {
             td { (text(&run.host)) }
             td {
                 @if let Some(claimant) = &run.claimant { (text(claimant)) }
-                @if let Some(process) = run.handler_process_id.or(run.process_id) { (process) }
+                @if let Some(handler) = run.handler_process_id { (handler) " " }
+                @if let Some(runner) = run.process_id {
+                    @if run.handler_process_id.is_some() { span.quiet { "(runner " (runner) ")" } } @else { (runner) }
+                }
             }
             td { @if let Some(msecs) = run.cpu_msecs { (short_distance(TimeDelta::milliseconds(msecs))) } }
-            td { @if let Some(bytes) = run.peak_memory_bytes { (bytes >> 20) " MiB" } @else if run.cpu_msecs.is_some() { "below its runner's" } }
+            td { @if let Some(bytes) = run.peak_memory_bytes { (bytes >> 20) " MiB" } @else if run.cpu_msecs.is_some() { span.quiet { "less than its runner" } } }
             td { @if run.started_on.is_some() { a href=(format!("/tasks/{}/log?attempt={}", run.task_id, run.attempt)) { "log" } } }
             td.words { (text(outcome)) }
         }

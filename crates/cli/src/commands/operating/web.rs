@@ -74,7 +74,7 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
         return Err(CliError::usage(
             "no login is possible: the configuration has no token, and this is no terminal to show one",
         )
-        .with_hint("taskqueue web token add ann --may operate")
+        .with_hint("`taskqueue web token add ann --may operate` makes one; then start `taskqueue web` again")
         .into());
     }
     let stop = Arc::new(StopSignals::install()?);
