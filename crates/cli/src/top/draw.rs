@@ -118,7 +118,7 @@ fn draw_header(canvas: &mut Canvas<'_>, area: Rect, state: &TopState) -> u16 {
     let mut used = flow(canvas, area, 0, &parts);
     let counted: Vec<ScreenCell> = match &state.counts {
         Some(counts) => counters(counts, state.slots).into_iter().map(toned).collect(),
-        None => vec![(format!("runners {}/{}", state.slots.0, state.slots.1), Tone::Plain)],
+        None => vec![(format!("slots {}/{}", state.slots.0, state.slots.1), Tone::Plain)],
     };
     used = flow(canvas, area, used, &counted);
     if state.counts.is_some() {

@@ -314,8 +314,13 @@ pub(crate) struct Admission<'a> {
 impl Admission<'_> {
     pub(crate) fn check(&self, request: TaskRequest, settings: &Settings) -> EngineResult<NewTask> {
         let is_known_here = self.check != ClassCheck::AnyName;
-        // Before the data: who takes `queue` for `exec` would otherwise learn only that a program is not JSON.
-        if is_known_here && let Ok(class) = request.class.parse() {
+        // Before the data: who takes `queue` for `exec` would otherwise learn only that a program is not JSON. A handler learns
+        // first what it may queue.
+        if is_known_here
+            && self.parent.is_none()
+            && request.class != EXEC_CLASS
+            && let Ok(class) = request.class.parse()
+        {
             self.check_known(&class)?;
         }
         let parent_id = self.parent.map(|parent| parent.id).or(request.parent_id);
@@ -327,6 +332,9 @@ impl Admission<'_> {
         }
         if class == EXEC_CLASS && self.check == ClassCheck::NotExec {
             return Err(EngineError::Forbidden("tasks of the class exec need the scope admin".to_owned()));
+        }
+        if is_known_here {
+            self.check_known(&task.class)?;
         }
         if let Some(ClassHandler::Command(configured)) = self.handlers.find(&task.class).filter(|_| is_known_here) {
             check_exists(self.handlers, configured, &task.class)?;

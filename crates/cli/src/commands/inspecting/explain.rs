@@ -244,7 +244,7 @@ fn queue_details(explanation: &QueueExplanation, out: &Out) -> Page {
     let (counts, now) = (&explanation.counts, explanation.now);
     let counters = [
         format!("running {}", count(counts.processing)),
-        format!("runners {}/{}", explanation.slots.0, explanation.slots.1),
+        format!("slots {}/{}", explanation.slots.0, explanation.slots.1),
         format!("waiting runs {}", count(counts.waiting_runs)),
         format!("due {}", count(counts.due)),
     ];
