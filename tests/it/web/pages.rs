@@ -58,7 +58,7 @@ each_engine! {
             (2, "1 of 5 retries", &["Retry"]),
             (3, "0 of 5 retries", &["Cancel"]),
         ] {
-            let page = server.get(&format!("/tasks/{task}"));
+            let page = server.ask("operate", "GET", &format!("/tasks/{task}"), "");
             shows(&page, &[words]);
             let offered: Vec<&str> =
                 ["Retry", "Run again", "Cancel"].into_iter().filter(|label| page.body.contains(&format!("{label}</button>"))).collect();
