@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use chrono::Utc;
 use serde::Deserialize;
@@ -19,7 +19,6 @@ use crate::login::Login;
 use crate::pages::changes::Change;
 use crate::pages::tasks::{MOST, TaskPageQuery, selection};
 use crate::problem::Problem;
-use crate::routes::all_routes;
 use crate::worker::LONGEST_WAIT_SECS;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::task::dependencies::LinkedTask;
@@ -44,11 +43,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 type Answer = Result<Json<Value>, Problem>;
 
 /// Lists every address of the server, and the scope that it needs.
-pub(crate) async fn index() -> Json<Value> {
-    let routes: Vec<Value> = all_routes()
-        .map(|route| json!({ "method": route.method, "path": route.path, "scope": route.may.map(Scope::as_str), "checks_class": route.checks_class }))
-        .collect();
-    Json(json!({ "routes": routes }))
+pub(crate) async fn index(State(app): State<App>) -> Json<Value> {
+    Json((app.description().routes)())
+}
+
+/// Returns the OpenAPI document.
+pub(crate) async fn openapi(State(app): State<App>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], (app.description().openapi)())
 }
 
 pub(crate) async fn status(State(app): State<App>) -> Answer {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::charts::Charts;
 use crate::configuration::CurrentConfiguration;
 use crate::database::Database;
@@ -32,12 +34,22 @@ pub struct WebOptions {
     pub rate: Rate,
 }
 
+/// What the interface says of itself. The handlers get it from here, because its tables name the handlers.
+#[derive(Clone, Copy)]
+pub(crate) struct SelfDescription {
+    /// All routes with their scopes.
+    pub(crate) routes: fn() -> Value,
+    /// The OpenAPI document.
+    pub(crate) openapi: fn() -> &'static str,
+}
+
 /// The state of the server.
 #[derive(Clone)]
 pub(crate) struct App(Arc<Shared>);
 
 struct Shared {
     options: WebOptions,
+    description: SelfDescription,
     configuration: CurrentConfiguration,
     database: Database,
     live: Live,
@@ -47,10 +59,15 @@ struct Shared {
 }
 
 impl App {
-    pub(crate) fn new(options: WebOptions, configuration: CurrentConfiguration, database: Database) -> Self {
+    pub(crate) fn new(
+        options: WebOptions,
+        description: SelfDescription,
+        configuration: CurrentConfiguration,
+        database: Database,
+    ) -> Self {
         let (live, feed) = (Live::new(database.clone()), Feed::new(database.clone()));
         let (charts, rates) = (Charts::new(database.clone()), Rates::new(options.rate));
-        Self(Arc::new(Shared { options, configuration, database, live, charts, feed, rates }))
+        Self(Arc::new(Shared { options, description, configuration, database, live, charts, feed, rates }))
     }
 
     /// Returns the login with this token, by the configuration as it is now. Its use is noted.
@@ -76,6 +93,10 @@ impl App {
 
     pub(crate) fn options(&self) -> &WebOptions {
         &self.0.options
+    }
+
+    pub(crate) fn description(&self) -> SelfDescription {
+        self.0.description
     }
 
     pub(crate) fn rates(&self) -> &Rates {

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::database::Database;
+use crate::hidden::nothing_to_hide;
 use crate::problem::Problem;
 use taskqueue_engine::inspect::ends::{Ends, count_ends};
 use taskqueue_engine::{Context, EngineResult};
@@ -31,6 +32,8 @@ pub(crate) struct Reading {
     ends: Ends,
     read_on: DateTime<Utc>,
 }
+
+nothing_to_hide!(Reading);
 
 /// The newest spans of one length, by their number since 1970.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::database::Database;
-use crate::hidden::Answered;
+use crate::hidden::{Answered, nothing_to_hide};
 use crate::problem::Problem;
 use taskqueue_engine::inspect::events::{Event, EventFilter, Follower, POLL_INTERVAL, Passed, PassedPage};
 use taskqueue_engine::{Context, EngineResult};
@@ -37,6 +37,8 @@ pub(crate) struct Subscription {
     pub(crate) lines: broadcast::Receiver<Arc<Line>>,
     pub(crate) passed: Passed,
 }
+
+nothing_to_hide!(Subscription);
 
 /// The poller.
 #[derive(Clone)]

@@ -4,10 +4,6 @@
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
-use crate::charts::Reading;
-use crate::feed::Subscription;
-use crate::live::Glance;
-use crate::pages::edit::Made;
 use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::class_patterns::ClassPatterns;
 use taskqueue_domain::task::ids::TaskId;
@@ -142,12 +138,6 @@ impl Answered for Overview {
     }
 }
 
-impl Answered for Glance {
-    fn hide(&mut self, classes: &ClassPatterns) {
-        self.overview.hide(classes);
-    }
-}
-
 impl Answered for SelectionPage {
     fn hide(&mut self, classes: &ClassPatterns) {
         self.lines.hide(classes);
@@ -181,11 +171,12 @@ answered_tuples!((A.0, B.1), (A.0, B.1, C.2), (A.0, B.1, C.2, D.3));
 /// Types without data of tasks, and without results.
 macro_rules! nothing_to_hide {
     ($($kind:ty),+ $(,)?) => {
-        $(impl Answered for $kind {
-            fn hide(&mut self, _: &ClassPatterns) {}
+        $(impl $crate::hidden::Answered for $kind {
+            fn hide(&mut self, _: &taskqueue_domain::task::class_patterns::ClassPatterns) {}
         })+
     };
 }
+pub(crate) use nothing_to_hide;
 
 nothing_to_hide!(
     bool,
@@ -196,16 +187,13 @@ nothing_to_hide!(
     Failures,
     i64,
     LimitLine,
-    Made,
     Offer,
     QueuedLine,
-    Reading,
     Renewed,
     Resolved,
     RunOutput,
     Runner,
     RunnerLine,
     (Setting, String),
-    Subscription,
     TaskId
 );

@@ -24,6 +24,7 @@ mod operations;
 mod pages;
 mod problem;
 mod rates;
+mod route;
 mod routes;
 mod serve;
 mod stream;

@@ -9,7 +9,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::database::Database;
+use crate::hidden::Answered;
 use crate::problem::Problem;
+use taskqueue_domain::task::class_patterns::ClassPatterns;
 use taskqueue_engine::Context;
 use taskqueue_engine::EngineResult;
 use taskqueue_engine::inspect::status::{Overview, RunnerLine, TaskFilter, list_runners, overview};
@@ -36,6 +38,12 @@ pub(crate) struct Glance {
     pub(crate) runners: Vec<RunnerLine>,
     /// Why nothing runs, and what to do, if work waits.
     pub(crate) stuck: Option<QueueAnswer>,
+}
+
+impl Answered for Glance {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.overview.hide(classes);
+    }
 }
 
 /// The last figures, when they were read, and why newer ones could not be read.

@@ -4,8 +4,8 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{MethodRouter, get, post};
 
 use crate::app::App;
-use crate::routes::{Route, route};
-use crate::{api, events, openapi, worker};
+use crate::route::{Route, route};
+use crate::{api, events, worker};
 use taskqueue_domain::limits::scope::Scope;
 
 /// The largest body that carries data or results.
@@ -71,12 +71,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         "List every address of the server, pages too",
         "routes",
     ),
-    operation(
-        read("/api/v1/openapi.json", || get(openapi::document)),
-        "get_openapi",
-        "Return this document",
-        "document",
-    ),
+    operation(read("/api/v1/openapi.json", || get(api::openapi)), "get_openapi", "Return this document", "document"),
     operation(
         read("/api/v1/status", || get(api::status)),
         "get_status",

@@ -8,11 +8,13 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::guard::{Needs, every_request, with_login};
 use crate::operations::OPERATIONS;
+use crate::route::{Route, route};
 use crate::{assets, pages, stream};
 use taskqueue_domain::limits::scope::Scope;
 
@@ -20,32 +22,6 @@ use taskqueue_domain::limits::scope::Scope;
 const BODY_BYTES: usize = 64 << 10;
 /// How long a request may take, its body included; streams are answered before.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
-
-/// An address, what it takes, and who may use it.
-pub(crate) struct Route {
-    pub(crate) method: &'static str,
-    pub(crate) path: &'static str,
-    /// `None`: everybody, without a login.
-    pub(crate) may: Option<Scope>,
-    /// Whether its handler checks the class, so that a login that is limited to classes may use it.
-    pub(crate) checks_class: bool,
-    handler: fn() -> MethodRouter<App>,
-}
-
-pub(crate) const fn route(
-    method: &'static str,
-    path: &'static str,
-    may: Option<Scope>,
-    handler: fn() -> MethodRouter<App>,
-) -> Route {
-    Route { method, path, may, checks_class: false, handler }
-}
-
-impl Route {
-    pub(crate) const fn checks_class(self) -> Self {
-        Self { checks_class: true, ..self }
-    }
-}
 
 const READ: Option<Scope> = Some(Scope::Read);
 const OPERATE: Option<Scope> = Some(Scope::Operate);
@@ -85,6 +61,15 @@ const PAGES: &[Route] = &[
 /// Returns the routes of both tables.
 pub(crate) fn all_routes() -> impl Iterator<Item = &'static Route> {
     PAGES.iter().chain(OPERATIONS.iter().map(|operation| &operation.route))
+}
+
+/// Lists them, for programs.
+pub(crate) fn listed() -> Value {
+    let listed = |route: &Route| {
+        let scope = route.may.map(Scope::as_str);
+        json!({ "method": route.method, "path": route.path, "scope": scope, "checks_class": route.checks_class })
+    };
+    json!({ "routes": all_routes().map(listed).collect::<Vec<_>>() })
 }
 
 pub(crate) fn router(app: &App) -> Router {

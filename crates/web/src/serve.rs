@@ -21,10 +21,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt as _;
 
-use crate::app::{App, WebOptions};
+use crate::app::{App, SelfDescription, WebOptions};
 use crate::configuration::CurrentConfiguration;
 use crate::database::Database;
 use crate::routes::router;
+use crate::{openapi, routes};
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_engine::{Context, StopSignals};
 use taskqueue_host::net::listener::{SocketFile, SocketListener};
@@ -76,7 +77,8 @@ pub fn serve(
         }
     };
     ready(&options.listen);
-    let app = App::new(options, configuration, database);
+    let description = SelfDescription { routes: routes::listed, openapi: openapi::document };
+    let app = App::new(options, description, configuration, database);
     let (stop_sender, stopped) = oneshot::channel();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         while !stop.wait(SIGNALS_EVERY) {}

@@ -3,11 +3,10 @@
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
-use super::status::COUNT_LIMIT;
 use crate::StoreResult;
 use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
-use crate::base::counted::Counted;
+use crate::base::counted::{COUNT_LIMIT, Counted};
 use crate::base::schema::task_queue::dsl::{due_on, id, task_class, task_queue};
 use crate::base::sql::{SqlMoment, db_now};
 use crate::base::unmarked::{AllUnmarked, open_run};

@@ -13,16 +13,13 @@ use crate::base::connection::AnyConnection;
 use crate::base::rows::{RunRow, TaskRow};
 use crate::records::notices::count_unreported;
 
-use crate::base::counted::Counted;
+use crate::base::counted::{COUNT_LIMIT, Counted};
 use crate::base::sql::db_now;
 use crate::base::unmarked::{AllUnmarked, is_as_its_row_says};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Run, Task};
-
-/// The highest exact count; beyond it, a count is shown as "or more".
-pub(super) const COUNT_LIMIT: i64 = 100_000;
 
 /// The value of `Finished` of a task that is not finished.
 pub(crate) const NOT_FINISHED: i32 = 0;

@@ -15,6 +15,7 @@ use super::parts::{answer, task_status, text};
 use super::task::{events, is_editable};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::app::App;
+use crate::hidden::nothing_to_hide;
 use crate::login::Login;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::run::status::TaskStatus;
@@ -137,6 +138,8 @@ pub(crate) enum Made {
     /// The task has changed since the form was shown.
     Stale,
 }
+
+nothing_to_hide!(Made);
 
 pub(crate) async fn save(
     State(app): State<App>,

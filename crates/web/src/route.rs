@@ -1,0 +1,32 @@
+//! A row of the tables of routes.
+
+use axum::routing::MethodRouter;
+
+use crate::app::App;
+use taskqueue_domain::limits::scope::Scope;
+
+/// An address, what it takes, and who may use it.
+pub(crate) struct Route {
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    /// `None`: everybody, without a login.
+    pub(crate) may: Option<Scope>,
+    /// Whether its handler checks the class, so that a login that is limited to classes may use it.
+    pub(crate) checks_class: bool,
+    pub(crate) handler: fn() -> MethodRouter<App>,
+}
+
+pub(crate) const fn route(
+    method: &'static str,
+    path: &'static str,
+    may: Option<Scope>,
+    handler: fn() -> MethodRouter<App>,
+) -> Route {
+    Route { method, path, may, checks_class: false, handler }
+}
+
+impl Route {
+    pub(crate) const fn checks_class(self) -> Self {
+        Self { checks_class: true, ..self }
+    }
+}
