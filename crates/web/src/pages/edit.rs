@@ -225,7 +225,7 @@ fn fields(task: &Task, editor: &Editor, sent: &EditForm) -> Markup {
             input #due name="due" required[!task.is_settled()] value=(text(&sent.due)) aria-describedby="due-help";
             p #due-help .quiet {
                 "2026-11-21T10:00:00Z, tomorrow 03:00 (in UTC), +30m or now"
-                @if task.is_settled() { "; empty: it does not run again by itself" }
+                @if task.is_settled() { "; empty: it is not run again" }
             }
             @if let Some(data) = &sent.data {
                 label for="data" { "Data" }
