@@ -4,7 +4,7 @@ streams, and queueing over HTTP beside the library. Only with --only web."""
 import time
 
 from benchlib.context import SHOWN
-from benchlib.figures import Figure, Line, at_most, by_turns
+from benchlib.figures import Figure, Line, at_least, at_most, by_turns
 from benchlib.web import serving
 from rows.library import OURS
 from rows.memory import resident_mb
@@ -31,7 +31,7 @@ def pages(bench, server, store, waiting):
             (ALONE, lambda alone=alone: requests / bench.seconds(alone, env=store.env)),
         ]
         figures = by_turns(bench.rounds, "/s", contestants)
-        yield Line("web", f"{what}, {waiting:,} waiting", SHOWN[store.engine], figures[0], figures[1:])
+        yield Line("web", f"{what}, {waiting:,} waiting", SHOWN[store.engine], figures[0], figures[1:], [at_least(0.8, ALONE)])
 
 
 def memory(bench, server, engine):
@@ -39,9 +39,9 @@ def memory(bench, server, engine):
     with server.streams(STREAMS, "/api/v1/events/stream"):
         time.sleep(bench.pick(10, 2))
         followed = resident_mb(server.pid)
-    what = "the server's memory"
-    yield Line("web", f"{what} with {STREAMS} streams", SHOWN[engine], Figure("taskqueue web", "MB", [followed]),
-               [Figure("at rest", "MB", [rest])], [at_most(100)])
+    for when, megabytes, bound in (("at rest", rest, 15), (f"with {STREAMS} streams", followed, 100)):
+        figure = Figure("taskqueue web", "MB", [megabytes])
+        yield Line("web", f"the server's memory {when}", SHOWN[engine], figure, [], [at_most(bound)])
 
 
 def queueing(bench, server, store):
@@ -52,7 +52,8 @@ def queueing(bench, server, store):
         (OURS, lambda: tasks / bench.seconds(library, env=store.env)),
     ]
     figures = by_turns(bench.rounds, "/s", contestants)
-    yield Line("web", f"queueing one by one, {CLIENTS} clients", SHOWN[store.engine], figures[0], figures[1:])
+    yield Line("web", f"queueing one by one, {CLIENTS} clients", SHOWN[store.engine], figures[0], figures[1:],
+               [at_least(0.7, OURS)])
 
 
 def measure(bench, engine):

@@ -5,6 +5,7 @@ pub mod claim_line;
 pub mod class_times;
 pub mod clock;
 pub mod cut;
+pub mod event_words;
 pub mod human;
 pub mod hung;
 pub mod json;

@@ -17,13 +17,15 @@ use tokio::time::{Instant, sleep};
 use crate::app::App;
 use crate::login::Login;
 use crate::pages::changes::Change;
-use crate::pages::tasks::{MOST, TaskPageQuery, selection};
+use crate::pages::tasks::{MOST, TaskPageQuery, page_start, selection};
 use crate::problem::Problem;
 use crate::worker::LONGEST_WAIT_SECS;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::task::dependencies::LinkedTask;
 use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::selection::PageStart;
 use taskqueue_domain::task::trace::Trace;
+use taskqueue_engine::change::retry::RetryOptions;
 use taskqueue_engine::change::schedules as recurring;
 use taskqueue_engine::inspect::diagnosis::explain;
 use taskqueue_engine::inspect::{failures as failed, status as states};
@@ -69,10 +71,17 @@ pub(crate) async fn tasks(
     Query(query): Query<TaskPageQuery>,
 ) -> Answer {
     let selection = selection(&app, &query.q)?;
-    let (before, limit) = (query.before.map(TaskId), query.limit.unwrap_or(USUAL).clamp(1, MOST));
-    let page = app.call(&login, move |ctx| states::select_page(ctx, &selection, before, limit)).await?;
+    let (start, limit) = (page_start(query.before, query.after)?, query.limit.unwrap_or(USUAL).clamp(1, MOST));
+    let page = app.call(&login, move |ctx| states::select_page(ctx, &selection, start, limit)).await?;
     let tasks: Vec<Value> = page.lines.iter().map(line_json).collect();
-    Ok(Json(json!({ "schema": "taskqueue.tasks/1", "now": page.now, "tasks": tasks, "next_before": page.next_before })))
+    let (next_before, next_after) = match page.next {
+        Some(PageStart::Before(id)) => (Some(id), None),
+        Some(PageStart::After(id)) => (None, Some(id)),
+        None => (None, None),
+    };
+    Ok(Json(json!({
+        "schema": "taskqueue.tasks/1", "now": page.now, "tasks": tasks, "next_before": next_before, "next_after": next_after,
+    })))
 }
 
 /// How long to wait for the end of a task.
@@ -168,7 +177,7 @@ pub(crate) async fn cancel(State(app): State<App>, Extension(login): Extension<L
 }
 
 async fn change(app: &App, login: &Login, id: TaskId, change: Change) -> Answer {
-    let answers = app.call(login, move |ctx| change.make(ctx, &[id], &[])).await?;
+    let answers = app.call(login, move |ctx| change.make(ctx, &[id], &RetryOptions::default())).await?;
     let Some(answer) = answers.into_iter().next() else {
         return Err(Problem::not_found(format!("there is no task {id}")));
     };

@@ -25,7 +25,7 @@ use crate::app::WebOptions;
 use crate::guard::{check_origin, is_known_host};
 use crate::login::Login;
 use crate::pages::ansi::coloured;
-use crate::pages::{changes, tasks};
+use crate::pages::{changes, pauses, tasks};
 use crate::{api, events, worker};
 
 /// The query of an address: what is written into an address is read from it again, and a selection fails with a reason.
@@ -53,7 +53,7 @@ pub fn web_form(input: &[u8]) {
     let _ = form::<changes::Selected>(input);
     let _ = form::<changes::Shown>(input);
     let text = String::from_utf8_lossy(input);
-    let why = form::<changes::Why>(format!("reason={}", encoded(&text)).as_bytes()).expect("a form");
+    let why = form::<pauses::Order>(format!("reason={}", encoded(&text)).as_bytes()).expect("a form");
     assert_eq!(why.reason, text);
 }
 

@@ -10,7 +10,7 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Run, RunOutput, Runner, Task};
 use taskqueue_engine::change::classes::ClassState;
 use taskqueue_engine::change::limits::LimitLine;
-use taskqueue_engine::change::schedules::Schedule;
+use taskqueue_engine::change::schedules::{Schedule, ScheduleDetail};
 use taskqueue_engine::change::selected::TaskAnswer;
 use taskqueue_engine::claiming::claim::Offer;
 use taskqueue_engine::claiming::claimants::{Renewed, Resolved};
@@ -82,6 +82,13 @@ impl Answered for Schedule {
         if classes.contain(&self.class) {
             HIDDEN.clone_into(&mut self.data);
         }
+    }
+}
+
+impl Answered for ScheduleDetail {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        self.schedule.hide(classes);
+        self.tasks.hide(classes);
     }
 }
 

@@ -32,6 +32,27 @@ each_engine! {
         assert!(served("/api/v1/events")["events"].as_array().is_some_and(|events| !events.is_empty()));
         let page = server.get("/api/v1/tasks?q=class%3Decho&limit=1").json();
         assert_eq!((page["tasks"].as_array().map(Vec::len), page["next_before"].is_i64()), (Some(1), true));
+        assert!(page["next_after"].is_null());
+    }
+
+    fn pages_of_tasks_go_both_ways(db) {
+        db.configure(ECHO);
+        db.cli().stdin("{\"class\":\"echo\",\"data\":{\"a\":1}}\n".repeat(5)).run(&["queue", "--batch", "-"]).ok();
+        let server = WebServer::start(db, &[]);
+        for selection in ["", "status%3Dscheduled", "data.a%3D1", "1-5"] {
+            let (mut start, mut seen) = ("after=0".to_owned(), Vec::new());
+            loop {
+                let page = server.get(&format!("/api/v1/tasks?q={selection}&{start}&limit=2")).json();
+                seen.extend(page["tasks"].as_array().unwrap().iter().map(|line| line["task"]["id"].as_i64().unwrap()));
+                assert!(page["next_before"].is_null(), "{page}");
+                let Some(next) = page["next_after"].as_i64() else { break };
+                start = format!("after={next}");
+            }
+            assert_eq!(seen, [1, 2, 3, 4, 5], "{selection}");
+        }
+        let newest = server.get("/api/v1/tasks?before=4&limit=2").json();
+        assert_eq!((&newest["tasks"][0]["task"]["id"], &newest["next_before"]), (&json!(3), &json!(2)));
+        assert_eq!(server.get("/api/v1/tasks?before=4&after=1").json()["code"], "input");
     }
 
     fn a_task_is_queued_retried_and_cancelled_over_http(db) {

@@ -10,14 +10,17 @@ use crate::support::wait_until;
 use crate::{each_engine, test_on};
 
 /// Every page that shows rows.
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 14] = [
     "/",
     "/tasks",
     "/tasks/1",
+    "/tasks?columns=task,name,tag,key,limit-key,host,by",
     "/tasks/2",
     "/tasks/2/log",
+    "/tasks/3",
     "/failures",
     "/schedules",
+    "/schedules/3",
     "/runners",
     "/classes",
     "/classes?name=evil",
@@ -31,7 +34,10 @@ each_engine! {
         db.configure(&format!("{ECHO}{}", shell_class(db, "evil", handler)));
         let task = format!("{{\"class\":\"echo\",\"in\":\"1h\",\"name\":\"<script>alert(1)</script>\",\"data\":\"{evil}\"}}\n");
         let failing = format!("{{\"class\":\"evil\",\"tag\":\"\\\"onload=alert(1)\",\"data\":\"{evil}\"}}\n");
-        db.cli().stdin(task + &failing).run(&["queue", "--batch", "-"]).ok();
+        let recurring = format!(
+            "{{\"class\":\"evil\",\"every\":\"0 0 29 2 *\",\"name\":\"<script>alert(1)</script>\",\"data\":{{\"{evil}\":[\"{evil}\"]}}}}\n"
+        );
+        db.cli().stdin(task + &failing + &recurring).run(&["queue", "--batch", "-"]).ok();
         db.cli().run(&["tick"]).ok();
         db.execute("UPDATE \"TaskQueueRuns\" SET \"ErrorMessage\" = '<script>alert(1)</script>', \"Host\" = '<img src=x onerror=alert(1)>'");
         let server = WebServer::start(db, &[]);

@@ -240,7 +240,7 @@ test_on! { [sqlite Sqlite, postgres Postgres] the_keyboard_and_a_narrow_window_a
     let size = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": {
         "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true } });
     browser.call("POST", "/goog/cdp/execute", &size);
-    for path in ["/", "/tasks", "/tasks/2", "/tasks/2/log", "/failures", "/schedules", "/runners", "/classes?name=bad", "/settings", "/events"] {
+    for path in ["/", "/tasks", "/tasks/2", "/tasks/2/log", "/failures", "/schedules", "/schedules/4", "/runners", "/classes?name=bad", "/settings", "/events"] {
         browser.open(&server, path);
         let width = json!({ "script": "return document.documentElement.scrollWidth", "args": [] });
         let width = browser.call("POST", "/execute/sync", &width);
@@ -273,7 +273,7 @@ test_on! { [sqlite Sqlite, postgres Postgres] a_person_edits_a_task_that_another
 } }
 
 /// Every kind of page, with what it shows in place of a list, and a refusal.
-const PAGES: [&str; 17] = [
+const PAGES: [&str; 21] = [
     "/",
     "/tasks",
     "/tasks?q=clas%3Dx",
@@ -281,9 +281,13 @@ const PAGES: [&str; 17] = [
     "/tasks/2",
     "/tasks/3",
     "/tasks/3/edit",
+    "/tasks/5",
+    "/tasks?columns=task+tag+host+took",
+    "/pause?scope=class&name=bad",
     "/tasks/2/log",
     "/failures",
     "/schedules",
+    "/schedules/4",
     "/runners",
     "/classes",
     "/classes?name=bad",
@@ -316,6 +320,7 @@ test_on! { [sqlite Sqlite] axe_finds_nothing_serious_on_any_page_light_or_dark d
     let axe = std::fs::read_to_string(axe).unwrap();
     fill(db);
     db.cli().run(&["pause", "--class", "bad", "--reason", "we mend it"]).ok();
+    db.cli().run(&["queue", "echo", "{\"a\":[1,{\"b\":null}]}", "--after", "3"]).ok();
     let server = WebServer::start(db, &[]);
     let browser = Browser::start(db, true);
     browser.open(&server, "/login");

@@ -92,6 +92,78 @@ each_engine! {
         assert!(!last.body.contains("/tasks/5"), "{}", last.body);
     }
 
+    fn a_list_of_tasks_has_the_chosen_columns_in_both_orders(db) {
+        db.configure(ECHO);
+        db.cli().stdin("{\"class\":\"echo\",\"tag\":\"account-17\"}\n".repeat(5)).run(&["queue", "--batch", "-"]).ok();
+        let server = WebServer::start(db, &[]);
+        let oldest = server.get("/tasks?q=tag%3Daccount-17&columns=task+tag&after=0&limit=2");
+        shows(&oldest, &["<th>Task</th><th>Tag</th></tr>", "/tasks/1\"", "/tasks/2\"", ">account-17<", "after=2", "Newest first"]);
+        assert!(!oldest.body.contains("/tasks/3\""), "{}", oldest.body);
+        let next = oldest.body.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap().replace("&amp;", "&");
+        let last = server.get(&format!("{next}&limit=3"));
+        shows(&last, &["<th>Task</th><th>Tag</th></tr>", "/tasks/3\"", "/tasks/5\"", "These are all."]);
+        assert!(!last.body.contains("/tasks/2\""), "{}", last.body);
+        shows(&server.get("/tasks?columns=tags"), &["is not a column; the columns are task, class,"]);
+        shows(&server.get("/tasks?before=3&after=1"), &["before or after, not both"]);
+    }
+
+    fn a_schedule_shows_its_next_times_and_its_newest_tasks(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC", "--name", "nightly"]).ok();
+        let server = WebServer::start(db, &[]);
+        shows(&server.get("/schedules"), &["href=\"/schedules/1\">nightly<"]);
+        let page = server.ask("operate", "GET", "/schedules/1", "");
+        shows(&page, &["Schedule nightly", "0 3 * * *", "/tasks/1\"", "All its tasks", "Run now"]);
+        assert_eq!(page.body.matches(" 03:00:00 UTC").count(), 5, "{}", page.body);
+        let made = server.ask("operate", "POST", "/schedules/1/pause", "");
+        assert_eq!(made.status, 303);
+        shows(&server.ask("operate", "GET", "/schedules/1", ""), &["paused", "Resume", "<p>None.</p>"]);
+        assert_eq!(server.get("/schedules/99").status, 404);
+        db.cli().run(&["queue", "echo"]).ok();
+        assert_eq!(server.get("/schedules/2").status, 404);
+    }
+
+    fn a_class_and_a_runner_are_paused_drained_and_resumed(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        let server = WebServer::start(db, &[]);
+        let press = |path: &str, body: &str| server.ask("operate", "POST", path, body).status;
+        shows(&server.ask("operate", "GET", "/classes", ""), &["/pause?scope=class&amp;name=echo"]);
+        shows(&server.ask("operate", "GET", "/pause?scope=class&name=echo", ""), &["Pause class echo", "value=\"drain\"", "value=\"echo\""]);
+        assert_eq!(press("/pause", "scope=class&name=echo&mode=pause&reason=we+mend+it&duration=2h"), 303);
+        assert_eq!(press("/pause", "scope=runner&name=night&mode=drain&reason=upgrade"), 303);
+        let listed = db.cli().run(&["pause", "--json"]).ok();
+        assert!(listed.contains("we mend it") && listed.contains("\"drain\""), "{listed}");
+        shows(&server.ask("operate", "GET", "/", ""), &["class echo paused", "ends in", "Resume class echo", "runner night drained", "Pause all"]);
+        assert!(!server.get("/").body.contains("Resume class echo"), "a login that only reads has no button");
+        assert_eq!(press("/resume", "scope=class&name=echo"), 303);
+        assert_eq!(press("/resume", "scope=runner&name=night"), 303);
+        assert!(db.cli().run(&["pause", "--json"]).ok().trim().is_empty());
+        for (body, part) in [
+            ("scope=host&name=x&reason=r", "is not all, class or runner"),
+            ("mode=halt&reason=r", "is not pause, drain or stop"),
+            ("reason=r&duration=90", "has no unit"),
+            ("scope=class&name=&reason=r", "neither a task class nor a pattern"),
+        ] {
+            let refused = server.ask("operate", "POST", "/pause", body);
+            assert!(refused.status == 400 && refused.body.contains(part), "{body}: {}", refused.body);
+        }
+    }
+
+    fn a_task_shows_its_data_as_a_tree_and_its_links_as_a_drawing(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "{\"to\":[\"ann\",{\"n\":1}]}"]).ok();
+        db.cli().run(&["queue", "echo", "--after", "1"]).ok();
+        db.cli().run(&["queue", "echo", "--after-any", "2"]).ok();
+        let server = WebServer::start(db, &[]);
+        shows(&server.get("/tasks/1"), &["<b>to</b>: <ol class=\"tree\" start=\"0\"><li>ann</li>", "As text"]);
+        let page = server.get("/tasks/2");
+        shows(&page, &["<svg class=\"graph\"", "Waits for", "Before", "(however it ends)"]);
+        let drawn = page.body.split("<svg class=\"graph\"").nth(1).unwrap().split("</svg>").next().unwrap();
+        assert_eq!((drawn.matches("class=\"edge\"").count(), drawn.matches("class=\"edge any\"").count()), (1, 1), "{drawn}");
+        assert!(drawn.contains("href=\"/tasks/1\"") && drawn.contains("href=\"/tasks/3\"") && !drawn.contains("/tasks/2\""), "{drawn}");
+    }
+
     fn a_button_does_what_the_verb_does_and_events_name_the_login(db) {
         fill(db);
         let server = WebServer::start(db, &[]);
@@ -124,6 +196,21 @@ each_engine! {
         shows(&server.ask("operate", "POST", "/retry", &format!("{selection}&agreed={agreed}")), &["Retry: 1 of 1 task"]);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried'"), 1);
         assert_eq!(server.ask("operate", "POST", "/cancel", "q=+").status, 400);
+    }
+
+    fn a_retry_of_many_can_be_spread_over_time(db) {
+        db.configure(&shell_class(db, "bad", "exit 65"));
+        db.cli().stdin("{\"class\":\"bad\"}\n".repeat(3)).run(&["queue", "--batch", "-"]).ok();
+        db.cli().run(&["tick"]).ok();
+        let server = WebServer::start(db, &[]);
+        let selection = "q=class%3Dbad";
+        let asked = server.ask("operate", "POST", "/retry", selection);
+        shows(&asked, &["Retry 3 tasks?", "name=\"rate\""]);
+        let agreed = asked.body.split("name=\"agreed\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        let press = |rate: &str| server.ask("operate", "POST", "/retry", &format!("{selection}&agreed={agreed}&rate={rate}"));
+        assert_eq!(press("fast").status, 400);
+        shows(&press("1%2F1h"), &["Retry: 3 of 3 tasks"]);
+        assert_eq!(db.cli().run(&["status", "status=due", "-o", "id"]).ok().lines().count(), 1);
     }
 
     fn an_open_page_gets_an_event_for_each_change(db) {

@@ -23,6 +23,7 @@ use taskqueue_engine::inspect::status::{Event, Overview, Reason, TaskDetail, Tas
 use taskqueue_views::answer::QueueAnswer;
 use taskqueue_views::class_times::class_times;
 use taskqueue_views::cut::Length;
+use taskqueue_views::event_words::event_words;
 use taskqueue_views::human::{
     counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative, short_distance,
 };
@@ -234,9 +235,9 @@ pub(crate) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
             event.kind,
             event.actor,
             event.host,
-            length.of_value(&event.details)
+            length.of_value(&event_words(&event.details))
         );
-        text.push(folded(&clean_line(&line), out.width()));
+        text.push(folded(clean_line(&line).trim_end(), out.width()));
     }
     text.extend(drawn(detail, now, out.width()));
     out.data(text.join("\n"))

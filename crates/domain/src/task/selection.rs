@@ -23,6 +23,35 @@ const META_KEY: &str = "meta.NAME";
 /// The filter key for a value in the data.
 const DATA_KEY: &str = "data.NAME";
 
+/// Where a page of tasks begins, and its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageStart {
+    /// Newest first: all ids are below this one.
+    Before(TaskId),
+    /// Oldest first: all ids are above this one.
+    After(TaskId),
+}
+
+impl PageStart {
+    /// Returns the start of the page after one that ends with this task.
+    #[must_use]
+    pub const fn continued(self, last: TaskId) -> Self {
+        match self {
+            Self::Before(_) => Self::Before(last),
+            Self::After(_) => Self::After(last),
+        }
+    }
+
+    /// Returns true if a page with this start can contain the task.
+    #[must_use]
+    pub const fn allows(self, id: TaskId) -> bool {
+        match self {
+            Self::Before(start) => id.0 < start.0,
+            Self::After(start) => id.0 > start.0,
+        }
+    }
+}
+
 /// A selection of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {

@@ -18,7 +18,7 @@ use taskqueue_domain::run::claimant::HeldBack;
 use taskqueue_domain::task::dependencies::LinkedTask;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::{Run, RunOutput, Runner, Task};
-use taskqueue_domain::task::selection::Selection;
+use taskqueue_domain::task::selection::{PageStart, Selection};
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 use taskqueue_process::identities::usage::memory_bytes;
 use taskqueue_store::TaskPage;
@@ -151,31 +151,35 @@ pub fn overview_of(ctx: &mut Context, ids: &[TaskId], limit: i64) -> EngineResul
 pub struct SelectionPage {
     /// The time of the database's clock when it was read.
     pub now: DateTime<Utc>,
-    /// The tasks, newest first.
+    /// The tasks, in the order of the page.
     pub lines: Vec<TaskLine>,
-    /// Where the next page begins: all its tasks have ids below this one. `None` if this is the last page.
-    pub next_before: Option<TaskId>,
+    /// Where the next page begins. `None` if this is the last page.
+    pub next: Option<PageStart>,
 }
 
-/// Returns a page of the tasks of a selection, newest first: at most `limit`, all with ids below `before` if it is given.
+/// Returns a page of the tasks of a selection: at most `limit`, in the order of the page.
 ///
 /// # Errors
 /// Returns an error if the database fails.
 pub fn select_page(
     ctx: &mut Context,
     selection: &Selection,
-    before: Option<TaskId>,
+    start: PageStart,
     limit: i64,
 ) -> EngineResult<SelectionPage> {
     ctx.check_family_of(selection)?;
     let now = ctx.store.now()?;
-    let mut ids = ctx.store.select_page(selection, before, limit.saturating_add(1))?;
+    let mut ids = ctx.store.select_page(selection, start, limit.saturating_add(1))?;
     let shown = usize::try_from(limit).unwrap_or(usize::MAX);
-    let next_before = if ids.len() > shown { ids.get(shown.saturating_sub(1)).copied() } else { None };
+    let has_more = ids.len() > shown;
     ids.truncate(shown);
-    let tasks = ctx.store.list_named_tasks(&ids)?;
+    let next = ids.last().filter(|_| has_more).map(|last| start.continued(*last));
+    let mut tasks = ctx.store.list_named_tasks(&ids)?;
+    if matches!(start, PageStart::After(_)) {
+        tasks.reverse();
+    }
     let lines = task_lines(ctx, now, tasks)?;
-    Ok(SelectionPage { now, lines, next_before })
+    Ok(SelectionPage { now, lines, next })
 }
 
 /// Adds to each task why it is in its state.

@@ -21,7 +21,7 @@ use taskqueue_domain::task::data_filter::DataFilter;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::records::Task;
-use taskqueue_domain::task::selection::{ClassFilter, Selection, StatusFilter};
+use taskqueue_domain::task::selection::{ClassFilter, PageStart, Selection, StatusFilter};
 
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;
@@ -42,12 +42,21 @@ enum SelectionPlace<'a> {
     Range(i64, i64),
 }
 
-/// A page of ids, newest first.
+/// A page of ids.
 #[derive(Clone, Copy)]
 struct IdPage {
-    /// All ids are below this one.
-    before: i64,
+    start: PageStart,
     limit: i64,
+}
+
+impl IdPage {
+    fn of<'a>(self, query: TaskIds<'a>) -> TaskIds<'a> {
+        use task_queue::dsl;
+        match self.start {
+            PageStart::Before(id) => query.filter(dsl::id.lt(id.0)).order(dsl::id.desc()),
+            PageStart::After(id) => query.filter(dsl::id.gt(id.0)).order(dsl::id),
+        }
+    }
 }
 
 /// How tasks of a schedule are found.
@@ -71,17 +80,12 @@ impl Store {
         self.select(selection, None)
     }
 
-    /// Returns a page of the tasks of a selection, newest first: at most `limit`, all with ids below `before` if it is given.
+    /// Returns a page of the tasks of a selection: at most `limit`, in the order of the page.
     ///
     /// # Errors
     /// The database could not be queried.
-    pub fn select_page(
-        &mut self,
-        selection: &Selection,
-        before: Option<TaskId>,
-        limit: i64,
-    ) -> StoreResult<Vec<TaskId>> {
-        self.select(selection, Some(IdPage { before: before.map_or(i64::MAX, |id| id.0), limit }))
+    pub fn select_page(&mut self, selection: &Selection, start: PageStart, limit: i64) -> StoreResult<Vec<TaskId>> {
+        self.select(selection, Some(IdPage { start, limit }))
     }
 
     /// Returns those of these tasks that exist, in the order of their ids.
@@ -137,8 +141,12 @@ impl Store {
                 }
             }
             let Some(page) = page else { return Ok(found.into_iter().map(TaskId).collect()) };
-            let newest = found.into_iter().rev().filter(|id| *id < page.before);
-            Ok(newest.take(usize::try_from(page.limit).unwrap_or(usize::MAX)).map(TaskId).collect())
+            let mut found: Vec<TaskId> = found.into_iter().map(TaskId).filter(|id| page.start.allows(*id)).collect();
+            if matches!(page.start, PageStart::Before(_)) {
+                found.reverse();
+            }
+            found.truncate(usize::try_from(page.limit).unwrap_or(usize::MAX));
+            Ok(found)
         })
     }
 
@@ -203,10 +211,7 @@ impl<'a> Query<'a> {
         let compares_texts = !self.selection.data.is_empty() || !self.selection.meta.is_empty();
         match self.page {
             Some(page) if compares_texts => self.load_page_by_texts(page, conn),
-            Some(page) => {
-                let query = self.of_columns().filter(dsl::id.lt(page.before));
-                Ok(query.order(dsl::id.desc()).limit(page.limit).load(conn)?)
-            }
+            Some(page) => Ok(page.of(self.of_columns()).limit(page.limit).load(conn)?),
             None if !self.selection.data.is_empty() => self.load_by_data(conn),
             None if compares_texts => {
                 let query = self.of_columns().filter(dsl::meta.is_not_null());
@@ -235,20 +240,20 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Like `load_by_data`, newest first, until the page is full.
+    /// Like `load_by_data`, in the order of the page, until it is full.
     fn load_page_by_texts(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
         use task_queue::dsl;
         let wanted = usize::try_from(page.limit).unwrap_or(usize::MAX);
-        let (mut matching, mut last) = (Vec::new(), page.before);
+        let (mut matching, mut rest) = (Vec::new(), page);
         loop {
-            let mut query = self.with_contained_data(self.of_columns().filter(dsl::id.lt(last)));
+            let mut query = self.with_contained_data(rest.of(self.of_columns()));
             if !self.selection.meta.is_empty() {
                 query = query.filter(dsl::meta.is_not_null());
             }
-            let part = query.order(dsl::id.desc()).limit(DATA_ROWS).select((dsl::id, dsl::meta, dsl::task_data));
+            let part = query.limit(DATA_ROWS).select((dsl::id, dsl::meta, dsl::task_data));
             let rows: Vec<TextsRow> = part.load(conn)?;
             let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < DATA_ROWS;
-            last = rows.last().map_or(last, |(id, ..)| *id);
+            rest.start = rows.last().map_or(rest.start, |(id, ..)| page.start.continued(TaskId(*id)));
             matching.extend(rows.into_iter().filter_map(|(id, meta, data)| self.has_texts(meta, data).then_some(id)));
             if is_last || matching.len() >= wanted {
                 matching.truncate(wanted);

@@ -15,13 +15,12 @@ use crate::app::App;
 use crate::login::{Login, digest};
 use crate::pages::tasks::selection;
 use crate::problem::Problem;
-use taskqueue_domain::limits::pause::{PauseMode, PauseScope};
+use taskqueue_domain::limits::limit::Rate;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::selection::StatusFilter;
 use taskqueue_domain::text::outside_text::clean_line;
 use taskqueue_engine::change::cancel::{cancel_tasks, cancellable, preview_cancel};
-use taskqueue_engine::change::pauses::{self, PauseRequest};
 use taskqueue_engine::change::retry::{RetryOptions, preview_retry, retry_tasks, retryable};
 use taskqueue_engine::change::schedules;
 use taskqueue_engine::change::selected::{TaskAnswer, select_tasks};
@@ -63,13 +62,16 @@ impl Change {
         }
     }
 
-    /// Does it, and returns the answer for each task.
-    /// Tasks that have another status than `only` by now are not retried; empty allows every status.
-    pub(crate) fn make(self, ctx: &mut Context, ids: &[TaskId], only: &[TaskStatus]) -> EngineResult<Vec<TaskAnswer>> {
+    /// Does it, and returns the answer for each task. The options are for a retry.
+    pub(crate) fn make(
+        self,
+        ctx: &mut Context,
+        ids: &[TaskId],
+        options: &RetryOptions<'_>,
+    ) -> EngineResult<Vec<TaskAnswer>> {
         let mut answers = Vec::new();
-        let options = RetryOptions { only, ..RetryOptions::default() };
         match self {
-            Self::Retry => retry_tasks(ctx, ids, &options, &mut |answer| answers.push(answer))?,
+            Self::Retry => retry_tasks(ctx, ids, options, &mut |answer| answers.push(answer))?,
             Self::Cancel => cancel_tasks(ctx, ids, None, &mut |answer| answers.push(answer))?,
         }
         Ok(answers)
@@ -112,7 +114,10 @@ pub(crate) async fn cancel_one(
 
 async fn one(app: &App, login: &Login, id: TaskId, change: Change, shown: Option<Shown>) -> Response {
     let only: Vec<TaskStatus> = shown.and_then(|shown| TaskStatus::parse(&shown.status)).into_iter().collect();
-    match app.call(login, move |ctx| change.make(ctx, &[id], &only)).await {
+    match app
+        .call(login, move |ctx| change.make(ctx, &[id], &RetryOptions { only: &only, ..RetryOptions::default() }))
+        .await
+    {
         Ok(answers) if answers.iter().all(|answer| answer.result.is_some()) => back_to(&format!("/tasks/{id}")),
         Ok(answers) => show_answers(login, change, &answers),
         Err(problem) => problem_page(&problem, Some(login)),
@@ -124,6 +129,16 @@ async fn one(app: &App, login: &Login, id: TaskId, change: Change, shown: Option
 pub(crate) struct Selected {
     q: String,
     agreed: Option<String>,
+    /// How fast the tasks are due: `100/1m`. Empty makes all of them due at once.
+    #[serde(default)]
+    rate: String,
+}
+
+impl Selected {
+    fn rate(&self) -> Result<Option<Rate>, Problem> {
+        let given = Some(self.rate.trim()).filter(|rate| !rate.is_empty());
+        given.map(str::parse).transpose().map_err(Problem::input)
+    }
 }
 
 pub(crate) async fn retry_selected(
@@ -155,12 +170,18 @@ async fn many(app: &App, login: &Login, selected: Selected, change: Change) -> R
     if wanted.statuses.is_empty() {
         wanted.statuses = change.statuses().into_iter().map(StatusFilter::Is).collect();
     }
+    let rate = match selected.rate() {
+        Ok(rate) => rate,
+        Err(problem) => return problem_page(&problem, Some(login)),
+    };
     let agreed = selected.agreed;
     let made = app
         .call(login, move |ctx| {
             let ids = select_tasks(ctx, &wanted)?;
             if agreed.is_some_and(|agreed| agreed == digest_of(&ids)) {
-                return Ok((change.make(ctx, &ids, &wanted.allowed_statuses())?, true));
+                let only = wanted.allowed_statuses();
+                let options = RetryOptions { only: &only, rate, ..RetryOptions::default() };
+                return Ok((change.make(ctx, &ids, &options)?, true));
             }
             Ok((change.preview(ctx, &ids)?, false))
         })
@@ -185,6 +206,10 @@ fn ask(login: &Login, change: Change, selection: &str, answers: &[TaskAnswer]) -
             form.row method="post" action=(change.path()) {
                 input type="hidden" name="q" value=(clean_line(selection));
                 input type="hidden" name="agreed" value=(digest_of(&answers.iter().map(|answer| answer.id).collect::<Vec<_>>()));
+                @if matches!(change, Change::Retry) && possible > 1 {
+                    label for="rate" { "At most" }
+                    input #rate name="rate" placeholder="100/1m" size="8";
+                }
                 button { "Yes, " (change.name().to_lowercase()) " " (plural(possible, "task")) }
                 a href="/failures" { "No" }
             }
@@ -244,26 +269,7 @@ pub(crate) async fn resume_schedule(
     changed(&login, app.call(&login, move |ctx| schedules::resume(ctx, TaskId(id))).await, "/schedules")
 }
 
-/// Why all is paused.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Why {
-    pub(crate) reason: String,
-}
-
-pub(crate) async fn pause(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Form(Why { reason }): Form<Why>,
-) -> Response {
-    let request = PauseRequest { scope: PauseScope::All, mode: PauseMode::Pause, reason, duration: None };
-    changed(&login, app.call(&login, move |ctx| pauses::pause(ctx, request)).await, "/")
-}
-
-pub(crate) async fn resume(State(app): State<App>, Extension(login): Extension<Login>) -> Response {
-    changed(&login, app.call(&login, |ctx| pauses::resume(ctx, &PauseScope::All)).await, "/")
-}
-
-fn changed<T>(login: &Login, made: Result<T, Problem>, place: &str) -> Response {
+pub(super) fn changed<T>(login: &Login, made: Result<T, Problem>, place: &str) -> Response {
     match made {
         Ok(_) => back_to(place),
         Err(problem) => problem_page(&problem, Some(login)),

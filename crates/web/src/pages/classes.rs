@@ -8,10 +8,13 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::parts::{answer, text, time};
+use super::pauses::address;
 use super::{Refresh, page as whole_page, problem_page};
 use crate::address::encoded;
 use crate::app::App;
 use crate::login::Login;
+use taskqueue_domain::limits::pause::PauseScope;
+use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::monitoring::spread::Spread;
 use taskqueue_engine::change::classes::{ClassState, list};
 use taskqueue_engine::change::limits::{self, LimitLine};
@@ -46,7 +49,7 @@ pub(crate) async fn page(
             let body = html! {
                 h1 { "Classes" }
                 @if let Some(times) = &times { (histograms(times)) }
-                (table(&classes, &limits, now))
+                (table(&classes, &limits, now, &login))
             };
             whole_page("Classes", "/classes", Some(&login), Refresh::OnChanges, &body)
         }
@@ -54,12 +57,12 @@ pub(crate) async fn page(
     }
 }
 
-fn table(classes: &[ClassState], limits: &[LimitLine], now: DateTime<Utc>) -> Markup {
+fn table(classes: &[ClassState], limits: &[LimitLine], now: DateTime<Utc>, login: &Login) -> Markup {
     html! {
         p.quiet { "As this host knows them: another host may have other programs." }
         div.scroll {
             table {
-                thead { tr { th { "Class" } th { "Kind" } th { "State" } th { "Limit" } th { "Program" } th { "Tasks" } } }
+                thead { tr { th { "Class" } th { "Kind" } th { "State" } th { "Limit" } th { "Program" } th { "Tasks" } @if login.may >= Scope::Operate { th { "Change" } } } }
                 tbody {
                     @for class in classes {
                         tr {
@@ -69,6 +72,9 @@ fn table(classes: &[ClassState], limits: &[LimitLine], now: DateTime<Utc>) -> Ma
                             td { (limit(limits.iter().find(|line| line.limit.class == class.name))) }
                             td.words { (text(class.argv.join(" "))) }
                             td { a href=(format!("/tasks?q={}", encoded(&format!("\"class={}\"", class.name)))) { "tasks" } }
+                            @if login.may >= Scope::Operate {
+                                td { a href=(address(&PauseScope::Class(class.name.clone()))) { "Pause" } }
+                            }
                         }
                     }
                 }

@@ -7,7 +7,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use maud::{Markup, html};
 
 use super::chart::charts;
-use super::parts::{answer, bad_counter, counter, maybe_time, task_link, task_table, text};
+use super::columns::task_table;
+use super::parts::{answer, bad_counter, counter, maybe_time, task_link, text};
+use super::pauses::{address, in_effect, pause_all};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::app::App;
 use crate::charts::Figures;
@@ -17,7 +19,6 @@ use taskqueue_domain::limits::pause::PauseScope;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_engine::inspect::status::RunnerLine;
 use taskqueue_views::human::{distance, plural};
-use taskqueue_views::pause_words::pause_words;
 use taskqueue_views::standstill::{standstill_remedy, standstill_words};
 
 pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>) -> Response {
@@ -42,7 +43,7 @@ fn body(seen: &Seen, figures: &Figures, login: &Login) -> Markup {
             (answer(&standstill_words(standstill, now), Some(&standstill_remedy(standstill)), true))
         }
         @if let Some(stuck) = stuck { (answer(&stuck.words, Some(&stuck.command), true)) }
-        @for pause in &overview.pauses { (answer(&pause_words(pause, now), None, false)) }
+        (in_effect(&overview.pauses, now, login))
         ul.counters {
             (counter("running", counts.processing, "/tasks?q=status%3Dprocessing"))
             (counter("waiting runs", counts.waiting_runs, "/tasks?q=status%3Ddue"))
@@ -59,7 +60,7 @@ fn body(seen: &Seen, figures: &Figures, login: &Login) -> Markup {
             li { a href="/runners" { b { (overview.slots.0) "/" (overview.slots.1) } "slots" } }
             @if let Some(secs) = counts.oldest_due_secs { li { b { (distance(TimeDelta::seconds(secs))) } "oldest due" } }
         }
-        @if login.may >= Scope::Operate { (pause_form(overview.pauses.iter().any(|pause| pause.scope == PauseScope::All))) }
+        @if login.may >= Scope::Operate && !overview.pauses.iter().any(|pause| pause.scope == PauseScope::All) { (pause_all()) }
         (charts(figures))
         h2 { "Tasks" }
         @if overview.lines.is_empty() {
@@ -69,21 +70,7 @@ fn body(seen: &Seen, figures: &Figures, login: &Login) -> Markup {
             @if overview.has_more { p { a href="/tasks" { "All tasks" } } }
         }
         h2 { "Runners" }
-        (runner_table(runners, now))
-    }
-}
-
-fn pause_form(is_paused: bool) -> Markup {
-    html! {
-        @if is_paused {
-            form.row method="post" action="/resume" { button { "Resume all" } }
-        } @else {
-            form.row method="post" action="/pause" {
-                label for="reason" { "Why" }
-                input #reason name="reason" required maxlength="200" placeholder="we deploy";
-                button { "Pause all" }
-            }
-        }
+        (runner_table(runners, now, login))
     }
 }
 
@@ -96,14 +83,14 @@ fn state_class(state: &str) -> &'static str {
 }
 
 /// The runners that have not ended.
-pub(crate) fn runner_table(runners: &[RunnerLine], now: DateTime<Utc>) -> Markup {
+pub(crate) fn runner_table(runners: &[RunnerLine], now: DateTime<Utc>, login: &Login) -> Markup {
     html! {
         @if runners.is_empty() {
             p { "No process works." }
         } @else {
             div.scroll {
                 table.cards {
-                    thead { tr { th { "Runner" } th { "Host" } th { "State" } th { "Slots" } th { "Since" } th { "Memory" } th { "Works on" } } }
+                    thead { tr { th { "Runner" } th { "Host" } th { "State" } th { "Slots" } th { "Since" } th { "Memory" } th { "Works on" } @if login.may >= Scope::Operate { th { "Change" } } } }
                     tbody {
                         @for line in runners {
                             tr {
@@ -119,6 +106,9 @@ pub(crate) fn runner_table(runners: &[RunnerLine], now: DateTime<Utc>) -> Markup
                                 td {
                                     @for work in &line.works_on { (task_link(work.task_id)) " (" (text(&work.class)) ") " }
                                     @if line.works_on.is_empty() { span.quiet { "nothing" } }
+                                }
+                                @if login.may >= Scope::Operate {
+                                    td { @if line.state != "ended" { a href=(address(&PauseScope::Runner(line.runner.name.clone()))) { "Pause or drain" } } }
                                 }
                             }
                         }

@@ -8,10 +8,8 @@ use maud::{Markup, html};
 use taskqueue_domain::run::status::{RunStatus, Stored, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::text::outside_text::{clean_block, clean_line};
-use taskqueue_engine::inspect::status::{Counted, TaskLine};
+use taskqueue_engine::inspect::status::Counted;
 use taskqueue_views::human::{count, instant, relative};
-use taskqueue_views::what::what;
-use taskqueue_views::why::{failed_attempts, note};
 
 /// Text from outside as one clean line.
 pub(crate) fn text(value: impl Display) -> Markup {
@@ -38,15 +36,19 @@ pub(crate) fn task_link(id: TaskId) -> Markup {
     html! { a href=(format!("/tasks/{id}")) { (id) } }
 }
 
-/// The status of a task: a word, and a colour that repeats it.
-pub(crate) fn task_status(status: &Stored<TaskStatus>) -> Markup {
-    let class = match status {
+/// Returns the class of the style sheet for a status.
+pub(crate) const fn status_class(status: &Stored<TaskStatus>) -> &'static str {
+    match status {
         Stored::Known(TaskStatus::Processing) => "good",
         Stored::Known(TaskStatus::Failed | TaskStatus::Timeout) | Stored::Unknown(_) => "bad",
         Stored::Known(TaskStatus::Scheduled) => "waiting",
         Stored::Known(TaskStatus::Success | TaskStatus::Cancelled | TaskStatus::Expired) => "quiet",
-    };
-    html! { span class=(class) { (text(status)) } }
+    }
+}
+
+/// The status of a task: a word, and a colour that repeats it.
+pub(crate) fn task_status(status: &Stored<TaskStatus>) -> Markup {
+    html! { span class=(status_class(status)) { (text(status)) } }
 }
 
 /// The status of a run.
@@ -70,48 +72,6 @@ pub(crate) fn counter(name: &str, number: Counted, address: &str) -> Markup {
 pub(crate) fn bad_counter(name: &str, number: Counted, address: &str) -> Markup {
     let class = if number.count == 0 { "quiet" } else { "bad" };
     html! { li class=(class) { a href=(address) { b { (count(number)) } (name) } } }
-}
-
-/// A list of tasks.
-pub(crate) fn task_table(lines: &[TaskLine], now: DateTime<Utc>) -> Markup {
-    html! {
-        div.scroll {
-            table.cards {
-                thead {
-                    tr { th { "Task" } th { "Class" } th { "What" } th { "Status" } th { "When" } th { "Failed" } th { "Why" } }
-                }
-                tbody {
-                    @for line in lines { (task_row(line, now)) }
-                }
-            }
-        }
-    }
-}
-
-fn task_row(line: &TaskLine, now: DateTime<Utc>) -> Markup {
-    let (task, run) = (&line.task, line.last_run.as_ref());
-    let percents = run.filter(|_| task.status.is(TaskStatus::Processing)).map_or(0, |run| run.percents_completed);
-    let when = match (run, task.status.is(TaskStatus::Processing)) {
-        (Some(run), true) => html! { "started " (maybe_time(run.started_on, now)) },
-        (Some(run), _) if run.finished_on.is_some() => html! { "ended " (maybe_time(run.finished_on, now)) },
-        _ => html! { "due " (time(task.due_from(), now)) },
-    };
-    html! {
-        tr {
-            td { (task_link(task.id)) }
-            td { (text(&task.class)) }
-            td { (text(what(task))) }
-            td {
-                (task_status(&task.status))
-                @if percents > 0 {
-                    " " progress max="100" value=(percents) aria-label="Progress" { (percents) "%" } " " (percents) "%"
-                }
-            }
-            td { (when) }
-            td { (failed_attempts(task, &line.reason)) "/" (line.allowed_retries) }
-            td.words { (text(note(&line.reason, run, now))) }
-        }
-    }
 }
 
 /// A form with one button.

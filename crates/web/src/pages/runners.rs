@@ -17,7 +17,7 @@ const RUNNERS: i64 = 200;
 pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>) -> Response {
     match app.call(&login, |ctx| Ok((list_runners(ctx, RUNNERS, false)?, ctx.now()?))).await {
         Ok((runners, now)) => {
-            let body = html! { h1 { "Runners" } (runner_table(&runners, now)) };
+            let body = html! { h1 { "Runners" } (runner_table(&runners, now, &login)) };
             whole_page("Runners", "/runners", Some(&login), Refresh::OnChanges, &body)
         }
         Err(problem) => problem_page(&problem, Some(&login)),

@@ -45,12 +45,28 @@ fn body(schedules: &[Schedule], now: DateTime<Utc>, login: &Login) -> Markup {
     }
 }
 
-fn row(schedule: &Schedule, now: DateTime<Utc>, login: &Login) -> Markup {
+/// Returns the name of a schedule, or its id if it has none.
+pub(super) fn title(schedule: &Schedule) -> String {
+    schedule.name.clone().unwrap_or_else(|| schedule.id.to_string())
+}
+
+/// The buttons that change a schedule.
+pub(super) fn actions(schedule: &Schedule) -> Markup {
     let id = schedule.id;
-    let is_paused = schedule.status.is(ScheduleStatus::Paused);
+    html! {
+        (button(&format!("/schedules/{id}/run"), "Run now"))
+        @if schedule.status.is(ScheduleStatus::Paused) {
+            (button(&format!("/schedules/{id}/resume"), "Resume"))
+        } @else {
+            (button(&format!("/schedules/{id}/pause"), "Pause"))
+        }
+    }
+}
+
+fn row(schedule: &Schedule, now: DateTime<Utc>, login: &Login) -> Markup {
     html! {
         tr {
-            td { @match &schedule.name { Some(name) => (text(name)), None => (id) } }
+            td { a href=(format!("/schedules/{}", schedule.id)) { (text(title(schedule))) } }
             td { (text(&schedule.class)) }
             td { (text(what_of(schedule.name.as_deref(), &schedule.class, &schedule.data))) }
             td { (text(&schedule.every)) " " span.quiet { (text(&schedule.time_zone)) } }
@@ -58,18 +74,7 @@ fn row(schedule: &Schedule, now: DateTime<Utc>, login: &Login) -> Markup {
             td { (maybe_time(schedule.planned_on, now)) }
             td { (task_link(schedule.task_id)) " " (text(&schedule.task_status)) }
             td.words { @if let Some(problem) = &schedule.problem { span.bad { (text(problem)) } } }
-            @if login.may >= Scope::Operate {
-                td {
-                    div.actions {
-                        (button(&format!("/schedules/{id}/run"), "Run now"))
-                        @if is_paused {
-                            (button(&format!("/schedules/{id}/resume"), "Resume"))
-                        } @else {
-                            (button(&format!("/schedules/{id}/pause"), "Pause"))
-                        }
-                    }
-                }
-            }
+            @if login.may >= Scope::Operate { td { div.actions { (actions(schedule)) } } }
         }
     }
 }

@@ -6,7 +6,9 @@ use axum::response::Response;
 use chrono::{DateTime, TimeDelta, Utc};
 use maud::{Markup, html};
 
-use super::parts::{answer, block, button, maybe_time, run_status, task_link, task_status, text, time};
+use super::graph::graph;
+use super::json_tree::json;
+use super::parts::{answer, button, maybe_time, run_status, task_link, task_status, text, time};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::app::App;
 use crate::login::Login;
@@ -20,6 +22,7 @@ use taskqueue_engine::change::edit::editable;
 use taskqueue_engine::inspect::diagnosis::explain::{Explanation, explain_task};
 use taskqueue_engine::inspect::status::{Event, TaskDetail, detail};
 use taskqueue_views::answer::{answer as answer_of, answer_command};
+use taskqueue_views::event_words::event_words;
 use taskqueue_views::human::{distance, short_distance};
 use taskqueue_views::what::what;
 use taskqueue_views::why::failed_attempts;
@@ -54,10 +57,11 @@ fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup
         }
         (facts(detail, now))
         h2 { "Data" }
-        (block(&pretty(&task.data)))
-        @if let Some(meta) = &task.meta { h2 { "Metadata" } (block(&pretty(meta))) }
+        (json(&task.data, "data-text"))
+        @if let Some(meta) = &task.meta { h2 { "Metadata" } (json(meta, "meta-text")) }
         h2 { "Attempts" }
         (attempts(detail, now))
+        (graph(task, &detail.prerequisites, &detail.dependants))
         (linked("Waits for", &detail.prerequisites))
         (linked("Before", &detail.dependants))
         h2 { "Events" }
@@ -127,7 +131,7 @@ fn attempts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
             }
         }
         @for (run, _) in &detail.runs {
-            @if let Some(results) = &run.results { h2 { "Results of attempt " (run.attempt) } (block(&pretty(results))) }
+            @if let Some(results) = &run.results { h2 { "Results of attempt " (run.attempt) } (json(results, &format!("results-{}", run.id))) }
         }
     }
 }
@@ -195,7 +199,7 @@ pub(crate) fn events(events: &[Event], now: DateTime<Utc>) -> Markup {
                                 td { (text(&event.kind)) }
                                 td { @if let Some(id) = event.task_id { (task_link(id)) } }
                                 td { (text(&event.actor)) @if !event.host.is_empty() { " on " (text(&event.host)) } }
-                                td.words { (text(&event.details)) }
+                                td.words { (text(event_words(&event.details))) }
                             }
                         }
                     }
@@ -203,10 +207,4 @@ pub(crate) fn events(events: &[Event], now: DateTime<Utc>) -> Markup {
             }
         }
     }
-}
-
-/// JSON in lines, or the text if it is none.
-fn pretty(text: &str) -> String {
-    let value: Result<serde_json::Value, _> = serde_json::from_str(text);
-    value.and_then(|value| serde_json::to_string_pretty(&value)).unwrap_or_else(|_| text.to_owned())
 }

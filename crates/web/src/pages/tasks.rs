@@ -1,4 +1,4 @@
-//! `GET /tasks?q=SELECTION&before=ID`: the tasks of a selection, in the language of the command line.
+//! `GET /tasks?q=SELECTION&columns=NAMES&before=ID`: the tasks of a selection, in the language of the command line.
 
 use axum::Extension;
 use axum::extract::{Query, State};
@@ -6,14 +6,15 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::parts::{answer, task_table, text};
+use super::columns::{COLUMNS, Column, chosen, table_of};
+use super::parts::{answer, text};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::address::encoded;
 use crate::app::App;
 use crate::login::Login;
 use crate::problem::Problem;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::task::selection::Selection;
+use taskqueue_domain::task::selection::{PageStart, Selection};
 use taskqueue_engine::inspect::status::{SelectionPage, select_page};
 
 /// How many tasks a page shows.
@@ -30,10 +31,44 @@ const MOST_WORDS: usize = 30;
 pub(crate) struct TaskPageQuery {
     /// The words of a selection, as for `taskqueue status`.
     pub(crate) q: String,
-    /// All tasks have ids below this one.
+    /// Newest first, all tasks have ids below this one.
     pub(crate) before: Option<i64>,
+    /// Oldest first, all tasks have ids above this one.
+    pub(crate) after: Option<i64>,
     /// At most this many.
     pub(crate) limit: Option<i64>,
+}
+
+/// What the page is asked for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct TasksQuery {
+    q: String,
+    before: Option<i64>,
+    after: Option<i64>,
+    limit: Option<i64>,
+    /// The names of columns.
+    columns: String,
+}
+
+impl TasksQuery {
+    /// Returns the address of another page with the same tasks and columns.
+    fn address(&self, start: PageStart) -> String {
+        let (name, id) = match start {
+            PageStart::Before(id) => ("before", id),
+            PageStart::After(id) => ("after", id),
+        };
+        format!("/tasks?q={}&columns={}&{name}={id}", encoded(&self.q), encoded(&self.columns))
+    }
+}
+
+/// Returns where a page begins: the newest tasks come first, unless it begins after a task.
+pub(crate) fn page_start(before: Option<i64>, after: Option<i64>) -> Result<PageStart, Problem> {
+    match (before, after) {
+        (Some(_), Some(_)) => Err(Problem::input("a page of tasks has before or after, not both")),
+        (_, Some(after)) => Ok(PageStart::After(TaskId(after))),
+        (before, None) => Ok(PageStart::Before(before.map_or(TaskId(i64::MAX), TaskId))),
+    }
 }
 
 /// Parses the words of a selection; spaces in a word are written in quotation marks. Without any, all tasks are meant. Hidden data
@@ -82,52 +117,76 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
+/// Returns what is listed, where it begins, and with which columns.
+fn wanted(app: &App, query: &TasksQuery) -> Result<(Selection, PageStart, Vec<&'static Column>), Problem> {
+    let columns = chosen(&query.columns).map_err(Problem::input)?;
+    Ok((selection(app, &query.q)?, page_start(query.before, query.after)?, columns))
+}
+
 pub(crate) async fn page(
     State(app): State<App>,
     Extension(login): Extension<Login>,
-    Query(query): Query<TaskPageQuery>,
+    Query(query): Query<TasksQuery>,
 ) -> Response {
-    let selection = match selection(&app, &query.q) {
-        Ok(selection) => selection,
+    let (selection, start, columns) = match wanted(&app, &query) {
+        Ok(wanted) => wanted,
         Err(problem) => return show(&login, &query, &answer(&problem.detail, None, true)),
     };
-    let before = query.before.map(TaskId);
     let limit = query.limit.unwrap_or(ON_A_PAGE).clamp(1, MOST);
-    match app.call(&login, move |ctx| select_page(ctx, &selection, before, limit)).await {
-        Ok(found) => show(&login, &query, &list(&found, &query)),
+    match app.call(&login, move |ctx| select_page(ctx, &selection, start, limit)).await {
+        Ok(found) => show(&login, &query, &list(&found, &columns, &query)),
         Err(problem) => problem_page(&problem, Some(&login)),
     }
 }
 
-fn show(login: &Login, query: &TaskPageQuery, list: &Markup) -> Response {
+fn show(login: &Login, query: &TasksQuery, list: &Markup) -> Response {
+    let names: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
     let body = html! {
         h1 { "Tasks" }
-        form.row role="search" action="/tasks" {
-            label for="q" { "Selection" }
-            input #q type="search" name="q" value=(text(&query.q)) placeholder="class=mail.* status=failed newer=1d" autocomplete="off";
-            button { "Show" }
-        }
-        p.quiet {
-            "Ids, ranges and filters as for "
-            code { "taskqueue status" }
-            ": " code { "17" } ", " code { "100-200" } ", " code { "class=mail.*" } ", " code { "status=due" } ", "
-            code { "tag=nightly" } ", " code { "data.order=17" } ", " code { "error=exit:75" } ", " code { "newer=1d" } "."
+        form role="search" action="/tasks" {
+            div.row {
+                label for="q" { "Selection" }
+                input #q type="search" name="q" value=(text(&query.q)) placeholder="class=mail.* status=failed newer=1d" autocomplete="off";
+                button { "Show" }
+            }
+            p.quiet {
+                "Ids, ranges and filters as for "
+                code { "taskqueue status" }
+                ": " code { "17" } ", " code { "100-200" } ", " code { "class=mail.*" } ", " code { "status=due" } ", "
+                code { "tag=nightly" } ", " code { "data.order=17" } ", " code { "error=exit:75" } ", " code { "newer=1d" } "."
+            }
+            details #columns-shown open[!query.columns.is_empty()] {
+                summary { "Columns" }
+                div.row {
+                    label for="columns" { "Show" }
+                    input #columns type="search" name="columns" value=(text(&query.columns)) placeholder="task class status tag queued" autocomplete="off";
+                }
+                p.quiet { (names.join(", ")) }
+            }
         }
         (list)
     };
     whole_page("Tasks", "/tasks", Some(login), Refresh::OnChanges, &body)
 }
 
-fn list(found: &SelectionPage, query: &TaskPageQuery) -> Markup {
+fn list(found: &SelectionPage, columns: &[&Column], query: &TasksQuery) -> Markup {
     if found.lines.is_empty() {
         return html! { p { "No task matches." } };
     }
+    let is_oldest_first = query.after.is_some();
     html! {
-        (task_table(&found.lines, found.now))
-        @if let Some(before) = found.next_before {
-            p { a rel="next" href=(format!("/tasks?q={}&before={before}", encoded(&query.q))) { "Older tasks" } }
-        } @else {
-            p.quiet { (text("These are all.")) }
+        (table_of(columns, &found.lines, found.now))
+        p {
+            @if let Some(next) = found.next {
+                a rel="next" href=(query.address(next)) { @if is_oldest_first { "Newer tasks" } @else { "Older tasks" } } " · "
+            } @else {
+                span.quiet { "These are all." } " "
+            }
+            @if is_oldest_first {
+                a href=(query.address(PageStart::Before(TaskId(i64::MAX)))) { "Newest first" }
+            } @else {
+                a href=(query.address(PageStart::After(TaskId(0)))) { "Oldest first" }
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::time::when;
 use taskqueue_engine::inspect::events::{self, Event, EventFilter};
 use taskqueue_engine::{Context, StopSignals, output_has_no_reader};
+use taskqueue_views::event_words::event_words;
 use taskqueue_views::human::{folded, instant};
 use taskqueue_views::json::event_json;
 
@@ -135,7 +136,6 @@ fn show_one(event: &Event, out: &mut Out) -> Result<()> {
         (actor, "") => format!("   {actor}"),
         (actor, host) => format!("   {actor} on {host}"),
     };
-    let rest = if event.details == "{}" { String::new() } else { format!("   {}", event.details) };
-    let line = format!("{}   {}{about}{by}{rest}", instant(event.occurred_on), event.kind);
-    out.data(folded(&clean_line(&line), out.width()))
+    let line = format!("{}   {}{about}{by}   {}", instant(event.occurred_on), event.kind, event_words(&event.details));
+    out.data(folded(clean_line(&line).trim_end(), out.width()))
 }

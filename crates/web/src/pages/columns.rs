@@ -1,0 +1,141 @@
+//! Lists of tasks, and the columns that they may have.
+
+use chrono::{DateTime, Utc};
+use maud::{Markup, html};
+
+use super::parts::{maybe_time, task_link, task_status, text, time};
+use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_engine::inspect::status::TaskLine;
+use taskqueue_views::human::distance;
+use taskqueue_views::what::what;
+use taskqueue_views::why::{failed_attempts, note};
+
+/// A column of a list.
+pub(crate) struct Column {
+    /// Its name in an address.
+    pub(crate) name: &'static str,
+    head: &'static str,
+    cell: fn(&TaskLine, DateTime<Utc>) -> Markup,
+    /// Whether its cells have sentences.
+    has_words: bool,
+}
+
+const fn column(name: &'static str, head: &'static str, cell: fn(&TaskLine, DateTime<Utc>) -> Markup) -> Column {
+    Column { name, head, cell, has_words: false }
+}
+
+/// Every column; those of a usual list come first.
+pub(crate) const COLUMNS: &[Column] = &[
+    column("task", "Task", |line, _| task_link(line.task.id)),
+    column("class", "Class", |line, _| text(&line.task.class)),
+    column("what", "What", |line, _| text(what(&line.task))),
+    column("status", "Status", status),
+    column("when", "When", when),
+    column("failed", "Failed", failed),
+    Column { name: "why", head: "Why", cell: why, has_words: true },
+    column("name", "Name", |line, _| maybe_text(line.task.name.as_deref())),
+    column("tag", "Tag", |line, _| maybe_text(line.task.tag.as_deref())),
+    column("key", "Unique key", |line, _| maybe_text(line.task.unique_key.as_deref())),
+    column("limit-key", "Limit key", |line, _| maybe_text(line.task.limit_key.as_deref())),
+    column("priority", "Priority", |line, _| html! { (line.task.priority) }),
+    column("queued", "Queued", |line, now| time(line.task.queued_on, now)),
+    column("by", "By", |line, _| text(&line.task.queued_by)),
+    column("due", "Due", |line, now| time(line.task.due_from(), now)),
+    column("attempts", "Attempts", |line, _| html! { (line.task.attempts) }),
+    column("started", "Started", |line, now| maybe_time(line.last_run.as_ref().and_then(|run| run.started_on), now)),
+    column("took", "Took", took),
+    column("host", "Host", |line, _| maybe_text(line.last_run.as_ref().map(|run| run.host.as_str()))),
+    column("schedule", "Schedule", |line, _| html! { @if let Some(schedule) = &line.task.schedule { (schedule.id) } }),
+    column("parent", "Parent", |line, _| html! { @if let Some(parent) = line.task.parent_id { (task_link(parent)) } }),
+];
+/// How many columns a usual list has.
+const USUAL: usize = 7;
+
+/// Returns the columns with these names; the usual ones if none is named.
+pub(crate) fn chosen(names: &str) -> Result<Vec<&'static Column>, String> {
+    let names: Vec<&str> = names.split([',', ' ']).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() {
+        return Ok(COLUMNS.iter().take(USUAL).collect());
+    }
+    let find = |name: &&str| {
+        let all = || COLUMNS.iter().map(|column| column.name).collect::<Vec<_>>().join(", ");
+        let found = COLUMNS.iter().find(|column| column.name == *name);
+        found.ok_or_else(|| format!("\"{name}\" is not a column; the columns are {}", all()))
+    };
+    names.iter().map(find).collect()
+}
+
+/// A list of tasks with these columns.
+pub(crate) fn table_of(columns: &[&Column], lines: &[TaskLine], now: DateTime<Utc>) -> Markup {
+    html! {
+        div.scroll {
+            table.cards {
+                thead { tr { @for column in columns { th { (column.head) } } } }
+                tbody {
+                    @for line in lines {
+                        tr { @for column in columns { td.words[column.has_words] { ((column.cell)(line, now)) } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A list of tasks with the usual columns.
+pub(crate) fn task_table(lines: &[TaskLine], now: DateTime<Utc>) -> Markup {
+    table_of(&COLUMNS.iter().take(USUAL).collect::<Vec<_>>(), lines, now)
+}
+
+fn maybe_text(value: Option<&str>) -> Markup {
+    html! { @if let Some(value) = value { (text(value)) } }
+}
+
+fn status(line: &TaskLine, _: DateTime<Utc>) -> Markup {
+    let run = line.last_run.as_ref().filter(|_| line.task.status.is(TaskStatus::Processing));
+    let percents = run.map_or(0, |run| run.percents_completed);
+    html! {
+        (task_status(&line.task.status))
+        @if percents > 0 {
+            " " progress max="100" value=(percents) aria-label="Progress" { (percents) "%" } " " (percents) "%"
+        }
+    }
+}
+
+fn when(line: &TaskLine, now: DateTime<Utc>) -> Markup {
+    match (&line.last_run, line.task.status.is(TaskStatus::Processing)) {
+        (Some(run), true) => html! { "started " (maybe_time(run.started_on, now)) },
+        (Some(run), _) if run.finished_on.is_some() => html! { "ended " (maybe_time(run.finished_on, now)) },
+        _ => html! { "due " (time(line.task.due_from(), now)) },
+    }
+}
+
+fn failed(line: &TaskLine, _: DateTime<Utc>) -> Markup {
+    html! { (failed_attempts(&line.task, &line.reason)) "/" (line.allowed_retries) }
+}
+
+fn why(line: &TaskLine, now: DateTime<Utc>) -> Markup {
+    text(note(&line.reason, line.last_run.as_ref(), now))
+}
+
+fn took(line: &TaskLine, now: DateTime<Utc>) -> Markup {
+    let run = line.last_run.as_ref();
+    let took = run.and_then(|run| run.started_on.map(|started| distance(run.finished_on.unwrap_or(now) - started)));
+    html! { @if let Some(took) = took { (took) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Result<Vec<&'static str>, String> {
+        chosen(text).map(|columns| columns.iter().map(|column| column.name).collect())
+    }
+
+    #[test]
+    fn columns_are_named_in_any_order_and_a_wrong_name_is_an_error() {
+        assert_eq!(names("tag, task"), Ok(vec!["tag", "task"]));
+        assert_eq!(names(" "), Ok(vec!["task", "class", "what", "status", "when", "failed", "why"]));
+        let error = names("task tags").unwrap_err();
+        assert!(error.starts_with("\"tags\" is not a column; the columns are task, class,"), "{error}");
+    }
+}

@@ -1,0 +1,85 @@
+//! `GET /schedules/{id}`: a schedule with its next times and its newest tasks.
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+use maud::{Markup, html};
+
+use super::parts::{answer, maybe_time, task_link, task_status, text, time};
+use super::schedules::{actions, title};
+use super::{Refresh, page as whole_page, problem_page};
+use crate::address::encoded;
+use crate::app::App;
+use crate::login::Login;
+use taskqueue_domain::limits::scope::Scope;
+use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Task;
+use taskqueue_engine::change::schedules::{ScheduleDetail, no_schedule, show};
+use taskqueue_views::what::what_of;
+
+pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Response {
+    let found = app
+        .call(&login, move |ctx| {
+            let detail = show(ctx, TaskId(id))?.ok_or_else(|| no_schedule(TaskId(id)))?;
+            Ok((detail, ctx.now()?))
+        })
+        .await;
+    match found {
+        Ok((detail, now)) => {
+            let heading = format!("Schedule {}", title(&detail.schedule));
+            whole_page(&heading, "/schedules", Some(&login), Refresh::OnChanges, &body(&detail, now, &login))
+        }
+        Err(problem) => problem_page(&problem, Some(&login)),
+    }
+}
+
+fn body(detail: &ScheduleDetail, now: DateTime<Utc>, login: &Login) -> Markup {
+    let schedule = &detail.schedule;
+    let selection = format!("schedule={}", schedule.id);
+    html! {
+        h1 { "Schedule " (text(title(schedule))) " · " (text(&schedule.class)) " · " (text(&schedule.status)) }
+        @if let Some(problem) = &schedule.problem { (answer(problem, None, true)) }
+        @if let Some(holder) = schedule.key_holder {
+            (answer(&format!("Its next task waits until task {holder}, which holds the same unique key, has finished."), None, false))
+        }
+        @if login.may >= Scope::Operate { div.actions { (actions(schedule)) } }
+        dl {
+            dt { "What" } dd { (text(what_of(schedule.name.as_deref(), &schedule.class, &schedule.data))) }
+            dt { "Every" } dd { (text(&schedule.every)) " " span.quiet { (text(&schedule.time_zone)) } }
+            dt { "Catch-up" } dd { (text(&schedule.catch_up)) }
+            dt { "Overlap" } dd { (text(&schedule.overlap)) }
+            @if let Some(file) = &schedule.file { dt { "File" } dd { (text(file)) } }
+        }
+        h2 { "Next times" }
+        @if detail.next_times.is_empty() {
+            p { "None." }
+        } @else {
+            ul { @for on in &detail.next_times { li { (on.format("%F %H:%M:%S UTC")) ", " (time(*on, now)) } } }
+        }
+        h2 { "Newest tasks" }
+        (tasks(&detail.tasks, now))
+        p { a href=(format!("/tasks?q={}", encoded(&selection))) { "All its tasks" } }
+    }
+}
+
+fn tasks(tasks: &[Task], now: DateTime<Utc>) -> Markup {
+    html! {
+        div.scroll {
+            table.cards {
+                thead { tr { th { "Task" } th { "Planned" } th { "Status" } th { "Attempts" } th { "Changed" } } }
+                tbody {
+                    @for task in tasks {
+                        tr {
+                            td { (task_link(task.id)) }
+                            td { (maybe_time(task.schedule.as_ref().and_then(|schedule| schedule.planned_on), now)) }
+                            td { (task_status(&task.status)) }
+                            td { (task.attempts) }
+                            td { (time(task.updated_on, now)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
