@@ -3,6 +3,7 @@
 use crate::human::plural;
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::task::dependencies::LinkedTask;
+use taskqueue_domain::task::ids::TaskId;
 
 /// How many tasks are named in a line.
 const NAMED: usize = 20;
@@ -36,4 +37,9 @@ fn words(task: &LinkedTask) -> String {
         }
         Some(status) => format!("{} ({status}{any_end})", task.id),
     }
+}
+
+/// Returns what prevents the next task of a schedule whose unique key another task has.
+pub fn waits_for_key(holder: TaskId) -> String {
+    format!("waits for task {holder}, which has its key, to finish")
 }

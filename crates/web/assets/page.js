@@ -33,8 +33,10 @@ async function renew() {
     if (!answer.ok) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.querySelector("main");
-    const open = [...main.querySelectorAll("details[open][id]")].map((one) => one.id);
-    open.forEach((id) => fresh.querySelector("#" + CSS.escape(id))?.setAttribute("open", ""));
+    for (const details of main.querySelectorAll("details[id]")) {
+      const same = fresh.querySelector("#" + CSS.escape(details.id));
+      if (same) same.open = details.open;
+    }
     // The reader may have begun to type while the page was loaded.
     if (isTyping(main)) return;
     keepFields(main, fresh);

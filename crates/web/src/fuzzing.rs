@@ -13,6 +13,7 @@ use axum::http::header::{CONTENT_TYPE, HOST, HeaderValue, ORIGIN};
 use axum::http::{HeaderMap, Method, Uri};
 use serde_json::Value;
 use taskqueue_domain::limits::limit::Rate;
+use taskqueue_domain::limits::pause::PauseScope;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_domain::task::task_class::check_class_pattern;
@@ -25,7 +26,7 @@ use crate::app::WebOptions;
 use crate::guard::{check_origin, is_known_host};
 use crate::login::Login;
 use crate::pages::ansi::coloured;
-use crate::pages::{changes, pauses, tasks};
+use crate::pages::{changes, columns, pauses, tasks};
 use crate::{api, events, worker};
 
 /// The query of an address: what is written into an address is read from it again, and a selection fails with a reason.
@@ -45,6 +46,15 @@ pub fn web_query(input: &[u8]) {
     {
         assert!(filter.kinds.iter().all(|kind| KINDS.contains(&kind.as_str())));
     }
+    if let Ok(Query(query)) = Query::<tasks::TasksQuery>::try_from_uri(&given) {
+        assert!(
+            columns::chosen(&query.columns).is_ok_and(|chosen| chosen.len() <= columns::COLUMNS.len())
+                || !query.columns.is_empty()
+        );
+    }
+    if let Ok(Query(target)) = Query::<pauses::Target>::try_from_uri(&given) {
+        let _ = target.scope();
+    }
     let _ = Query::<api::WaitLimit>::try_from_uri(&given);
 }
 
@@ -53,8 +63,14 @@ pub fn web_form(input: &[u8]) {
     let _ = form::<changes::Selected>(input);
     let _ = form::<changes::Shown>(input);
     let text = String::from_utf8_lossy(input);
-    let why = form::<pauses::Order>(format!("reason={}", encoded(&text)).as_bytes()).expect("a form");
-    assert_eq!(why.reason, text);
+    let order = format!("scope=class&name=a&mode=drain&reason={}", encoded(&text));
+    let order = form::<pauses::Order>(order.as_bytes()).expect("a form");
+    assert_eq!(order.reason, text);
+    if let Some(order) = form::<pauses::Order>(input)
+        && let Ok(request) = order.request(PauseScope::All)
+    {
+        assert!(!request.reason.trim().is_empty(), "{request:?}");
+    }
 }
 
 fn form<T: serde::de::DeserializeOwned>(body: &[u8]) -> Option<T> {

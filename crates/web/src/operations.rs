@@ -84,13 +84,8 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         "Explain why no task runs",
         "queue_explanation",
     ),
-    operation(
-        read("/api/v1/tasks", || get(api::tasks)),
-        "list_tasks",
-        "Return a page of tasks, newest first",
-        "task_page",
-    )
-    .query("task_page_query"),
+    operation(read("/api/v1/tasks", || get(api::tasks)), "list_tasks", "Return a page of tasks", "task_page")
+        .query("task_page_query"),
     operation(
         change("/api/v1/tasks", Scope::Queue, || post(api::queue).layer(DefaultBodyLimit::max(DATA_BYTES)))
             .checks_class(),

@@ -6,13 +6,15 @@ use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::class_set::ClassSet;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::ClaimedRun;
-use taskqueue_domain::task::selection::Selection;
+use taskqueue_domain::task::selection::{PageStart, Selection};
 use taskqueue_engine::Context;
 use taskqueue_store::{
     CancelAnswer, EndResult, NewEvent, NewStart, NextWork, Origin, RenewalRequest, RestartAnswer, Store, TaskFilter,
 };
 
-use super::fixture::{claim_by_nobody, create, ending, last_run, queue, queue_with_run, reference, task, willing};
+use super::fixture::{
+    claim_by_nobody, create, ending, last_run, numbers, queue, queue_with_run, reference, task, willing,
+};
 use crate::each_engine;
 use crate::support::TestDb;
 
@@ -49,6 +51,18 @@ fn event(kind: &'static str) -> NewEvent {
 
 fn selected(ctx: &mut Context, text: &str) -> Vec<TaskId> {
     ctx.store.select_tasks(&Selection::parse(&[text]).unwrap()).unwrap()
+}
+
+/// Returns the tasks of all pages.
+fn paged(ctx: &mut Context, selection: &Selection, mut start: PageStart, limit: i64) -> Vec<TaskId> {
+    let mut all = Vec::new();
+    loop {
+        let page = ctx.store.select_page(selection, start, limit).unwrap();
+        assert!(page.len() <= usize::try_from(limit).unwrap());
+        let Some(last) = page.last() else { return all };
+        start = start.continued(*last);
+        all.extend(page);
+    }
 }
 
 fn renew(ctx: &mut Context, run: &ClaimedRun) {
@@ -102,6 +116,36 @@ each_engine! {
         assert_eq!(ctx.store.list_first_due(5).unwrap().iter().map(|task| task.id).collect::<Vec<_>>(), [waiting]);
         let backlog = { let now = ctx.store.now().unwrap(); ctx.store.count_backlog(now).unwrap() };
         assert_eq!(backlog.due.count, 1);
+    }
+
+    fn pages_of_a_selection_have_its_tasks_in_both_orders(db) {
+        let mut ctx = willing(db);
+        for _ in 0..9 {
+            queue(&mut ctx, "work");
+        }
+        assert_eq!(start_due(&mut ctx.store, "p", 4).len(), 4);
+        for (text, count) in [("status=processing", 4), ("status=scheduled", 5), ("1-9", 9), ("status=running 2-3", 2)] {
+            let selection = Selection::parse(&text.split(' ').collect::<Vec<_>>()).unwrap();
+            let mut ids = ctx.store.select_tasks(&selection).unwrap();
+            assert_eq!(ids.len(), count, "{text}");
+            assert_eq!(paged(&mut ctx, &selection, PageStart::After(TaskId(0)), 2), ids, "{text}");
+            ids.reverse();
+            assert_eq!(paged(&mut ctx, &selection, PageStart::Before(TaskId(i64::MAX)), 2), ids, "{text}");
+        }
+    }
+
+    fn pages_by_data_go_on_where_a_part_of_the_rows_ends(db) {
+        let mut ctx = willing(db);
+        db.execute(&format!(
+            "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\") SELECT 'work', '17' FROM {}",
+            numbers(db.engine, 10_000)
+        ));
+        let selection = Selection::parse(&["data~17"]).unwrap();
+        let mut ids = ctx.store.select_tasks(&selection).unwrap();
+        assert_eq!(ids.len(), 10_000);
+        assert_eq!(paged(&mut ctx, &selection, PageStart::After(TaskId(0)), 6_000), ids);
+        ids.reverse();
+        assert_eq!(paged(&mut ctx, &selection, PageStart::Before(TaskId(i64::MAX)), 6_000), ids);
     }
 
     fn a_started_task_gets_no_second_run_r2(db) {

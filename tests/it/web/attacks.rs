@@ -49,6 +49,15 @@ each_engine! {
             }
         }
         assert!(server.get("/tasks/2/log").body.contains("&lt;script&gt;alert(1)"), "it is shown");
+        let name = "%3Cscript%3Ealert(1)%3C%2Fscript%3E%22%20onload%3D";
+        for page in [format!("/pause?scope=class&name={name}"), format!("/tasks?columns={name}")] {
+            let reply = server.ask("operate", "GET", &page, "");
+            assert!(reply.status == 200 && reply.body.contains("&lt;script&gt;alert(1)"), "{page}: {reply:?}");
+            assert!(!reply.body.contains("<script>alert") && !reply.body.contains("\" onload"), "{page}: {}", reply.body);
+        }
+        for name in ["a%E2%80%AEb", "a%1Bb"] {
+            assert_eq!(server.ask("operate", "GET", &format!("/pause?scope=runner&name={name}"), "").status, 400, "{name}");
+        }
         let said = server.get("/tasks?q=%3Cscript%3Ealert(1)%3C%2Fscript%3E").body;
         assert!(!said.contains("<script>alert"), "{said}");
     }

@@ -225,7 +225,7 @@ test_on! { [sqlite Sqlite, postgres Postgres] the_keyboard_and_a_narrow_window_a
     fill(db);
     let server = WebServer::start(db, &[]);
     let browser = Browser::start(db, true);
-    browser.log_in(&server, "read", "/");
+    browser.log_in(&server, "operate", "/");
     browser.keys("f");
     browser.sees("Failures");
     browser.keys("t");
@@ -237,10 +237,11 @@ test_on! { [sqlite Sqlite, postgres Postgres] the_keyboard_and_a_narrow_window_a
     browser.open(&server, "/tasks");
     browser.keys(TAB);
     browser.sees("Skip to the content");
+    db.cli().run(&["queue", "echo", "{\"a\":[1,{\"b\":[[[[[[2]]]]]]}]}", "--after", "3"]).ok();
     let size = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": {
         "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true } });
     browser.call("POST", "/goog/cdp/execute", &size);
-    for path in ["/", "/tasks", "/tasks/2", "/tasks/2/log", "/failures", "/schedules", "/schedules/4", "/runners", "/classes?name=bad", "/settings", "/events"] {
+    for path in ["/", "/tasks", "/tasks/2", "/tasks/5", "/tasks?columns=task+tag+queued+by+host+took", "/pause?scope=runner&name=night", "/tasks/2/log", "/failures", "/schedules", "/schedules/4", "/runners", "/classes?name=bad", "/settings", "/events"] {
         browser.open(&server, path);
         let width = json!({ "script": "return document.documentElement.scrollWidth", "args": [] });
         let width = browser.call("POST", "/execute/sync", &width);

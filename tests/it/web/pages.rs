@@ -88,7 +88,7 @@ each_engine! {
         let first = server.get("/tasks?q=status%3Dscheduled&limit=3");
         shows(&first, &["/tasks/7", "/tasks/5", "before=5"]);
         let last = server.get("/tasks?q=status%3Dscheduled&limit=4&before=5");
-        shows(&last, &["/tasks/4", "/tasks/1", "These are all."]);
+        shows(&last, &["/tasks/4", "/tasks/1", "There are no more."]);
         assert!(!last.body.contains("/tasks/5"), "{}", last.body);
     }
 
@@ -99,10 +99,14 @@ each_engine! {
         let oldest = server.get("/tasks?q=tag%3Daccount-17&columns=task+tag&after=0&limit=2");
         shows(&oldest, &["<th>Task</th><th>Tag</th></tr>", "/tasks/1\"", "/tasks/2\"", ">account-17<", "after=2", "Newest first"]);
         assert!(!oldest.body.contains("/tasks/3\""), "{}", oldest.body);
-        let next = oldest.body.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap().replace("&amp;", "&");
-        let last = server.get(&format!("{next}&limit=3"));
-        shows(&last, &["<th>Task</th><th>Tag</th></tr>", "/tasks/3\"", "/tasks/5\"", "These are all."]);
-        assert!(!last.body.contains("/tasks/2\""), "{}", last.body);
+        let next_of = |page: &Reply| page.body.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap().replace("&amp;", "&");
+        let second = server.get(&next_of(&oldest));
+        shows(&second, &["<th>Task</th><th>Tag</th></tr>", "/tasks/3\"", "/tasks/4\"", "data-label=\"Tag\""]);
+        assert!(!second.body.contains("/tasks/2\"") && !second.body.contains("/tasks/5\""), "{}", second.body);
+        let last = server.get(&next_of(&second));
+        shows(&last, &["/tasks/5\"", "There are no more.", "Newest first"]);
+        assert!(!last.body.contains("rel=\"next\""), "{}", last.body);
+        shows(&server.get("/tasks?after=5"), &["There are no more.", "Newest first"]);
         shows(&server.get("/tasks?columns=tags"), &["is not a column; the columns are task, class,"]);
         shows(&server.get("/tasks?before=3&after=1"), &["before or after, not both"]);
     }
@@ -116,7 +120,8 @@ each_engine! {
         shows(&page, &["Schedule nightly", "0 3 * * *", "/tasks/1\"", "All its tasks", "Run now"]);
         assert_eq!(page.body.matches(" 03:00:00 UTC").count(), 5, "{}", page.body);
         let made = server.ask("operate", "POST", "/schedules/1/pause", "");
-        assert_eq!(made.status, 303);
+        assert_eq!(made.header("location"), Some("/schedules/1"));
+        shows(&server.get("/tasks/1"), &["href=\"/schedules/1\""]);
         shows(&server.ask("operate", "GET", "/schedules/1", ""), &["paused", "Resume", "<p>None.</p>"]);
         assert_eq!(server.get("/schedules/99").status, 404);
         db.cli().run(&["queue", "echo"]).ok();
@@ -129,7 +134,10 @@ each_engine! {
         let server = WebServer::start(db, &[]);
         let press = |path: &str, body: &str| server.ask("operate", "POST", path, body).status;
         shows(&server.ask("operate", "GET", "/classes", ""), &["/pause?scope=class&amp;name=echo"]);
-        shows(&server.ask("operate", "GET", "/pause?scope=class&name=echo", ""), &["Pause class echo", "value=\"drain\"", "value=\"echo\""]);
+        let form = server.ask("operate", "GET", "/pause?scope=class&name=echo", "");
+        shows(&form, &["Pause class echo", "value=\"stop\"", "value=\"echo\""]);
+        assert!(!form.body.contains("value=\"drain\""), "a drain of a class is a pause: {}", form.body);
+        shows(&server.ask("operate", "GET", "/pause?scope=runner&name=night", ""), &["Pause runner night", "value=\"drain\""]);
         assert_eq!(press("/pause", "scope=class&name=echo&mode=pause&reason=we+mend+it&duration=2h"), 303);
         assert_eq!(press("/pause", "scope=runner&name=night&mode=drain&reason=upgrade"), 303);
         let listed = db.cli().run(&["pause", "--json"]).ok();
@@ -140,14 +148,24 @@ each_engine! {
         assert_eq!(press("/resume", "scope=runner&name=night"), 303);
         assert!(db.cli().run(&["pause", "--json"]).ok().trim().is_empty());
         for (body, part) in [
-            ("scope=host&name=x&reason=r", "is not all, class or runner"),
-            ("mode=halt&reason=r", "is not pause, drain or stop"),
-            ("reason=r&duration=90", "has no unit"),
-            ("scope=class&name=&reason=r", "neither a task class nor a pattern"),
+            ("scope=host&name=x&mode=pause&reason=r", "is not all, class or runner"),
+            ("scope=all&mode=halt&reason=r", "is not pause, drain or stop"),
+            ("scope=class&name=echo&mode=pause&reason=r&duration=90", "has no unit"),
+            ("scope=class&name=echo&mode=pause&reason=+", "the reason is missing"),
+            ("scope=class&name=&mode=pause&reason=r", "neither a task class nor a pattern"),
+            ("scope=all&name=echo&mode=pause&reason=r", "has no name"),
         ] {
             let refused = server.ask("operate", "POST", "/pause", body);
             assert!(refused.status == 400 && refused.body.contains(part), "{body}: {}", refused.body);
         }
+        for misspelt in ["", "name=echo&mode=pause&reason=r", "scpoe=class&name=echo&mode=pause&reason=r", "scope=all&mode=pause"] {
+            assert_eq!(server.ask("operate", "POST", "/pause", misspelt).status, 422, "{misspelt}");
+        }
+        assert!(db.cli().run(&["pause", "--json"]).ok().is_empty(), "a mistake pauses nothing");
+        let kept = server.ask("operate", "POST", "/pause", "scope=class&name=echo&mode=pause&reason=we+mend+it&duration=90").body;
+        assert!(kept.contains("value=\"we mend it\"") && kept.contains("value=\"90\""), "{kept}");
+        let warned = server.ask("operate", "POST", "/pause", "scope=class&name=ehco&mode=pause&reason=r");
+        shows(&warned, &["No class ehco is known here, and no task has it; did you mean echo?"]);
     }
 
     fn a_task_shows_its_data_as_a_tree_and_its_links_as_a_drawing(db) {
@@ -156,9 +174,9 @@ each_engine! {
         db.cli().run(&["queue", "echo", "--after", "1"]).ok();
         db.cli().run(&["queue", "echo", "--after-any", "2"]).ok();
         let server = WebServer::start(db, &[]);
-        shows(&server.get("/tasks/1"), &["<b>to</b>: <ol class=\"tree\" start=\"0\"><li>ann</li>", "As text"]);
+        shows(&server.get("/tasks/1"), &["<b>to</b>: <ol class=\"tree\" start=\"0\"><li><code>&quot;ann&quot;</code></li>", "As text"]);
         let page = server.get("/tasks/2");
-        shows(&page, &["<svg class=\"graph\"", "Waits for", "Before", "(however it ends)"]);
+        shows(&page, &["<svg class=\"graph\"", "Dependencies", "Waits for", "Before", "(however it ends)", "A dashed arrow"]);
         let drawn = page.body.split("<svg class=\"graph\"").nth(1).unwrap().split("</svg>").next().unwrap();
         assert_eq!((drawn.matches("class=\"edge\"").count(), drawn.matches("class=\"edge any\"").count()), (1, 1), "{drawn}");
         assert!(drawn.contains("href=\"/tasks/1\"") && drawn.contains("href=\"/tasks/3\"") && !drawn.contains("/tasks/2\""), "{drawn}");
@@ -177,9 +195,9 @@ each_engine! {
         assert!(run.header("location").unwrap().starts_with("/tasks/"), "{run:?}");
         assert_eq!(press(&format!("/schedules/{schedule}/pause"), "").status, 303);
         assert_eq!(db.cli().run(&["schedule", "--json"]).json()["status"], "paused");
-        assert_eq!(press("/pause", "reason=we+deploy").status, 303);
+        assert_eq!(press("/pause", "scope=all&mode=pause&reason=we+deploy").status, 303);
         shows(&server.get("/"), &["we deploy", "web:operate"]);
-        assert_eq!(press("/resume", "").status, 303);
+        assert_eq!(press("/resume", "scope=all").status, 303);
         let actors = db.text("SELECT MIN(\"Actor\") AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried'");
         assert_eq!(actors.as_deref(), Some("web:operate"));
     }
@@ -208,7 +226,10 @@ each_engine! {
         shows(&asked, &["Retry 3 tasks?", "name=\"rate\""]);
         let agreed = asked.body.split("name=\"agreed\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
         let press = |rate: &str| server.ask("operate", "POST", "/retry", &format!("{selection}&agreed={agreed}&rate={rate}"));
-        assert_eq!(press("fast").status, 400);
+        let wrong = press("fast");
+        assert!(wrong.status == 400 && wrong.body.contains("the rate: ") && wrong.body.contains("value=\"fast\""), "{wrong:?}");
+        let again = server.ask("operate", "POST", "/retry", &format!("{selection}&agreed=other&rate=1%2F1h"));
+        shows(&again, &["Retry 3 tasks?", "value=\"1/1h\""]);
         shows(&press("1%2F1h"), &["Retry: 3 of 3 tasks"]);
         assert_eq!(db.cli().run(&["status", "status=due", "-o", "id"]).ok().lines().count(), 1);
     }

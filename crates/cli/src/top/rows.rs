@@ -10,6 +10,7 @@ use taskqueue_domain::task::ids::{RunnerId, TaskId};
 use taskqueue_engine::inspect::status::{Counted, RunnerLine};
 use taskqueue_engine::inspect::top::{ClassCounts, FailedTask, Glance, RunningLine, Schedule};
 use taskqueue_views::human::{count, distance, relative};
+use taskqueue_views::links::waits_for_key;
 use taskqueue_views::why::final_words;
 
 /// Text and its colour.
@@ -234,8 +235,7 @@ fn schedule(line: &Schedule, now: DateTime<Utc>) -> TopRow {
         Stored::Known(ScheduleStatus::Broken) | Stored::Unknown(_) => Tone::Bad,
         Stored::Known(ScheduleStatus::Followed | ScheduleStatus::Ended) => Tone::Quiet,
     };
-    let waits_for = |holder: TaskId| format!("waits for task {holder}, which has its key");
-    let note = line.problem.clone().or_else(|| line.key_holder.map(waits_for)).unwrap_or_default();
+    let note = line.problem.clone().or_else(|| line.key_holder.map(waits_for_key)).unwrap_or_default();
     TopRow {
         id: RowId::Task(line.task_id),
         task: Some(line.task_id),

@@ -11,6 +11,7 @@ use super::name::check_name;
 use super::unique::check_key;
 use crate::run::status::TaskStatus;
 use crate::task::data_filter::{DataFilter, Since};
+use crate::text::nearest::nearest_names;
 use crate::time::when::parse_duration;
 
 /// The filter keys.
@@ -39,15 +40,6 @@ impl PageStart {
         match self {
             Self::Before(_) => Self::Before(last),
             Self::After(_) => Self::After(last),
-        }
-    }
-
-    /// Returns true if a page with this start can contain the task.
-    #[must_use]
-    pub const fn allows(self, id: TaskId) -> bool {
-        match self {
-            Self::Before(start) => id.0 < start.0,
-            Self::After(start) => id.0 > start.0,
         }
     }
 }
@@ -319,12 +311,7 @@ impl Selection {
             "data" => {
                 return Err("write data.NAME=VALUE for a value in the data, or data~TEXT for any text in it".to_owned());
             }
-            _ => {
-                return Err(format!(
-                    "\"{key}\" is not a key of a filter; data.{key}={value} selects by the data, and the keys are {}, and data~TEXT",
-                    FILTER_KEYS.join(", ")
-                ));
-            }
+            _ => return Err(unknown_key(key, value)),
         }
         Ok(())
     }
@@ -332,6 +319,16 @@ impl Selection {
 
 fn whole_secs(text: &str) -> Result<i64, String> {
     i64::try_from(parse_duration(text)?.as_secs()).map_err(|_| format!("\"{text}\" is too long"))
+}
+
+/// A key may be misspelt, or be a name in the data.
+fn unknown_key(key: &str, value: &str) -> String {
+    let of_data = format!("data.{key}={value} selects by the data");
+    let meant = match nearest_names(key, FILTER_KEYS).first() {
+        Some(nearest) => format!("did you mean {nearest}={value}? {of_data}"),
+        None => of_data,
+    };
+    format!("\"{key}\" is not a key of a filter; {meant}, and the keys are {}, and data~TEXT", FILTER_KEYS.join(", "))
 }
 
 fn not_understood(word: &str) -> String {
@@ -433,6 +430,8 @@ mod tests {
             ("status=done", "\"done\" is not a status"),
             ("class=", "has no value"),
             ("colour=red", "\"colour\" is not a key"),
+            ("clas=mail", "did you mean class=mail? data.clas=mail selects by the data"),
+            ("order=17", "data.order=17 selects by the data"),
             ("older=5", "\"5\" has no unit; write 5s"),
             ("schedule=daily", "\"daily\" is not an id"),
             ("schedule=0", "\"0\" is not an id"),

@@ -174,10 +174,7 @@ pub fn select_page(
     let has_more = ids.len() > shown;
     ids.truncate(shown);
     let next = ids.last().filter(|_| has_more).map(|last| start.continued(*last));
-    let mut tasks = ctx.store.list_named_tasks(&ids)?;
-    if matches!(start, PageStart::After(_)) {
-        tasks.reverse();
-    }
+    let tasks = ctx.store.list_named_tasks(&ids)?;
     let lines = task_lines(ctx, now, tasks)?;
     Ok(SelectionPage { now, lines, next })
 }

@@ -1,5 +1,9 @@
 //! Numbers of rows that are counted up to a limit.
 
+use diesel::backend::Backend;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::BigInt;
 use serde::Serialize;
 
 /// The highest exact count of `status`; beyond it, a count is shown as "or more".
@@ -12,6 +16,42 @@ pub struct Counted {
     pub count: i64,
     /// Whether there are more.
     pub or_more: bool,
+}
+
+/// The number of rows of a query. The database counts them; a client would first receive all of them.
+#[derive(Clone, Copy, Debug, QueryId)]
+pub(crate) struct NumberOf<Q>(Q);
+
+impl<Q, DB: Backend> QueryFragment<DB> for NumberOf<Q>
+where
+    Q: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT COUNT(*) FROM (");
+        self.0.walk_ast(out.reborrow())?;
+        out.push_sql(") AS counted");
+        Ok(())
+    }
+}
+
+impl<Q> Query for NumberOf<Q> {
+    type SqlType = BigInt;
+}
+
+impl<Q, Conn> RunQueryDsl<Conn> for NumberOf<Q> {}
+
+/// Counts the rows of a query that selects a column, up to the limit. A macro, because its bounds would be longer.
+macro_rules! count_up_to {
+    ($limit:expr, $rows:expr, $conn:expr) => {
+        $crate::base::counted::number_of($rows.limit($limit + 1))
+            .get_result::<i64>($conn)
+            .map(|count| $crate::base::counted::Counted::up_to($limit, count))
+    };
+}
+pub(crate) use count_up_to;
+
+pub(crate) const fn number_of<Q>(rows: Q) -> NumberOf<Q> {
+    NumberOf(rows)
 }
 
 impl Counted {

@@ -3,25 +3,43 @@
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
-use crate::StoreResult;
 use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
-use crate::base::counted::{COUNT_LIMIT, Counted};
+use crate::base::counted::{COUNT_LIMIT, Counted, count_up_to};
 use crate::base::schema::task_queue::dsl::{due_on, id, task_class, task_queue};
 use crate::base::sql::{SqlMoment, db_now};
 use crate::base::unmarked::{AllUnmarked, open_run};
+use crate::{Store, StoreResult};
 
 /// Counts the due tasks that are not being processed, and returns for how many seconds the first one has been waiting.
 pub(super) fn count_due(conn: &mut AnyConnection) -> StoreResult<(Counted, Option<i64>)> {
     let now = now(conn)?;
     let due = task_queue.filter(due_on.le(now));
-    let ids: Vec<i64> = due.select(id).limit(COUNT_LIMIT + 1).load(conn)?;
-    let count = Counted::up_to(COUNT_LIMIT, i64::try_from(ids.len()).unwrap_or(i64::MAX));
-    let waiting = due.filter(open_run().is_null()).order((due_on, id)).select(due_on);
-    let first: Option<Option<SqlMoment>> = waiting.first(conn).optional()?;
+    let count = count_up_to!(COUNT_LIMIT, due.select(id), conn)?;
+    let oldest_secs = oldest_due_secs(conn, now)?;
     // After the count: if a run ends in between, too few are subtracted, and waiting tasks are never missed.
     let in_process = AllUnmarked::load(conn, None)?.count();
-    Ok((count.without(in_process), first.flatten().map(|first| secs_between(first, now))))
+    Ok((count.without(in_process), oldest_secs))
+}
+
+/// Returns for how many seconds the first due task that is not being processed has been waiting.
+fn oldest_due_secs(conn: &mut AnyConnection, now: SqlMoment) -> QueryResult<Option<i64>> {
+    let waiting = task_queue.filter(due_on.le(now)).filter(open_run().is_null());
+    let first: Option<Option<SqlMoment>> = waiting.order((due_on, id)).select(due_on).first(conn).optional()?;
+    Ok(first.flatten().map(|first| secs_between(first, now)))
+}
+
+impl Store {
+    /// Returns for how many seconds the first due task that is not being processed has been waiting; `None` if there is none.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn oldest_due_secs(&mut self) -> StoreResult<Option<i64>> {
+        self.read(|conn| {
+            let now = now(conn)?;
+            Ok(oldest_due_secs(conn, now)?)
+        })
+    }
 }
 
 /// The same for a class. Looks at the first due tasks of all classes: by its class, a database would read all tasks of the class,

@@ -9,7 +9,7 @@ use diesel::prelude::*;
 
 use super::status::{FINISHED, FINISHED_WITH_KEEP};
 use crate::base::connection::AnyConnection;
-use crate::base::counted::Counted;
+use crate::base::counted::{Counted, count_up_to};
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::SqlMoment;
 use crate::base::unmarked::{AllUnmarked, open_run};
@@ -26,19 +26,6 @@ const RUNS_LIMIT: i64 = 10_000;
 const OF_LATE: TimeDelta = TimeDelta::hours(1);
 /// A schedule is late if its planned time has had no run for this long.
 const LATE_AFTER: TimeDelta = TimeDelta::minutes(1);
-
-/// Counts rows in index order. If there are more than the limit, fetches none of them.
-macro_rules! count_in_order {
-    ($conn:expr, $limit:expr, $ids:expr) => {{
-        let beyond: Option<i64> = $ids.offset($limit).limit(1).first($conn).optional()?;
-        if beyond.is_some() {
-            Counted::up_to($limit, $limit + 1)
-        } else {
-            let ids: Vec<i64> = $ids.limit($limit).load($conn)?;
-            Counted::up_to($limit, i64::try_from(ids.len()).unwrap_or($limit))
-        }
-    }};
-}
 
 /// Tasks by what they wait for. A task may be counted more than once.
 #[derive(Clone, Debug, Default)]
@@ -108,14 +95,14 @@ impl Store {
                 };
                 let created_on: Option<SqlMoment> =
                     dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::created_on).first(conn).optional()?;
-                let waiting = count_in_order!(
-                    conn,
+                let waiting = count_up_to!(
                     RUNS_LIMIT,
                     dsl::task_queue_runs
                         .filter(dsl::claim_class.eq(class.as_str()))
                         .order((dsl::claim_class, dsl::claim_order, dsl::lined_up_on, dsl::id))
-                        .select(dsl::id)
-                );
+                        .select(dsl::id),
+                    conn
+                )?;
                 last_class = class.to_string();
                 found.push(WaitingRuns {
                     class: class.to_string(),
@@ -123,14 +110,14 @@ impl Store {
                     next_created_on: created_on.map(DateTime::from),
                 });
             }
-            let others = count_in_order!(
-                conn,
+            let others = count_up_to!(
                 RUNS_LIMIT,
                 dsl::task_queue_runs
                     .filter(dsl::claim_class.gt(last_class.as_str()))
                     .order((dsl::claim_class, dsl::claim_order, dsl::lined_up_on, dsl::id))
-                    .select(dsl::id)
-            );
+                    .select(dsl::id),
+                conn
+            )?;
             Ok((found, others))
         })
     }
@@ -142,14 +129,14 @@ impl Store {
     pub fn count_waiting_for_keys(&mut self) -> StoreResult<Counted> {
         use task_queue_runs::dsl;
         self.read(|conn| {
-            Ok(count_in_order!(
-                conn,
+            Ok(count_up_to!(
                 TASKS_LIMIT,
                 dsl::task_queue_runs
                     .filter(dsl::waiting_key.is_not_null())
                     .order((dsl::waiting_key, dsl::claim_order, dsl::id))
-                    .select(dsl::id)
-            ))
+                    .select(dsl::id),
+                conn
+            )?)
         })
     }
 
@@ -180,15 +167,15 @@ impl Store {
             let mut late = Counted::default();
             // Also those that no `create-runs` has seen yet: perhaps none ever runs.
             for state in ["waiting", "new"] {
-                let of_state = count_in_order!(
-                    conn,
+                let of_state = count_up_to!(
                     TASKS_LIMIT,
                     dsl::task_queue
                         .filter(dsl::schedule_head.eq(state))
                         .filter(dsl::scheduled_on.le(late_since))
                         .order((dsl::schedule_head, dsl::scheduled_on, dsl::id))
-                        .select(dsl::id)
-                );
+                        .select(dsl::id),
+                    conn
+                )?;
                 late = sum(late, of_state);
             }
             Ok((counts, late))
@@ -203,7 +190,7 @@ fn sum(one: Counted, other: Counted) -> Counted {
 
 fn count_due(conn: &mut AnyConnection, now: SqlMoment) -> StoreResult<(Counted, Option<DateTime<Utc>>)> {
     use crate::base::schema::task_queue::dsl::{due_on, id, task_queue};
-    let due = count_in_order!(conn, TASKS_LIMIT, task_queue.filter(due_on.le(now)).order((due_on, id)).select(id));
+    let due = count_up_to!(TASKS_LIMIT, task_queue.filter(due_on.le(now)).order((due_on, id)).select(id), conn)?;
     let waiting = task_queue.filter(due_on.le(now)).filter(open_run().is_null());
     let first: Option<Option<SqlMoment>> = waiting.order((due_on, id)).select(due_on).first(conn).optional()?;
     Ok((due, first.flatten().map(DateTime::from)))
@@ -211,25 +198,25 @@ fn count_due(conn: &mut AnyConnection, now: SqlMoment) -> StoreResult<(Counted, 
 
 fn count_later(conn: &mut AnyConnection, now: SqlMoment) -> StoreResult<Counted> {
     use crate::base::schema::task_queue::dsl::{due_on, id, task_queue};
-    Ok(count_in_order!(conn, TASKS_LIMIT, task_queue.filter(due_on.gt(now)).order((due_on, id)).select(id)))
+    Ok(count_up_to!(TASKS_LIMIT, task_queue.filter(due_on.gt(now)).order((due_on, id)).select(id), conn)?)
 }
 
 fn count_quarantined(conn: &mut AnyConnection) -> StoreResult<Counted> {
     use crate::base::schema::task_queue::dsl::{id, quarantined_on, task_queue};
-    Ok(count_in_order!(
-        conn,
+    Ok(count_up_to!(
         TASKS_LIMIT,
-        task_queue.filter(quarantined_on.is_not_null()).order((quarantined_on, id)).select(id)
-    ))
+        task_queue.filter(quarantined_on.is_not_null()).order((quarantined_on, id)).select(id),
+        conn
+    )?)
 }
 
 fn count_status(conn: &mut AnyConnection, status: TaskStatus) -> StoreResult<Counted> {
     use crate::base::schema::task_queue::dsl::{finished, id, last_status, status_on, task_queue};
-    Ok(count_in_order!(
-        conn,
+    Ok(count_up_to!(
         TASKS_LIMIT,
-        task_queue.filter(last_status.eq(status.as_str())).order((last_status, finished, status_on, id)).select(id)
-    ))
+        task_queue.filter(last_status.eq(status.as_str())).order((last_status, finished, status_on, id)).select(id),
+        conn
+    )?)
 }
 
 /// Counts tasks of this status that finished after this moment.
@@ -238,16 +225,16 @@ fn count_over(conn: &mut AnyConnection, status: TaskStatus, after: SqlMoment) ->
     let mut counts = Vec::with_capacity(2);
     // In the index, tasks that state how long they are kept are separate.
     for part in [FINISHED, FINISHED_WITH_KEEP] {
-        counts.push(count_in_order!(
-            conn,
+        counts.push(count_up_to!(
             TASKS_LIMIT,
             task_queue
                 .filter(last_status.eq(status.as_str()))
                 .filter(finished.eq(part))
                 .filter(status_on.gt(after))
                 .order((last_status, finished, status_on, id))
-                .select(id)
-        ));
+                .select(id),
+            conn
+        )?);
     }
     Ok(sum(counts[0], counts[1]))
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::status::{FINISHED, FINISHED_WITH_KEEP};
 use crate::base::connection::AnyConnection;
-use crate::base::counted::Counted;
+use crate::base::counted::{Counted, count_up_to, number_of};
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now};
 use crate::base::unmarked::{AllUnmarked, open_run};
@@ -158,20 +158,16 @@ fn count_waiting(conn: &mut AnyConnection, class: &str, most: i64) -> QueryResul
     // In index order, so that no plan reads the table for a class with few rows.
     let waiting = dsl::task_queue_runs.filter(dsl::claim_class.eq(class)).select(dsl::id);
     let waiting = waiting.order((dsl::claim_class, dsl::claim_order, dsl::lined_up_on, dsl::id));
-    Ok(counted(&waiting.limit(most + 1).load::<i64>(conn)?, most))
+    count_up_to!(most, waiting, conn)
 }
 
 fn count_failed(conn: &mut AnyConnection, class: &str, most: i64) -> QueryResult<Counted> {
     use task_queue::dsl;
-    let mut ids: Vec<i64> = Vec::new();
+    let mut count = 0;
     for status in [TaskStatus::Failed, TaskStatus::Timeout] {
         let of_class = dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::last_status.eq(status.as_str()));
         let of_class = of_class.order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id));
-        ids.extend(of_class.select(dsl::id).limit(most + 1).load::<i64>(conn)?);
+        count += number_of(of_class.select(dsl::id).limit(most + 1)).get_result::<i64>(conn)?;
     }
-    Ok(counted(&ids, most))
-}
-
-fn counted(ids: &[i64], most: i64) -> Counted {
-    Counted::up_to(most, i64::try_from(ids.len()).unwrap_or(i64::MAX))
+    Ok(Counted::up_to(most, count))
 }

@@ -141,7 +141,7 @@ impl Store {
                 }
             }
             let Some(page) = page else { return Ok(found.into_iter().map(TaskId).collect()) };
-            let mut found: Vec<TaskId> = found.into_iter().map(TaskId).filter(|id| page.start.allows(*id)).collect();
+            let mut found: Vec<TaskId> = found.into_iter().map(TaskId).collect();
             if matches!(page.start, PageStart::Before(_)) {
                 found.reverse();
             }

@@ -1,6 +1,7 @@
 //! The counters and pages of `status`, always read from an index, so that finished rows cost nothing.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
@@ -13,7 +14,7 @@ use crate::base::connection::AnyConnection;
 use crate::base::rows::{RunRow, TaskRow};
 use crate::records::notices::count_unreported;
 
-use crate::base::counted::{COUNT_LIMIT, Counted};
+use crate::base::counted::{COUNT_LIMIT, Counted, count_up_to};
 use crate::base::sql::db_now;
 use crate::base::unmarked::{AllUnmarked, is_as_its_row_says};
 use crate::{Store, StoreResult};
@@ -166,13 +167,14 @@ impl Store {
         })
     }
 
-    /// Returns those of these tasks that exist, newest first, each with its newest run.
+    /// Returns those of these tasks that exist, in the given order, each with its newest run.
     ///
     /// # Errors
     /// The database could not be queried.
     pub fn list_named_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<(Task, Option<Run>)>> {
-        let tasks = self.get_tasks(ids)?;
-        self.read(|conn| with_last_runs(conn, tasks.iter().rev().cloned()))
+        let mut tasks: HashMap<TaskId, Task> = self.get_tasks(ids)?.into_iter().map(|task| (task.id, task)).collect();
+        let in_order: Vec<Task> = ids.iter().filter_map(|id| tasks.remove(id)).collect();
+        self.read(|conn| with_last_runs(conn, in_order.iter().cloned()))
     }
 
     /// Returns up to `limit` tasks in this status whose time has come but that are not due for another reason. Unfinished tasks
@@ -210,36 +212,27 @@ impl Store {
     }
 }
 
-/// Counts the rows of a subquery that stops at the limit.
-macro_rules! count_up_to_limit {
-    ($conn:expr, $ids:expr) => {
-        $ids.limit(COUNT_LIMIT + 1)
-            .load::<i64>($conn)
-            .map(|ids| Counted::up_to(COUNT_LIMIT, i64::try_from(ids.len()).unwrap_or(i64::MAX)))
-    };
-}
-
 fn count_status(conn: &mut AnyConnection, status: TaskStatus, class: Option<&str>) -> StoreResult<Counted> {
     use crate::base::schema::task_queue::dsl::{id, last_status, task_class, task_queue};
     let of_status = task_queue.filter(last_status.eq(status.as_str())).select(id);
     Ok(match class {
-        None => count_up_to_limit!(conn, of_status)?,
-        Some(class) => count_up_to_limit!(conn, of_status.filter(task_class.eq(class)))?,
+        None => count_up_to!(COUNT_LIMIT, of_status, conn)?,
+        Some(class) => count_up_to!(COUNT_LIMIT, of_status.filter(task_class.eq(class)), conn)?,
     })
 }
 
 fn count_waiting_runs(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Counted> {
     use crate::base::schema::task_queue_runs::dsl::{claim_class, id, task_queue_runs};
     Ok(match class {
-        None => count_up_to_limit!(conn, task_queue_runs.filter(claim_class.is_not_null()).select(id))?,
-        Some(class) => count_up_to_limit!(conn, task_queue_runs.filter(claim_class.eq(class)).select(id))?,
+        None => count_up_to!(COUNT_LIMIT, task_queue_runs.filter(claim_class.is_not_null()).select(id), conn)?,
+        Some(class) => count_up_to!(COUNT_LIMIT, task_queue_runs.filter(claim_class.eq(class)).select(id), conn)?,
     })
 }
 
 fn count_quarantined(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Counted> {
     use crate::base::schema::task_queue::dsl::{id, quarantined_on, task_class, task_queue};
     let quarantined = task_queue.filter(quarantined_on.is_not_null());
-    let Some(class) = class else { return Ok(count_up_to_limit!(conn, quarantined.select(id))?) };
+    let Some(class) = class else { return Ok(count_up_to!(COUNT_LIMIT, quarantined.select(id), conn)?) };
     // With a condition on the class, SQLite would read all its tasks, quarantined or not.
     let classes: Vec<ShownText> = quarantined.select(task_class).limit(COUNT_LIMIT + 1).load(conn)?;
     let of_class = classes.iter().filter(|found| found.0 == class).count();

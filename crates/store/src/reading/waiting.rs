@@ -9,7 +9,7 @@ use diesel::dsl::count_star;
 use diesel::prelude::*;
 
 use crate::base::cells::Cell;
-use crate::base::counted::Counted;
+use crate::base::counted::{Counted, count_up_to};
 use crate::base::rows::TaskRow;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now};
@@ -40,14 +40,12 @@ impl Store {
             let Ok(on) = on.read("LinedUpOn") else { return Ok(Counted::default()) };
             let is_earlier = dsl::lined_up_on.lt(on).or(dsl::lined_up_on.eq(on).and(dsl::id.lt(run_id.0)));
             let is_before = dsl::claim_order.lt(order).or(dsl::claim_order.eq(order).and(is_earlier));
-            let before: Vec<i64> = dsl::task_queue_runs
+            let before = dsl::task_queue_runs
                 .filter(dsl::claim_class.eq(class))
                 .filter(is_before)
                 .order((dsl::claim_class, dsl::claim_order, dsl::lined_up_on, dsl::id))
-                .limit(BEFORE_LIMIT + 1)
-                .select(dsl::id)
-                .load(conn)?;
-            Ok(Counted::up_to(BEFORE_LIMIT, i64::try_from(before.len()).unwrap_or(i64::MAX)))
+                .select(dsl::id);
+            Ok(count_up_to!(BEFORE_LIMIT, before, conn)?)
         })
     }
 

@@ -9,7 +9,7 @@ use axum::{Extension, Form};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::parts::{task_link, text};
+use super::parts::{answer, task_link, text};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::app::App;
 use crate::login::{Login, digest};
@@ -137,7 +137,7 @@ pub(crate) struct Selected {
 impl Selected {
     fn rate(&self) -> Result<Option<Rate>, Problem> {
         let given = Some(self.rate.trim()).filter(|rate| !rate.is_empty());
-        given.map(str::parse).transpose().map_err(Problem::input)
+        given.map(str::parse).transpose().map_err(|words: String| Problem::input(format!("the rate: {words}")))
     }
 }
 
@@ -157,7 +157,7 @@ pub(crate) async fn cancel_selected(
     many(&app, &login, selected, Change::Cancel).await
 }
 
-/// Asks first, and again if other tasks are selected by then.
+/// Asks first, and again if other tasks are selected by then or the rate is none.
 async fn many(app: &App, login: &Login, selected: Selected, change: Change) -> Response {
     let mut wanted = match selection(app, &selected.q) {
         Ok(wanted) if selected.q.trim().is_empty() => {
@@ -170,11 +170,13 @@ async fn many(app: &App, login: &Login, selected: Selected, change: Change) -> R
     if wanted.statuses.is_empty() {
         wanted.statuses = change.statuses().into_iter().map(StatusFilter::Is).collect();
     }
-    let rate = match selected.rate() {
-        Ok(rate) => rate,
-        Err(problem) => return problem_page(&problem, Some(login)),
+    let rate = selected.rate();
+    // What was agreed to had no such rate.
+    let agreed = selected.agreed.clone().filter(|_| rate.is_ok());
+    let (rate, problem) = match rate {
+        Ok(rate) => (rate, None),
+        Err(problem) => (None, Some(problem)),
     };
-    let agreed = selected.agreed;
     let made = app
         .call(login, move |ctx| {
             let ids = select_tasks(ctx, &wanted)?;
@@ -188,7 +190,7 @@ async fn many(app: &App, login: &Login, selected: Selected, change: Change) -> R
         .await;
     match made {
         Ok((answers, true)) => show_answers(login, change, &answers),
-        Ok((answers, false)) => ask(login, change, &selected.q, &answers),
+        Ok((answers, false)) => ask(login, change, &selected, &answers, problem.as_ref()),
         Err(problem) => problem_page(&problem, Some(login)),
     }
 }
@@ -197,18 +199,26 @@ fn digest_of(ids: &[TaskId]) -> String {
     digest(&ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
 }
 
-fn ask(login: &Login, change: Change, selection: &str, answers: &[TaskAnswer]) -> Response {
+fn ask(
+    login: &Login,
+    change: Change,
+    selected: &Selected,
+    answers: &[TaskAnswer],
+    problem: Option<&Problem>,
+) -> Response {
+    let selection = &selected.q;
     let possible = answers.iter().filter(|answer| answer.result.is_some()).count();
     let body = html! {
         h1 { (change.name()) " " (plural(possible, "task")) "?" }
+        @if let Some(problem) = problem { (answer(&problem.detail, None, true)) }
         p { "Selected by " code { (text(selection)) } "." }
         @if possible > 0 {
             form.row method="post" action=(change.path()) {
                 input type="hidden" name="q" value=(clean_line(selection));
                 input type="hidden" name="agreed" value=(digest_of(&answers.iter().map(|answer| answer.id).collect::<Vec<_>>()));
-                @if matches!(change, Change::Retry) && possible > 1 {
-                    label for="rate" { "At most" }
-                    input #rate name="rate" placeholder="100/1m" size="8";
+                @if matches!(change, Change::Retry) {
+                    label for="rate" { "Rate (empty: all at once)" }
+                    input #rate name="rate" placeholder="100/1m" size="8" value=(clean_line(&selected.rate));
                 }
                 button { "Yes, " (change.name().to_lowercase()) " " (plural(possible, "task")) }
                 a href="/failures" { "No" }
@@ -216,7 +226,11 @@ fn ask(login: &Login, change: Change, selection: &str, answers: &[TaskAnswer]) -
         }
         (list(answers))
     };
-    whole_page(change.name(), "/tasks", Some(login), Refresh::Never, &body)
+    let mut response = whole_page(change.name(), "/tasks", Some(login), Refresh::Never, &body);
+    if let Some(problem) = problem {
+        *response.status_mut() = problem.status;
+    }
+    response
 }
 
 fn show_answers(login: &Login, change: Change, answers: &[TaskAnswer]) -> Response {
@@ -258,7 +272,7 @@ pub(crate) async fn pause_schedule(
     Extension(login): Extension<Login>,
     Path(id): Path<i64>,
 ) -> Response {
-    changed(&login, app.call(&login, move |ctx| schedules::pause(ctx, TaskId(id))).await, "/schedules")
+    changed(&login, app.call(&login, move |ctx| schedules::pause(ctx, TaskId(id))).await, &format!("/schedules/{id}"))
 }
 
 pub(crate) async fn resume_schedule(
@@ -266,7 +280,7 @@ pub(crate) async fn resume_schedule(
     Extension(login): Extension<Login>,
     Path(id): Path<i64>,
 ) -> Response {
-    changed(&login, app.call(&login, move |ctx| schedules::resume(ctx, TaskId(id))).await, "/schedules")
+    changed(&login, app.call(&login, move |ctx| schedules::resume(ctx, TaskId(id))).await, &format!("/schedules/{id}"))
 }
 
 pub(super) fn changed<T>(login: &Login, made: Result<T, Problem>, place: &str) -> Response {

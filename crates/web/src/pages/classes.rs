@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::parts::{answer, text, time};
-use super::pauses::address;
+use super::pauses::{LINK, address};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::address::encoded;
 use crate::app::App;
@@ -73,7 +73,7 @@ fn table(classes: &[ClassState], limits: &[LimitLine], now: DateTime<Utc>, login
                             td.words { (text(class.argv.join(" "))) }
                             td { a href=(format!("/tasks?q={}", encoded(&format!("\"class={}\"", class.name)))) { "tasks" } }
                             @if login.may >= Scope::Operate {
-                                td { a href=(address(&PauseScope::Class(class.name.clone()))) { "Pause" } }
+                                td { a href=(address(&PauseScope::Class(class.name.clone()))) { (LINK) } }
                             }
                         }
                     }

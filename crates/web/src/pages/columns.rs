@@ -3,10 +3,9 @@
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use super::parts::{maybe_time, task_link, task_status, text, time};
+use super::parts::{maybe_time, run_time, schedule_link, task_link, task_status, text, time};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_engine::inspect::status::TaskLine;
-use taskqueue_views::human::distance;
 use taskqueue_views::what::what;
 use taskqueue_views::why::{failed_attempts, note};
 
@@ -45,35 +44,42 @@ pub(crate) const COLUMNS: &[Column] = &[
     column("started", "Started", |line, now| maybe_time(line.last_run.as_ref().and_then(|run| run.started_on), now)),
     column("took", "Took", took),
     column("host", "Host", |line, _| maybe_text(line.last_run.as_ref().map(|run| run.host.as_str()))),
-    column("schedule", "Schedule", |line, _| html! { @if let Some(schedule) = &line.task.schedule { (schedule.id) } }),
+    column("schedule", "Schedule", |line, _| {
+        html! { @if let Some(schedule) = &line.task.schedule { (schedule_link(schedule.id)) } }
+    }),
     column("parent", "Parent", |line, _| html! { @if let Some(parent) = line.task.parent_id { (task_link(parent)) } }),
 ];
 /// How many columns a usual list has.
 const USUAL: usize = 7;
 
-/// Returns the columns with these names; the usual ones if none is named.
+/// Returns the columns with these names, each once; the usual ones if none is named.
 pub(crate) fn chosen(names: &str) -> Result<Vec<&'static Column>, String> {
-    let names: Vec<&str> = names.split([',', ' ']).filter(|name| !name.is_empty()).collect();
-    if names.is_empty() {
-        return Ok(COLUMNS.iter().take(USUAL).collect());
-    }
-    let find = |name: &&str| {
+    let mut columns: Vec<&Column> = Vec::new();
+    for name in names.split([',', ' ']).filter(|name| !name.is_empty()) {
         let all = || COLUMNS.iter().map(|column| column.name).collect::<Vec<_>>().join(", ");
-        let found = COLUMNS.iter().find(|column| column.name == *name);
-        found.ok_or_else(|| format!("\"{name}\" is not a column; the columns are {}", all()))
-    };
-    names.iter().map(find).collect()
+        let found = COLUMNS.iter().find(|column| column.name == name);
+        let column = found.ok_or_else(|| format!("\"{name}\" is not a column; the columns are {}", all()))?;
+        if !columns.iter().any(|known| known.name == name) {
+            columns.push(column);
+        }
+    }
+    Ok(if columns.is_empty() { usual() } else { columns })
 }
 
-/// A list of tasks with these columns.
+fn usual() -> Vec<&'static Column> {
+    COLUMNS.iter().take(USUAL).collect()
+}
+
+/// A list of tasks with these columns. On a narrow screen, values have labels if the columns are not the usual ones.
 pub(crate) fn table_of(columns: &[&Column], lines: &[TaskLine], now: DateTime<Utc>) -> Markup {
+    let is_usual = columns.iter().map(|column| column.name).eq(usual().iter().map(|column| column.name));
     html! {
         div.scroll {
             table.cards {
                 thead { tr { @for column in columns { th { (column.head) } } } }
                 tbody {
                     @for line in lines {
-                        tr { @for column in columns { td.words[column.has_words] { ((column.cell)(line, now)) } } }
+                        tr { @for column in columns { td.words[column.has_words] data-label=[(!is_usual).then_some(column.head)] { ((column.cell)(line, now)) } } }
                     }
                 }
             }
@@ -83,7 +89,7 @@ pub(crate) fn table_of(columns: &[&Column], lines: &[TaskLine], now: DateTime<Ut
 
 /// A list of tasks with the usual columns.
 pub(crate) fn task_table(lines: &[TaskLine], now: DateTime<Utc>) -> Markup {
-    table_of(&COLUMNS.iter().take(USUAL).collect::<Vec<_>>(), lines, now)
+    table_of(&usual(), lines, now)
 }
 
 fn maybe_text(value: Option<&str>) -> Markup {
@@ -118,9 +124,7 @@ fn why(line: &TaskLine, now: DateTime<Utc>) -> Markup {
 }
 
 fn took(line: &TaskLine, now: DateTime<Utc>) -> Markup {
-    let run = line.last_run.as_ref();
-    let took = run.and_then(|run| run.started_on.map(|started| distance(run.finished_on.unwrap_or(now) - started)));
-    html! { @if let Some(took) = took { (took) } }
+    html! { @if let Some(run) = &line.last_run { (run_time(run, now)) } }
 }
 
 #[cfg(test)]
@@ -133,7 +137,7 @@ mod tests {
 
     #[test]
     fn columns_are_named_in_any_order_and_a_wrong_name_is_an_error() {
-        assert_eq!(names("tag, task"), Ok(vec!["tag", "task"]));
+        assert_eq!(names("tag, task,tag tag"), Ok(vec!["tag", "task"]));
         assert_eq!(names(" "), Ok(vec!["task", "class", "what", "status", "when", "failed", "why"]));
         let error = names("task tags").unwrap_err();
         assert!(error.starts_with("\"tags\" is not a column; the columns are task, class,"), "{error}");

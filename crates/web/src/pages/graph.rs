@@ -1,4 +1,4 @@
-//! What a task waits for and what waits for it, as a drawing with arrows from left to right. The lists beside it say the same.
+//! What a task waits for and what waits for it, as a drawing with arrows from left to right. The lists below it say the same.
 
 use maud::{Markup, html};
 
@@ -31,7 +31,8 @@ pub(super) fn graph(task: &Task, prerequisites: &[LinkedTask], dependants: &[Lin
     let before = || prerequisites.iter().take(MOST).enumerate();
     let after = || dependants.iter().take(MOST).enumerate();
     html! {
-        svg.graph viewBox=(format!("0 0 {WIDTH} {height}")) role="group" aria-label="What it waits for, and what waits for it" {
+        // The strokes of the boxes are half outside of them.
+        svg.graph viewBox=(format!("-1 -1 {} {}", WIDTH + 2, height + 2)) role="group" aria-label="What it waits for, and what waits for it" {
             defs {
                 marker #arrow viewBox="0 0 10 10" refX="10" refY="5" markerWidth="7" markerHeight="7" orient="auto" {
                     path d="M 0 0 L 10 5 L 0 10 z" {}
@@ -42,6 +43,12 @@ pub(super) fn graph(task: &Task, prerequisites: &[LinkedTask], dependants: &[Lin
             @for (row, linked) in before() { (node(&Node::of(linked), (0, top_of(row)))) }
             (node(&own, (center, middle - BOX.1 / 2)))
             @for (row, linked) in after() { (node(&Node::of(linked), (right, top_of(row)))) }
+        }
+        @for (side, title) in [(prerequisites, "waits for"), (dependants, "is before")] {
+            @if side.len() > MOST { p.quiet { "The first " (MOST) " of " (side.len()) " tasks that it " (title) " are drawn." } }
+        }
+        @if prerequisites.iter().chain(dependants).any(|linked| !linked.needs_success) {
+            p.quiet { "A dashed arrow: however the first one ends." }
         }
     }
 }
@@ -78,7 +85,10 @@ impl<'a> Node<'a> {
 }
 
 fn node(node: &Node<'_>, (x, y): (usize, usize)) -> Markup {
-    let class: String = node.class.chars().take(CLASS_CHARS).collect();
+    let class = match node.class.char_indices().nth(CLASS_CHARS) {
+        Some((end, _)) => format!("{}…", &node.class[..end]),
+        None => node.class.to_owned(),
+    };
     let words = html! {
         rect.own[node.is_own] x=(x) y=(y) width=(BOX.0) height=(BOX.1) rx="6" {}
         text x=(x + 10) y=(y + 18) {

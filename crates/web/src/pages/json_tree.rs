@@ -5,28 +5,21 @@ use serde_json::Value;
 
 use super::parts::{block, text};
 
-/// The most values of a tree: a longer one is shown as text alone.
+/// The most values and bytes of a tree: what is longer is shown as text alone.
 const MOST_VALUES: usize = 500;
+const MOST_BYTES: usize = 16 << 10;
 
 /// JSON as a tree with its text below, which a reader can open; text that has no tree as it is. `id` is of the element that opens.
 pub(super) fn json(written: &str, id: &str) -> Markup {
-    let value: Option<Value> = serde_json::from_str(written).ok();
-    let pretty = value.as_ref().and_then(|value| serde_json::to_string_pretty(value).ok());
-    let pretty = pretty.as_deref().unwrap_or(written);
-    match value.filter(|value| children(value) > 0 && count(value) <= MOST_VALUES) {
+    let value: Option<Value> =
+        Some(written).filter(|text| text.len() <= MOST_BYTES).and_then(|text| serde_json::from_str(text).ok());
+    // One value is no tree.
+    match value.filter(|value| (2..=MOST_VALUES).contains(&count(value))) {
         Some(value) => html! {
             (tree(&value))
-            details id=(id) { summary { "As text" } (block(pretty)) }
+            details id=(id) { summary { "As text" } (block(written)) }
         },
-        None => block(pretty),
-    }
-}
-
-fn children(value: &Value) -> usize {
-    match value {
-        Value::Array(values) => values.len(),
-        Value::Object(values) => values.len(),
-        _ => 0,
+        None => block(written),
     }
 }
 
@@ -48,8 +41,7 @@ fn tree(value: &Value) -> Markup {
             Value::Array(values) if !values.is_empty() => {
                 ol.tree start="0" { @for value in values { li { (tree(value)) } } }
             },
-            Value::String(value) => (text(value)),
-            other => code { (other) },
+            other => code { (text(other)) },
         }
     }
 }
@@ -61,7 +53,10 @@ mod tests {
     #[test]
     fn values_are_shown_under_their_names_and_the_text_below() {
         let shown = json("{\"to\":[\"ann\",{\"n\":1}],\"none\":{}}", "data").into_string();
-        assert!(shown.contains("<b>to</b>: <ol class=\"tree\" start=\"0\"><li>ann</li>"), "{shown}");
+        assert!(
+            shown.contains("<b>to</b>: <ol class=\"tree\" start=\"0\"><li><code>&quot;ann&quot;</code></li>"),
+            "{shown}"
+        );
         assert!(shown.contains("<b>none</b>: <code>{}</code>") && shown.contains("As text"), "{shown}");
     }
 

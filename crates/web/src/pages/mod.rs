@@ -4,7 +4,7 @@ pub(crate) mod ansi;
 pub(crate) mod changes;
 mod chart;
 pub(crate) mod classes;
-mod columns;
+pub(crate) mod columns;
 pub(crate) mod edit;
 pub(crate) mod events;
 pub(crate) mod failures;

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::chart::charts;
 use super::columns::task_table;
 use super::parts::{answer, bad_counter, counter, maybe_time, task_link, text};
-use super::pauses::{address, in_effect, pause_all};
+use super::pauses::{LINK, address, in_effect, pause_all};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::app::App;
 use crate::charts::Figures;
@@ -108,7 +108,7 @@ pub(crate) fn runner_table(runners: &[RunnerLine], now: DateTime<Utc>, login: &L
                                     @if line.works_on.is_empty() { span.quiet { "nothing" } }
                                 }
                                 @if login.may >= Scope::Operate {
-                                    td { @if line.state != "ended" { a href=(address(&PauseScope::Runner(line.runner.name.clone()))) { "Pause or drain" } } }
+                                    td { @if line.state != "ended" { a href=(address(&PauseScope::Runner(line.runner.name.clone()))) { (LINK) } } }
                                 }
                             }
                         }

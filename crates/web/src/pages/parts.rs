@@ -7,9 +7,10 @@ use maud::{Markup, html};
 
 use taskqueue_domain::run::status::{RunStatus, Stored, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Run;
 use taskqueue_domain::text::outside_text::{clean_block, clean_line};
 use taskqueue_engine::inspect::status::Counted;
-use taskqueue_views::human::{count, instant, relative};
+use taskqueue_views::human::{count, distance, instant, relative};
 
 /// Text from outside as one clean line.
 pub(crate) fn text(value: impl Display) -> Markup {
@@ -34,6 +35,16 @@ pub(crate) fn maybe_time(at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Marku
 /// The link to a task.
 pub(crate) fn task_link(id: TaskId) -> Markup {
     html! { a href=(format!("/tasks/{id}")) { (id) } }
+}
+
+/// The link to a schedule.
+pub(crate) fn schedule_link(id: TaskId) -> Markup {
+    html! { a href=(format!("/schedules/{id}")) { (id) } }
+}
+
+/// How long a run took, or takes so far.
+pub(crate) fn run_time(run: &Run, now: DateTime<Utc>) -> Markup {
+    html! { @if let Some(started) = run.started_on { (distance(run.finished_on.unwrap_or(now) - started)) } }
 }
 
 /// Returns the class of the style sheet for a status.

@@ -7,46 +7,80 @@ use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::changes::changed;
+use super::changes::{back_to, changed};
 use super::parts::{answer, text};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::address::encoded;
 use crate::app::App;
+use crate::hidden::nothing_to_hide;
 use crate::login::Login;
 use crate::problem::Problem;
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::text::outside_text::{OutsideText, clean_line};
 use taskqueue_domain::time::when::parse_duration;
+use taskqueue_engine::change::classes::nearest_if_unknown;
 use taskqueue_engine::change::pauses::{self, PauseRequest};
+use taskqueue_engine::{Context, EngineResult};
 use taskqueue_views::pause_words::pause_words;
 
-/// What is paused or resumed, and how. Without a kind and a mode, everything is paused.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+/// What is paused or resumed. A name that is misspelt must not mean everything.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Target {
+    scope: String,
+    #[serde(default)]
+    name: String,
+}
+
+/// A pause as the form sends it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Order {
     scope: String,
+    #[serde(default)]
     name: String,
     mode: String,
     pub(crate) reason: String,
+    #[serde(default)]
     duration: String,
 }
 
-impl Order {
-    fn scope(&self) -> Result<PauseScope, Problem> {
-        let kind = if self.scope.is_empty() { PauseScope::All.kind() } else { &self.scope };
-        PauseScope::parse(kind, self.name.clone())
-            .ok_or_else(|| Problem::input(format!("\"{kind}\" is not all, class or runner")))
-    }
+/// What the reader should know of a pause that has no effect here.
+struct Warning(String);
 
-    fn request(&self) -> Result<PauseRequest, Problem> {
-        let mode = if self.mode.is_empty() { Some(PauseMode::Pause) } else { PauseMode::parse(&self.mode) };
-        let mode = mode.ok_or_else(|| Problem::input(format!("\"{}\" is not pause, drain or stop", self.mode)))?;
-        let duration = Some(self.duration.trim()).filter(|text| !text.is_empty()).map(parse_duration).transpose();
-        let (scope, reason) = (self.scope()?, self.reason.clone());
-        Ok(PauseRequest { scope, mode, reason, duration: duration.map_err(Problem::input)? })
+nothing_to_hide!(Warning);
+
+fn scope_of(kind: &str, name: &str) -> Result<PauseScope, Problem> {
+    match PauseScope::parse(kind, name.to_owned()) {
+        Some(PauseScope::All) if !name.is_empty() => Err(Problem::input("the scope all has no name")),
+        Some(scope) => Ok(scope),
+        None => Err(Problem::input(format!("\"{kind}\" is not all, class or runner"))),
     }
 }
+
+impl Target {
+    pub(crate) fn scope(&self) -> Result<PauseScope, Problem> {
+        scope_of(&self.scope, &self.name)
+    }
+}
+
+impl Order {
+    pub(crate) fn request(&self, scope: PauseScope) -> Result<PauseRequest, Problem> {
+        let unknown = || Problem::input(format!("\"{}\" is not pause, drain or stop", self.mode));
+        let mode = PauseMode::parse(&self.mode).ok_or_else(unknown)?;
+        if self.reason.trim().is_empty() {
+            return Err(Problem::input("the reason is missing"));
+        }
+        let given = Some(self.duration.trim()).filter(|text| !text.is_empty());
+        let duration = given.map(parse_duration).transpose();
+        let duration = duration.map_err(|words| Problem::input(format!("the duration: {words}")))?;
+        Ok(PauseRequest { scope, mode, reason: self.reason.clone(), duration })
+    }
+}
+
+/// The link to the form.
+pub(super) const LINK: &str = "Pause, drain or stop";
 
 /// Returns the address of the form for this scope.
 pub(super) fn address(scope: &PauseScope) -> String {
@@ -74,43 +108,57 @@ pub(super) fn in_effect(pauses: &[Pause], now: DateTime<Utc>, login: &Login) -> 
 pub(super) fn pause_all() -> Markup {
     html! {
         form.row method="post" action="/pause" {
-            label for="reason" { "Why" }
+            input type="hidden" name="scope" value="all";
+            input type="hidden" name="mode" value="pause";
+            label for="reason" { "Reason" }
             input #reason name="reason" required maxlength="200" placeholder="we deploy";
             button { "Pause all" }
-            a href=(address(&PauseScope::All)) { "Drain or stop" }
+            a href=(address(&PauseScope::All)) { (LINK) }
         }
     }
 }
 
-pub(crate) async fn form(Extension(login): Extension<Login>, Query(order): Query<Order>) -> Response {
-    let scope = match order.scope() {
-        Ok(scope) => scope,
-        Err(problem) => return problem_page(&problem, Some(&login)),
-    };
+pub(crate) async fn form(Extension(login): Extension<Login>, Query(target): Query<Target>) -> Response {
+    match target.scope() {
+        Ok(scope) => form_page(&login, &scope, None),
+        Err(problem) => problem_page(&problem, Some(&login)),
+    }
+}
+
+/// The form; after a mistake with what was typed.
+fn form_page(login: &Login, scope: &PauseScope, wrong: Option<(&Order, &Problem)>) -> Response {
+    if !OutsideText::from(scope.name()).is_clean() {
+        let problem = Problem::input("a page cannot show this name exactly: use `taskqueue pause`");
+        return problem_page(&problem, Some(login));
+    }
+    let order = wrong.map(|(order, _)| order);
+    let typed = |field: fn(&Order) -> &str| clean_line(order.map_or("", field));
+    let modes = PauseMode::ALL.into_iter().filter(|mode| effect(*mode, scope).is_some());
     let body = html! {
-        h1 { "Pause " (text(&scope)) }
+        h1 { "Pause " (text(scope)) }
+        @if let Some((_, problem)) = wrong { (answer(&problem.detail, None, true)) }
         form.fields method="post" action="/pause" {
             input type="hidden" name="scope" value=(scope.kind());
-            @match &scope {
-                PauseScope::All => {},
-                PauseScope::Class(name) => {
-                    label for="name" { "Class, or a pattern such as mail.*" }
-                    input #name name="name" required maxlength="190" value=(clean_line(name));
-                },
-                PauseScope::Runner(name) => {
-                    label for="name" { "Name of the runners" }
-                    input #name name="name" required maxlength="190" value=(clean_line(name));
-                },
+            @if *scope != PauseScope::All {
+                label for="name" { (name_label(scope)) }
+                input #name name="name" required maxlength="190" value=(clean_line(scope.name()));
             }
-            label for="reason" { "Why" }
-            input #reason name="reason" required maxlength="200" placeholder="we deploy";
-            label for="duration" { "For how long; until somebody resumes it if empty" }
-            input #duration name="duration" placeholder="2h";
-            div.actions { @for mode in PauseMode::ALL { button name="mode" value=(mode.as_str()) { (label(mode)) } } }
-            ul.quiet { @for mode in PauseMode::ALL { li { b { (label(mode)) } ": " (effect(mode)) } } }
+            label for="reason" { "Reason" }
+            input #reason name="reason" required maxlength="200" placeholder="we deploy" value=(typed(|order| &order.reason));
+            label for="duration" { "Duration (empty: until resumed)" }
+            input #duration name="duration" placeholder="2h" value=(typed(|order| &order.duration));
+            div.actions { @for mode in modes.clone() { button name="mode" value=(mode.as_str()) { (label(mode)) } } }
+            ul.quiet { @for mode in modes { li { b { (label(mode)) } ": nothing new starts; " (effect(mode, scope).unwrap_or_default()) } } }
         }
     };
-    whole_page("Pause", "/", Some(&login), Refresh::Never, &body)
+    whole_page("Pause", "/", Some(login), Refresh::Never, &body)
+}
+
+const fn name_label(scope: &PauseScope) -> &'static str {
+    match scope {
+        PauseScope::Runner(_) => "Name of the runners, also of those that start later",
+        _ => "Class, or a pattern such as mail.*",
+    }
 }
 
 const fn label(mode: PauseMode) -> &'static str {
@@ -121,13 +169,16 @@ const fn label(mode: PauseMode) -> &'static str {
     }
 }
 
-const fn effect(mode: PauseMode) -> &'static str {
-    match mode {
-        PauseMode::Pause => "nothing new starts; runs in progress continue",
-        PauseMode::Drain => "nothing new starts; runners end when their runs have ended",
-        PauseMode::Stop => {
-            "nothing new starts; runners return the runs that do not end within the grace period, and end"
-        }
+/// Returns what a mode does to runs in progress; `None` if it is the same as a pause.
+const fn effect(mode: PauseMode, scope: &PauseScope) -> Option<&'static str> {
+    match (mode, scope) {
+        (PauseMode::Pause, _) => Some("runs in progress continue"),
+        (PauseMode::Drain, PauseScope::Class(_)) => None,
+        (PauseMode::Drain, _) => Some("runners exit when their runs have ended"),
+        (PauseMode::Stop, PauseScope::Class(_)) => Some(
+            "runners with a run of the class exit; they release all their runs that do not end within the grace period",
+        ),
+        (PauseMode::Stop, _) => Some("runners exit; they release the runs that do not end within the grace period"),
     }
 }
 
@@ -136,18 +187,54 @@ pub(crate) async fn pause(
     Extension(login): Extension<Login>,
     Form(order): Form<Order>,
 ) -> Response {
-    match order.request() {
-        Ok(request) => changed(&login, app.call(&login, move |ctx| pauses::pause(ctx, request)).await, "/"),
+    let scope = match scope_of(&order.scope, &order.name) {
+        Ok(scope) => scope,
+        Err(problem) => return problem_page(&problem, Some(&login)),
+    };
+    let request = match order.request(scope.clone()) {
+        Ok(request) => request,
+        Err(problem) => {
+            let mut response = form_page(&login, &scope, Some((&order, &problem)));
+            *response.status_mut() = problem.status;
+            return response;
+        }
+    };
+    let made = app.call(&login, move |ctx| {
+        pauses::pause(ctx, request)?;
+        warning(ctx, &scope)
+    });
+    match made.await {
+        Ok(None) => back_to("/"),
+        Ok(Some(Warning(words))) => {
+            let body = html! { h1 { "Paused" } (answer(&words, None, false)) p { a href="/" { "Back to Now" } } };
+            whole_page("Paused", "/", Some(&login), Refresh::Never, &body)
+        }
         Err(problem) => problem_page(&problem, Some(&login)),
     }
+}
+
+/// A name that nothing has may be a typing error; it may also exist on another host, or later.
+fn warning(ctx: &mut Context, scope: &PauseScope) -> EngineResult<Option<Warning>> {
+    let words = match scope {
+        PauseScope::All => None,
+        PauseScope::Class(class) => nearest_if_unknown(ctx, class)?.map(|nearest| {
+            let meant = nearest.first().map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();
+            format!("No class {class} is known here, and no task has it{meant}")
+        }),
+        PauseScope::Runner(name) if pauses::names_claimant(ctx, name)? => {
+            Some(format!("{name} is a claimant: a pause of runners does not apply to it."))
+        }
+        PauseScope::Runner(_) => None,
+    };
+    Ok(words.map(Warning))
 }
 
 pub(crate) async fn resume(
     State(app): State<App>,
     Extension(login): Extension<Login>,
-    Form(order): Form<Order>,
+    Form(target): Form<Target>,
 ) -> Response {
-    match order.scope() {
+    match target.scope() {
         Ok(scope) => changed(&login, app.call(&login, move |ctx| pauses::resume(ctx, &scope)).await, "/"),
         Err(problem) => problem_page(&problem, Some(&login)),
     }

@@ -16,6 +16,7 @@ use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_engine::change::schedules::{ScheduleDetail, no_schedule, show};
+use taskqueue_views::links::waits_for_key;
 use taskqueue_views::what::what_of;
 
 pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Response {
@@ -41,7 +42,7 @@ fn body(detail: &ScheduleDetail, now: DateTime<Utc>, login: &Login) -> Markup {
         h1 { "Schedule " (text(title(schedule))) " · " (text(&schedule.class)) " · " (text(&schedule.status)) }
         @if let Some(problem) = &schedule.problem { (answer(problem, None, true)) }
         @if let Some(holder) = schedule.key_holder {
-            (answer(&format!("Its next task waits until task {holder}, which holds the same unique key, has finished."), None, false))
+            p { "Its next task " (waits_for_key(holder)) ". " a href=(format!("/tasks/{holder}")) { "Task " (holder) } }
         }
         @if login.may >= Scope::Operate { div.actions { (actions(schedule)) } }
         dl {
@@ -72,10 +73,10 @@ fn tasks(tasks: &[Task], now: DateTime<Utc>) -> Markup {
                     @for task in tasks {
                         tr {
                             td { (task_link(task.id)) }
-                            td { (maybe_time(task.schedule.as_ref().and_then(|schedule| schedule.planned_on), now)) }
+                            td data-label="planned" { (maybe_time(task.schedule.as_ref().and_then(|schedule| schedule.planned_on), now)) }
                             td { (task_status(&task.status)) }
-                            td { (task.attempts) }
-                            td { (time(task.updated_on, now)) }
+                            td data-label="attempts" { (task.attempts) }
+                            td data-label="changed" { (time(task.updated_on, now)) }
                         }
                     }
                 }

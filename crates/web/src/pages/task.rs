@@ -8,7 +8,9 @@ use maud::{Markup, html};
 
 use super::graph::graph;
 use super::json_tree::json;
-use super::parts::{answer, button, maybe_time, run_status, task_link, task_status, text, time};
+use super::parts::{
+    answer, button, maybe_time, run_status, run_time, schedule_link, task_link, task_status, text, time,
+};
 use super::{Refresh, page as whole_page, problem_page};
 use crate::app::App;
 use crate::login::Login;
@@ -23,7 +25,7 @@ use taskqueue_engine::inspect::diagnosis::explain::{Explanation, explain_task};
 use taskqueue_engine::inspect::status::{Event, TaskDetail, detail};
 use taskqueue_views::answer::{answer as answer_of, answer_command};
 use taskqueue_views::event_words::event_words;
-use taskqueue_views::human::{distance, short_distance};
+use taskqueue_views::human::short_distance;
 use taskqueue_views::what::what;
 use taskqueue_views::why::failed_attempts;
 
@@ -61,9 +63,12 @@ fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup
         @if let Some(meta) = &task.meta { h2 { "Metadata" } (json(meta, "meta-text")) }
         h2 { "Attempts" }
         (attempts(detail, now))
-        (graph(task, &detail.prerequisites, &detail.dependants))
-        (linked("Waits for", &detail.prerequisites))
-        (linked("Before", &detail.dependants))
+        @if !detail.prerequisites.is_empty() || !detail.dependants.is_empty() {
+            h2 { "Dependencies" }
+            (graph(task, &detail.prerequisites, &detail.dependants))
+            (linked("Waits for", &detail.prerequisites))
+            (linked("Before", &detail.dependants))
+        }
         h2 { "Events" }
         (events(&detail.events, now))
     }
@@ -106,7 +111,7 @@ fn facts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
                 @if let Some(value) = value { dt { (name) } dd { (text(value)) } }
             }
             @if let Some(schedule) = &task.schedule {
-                dt { "Schedule" } dd { (text(format!("{}: {} ({})", schedule.id, schedule.every, schedule.time_zone))) }
+                dt { "Schedule" } dd { (schedule_link(schedule.id)) ": " (text(format!("{} ({})", schedule.every, schedule.time_zone))) }
             }
             @if let Some(parent) = task.parent_id { dt { "Parent" } dd { (task_link(parent)) } }
             @if let Some(until) = detail.kept_until { dt { "Kept until" } dd { (time(until, now)) } }
@@ -137,7 +142,6 @@ fn attempts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
 }
 
 fn attempt(run: &Run, now: DateTime<Utc>) -> Markup {
-    let took = run.started_on.map(|started| distance(run.finished_on.unwrap_or(now) - started));
     let outcome = if run.error_code.is_empty() {
         run.progress_message.clone()
     } else {
@@ -148,7 +152,7 @@ fn attempt(run: &Run, now: DateTime<Utc>) -> Markup {
             td { (run.attempt) " " span.quiet { "(run " (run.id) ")" } }
             td { (run_status(&run.status)) @if run.percents_completed > 0 { " " (run.percents_completed) "%" } }
             td { (maybe_time(run.started_on, now)) }
-            td { @if let Some(took) = took { (took) } }
+            td { (run_time(run, now)) }
             td { (text(&run.host)) }
             td {
                 @if let Some(claimant) = &run.claimant { (text(claimant)) }
@@ -168,7 +172,7 @@ fn attempt(run: &Run, now: DateTime<Utc>) -> Markup {
 fn linked(title: &str, tasks: &[LinkedTask]) -> Markup {
     html! {
         @if !tasks.is_empty() {
-            h2 { (title) }
+            h3 { (title) }
             ul {
                 @for task in tasks {
                     li {

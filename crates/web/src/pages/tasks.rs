@@ -48,17 +48,27 @@ pub(crate) struct TasksQuery {
     after: Option<i64>,
     limit: Option<i64>,
     /// The names of columns.
-    columns: String,
+    pub(crate) columns: String,
 }
 
 impl TasksQuery {
-    /// Returns the address of another page with the same tasks and columns.
-    fn address(&self, start: PageStart) -> String {
-        let (name, id) = match start {
-            PageStart::Before(id) => ("before", id),
-            PageStart::After(id) => ("after", id),
+    /// Returns the address of another page with the same tasks and columns; of the newest tasks without a start.
+    fn address(&self, start: Option<PageStart>) -> String {
+        let start = match start {
+            Some(PageStart::Before(id)) => format!("&before={id}"),
+            Some(PageStart::After(id)) => format!("&after={id}"),
+            None => String::new(),
         };
-        format!("/tasks?q={}&columns={}&{name}={id}", encoded(&self.q), encoded(&self.columns))
+        let limit = self.limit.map(|limit| format!("&limit={limit}")).unwrap_or_default();
+        format!("/tasks?q={}&columns={}{limit}{start}", encoded(&self.q), encoded(&self.columns))
+    }
+
+    const fn is_oldest_first(&self) -> bool {
+        self.after.is_some()
+    }
+
+    const fn is_first_page(&self) -> bool {
+        matches!((self.before, self.after), (None, None | Some(0)))
     }
 }
 
@@ -155,6 +165,8 @@ fn show(login: &Login, query: &TasksQuery, list: &Markup) -> Response {
                 ": " code { "17" } ", " code { "100-200" } ", " code { "class=mail.*" } ", " code { "status=due" } ", "
                 code { "tag=nightly" } ", " code { "data.order=17" } ", " code { "error=exit:75" } ", " code { "newer=1d" } "."
             }
+            @if let Some(limit) = query.limit { input type="hidden" name="limit" value=(limit); }
+            @if query.is_oldest_first() { input type="hidden" name="after" value="0"; }
             details #columns-shown open[!query.columns.is_empty()] {
                 summary { "Columns" }
                 div.row {
@@ -170,22 +182,23 @@ fn show(login: &Login, query: &TasksQuery, list: &Markup) -> Response {
 }
 
 fn list(found: &SelectionPage, columns: &[&Column], query: &TasksQuery) -> Markup {
-    if found.lines.is_empty() {
-        return html! { p { "No task matches." } };
-    }
-    let is_oldest_first = query.after.is_some();
+    let end = match (found.lines.is_empty(), query.is_first_page()) {
+        (true, true) => return html! { p { "No task matches." } },
+        (false, true) => "These are all.",
+        (_, false) => "There are no more.",
+    };
     html! {
         (table_of(columns, &found.lines, found.now))
         p {
             @if let Some(next) = found.next {
-                a rel="next" href=(query.address(next)) { @if is_oldest_first { "Newer tasks" } @else { "Older tasks" } } " · "
+                a rel="next" href=(query.address(Some(next))) { @if query.is_oldest_first() { "Newer tasks" } @else { "Older tasks" } } " · "
             } @else {
-                span.quiet { "These are all." } " "
+                span.quiet { (end) } " "
             }
-            @if is_oldest_first {
-                a href=(query.address(PageStart::Before(TaskId(i64::MAX)))) { "Newest first" }
+            @if query.is_oldest_first() {
+                a href=(query.address(None)) { "Newest first" }
             } @else {
-                a href=(query.address(PageStart::After(TaskId(0)))) { "Oldest first" }
+                a href=(query.address(Some(PageStart::After(TaskId(0))))) { "Oldest first" }
             }
         }
     }

@@ -27,6 +27,7 @@ use taskqueue_engine::queueing::schedule_run;
 use taskqueue_engine::{Context, EngineResult};
 use taskqueue_views::human::{fitted_words, hanging, instant, relative};
 use taskqueue_views::json::task_json;
+use taskqueue_views::links::waits_for_key;
 use taskqueue_views::what::what_of;
 
 /// Manage recurring tasks
@@ -413,8 +414,7 @@ fn what(schedule: &Schedule) -> String {
 
 /// Returns what prevents its next task.
 fn note(schedule: &Schedule) -> String {
-    let has_key = |holder: &TaskId| format!("waits for task {holder}, which has its key, to finish");
-    schedule.problem.clone().or_else(|| schedule.key_holder.as_ref().map(has_key)).unwrap_or_default()
+    schedule.problem.clone().or_else(|| schedule.key_holder.map(waits_for_key)).unwrap_or_default()
 }
 
 fn planned(on: DateTime<Utc>, now: DateTime<Utc>) -> String {

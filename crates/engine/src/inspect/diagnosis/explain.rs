@@ -221,14 +221,26 @@ fn next_moment(
 /// # Errors
 /// Returns an error if the database fails.
 pub fn explain_queue(ctx: &mut Context) -> EngineResult<QueueExplanation> {
-    let now = ctx.store.now()?;
     let counts = ctx.store.count_tasks(None)?;
+    let standstills = standstills(ctx)?;
+    explain_counted(ctx, counts, standstills)
+}
+
+/// Like [`explain_queue`], for a caller that has the counts and standstills.
+///
+/// # Errors
+/// Returns an error if the database fails.
+pub fn explain_counted(
+    ctx: &mut Context,
+    counts: TaskCounts,
+    standstills: Vec<Standstill>,
+) -> EngineResult<QueueExplanation> {
+    let now = ctx.store.now()?;
     let limit = i64::from(ctx.store.settings()?.runner_limit);
     let next = ctx.store.find_next_due()?.map(|(task_id, on)| NextMoment { on, task_id, condition: None });
     let mut ids = ctx.store.list_first_waiting(CLASS_LIMIT)?;
     ids.extend(ctx.store.list_first_waiting_for_keys(DUE_LIMIT)?);
     ids.extend(ctx.store.list_first_due(DUE_LIMIT)?.into_iter().map(|task| task.id));
-    let standstills = standstills(ctx)?;
     let mut inquiry = Inquiry::new(ctx, now);
     let in_use = inquiry.live_runners()?.iter().map(|runner| i64::from(runner.slots)).sum();
     let lost = inquiry.lost_runs()?;

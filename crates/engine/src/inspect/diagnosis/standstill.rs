@@ -153,7 +153,7 @@ fn no_runner(ctx: &mut Context, now: DateTime<Utc>) -> EngineResult<Option<Stand
 
 /// Returns for how many seconds the first due task or waiting run has waited.
 fn oldest_secs(ctx: &mut Context, now: DateTime<Utc>) -> EngineResult<i64> {
-    let due_secs = ctx.store.count_tasks(None)?.oldest_due_secs.unwrap_or(0);
+    let due_secs = ctx.store.oldest_due_secs()?.unwrap_or(0);
     let (waiting, _) = ctx.store.count_waiting_by_class(CLASSES)?;
     let oldest_run = waiting.iter().filter_map(|class| class.next_created_on).min();
     Ok(oldest_run.map_or(0, |on| (now - on).num_seconds()).max(due_secs))
