@@ -12,13 +12,13 @@ pub(super) fn check(db: &TestDb) {
         db,
         "TaskQueueQuarantined",
         2,
-        "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"QuarantinedOn\" IS NOT NULL LIMIT 100001",
+        "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"QuarantinedOn\" IS NOT NULL LIMIT 50001",
     );
     is_read_from(
         db,
         "TaskQueueQuarantined",
         2,
-        "SELECT \"TaskClass\" FROM \"TaskQueue\" WHERE \"QuarantinedOn\" IS NOT NULL LIMIT 100001",
+        "SELECT \"TaskClass\" FROM \"TaskQueue\" WHERE \"QuarantinedOn\" IS NOT NULL LIMIT 50001",
     );
     // store::transitions::expire::end_expired_tasks
     is_read_from(
