@@ -61,7 +61,7 @@ fn table(classes: &[ClassState], limits: &[LimitLine], now: DateTime<Utc>, login
     html! {
         p.quiet { "As this host knows them: another host may have other programs." }
         div.scroll {
-            table {
+            table.cards {
                 thead { tr { th { "Class" } th { "Kind" } th { "State" } th { "Limit" } th { "Program" } th { "Tasks" } @if login.may >= Scope::Operate { th { "Change" } } } }
                 tbody {
                     @for class in classes {

@@ -45,10 +45,10 @@ pub(super) fn graph(task: &Task, prerequisites: &[LinkedTask], dependants: &[Lin
             @for (row, linked) in after() { (node(&Node::of(linked), (right, top_of(row)))) }
         }
         @for (side, title) in [(prerequisites, "waits for"), (dependants, "is before")] {
-            @if side.len() > MOST { p.quiet { "The first " (MOST) " of " (side.len()) " tasks that it " (title) " are drawn." } }
+            @if side.len() > MOST { p.quiet.drawn { "The first " (MOST) " of " (side.len()) " tasks that it " (title) " are drawn." } }
         }
         @if prerequisites.iter().chain(dependants).any(|linked| !linked.needs_success) {
-            p.quiet { "A dashed arrow: however the first one ends." }
+            p.quiet.drawn { "A dashed arrow: however the first one ends." }
         }
     }
 }

@@ -125,7 +125,7 @@ fn attempts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
     }
     html! {
         div.scroll {
-            table {
+            table.cards {
                 thead {
                     tr {
                         th { "Attempt" } th { "Status" } th { "Started" } th { "Took" } th { "Host" } th { "Process" }
@@ -149,20 +149,20 @@ fn attempt(run: &Run, now: DateTime<Utc>) -> Markup {
     };
     html! {
         tr {
-            td { (run.attempt) " " span.quiet { "(run " (run.id) ")" } }
+            td data-label="attempt" { (run.attempt) " " span.quiet { "(run " (run.id) ")" } }
             td { (run_status(&run.status)) @if run.percents_completed > 0 { " " (run.percents_completed) "%" } }
-            td { (maybe_time(run.started_on, now)) }
-            td { (run_time(run, now)) }
-            td { (text(&run.host)) }
-            td {
+            td data-label="started" { (maybe_time(run.started_on, now)) }
+            td data-label="took" { (run_time(run, now)) }
+            td data-label="on" { (text(&run.host)) }
+            td data-label="process" {
                 @if let Some(claimant) = &run.claimant { (text(claimant)) }
                 @if let Some(handler) = run.handler_process_id { (handler) " " }
                 @if let Some(runner) = run.process_id {
                     @if run.handler_process_id.is_some() { span.quiet { "(runner " (runner) ")" } } @else { (runner) }
                 }
             }
-            td { @if let Some(msecs) = run.cpu_msecs { (short_distance(TimeDelta::milliseconds(msecs))) } }
-            td { @if let Some(bytes) = run.peak_memory_bytes { (bytes >> 20) " MiB" } @else if run.cpu_msecs.is_some() { span.quiet { "less than its runner" } } }
+            td data-label="CPU" { @if let Some(msecs) = run.cpu_msecs { (short_distance(TimeDelta::milliseconds(msecs))) } }
+            td data-label="memory" { @if let Some(bytes) = run.peak_memory_bytes { (bytes >> 20) " MiB" } @else if run.cpu_msecs.is_some() { span.quiet { "less than its runner" } } }
             td { @if run.started_on.is_some() { a href=(format!("/tasks/{}/log?attempt={}", run.task_id, run.attempt)) { "log" } } }
             td.words { (text(outcome)) }
         }
@@ -194,14 +194,14 @@ pub(crate) fn events(events: &[Event], now: DateTime<Utc>) -> Markup {
             p { "None." }
         } @else {
             div.scroll {
-                table {
+                table.cards {
                     thead { tr { th { "When" } th { "What" } th { "Task" } th { "Who" } th { "Details" } } }
                     tbody {
                         @for event in events {
                             tr {
                                 td { (time(event.occurred_on, now)) }
                                 td { (text(&event.kind)) }
-                                td { @if let Some(id) = event.task_id { (task_link(id)) } }
+                                td data-label="task" { @if let Some(id) = event.task_id { (task_link(id)) } }
                                 td { (text(&event.actor)) @if !event.host.is_empty() { " on " (text(&event.host)) } }
                                 td.words { (text(event_words(&event.details))) }
                             }
