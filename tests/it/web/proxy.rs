@@ -158,7 +158,7 @@ test_on! { [sqlite Sqlite] pages_forms_and_streams_go_through_nginx db {
     };
     let login = form("/login", "", &format!("token={}", proxy.server.token("operate")));
     let cookie = login.lines().find_map(|line| line.strip_prefix("set-cookie: ")?.split(';').next()).unwrap_or_else(|| panic!("{login}"));
-    let paused = form("/pause", &format!("Cookie: {cookie}\r\n"), "reason=we+deploy");
+    let paused = form("/pause", &format!("Cookie: {cookie}\r\n"), "scope=all&mode=pause&reason=we+deploy");
     assert!(paused.starts_with("HTTP/1.1 303"), "{paused}");
     assert_eq!(pauses(db), 1);
     // Larger than what nginx accepts without a setting.
@@ -178,7 +178,7 @@ test_on! { [sqlite Sqlite] pages_forms_and_streams_go_through_nginx db {
 test_on! { [sqlite Sqlite] no_request_smuggles_another_one_through_nginx db {
     let proxy = Proxy::start(db);
     // What an attacker would like to have executed. The test can fail: on its own, it is executed.
-    let inner = proxy.head("POST /pause", "operate") + "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 8\r\n\r\nreason=x";
+    let inner = proxy.head("POST /pause", "operate") + "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 29\r\n\r\nscope=all&mode=pause&reason=x";
     let end = proxy.head("GET /login", "read") + "Connection: close\r\n\r\n";
     let alone = proxy.answers(&format!("{inner}{end}"));
     assert_eq!((statuses(&alone), pauses(db)), (vec!["303", "200"], 1), "{alone}");
