@@ -66,6 +66,14 @@ pub(super) fn check(db: &TestDb) {
         "SELECT \"Id\", \"OccurredOn\" FROM \"TaskQueueEvents\" WHERE \"TaskQueueId\" IS NULL
          ORDER BY \"TaskQueueId\", \"Id\" LIMIT 500",
     );
+    // store::reading::status::count_status of a class
+    is_read_from(
+        db,
+        "TaskQueueByClass",
+        50_001,
+        "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"TaskClass\" = 'class3'
+         ORDER BY \"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 50001",
+    );
     // store::reading::run_times: the newest tasks of a class, their runs, and when their retries were due.
     is_read_from(
         db,
