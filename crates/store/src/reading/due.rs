@@ -11,24 +11,6 @@ use crate::base::sql::{SqlMoment, db_now};
 use crate::base::unmarked::{AllUnmarked, open_run};
 use crate::{Store, StoreResult};
 
-/// Counts the due tasks that are not being processed, and returns for how many seconds the first one has been waiting.
-pub(super) fn count_due(conn: &mut AnyConnection) -> StoreResult<(Counted, Option<i64>)> {
-    let now = now(conn)?;
-    let due = task_queue.filter(due_on.le(now));
-    let count = count_up_to!(COUNT_LIMIT, due.select(id), conn)?;
-    let oldest_secs = oldest_due_secs(conn, now)?;
-    // After the count: if a run ends in between, too few are subtracted, and waiting tasks are never missed.
-    let in_process = AllUnmarked::load(conn, None)?.count();
-    Ok((count.without(in_process), oldest_secs))
-}
-
-/// Returns for how many seconds the first due task that is not being processed has been waiting.
-fn oldest_due_secs(conn: &mut AnyConnection, now: SqlMoment) -> QueryResult<Option<i64>> {
-    let waiting = task_queue.filter(due_on.le(now)).filter(open_run().is_null());
-    let first: Option<Option<SqlMoment>> = waiting.order((due_on, id)).select(due_on).first(conn).optional()?;
-    Ok(first.flatten().map(|first| secs_between(first, now)))
-}
-
 impl Store {
     /// Returns for how many seconds the first due task that is not being processed has been waiting; `None` if there is none.
     ///
@@ -37,9 +19,20 @@ impl Store {
     pub fn oldest_due_secs(&mut self) -> StoreResult<Option<i64>> {
         self.read(|conn| {
             let now = now(conn)?;
-            Ok(oldest_due_secs(conn, now)?)
+            Ok(first_due_on(conn, now)?.map(|first| secs_between(first, now)))
         })
     }
+}
+
+/// Counts the due tasks that are not being processed, and returns for how many seconds the first one has been waiting.
+pub(super) fn count_due(conn: &mut AnyConnection) -> StoreResult<(Counted, Option<i64>)> {
+    let now = now(conn)?;
+    let due = task_queue.filter(due_on.le(now));
+    let count = count_up_to!(COUNT_LIMIT, due.select(id), conn)?;
+    let first = first_due_on(conn, now)?;
+    // After the count: if a run ends in between, too few are subtracted, and waiting tasks are never missed.
+    let in_process = AllUnmarked::load(conn, None)?.count();
+    Ok((count.without(in_process), first.map(|first| secs_between(first, now))))
 }
 
 /// The same for a class. Looks at the first due tasks of all classes: by its class, a database would read all tasks of the class,
@@ -55,6 +48,13 @@ pub(super) fn count_due_of_class(conn: &mut AnyConnection, class: &str) -> Store
     let count = i64::try_from(waiting.len()).unwrap_or(i64::MAX).min(COUNT_LIMIT);
     let first = waiting.into_iter().flatten().next();
     Ok((Counted { count, or_more: all.or_more }, first.map(|first| secs_between(first, now))))
+}
+
+/// Returns since when the first due task that is not being processed has been waiting.
+pub(super) fn first_due_on(conn: &mut AnyConnection, now: SqlMoment) -> QueryResult<Option<SqlMoment>> {
+    let waiting = task_queue.filter(due_on.le(now)).filter(open_run().is_null());
+    let first: Option<Option<SqlMoment>> = waiting.order((due_on, id)).select(due_on).first(conn).optional()?;
+    Ok(first.flatten())
 }
 
 fn now(conn: &mut AnyConnection) -> QueryResult<SqlMoment> {

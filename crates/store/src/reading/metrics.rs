@@ -7,12 +7,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use diesel::dsl::count_star;
 use diesel::prelude::*;
 
+use super::due::first_due_on;
 use super::status::{FINISHED, FINISHED_WITH_KEEP};
 use crate::base::connection::AnyConnection;
 use crate::base::counted::{Counted, count_up_to};
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::SqlMoment;
-use crate::base::unmarked::{AllUnmarked, open_run};
+use crate::base::unmarked::AllUnmarked;
 use crate::reading::heads::next_head;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::retention::Retention;
@@ -191,9 +192,7 @@ fn sum(one: Counted, other: Counted) -> Counted {
 fn count_due(conn: &mut AnyConnection, now: SqlMoment) -> StoreResult<(Counted, Option<DateTime<Utc>>)> {
     use crate::base::schema::task_queue::dsl::{due_on, id, task_queue};
     let due = count_up_to!(TASKS_LIMIT, task_queue.filter(due_on.le(now)).order((due_on, id)).select(id), conn)?;
-    let waiting = task_queue.filter(due_on.le(now)).filter(open_run().is_null());
-    let first: Option<Option<SqlMoment>> = waiting.order((due_on, id)).select(due_on).first(conn).optional()?;
-    Ok((due, first.flatten().map(DateTime::from)))
+    Ok((due, first_due_on(conn, now)?.map(DateTime::from)))
 }
 
 fn count_later(conn: &mut AnyConnection, now: SqlMoment) -> StoreResult<Counted> {
