@@ -10,7 +10,7 @@ use crate::support::{EngineUnderTest, TestDb};
 use super::{ECHO, task};
 
 /// The number of rows, unless the environment sets it.
-const ROWS: u64 = 120;
+const ROWS: u64 = 600;
 
 /// A random number generator with a seed (xorshift).
 struct Random(u64);

@@ -155,4 +155,19 @@ each_engine! {
         let line = json!({ "class": "echo", "expires": "soon" }).to_string();
         assert!(db.cli().stdin(line).run(&["queue", "--batch", "-"]).fails(2).contains("line 1: \"expires\": \"soon\""));
     }
+
+    fn the_next_task_of_a_schedule_expires_in_the_year_9999_at_the_latest(db) {
+        db.configure(ECHO);
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"StartBefore\", \"Recurrence\") VALUES ('echo', '9999-12-31 23:59:59', '0 0 1 1 *')");
+        let last = serde_json::json!("9999-12-31T23:59:59.999999Z");
+        let _ = db.cli().run(&["tick"]).ok();
+        // Its first time is next New Year's Day; so much later it expires.
+        assert_eq!((status(db, "1"), &task(db, "1")["start_before"]), ("scheduled".to_owned(), &last));
+        // A copy that is due now has the longest time to start that can be asked for.
+        assert_eq!(db.cli().run(&["schedule", "run", "1"]).ok(), "2");
+        assert!((316_223_990..=316_224_000).contains(&secs_to_start(db, "2")));
+        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2026-01-01 00:00:00', \"PlannedOn\" = '2026-01-01 00:00:00' WHERE \"Id\" = 1");
+        let _ = db.cli().run(&["tick"]).ok();
+        assert_eq!((status(db, "1"), &task(db, "3")["start_before"]), ("success".to_owned(), &last));
+    }
 }

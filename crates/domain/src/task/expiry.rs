@@ -6,7 +6,7 @@ use super::checks::{in_range, validate_instant};
 use crate::time::when::{parse_duration, parse_start};
 
 /// The longest time until a task expires, in seconds: ten years, the longest duration that can be written.
-const MAX_EXPIRY_SECS: i64 = 10 * 366 * 86_400;
+pub const MAX_EXPIRY_SECS: i64 = 10 * 366 * 86_400;
 
 /// When a task expires, as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

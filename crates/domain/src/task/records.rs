@@ -130,6 +130,13 @@ impl Task {
         serde_json::from_str(&self.data)
     }
 
+    /// Returns how long after its planned time, or else its time, it expires; `None` if it does not, or expires before.
+    #[must_use]
+    pub fn start_window(&self) -> Option<TimeDelta> {
+        let planned_on = self.schedule.as_ref().and_then(|schedule| schedule.planned_on).unwrap_or(self.scheduled_on);
+        Some(self.start_before? - planned_on).filter(|window| *window > TimeDelta::zero())
+    }
+
     /// Returns the planned time of this task of a schedule if it is moved up to `to`, before its planned time. That is `to`
     /// itself, so that the next task gets the original planned time.
     #[must_use]

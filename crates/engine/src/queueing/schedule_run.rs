@@ -4,7 +4,7 @@ use super::queue::{ClassCheck, queue_task};
 use crate::change::schedules::{no_schedule, schedule_of};
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
-use taskqueue_domain::task::expiry::Expiry;
+use taskqueue_domain::task::expiry::{Expiry, MAX_EXPIRY_SECS};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::new_task::TaskRequest;
@@ -20,9 +20,9 @@ pub fn run_now(ctx: &mut Context, id: TaskId, check: ClassCheck) -> EngineResult
     let Some(TaskSchedule { id, .. }) = schedule_of(ctx, id)? else { return Err(no_schedule(id)) };
     let Some(task) = ctx.store.list_tasks_of_schedule(id, 1)?.into_iter().next() else { return Err(no_schedule(id)) };
     let meta = task.meta.as_deref().map(Meta::parse).transpose().map_err(EngineError::Input)?;
-    // As long after its time as the tasks of the schedule.
-    let planned_on = task.schedule.as_ref().and_then(|schedule| schedule.planned_on).unwrap_or(task.scheduled_on);
-    let expires = task.start_before.map(|on| Expiry::After((on - planned_on).num_seconds()));
+    // As long after its time as the tasks of the schedule. A window that is set by SQL can be longer than one that is queued.
+    let window_secs = task.start_window().map(|window| window.num_seconds().clamp(1, MAX_EXPIRY_SECS));
+    let expires = window_secs.map(Expiry::After);
     let request = TaskRequest {
         class: task.class.to_string(),
         data: Some(task.data),

@@ -44,8 +44,11 @@ impl SqlMoment {
 }
 
 impl From<DateTime<Utc>> for SqlMoment {
+    /// An instant after the year 9999 becomes the last one of that year: MySQL stores no later one.
     fn from(instant: DateTime<Utc>) -> Self {
-        Self(instant.naive_utc())
+        const LAST_SECS: i64 = 253_402_300_799;
+        let last = DateTime::from_timestamp(LAST_SECS, 999_999_000).unwrap_or(DateTime::<Utc>::MAX_UTC);
+        Self(instant.min(last).naive_utc())
     }
 }
 

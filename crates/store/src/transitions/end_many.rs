@@ -1,6 +1,6 @@
 //! Ends many runs at once, for a runner with many slots: successes in few statements, other ends one by one.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 
 use super::end::repeated_or_lost;
 use super::keep::{keep_as_classes_state, keep_results_as_stated};
@@ -120,7 +120,7 @@ impl Store {
         self.claim_runs(claim, tokens)
     }
 
-    fn pass_key_slots_on(&mut self, freed_keys: &BTreeSet<String>) {
+    fn pass_key_slots_on(&mut self, freed_keys: &[String]) {
         for key in freed_keys {
             fault_point!("end_many.key_freed");
             // Errors are ignored: the runs have ended, and `create-runs` assigns free slots.
@@ -129,19 +129,19 @@ impl Store {
     }
 }
 
-/// Returns the answer to each, and the limit keys of which a slot is now free.
+/// Returns the answer to each, and the limit keys of which a slot is now free, in the order in which their last runs ended: the key
+/// whose run ended last goes behind the others.
 fn write_successes(
     conn: &mut AnyConnection,
     ends: &[&(RunRef, &RunEnd)],
     keep_of: Option<&KeepOfClass>,
-) -> StoreResult<(Vec<EndResult>, BTreeSet<String>)> {
+) -> StoreResult<(Vec<EndResult>, Vec<String>)> {
     let mut successes: Vec<Success<'_>> = ends.iter().map(|(run, end)| end.as_success(run)).collect();
     // In the order in which leases are renewed, so that the two cannot deadlock.
     successes.sort_unstable_by_key(|success| success.run_id);
     let rows = batch::end_successes(conn, &successes)?;
     keep_as_stated(conn, &rows, keep_of)?;
     fault_point!("end_many.runs_written");
-    let freed_keys = rows.iter().filter_map(|row| row.freed_key.clone()).collect();
     let ended: HashMap<i64, EndedRow> = rows.into_iter().map(|row| (row.run_id, row)).collect();
     let mut answers = Vec::with_capacity(ends.len());
     for (run, end) in ends {
@@ -155,7 +155,16 @@ fn write_successes(
             None => repeated_or_lost(conn, run, end)?,
         });
     }
-    Ok((answers, freed_keys))
+    Ok((answers, freed_keys(ends.iter().filter_map(|(run, _)| ended.get(&run.id.0)))))
+}
+
+/// Returns each key once, at the place of its last run.
+fn freed_keys<'a>(rows: impl DoubleEndedIterator<Item = &'a EndedRow>) -> Vec<String> {
+    let mut known = HashSet::new();
+    let newest_first = rows.rev().filter_map(|row| row.freed_key.as_ref());
+    let mut keys: Vec<String> = newest_first.filter(|key| known.insert(*key)).cloned().collect();
+    keys.reverse();
+    keys
 }
 
 fn keep_as_stated(conn: &mut AnyConnection, rows: &[EndedRow], keep_of: Option<&KeepOfClass>) -> StoreResult<()> {

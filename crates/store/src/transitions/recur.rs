@@ -338,9 +338,7 @@ fn next_row(task: &Task, recurrence: &Recurrence, step: Step, waiting_for: i32) 
 /// Returns when a task of the schedule expires that is planned on `planned_on`: as long after that as this task expires after its
 /// own time.
 fn start_before_if_planned_on(task: &Task, planned_on: DateTime<Utc>) -> Option<DateTime<Utc>> {
-    let own = task.schedule.as_ref().and_then(|schedule| schedule.planned_on).unwrap_or(task.scheduled_on);
-    let distance = task.start_before? - own;
-    planned_on.checked_add_signed(distance).filter(|on| *on > planned_on)
+    planned_on.checked_add_signed(task.start_window()?)
 }
 
 /// Moves a waiting task of a schedule to the first of its times from `planned_on` on that no other task of the schedule has. The
