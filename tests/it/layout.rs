@@ -185,7 +185,7 @@ fn only_the_chosen_database_clients_are_compiled() {
         ("taskqueue", "bundled,mysql", &CLIENTS[1..3]),
         ("taskqueue", "bundled,postgres", &CLIENTS[2..]),
         ("taskqueue", "bundled,mysql,postgres,sqlite", &CLIENTS[..]),
-        ("taskqueue-cli", "", &["libsqlite3-sys", "mysqlclient-sys", "pq-sys"][..]),
+        ("taskqueue-cli", "", &CLIENTS[..]),
         ("taskqueue-cli", "bundled", &CLIENTS[..]),
     ] {
         let mut cargo = Command::new(env!("CARGO"));

@@ -9,6 +9,7 @@ use crate::configuration::CurrentConfiguration;
 use crate::database::Database;
 use crate::feed::Feed;
 use crate::hidden::Answered;
+use crate::https::Https;
 use crate::live::Live;
 use crate::login::Login;
 use crate::problem::Problem;
@@ -24,10 +25,10 @@ pub struct WebOptions {
     /// Where it listens.
     pub listen: ListenAddress,
     /// Names by which it may be addressed, beside those of this machine's loopback: `queue.example.org`, with the port if it is
-    /// no usual one.
+    /// neither a usual one nor that of `listen`.
     pub hosts: Vec<String>,
-    /// Whether a proxy before it speaks TLS: cookies are then marked so, and any address may be listened at.
-    pub is_behind_proxy: bool,
+    /// Who speaks HTTPS with the browsers.
+    pub https: Https,
     /// Whether every change is refused.
     pub is_read_only: bool,
     /// How many requests a login may send, and within which time.

@@ -24,6 +24,7 @@ use taskqueue_engine::inspect::events::KINDS;
 use crate::address::encoded;
 use crate::app::WebOptions;
 use crate::guard::{check_origin, is_known_host};
+use crate::https::Https;
 use crate::login::Login;
 use crate::pages::ansi::coloured;
 use crate::pages::{changes, columns, pauses, tasks};
@@ -117,11 +118,11 @@ pub fn web_host(input: &[u8]) {
     let options = WebOptions {
         listen: "127.0.0.1:8321".parse::<ListenAddress>().expect("an address"),
         hosts: vec!["queue.example.org".to_owned()],
-        is_behind_proxy: false,
+        https: Https::Nobody,
         is_read_only: false,
         rate: Rate { count: 1, secs: 1 },
     };
-    let own = ["localhost:8321", "127.0.0.1:8321", "[::1]:8321", "queue.example.org"];
+    let own = ["localhost:8321", "127.0.0.1:8321", "[::1]:8321", "queue.example.org", "queue.example.org:8321"];
     let is_own = own.iter().any(|name| name.eq_ignore_ascii_case(host));
     // Brackets around an IPv4 address are no other name.
     let name = host.replace(['[', ']'], "");

@@ -130,8 +130,8 @@ pub(crate) async fn login_of(app: &App, headers: &HeaderMap) -> Option<Login> {
 }
 
 /// Without TLS there is no way to set a cookie with the prefix, since it must be `Secure`.
-pub(crate) const fn cookie_name(options: &WebOptions) -> &'static str {
-    if options.is_behind_proxy { SECURE_COOKIE_NAME } else { COOKIE_NAME }
+pub(crate) fn cookie_name(options: &WebOptions) -> &'static str {
+    if options.https.is_spoken() { SECURE_COOKIE_NAME } else { COOKIE_NAME }
 }
 
 fn to_login(request: &Request) -> Response {
@@ -163,13 +163,20 @@ fn check_host(app: &App, headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 pub(crate) fn is_known_host(options: &WebOptions, host: &str) -> bool {
-    if options.hosts.iter().any(|known| known.eq_ignore_ascii_case(host)) {
-        return true;
-    }
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
         _ => (host, None),
     };
+    let is_own_port = |text: &str| match &options.listen {
+        ListenAddress::Internet(address) => address.port().to_string() == text,
+        ListenAddress::File(_) => false,
+    };
+    let is_named = |known: &String| {
+        known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(name) && port.is_some_and(is_own_port)
+    };
+    if options.hosts.iter().any(is_named) {
+        return true;
+    }
     let listens_at = |name: &str| match &options.listen {
         ListenAddress::Internet(address) => name.trim_matches(['[', ']']).parse() == Ok(address.ip()),
         ListenAddress::File(_) => false,
@@ -179,7 +186,7 @@ pub(crate) fn is_known_host(options: &WebOptions, host: &str) -> bool {
     match &options.listen {
         // Port 0 means any free one, and a proxy has another one.
         ListenAddress::Internet(address) if address.port() != 0 => {
-            is_own && port.map_or(address.port() == 80, |port| port == address.port().to_string())
+            is_own && port.map_or(address.port() == 80, is_own_port)
         }
         _ => is_own,
     }

@@ -17,6 +17,7 @@ mod feed;
 pub mod fuzzing;
 mod guard;
 mod hidden;
+mod https;
 mod live;
 mod login;
 mod openapi;
@@ -33,6 +34,7 @@ mod worker;
 
 pub use self::app::WebOptions;
 pub use self::configuration::{ConfigurationReader, CurrentConfiguration, WebConfiguration};
+pub use self::https::{Certificate, Https};
 pub use self::login::{Login, Logins, digest, new_token};
 pub use self::serve::serve;
 pub use self::uses::TokenUses;

@@ -14,9 +14,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt as _;
@@ -24,6 +24,7 @@ use tower::ServiceExt as _;
 use crate::app::{App, SelfDescription, WebOptions};
 use crate::configuration::CurrentConfiguration;
 use crate::database::Database;
+use crate::https::{Certificate, Https};
 use crate::routes::router;
 use crate::{openapi, routes};
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
@@ -67,13 +68,13 @@ pub fn serve(
     let _removed_at_the_end;
     let listener = match passed {
         // Its file and the mode of that belong to the service manager.
-        Some(listener) => Listener::of(listener)?,
+        Some(listener) => Listener::of(listener, &options.https)?,
         None => {
             let listener = SocketListener::bind(&options.listen)?;
             options.listen = listener.address(&options.listen);
             _removed_at_the_end = SocketFile::of(&options.listen);
             open_to_group(&options.listen)?;
-            Listener::of(listener)?
+            Listener::of(listener, &options.https)?
         }
     };
     ready(&options.listen);
@@ -94,14 +95,18 @@ pub fn serve(
 /// A listener of the runtime.
 enum Listener {
     Internet(TcpListener),
+    Https(TcpListener, Arc<Certificate>),
     File(UnixListener),
 }
 
 impl Listener {
-    fn of(listener: SocketListener) -> io::Result<Self> {
-        Ok(match listener {
-            SocketListener::Internet(listener) => Self::Internet(TcpListener::from_std(listener)?),
-            SocketListener::File(listener) => Self::File(UnixListener::from_std(listener)?),
+    fn of(listener: SocketListener, https: &Https) -> io::Result<Self> {
+        Ok(match (listener, https) {
+            (SocketListener::Internet(listener), Https::Server(certificate)) => {
+                Self::Https(TcpListener::from_std(listener)?, Arc::clone(certificate))
+            }
+            (SocketListener::Internet(listener), _) => Self::Internet(TcpListener::from_std(listener)?),
+            (SocketListener::File(listener), _) => Self::File(UnixListener::from_std(listener)?),
         })
     }
 }
@@ -142,42 +147,59 @@ async fn accept_one(
     connections: &Arc<Semaphore>,
 ) -> io::Result<()> {
     let permit = Arc::clone(connections).acquire_owned().await.map_err(io::Error::other)?;
+    let service = Service { router: router.clone(), watcher: graceful.watcher(), _permit: permit };
     match listener {
         Listener::Internet(listener) => {
-            let (stream, _) = listener.accept().await?;
-            // Small answers are not held back.
-            let _ = stream.set_nodelay(true);
-            serve_one(stream, router.clone(), graceful, permit);
+            tokio::spawn(service.serve(accept_internet(listener).await?));
         }
-        Listener::File(listener) => serve_one(listener.accept().await?.0, router.clone(), graceful, permit),
+        Listener::Https(listener, certificate) => {
+            tokio::spawn(service.serve_https(accept_internet(listener).await?, Arc::clone(certificate)));
+        }
+        Listener::File(listener) => {
+            tokio::spawn(service.serve(listener.accept().await?.0));
+        }
     }
     Ok(())
 }
 
-fn serve_one<Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: Stream,
+async fn accept_internet(listener: &TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = listener.accept().await?;
+    // Small answers are not held back.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+/// What serves one connection.
+struct Service {
     router: Router,
-    graceful: &GracefulShutdown,
-    permit: OwnedSemaphorePermit,
-) {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let router = router.clone();
-        async move { Ok::<_, Infallible>(answer(router, request).await) }
-    });
-    // A client that does not read its answers must not keep its connection.
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(WRITE_LIMIT));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT)
-        .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(Box::pin(stream)), service);
-    let connection = graceful.watch(connection);
-    tokio::spawn(async move {
-        let _permit = permit;
+    watcher: Watcher,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Service {
+    async fn serve_https(self, stream: TcpStream, certificate: Arc<Certificate>) {
+        if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_LIMIT, certificate.accept(stream)).await {
+            self.serve(stream).await;
+        }
+    }
+
+    async fn serve<Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: Stream) {
+        let Self { router, watcher, _permit } = self;
+        let service = service_fn(move |request: Request<Incoming>| {
+            let router = router.clone();
+            async move { Ok::<_, Infallible>(answer(router, request).await) }
+        });
+        // A client that does not read its answers must not keep its connection.
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(WRITE_LIMIT));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_LIMIT)
+            .max_buf_size(HEAD_BYTES)
+            .serve_connection(TokioIo::new(Box::pin(stream)), service);
         // There is no reply to a client that breaks the protocol or has gone.
-        let _ = pin!(connection).await;
-    });
+        let _ = pin!(watcher.watch(connection)).await;
+    }
 }
 
 async fn answer(router: Router, request: Request<Incoming>) -> axum::response::Response {

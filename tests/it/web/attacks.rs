@@ -101,7 +101,7 @@ each_engine! {
         for foreign in ["evil.example".to_owned(), format!("evil.example:{port}"), "localhost:1".to_owned(), String::new(), "localhost.evil.example".to_owned()] {
             assert_eq!(ask(&foreign), 421, "{foreign:?}");
         }
-        for own in [format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}"), "queue.example.org".to_owned()] {
+        for own in [format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}"), "queue.example.org".to_owned(), format!("queue.example.org:{port}")] {
             assert_eq!(ask(&own), 200, "{own}");
         }
         let own = format!("Host: localhost:{port}");
@@ -129,10 +129,10 @@ each_engine! {
         assert_eq!(server.get("/").status, 200);
     }
 
-    fn an_address_beyond_this_host_needs_a_proxy(db) {
+    fn an_address_beyond_this_host_needs_https(db) {
         db.configure(ECHO);
         let said = db.cli().run(&["web", "--listen", "0.0.0.0:0"]).fails(2);
-        assert!(said.contains("has no HTTPS") && said.contains("--behind-proxy"), "{said}");
+        assert!(said.contains("nobody speaks HTTPS") && said.contains("--behind-proxy") && said.contains("--tls-cert"), "{said}");
         let server = WebServer::start(db, &["--behind-proxy", "--host", "queue.example.org"]);
         let head = ["Host: queue.example.org", "Content-Type: application/x-www-form-urlencoded"];
         let reply = send(&server.address, "POST", "/login", &head, &format!("token={}", server.token("read")));

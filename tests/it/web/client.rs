@@ -61,7 +61,8 @@ impl WebServer {
             ((*scope).to_owned(), token.trim().to_owned())
         };
         let tokens = SCOPES.iter().map(token).collect();
-        Self::of(db.cli().spawn(&[&["web", "--listen", "127.0.0.1:0"], arguments].concat()), tokens)
+        let listen: &[&str] = if arguments.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
+        Self::of(db.cli().spawn(&[&["web"], listen, arguments].concat()), tokens)
     }
 
     /// Starts it again, at a socket that it inherits as from a service manager.
@@ -79,7 +80,8 @@ impl WebServer {
         let (mut warnings, mut line) = (String::new(), String::new());
         let address = loop {
             assert!(said.read_line(&mut line).unwrap() > 0, "{warnings}");
-            if let Some((address, _)) = line.strip_prefix("the page is at http://").and_then(|at| at.split_once('/')) {
+            let url = line.strip_prefix("the page is at http").map(|url| url.trim_start_matches('s'));
+            if let Some((address, _)) = url.and_then(|url| url.strip_prefix("://")?.split_once('/')) {
                 break address.to_owned();
             }
             warnings.push_str(&std::mem::take(&mut line));

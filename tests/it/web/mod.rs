@@ -9,6 +9,7 @@ mod contract;
 mod edit;
 mod event_streams;
 mod hidden;
+mod https;
 mod limited;
 mod logins;
 mod openapi;

@@ -1,5 +1,6 @@
 //! `taskqueue web`
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -14,7 +15,7 @@ use taskqueue_domain::limits::limit::Rate;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_engine::StopSignals;
 use taskqueue_host::net::listener::SocketListener;
-use taskqueue_web::{WebOptions, new_token, serve};
+use taskqueue_web::{Certificate, Https, WebOptions, new_token, serve};
 
 /// Serve a page to look at the queue, and its verbs over HTTP
 ///
@@ -23,7 +24,7 @@ use taskqueue_web::{WebOptions, new_token, serve};
 /// lists the addresses of the HTTP interface. A socket that systemd passes (socket activation) is used instead of --listen.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue web\n  taskqueue web --behind-proxy --host queue.example.org\n  taskqueue web token add ann --may operate",
+    after_help = "Examples:\n  taskqueue web\n  taskqueue web --behind-proxy --host queue.example.org\n  taskqueue web --listen 0.0.0.0:8321 --host queue.example.org --tls-cert cert.pem --tls-key key.pem\n  taskqueue web token add ann --may operate",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct WebArgs {
@@ -32,12 +33,18 @@ pub(crate) struct WebArgs {
     /// Listen here: 127.0.0.1:8321, or unix:/run/taskqueue/web.sock
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8321")]
     listen: ListenAddress,
-    /// Also answer to this name, with its port unless that is the usual one: queue.example.org; may be given more than once
+    /// Also answer to this name, with its port unless that is a usual one or that of --listen; may be given more than once
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
     /// A proxy on this host or in a trusted network speaks HTTPS with the browsers; needed to listen beyond this host
     #[arg(long, requires = "host")]
     behind_proxy: bool,
+    /// Speak HTTPS with this certificate, in PEM, followed by those of its issuers; read again when it changes
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "host"], conflicts_with = "behind_proxy")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert, in PEM, without a passphrase
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Limit the requests of each login: COUNT within TIME
     #[arg(long, value_name = "COUNT/TIME", default_value = "1000/1s")]
     rate: Rate,
@@ -63,11 +70,7 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
     let passed = SocketListener::inherited()
         .map_err(|error| CliError::failed(format!("the socket of the service manager cannot be used: {error}")))?;
     let (passed, listen) = passed.map_or_else(|| (None, args.listen.clone()), |(socket, at)| (Some(socket), at));
-    if listen.is_open() && !args.behind_proxy {
-        return Err(CliError::usage(format!("{listen} can be reached from other hosts, and this server has no HTTPS"))
-            .with_hint("taskqueue web --listen 127.0.0.1:8321, with a proxy before it; --behind-proxy --host NAME allows other addresses")
-            .into());
-    }
+    let https = https_of(args, &listen, out)?;
     let own = if out.has_messages_on_terminal() { Some(new_token()?) } else { None };
     let configuration = configuration_of(&session, own.as_deref(), out);
     if !configuration.has_logins() {
@@ -83,13 +86,16 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
     let options = WebOptions {
         listen: listen.clone(),
         hosts: args.host.clone(),
-        is_behind_proxy: args.behind_proxy,
+        https,
         is_read_only: args.read_only,
         rate: args.rate,
     };
     let mut ready = |address: &ListenAddress| {
         let place = match address {
-            ListenAddress::Internet(address) => format!("http://{address}/"),
+            ListenAddress::Internet(address) => match (&args.tls_cert, args.host.first()) {
+                (Some(_), Some(name)) => format!("https://{name}:{}/", address.port()),
+                _ => format!("http://{address}/"),
+            },
             ListenAddress::File(_) => address.to_string(),
         };
         out.say(&format!("the page is at {place}; Ctrl-C stops it"));
@@ -101,4 +107,22 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
         .with_context(|| format!("cannot serve at {listen}"))
         .map_err(|error| CliError::failed(format!("{error:#}")).with_hint("taskqueue web --listen 127.0.0.1:0"))?;
     Ok(DONE)
+}
+
+/// Returns who speaks HTTPS. An address that other hosts can reach is refused without it.
+fn https_of(args: &WebArgs, listen: &ListenAddress, out: &Out) -> Result<Https, CliError> {
+    let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
+        return match args.behind_proxy {
+            true => Ok(Https::Proxy),
+            false if !listen.is_open() => Ok(Https::Nobody),
+            false => Err(CliError::usage(format!("{listen} can be reached from other hosts, and nobody speaks HTTPS"))
+                .with_hint("--tls-cert FILE --tls-key FILE --host NAME serves HTTPS; --behind-proxy --host NAME leaves it to a proxy")),
+        };
+    };
+    if matches!(listen, ListenAddress::File(_)) {
+        return Err(CliError::usage(format!("{listen} is for a proxy on this host, which speaks HTTPS itself"))
+            .with_hint("--behind-proxy instead of --tls-cert and --tls-key, or another --listen"));
+    }
+    let certificate = Certificate::read(certificate, key, Box::new(out.warning_printer())).map_err(CliError::usage)?;
+    Ok(Https::Server(Arc::new(certificate)))
 }
