@@ -106,7 +106,6 @@ const SYNONYMS: &[(&str, &[&str])] = &[
 /// selection.
 const OPTIONS: &[(&str, &[(&str, &str)])] = &[
     ("--alarm", LATE_SCHEDULES),
-    ("--alarm-after", LATE_SCHEDULES),
     ("--alert", LATE_SCHEDULES),
     ("--all", &[("explain", WHOLE)]),
     ("--by", &[("*", "by=NAME selects what a user queued")]),
@@ -148,7 +147,9 @@ const OPTIONS: &[(&str, &[(&str, &str)])] = &[
             ("worker", CLASS),
         ],
     ),
+    ("--operator", &[("events", CHOSEN_EVENTS)]),
     ("--print-systemd-unit", SERVICE),
+    ("--schedule", &[("check", COUNTED_LATE)]),
     ("--search", &[("*", "data~TEXT selects tasks whose data contains the text")]),
     ("--service", SERVICE),
     ("--since", &[("*", "since=yesterday or since=2h selects tasks that have changed since then")]),
@@ -156,7 +157,7 @@ const OPTIONS: &[(&str, &[(&str, &str)])] = &[
     ("--systemd", SERVICE),
     ("--to", &[("db", MOVE), ("export", MOVE)]),
     ("--unit", SERVICE),
-    ("schedules", &[("check", "taskqueue check counts late schedules; --late-schedules N sets the limit")]),
+    ("schedules", &[("check", COUNTED_LATE)]),
 ];
 const SERVICE: &[(&str, &str)] = &[
     ("init", INSTALL),
@@ -170,6 +171,8 @@ const LATE_SCHEDULES: &[(&str, &str)] = &[("check", LATE), ("exec", LATE), ("que
 const INSTALL: &str = "taskqueue init --install service installs a worker as a systemd service";
 const LATE: &str =
     "taskqueue check warns of schedules that did not run; taskqueue help operators has a dead-man's switch";
+const COUNTED_LATE: &str = "taskqueue check counts late schedules; --late-schedules N sets the limit";
+const CHOSEN_EVENTS: &str = "--by NAME, --task ID, --kind KIND and --since TIME choose events";
 const WHOLE: &str = "without a task, 'taskqueue explain' explains why nothing runs";
 const NOT_RUN: &str = "taskqueue help operators: how to notice that a schedule did not run";
 const CLASS: &str = "a queue is a class";
@@ -184,7 +187,7 @@ pub(super) fn with_our_word(mut error: Error, arguments: &[OsString], command: &
             let at = words.iter().position(|other| *other == word).unwrap_or(words.len());
             let next = words.get(at + 1).and_then(|next| command.find_subcommand(next));
             match verb_in(&words[..at]) {
-                Some(noun) => verb_tip(Some(noun), word),
+                Some(noun) => verb_tip(Some(noun), word).or_else(|| set_tip(noun, &words[at..])),
                 None if word == OLD_RETRY => {
                     verb_tip(None, word).map(|tip| with_arguments(&tip, words.get(at + 1..).unwrap_or_default()))
                 }
@@ -249,6 +252,13 @@ fn swapped_tip(noun: &clap::Command, word: &str) -> Option<String> {
     }
 }
 
+/// Returns the tip for a name and a value without a verb, such as `limit mail.send 2`.
+fn set_tip(noun: &clap::Command, words: &[&str]) -> Option<String> {
+    let [_, _value, ..] = words else { return None };
+    let set = format!("type 'taskqueue {} set'", noun.get_name());
+    noun.find_subcommand("set").map(|_| with_arguments(&set, words))
+}
+
 fn option_tip(command: Option<&clap::Command>, option: &str) -> Option<String> {
     let option = option.split([' ', '=']).next()?;
     let verb = command.map(clap::Command::get_name);
@@ -259,8 +269,9 @@ fn option_tip(command: Option<&clap::Command>, option: &str) -> Option<String> {
         return Some(MOVE.to_owned());
     }
     if verb == Some("events") && !option.starts_with('-') {
-        return Some("--by NAME, --task ID, --kind KIND and --since TIME choose events".to_owned());
+        return Some(CHOSEN_EVENTS.to_owned());
     }
+    let option = option.strip_suffix("-after").unwrap_or(option);
     let (_, tips) = OPTIONS.iter().find(|(foreign, _)| *foreign == option)?;
     let selects = command.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "selection"));
     let of_verb = tips.iter().find(|(of, _)| verb == Some(*of));
@@ -320,6 +331,11 @@ mod tests {
             (&["taskqueue", "run", "tick"], "type 'taskqueue work'"),
             (&["taskqueue", "--json", "requeue", "4711", "--force"], "type 'taskqueue retry 4711 --force'"),
             (&["taskqueue", "requeue", "7", "--reason", "by hand"], "type 'taskqueue retry'"),
+            (&["taskqueue", "limit", "mail.send", "2"], "type 'taskqueue limit set mail.send 2'"),
+            (
+                &["taskqueue", "setting", "TaskQueueMaxRetries", "3"],
+                "type 'taskqueue setting set TaskQueueMaxRetries 3'",
+            ),
         ] {
             let text = error_of(words);
             assert!(text.contains(&format!("  tip: {ours}\n")), "{text}");
@@ -344,7 +360,10 @@ mod tests {
             (&["taskqueue", "exec", "--ping", "URL"], NOT_RUN),
             (&["taskqueue", "init", "--systemd"], INSTALL),
             (&["taskqueue", "schedule", "edit", "nightly", "--alarm-after", "1h"], LATE),
-            (&["taskqueue", "check", "schedules"], "taskqueue check counts late schedules"),
+            (&["taskqueue", "schedule", "edit", "nightly", "--alert-after", "1h"], LATE),
+            (&["taskqueue", "check", "schedules"], COUNTED_LATE),
+            (&["taskqueue", "check", "--schedule", "nightly"], COUNTED_LATE),
+            (&["taskqueue", "events", "--operator"], CHOSEN_EVENTS),
             (&["taskqueue", "explain", "--queue"], "without a task"),
             (&["taskqueue", "db", "migrate", "--to", "postgres://h/d"], MOVE),
         ] {

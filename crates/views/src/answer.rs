@@ -28,7 +28,8 @@ pub fn answer(explanation: &Explanation) -> String {
     };
     let words = match explanation.blockers.last() {
         Some(last) if matches!(explanation.cause(), Some((_, Reason::WaitsForDependencies { .. }))) => {
-            format!("{words}; task {} blocks them: {}", last.task_id, sentence(&last.why, None, now))
+            let whom = if explanation.blockers.len() == 1 { "it" } else { "them" };
+            format!("{words}; task {} blocks {whom}: {}", last.task_id, sentence(&last.why, None, now))
         }
         _ => words,
     };

@@ -2,14 +2,18 @@
 
 use serde_json::Value;
 
+const COUNTERS: [&str; 2] = ["failed_retries", "max_retries"];
+
 /// Returns the details in words: `name TaskQueueRunnerLimit, from 8, to 4`. Names of inner values follow those of the outer ones:
 /// `before.Priority 0`. Text that is more than a word stands in quotation marks, so that it cannot look like other values. What is
-/// empty is left out, unless it was a value before an edit. Details that are no JSON object stay as they are.
+/// empty is left out, unless it was a value before an edit. So are the counters of retries: a failure that is not retried raises them
+/// to their limit. Details that are no JSON object stay as they are.
 pub fn event_words(details: &str) -> String {
     let Ok(Value::Object(values)) = serde_json::from_str(details) else { return details.to_owned() };
     let mut words = Vec::new();
     for (name, value) in &values {
         match value {
+            _ if COUNTERS.contains(&name.as_str()) => {}
             Value::Null => {}
             Value::String(text) if text.is_empty() => {}
             Value::Array(values) if values.is_empty() => {}
@@ -42,7 +46,7 @@ mod tests {
 
     #[test]
     fn values_follow_their_names_and_empty_ones_are_left_out() {
-        let details = r#"{"scope":"all","name":"","reason":"ok, from 8","for_secs":null,"before":{"Priority":0,"Tag":null},"ids":[1,2]}"#;
+        let details = r#"{"failed_retries":5,"max_retries":5,"scope":"all","name":"","reason":"ok, from 8","for_secs":null,"before":{"Priority":0,"Tag":null},"ids":[1,2]}"#;
         let words = "scope all, reason \"ok, from 8\", before.Priority 0, before.Tag none, ids [1,2]";
         assert_eq!(event_words(details), words);
         assert_eq!(event_words("{}"), "");

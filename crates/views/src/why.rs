@@ -104,7 +104,7 @@ pub fn holder(claimant: Option<&str>, process_id: Option<i64>, host: &str) -> St
     let who = match (claimant, process_id) {
         (Some(claimant), Some(pid)) => format!("claimant {claimant} (process {pid})"),
         (Some(claimant), None) => format!("claimant {claimant}"),
-        (None, Some(pid)) => format!("process {pid}"),
+        (None, Some(pid)) => format!("runner process {pid}"),
         (None, None) => return host.to_owned(),
     };
     // A claimant that uses SQL need not give its host.
@@ -188,7 +188,6 @@ pub fn remedy(reason: &Reason, id: TaskId, class: &str) -> Option<String> {
         Reason::NotYet { after_error: Some(_), .. }
         | Reason::Quarantined { .. }
         | Reason::Exhausted { .. }
-        | Reason::Done
         | Reason::Cancelled
         | Reason::Expired { .. } => format!("taskqueue retry {id}"),
         Reason::WaitsForDependencies { on, .. } => {
@@ -197,6 +196,6 @@ pub fn remedy(reason: &Reason, id: TaskId, class: &str) -> Option<String> {
         }
         Reason::NotPlanned { problem: Some(_) } => format!("taskqueue schedule edit {id} --every '0 3 * * *'"),
         Reason::SchedulePaused => format!("taskqueue schedule resume {id}"),
-        Reason::UnknownStatus => return None,
+        Reason::Done | Reason::UnknownStatus => return None,
     })
 }

@@ -27,7 +27,7 @@ pub struct WebOptions {
     /// Names by which it may be addressed, beside those of this machine's loopback: `queue.example.org`, with the port if it is
     /// neither a usual one nor that of `listen`.
     pub hosts: Vec<String>,
-    /// Who speaks HTTPS with the browsers.
+    /// How HTTPS is provided.
     pub https: Https,
     /// Whether every change is refused.
     pub is_read_only: bool,

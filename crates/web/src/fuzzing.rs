@@ -118,7 +118,7 @@ pub fn web_host(input: &[u8]) {
     let options = WebOptions {
         listen: "127.0.0.1:8321".parse::<ListenAddress>().expect("an address"),
         hosts: vec!["queue.example.org".to_owned()],
-        https: Https::Nobody,
+        https: Https::Off,
         is_read_only: false,
         rate: Rate { count: 1, secs: 1 },
     };
@@ -131,7 +131,7 @@ pub fn web_host(input: &[u8]) {
         return;
     };
     let headers = HeaderMap::from_iter([(HOST, host_value), (ORIGIN, origin_value)]);
-    if check_origin(&Method::POST, &headers).is_ok() {
+    if check_origin(&options, &Method::POST, &headers).is_ok() {
         let (_, name) = origin.split_once("://").expect("an origin");
         assert!(name.eq_ignore_ascii_case(host), "{origin} {host}");
     }

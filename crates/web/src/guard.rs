@@ -14,6 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 
 use crate::address::{API, encoded};
 use crate::app::{App, WebOptions};
+use crate::https::Https;
 use crate::login::Login;
 use crate::pages::problem_page;
 use crate::problem::Problem;
@@ -27,7 +28,8 @@ const SECURE_COOKIE_NAME: &str = "__Host-taskqueue-login";
 /// Checks the host and the origin, and sets the headers.
 pub(crate) async fn every_request(State(app): State<App>, request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with(API);
-    let checked = check_host(&app, request.headers()).and_then(|()| check_origin(request.method(), request.headers()));
+    let checked = check_host(&app, request.headers())
+        .and_then(|()| check_origin(app.options(), request.method(), request.headers()));
     let mut response = match checked {
         Ok(()) => explained(next.run(request).await, is_api).await,
         Err(problem) => refuse(problem, is_api, None),
@@ -131,7 +133,7 @@ pub(crate) async fn login_of(app: &App, headers: &HeaderMap) -> Option<Login> {
 
 /// Without TLS there is no way to set a cookie with the prefix, since it must be `Secure`.
 pub(crate) fn cookie_name(options: &WebOptions) -> &'static str {
-    if options.https.is_spoken() { SECURE_COOKIE_NAME } else { COOKIE_NAME }
+    if options.https.is_used() { SECURE_COOKIE_NAME } else { COOKIE_NAME }
 }
 
 fn to_login(request: &Request) -> Response {
@@ -171,8 +173,11 @@ pub(crate) fn is_known_host(options: &WebOptions, host: &str) -> bool {
         ListenAddress::Internet(address) => address.port().to_string() == text,
         ListenAddress::File(_) => false,
     };
+    // Behind a proxy, a browser that uses the port of the server has passed the proxy by.
+    let is_port_open = !matches!(options.https, Https::Proxy);
     let is_named = |known: &String| {
-        known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(name) && port.is_some_and(is_own_port)
+        known.eq_ignore_ascii_case(host)
+            || is_port_open && known.eq_ignore_ascii_case(name) && port.is_some_and(is_own_port)
     };
     if options.hosts.iter().any(is_named) {
         return true;
@@ -183,17 +188,18 @@ pub(crate) fn is_known_host(options: &WebOptions, host: &str) -> bool {
     };
     let is_own =
         ["127.0.0.1", "[::1]", "localhost"].iter().any(|own| name.eq_ignore_ascii_case(own)) || listens_at(name);
+    let usual_port = if matches!(options.https, Https::Server(_)) { 443 } else { 80 };
     match &options.listen {
         // Port 0 means any free one, and a proxy has another one.
         ListenAddress::Internet(address) if address.port() != 0 => {
-            is_own && port.map_or(address.port() == 80, is_own_port)
+            is_own && port.map_or(address.port() == usual_port, is_own_port)
         }
         _ => is_own,
     }
 }
 
 /// Refuses a change that a page of another site asks for.
-pub(crate) fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn check_origin(options: &WebOptions, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     if matches!(*method, Method::GET | Method::HEAD) {
         return Ok(());
     }
@@ -203,7 +209,10 @@ pub(crate) fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), P
     let host = text(HOST).unwrap_or_default();
     // A host that cannot be read is no name, and neither is an empty one.
     let is_own_origin = |origin: &str| {
-        origin.split_once("://").is_some_and(|(_, name)| !name.is_empty() && name.eq_ignore_ascii_case(host))
+        origin.split_once("://").is_some_and(|(scheme, name)| {
+            let is_safe = scheme == "https" || !options.https.is_used();
+            is_safe && !name.is_empty() && name.eq_ignore_ascii_case(host)
+        })
     };
     if is_other_site || text(ORIGIN).is_some_and(|origin| !is_own_origin(origin)) {
         return Err(Problem::forbidden("this request comes from a page of another site"));

@@ -1,6 +1,8 @@
 //! HTTPS by the server itself. The files of the certificate are read again when they change, so a renewed certificate needs no restart.
 
 use std::fmt;
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,34 +16,40 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_openssl::SslStream;
 
+use taskqueue_host::files::trusted_path::{Trust, TrustedPath};
+
 /// How old the certificate may be when a connection comes.
 const READ_EVERY: Duration = Duration::from_secs(1);
+/// The bits of a mode that let users outside the group read or write.
+const MODE_OF_OTHERS: u32 = 0o006;
 
-/// Who speaks HTTPS with the browsers.
+/// How HTTPS is provided.
 #[derive(Clone, Debug)]
 pub enum Https {
-    /// Nobody: the page is for this host alone.
-    Nobody,
-    /// A proxy before the server.
+    /// Not at all: the page is for this host alone.
+    Off,
+    /// By a proxy before the server.
     Proxy,
-    /// The server itself, with this certificate.
+    /// By the server, with this certificate.
     Server(Arc<Certificate>),
 }
 
 impl Https {
     /// Returns true if browsers use HTTPS.
     #[must_use]
-    pub const fn is_spoken(&self) -> bool {
-        !matches!(self, Self::Nobody)
+    pub const fn is_used(&self) -> bool {
+        !matches!(self, Self::Off)
     }
 }
 
-/// A certificate and its key, as they are in their files now.
+/// Prints a warning.
+pub type Warn = Box<dyn Fn(&str) + Send + Sync>;
+
+/// The certificate in use; read again when its files change.
 pub struct Certificate {
     chain_file: PathBuf,
     key_file: PathBuf,
-    /// Prints a warning.
-    warn: Box<dyn Fn(&str) + Send + Sync>,
+    warn: Warn,
     last: Mutex<Last>,
 }
 
@@ -49,6 +57,7 @@ struct Last {
     context: SslContext,
     content: Content,
     read_at: Instant,
+    is_reading: bool,
     /// The problem of the last reading, which is printed once.
     problem: Option<String>,
 }
@@ -61,71 +70,78 @@ struct Content {
 }
 
 impl Certificate {
-    /// Reads the certificate, followed by those that its issuer needs, and its key, both in PEM. `warn` prints why a changed file
-    /// is not used.
+    /// Reads the certificate, followed by its issuers' certificates, and its key, all in PEM. `warn` prints why a changed file is
+    /// not used, and that other users can read the key.
     ///
     /// # Errors
-    /// A file cannot be read, has no PEM of its kind or a key with a passphrase, or the two do not belong together; as a sentence
-    /// without a full stop.
-    pub fn read(chain_file: &Path, key_file: &Path, warn: Box<dyn Fn(&str) + Send + Sync>) -> Result<Self, String> {
+    /// A file cannot be read, everybody can write it, it has no PEM of its kind or a key with a passphrase, or the two do not belong
+    /// together; as a sentence without a full stop.
+    pub fn read(chain_file: &Path, key_file: &Path, warn: Warn) -> Result<Self, String> {
         let content = Content::read(chain_file, key_file)?;
         let context = content.context(chain_file, key_file)?;
-        let last = Mutex::new(Last { context, content, read_at: Instant::now(), problem: None });
-        Ok(Self { chain_file: chain_file.to_owned(), key_file: key_file.to_owned(), warn, last })
+        if is_readable_by_others(key_file) {
+            warn(&format!("other users can read the key {}; `chmod o= FILE` prevents it", key_file.display()));
+        }
+        let last = Last { context, content, read_at: Instant::now(), is_reading: false, problem: None };
+        Ok(Self { chain_file: chain_file.to_owned(), key_file: key_file.to_owned(), warn, last: Mutex::new(last) })
     }
 
     /// Begins TLS with a client.
     ///
     /// # Errors
     /// The client speaks no TLS, or none that is safe.
-    pub(crate) async fn accept(self: Arc<Self>, stream: TcpStream) -> std::io::Result<SslStream<TcpStream>> {
+    pub(crate) async fn accept(self: Arc<Self>, stream: TcpStream) -> io::Result<SslStream<TcpStream>> {
         let context = self.current().await;
-        let ssl = Ssl::new(&context).map_err(std::io::Error::other)?;
-        let mut stream = SslStream::new(ssl, stream).map_err(std::io::Error::other)?;
-        Pin::new(&mut stream).accept().await.map_err(std::io::Error::other)?;
+        let mut stream = SslStream::new(Ssl::new(&context)?, stream)?;
+        Pin::new(&mut stream).accept().await.map_err(io::Error::other)?;
         Ok(stream)
     }
 
     async fn current(self: Arc<Self>) -> SslContext {
         if self.begins_to_read() {
             let reader = Arc::clone(&self);
-            // On a thread that may block.
-            let _ = tokio::task::spawn_blocking(move || reader.read_again()).await;
+            // On a thread that may block. It ends what it began even if the client of this connection has gone by then.
+            let _ = tokio::task::spawn_blocking(move || Reading(&reader).read()).await;
         }
         self.locked().context.clone()
     }
 
-    /// Returns true for one connection in each interval.
+    /// Returns true for one connection in each interval, and for none while another one reads: an older certificate must not
+    /// replace a newer one.
     fn begins_to_read(&self) -> bool {
         let mut last = self.locked();
-        let begins = last.read_at.elapsed() >= READ_EVERY;
-        if begins {
-            last.read_at = Instant::now();
-        }
+        let begins = !last.is_reading && last.read_at.elapsed() >= READ_EVERY;
+        last.is_reading |= begins;
         begins
     }
 
-    fn read_again(&self) {
-        let read = Content::read(&self.chain_file, &self.key_file).and_then(|content| {
-            if self.locked().content == content {
-                return Ok(None);
-            }
-            let context = content.context(&self.chain_file, &self.key_file)?;
-            Ok(Some((content, context)))
-        });
+    /// Returns the content and what is made of it; `None` if it has not changed.
+    fn changed(&self) -> Result<Option<(Content, SslContext)>, String> {
+        let content = Content::read(&self.chain_file, &self.key_file)?;
+        if self.locked().content == content {
+            return Ok(None);
+        }
+        let context = content.context(&self.chain_file, &self.key_file)?;
+        Ok(Some((content, context)))
+    }
+
+    /// Takes over what was read. Returns what is new to say.
+    fn take(&self, read: Result<Option<(Content, SslContext)>, String>) -> Option<String> {
         let mut last = self.locked();
         let problem = match read {
-            Ok(None) => None,
-            Ok(Some((content, context))) => {
-                (last.content, last.context) = (content, context);
-                None
+            Ok(changed) => {
+                let is_changed = changed.is_some();
+                if let Some((content, context)) = changed {
+                    (last.content, last.context) = (content, context);
+                }
+                let had_problem = last.problem.take().is_some();
+                return (is_changed && had_problem).then(|| "the changed certificate is used now".to_owned());
             }
-            Err(problem) => Some(problem),
+            Err(problem) => problem,
         };
-        if let Some(problem) = problem.as_ref().filter(|_| last.problem != problem) {
-            (self.warn)(&format!("the changed certificate is not used, the old one remains: {problem}"));
-        }
-        last.problem = problem;
+        let is_new = last.problem.as_ref() != Some(&problem);
+        last.problem = Some(problem.clone());
+        is_new.then(|| format!("the changed certificate is not used, the old one remains: {problem}"))
     }
 
     fn locked(&self) -> MutexGuard<'_, Last> {
@@ -139,24 +155,43 @@ impl fmt::Debug for Certificate {
     }
 }
 
+/// Lets others read when dropped, also after a panic.
+struct Reading<'a>(&'a Certificate);
+
+impl Reading<'_> {
+    fn read(&self) {
+        let news = self.0.take(self.0.changed());
+        // Without the lock: standard error may be a pipe that nobody reads.
+        if let Some(news) = news {
+            (self.0.warn)(&news);
+        }
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut last = self.0.locked();
+        (last.read_at, last.is_reading) = (Instant::now(), false);
+    }
+}
+
 impl Content {
     fn read(chain_file: &Path, key_file: &Path) -> Result<Self, String> {
-        let read =
-            |path: &Path| std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()));
-        Ok(Self { chain: read(chain_file)?, key: read(key_file)? })
+        Ok(Self { chain: bytes_of(chain_file)?, key: bytes_of(key_file)? })
     }
 
     fn context(&self, chain_file: &Path, key_file: &Path) -> Result<SslContext, String> {
-        let chain = X509::stack_from_pem(&self.chain).unwrap_or_default();
-        if chain.is_empty() {
-            return Err(format!("{} has no certificate in PEM", chain_file.display()));
-        }
+        let chain = X509::stack_from_pem(&self.chain)
+            .map_err(|error| format!("the certificates in {} cannot be read: {error}", chain_file.display()))?;
+        let own = chain.first().ok_or_else(|| format!("{} has no certificate in PEM", chain_file.display()))?;
         let key = self
             .key()
             .map_err(|_| format!("{} has no private key in PEM, or one with a passphrase", key_file.display()))?;
-        acceptor(chain, &key).map_err(|_| {
-            format!("the key of {} does not belong to the certificate of {}", key_file.display(), chain_file.display())
-        })
+        if !own.public_key().is_ok_and(|public| public.public_eq(&key)) {
+            let (key, chain) = (key_file.display(), chain_file.display());
+            return Err(format!("the key in {key} does not belong to the certificate in {chain}"));
+        }
+        context(&chain, &key).map_err(|error| format!("{} cannot be used: {error}", chain_file.display()))
     }
 
     /// A key with a passphrase is refused: OpenSSL would ask for it on the terminal.
@@ -165,15 +200,31 @@ impl Content {
     }
 }
 
-/// TLS 1.2 and 1.3 as browsers of today speak them.
-fn acceptor(chain: Vec<X509>, key: &PKey<Private>) -> Result<SslContext, ErrorStack> {
-    let mut acceptor = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
-    let mut chain = chain.into_iter();
-    if let Some(own) = chain.next() {
-        acceptor.set_certificate(&own)?;
+/// Only of a regular file, because opening others may block forever; and of none that everybody can change.
+fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
+    let found = TrustedPath::find(path, Trust::NotEverybody).map_err(|problem| problem.to_string())?;
+    if found.file_type().is_some_and(|kind| !kind.is_file()) {
+        return Err(format!("{} is not a regular file", path.display()));
     }
-    chain.try_for_each(|issuer| acceptor.add_extra_chain_cert(issuer))?;
+    let mut bytes = Vec::new();
+    let read = found.open().and_then(|mut file| file.read_to_end(&mut bytes));
+    read.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    Ok(bytes)
+}
+
+fn is_readable_by_others(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.permissions().mode() & MODE_OF_OTHERS != 0)
+}
+
+/// TLS 1.2 and 1.3 as browsers of today speak them, without the slow exchanges of keys, of which a few clients could use all time.
+fn context(chain: &[X509], key: &PKey<Private>) -> Result<SslContext, ErrorStack> {
+    let mut acceptor = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
+    acceptor.set_cipher_list("ECDHE+AESGCM:ECDHE+CHACHA20")?;
+    acceptor.set_groups_list("X25519:P-256:P-384")?;
+    if let Some((own, issuers)) = chain.split_first() {
+        acceptor.set_certificate(own)?;
+        issuers.iter().try_for_each(|issuer| acceptor.add_extra_chain_cert(issuer.clone()))?;
+    }
     acceptor.set_private_key(key)?;
-    acceptor.check_private_key()?;
     Ok(acceptor.build().into_context())
 }

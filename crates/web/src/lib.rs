@@ -34,7 +34,7 @@ mod worker;
 
 pub use self::app::WebOptions;
 pub use self::configuration::{ConfigurationReader, CurrentConfiguration, WebConfiguration};
-pub use self::https::{Certificate, Https};
+pub use self::https::{Certificate, Https, Warn};
 pub use self::login::{Login, Logins, digest, new_token};
 pub use self::serve::serve;
 pub use self::uses::TokenUses;

@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt as _;
 
@@ -121,6 +121,7 @@ fn open_to_group(address: &ListenAddress) -> io::Result<()> {
 
 async fn accept(listener: &Listener, app: &App, mut stop: oneshot::Receiver<()>) {
     let (router, graceful) = (router(app), GracefulShutdown::new());
+    let (stopping, is_stopping) = watch::channel(());
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     let readers = tokio::spawn({
         let app = app.clone();
@@ -129,13 +130,14 @@ async fn accept(listener: &Listener, app: &App, mut stop: oneshot::Receiver<()>)
     loop {
         tokio::select! {
             _ = &mut stop => break,
-            served = accept_one(listener, &router, &graceful, &connections) => {
+            served = accept_one(listener, &router, &graceful, &connections, &is_stopping) => {
                 if served.is_err() {
                     tokio::time::sleep(AFTER_FAILURE).await;
                 }
             }
         }
     }
+    drop(stopping);
     readers.abort();
     let _ = tokio::time::timeout(STOP_LIMIT, graceful.shutdown()).await;
 }
@@ -145,6 +147,7 @@ async fn accept_one(
     router: &Router,
     graceful: &GracefulShutdown,
     connections: &Arc<Semaphore>,
+    is_stopping: &watch::Receiver<()>,
 ) -> io::Result<()> {
     let permit = Arc::clone(connections).acquire_owned().await.map_err(io::Error::other)?;
     let service = Service { router: router.clone(), watcher: graceful.watcher(), _permit: permit };
@@ -153,7 +156,8 @@ async fn accept_one(
             tokio::spawn(service.serve(accept_internet(listener).await?));
         }
         Listener::Https(listener, certificate) => {
-            tokio::spawn(service.serve_https(accept_internet(listener).await?, Arc::clone(certificate)));
+            let stream = accept_internet(listener).await?;
+            tokio::spawn(service.serve_https(stream, Arc::clone(certificate), is_stopping.clone()));
         }
         Listener::File(listener) => {
             tokio::spawn(service.serve(listener.accept().await?.0));
@@ -177,9 +181,15 @@ struct Service {
 }
 
 impl Service {
-    async fn serve_https(self, stream: TcpStream, certificate: Arc<Certificate>) {
-        if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_LIMIT, certificate.accept(stream)).await {
-            self.serve(stream).await;
+    /// A client that has not begun TLS yet delays no stop.
+    async fn serve_https(self, stream: TcpStream, certificate: Arc<Certificate>, mut is_stopping: watch::Receiver<()>) {
+        tokio::select! {
+            _ = is_stopping.changed() => {}
+            accepted = tokio::time::timeout(HEAD_LIMIT, certificate.accept(stream)) => {
+                if let Ok(Ok(stream)) = accepted {
+                    self.serve(stream).await;
+                }
+            }
         }
     }
 

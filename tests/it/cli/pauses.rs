@@ -40,7 +40,7 @@ each_engine! {
         queue(db, &["echo", "work", "echo"]);
         write(db, "go", "");
         let said = db.cli().run(&["pause", "--class", "ec*", "--reason", "the disk is full"]);
-        assert_eq!(said.stderr, "class ec* is paused until `taskqueue resume --class 'ec*'`\n");
+        assert_eq!(said.stderr, "class ec* is paused until `taskqueue resume --class 'ec*'`; runs in progress continue\n");
         db.cli().run(&["process-run", "--drain"]).ok();
         assert_eq!(statuses(db, &["1", "2", "3"]), ["scheduled", "success", "scheduled"]);
         let why = detail(db, "1")["why"].clone();
@@ -75,8 +75,8 @@ each_engine! {
     fn an_order_says_what_ends_it_and_warns_of_a_class_that_nobody_knows(db) {
         configure(db, 0);
         let said = |args: &[&str]| db.cli().run(args).stderr;
-        assert_eq!(said(&["pause", "--all"]), "everything is paused until `taskqueue resume --all`\n");
-        assert_eq!(said(&["pause", "--class", "echo"]), "class echo is paused until `taskqueue resume --class echo`\n");
+        assert_eq!(said(&["pause", "--all"]), "everything is paused until `taskqueue resume --all`; runs in progress continue\n");
+        assert_eq!(said(&["pause", "--class", "echo"]), "class echo is paused until `taskqueue resume --class echo`; runs in progress continue\n");
         assert!(said(&["drain", "--runner", "r 1"]).contains("until `taskqueue resume --runner 'r 1'`"));
         let typo = db.cli().run(&["pause", "--class", "ecoh"]);
         assert!(typo.stderr.contains("warning: no class \"ecoh\" is known here") && typo.stderr.contains("did you mean \"echo\"?"), "{typo:?}");

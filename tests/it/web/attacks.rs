@@ -132,9 +132,13 @@ each_engine! {
     fn an_address_beyond_this_host_needs_https(db) {
         db.configure(ECHO);
         let said = db.cli().run(&["web", "--listen", "0.0.0.0:0"]).fails(2);
-        assert!(said.contains("nobody speaks HTTPS") && said.contains("--behind-proxy") && said.contains("--tls-cert"), "{said}");
+        assert!(said.contains("HTTPS is required") && said.contains("--behind-proxy") && said.contains("--tls-cert"), "{said}");
         let server = WebServer::start(db, &["--behind-proxy", "--host", "queue.example.org"]);
         let head = ["Host: queue.example.org", "Content-Type: application/x-www-form-urlencoded"];
+        let port = server.address.rsplit(':').next().unwrap();
+        assert_eq!(server.send("GET", "/login", &[&format!("Host: queue.example.org:{port}")], "").status, 421, "the proxy was passed by");
+        let plain = [head[0], head[1], "Origin: http://queue.example.org"];
+        assert_eq!(send(&server.address, "POST", "/login", &plain, &format!("token={}", server.token("read"))).status, 403);
         let reply = send(&server.address, "POST", "/login", &head, &format!("token={}", server.token("read")));
         let cookie = reply.header("set-cookie").unwrap();
         assert!(cookie.starts_with("__Host-taskqueue-login=") && cookie.ends_with("; Secure"), "{cookie}");

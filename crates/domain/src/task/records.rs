@@ -130,7 +130,8 @@ impl Task {
         serde_json::from_str(&self.data)
     }
 
-    /// Returns how long after its planned time, or else its time, it expires; `None` if it does not, or expires before.
+    /// Returns the time from its planned time, or without one from `scheduled_on`, to `start_before`. Returns `None` if it does not
+    /// expire, or expires before.
     #[must_use]
     pub fn start_window(&self) -> Option<TimeDelta> {
         let planned_on = self.schedule.as_ref().and_then(|schedule| schedule.planned_on).unwrap_or(self.scheduled_on);

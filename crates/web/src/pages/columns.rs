@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::parts::{maybe_time, run_time, schedule_link, task_link, task_status, text, time};
 use taskqueue_domain::run::status::TaskStatus;
-use taskqueue_engine::inspect::status::TaskLine;
+use taskqueue_engine::inspect::status::{Reason, TaskLine};
 use taskqueue_views::what::what;
 use taskqueue_views::why::{failed_attempts, note};
 
@@ -108,10 +108,13 @@ fn status(line: &TaskLine, _: DateTime<Utc>) -> Markup {
 }
 
 fn when(line: &TaskLine, now: DateTime<Utc>) -> Markup {
-    match (&line.last_run, line.task.status.is(TaskStatus::Processing)) {
-        (Some(run), true) => html! { "started " (maybe_time(run.started_on, now)) },
+    match (&line.last_run, &line.reason) {
+        (Some(run), Reason::Running { .. } | Reason::Lost { .. }) => {
+            html! { "started " (maybe_time(run.started_on, now)) }
+        }
+        (_, Reason::NotYet { on, .. }) => html! { "due " (time(*on, now)) },
         (Some(run), _) if run.finished_on.is_some() => html! { "ended " (maybe_time(run.finished_on, now)) },
-        _ => html! { "due " (time(line.task.due_from(), now)) },
+        _ => html! { "queued " (time(line.task.queued_on, now)) },
     }
 }
 

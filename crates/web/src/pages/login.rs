@@ -54,13 +54,13 @@ pub(crate) async fn log_in(State(app): State<App>, Form(sent): Form<LoginForm>) 
         *response.status_mut() = StatusCode::UNAUTHORIZED;
         return response;
     }
-    let secure = if app.options().https.is_spoken() { "; Secure" } else { "" };
+    let secure = if app.options().https.is_used() { "; Secure" } else { "" };
     let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}", cookie_name(app.options()));
     redirect(own_path(&sent.to), &cookie)
 }
 
 pub(crate) async fn log_out(State(app): State<App>) -> Response {
-    let secure = if app.options().https.is_spoken() { "; Secure" } else { "" };
+    let secure = if app.options().https.is_used() { "; Secure" } else { "" };
     let cookie = format!("{}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict{secure}", cookie_name(app.options()));
     redirect("/login", &cookie)
 }

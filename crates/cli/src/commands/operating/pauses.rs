@@ -181,7 +181,8 @@ fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs
         .duration
         .as_ref()
         .map_or_else(|| format!("until `{}`", resume_command(scope)), |time| format!("for {time}"));
-    out.say(&format!("{scope} is {} {until}", mode.participle()));
+    let more = if mode == PauseMode::Pause { "; runs in progress continue" } else { "" };
+    out.say(&format!("{scope} is {} {until}{more}", mode.participle()));
     if matches!(scope, PauseScope::Runner(_)) && runners.is_empty() {
         out.say("no runner with this name is alive; one that starts will claim nothing");
     } else if mode != PauseMode::Pause && !matches!(scope, PauseScope::Class(_)) {

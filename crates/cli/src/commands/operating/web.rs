@@ -24,7 +24,7 @@ use taskqueue_web::{Certificate, Https, WebOptions, new_token, serve};
 /// lists the addresses of the HTTP interface. A socket that systemd passes (socket activation) is used instead of --listen.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  taskqueue web\n  taskqueue web --behind-proxy --host queue.example.org\n  taskqueue web --listen 0.0.0.0:8321 --host queue.example.org --tls-cert cert.pem --tls-key key.pem\n  taskqueue web token add ann --may operate",
+    after_help = "Examples:\n  taskqueue web\n  taskqueue web --behind-proxy --host queue.example.org\n  taskqueue web --host tq.example.org --tls-cert cert.pem --tls-key key.pem\n  taskqueue web token add ann --may operate",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct WebArgs {
@@ -36,10 +36,10 @@ pub(crate) struct WebArgs {
     /// Also answer to this name, with its port unless that is a usual one or that of --listen; may be given more than once
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
-    /// A proxy on this host or in a trusted network speaks HTTPS with the browsers; needed to listen beyond this host
+    /// A proxy on this host or in a trusted network provides HTTPS
     #[arg(long, requires = "host")]
     behind_proxy: bool,
-    /// Speak HTTPS with this certificate, in PEM, followed by those of its issuers; read again when it changes
+    /// Serve HTTPS with this PEM file: the certificate, then its issuers; read again when it changes
     #[arg(long, value_name = "FILE", requires_all = ["tls_key", "host"], conflicts_with = "behind_proxy")]
     tls_cert: Option<PathBuf>,
     /// The private key of --tls-cert, in PEM, without a passphrase
@@ -93,6 +93,7 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
     let mut ready = |address: &ListenAddress| {
         let place = match address {
             ListenAddress::Internet(address) => match (&args.tls_cert, args.host.first()) {
+                (Some(_), Some(name)) if address.port() == 443 || has_port(name) => format!("https://{name}/"),
                 (Some(_), Some(name)) => format!("https://{name}:{}/", address.port()),
                 _ => format!("http://{address}/"),
             },
@@ -100,7 +101,7 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
         };
         out.say(&format!("the page is at {place}; Ctrl-C stops it"));
         if let Some(token) = &own {
-            out.say(&format!("log in with this token, valid until then: {token}"));
+            out.say(&format!("log in with this token, valid until the server ends: {token}"));
         }
     };
     serve(context, options, configuration, passed, stop, &mut ready)
@@ -109,20 +110,26 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
     Ok(DONE)
 }
 
-/// Returns who speaks HTTPS. An address that other hosts can reach is refused without it.
+/// Returns true for `queue.example.org:8321`.
+fn has_port(name: &str) -> bool {
+    name.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Returns how HTTPS is provided. Without it, an address that other hosts can reach is refused.
 fn https_of(args: &WebArgs, listen: &ListenAddress, out: &Out) -> Result<Https, CliError> {
     let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
-        return match args.behind_proxy {
-            true => Ok(Https::Proxy),
-            false if !listen.is_open() => Ok(Https::Nobody),
-            false => Err(CliError::usage(format!("{listen} can be reached from other hosts, and nobody speaks HTTPS"))
-                .with_hint("--tls-cert FILE --tls-key FILE --host NAME serves HTTPS; --behind-proxy --host NAME leaves it to a proxy")),
+        return match (args.behind_proxy, listen.is_open()) {
+            (true, _) => Ok(Https::Proxy),
+            (false, false) => Ok(Https::Off),
+            (false, true) => Err(CliError::usage(format!("{listen} can be reached from other hosts; HTTPS is required"))
+                .with_hint("--host NAME --tls-cert FILE --tls-key FILE serves HTTPS; --behind-proxy --host NAME leaves it to a proxy")),
         };
     };
     if matches!(listen, ListenAddress::File(_)) {
-        return Err(CliError::usage(format!("{listen} is for a proxy on this host, which speaks HTTPS itself"))
-            .with_hint("--behind-proxy instead of --tls-cert and --tls-key, or another --listen"));
+        return Err(CliError::usage(format!("{listen} is for a proxy on this host, which provides HTTPS"))
+            .with_hint("--behind-proxy instead of --tls-cert and --tls-key"));
     }
-    let certificate = Certificate::read(certificate, key, Box::new(out.warning_printer())).map_err(CliError::usage)?;
+    let certificate = Certificate::read(certificate, key, Box::new(out.warning_printer()))
+        .map_err(|problem| CliError::usage(problem).with_hint("taskqueue web --help"))?;
     Ok(Https::Server(Arc::new(certificate)))
 }

@@ -248,7 +248,7 @@ fn refused(path: &Path, error: &io::Error) -> CliError {
     let place = path.display();
     if error.kind() == io::ErrorKind::AlreadyExists {
         return CliError::failed(format!("the configuration {place} exists already"))
-            .with_hint("`taskqueue class` lists its classes; add a class to it with an editor");
+            .with_hint("`taskqueue class add` adds a class to it; `taskqueue init --install service` installs a worker as a service");
     }
     CliError::failed(format!("{place} cannot be written: {error}")).with_hint("--config FILE writes another file")
 }
