@@ -14,7 +14,7 @@ use crate::base::connection::AnyConnection;
 use crate::base::rows::{RunRow, TaskRow};
 use crate::records::notices::count_unreported;
 
-use crate::base::counted::{COUNT_LIMIT, Counted, count_up_to};
+use crate::base::counted::{COUNT_LIMIT, Counted, TasksOfClass, count_up_to, number_of};
 use crate::base::sql::db_now;
 use crate::base::unmarked::{AllUnmarked, is_as_its_row_says};
 use crate::{Store, StoreResult};
@@ -213,12 +213,13 @@ impl Store {
 }
 
 fn count_status(conn: &mut AnyConnection, status: TaskStatus, class: Option<&str>) -> StoreResult<Counted> {
-    use crate::base::schema::task_queue::dsl::{id, last_status, scheduled_on, task_class, task_queue};
-    let of_status = task_queue.filter(last_status.eq(status.as_str())).select(id);
-    let Some(class) = class else { return Ok(count_up_to!(COUNT_LIMIT, of_status, conn)?) };
-    // In index order: MySQL would otherwise take the index of unique keys, and read each row for its status.
-    let in_order = of_status.filter(task_class.eq(class)).order((task_class, last_status, scheduled_on, id));
-    Ok(count_up_to!(COUNT_LIMIT, in_order, conn)?)
+    use crate::base::schema::task_queue::dsl::{id, last_status, task_queue};
+    let Some(class) = class else {
+        let of_status = task_queue.filter(last_status.eq(status.as_str())).select(id);
+        return Ok(count_up_to!(COUNT_LIMIT, of_status, conn)?);
+    };
+    let of_class = TasksOfClass { class, status: status.as_str(), limit: COUNT_LIMIT + 1 };
+    Ok(Counted::up_to(COUNT_LIMIT, number_of(of_class).get_result(conn)?))
 }
 
 fn count_waiting_runs(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Counted> {

@@ -71,8 +71,14 @@ pub(super) fn check(db: &TestDb) {
         db,
         "TaskQueueByClass",
         50_001,
-        "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"TaskClass\" = 'class3'
-         ORDER BY \"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 50001",
+        &format!(
+            "SELECT \"Id\" FROM \"TaskQueue\"{} WHERE \"TaskClass\" = 'class3' AND \"LastStatus\" = 'success'
+             ORDER BY \"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"Id\" LIMIT 50001",
+            match db.engine {
+                EngineUnderTest::Mysql | EngineUnderTest::Mariadb => " FORCE INDEX (\"TaskQueueByClass\")",
+                EngineUnderTest::Sqlite | EngineUnderTest::Postgres => "",
+            }
+        ),
     );
     // store::reading::run_times: the newest tasks of a class, their runs, and when their retries were due.
     is_read_from(

@@ -9,6 +9,7 @@ use diesel::sql_types::{BigInt, Text, Timestamp};
 
 use crate::backend::insert_one::{InsertOne, Spelling, walk};
 use crate::base::cells::TypedCell;
+use crate::base::counted::TasksOfClass;
 use crate::base::sql::{AnyYear, DbClock, SqlMoment};
 
 impl ToSql<Timestamp, Mysql> for SqlMoment {
@@ -23,6 +24,13 @@ impl QueryFragment<Mysql> for AnyYear {
         out.push_bind_param::<Text, _>(&self.text)?;
         out.push_sql(" AS DATETIME(6))");
         Ok(())
+    }
+}
+
+/// Told its index: MySQL may sort all tasks with the status instead.
+impl QueryFragment<Mysql> for TasksOfClass<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        self.walk(&mut out, " FORCE INDEX (`TaskQueueByClass`)")
     }
 }
 

@@ -11,6 +11,7 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::insert_one::{InsertOne, Spelling, walk};
 use crate::base::cells::{ExactInt, ExactText};
+use crate::base::counted::TasksOfClass;
 use crate::base::sql::{AnyYear, DbClock, SqlMoment};
 use taskqueue_domain::text::unreadable::StoredText;
 
@@ -26,6 +27,12 @@ impl ToSql<Timestamp, Sqlite> for SqlMoment {
 impl QueryFragment<Sqlite> for AnyYear {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
         out.push_bind_param::<Timestamp, _>(&self.moment)
+    }
+}
+
+impl QueryFragment<Sqlite> for TasksOfClass<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+        self.walk(&mut out, "")
     }
 }
 
