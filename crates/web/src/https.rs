@@ -161,7 +161,7 @@ struct Reading<'a>(&'a Certificate);
 impl Reading<'_> {
     fn read(&self) {
         let news = self.0.take(self.0.changed());
-        // Without the lock: standard error may be a pipe that nobody reads.
+        // Without the lock: standard error may be a pipe that is full.
         if let Some(news) = news {
             (self.0.warn)(&news);
         }

@@ -107,7 +107,7 @@ each_engine! {
         certify(db, &["-nodes"]);
         wait_until("the new certificate is used", || other_than(&[&first]).is_some());
         let second = serial(&server).unwrap();
-        // Neither a half-written file nor a pipe that nobody fills stops the server.
+        // Neither a half-written file nor an empty pipe stops the server.
         let (cert, key) = (path(db, "cert.pem"), path(db, "key.pem"));
         write(db, "cert.pem", "half a certificate");
         let waits_with = |words: &str| {
