@@ -16,6 +16,24 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
+/// A driver and its port. A driver takes a free port of IPv6 and ends if another program has that port of IPv4.
+fn start_driver(db: &TestDb) -> Option<(Child, String)> {
+    let mut driver = Command::new("chromedriver")
+        .arg("--port=0")
+        .env("HOME", db.home())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("no chromedriver: tests/install installs it");
+    let mut printed = BufReader::new(driver.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
+    let port = printed
+        .find_map(|line| Some(line.split_once("started successfully on port ")?.1.trim_end_matches('.').to_owned()));
+    if port.is_none() {
+        driver.wait().unwrap();
+    }
+    Some((driver, port?))
+}
+
 /// A browser with one window.
 struct Browser {
     driver: Child,
@@ -25,20 +43,7 @@ struct Browser {
 
 impl Browser {
     fn start(db: &TestDb, with_scripts: bool) -> Self {
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .env("HOME", db.home())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("no chromedriver: tests/install installs it");
-        let printed = BufReader::new(driver.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
-        let port = printed
-            .filter_map(|line| {
-                Some(line.split_once("started successfully on port ")?.1.trim_end_matches('.').to_owned())
-            })
-            .next()
-            .expect("chromedriver listens");
+        let (driver, port) = (0..10).find_map(|_| start_driver(db)).expect("no driver found a free port");
         let mut browser = Self { driver, address: format!("127.0.0.1:{port}"), session: String::new() };
         // Root needs the browser without its own sandbox; what it loads is this project's.
         let arguments =
