@@ -6,20 +6,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use openssl::error::ErrorStack;
 use openssl::pkey::{PKey, Private};
 use openssl::ssl::{Ssl, SslAcceptor, SslContext, SslMethod};
 use openssl::x509::X509;
 use tokio::net::TcpStream;
-use tokio::time::Instant;
 use tokio_openssl::SslStream;
 
+use crate::refresh::Refresh;
 use taskqueue_host::files::trusted_path::{Trust, TrustedPath};
 
-/// How old the certificate may be when a connection comes.
-const READ_EVERY: Duration = Duration::from_secs(1);
 /// The bits of a mode that let users outside the group read or write.
 const MODE_OF_OTHERS: u32 = 0o006;
 
@@ -50,14 +47,13 @@ pub struct Certificate {
     chain_file: PathBuf,
     key_file: PathBuf,
     warn: Warn,
+    refresh: Refresh,
     last: Mutex<Last>,
 }
 
 struct Last {
     context: SslContext,
     content: Content,
-    read_at: Instant,
-    is_reading: bool,
     /// The problem of the last reading, which is printed once.
     problem: Option<String>,
 }
@@ -82,8 +78,9 @@ impl Certificate {
         if is_readable_by_others(key_file) {
             warn(&format!("other users can read the key {}; `chmod o= FILE` prevents it", key_file.display()));
         }
-        let last = Last { context, content, read_at: Instant::now(), is_reading: false, problem: None };
-        Ok(Self { chain_file: chain_file.to_owned(), key_file: key_file.to_owned(), warn, last: Mutex::new(last) })
+        let last = Last { context, content, problem: None };
+        let (chain_file, key_file) = (chain_file.to_owned(), key_file.to_owned());
+        Ok(Self { chain_file, key_file, warn, refresh: Refresh::new(), last: Mutex::new(last) })
     }
 
     /// Begins TLS with a client.
@@ -98,21 +95,17 @@ impl Certificate {
     }
 
     async fn current(self: Arc<Self>) -> SslContext {
-        if self.begins_to_read() {
-            let reader = Arc::clone(&self);
-            // On a thread that may block. It ends what it began even if the client of this connection has gone by then.
-            let _ = tokio::task::spawn_blocking(move || Reading(&reader).read()).await;
-        }
+        let certificate = Arc::clone(&self);
+        self.refresh.run(move || certificate.read_again()).await;
         self.locked().context.clone()
     }
 
-    /// Returns true for one connection in each interval, and for none while another one reads: an older certificate must not
-    /// replace a newer one.
-    fn begins_to_read(&self) -> bool {
-        let mut last = self.locked();
-        let begins = !last.is_reading && last.read_at.elapsed() >= READ_EVERY;
-        last.is_reading |= begins;
-        begins
+    fn read_again(&self) {
+        let news = self.take(self.changed());
+        // Without the lock: standard error may be a pipe that is full.
+        if let Some(news) = news {
+            (self.warn)(&news);
+        }
     }
 
     /// Returns the content and what is made of it; `None` if it has not changed.
@@ -152,26 +145,6 @@ impl Certificate {
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Certificate").field("chain_file", &self.chain_file).finish_non_exhaustive()
-    }
-}
-
-/// Lets others read when dropped, also after a panic.
-struct Reading<'a>(&'a Certificate);
-
-impl Reading<'_> {
-    fn read(&self) {
-        let news = self.0.take(self.0.changed());
-        // Without the lock: standard error may be a pipe that is full.
-        if let Some(news) = news {
-            (self.0.warn)(&news);
-        }
-    }
-}
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        let mut last = self.0.locked();
-        (last.read_at, last.is_reading) = (Instant::now(), false);
     }
 }
 

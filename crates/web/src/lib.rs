@@ -25,6 +25,7 @@ mod operations;
 mod pages;
 mod problem;
 mod rates;
+mod refresh;
 mod route;
 mod routes;
 mod serve;
