@@ -7,58 +7,107 @@ use serde::Serialize;
 use crate::limits::lease::LeaseTimes;
 use crate::run::retention::{Keep, Retention};
 
-/// A setting of the whole queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Setting {
+/// Makes the type of the settings from a list: each with its value in a new store, its range and its purpose.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident: $default:literal in $low:literal..=$high:literal, $purpose:literal;)+) => {
+        /// A setting of the whole queue.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Setting {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Setting {
+            /// Every setting, in listing order.
+            pub const ALL: [Self; [$($default),+].len()] = [$(Self::$name),+];
+
+            /// Returns the value of the column Name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!("TaskQueue", stringify!($name)),)+
+                }
+            }
+
+            /// Returns its purpose, in one line.
+            #[must_use]
+            pub const fn purpose(self) -> &'static str {
+                match self {
+                    $(Self::$name => $purpose,)+
+                }
+            }
+
+            /// Returns its value in a new store.
+            #[must_use]
+            pub const fn default_value(self) -> i64 {
+                match self {
+                    $(Self::$name => $default,)+
+                }
+            }
+
+            /// Returns the lowest and the highest value.
+            #[must_use]
+            pub const fn range(self) -> (i64, i64) {
+                match self {
+                    $(Self::$name => ($low, $high),)+
+                }
+            }
+        }
+    };
+}
+
+settings! {
     /// The highest number of live runners, on all hosts together.
-    RunnerLimit,
+    RunnerLimit: 8 in 1..=10_000, "slots of live runners, on all hosts together";
     /// Seconds without an end or a report after which a run times out, unless its task or class states a timeout.
-    RunTimeout,
+    RunTimeout: 86_400 in 1..=31_536_000, "seconds without end or report after which a run times out";
     /// Failed attempts after which a task without MaxRetries is exhausted.
-    MaxRetries,
+    MaxRetries: 5 in 1..=1_000_000, "failed attempts before a task is exhausted, unless the task sets a number";
     /// The highest allowed number of failed attempts of any task.
-    MaxRetriesCap,
+    MaxRetriesCap: 1_000_000 in 1..=1_000_000,
+        "most failed attempts before a task is exhausted, even if the task sets more";
     /// Seconds before the first retry of a failed task; doubled for each further retry.
-    RetryDelay,
+    RetryDelay: 10 in 0..=86_400, "seconds before the first retry, doubled for each further one";
     /// The longest wait before a retry, in seconds.
-    RetryDelayMax,
+    RetryDelayMax: 3_600 in 0..=2_592_000, "longest wait before a retry, in seconds";
     /// Crashes of a task, without a success between them, after which it is quarantined.
-    CrashLimit,
+    CrashLimit: 3 in 1..=1_000_000, "crashes of a task without a success in between before it is quarantined";
     /// Expired claims of a task by one claimant after which the claimant counts as having rejected the task.
-    ClaimTimeoutLimit,
+    ClaimTimeoutLimit: 3 in 1..=1_000_000,
+        "timeouts of a claimant with a task before the claimant counts as having rejected it";
     /// Seconds for which a class is held on a host after its handler could not be started. Also the seconds for which a task is
     /// held back from a claimant whose claim expired.
-    HoldTime,
+    HoldTime: 300 in 1..=86_400,
+        "seconds for which a class is held on a host where its handler cannot start, and a task is held back from a late claimant";
     /// Seconds after which a lease that is not renewed expires.
-    LeaseTime,
+    LeaseTime: 90 in 5..=86_400, "seconds without a renewal after which a runner has lost its runs";
     /// Seconds between two renewals.
-    LeaseRenewal,
+    LeaseRenewal: 20 in 1..=3_600, "seconds between two renewals of a runner's lease";
     /// Seconds before the end of its lease at which a runner stops its work.
-    LeaseMargin,
+    LeaseMargin: 15 in 1..=3_600, "seconds before the end of its lease at which a runner gives up its runs";
     /// The largest task data, in bytes.
-    MaxDataBytes,
+    MaxDataBytes: 1_048_576 in 2..=8_388_608, "largest task data, in bytes";
     /// Seconds by which a planned time may be late if its schedule does not catch up.
-    ScheduleGrace,
+    ScheduleGrace: 900 in 0..=604_800, "seconds by which a schedule that does not catch up may be late";
     /// Whether every change of a status records an event.
-    AuditTransitions,
+    AuditTransitions: 0 in 0..=1, "1 records an event for every change of a status, 0 does not";
     /// Days for which tasks that succeeded are kept.
-    KeepSuccess,
+    KeepSuccess: 30 in 0..=36_500, "days for which tasks that succeeded are kept, 0 forever";
     /// Days for which cancelled and expired tasks are kept.
-    KeepCancelled,
+    KeepCancelled: 30 in 0..=36_500, "days for which cancelled and expired tasks are kept, 0 forever";
     /// Days for which exhausted and quarantined tasks are kept.
-    KeepFailed,
+    KeepFailed: 90 in 0..=36_500, "days for which exhausted and quarantined tasks are kept, 0 forever";
     /// Days for which captured output is kept.
-    KeepOutputs,
+    KeepOutputs: 14 in 0..=36_500, "days for which outputs are kept, 0 as long as their task";
     /// Days for which the results of ended runs are kept.
-    KeepResults,
+    KeepResults: 30 in 0..=36_500, "days for which results are kept, 0 as long as their task";
     /// Days for which ended runners, and events without a task, are kept.
-    KeepRunners,
+    KeepRunners: 30 in 0..=36_500, "days for which ended runners and events of no task are kept, 0 forever";
     /// How many tasks that succeeded are kept.
-    MaxSuccess,
+    MaxSuccess: 0 in 0..=1_000_000_000, "tasks that succeeded that are kept, 0 any number";
     /// How many cancelled tasks are kept, and how many expired ones.
-    MaxCancelled,
+    MaxCancelled: 0 in 0..=1_000_000_000, "cancelled tasks that are kept, and as many expired ones, 0 any number";
     /// How many exhausted and quarantined tasks are kept.
-    MaxFailed,
+    MaxFailed: 0 in 0..=1_000_000_000, "exhausted and quarantined tasks that are kept, 0 any number";
 }
 
 /// Invalid settings.
@@ -90,152 +139,6 @@ impl fmt::Display for BadSetting {
 impl std::error::Error for BadSetting {}
 
 impl Setting {
-    /// Every setting, in listing order.
-    pub const ALL: [Self; 24] = [
-        Self::RunnerLimit,
-        Self::RunTimeout,
-        Self::MaxRetries,
-        Self::MaxRetriesCap,
-        Self::RetryDelay,
-        Self::RetryDelayMax,
-        Self::CrashLimit,
-        Self::ClaimTimeoutLimit,
-        Self::HoldTime,
-        Self::LeaseTime,
-        Self::LeaseRenewal,
-        Self::LeaseMargin,
-        Self::MaxDataBytes,
-        Self::ScheduleGrace,
-        Self::AuditTransitions,
-        Self::KeepSuccess,
-        Self::KeepCancelled,
-        Self::KeepFailed,
-        Self::KeepOutputs,
-        Self::KeepResults,
-        Self::KeepRunners,
-        Self::MaxSuccess,
-        Self::MaxCancelled,
-        Self::MaxFailed,
-    ];
-
-    /// Returns the value of the column Name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::RunnerLimit => "TaskQueueRunnerLimit",
-            Self::RunTimeout => "TaskQueueRunTimeout",
-            Self::MaxRetries => "TaskQueueMaxRetries",
-            Self::MaxRetriesCap => "TaskQueueMaxRetriesCap",
-            Self::RetryDelay => "TaskQueueRetryDelay",
-            Self::RetryDelayMax => "TaskQueueRetryDelayMax",
-            Self::CrashLimit => "TaskQueueCrashLimit",
-            Self::ClaimTimeoutLimit => "TaskQueueClaimTimeoutLimit",
-            Self::HoldTime => "TaskQueueHoldTime",
-            Self::LeaseTime => "TaskQueueLeaseTime",
-            Self::LeaseRenewal => "TaskQueueLeaseRenewal",
-            Self::LeaseMargin => "TaskQueueLeaseMargin",
-            Self::MaxDataBytes => "TaskQueueMaxDataBytes",
-            Self::ScheduleGrace => "TaskQueueScheduleGrace",
-            Self::AuditTransitions => "TaskQueueAuditTransitions",
-            Self::KeepSuccess => "TaskQueueKeepSuccess",
-            Self::KeepCancelled => "TaskQueueKeepCancelled",
-            Self::KeepFailed => "TaskQueueKeepFailed",
-            Self::KeepOutputs => "TaskQueueKeepOutputs",
-            Self::KeepResults => "TaskQueueKeepResults",
-            Self::KeepRunners => "TaskQueueKeepRunners",
-            Self::MaxSuccess => "TaskQueueMaxSuccess",
-            Self::MaxCancelled => "TaskQueueMaxCancelled",
-            Self::MaxFailed => "TaskQueueMaxFailed",
-        }
-    }
-
-    /// Returns its purpose, in one line.
-    #[must_use]
-    pub const fn purpose(self) -> &'static str {
-        match self {
-            Self::RunnerLimit => "slots of live runners, on all hosts together",
-            Self::RunTimeout => "seconds without end or report after which a run times out",
-            Self::MaxRetries => "failed attempts before a task is exhausted, unless the task sets a number",
-            Self::MaxRetriesCap => "most failed attempts before a task is exhausted, even if the task sets more",
-            Self::RetryDelay => "seconds before the first retry, doubled for each further one",
-            Self::RetryDelayMax => "longest wait before a retry, in seconds",
-            Self::CrashLimit => "crashes of a task without a success in between before it is quarantined",
-            Self::ClaimTimeoutLimit => {
-                "timeouts of a claimant with a task before the claimant counts as having rejected it"
-            }
-            Self::HoldTime => {
-                "seconds for which a class is held on a host where its handler cannot start, and a task is held back from a late claimant"
-            }
-            Self::LeaseTime => "seconds without a renewal after which a runner has lost its runs",
-            Self::LeaseRenewal => "seconds between two renewals of a runner's lease",
-            Self::LeaseMargin => "seconds before the end of its lease at which a runner gives up its runs",
-            Self::MaxDataBytes => "largest task data, in bytes",
-            Self::KeepSuccess => "days for which tasks that succeeded are kept, 0 forever",
-            Self::KeepCancelled => "days for which cancelled and expired tasks are kept, 0 forever",
-            Self::KeepFailed => "days for which exhausted and quarantined tasks are kept, 0 forever",
-            Self::KeepOutputs => "days for which outputs are kept, 0 as long as their task",
-            Self::KeepResults => "days for which results are kept, 0 as long as their task",
-            Self::KeepRunners => "days for which ended runners and events of no task are kept, 0 forever",
-            Self::MaxSuccess => "tasks that succeeded that are kept, 0 any number",
-            Self::MaxCancelled => "cancelled tasks that are kept, and as many expired ones, 0 any number",
-            Self::MaxFailed => "exhausted and quarantined tasks that are kept, 0 any number",
-            Self::ScheduleGrace => "seconds by which a schedule that does not catch up may be late",
-            Self::AuditTransitions => "1 records an event for every change of a status, 0 does not",
-        }
-    }
-
-    /// Returns its value in a new store.
-    #[must_use]
-    pub const fn default_value(self) -> i64 {
-        match self {
-            Self::RunnerLimit => 8,
-            Self::RunTimeout => 86_400,
-            Self::MaxRetries => 5,
-            Self::MaxRetriesCap => 1_000_000,
-            Self::RetryDelay => 10,
-            Self::RetryDelayMax => 3_600,
-            Self::CrashLimit | Self::ClaimTimeoutLimit => 3,
-            Self::HoldTime => 300,
-            Self::LeaseTime => 90,
-            Self::LeaseRenewal => 20,
-            Self::LeaseMargin => 15,
-            Self::MaxDataBytes => 1_048_576,
-            Self::ScheduleGrace => 900,
-            Self::AuditTransitions => 0,
-            Self::KeepSuccess | Self::KeepCancelled | Self::KeepResults | Self::KeepRunners => 30,
-            Self::KeepFailed => 90,
-            Self::KeepOutputs => 14,
-            Self::MaxSuccess | Self::MaxCancelled | Self::MaxFailed => 0,
-        }
-    }
-
-    /// Returns the lowest and the highest value.
-    #[must_use]
-    pub const fn range(self) -> (i64, i64) {
-        match self {
-            Self::RunnerLimit => (1, 10_000),
-            Self::RunTimeout => (1, 31_536_000),
-            Self::MaxRetries | Self::MaxRetriesCap => (1, 1_000_000),
-            Self::RetryDelay => (0, 86_400),
-            Self::RetryDelayMax => (0, 2_592_000),
-            Self::CrashLimit | Self::ClaimTimeoutLimit => (1, 1_000_000),
-            Self::HoldTime => (1, 86_400),
-            Self::LeaseTime => (5, 86_400),
-            Self::LeaseRenewal => (1, 3_600),
-            Self::LeaseMargin => (1, 3_600),
-            Self::MaxDataBytes => (2, 8_388_608),
-            Self::ScheduleGrace => (0, 604_800),
-            Self::AuditTransitions => (0, 1),
-            Self::KeepSuccess
-            | Self::KeepCancelled
-            | Self::KeepFailed
-            | Self::KeepOutputs
-            | Self::KeepResults
-            | Self::KeepRunners => (0, 36_500),
-            Self::MaxSuccess | Self::MaxCancelled | Self::MaxFailed => (0, 1_000_000_000),
-        }
-    }
-
     /// Returns the setting with this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {

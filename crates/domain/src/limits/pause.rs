@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use wildmatch::WildMatch;
 
 use crate::run::status::{Stored, stored_status};
+use crate::text::words::words;
 
 /// The longest name of a runner, in characters.
 pub const MAX_RUNNER_NAME_CHARS: usize = 190;
@@ -102,26 +103,12 @@ pub enum PauseMode {
     Stop,
 }
 
-impl PauseMode {
-    /// Every mode.
-    pub const ALL: [Self; 3] = [Self::Pause, Self::Drain, Self::Stop];
-
+words! {
     /// Returns the spelling in the column Mode.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pause => "pause",
-            Self::Drain => "drain",
-            Self::Stop => "stop",
-        }
-    }
+    PauseMode { Pause = "pause", Drain = "drain", Stop = "stop" }
+}
 
-    /// Returns the mode with this spelling.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.as_str() == text)
-    }
-
+impl PauseMode {
     /// Returns the participle: `paused`, `drained`, `stopped`.
     #[must_use]
     pub const fn participle(self) -> &'static str {

@@ -1,7 +1,8 @@
 //! What a login of the web server may do.
 
-use std::fmt;
 use std::str::FromStr;
+
+use crate::text::words::words;
 
 /// What a login may do; each scope includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,35 +19,17 @@ pub enum Scope {
     Admin,
 }
 
-impl Scope {
-    /// Every scope, the least first.
-    pub const ALL: [Self; 5] = [Self::Read, Self::Queue, Self::Work, Self::Operate, Self::Admin];
-
+// The least first.
+words! {
     /// Returns the word of the scope.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Queue => "queue",
-            Self::Work => "work",
-            Self::Operate => "operate",
-            Self::Admin => "admin",
-        }
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+    Scope { Read = "read", Queue = "queue", Work = "work", Operate = "operate", Admin = "admin" }
 }
 
 impl FromStr for Scope {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.map(Self::as_str).join(", ");
-        Self::ALL.into_iter().find(|scope| scope.as_str() == text).ok_or(format!("the scopes are {known}"))
+        Self::parse(text).ok_or_else(|| format!("the scopes are {}", Self::ALL.map(Self::as_str).join(", ")))
     }
 }
 

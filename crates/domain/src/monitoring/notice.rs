@@ -1,12 +1,12 @@
 //! Notices: what operators are notified of, and how several notices become one message.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::task::ids::{RunId, TaskId};
+use crate::text::words::words;
 
 /// Notices that a message shows one by one; the others appear only in its counts.
 const SHOWN: usize = 50;
@@ -25,29 +25,14 @@ pub enum NoticeKind {
     Stuck,
 }
 
-impl NoticeKind {
-    /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Exhausted, Self::Quarantined, Self::Held, Self::Stuck];
-
-    /// The kinds that report a task that will not be retried.
-    pub const FINAL_FAILURES: [Self; 2] = [Self::Exhausted, Self::Quarantined];
-
+words! {
     /// Returns the spelling in the column Kind.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Exhausted => "exhausted",
-            Self::Quarantined => "quarantined",
-            Self::Held => "held",
-            Self::Stuck => "stuck",
-        }
-    }
+    NoticeKind { Exhausted = "exhausted", Quarantined = "quarantined", Held = "held", Stuck = "stuck" }
 }
 
-impl fmt::Display for NoticeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
+impl NoticeKind {
+    /// The kinds that report a task that will not be retried.
+    pub const FINAL_FAILURES: [Self; 2] = [Self::Exhausted, Self::Quarantined];
 }
 
 /// A notice.

@@ -1,8 +1,7 @@
 //! What the end of an attempt means for its task, as events, hooks and listeners name it.
 
-use std::fmt;
-
 use super::transition::RunEvent;
+use crate::text::words::words;
 
 /// What the end of an attempt means for its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +19,11 @@ pub enum AttemptOutcome {
     Released,
 }
 
+words! {
+    /// Returns the word used in events, hooks and the configuration.
+    AttemptOutcome { Success = "success", Retry = "retry", Failed = "failed", Cancelled = "cancelled", Released = "released" }
+}
+
 impl AttemptOutcome {
     /// Returns the outcome of a run that ended with `event`; `is_given_up` is true if its task is not retried.
     #[must_use]
@@ -31,23 +35,5 @@ impl AttemptOutcome {
             RunEvent::Cancel | RunEvent::Expire => Self::Cancelled,
             RunEvent::Release | RunEvent::Claim => Self::Released,
         }
-    }
-
-    /// Returns the word used in events, hooks and the configuration.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Retry => "retry",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Released => "released",
-        }
-    }
-}
-
-impl fmt::Display for AttemptOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use crate::text::words::words;
+
 /// The meaning of an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExitMeaning {
@@ -19,24 +21,9 @@ pub enum ExitMeaning {
     Release,
 }
 
-impl ExitMeaning {
+words! {
     /// Returns the name used in messages, documents and the configuration.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Retry => "retry",
-            Self::NoRetry => "no_retry",
-            Self::Hold => "hold",
-            Self::Release => "release",
-        }
-    }
-}
-
-impl fmt::Display for ExitMeaning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
+    ExitMeaning { Success = "success", Retry = "retry", NoRetry = "no_retry", Hold = "hold", Release = "release" }
 }
 
 /// The default rules; a code that is not listed means retry.

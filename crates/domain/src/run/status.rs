@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::text::words::words;
+
 /// The status of a task: of its last ended attempt, or `processing` while an attempt runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskStatus {
@@ -23,35 +25,20 @@ pub enum TaskStatus {
     Expired,
 }
 
-impl TaskStatus {
-    /// Every status, in the order in which lists of tasks show them.
-    pub const ALL: [Self; 7] =
-        [Self::Processing, Self::Failed, Self::Timeout, Self::Scheduled, Self::Cancelled, Self::Expired, Self::Success];
-
+// In the order in which lists of tasks show them.
+words! {
     /// Returns the spelling in the column LastStatus.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Scheduled => "scheduled",
-            Self::Processing => "processing",
-            Self::Success => "success",
-            Self::Failed => "failed",
-            Self::Timeout => "timeout",
-            Self::Cancelled => "cancelled",
-            Self::Expired => "expired",
-        }
+    TaskStatus {
+        Processing = "processing", Failed = "failed", Timeout = "timeout", Scheduled = "scheduled",
+        Cancelled = "cancelled", Expired = "expired", Success = "success",
     }
+}
 
+impl TaskStatus {
     /// Returns true if a task with this status has finished, whatever its other columns say.
     #[must_use]
     pub const fn is_done(self) -> bool {
         matches!(self, Self::Success | Self::Cancelled | Self::Expired)
-    }
-
-    /// Returns the status with this spelling; `None` if this version does not know it (rule R9: report it, change nothing).
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 }
 
@@ -74,31 +61,15 @@ pub enum RunStatus {
     Released,
 }
 
-impl RunStatus {
-    /// Every status.
-    pub const ALL: [Self; 7] =
-        [Self::Scheduled, Self::Processing, Self::Success, Self::Error, Self::Timeout, Self::Cancelled, Self::Released];
-
+words! {
     /// Returns the spelling in the column Status.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Scheduled => "scheduled",
-            Self::Processing => "processing",
-            Self::Success => "success",
-            Self::Error => "error",
-            Self::Timeout => "timeout",
-            Self::Cancelled => "cancelled",
-            Self::Released => "released",
-        }
+    RunStatus {
+        Scheduled = "scheduled", Processing = "processing", Success = "success", Error = "error", Timeout = "timeout",
+        Cancelled = "cancelled", Released = "released",
     }
+}
 
-    /// Returns the status with this spelling; `None` if this version does not know it.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text)
-    }
-
+impl RunStatus {
     /// Returns true if the run is open: scheduled or processing. A task has at most one open run (rule R2).
     #[must_use]
     pub const fn is_open(self) -> bool {
@@ -121,27 +92,9 @@ pub enum ScheduleStatus {
     Ended,
 }
 
-impl ScheduleStatus {
-    /// Every status.
-    pub const ALL: [Self; 5] = [Self::Active, Self::Paused, Self::Broken, Self::Followed, Self::Ended];
-
+words! {
     /// Returns the spelling in the column ScheduleStatus.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Paused => "paused",
-            Self::Broken => "broken",
-            Self::Followed => "followed",
-            Self::Ended => "ended",
-        }
-    }
-
-    /// Returns the status with this spelling; `None` if this version does not know it.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text)
-    }
+    ScheduleStatus { Active = "active", Paused = "paused", Broken = "broken", Followed = "followed", Ended = "ended" }
 }
 
 /// A stored word: a known status or name, or the text of one that this version does not know (rule R9).
@@ -172,12 +125,6 @@ impl<S: Copy + PartialEq> Stored<S> {
 
 macro_rules! stored_status {
     ($status:ty) => {
-        impl fmt::Display for $status {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-
         impl Serialize for $status {
             fn serialize<Out: Serializer>(&self, out: Out) -> Result<Out::Ok, Out::Error> {
                 out.serialize_str(self.as_str())

@@ -1,6 +1,6 @@
 //! Why a handler must end.
 
-use std::fmt;
+use crate::text::words::words;
 
 /// Why a handler must end before it has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,24 +15,7 @@ pub enum StopReason {
     LeaseLost,
 }
 
-impl StopReason {
-    /// Every reason.
-    pub const ALL: [Self; 4] = [Self::Cancel, Self::Timeout, Self::Shutdown, Self::LeaseLost];
-
+words! {
     /// Returns the word that handlers in other languages read.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel",
-            Self::Timeout => "timeout",
-            Self::Shutdown => "shutdown",
-            Self::LeaseLost => "lease-lost",
-        }
-    }
-}
-
-impl fmt::Display for StopReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
+    StopReason { Cancel = "cancel", Timeout = "timeout", Shutdown = "shutdown", LeaseLost = "lease-lost" }
 }

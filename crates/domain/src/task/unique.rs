@@ -1,12 +1,12 @@
 //! Unique tasks: at most one live task per class has a given key. The database enforces it with an index on the generated column
 //! LiveUniqueKey. A test of the store checks that the column agrees with [`Task::has_its_key`](super::records::Task).
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
 
 use super::ids::TaskId;
+use crate::text::words::words;
 
 /// The longest key, in characters: what an index of every engine can hold.
 pub const MAX_KEY_LENGTH: usize = 190;
@@ -23,19 +23,9 @@ pub enum OnConflict {
     Fail,
 }
 
-impl OnConflict {
-    /// Every choice.
-    pub const ALL: [Self; 3] = [Self::Return, Self::Replace, Self::Fail];
-
+words! {
     /// Returns the spelling.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Return => "return",
-            Self::Replace => "replace",
-            Self::Fail => "fail",
-        }
-    }
+    OnConflict { Return = "return", Replace = "replace", Fail = "fail" }
 }
 
 impl FromStr for OnConflict {
@@ -43,13 +33,7 @@ impl FromStr for OnConflict {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let unknown = || format!("\"{text}\" is not one of {}", Self::ALL.map(Self::as_str).join(", "));
-        Self::ALL.into_iter().find(|known| known.as_str() == text).ok_or_else(unknown)
-    }
-}
-
-impl fmt::Display for OnConflict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        Self::parse(text).ok_or_else(unknown)
     }
 }
 

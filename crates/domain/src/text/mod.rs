@@ -7,3 +7,4 @@ pub mod outside_text;
 pub mod parse_words;
 pub mod reason;
 pub mod unreadable;
+pub(crate) mod words;

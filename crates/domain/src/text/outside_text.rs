@@ -1,7 +1,6 @@
 //! Text from outside: names, messages and outputs written by anyone who can write to the database or run a handler. One rule
 //! governs its display: characters that could move the cursor, control the terminal or reorder text are replaced.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -43,27 +42,9 @@ impl Serialize for OutsideText {
     }
 }
 
-impl From<String> for OutsideText {
-    fn from(text: String) -> Self {
-        Self(text)
-    }
-}
-
-impl From<&str> for OutsideText {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
-impl From<&String> for OutsideText {
-    fn from(text: &String) -> Self {
-        Self(text.clone())
-    }
-}
-
-impl From<Cow<'_, str>> for OutsideText {
-    fn from(text: Cow<'_, str>) -> Self {
-        Self(text.into_owned())
+impl<T: Into<String>> From<T> for OutsideText {
+    fn from(text: T) -> Self {
+        Self(text.into())
     }
 }
 

@@ -4,7 +4,6 @@
 //! planned time, at the first moment after the gap. A time that occurs twice counts only the first time. Steps of several hours
 //! count as named hours. If the hours are open (`*`), its times are steps of elapsed time, which clock changes do not affect.
 
-use std::fmt;
 use std::str::FromStr;
 
 use chrono::{DateTime, LocalResult, NaiveDateTime, TimeDelta, TimeZone as _, Timelike as _, Utc};
@@ -12,6 +11,7 @@ use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 
 use super::time_zone::Zone;
+use crate::text::words::words;
 
 mod phrase;
 
@@ -32,35 +32,16 @@ pub enum CatchUp {
     All,
 }
 
-impl CatchUp {
-    /// Every choice.
-    pub const ALL: [Self; 3] = [Self::None, Self::Latest, Self::All];
-
+words! {
     /// Returns the spelling in the column CatchUp.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Latest => "latest",
-            Self::All => "all",
-        }
-    }
-}
-
-impl fmt::Display for CatchUp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
+    CatchUp { None = "none", Latest = "latest", All = "all" }
 }
 
 impl FromStr for CatchUp {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|choice| choice.as_str() == text)
-            .ok_or_else(|| format!("\"{text}\" is not a catch-up mode: write none, latest or all"))
+        Self::parse(text).ok_or_else(|| format!("\"{text}\" is not a catch-up mode: write none, latest or all"))
     }
 }
 
@@ -74,34 +55,16 @@ pub enum Overlap {
     Replace,
 }
 
-impl Overlap {
-    /// Every choice.
-    pub const ALL: [Self; 2] = [Self::Wait, Self::Replace];
-
+words! {
     /// Returns the spelling in the column Overlap.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Wait => "wait",
-            Self::Replace => "replace",
-        }
-    }
-}
-
-impl fmt::Display for Overlap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
+    Overlap { Wait = "wait", Replace = "replace" }
 }
 
 impl FromStr for Overlap {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|choice| choice.as_str() == text)
-            .ok_or_else(|| format!("\"{text}\" is not a choice for overlap: write wait or replace"))
+        Self::parse(text).ok_or_else(|| format!("\"{text}\" is not a choice for overlap: write wait or replace"))
     }
 }
 
