@@ -3,19 +3,18 @@
 use std::io::Cursor;
 use std::time::Duration;
 
+use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use chrono::Utc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::app::App;
-use crate::login::Login;
+use crate::app::{App, Caller};
 use crate::pages::changes::Change;
 use crate::pages::tasks::{MOST, TaskPageQuery, page_start, selection};
 use crate::problem::Problem;
@@ -60,19 +59,15 @@ pub(crate) async fn status(State(app): State<App>) -> Answer {
     seen.problem.map_or_else(|| Ok(Json(overview_json(&seen.glance.overview))), Err)
 }
 
-pub(crate) async fn explain_queue(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
-    let explanation = app.call(&login, explain::explain_queue).await?;
+pub(crate) async fn explain_queue(caller: Caller) -> Answer {
+    let explanation = caller.call(explain::explain_queue).await?;
     Ok(Json(queue_explanation_json(&explanation)))
 }
 
-pub(crate) async fn tasks(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Query(query): Query<TaskPageQuery>,
-) -> Answer {
-    let selection = selection(&app, &query.q)?;
+pub(crate) async fn tasks(caller: Caller, Query(query): Query<TaskPageQuery>) -> Answer {
+    let selection = selection(&caller.app, &query.q)?;
     let (start, limit) = (page_start(query.before, query.after)?, query.limit.unwrap_or(USUAL).clamp(1, MOST));
-    let page = app.call(&login, move |ctx| states::select_page(ctx, &selection, start, limit)).await?;
+    let page = caller.call(move |ctx| states::select_page(ctx, &selection, start, limit)).await?;
     let tasks: Vec<Value> = page.lines.iter().map(line_json).collect();
     let (next_before, next_after) = match page.next {
         Some(PageStart::Before(id)) => (Some(id), None),
@@ -93,15 +88,14 @@ pub(crate) struct WaitLimit {
 
 /// Returns a task; waits up to `wait_secs` until it has finished.
 pub(crate) async fn task(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
+    caller: Caller,
     Path(id): Path<i64>,
     Query(WaitLimit { wait_secs }): Query<WaitLimit>,
 ) -> Answer {
     let until = Instant::now() + Duration::from_secs(wait_secs.min(LONGEST_WAIT_SECS));
     loop {
-        let (mut detail, now) = app.call(&login, move |ctx| Ok((states::detail(ctx, TaskId(id))?, ctx.now()?))).await?;
-        if let Some(classes) = &login.classes {
+        let (mut detail, now) = caller.call(move |ctx| Ok((states::detail(ctx, TaskId(id))?, ctx.now()?))).await?;
+        if let Some(classes) = &caller.login.classes {
             if !classes.contain(detail.task.class.as_str()) {
                 // Like a task that does not exist.
                 return Err(EngineError::from(StoreError::NotFound(format!("task {id}"))).into());
@@ -117,23 +111,18 @@ pub(crate) async fn task(
             return Ok(Json(detail_json(&detail, now)));
         }
         sleep(LOOK_EVERY).await;
-        app.check(&login).await?;
+        caller.check().await?;
     }
 }
 
-pub(crate) async fn explain(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Answer {
-    let explanation = app.call(&login, move |ctx| explain::explain_task(ctx, TaskId(id))).await?;
+pub(crate) async fn explain(caller: Caller, Path(id): Path<i64>) -> Answer {
+    let explanation = caller.call(move |ctx| explain::explain_task(ctx, TaskId(id))).await?;
     Ok(Json(explanation_json(&explanation, None)))
 }
 
 /// Queues the lines of a batch, all or none: one JSON object, or several, each in a line.
-pub(crate) async fn queue(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Result<Response, Problem> {
-    let lines = lines_of(&headers, &body)?;
+pub(crate) async fn queue(caller: Caller, headers: HeaderMap, body: Bytes) -> Result<Response, Problem> {
+    let (lines, login) = (lines_of(&headers, &body)?, &caller.login);
     let defaults = BatchDefaults {
         queued_by: format!("web:{}", login.name),
         may_name_users: false,
@@ -144,7 +133,7 @@ pub(crate) async fn queue(
         trace: Trace::default(),
     };
     let queued =
-        app.call(&login, move |ctx| queue_batch(ctx, &mut Cursor::new(lines), &Utc, &defaults, &mut |_, _| {})).await?;
+        caller.call(move |ctx| queue_batch(ctx, &mut Cursor::new(lines), &Utc, &defaults, &mut |_, _| {})).await?;
     Ok((StatusCode::CREATED, Json(json!({ "schema": "taskqueue.queued/1", "tasks": queued }))).into_response())
 }
 
@@ -168,16 +157,16 @@ pub(crate) fn lines_of(headers: &HeaderMap, body: &[u8]) -> Result<String, Probl
     }
 }
 
-pub(crate) async fn retry(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Answer {
-    change(&app, &login, TaskId(id), Change::Retry).await
+pub(crate) async fn retry(caller: Caller, Path(id): Path<i64>) -> Answer {
+    change(&caller, TaskId(id), Change::Retry).await
 }
 
-pub(crate) async fn cancel(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Answer {
-    change(&app, &login, TaskId(id), Change::Cancel).await
+pub(crate) async fn cancel(caller: Caller, Path(id): Path<i64>) -> Answer {
+    change(&caller, TaskId(id), Change::Cancel).await
 }
 
-async fn change(app: &App, login: &Login, id: TaskId, change: Change) -> Answer {
-    let answers = app.call(login, move |ctx| change.make(ctx, &[id], &RetryOptions::default())).await?;
+async fn change(caller: &Caller, id: TaskId, change: Change) -> Answer {
+    let answers = caller.call(move |ctx| change.make(ctx, &[id], &RetryOptions::default())).await?;
     let Some(answer) = answers.into_iter().next() else {
         return Err(Problem::not_found(format!("there is no task {id}")));
     };
@@ -192,17 +181,17 @@ async fn change(app: &App, login: &Login, id: TaskId, change: Change) -> Answer 
     }
 }
 
-pub(crate) async fn failures(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
-    let found = app.call(&login, |ctx| failed::failures(ctx, None)).await?;
+pub(crate) async fn failures(caller: Caller) -> Answer {
+    let found = caller.call(|ctx| failed::failures(ctx, None)).await?;
     Ok(Json(failures_json(&found, found.groups.len())))
 }
 
-pub(crate) async fn schedules(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
-    let schedules = app.call(&login, recurring::list).await?;
+pub(crate) async fn schedules(caller: Caller) -> Answer {
+    let schedules = caller.call(recurring::list).await?;
     Ok(Json(json!({ "schedules": schedules })))
 }
 
-pub(crate) async fn runners(State(app): State<App>, Extension(login): Extension<Login>) -> Answer {
-    let runners = app.call(&login, |ctx| states::list_runners(ctx, MOST, false)).await?;
+pub(crate) async fn runners(caller: Caller) -> Answer {
+    let runners = caller.call(|ctx| states::list_runners(ctx, MOST, false)).await?;
     Ok(Json(json!({ "runners": runners })))
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use serde_json::Value;
 
 use crate::charts::Charts;
@@ -78,15 +80,6 @@ impl App {
         Some(login)
     }
 
-    /// Checks that the token of this login was not removed since the request began. The further use is noted.
-    pub(crate) async fn check(&self, login: &Login) -> Result<(), Problem> {
-        if !self.0.configuration.read().await.logins.contains(login) {
-            return Err(Problem::no_login());
-        }
-        self.0.configuration.note_use(login);
-        Ok(())
-    }
-
     /// Returns the classes whose data is hidden.
     pub(crate) fn hidden_data(&self) -> Option<ClassPatterns> {
         self.0.configuration.last().hidden_data.clone()
@@ -115,13 +108,41 @@ impl App {
     pub(crate) fn charts(&self) -> &Charts {
         &self.0.charts
     }
+}
 
-    /// Calls a use case for a login. In the events it appears as `web:NAME`.
+/// Who sends a request, and the server that answers it.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) app: App,
+    pub(crate) login: Login,
+}
+
+impl Caller {
+    /// Checks that the token of the login was not removed since the request began. The further use is noted.
+    pub(crate) async fn check(&self) -> Result<(), Problem> {
+        let configuration = &self.app.0.configuration;
+        if !configuration.read().await.logins.contains(&self.login) {
+            return Err(Problem::no_login());
+        }
+        configuration.note_use(&self.login);
+        Ok(())
+    }
+
+    /// Calls a use case for the login. In the events it appears as `web:NAME`.
     pub(crate) async fn call<T: Answered + Send + 'static>(
         &self,
-        login: &Login,
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
     ) -> Result<T, Problem> {
-        self.0.database.call(&format!("web:{}", login.name), act).await
+        self.app.0.database.call(&format!("web:{}", self.login.name), act).await
+    }
+}
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        // The guard adds the login to every request that it lets pass.
+        let login = parts.extensions.get::<Login>().cloned().ok_or_else(Problem::no_login)?;
+        Ok(Self { app: app.clone(), login })
     }
 }

@@ -2,19 +2,18 @@
 
 use std::convert::Infallible;
 
-use axum::extract::{Query, State};
+use axum::Json;
+use axum::extract::Query;
 use axum::http::HeaderMap;
 use axum::response::sse::{self, KeepAlive, Sse};
-use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 
-use crate::app::App;
+use crate::app::Caller;
 use crate::feed::{Line, Subscription};
-use crate::login::Login;
 use crate::pages::tasks::MOST;
 use crate::problem::Problem;
 use crate::stream::ALIVE_EVERY;
@@ -49,13 +48,9 @@ impl EventsQuery {
     }
 }
 
-pub(crate) async fn newest(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Query(query): Query<EventsQuery>,
-) -> Result<Json<Value>, Problem> {
+pub(crate) async fn newest(caller: Caller, Query(query): Query<EventsQuery>) -> Result<Json<Value>, Problem> {
     let filter = query.filter()?;
-    let events = app.call(&login, move |ctx| newest_of(ctx, &filter)).await?;
+    let events = caller.call(move |ctx| newest_of(ctx, &filter)).await?;
     Ok(Json(json!({ "events": events.iter().map(event_json).collect::<Vec<_>>() })))
 }
 
@@ -69,21 +64,20 @@ fn newest_of(ctx: &mut Context, filter: &EventFilter) -> EngineResult<Vec<Event>
 
 /// Follows new events, or all events after the one whose id is the header `Last-Event-ID`.
 pub(crate) async fn stream(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
+    caller: Caller,
     Query(query): Query<EventsQuery>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<sse::Event, Infallible>>>, Problem> {
     let after = last_event_id(&headers)?;
     let mut filter = query.filter()?;
     if filter.task_id.is_some() || filter.run_id.is_some() {
-        filter = app.call(&login, move |ctx| subject_of(ctx, filter)).await?;
+        filter = caller.call(move |ctx| subject_of(ctx, filter)).await?;
     }
     // Before the answer, so that its reader gets every event from then on.
-    let subscription = app.feed().subscribe().await?;
+    let subscription = caller.app.feed().subscribe().await?;
     let (lines, receiver) = mpsc::channel(LINES_AHEAD);
     let after = after.unwrap_or(subscription.passed.last_id);
-    let mut reader = Reader { app, login, filter, after, lines };
+    let mut reader = Reader { caller, filter, after, lines };
     tokio::spawn(async move { reader.follow(subscription).await });
     Ok(Sse::new(ReceiverStream::new(receiver).map(Ok)).keep_alive(KeepAlive::new().interval(ALIVE_EVERY)))
 }
@@ -99,8 +93,7 @@ struct Ended;
 
 /// A reader of a stream.
 struct Reader {
-    app: App,
-    login: Login,
+    caller: Caller,
     filter: EventFilter,
     /// The highest id of the events that it has passed.
     after: i64,
@@ -130,7 +123,7 @@ impl Reader {
     /// Sends what the feed had passed before the subscription.
     async fn catch_up(&mut self, subscription: &Subscription) -> Result<(), Ended> {
         while self.after < subscription.passed.last_id {
-            let page = self.app.feed().page(&subscription.passed, self.after).await.map_err(|_| Ended)?;
+            let page = self.caller.app.feed().page(&subscription.passed, self.after).await.map_err(|_| Ended)?;
             for event in page.events {
                 self.send(&Line::of(event)).await?;
             }
@@ -141,7 +134,7 @@ impl Reader {
 
     async fn send(&mut self, line: &Line) -> Result<(), Ended> {
         let id = line.event.id;
-        self.app.check(&self.login).await.map_err(|_| Ended)?;
+        self.caller.check().await.map_err(|_| Ended)?;
         if self.filter.matches(&line.event) {
             let mut message = sse::Event::default().data(&line.json);
             // A transaction that ended late has a lower id: the stream would resume too early.

@@ -101,7 +101,11 @@ pub(crate) async fn with_login(app: App, needs: Needs, mut request: Request, nex
         return refuse(Problem::too_many(&login.name, rest), is_api, Some(&login));
     }
     request.extensions_mut().insert(login.clone());
-    next.run(request).await
+    let mut response = next.run(request).await;
+    match response.extensions_mut().remove::<Problem>() {
+        Some(problem) if !is_api => problem_page(&problem, Some(&login)),
+        _ => response,
+    }
 }
 
 fn check_needs(options: &WebOptions, login: &Login, Needs { may, checks_class }: Needs) -> Result<(), Problem> {

@@ -80,7 +80,7 @@ impl From<EngineError> for Problem {
     }
 }
 
-/// The problem as JSON.
+/// The problem as JSON. The guard makes a page of it for people.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let title = self.status.canonical_reason().unwrap_or_default();
@@ -96,6 +96,7 @@ impl IntoResponse for Problem {
         if let Some(rest) = self.retry_after {
             response.headers_mut().insert(RETRY_AFTER, (rest.as_secs() + 1).into());
         }
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
+use axum::Json;
+use axum::extract::Path;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, State};
-use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::app::App;
+use crate::app::Caller;
 use crate::login::Login;
 use crate::problem::Problem;
 use taskqueue_domain::run::backoff::possible_delay_secs;
@@ -95,23 +95,19 @@ fn read<T>(body: Body<T>) -> Result<T, Problem> {
 }
 
 /// Claims runs; waits up to `wait_secs` for the first one.
-pub(crate) async fn claim_runs(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    body: Body<Claim>,
-) -> Answer {
+pub(crate) async fn claim_runs(caller: Caller, body: Body<Claim>) -> Answer {
     let wanted = read(body)?;
     let limit = Instant::now() + Duration::from_secs(wanted.wait_secs.min(LONGEST_WAIT_SECS));
-    let request = request_of(wanted, &login)?;
+    let request = request_of(wanted, &caller.login)?;
     loop {
         let asked = request.clone();
-        let offers = app.call(&login, move |ctx| claim_without_wait(ctx, &asked)).await?;
+        let offers = caller.call(move |ctx| claim_without_wait(ctx, &asked)).await?;
         if !offers.is_empty() || Instant::now() >= limit {
             let runs: Vec<Value> = offers.iter().map(|offer| json!(claim_line(offer).ok())).collect();
             return Ok(Json(json!({ "runs": runs })));
         }
         sleep(ASK_EVERY).await;
-        app.check(&login).await?;
+        caller.check().await?;
     }
 }
 
@@ -141,25 +137,15 @@ pub(crate) fn request_of(wanted: Claim, login: &Login) -> Result<ClaimRequest, P
 }
 
 /// Renews the lease of a run, and stores its progress.
-pub(crate) async fn heartbeat(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Path(run): Path<i64>,
-    body: Body<Heartbeat>,
-) -> Answer {
+pub(crate) async fn heartbeat(caller: Caller, Path(run): Path<i64>, body: Body<Heartbeat>) -> Answer {
     let Heartbeat { token, percents, message } = read(body)?;
     let held = Held { run_id: RunId(run), token };
     let report = ProgressReport { percents, message };
-    Ok(Json(json!(app.call(&login, move |ctx| renew(ctx, &held, &report)).await?)))
+    Ok(Json(json!(caller.call(move |ctx| renew(ctx, &held, &report)).await?)))
 }
 
 /// Ends a run.
-pub(crate) async fn resolve_run(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Path(run): Path<i64>,
-    body: Body<End>,
-) -> Answer {
+pub(crate) async fn resolve_run(caller: Caller, Path(run): Path<i64>, body: Body<End>) -> Answer {
     let End { token, results, error } = read(body)?;
     let resolution = match (results, error) {
         (Some(_), Some(_)) => return Err(Problem::input("\"results\" and \"error\" exclude each other")),
@@ -174,7 +160,7 @@ pub(crate) async fn resolve_run(
             delay_secs: error.delay_secs.map(possible_delay_secs),
         }),
     };
-    end(&app, &login, Held { run_id: RunId(run), token }, resolution).await
+    end(&caller, Held { run_id: RunId(run), token }, resolution).await
 }
 
 pub(crate) fn results_text(json: &RawValue) -> Result<String, Problem> {
@@ -183,17 +169,12 @@ pub(crate) fn results_text(json: &RawValue) -> Result<String, Problem> {
 }
 
 /// Returns a run without an outcome: its task is rejected unless `reject` is false.
-pub(crate) async fn release(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Path(run): Path<i64>,
-    body: Body<Return>,
-) -> Answer {
+pub(crate) async fn release(caller: Caller, Path(run): Path<i64>, body: Body<Return>) -> Answer {
     let Return { token, reason, reject } = read(body)?;
     let resolution = if reject { Resolution::Rejection(reason) } else { Resolution::Release(reason) };
-    end(&app, &login, Held { run_id: RunId(run), token }, resolution).await
+    end(&caller, Held { run_id: RunId(run), token }, resolution).await
 }
 
-async fn end(app: &App, login: &Login, held: Held, resolution: Resolution) -> Answer {
-    Ok(Json(json!(app.call(login, move |ctx| resolve(ctx, &held, &resolution)).await?)))
+async fn end(caller: &Caller, held: Held, resolution: Resolution) -> Answer {
+    Ok(Json(json!(caller.call(move |ctx| resolve(ctx, &held, &resolution)).await?)))
 }

@@ -1,17 +1,17 @@
 //! What the buttons do. A change of one thing leads back to its page; one of many is asked about first.
 
+use axum::Form;
+use axum::extract::Path;
 use axum::extract::rejection::FormRejection;
-use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::{HeaderValue, LOCATION};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Form};
 use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::parts::{answer, task_link, text};
-use super::{Refresh, page as whole_page, problem_page};
-use crate::app::App;
+use super::{Page, Refresh, page as whole_page};
+use crate::app::Caller;
 use crate::login::{Login, digest};
 use crate::pages::tasks::selection;
 use crate::problem::Problem;
@@ -94,34 +94,21 @@ pub(crate) struct Shown {
     status: String,
 }
 
-pub(crate) async fn retry_one(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Path(id): Path<i64>,
-    shown: Result<Form<Shown>, FormRejection>,
-) -> Response {
-    let shown = shown.ok().map(|Form(shown)| shown);
-    one(&app, &login, TaskId(id), Change::Retry, shown).await
+pub(crate) async fn retry_one(caller: Caller, Path(id): Path<i64>, shown: Result<Form<Shown>, FormRejection>) -> Page {
+    one(&caller, TaskId(id), Change::Retry, shown.ok().map(|Form(shown)| shown)).await
 }
 
-pub(crate) async fn cancel_one(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Path(id): Path<i64>,
-) -> Response {
-    one(&app, &login, TaskId(id), Change::Cancel, None).await
+pub(crate) async fn cancel_one(caller: Caller, Path(id): Path<i64>) -> Page {
+    one(&caller, TaskId(id), Change::Cancel, None).await
 }
 
-async fn one(app: &App, login: &Login, id: TaskId, change: Change, shown: Option<Shown>) -> Response {
+async fn one(caller: &Caller, id: TaskId, change: Change, shown: Option<Shown>) -> Page {
     let only: Vec<TaskStatus> = shown.and_then(|shown| TaskStatus::parse(&shown.status)).into_iter().collect();
-    match app
-        .call(login, move |ctx| change.make(ctx, &[id], &RetryOptions { only: &only, ..RetryOptions::default() }))
-        .await
-    {
-        Ok(answers) if answers.iter().all(|answer| answer.result.is_some()) => back_to(&format!("/tasks/{id}")),
-        Ok(answers) => show_answers(login, change, &answers),
-        Err(problem) => problem_page(&problem, Some(login)),
-    }
+    let answers = caller
+        .call(move |ctx| change.make(ctx, &[id], &RetryOptions { only: &only, ..RetryOptions::default() }))
+        .await?;
+    let is_done = answers.iter().all(|answer| answer.result.is_some());
+    Ok(if is_done { back_to(&format!("/tasks/{id}")) } else { show_answers(&caller.login, change, &answers) })
 }
 
 /// A selection, and the digest of the tasks that the reader has agreed to.
@@ -141,32 +128,20 @@ impl Selected {
     }
 }
 
-pub(crate) async fn retry_selected(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Form(selected): Form<Selected>,
-) -> Response {
-    many(&app, &login, selected, Change::Retry).await
+pub(crate) async fn retry_selected(caller: Caller, Form(selected): Form<Selected>) -> Page {
+    many(&caller, &selected, Change::Retry).await
 }
 
-pub(crate) async fn cancel_selected(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Form(selected): Form<Selected>,
-) -> Response {
-    many(&app, &login, selected, Change::Cancel).await
+pub(crate) async fn cancel_selected(caller: Caller, Form(selected): Form<Selected>) -> Page {
+    many(&caller, &selected, Change::Cancel).await
 }
 
 /// Asks first, and again if other tasks are selected by then or the rate is none.
-async fn many(app: &App, login: &Login, selected: Selected, change: Change) -> Response {
-    let mut wanted = match selection(app, &selected.q) {
-        Ok(wanted) if selected.q.trim().is_empty() => {
-            drop(wanted);
-            return problem_page(&Problem::input("select tasks: an empty selection would mean all"), Some(login));
-        }
-        Ok(wanted) => wanted,
-        Err(problem) => return problem_page(&problem, Some(login)),
-    };
+async fn many(caller: &Caller, selected: &Selected, change: Change) -> Page {
+    let mut wanted = selection(&caller.app, &selected.q)?;
+    if selected.q.trim().is_empty() {
+        return Err(Problem::input("select tasks: an empty selection would mean all"));
+    }
     if wanted.statuses.is_empty() {
         wanted.statuses = change.statuses().into_iter().map(StatusFilter::Is).collect();
     }
@@ -177,8 +152,8 @@ async fn many(app: &App, login: &Login, selected: Selected, change: Change) -> R
         Ok(rate) => (rate, None),
         Err(problem) => (None, Some(problem)),
     };
-    let made = app
-        .call(login, move |ctx| {
+    let (answers, is_made) = caller
+        .call(move |ctx| {
             let ids = select_tasks(ctx, &wanted)?;
             if agreed.is_some_and(|agreed| agreed == digest_of(&ids)) {
                 let only = wanted.allowed_statuses();
@@ -187,12 +162,12 @@ async fn many(app: &App, login: &Login, selected: Selected, change: Change) -> R
             }
             Ok((change.preview(ctx, &ids)?, false))
         })
-        .await;
-    match made {
-        Ok((answers, true)) => show_answers(login, change, &answers),
-        Ok((answers, false)) => ask(login, change, &selected, &answers, problem.as_ref()),
-        Err(problem) => problem_page(&problem, Some(login)),
-    }
+        .await?;
+    Ok(if is_made {
+        show_answers(&caller.login, change, &answers)
+    } else {
+        ask(&caller.login, change, selected, &answers, problem.as_ref())
+    })
 }
 
 fn digest_of(ids: &[TaskId]) -> String {
@@ -256,38 +231,19 @@ fn list(answers: &[TaskAnswer]) -> Markup {
     }
 }
 
-pub(crate) async fn run_schedule(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Path(id): Path<i64>,
-) -> Response {
-    match app.call(&login, move |ctx| run_now(ctx, TaskId(id), ClassCheck::AnyName)).await {
-        Ok(task) => back_to(&format!("/tasks/{task}")),
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+pub(crate) async fn run_schedule(caller: Caller, Path(id): Path<i64>) -> Page {
+    let task = caller.call(move |ctx| run_now(ctx, TaskId(id), ClassCheck::AnyName)).await?;
+    Ok(back_to(&format!("/tasks/{task}")))
 }
 
-pub(crate) async fn pause_schedule(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Path(id): Path<i64>,
-) -> Response {
-    changed(&login, app.call(&login, move |ctx| schedules::pause(ctx, TaskId(id))).await, &format!("/schedules/{id}"))
+pub(crate) async fn pause_schedule(caller: Caller, Path(id): Path<i64>) -> Page {
+    caller.call(move |ctx| schedules::pause(ctx, TaskId(id))).await?;
+    Ok(back_to(&format!("/schedules/{id}")))
 }
 
-pub(crate) async fn resume_schedule(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Path(id): Path<i64>,
-) -> Response {
-    changed(&login, app.call(&login, move |ctx| schedules::resume(ctx, TaskId(id))).await, &format!("/schedules/{id}"))
-}
-
-pub(super) fn changed<T>(login: &Login, made: Result<T, Problem>, place: &str) -> Response {
-    match made {
-        Ok(_) => back_to(place),
-        Err(problem) => problem_page(&problem, Some(login)),
-    }
+pub(crate) async fn resume_schedule(caller: Caller, Path(id): Path<i64>) -> Page {
+    caller.call(move |ctx| schedules::resume(ctx, TaskId(id))).await?;
+    Ok(back_to(&format!("/schedules/{id}")))
 }
 
 pub(super) fn back_to(place: &str) -> Response {

@@ -1,17 +1,15 @@
 //! `GET /classes?name=CLASS`: the classes with their limits and holds, and how long the runs of one waited and took.
 
-use axum::Extension;
-use axum::extract::{Query, State};
-use axum::response::Response;
+use axum::extract::Query;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::parts::{answer, text, time};
 use super::pauses::{LINK, address};
-use super::{Refresh, page as whole_page, problem_page};
+use super::{Page, Refresh, page as whole_page};
 use crate::address::encoded;
-use crate::app::App;
+use crate::app::Caller;
 use crate::login::Login;
 use taskqueue_domain::limits::pause::PauseScope;
 use taskqueue_domain::limits::scope::Scope;
@@ -33,28 +31,19 @@ pub(crate) struct Shown {
     name: String,
 }
 
-pub(crate) async fn page(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Query(Shown { name }): Query<Shown>,
-) -> Response {
-    let found = app
-        .call(&login, move |ctx| {
+pub(crate) async fn page(caller: Caller, Query(Shown { name }): Query<Shown>) -> Page {
+    let (classes, limits, times, now) = caller
+        .call(move |ctx| {
             let times = if name.is_empty() { None } else { Some(class_times(ctx, &name)?) };
             Ok((list(ctx)?, limits::list(ctx)?, times, ctx.now()?))
         })
-        .await;
-    match found {
-        Ok((classes, limits, times, now)) => {
-            let body = html! {
-                h1 { "Classes" }
-                @if let Some(times) = &times { (histograms(times)) }
-                (table(&classes, &limits, now, &login))
-            };
-            whole_page("Classes", "/classes", Some(&login), Refresh::OnChanges, &body)
-        }
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+        .await?;
+    let body = html! {
+        h1 { "Classes" }
+        @if let Some(times) = &times { (histograms(times)) }
+        (table(&classes, &limits, now, &caller.login))
+    };
+    Ok(whole_page("Classes", "/classes", Some(&caller.login), Refresh::OnChanges, &body))
 }
 
 fn table(classes: &[ClassState], limits: &[LimitLine], now: DateTime<Utc>, login: &Login) -> Markup {

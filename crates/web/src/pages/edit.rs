@@ -2,10 +2,10 @@
 //! shows; if the task has changed since, nothing is changed and both versions are shown. The page is not the one of the task, because
 //! that one loads itself again.
 
-use axum::extract::{Path, State};
+use axum::Form;
+use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
-use axum::{Extension, Form};
 use chrono::{DateTime, SecondsFormat, Utc};
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -13,8 +13,8 @@ use serde::Deserialize;
 use super::changes::back_to;
 use super::parts::{answer, task_status, text};
 use super::task::{events, is_editable};
-use super::{Refresh, page as whole_page, problem_page};
-use crate::app::App;
+use super::{Page, Refresh, page as whole_page};
+use crate::app::Caller;
 use crate::hidden::nothing_to_hide;
 use crate::login::Login;
 use taskqueue_domain::limits::scope::Scope;
@@ -100,8 +100,8 @@ struct Editor {
 }
 
 impl Editor {
-    fn new(app: &App, login: Login) -> Self {
-        Self { login, hidden_data: app.hidden_data() }
+    fn of(caller: &Caller) -> Self {
+        Self { login: caller.login.clone(), hidden_data: caller.app.hidden_data() }
     }
 
     fn is_hidden(&self, task: &Task) -> bool {
@@ -122,12 +122,10 @@ impl Editor {
     }
 }
 
-pub(crate) async fn form(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Response {
-    let editor = Editor::new(&app, login);
-    match app.call(&editor.login, move |ctx| detail(ctx, TaskId(id))).await {
-        Ok(detail) => show(&editor, &detail, &EditForm::of(&detail, &editor), StatusCode::OK, &html! {}),
-        Err(problem) => problem_page(&problem, Some(&editor.login)),
-    }
+pub(crate) async fn form(caller: Caller, Path(id): Path<i64>) -> Page {
+    let editor = Editor::of(&caller);
+    let detail = caller.call(move |ctx| detail(ctx, TaskId(id))).await?;
+    Ok(show(&editor, &detail, &EditForm::of(&detail, &editor), StatusCode::OK, &html! {}))
 }
 
 /// The result of saving the form.
@@ -141,27 +139,21 @@ pub(crate) enum Made {
 
 nothing_to_hide!(Made);
 
-pub(crate) async fn save(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Path(id): Path<i64>,
-    Form(sent): Form<EditForm>,
-) -> Response {
-    let editor = Editor::new(&app, login.clone());
+pub(crate) async fn save(caller: Caller, Path(id): Path<i64>, Form(sent): Form<EditForm>) -> Page {
+    let editor = Editor::of(&caller);
     let (id, wanted, by) = (TaskId(id), sent.clone(), editor.clone());
-    let made = app.call(&login, move |ctx| Ok((change(ctx, id, &wanted, &by)?, detail(ctx, id)?, ctx.now()?))).await;
-    match made {
-        Ok((Made::Done, ..)) => back_to(&format!("/tasks/{id}")),
-        Ok((Made::Refused(status, words), detail, _)) => {
+    let made = caller.call(move |ctx| Ok((change(ctx, id, &wanted, &by)?, detail(ctx, id)?, ctx.now()?))).await?;
+    Ok(match made {
+        (Made::Done, ..) => back_to(&format!("/tasks/{id}")),
+        (Made::Refused(status, words), detail, _) => {
             show(&editor, &detail, &sent, status, &html! { div role="alert" { (answer(&words, None, true)) } })
         }
-        Ok((Made::Stale, detail, now)) => {
+        (Made::Stale, detail, now) => {
             // The next answer is for the version that is shown now.
             let again = EditForm { updated_on: detail.task.updated_on, ..sent.clone() };
             show(&editor, &detail, &again, StatusCode::CONFLICT, &both(&detail, &sent, now))
         }
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+    })
 }
 
 fn change(ctx: &mut Context, id: TaskId, sent: &EditForm, editor: &Editor) -> EngineResult<Made> {

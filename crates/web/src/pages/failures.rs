@@ -1,25 +1,21 @@
 //! `GET /failures`: failed tasks in groups by class and error.
 
-use axum::Extension;
-use axum::extract::State;
-use axum::response::Response;
 use maud::{Markup, html};
 
 use super::parts::{maybe_time, task_link, text};
-use super::{Refresh, page as whole_page, problem_page};
+use super::{Page, Refresh, page as whole_page};
 use crate::address::encoded;
-use crate::app::App;
+use crate::app::Caller;
 use crate::login::Login;
 use chrono::{DateTime, Utc};
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::text::outside_text::OutsideText;
 use taskqueue_engine::inspect::failures::{FailureGroup, Failures, failures};
 
-pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>) -> Response {
-    match app.call(&login, |ctx| failures(ctx, None)).await {
-        Ok(found) => whole_page("Failures", "/failures", Some(&login), Refresh::OnChanges, &body(&found, &login)),
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+pub(crate) async fn page(caller: Caller) -> Page {
+    let found = caller.call(|ctx| failures(ctx, None)).await?;
+    let login = &caller.login;
+    Ok(whole_page("Failures", "/failures", Some(login), Refresh::OnChanges, &body(&found, login)))
 }
 
 fn body(found: &Failures, login: &Login) -> Markup {

@@ -1,16 +1,13 @@
 //! `GET /tasks/{id}/log?attempt=N`: what a handler has written.
 
-use axum::Extension;
-use axum::extract::{Path, Query, State};
-use axum::response::Response;
+use axum::extract::{Path, Query};
 use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::ansi::coloured;
 use super::parts::{maybe_time, run_status, task_link, text};
-use super::{Refresh, page as whole_page, problem_page};
-use crate::app::App;
-use crate::login::Login;
+use super::{Page, Refresh, page as whole_page};
+use crate::app::Caller;
 use chrono::{DateTime, Utc};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Run, RunOutput};
@@ -22,28 +19,18 @@ pub(crate) struct Attempt {
     attempt: Option<i32>,
 }
 
-pub(crate) async fn page(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Path(id): Path<i64>,
-    Query(Attempt { attempt }): Query<Attempt>,
-) -> Response {
-    let found = app.call(&login, move |ctx| Ok((run_with_output(ctx, TaskId(id), attempt)?, ctx.now()?))).await;
-    match found {
-        Ok((found, now)) => {
-            let is_open = found.as_ref().is_some_and(|(run, _)| run.finished_on.is_none());
-            let refresh = if is_open { Refresh::Log } else { Refresh::Never };
-            let body = html! {
-                h1 { "Output of task " (task_link(TaskId(id))) }
-                @match &found {
-                    Some((run, outputs)) => (output(run, outputs, now)),
-                    None => p { "No attempt has started." },
-                }
-            };
-            whole_page(&format!("Output of task {id}"), "/tasks", Some(&login), refresh, &body)
+pub(crate) async fn page(caller: Caller, Path(id): Path<i64>, Query(Attempt { attempt }): Query<Attempt>) -> Page {
+    let (found, now) = caller.call(move |ctx| Ok((run_with_output(ctx, TaskId(id), attempt)?, ctx.now()?))).await?;
+    let is_open = found.as_ref().is_some_and(|(run, _)| run.finished_on.is_none());
+    let refresh = if is_open { Refresh::Log } else { Refresh::Never };
+    let body = html! {
+        h1 { "Output of task " (task_link(TaskId(id))) }
+        @match &found {
+            Some((run, outputs)) => (output(run, outputs, now)),
+            None => p { "No attempt has started." },
         }
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+    };
+    Ok(whole_page(&format!("Output of task {id}"), "/tasks", Some(&caller.login), refresh, &body))
 }
 
 fn output(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> Markup {

@@ -32,6 +32,9 @@ use crate::assets;
 use crate::login::Login;
 use crate::problem::Problem;
 
+/// The answer of a page: for a problem, its page.
+type Page = Result<Response, Problem>;
+
 /// When a page loads itself again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refresh {

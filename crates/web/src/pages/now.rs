@@ -1,8 +1,5 @@
 //! `GET /`: what happens now.
 
-use axum::extract::State;
-use axum::response::Response;
-use axum::{Extension, response::IntoResponse as _};
 use chrono::{DateTime, TimeDelta, Utc};
 use maud::{Markup, html};
 
@@ -10,8 +7,8 @@ use super::chart::charts;
 use super::columns::task_table;
 use super::parts::{answer, bad_counter, counter, maybe_time, task_link, text};
 use super::pauses::{LINK, address, in_effect, pause_all};
-use super::{Refresh, page as whole_page, problem_page};
-use crate::app::App;
+use super::{Page, Refresh, page as whole_page};
+use crate::app::Caller;
 use crate::charts::Figures;
 use crate::live::{Glance, Seen};
 use crate::login::Login;
@@ -21,14 +18,10 @@ use taskqueue_engine::inspect::status::RunnerLine;
 use taskqueue_views::human::{distance, plural};
 use taskqueue_views::standstill::{standstill_remedy, standstill_words};
 
-pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>) -> Response {
-    match app.live().glance().await {
-        Ok(seen) => {
-            let body = body(&seen, &app.charts().figures().await, &login);
-            whole_page("Now", "/", Some(&login), Refresh::OnChanges, &body).into_response()
-        }
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+pub(crate) async fn page(Caller { app, login }: Caller) -> Page {
+    let seen = app.live().glance().await?;
+    let body = body(&seen, &app.charts().figures().await, &login);
+    Ok(whole_page("Now", "/", Some(&login), Refresh::OnChanges, &body))
 }
 
 fn body(seen: &Seen, figures: &Figures, login: &Login) -> Markup {

@@ -1,17 +1,16 @@
 //! `GET /pause?scope=KIND&name=NAME`: the form that pauses, drains or stops something; `POST /pause` and `POST /resume`.
 
-use axum::extract::{Query, State};
-use axum::response::Response;
-use axum::{Extension, Form};
+use axum::Form;
+use axum::extract::Query;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::changes::{back_to, changed};
+use super::changes::back_to;
 use super::parts::{answer, text};
-use super::{Refresh, page as whole_page, problem_page};
+use super::{Page, Refresh, page as whole_page};
 use crate::address::encoded;
-use crate::app::App;
+use crate::app::Caller;
 use crate::hidden::nothing_to_hide;
 use crate::login::Login;
 use crate::problem::Problem;
@@ -118,18 +117,14 @@ pub(super) fn pause_all() -> Markup {
     }
 }
 
-pub(crate) async fn form(Extension(login): Extension<Login>, Query(target): Query<Target>) -> Response {
-    match target.scope() {
-        Ok(scope) => form_page(&login, &scope, None),
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+pub(crate) async fn form(caller: Caller, Query(target): Query<Target>) -> Page {
+    form_page(&caller.login, &target.scope()?, None)
 }
 
 /// The form; after a mistake with what was typed.
-fn form_page(login: &Login, scope: &PauseScope, wrong: Option<(&Order, &Problem)>) -> Response {
+fn form_page(login: &Login, scope: &PauseScope, wrong: Option<(&Order, &Problem)>) -> Page {
     if !OutsideText::from(scope.name()).is_clean() {
-        let problem = Problem::input("a page cannot show this name exactly: use `taskqueue pause`");
-        return problem_page(&problem, Some(login));
+        return Err(Problem::input("a page cannot show this name exactly: use `taskqueue pause`"));
     }
     let order = wrong.map(|(order, _)| order);
     let typed = |field: fn(&Order) -> &str| clean_line(order.map_or("", field));
@@ -151,7 +146,7 @@ fn form_page(login: &Login, scope: &PauseScope, wrong: Option<(&Order, &Problem)
             ul.quiet { @for mode in modes { li { b { (label(mode)) } ": nothing new starts; " (effect(mode, scope).unwrap_or_default()) } } }
         }
     };
-    whole_page("Pause", "/", Some(login), Refresh::Never, &body)
+    Ok(whole_page("Pause", "/", Some(login), Refresh::Never, &body))
 }
 
 const fn name_label(scope: &PauseScope) -> &'static str {
@@ -182,35 +177,23 @@ const fn effect(mode: PauseMode, scope: &PauseScope) -> Option<&'static str> {
     }
 }
 
-pub(crate) async fn pause(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Form(order): Form<Order>,
-) -> Response {
-    let scope = match scope_of(&order.scope, &order.name) {
-        Ok(scope) => scope,
-        Err(problem) => return problem_page(&problem, Some(&login)),
-    };
+pub(crate) async fn pause(caller: Caller, Form(order): Form<Order>) -> Page {
+    let scope = scope_of(&order.scope, &order.name)?;
     let request = match order.request(scope.clone()) {
         Ok(request) => request,
         Err(problem) => {
-            let mut response = form_page(&login, &scope, Some((&order, &problem)));
+            let mut response = form_page(&caller.login, &scope, Some((&order, &problem)))?;
             *response.status_mut() = problem.status;
-            return response;
+            return Ok(response);
         }
     };
-    let made = app.call(&login, move |ctx| {
+    let made = caller.call(move |ctx| {
         pauses::pause(ctx, request)?;
         warning(ctx, &scope)
     });
-    match made.await {
-        Ok(None) => back_to("/"),
-        Ok(Some(Warning(words))) => {
-            let body = html! { h1 { "Paused" } (answer(&words, None, false)) p { a href="/" { "Back to Now" } } };
-            whole_page("Paused", "/", Some(&login), Refresh::Never, &body)
-        }
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+    let Some(Warning(words)) = made.await? else { return Ok(back_to("/")) };
+    let body = html! { h1 { "Paused" } (answer(&words, None, false)) p { a href="/" { "Back to Now" } } };
+    Ok(whole_page("Paused", "/", Some(&caller.login), Refresh::Never, &body))
 }
 
 /// A name that nothing has may be a typing error; it may also exist on another host, or later.
@@ -229,13 +212,8 @@ fn warning(ctx: &mut Context, scope: &PauseScope) -> EngineResult<Option<Warning
     Ok(words.map(Warning))
 }
 
-pub(crate) async fn resume(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Form(target): Form<Target>,
-) -> Response {
-    match target.scope() {
-        Ok(scope) => changed(&login, app.call(&login, move |ctx| pauses::resume(ctx, &scope)).await, "/"),
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+pub(crate) async fn resume(caller: Caller, Form(target): Form<Target>) -> Page {
+    let scope = target.scope()?;
+    caller.call(move |ctx| pauses::resume(ctx, &scope)).await?;
+    Ok(back_to("/"))
 }

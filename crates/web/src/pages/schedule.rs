@@ -1,16 +1,14 @@
 //! `GET /schedules/{id}`: a schedule with its next times and its newest tasks.
 
-use axum::Extension;
-use axum::extract::{Path, State};
-use axum::response::Response;
+use axum::extract::Path;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
 use super::parts::{answer, maybe_time, task_link, task_status, text, time};
 use super::schedules::{actions, title};
-use super::{Refresh, page as whole_page, problem_page};
+use super::{Page, Refresh, page as whole_page};
 use crate::address::encoded;
-use crate::app::App;
+use crate::app::Caller;
 use crate::login::Login;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::task::ids::TaskId;
@@ -19,20 +17,15 @@ use taskqueue_engine::change::schedules::{ScheduleDetail, no_schedule, show};
 use taskqueue_views::links::waits_for_key;
 use taskqueue_views::what::what_of;
 
-pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Response {
-    let found = app
-        .call(&login, move |ctx| {
+pub(crate) async fn page(caller: Caller, Path(id): Path<i64>) -> Page {
+    let (detail, now) = caller
+        .call(move |ctx| {
             let detail = show(ctx, TaskId(id))?.ok_or_else(|| no_schedule(TaskId(id)))?;
             Ok((detail, ctx.now()?))
         })
-        .await;
-    match found {
-        Ok((detail, now)) => {
-            let heading = format!("Schedule {}", title(&detail.schedule));
-            whole_page(&heading, "/schedules", Some(&login), Refresh::OnChanges, &body(&detail, now, &login))
-        }
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+        .await?;
+    let (heading, login) = (format!("Schedule {}", title(&detail.schedule)), &caller.login);
+    Ok(whole_page(&heading, "/schedules", Some(login), Refresh::OnChanges, &body(&detail, now, login)))
 }
 
 fn body(detail: &ScheduleDetail, now: DateTime<Utc>, login: &Login) -> Markup {

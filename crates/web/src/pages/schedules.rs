@@ -1,27 +1,21 @@
 //! `GET /schedules`: the recurring tasks.
 
-use axum::Extension;
-use axum::extract::State;
-use axum::response::Response;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
 use super::parts::{button, maybe_time, task_link, text};
-use super::{Refresh, page as whole_page, problem_page};
-use crate::app::App;
+use super::{Page, Refresh, page as whole_page};
+use crate::app::Caller;
 use crate::login::Login;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::run::status::ScheduleStatus;
 use taskqueue_engine::change::schedules::{Schedule, list};
 use taskqueue_views::what::what_of;
 
-pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>) -> Response {
-    match app.call(&login, |ctx| Ok((list(ctx)?, ctx.now()?))).await {
-        Ok((schedules, now)) => {
-            whole_page("Schedules", "/schedules", Some(&login), Refresh::OnChanges, &body(&schedules, now, &login))
-        }
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+pub(crate) async fn page(caller: Caller) -> Page {
+    let (schedules, now) = caller.call(|ctx| Ok((list(ctx)?, ctx.now()?))).await?;
+    let body = body(&schedules, now, &caller.login);
+    Ok(whole_page("Schedules", "/schedules", Some(&caller.login), Refresh::OnChanges, &body))
 }
 
 fn body(schedules: &[Schedule], now: DateTime<Utc>, login: &Login) -> Markup {

@@ -1,8 +1,6 @@
 //! `GET /tasks/{id}`: everything about one task, the answer of `explain` first.
 
-use axum::Extension;
-use axum::extract::{Path, State};
-use axum::response::Response;
+use axum::extract::Path;
 use chrono::{DateTime, TimeDelta, Utc};
 use maud::{Markup, html};
 
@@ -11,8 +9,8 @@ use super::json_tree::json;
 use super::parts::{
     answer, button, maybe_time, run_status, run_time, schedule_link, task_link, task_status, text, time,
 };
-use super::{Refresh, page as whole_page, problem_page};
-use crate::app::App;
+use super::{Page, Refresh, page as whole_page};
+use crate::app::Caller;
 use crate::login::Login;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::run::status::{Stored, TaskStatus};
@@ -29,15 +27,10 @@ use taskqueue_views::human::short_distance;
 use taskqueue_views::what::what;
 use taskqueue_views::why::failed_attempts;
 
-pub(crate) async fn page(State(app): State<App>, Extension(login): Extension<Login>, Path(id): Path<i64>) -> Response {
-    let found = app.call(&login, move |ctx| Ok((detail(ctx, TaskId(id))?, explain_task(ctx, TaskId(id))?))).await;
-    match found {
-        Ok((detail, explanation)) => {
-            let title = format!("Task {id}");
-            whole_page(&title, "/tasks", Some(&login), Refresh::OnChanges, &body(&detail, &explanation, &login))
-        }
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+pub(crate) async fn page(caller: Caller, Path(id): Path<i64>) -> Page {
+    let found = caller.call(move |ctx| Ok((detail(ctx, TaskId(id))?, explain_task(ctx, TaskId(id))?))).await?;
+    let body = body(&found.0, &found.1, &caller.login);
+    Ok(whole_page(&format!("Task {id}"), "/tasks", Some(&caller.login), Refresh::OnChanges, &body))
 }
 
 fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup {

@@ -1,16 +1,15 @@
 //! `GET /tasks?q=SELECTION&columns=NAMES&before=ID`: the tasks of a selection, in the language of the command line.
 
-use axum::Extension;
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::columns::{COLUMNS, Column, chosen, table_of};
 use super::parts::{answer, text};
-use super::{Refresh, page as whole_page, problem_page};
+use super::{Page, Refresh, page as whole_page};
 use crate::address::encoded;
-use crate::app::App;
+use crate::app::{App, Caller};
 use crate::login::Login;
 use crate::problem::Problem;
 use taskqueue_domain::task::ids::TaskId;
@@ -133,20 +132,14 @@ fn wanted(app: &App, query: &TasksQuery) -> Result<(Selection, PageStart, Vec<&'
     Ok((selection(app, &query.q)?, page_start(query.before, query.after)?, columns))
 }
 
-pub(crate) async fn page(
-    State(app): State<App>,
-    Extension(login): Extension<Login>,
-    Query(query): Query<TasksQuery>,
-) -> Response {
-    let (selection, start, columns) = match wanted(&app, &query) {
+pub(crate) async fn page(caller: Caller, Query(query): Query<TasksQuery>) -> Page {
+    let (selection, start, columns) = match wanted(&caller.app, &query) {
         Ok(wanted) => wanted,
-        Err(problem) => return show(&login, &query, &answer(&problem.detail, None, true)),
+        Err(problem) => return Ok(show(&caller.login, &query, &answer(&problem.detail, None, true))),
     };
     let limit = query.limit.unwrap_or(ON_A_PAGE).clamp(1, MOST);
-    match app.call(&login, move |ctx| select_page(ctx, &selection, start, limit)).await {
-        Ok(found) => show(&login, &query, &list(&found, &columns, &query)),
-        Err(problem) => problem_page(&problem, Some(&login)),
-    }
+    let found = caller.call(move |ctx| select_page(ctx, &selection, start, limit)).await?;
+    Ok(show(&caller.login, &query, &list(&found, &columns, &query)))
 }
 
 fn show(login: &Login, query: &TasksQuery, list: &Markup) -> Response {
