@@ -115,7 +115,6 @@ fn live(runners: usize) -> String {
     if runners == 1 { "1 is alive,".to_owned() } else { format!("{runners} are alive,") }
 }
 
-/// Returns the verb for this many things.
 /// Returns until when a finished task is kept.
 pub fn kept_words(until: DateTime<Utc>, now: DateTime<Utc>) -> String {
     format!("until {}, {}", instant(until), relative(until, now))

@@ -5,8 +5,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
+
+use rustix::io::{pread, read, retry_on_intr};
 
 /// The kernel's flag PF_EXITING.
 const EXITING: u64 = 4;
@@ -86,11 +87,10 @@ fn whole(file: &File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut chunk = [0_u8; 4096];
     loop {
-        match file.read_at(&mut chunk, u64::try_from(text.len()).unwrap_or(u64::MAX)) {
-            Ok(0) => return Ok(text),
-            Ok(count) => text.extend_from_slice(&chunk[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        let place = u64::try_from(text.len()).unwrap_or(u64::MAX);
+        match retry_on_intr(|| pread(file, &mut chunk[..], place))? {
+            0 => return Ok(text),
+            count => text.extend_from_slice(&chunk[..count]),
         }
     }
 }
@@ -103,12 +103,7 @@ fn parse_children(list: &[u8]) -> io::Result<Vec<i32>> {
 fn stat_in(file: &File, path: &str) -> io::Result<Stat> {
     let mut text = [0_u8; 1024];
     // One read: the kernel generates the line at once, and the needed fields are far from its end.
-    let length = loop {
-        match file.read_at(&mut text, 0) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => break read?,
-        }
-    };
+    let length = retry_on_intr(|| pread(file, &mut text[..], 0))?;
     parse_stat(&text[..length])
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{path} is not as expected")))
 }
@@ -135,20 +130,14 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
 /// Returns true if the initial environment of the process has exactly this `NAME=value` entry. Returns false if the environment
 /// cannot be read (another user's, a kernel thread's, an ended process's).
 pub fn has_environment_entry(pid: i32, entry: &[u8]) -> bool {
-    let Ok(mut file) = File::open(format!("/proc/{pid}/environ")) else {
-        return false;
-    };
+    let Ok(file) = File::open(format!("/proc/{pid}/environ")) else { return false };
     let mut matcher = EntryMatcher::new(entry);
     let mut chunk = [0_u8; 8192];
     loop {
-        match file.read(&mut chunk) {
+        match retry_on_intr(|| read(&file, &mut chunk[..])) {
             Ok(0) => return matcher.end(),
-            Ok(count) => {
-                if matcher.push(&chunk[..count]) {
-                    return true;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(count) if matcher.push(&chunk[..count]) => return true,
+            Ok(_) => {}
             Err(_) => return false,
         }
     }
