@@ -11,29 +11,13 @@ use std::time::{Duration, Instant};
 use taskqueue_domain::limits::confinement::Confinement;
 use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::task::trace::Trace;
-use taskqueue_engine::handler::command::{CommandHandler, CommandObserver, CommandSource};
+use taskqueue_engine::handler::RunContext;
+use taskqueue_engine::handler::command::{CommandHandler, CommandSource, Printer};
 use taskqueue_engine::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
-use taskqueue_engine::handler::{Reporter, RunContext};
-use taskqueue_process::children::child::Control;
-use taskqueue_process::identities::identity::ProcessIdentity;
 
 /// Runs that wait or are at work at once, and how many of them the handler takes.
 const SHAPES: [(usize, usize); 5] = [(1, 1), (8, 8), (16, 16), (32, 32), (64, 64)];
 const LANGUAGES: [&str; 3] = ["python3", "php", "node"];
-
-struct Silent;
-
-impl Reporter for Silent {
-    fn progress(&mut self, _percent: i32, _message: Option<&str>) {}
-    fn results(&mut self, _json: &str) {}
-}
-
-impl CommandObserver for Silent {
-    fn started(&mut self, _handler: &ProcessIdentity) {}
-    fn idle(&mut self) -> Control {
-        Control::Continue
-    }
-}
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -76,9 +60,9 @@ fn for_a_while(
         for _ in 0..threads {
             scope.spawn(|| {
                 while start.elapsed() < time {
-                    let end =
-                        coprocesses.run(handler, &run(ids.fetch_add(1, Ordering::Relaxed)), &[], None, &mut Silent);
-                    assert!(end.ending.is_success() && end.error.is_none(), "{end:?}");
+                    let run = run(ids.fetch_add(1, Ordering::Relaxed));
+                    let end = coprocesses.run(handler, &run, &[], None, &mut Printer(&mut |_, _| {}));
+                    assert!(end.ending.is_success() && end.said.error.is_none(), "{end:?}");
                     done.fetch_add(1, Ordering::Relaxed);
                 }
             });

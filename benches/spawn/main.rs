@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use taskqueue_domain::limits::confinement::{Confinement, Limits};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::task::trace::Trace;
-use taskqueue_engine::handler::command::{CommandHandler, CommandObserver, CommandSource};
-use taskqueue_engine::handler::{Reporter, RunContext};
+use taskqueue_engine::handler::RunContext;
+use taskqueue_engine::handler::command::{CommandHandler, CommandSource, Printer};
 use taskqueue_process::children::child::{
     ChildSpec, Control, IsReport, Observer, Stream, Supervision, prepare_process, supervise,
 };
@@ -134,7 +134,7 @@ fn command() {
         deadline: "2026-08-01T10:01:00Z".to_owned(),
         trace: Trace::default(),
     };
-    assert_eq!(handler.run(&run, &[], None, &mut Silent).ending, Ending::Exited(0));
+    assert_eq!(handler.run(&run, &[], None, &mut Printer(&mut |_, _| {})).ending, Ending::Exited(0));
 }
 
 /// Watches a handler of which there is nothing to be said.
@@ -146,18 +146,6 @@ impl Observer for Silent {
     fn event_line(&mut self, _line: &[u8]) -> IsReport {
         IsReport::No
     }
-    fn idle(&mut self) -> Control {
-        Control::Continue
-    }
-}
-
-impl Reporter for Silent {
-    fn progress(&mut self, _percent: i32, _message: Option<&str>) {}
-    fn results(&mut self, _json: &str) {}
-}
-
-impl CommandObserver for Silent {
-    fn started(&mut self, _handler: &ProcessIdentity) {}
     fn idle(&mut self) -> Control {
         Control::Continue
     }

@@ -52,38 +52,28 @@ struct Report {
 }
 
 impl CliError {
+    fn new(code: u8, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { code, kind, message: message.into(), hint: None, report: None, details: None }
+    }
+
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { code: USAGE, kind: "usage", message: message.into(), hint: None, report: None, details: None }
+        Self::new(USAGE, "usage", message)
     }
 
     pub(crate) fn failed(message: impl Into<String>) -> Self {
-        Self { code: FAILED, kind: "failed", message: message.into(), hint: None, report: None, details: None }
+        Self::new(FAILED, "failed", message)
     }
 
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
-        Self {
-            code: UNAVAILABLE,
-            kind: "unreachable",
-            message: message.into(),
-            hint: None,
-            report: None,
-            details: None,
-        }
+        Self::new(UNAVAILABLE, "unreachable", message)
     }
 
     pub(crate) fn configuration(message: impl Into<String>) -> Self {
-        Self { code: CONFIG, kind: "config", message: message.into(), hint: None, report: None, details: None }
+        Self::new(CONFIG, "config", message)
     }
 
     pub(crate) fn interrupted(message: impl Into<String>) -> Self {
-        Self {
-            code: INTERRUPTED,
-            kind: "interrupted",
-            message: message.into(),
-            hint: None,
-            report: None,
-            details: None,
-        }
+        Self::new(INTERRUPTED, "interrupted", message)
     }
 
     /// Returns the error for a claim of one task that claimed nothing, with the exit status of an empty claim.
@@ -284,12 +274,9 @@ pub(crate) fn did_you_mean(nearest: &[impl AsRef<str>]) -> String {
 fn unknown_class_hint(nearest: &[String]) -> String {
     let known_elsewhere =
         "`taskqueue class` lists all and shows the file that configures them; --any-class queues for another host";
-    match nearest {
-        [] => format!("{known_elsewhere}; `taskqueue exec PROGRAM` queues a command"),
-        names => {
-            let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
-            format!("did you mean {}? {known_elsewhere}", quoted.join(" or "))
-        }
+    match did_you_mean(nearest).strip_prefix("; ") {
+        None => format!("{known_elsewhere}; `taskqueue exec PROGRAM` queues a command"),
+        Some(meant) => format!("{meant} {known_elsewhere}"),
     }
 }
 
@@ -366,7 +353,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NoRandomness(_) => (FAILED, "os", None),
         StoreError::Database(_) => (FAILED, "database", None),
     };
-    CliError { code, kind, message, hint, report: None, details: None }
+    CliError { hint, ..CliError::new(code, kind, message) }
 }
 
 /// Returns what happens to the end of a run that could not be recorded.

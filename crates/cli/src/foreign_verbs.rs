@@ -9,97 +9,60 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::topics;
 use taskqueue_views::shell_word::shell_word;
 
-/// Verbs, sorted. The second part is the start of the right command line.
+/// Verbs: the start of the right command line, and the words of others for it.
 const VERBS: &[(&str, &str)] = &[
-    ("add", "queue"),
-    ("backup", "db backup"),
-    ("claim", "worker claim"),
-    ("classes", "class"),
-    ("delete", "cancel"),
-    ("dump", "db backup"),
-    ("enqueue", "queue"),
-    ("heartbeat", "worker heartbeat"),
-    ("info", "status"),
-    ("inspect", "status"),
-    ("jobs", "status"),
-    ("kill", "cancel"),
-    ("limits", "limit"),
-    ("list", "status"),
-    ("log", "logs"),
-    ("ls", "status"),
-    ("message", "report message"),
-    ("migrate", "db migrate"),
-    ("progress", "report progress"),
-    ("ps", "status"),
-    ("purge", "prune"),
-    ("push", "queue"),
-    ("release", "worker release"),
-    ("remove", "cancel"),
-    (OLD_RETRY, "retry"),
-    ("resolve", "worker resolve"),
-    ("restart", "retry"),
-    ("result", "report result"),
-    ("rm", "cancel"),
-    ("run", "work"),
-    ("runners", "runner"),
-    ("schedules", "schedule"),
-    ("settings", "setting"),
-    ("show", "status"),
-    ("start", "work"),
-    ("submit", "queue"),
-    ("tail", "logs"),
-    ("workers", "runner"),
+    ("cancel", "delete kill remove rm"),
+    ("class", "classes"),
+    ("db backup", "backup dump"),
+    ("db migrate", "migrate"),
+    ("limit", "limits"),
+    ("logs", "log tail"),
+    ("prune", "purge"),
+    ("queue", "add enqueue push submit"),
+    ("report message", "message"),
+    ("report progress", "progress"),
+    ("report result", "result"),
+    ("retry", "requeue restart"),
+    ("runner", "runners workers"),
+    ("schedule", "schedules"),
+    ("setting", "settings"),
+    ("status", "info inspect jobs list ls ps show"),
+    ("work", "run start"),
+    ("worker claim", "claim"),
+    ("worker heartbeat", "heartbeat"),
+    ("worker release", "release"),
+    ("worker resolve", "resolve"),
 ];
 
 /// The verb whose arguments are those of ours.
 const OLD_RETRY: &str = "requeue";
 
-/// Verbs of a noun that have no similar one of ours: the noun, the verb, and the start of the right command line.
+/// Verbs of a noun that have no similar one of ours: the noun, the start of the right command line, and the verbs.
 const VERBS_OF_NOUNS: &[(&str, &str, &str)] = &[
-    ("db", "create", "db migrate"),
-    ("db", "dump", "db backup"),
-    ("db", "init", "db migrate"),
-    ("db", "upgrade", "db migrate"),
-    ("limit", "add", "limit set CLASS --running N"),
-    ("runner", "stop", "stop --runner NAME"),
-    ("schedule", "set", "schedule edit"),
-    ("worker", "install", "work"),
-    ("worker", "list", "runner"),
-    ("worker", "ls", "runner"),
-    ("worker", "ps", "runner"),
-    ("worker", "run", "work"),
-    ("worker", "show", "runner"),
-    ("worker", "start", "work"),
-    ("worker", "status", "runner"),
-    ("worker", "stop", "stop --runner NAME"),
+    ("db", "db backup", "dump"),
+    ("db", "db migrate", "create init upgrade"),
+    ("limit", "limit set CLASS --running N", "add"),
+    ("runner", "stop --runner NAME", "stop"),
+    ("schedule", "schedule edit", "set"),
+    ("worker", "runner", "list ls ps show status"),
+    ("worker", "stop --runner NAME", "stop"),
+    ("worker", "work", "install run start"),
 ];
 
-/// Verbs that mean the same under every noun, and ours.
-const SYNONYMS: &[(&str, &[&str])] = &[
-    ("add", &["set"]),
-    ("change", &["edit", "set"]),
-    ("create", &["add", "set"]),
-    ("new", &["add", "set"]),
-    ("set", &["add"]),
-    ("del", &["remove"]),
-    ("delete", &["remove"]),
-    ("describe", &["show"]),
-    ("disable", &["pause"]),
-    ("enable", &["resume"]),
-    ("get", &["show", "list"]),
-    ("info", &["show", "list"]),
-    ("inspect", &["show", "list"]),
-    ("ls", &["list"]),
-    ("ps", &["list"]),
-    ("rm", &["remove"]),
-    ("show", &["list"]),
-    ("start", &["resume", "run"]),
-    ("status", &["show", "list"]),
-    ("stop", &["pause"]),
-    ("suspend", &["pause"]),
-    ("trigger", &["run"]),
-    ("unset", &["remove"]),
-    ("update", &["edit", "set"]),
+/// Our verbs, and others that mean the same under every noun.
+const SYNONYMS: &[(&[&str], &str)] = &[
+    (&["add"], "set"),
+    (&["add", "set"], "create new"),
+    (&["edit", "set"], "change update"),
+    (&["list"], "ls ps show"),
+    (&["pause"], "disable stop suspend"),
+    (&["remove"], "del delete rm unset"),
+    (&["resume"], "enable"),
+    (&["resume", "run"], "start"),
+    (&["run"], "trigger"),
+    (&["set"], "add"),
+    (&["show"], "describe"),
+    (&["show", "list"], "get info inspect status"),
 ];
 
 /// Options: the option, and for the verbs that it is about, what to type. `*` means any other verb with a
@@ -129,24 +92,9 @@ const OPTIONS: &[(&str, &[(&str, &str)])] = &[
     ("--failed", &[("*", "status=failed selects failed tasks")]),
     ("--filter", &[("*", "filters are words, such as class=mail.* or status=failed; see taskqueue help selections")]),
     ("--grep", &[("*", "data~TEXT selects tasks whose data contains the text")]),
-    ("--heartbeat", &[("exec", NOT_RUN), ("queue", NOT_RUN), ("schedule", NOT_RUN), ("edit", NOT_RUN)]),
-    ("--ping", &[("exec", NOT_RUN), ("queue", NOT_RUN), ("schedule", NOT_RUN), ("edit", NOT_RUN)]),
-    (
-        "--queue",
-        &[
-            ("explain", WHOLE),
-            ("*", CLASS),
-            ("drain", CLASS),
-            ("failures", CLASS),
-            ("limit", CLASS),
-            ("pause", CLASS),
-            ("queue", CLASS),
-            ("resume", CLASS),
-            ("stop", CLASS),
-            ("work", CLASS),
-            ("worker", CLASS),
-        ],
-    ),
+    ("--heartbeat", &[("exec queue schedule edit", NOT_RUN)]),
+    ("--ping", &[("exec queue schedule edit", NOT_RUN)]),
+    ("--queue", &[("explain", WHOLE), ("* drain failures limit pause queue resume stop work worker", CLASS)]),
     ("--operator", &[("events", CHOSEN_EVENTS)]),
     ("--print-systemd-unit", SERVICE),
     ("--schedule", &[("check", COUNTED_LATE)]),
@@ -155,19 +103,12 @@ const OPTIONS: &[(&str, &[(&str, &str)])] = &[
     ("--since", &[("*", "since=yesterday or since=2h selects tasks that have changed since then")]),
     ("--status", &[("*", "status=failed selects by status")]),
     ("--systemd", SERVICE),
-    ("--to", &[("db", MOVE), ("export", MOVE)]),
+    ("--to", &[("db export", MOVE)]),
     ("--unit", SERVICE),
     ("schedules", &[("check", COUNTED_LATE)]),
 ];
-const SERVICE: &[(&str, &str)] = &[
-    ("init", INSTALL),
-    ("process-run", INSTALL),
-    ("runner", INSTALL),
-    ("tick", INSTALL),
-    ("work", INSTALL),
-    ("worker", INSTALL),
-];
-const LATE_SCHEDULES: &[(&str, &str)] = &[("check", LATE), ("exec", LATE), ("queue", LATE), ("schedule", LATE)];
+const SERVICE: &[(&str, &str)] = &[("init process-run runner tick work worker", INSTALL)];
+const LATE_SCHEDULES: &[(&str, &str)] = &[("check exec queue schedule", LATE)];
 const INSTALL: &str = "taskqueue init --install service installs a worker as a systemd service";
 const LATE: &str =
     "taskqueue check warns of schedules that did not run; taskqueue help operators has a dead-man's switch";
@@ -210,7 +151,11 @@ pub(super) fn with_our_word(mut error: Error, arguments: &[OsString], command: &
 
 /// Returns the start of our command line for a verb of another tool, or for an old one.
 pub(super) fn our_verb(word: &str) -> Option<&'static str> {
-    VERBS.iter().find(|(foreign, _)| *foreign == word).map(|(_, ours)| *ours)
+    VERBS.iter().find(|(_, foreign)| has(foreign, word)).map(|(ours, _)| *ours)
+}
+
+fn has(words: &str, word: &str) -> bool {
+    words.split(' ').any(|other| other == word)
 }
 
 /// Returns the tip with these arguments after our verb, if none of them needs quotes.
@@ -230,9 +175,9 @@ fn verb_tip(noun: Option<&clap::Command>, word: &str) -> Option<String> {
         }
         Some(noun) => {
             let name = noun.get_name();
-            let own = VERBS_OF_NOUNS.iter().find(|(of, foreign, _)| *of == name && *foreign == word);
-            own.map(|(_, _, ours)| (*ours).to_owned()).or_else(|| {
-                let (_, ours) = SYNONYMS.iter().find(|(foreign, _)| *foreign == word)?;
+            let own = VERBS_OF_NOUNS.iter().find(|(of, _, foreign)| *of == name && has(foreign, word));
+            own.map(|(_, ours, _)| (*ours).to_owned()).or_else(|| {
+                let (ours, _) = SYNONYMS.iter().find(|(_, foreign)| has(foreign, word))?;
                 let known = ours.iter().find(|verb| noun.find_subcommand(verb).is_some())?;
                 Some(format!("{name} {known}"))
             })
@@ -274,8 +219,8 @@ fn option_tip(command: Option<&clap::Command>, option: &str) -> Option<String> {
     let option = option.strip_suffix("-after").unwrap_or(option);
     let (_, tips) = OPTIONS.iter().find(|(foreign, _)| *foreign == option)?;
     let selects = command.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "selection"));
-    let of_verb = tips.iter().find(|(of, _)| verb == Some(*of));
-    let of_any = || tips.iter().find(|(of, _)| selects && *of == "*");
+    let of_verb = tips.iter().find(|(of, _)| verb.is_some_and(|verb| has(of, verb)));
+    let of_any = || tips.iter().find(|(of, _)| selects && has(of, "*"));
     of_verb.or_else(of_any).map(|(_, tip)| (*tip).to_owned())
 }
 
@@ -301,14 +246,14 @@ mod tests {
                 .take_while(|word| !word.starts_with('-'))
                 .try_fold(&command, |command, word| command.find_subcommand(word))
         };
-        for (foreign, ours) in VERBS {
+        for (ours, foreign) in VERBS {
             assert!(is_ours(ours).is_some_and(|verb| !verb.is_hide_set()), "{ours}");
-            assert!(command.find_subcommand(foreign).is_none(), "{foreign}");
+            assert!(foreign.split(' ').all(|foreign| command.find_subcommand(foreign).is_none()), "{foreign}");
         }
-        for (noun, foreign, ours) in VERBS_OF_NOUNS {
+        for (noun, ours, foreign) in VERBS_OF_NOUNS {
             assert!(is_ours(ours).is_some(), "{ours}");
             let noun = command.find_subcommand(noun).unwrap();
-            assert!(noun.find_subcommand(foreign).is_none(), "{foreign}");
+            assert!(foreign.split(' ').all(|foreign| noun.find_subcommand(foreign).is_none()), "{foreign}");
         }
     }
 

@@ -29,13 +29,8 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, CommandFactory as _, Parser};
 
-use self::commands::changing::{cancel, edit, prune, retry, transfer};
-use self::commands::claiming::{report, worker};
-use self::commands::inspecting::{events, explain, failures, logs, runners, status, top as top_command, wait};
-use self::commands::operating::{check, doctor, limits, metrics, pauses, web};
-use self::commands::queueing::{exec, queue, schedule};
-use self::commands::running::{create_runs, process_run, tick, work};
-use self::commands::setup::{classes, completions, db, init, man, settings};
+use self::commands::claiming::report;
+use self::commands::setup::{completions, init, man};
 use self::completion::Question;
 use self::error::{CliError, DONE};
 use self::output::Out;
@@ -282,49 +277,9 @@ fn dispatch(command: Command, global: &GlobalArgs, app: App, out: &mut Out) -> a
     let patience = session.url.patience().clone();
     // A service manager must see that a worker could not end cleanly.
     let is_worker = matches!(command, Command::Work(_));
-    carry_out(command, session, out)
+    command
+        .run(session, out)
         .map_err(|error| if patience.is_over() && !is_worker { error::interrupted_in_database(error) } else { error })
-}
-
-fn carry_out(command: Command, session: Session, out: &mut Out) -> anyhow::Result<u8> {
-    match command {
-        Command::Queue(args) => queue::run(session, &args, out),
-        Command::Exec(args) => exec::run(session, &args, out),
-        Command::CreateRuns(args) => create_runs::run(session, &args, out),
-        Command::ProcessRun(args) => process_run::run(session, &args, out),
-        Command::Tick(args) => tick::run(session, &args, out),
-        Command::Work(args) => work::run(session, &args, out),
-        Command::Status(args) => status::run(session, &args, out),
-        Command::Top(args) => top_command::run(session, &args, out),
-        Command::Explain(args) => explain::run(session, &args, out),
-        Command::Failures(args) => failures::run(session, &args, out),
-        Command::Logs(args) => logs::run(session, &args, out),
-        Command::Wait(args) => wait::run(session, &args, out),
-        Command::Check(args) => check::run(session, &args, out),
-        Command::Metrics(args) => metrics::run(session, &args, out),
-        Command::Web(args) => web::run(session, &args, out),
-        Command::Doctor(args) => doctor::run(session, &args, out),
-        Command::Runners(args) => runners::run(session, &args, out),
-        Command::Pause(args) => pauses::pause(session, &args, out),
-        Command::Drain(args) => pauses::drain(session, &args, out),
-        Command::Stop(args) => pauses::stop(session, &args, out),
-        Command::Resume(args) => pauses::resume(session, &args, out),
-        Command::Limits(args) => limits::run(session, &args, out),
-        Command::Events(args) => events::run(session, &args, out),
-        Command::Db(args) => db::run(session, &args, out),
-        Command::Retry(args) => retry::run(session, &args, out),
-        Command::Schedule(args) => schedule::run(session, &args, out),
-        Command::Cancel(args) => cancel::run(session, &args, out),
-        Command::Edit(args) => edit::run(session, &args, out),
-        Command::Prune(args) => prune::run(session, &args, out),
-        Command::Export(args) => transfer::run_export(session, &args, out),
-        Command::Import(args) => transfer::run_import(session, &args, out),
-        Command::Settings(args) => settings::run(session, &args, out),
-        Command::Classes(args) => classes::run(session, &args, out),
-        Command::Worker(args) => worker::run(session, &args, out),
-        Command::Report(args) => report::run_by_database(session, &args, out),
-        Command::Init(_) | Command::Completions(_) | Command::Man(_) => Ok(0),
-    }
 }
 
 /// Returns how long this command retries a connection that the server refuses for now; `None`: without a limit.

@@ -159,8 +159,23 @@ impl Session {
         self
     }
 
+    /// Opens the database for a runner with this name, if one was given; `None` if one of these signals came first.
+    pub(crate) fn open_runner(
+        self,
+        name: Option<&str>,
+        stop: &StopSignals,
+        out: &Out,
+    ) -> anyhow::Result<Option<Context>> {
+        let mut ctx = match self.stopped_by(stop, out).open_or_make() {
+            Err(_) if stop.is_stopping() => return Ok(None),
+            opened => opened?,
+        };
+        name.map(|name| ctx.name_runner(name)).transpose()?;
+        Ok(Some(ctx))
+    }
+
     /// Prints a log line while it waits, and stops waiting after one of these signals.
-    pub(crate) fn stopped_by(mut self, stop: &StopSignals, out: &Out) -> Self {
+    fn stopped_by(mut self, stop: &StopSignals, out: &Out) -> Self {
         announce_locked_stores(out.warning_printer());
         self.wait = self.wait.announced_by(out.warning_printer());
         if let Ok(count) = stop.counter() {
@@ -356,9 +371,10 @@ impl Session {
         let exec_enabled = is_exec_enabled(&self.config, &self.url);
         let (requests, schedules) = (self.command_requests(), self.schedule_reader());
         let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
-        let context = open(&self.url, handlers, &self.wait)?;
-        let mut context = context.with_announcements(self.config.announcements).with_command_requests(requests);
-        context = context.with_schedules(schedules);
+        let mut context = open(&self.url, handlers, &self.wait)?;
+        context.announcements = self.config.announcements;
+        context.requests = requests.map(Arc::new);
+        context.schedule_reader = schedules;
         match (&self.handler.on_behalf_of, &self.handler.token) {
             (Some(token), _) => context.act_for(token)?,
             (None, Some(token)) if !self.is_named && !context.has_run_of(token)? => {
@@ -366,10 +382,8 @@ impl Session {
             }
             _ => {}
         }
-        Ok(match self.spool {
-            Some(directory) => context.with_spool(&directory),
-            None => context,
-        })
+        context.set_spool(self.spool.as_deref());
+        Ok(context)
     }
 }
 

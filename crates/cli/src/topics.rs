@@ -10,53 +10,36 @@ struct Topic {
     heading: Option<&'static str>,
 }
 
+/// A topic whose text is the whole page of its name.
+macro_rules! whole_page {
+    ($name:literal, $purpose:literal) => {
+        Topic {
+            name: $name,
+            purpose: $purpose,
+            page: include_str!(concat!("../../../docs/", $name, ".md")),
+            heading: None,
+        }
+    };
+}
+
 const TOPICS: &[Topic] = &[
-    whole_page(
-        "configuration",
-        "every key of the configuration file, with its unit and its default",
-        include_str!("../../../docs/configuration.md"),
-    ),
+    whole_page!("configuration", "every key of the configuration file, with its unit and its default"),
     Topic {
         name: "exit-status",
         purpose: "what the exit status of a command means",
         page: include_str!("../../../docs/commands.md"),
         heading: Some("## Exit status\n"),
     },
-    whole_page(
-        "handlers",
-        "what a handler program receives, and what it can report",
-        include_str!("../../../docs/handlers.md"),
-    ),
-    whole_page(
-        "incidents",
-        "real incidents, from `doctor` to a queue that runs again",
-        include_str!("../../../docs/incidents.md"),
-    ),
-    whole_page(
-        "operators",
-        "how to run taskqueue in production, and what to do during an incident",
-        include_str!("../../../docs/operators.md"),
-    ),
-    whole_page("schedules", "how to manage recurring tasks", include_str!("../../../docs/schedules.md")),
-    whole_page(
-        "selections",
-        "how to select tasks: by ids, ranges and filters",
-        include_str!("../../../docs/selections.md"),
-    ),
-    whole_page("sql", "how to queue, look and work in plain SQL", include_str!("../../../docs/sql.md")),
-    whole_page(
-        "states",
-        "the states of tasks and runs, and what changes them",
-        include_str!("../../../docs/states.md"),
-    ),
-    whole_page("times", "how to write times and durations", include_str!("../../../docs/times.md")),
-    whole_page("workers", "how to write workers in any language", include_str!("../../../docs/workers.md")),
+    whole_page!("handlers", "what a handler program receives, and what it can report"),
+    whole_page!("incidents", "real incidents, from `doctor` to a queue that runs again"),
+    whole_page!("operators", "how to run taskqueue in production, and what to do during an incident"),
+    whole_page!("schedules", "how to manage recurring tasks"),
+    whole_page!("selections", "how to select tasks: by ids, ranges and filters"),
+    whole_page!("sql", "how to queue, look and work in plain SQL"),
+    whole_page!("states", "the states of tasks and runs, and what changes them"),
+    whole_page!("times", "how to write times and durations"),
+    whole_page!("workers", "how to write workers in any language"),
 ];
-
-/// A topic whose text is a whole page.
-const fn whole_page(name: &'static str, purpose: &'static str, page: &'static str) -> Topic {
-    Topic { name, purpose, page, heading: None }
-}
 
 /// Returns the text of a topic; `None` if there is no such topic.
 pub(super) fn topic(name: &str) -> Option<&'static str> {

@@ -14,13 +14,26 @@ use crate::commands::operating::{check, doctor, limits, metrics, pauses, web};
 use crate::commands::queueing::{exec, queue, schedule};
 use crate::commands::running::{create_runs, process_run, tick, work};
 use crate::commands::setup::{classes, completions, db, init, man, settings};
+use crate::error::DONE;
+use crate::output::Out;
+use crate::session::Session;
 
 macro_rules! verbs {
-    ($($name:literal => $verb:ident($arguments:ty)),+ $(,)?) => {
+    ($($name:literal => $verb:ident($arguments:ty) $(=> $run:path)?),+ $(,)?) => {
         /// A verb with its arguments.
         #[derive(Debug, Subcommand)]
         pub(super) enum Command {
             $(#[command(name = $name)] $verb($arguments),)+
+        }
+
+        impl Command {
+            pub(super) fn run(&self, session: Session, out: &mut Out) -> anyhow::Result<u8> {
+                match self {
+                    $($(Self::$verb(args) => $run(session, args, out),)?)+
+                    // They need no session.
+                    Self::Init(_) | Self::Completions(_) | Self::Man(_) => Ok(DONE),
+                }
+            }
         }
 
         /// The name of each verb, and the function that adds its arguments.
@@ -31,41 +44,41 @@ macro_rules! verbs {
 
 verbs! {
     "init" => Init(init::InitArgs),
-    "queue" => Queue(queue::QueueArgs),
-    "exec" => Exec(exec::ExecArgs),
-    "create-runs" => CreateRuns(create_runs::CreateRunsArgs),
-    "process-run" => ProcessRun(process_run::ProcessRunArgs),
-    "tick" => Tick(tick::TickArgs),
-    "work" => Work(work::WorkArgs),
-    "status" => Status(status::StatusArgs),
-    "top" => Top(top::TopArgs),
-    "explain" => Explain(explain::ExplainArgs),
-    "failures" => Failures(failures::FailuresArgs),
-    "logs" => Logs(logs::LogsArgs),
-    "wait" => Wait(wait::WaitArgs),
-    "check" => Check(check::CheckArgs),
-    "metrics" => Metrics(metrics::MetricsArgs),
-    "web" => Web(web::WebArgs),
-    "doctor" => Doctor(doctor::DoctorArgs),
-    "runner" => Runners(runners::RunnersArgs),
-    "pause" => Pause(pauses::PauseArgs),
-    "drain" => Drain(pauses::DrainArgs),
-    "stop" => Stop(pauses::StopArgs),
-    "resume" => Resume(pauses::ResumeArgs),
-    "limit" => Limits(limits::LimitsArgs),
-    "events" => Events(events::EventsArgs),
-    "db" => Db(db::DbArgs),
-    "retry" => Retry(retry::RetryArgs),
-    "schedule" => Schedule(schedule::ScheduleArgs),
-    "cancel" => Cancel(cancel::CancelArgs),
-    "edit" => Edit(edit::EditArgs),
-    "prune" => Prune(prune::PruneArgs),
-    "export" => Export(transfer::ExportArgs),
-    "import" => Import(transfer::ImportArgs),
-    "setting" => Settings(settings::SettingsArgs),
-    "class" => Classes(classes::ClassesArgs),
-    "worker" => Worker(worker::WorkerArgs),
-    "report" => Report(report::ReportArgs),
+    "queue" => Queue(queue::QueueArgs) => queue::run,
+    "exec" => Exec(exec::ExecArgs) => exec::run,
+    "create-runs" => CreateRuns(create_runs::CreateRunsArgs) => create_runs::run,
+    "process-run" => ProcessRun(process_run::ProcessRunArgs) => process_run::run,
+    "tick" => Tick(tick::TickArgs) => tick::run,
+    "work" => Work(work::WorkArgs) => work::run,
+    "status" => Status(status::StatusArgs) => status::run,
+    "top" => Top(top::TopArgs) => top::run,
+    "explain" => Explain(explain::ExplainArgs) => explain::run,
+    "failures" => Failures(failures::FailuresArgs) => failures::run,
+    "logs" => Logs(logs::LogsArgs) => logs::run,
+    "wait" => Wait(wait::WaitArgs) => wait::run,
+    "check" => Check(check::CheckArgs) => check::run,
+    "metrics" => Metrics(metrics::MetricsArgs) => metrics::run,
+    "web" => Web(web::WebArgs) => web::run,
+    "doctor" => Doctor(doctor::DoctorArgs) => doctor::run,
+    "runner" => Runners(runners::RunnersArgs) => runners::run,
+    "pause" => Pause(pauses::PauseArgs) => pauses::pause,
+    "drain" => Drain(pauses::DrainArgs) => pauses::drain,
+    "stop" => Stop(pauses::StopArgs) => pauses::stop,
+    "resume" => Resume(pauses::ResumeArgs) => pauses::resume,
+    "limit" => Limits(limits::LimitsArgs) => limits::run,
+    "events" => Events(events::EventsArgs) => events::run,
+    "db" => Db(db::DbArgs) => db::run,
+    "retry" => Retry(retry::RetryArgs) => retry::run,
+    "schedule" => Schedule(schedule::ScheduleArgs) => schedule::run,
+    "cancel" => Cancel(cancel::CancelArgs) => cancel::run,
+    "edit" => Edit(edit::EditArgs) => edit::run,
+    "prune" => Prune(prune::PruneArgs) => prune::run,
+    "export" => Export(transfer::ExportArgs) => transfer::run_export,
+    "import" => Import(transfer::ImportArgs) => transfer::run_import,
+    "setting" => Settings(settings::SettingsArgs) => settings::run,
+    "class" => Classes(classes::ClassesArgs) => classes::run,
+    "worker" => Worker(worker::WorkerArgs) => worker::run,
+    "report" => Report(report::ReportArgs) => report::run_by_database,
     "completions" => Completions(completions::CompletionsArgs),
     "man" => Man(man::ManArgs),
 }

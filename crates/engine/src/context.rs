@@ -12,10 +12,8 @@ use crate::error::{EngineError, EngineResult};
 use crate::handler::handlers::{ClassesInUse, Handlers};
 use taskqueue_domain::limits::pause::check_runner_name;
 use taskqueue_domain::monitoring::notice::Digest;
-use taskqueue_domain::settings::Settings;
-use taskqueue_domain::task::ids::RunnerId;
+use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::parent::Parent;
-use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::text::reason::parse_reason;
 use taskqueue_host::files::spool::Spool;
 use taskqueue_host::files::trusted_path::check_store;
@@ -25,7 +23,7 @@ use taskqueue_host::random::tokens;
 use taskqueue_process::children::command_requests::CommandRequests;
 use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_process::signals::stop_signals::StopSignals;
-use taskqueue_store::{ChangeListener, ConnectWait, Crash, DatabaseUrl, NewEvent, Origin, Store};
+use taskqueue_store::{ChangeListener, ConnectWait, DatabaseUrl, NewEvent, Origin, Store};
 
 /// This process, as recorded in the tables.
 #[derive(Clone, Debug)]
@@ -57,6 +55,23 @@ impl Me {
             .map_err(|source| EngineError::Os { what: "cannot identify this process", source })?;
         Ok(IDENTITY.get_or_init(|| own.to_string()))
     }
+
+    /// Returns an event that this process records.
+    pub(crate) fn event(&self, kind: &'static str, details: serde_json::Value) -> NewEvent {
+        let (actor, host) = (self.user.clone(), self.host.clone());
+        NewEvent { kind, task_id: None, run_id: None, actor, host, details }
+    }
+
+    /// Like `event`, about a run.
+    pub(crate) fn event_of_run(
+        &self,
+        kind: &'static str,
+        task: TaskId,
+        run: RunId,
+        details: serde_json::Value,
+    ) -> NewEvent {
+        NewEvent { task_id: Some(task), run_id: Some(run), ..self.event(kind, details) }
+    }
 }
 
 /// Prints final failures for the user.
@@ -78,7 +93,7 @@ pub struct Context {
     /// Prints final failures if no program or file is notified.
     pub(crate) failure_printer: Option<FailurePrinter>,
     /// Reads the schedules of the configuration; `None` without a configuration file.
-    pub(crate) schedule_reader: Option<ScheduleReader>,
+    pub schedule_reader: Option<ScheduleReader>,
     /// The reason that the operator gave for the current change.
     pub(crate) reason: Option<String>,
     /// Why an outcome could not be written to the spool.
@@ -89,8 +104,8 @@ pub struct Context {
     pub(crate) lost_runner: Option<RunnerId>,
     /// The signals that stop work of many parts early.
     pub(crate) stop: Option<Arc<StopSignals>>,
-    /// Executes the commands that handlers request.
-    pub(crate) requests: Option<Arc<CommandRequests>>,
+    /// Executes the commands that handlers of this process request.
+    pub requests: Option<Arc<CommandRequests>>,
     /// The task for which this process acts, if a handler requested it.
     pub(crate) parent: Option<Parent>,
     /// The listener for finished tasks, kept for the next wait.
@@ -165,34 +180,10 @@ impl Context {
         }
     }
 
-    /// Keeps the outcomes of runs in this directory of the local disk until the database has them.
-    #[must_use]
-    pub fn with_spool(mut self, directory: &Path) -> Self {
-        self.set_spool(Some(directory));
-        self
-    }
-
-    /// Changes the spool directory; without one, outcomes are not kept.
+    /// Keeps the outcomes of runs in this directory of the local disk until the database has them; without one, they are not
+    /// kept.
     pub fn set_spool(&mut self, directory: Option<&Path>) {
         self.spool = directory.map(|directory| Spool::new(directory, &self.store.url().to_string()));
-    }
-
-    /// Executes the commands that handlers of this process request.
-    #[must_use]
-    pub fn with_command_requests(self, requests: Option<CommandRequests>) -> Self {
-        Self { requests: requests.map(Arc::new), ..self }
-    }
-
-    /// Sets the notices and hooks.
-    #[must_use]
-    pub fn with_announcements(self, announcements: Announcements) -> Self {
-        Self { announcements, ..self }
-    }
-
-    /// Sets what reads the schedules of the configuration.
-    #[must_use]
-    pub fn with_schedules(self, reader: Option<ScheduleReader>) -> Self {
-        Self { schedule_reader: reader, ..self }
     }
 
     /// Uses other classes for what begins from here on.
@@ -283,13 +274,7 @@ impl Context {
         if let (Some(reason), Some(details)) = (&self.reason, details.as_object_mut()) {
             details.entry("reason").or_insert_with(|| reason.as_str().into());
         }
-        let (actor, host) = (self.me.user.clone(), self.me.host.clone());
-        NewEvent { kind, task_id: None, run_id: None, actor, host, details }
-    }
-
-    /// Describes a crash of a run of this class, recorded by this process.
-    pub(crate) fn crash(&self, class: Option<&TaskClass>, settings: &Settings) -> Crash {
-        crash_noted_by(&self.me, &self.handlers, class, settings)
+        self.me.event(kind, details)
     }
 
     /// Notifies waiters that a task may have finished. A waiter that is not notified finds out later, because it also polls.
@@ -325,9 +310,4 @@ pub(crate) fn new_token() -> EngineResult<String> {
 /// Returns `count` new tokens.
 pub(crate) fn new_tokens(count: usize) -> EngineResult<Vec<String>> {
     tokens(count).map_err(|source| EngineError::Os { what: "cannot get random numbers", source })
-}
-
-/// Describes a crash of a run of this class, recorded by this process.
-pub(crate) fn crash_noted_by(me: &Me, handlers: &Handlers, class: Option<&TaskClass>, settings: &Settings) -> Crash {
-    Crash { limit: handlers.crash_limit(class, settings), actor: me.user.clone(), host: me.host.clone() }
 }

@@ -223,9 +223,7 @@ impl Worker {
     pub fn run(mut self) -> Result<WorkReport, Error> {
         self.check()?;
         let mut ctx = Context::open(&self.url, Handlers::new(self.registry, Classes::default(), false))?;
-        if let Some(directory) = &self.spool {
-            ctx = ctx.with_spool(directory);
-        }
+        ctx.set_spool(self.spool.as_deref());
         if let Some(name) = &self.name {
             ctx.name_runner(name)?;
         }

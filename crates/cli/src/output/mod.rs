@@ -38,6 +38,7 @@ pub(crate) enum ColorChoice {
 }
 
 /// Standard output and standard error, and what is known about their readers.
+#[derive(Default)]
 pub(crate) struct Out {
     is_json: bool,
     /// Whether errors are printed as JSON, also without `--json`.
@@ -65,20 +66,7 @@ impl Out {
             ColorChoice::Never => false,
             ColorChoice::Auto => is_terminal && terminal_wants_color(),
         };
-        Self {
-            is_json,
-            has_json_errors: is_json,
-            hides_header: false,
-            is_verbose,
-            is_terminal,
-            use_color,
-            is_unread: false,
-            has_met_closed: false,
-            cleans_kept_output: false,
-            lost: None,
-            lines_left: None,
-            log: None,
-        }
+        Self { is_json, has_json_errors: is_json, is_verbose, is_terminal, use_color, ..Self::default() }
     }
 
     pub(crate) const fn is_json(&self) -> bool {

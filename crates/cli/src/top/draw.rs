@@ -252,7 +252,7 @@ fn draw_pane(canvas: &mut Canvas<'_>, area: Rect, pane: Pane, state: &TopState) 
         return;
     }
     let columns = fitted(pane.columns(), rows, area.width.into());
-    let names = pane.columns().iter().map(|column| (column.name.to_owned(), Tone::Quiet)).collect::<Vec<_>>();
+    let names = pane.columns().iter().map(|column| (column.0.to_owned(), Tone::Quiet)).collect::<Vec<_>>();
     draw_row(canvas, area, 1, &names, &columns);
     let room = usize::from(area.height.saturating_sub(2));
     let selected = state.selected(pane);
@@ -280,7 +280,7 @@ fn draw_row(canvas: &mut Canvas<'_>, area: Rect, y: u16, cells: &[ScreenCell], c
 fn fitted(columns: &[Column], rows: &[TopRow], width: usize) -> Vec<ShownPart> {
     let length = |place: usize| {
         let cells = rows.iter().filter_map(|row| row.cells.get(place)).map(|cell| cell.0.chars().count());
-        cells.max().unwrap_or(0).max(columns[place].name.len()).min(width)
+        cells.max().unwrap_or(0).max(columns[place].0.len()).min(width)
     };
     let lengths: Vec<usize> = (0..columns.len()).map(length).collect();
     let last = columns.len().saturating_sub(1);
@@ -291,11 +291,8 @@ fn fitted(columns: &[Column], rows: &[TopRow], width: usize) -> Vec<ShownPart> {
     };
     let mut kept: Vec<usize> = (0..columns.len()).collect();
     while need(&kept) > width {
-        let Some(least) = kept
-            .iter()
-            .copied()
-            .filter(|place| columns[*place].left_out > 0)
-            .max_by_key(|place| columns[*place].left_out)
+        let Some(least) =
+            kept.iter().copied().filter(|place| columns[*place].1 > 0).max_by_key(|place| columns[*place].1)
         else {
             break;
         };

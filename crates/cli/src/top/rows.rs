@@ -8,7 +8,7 @@ use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::{RunnerId, TaskId};
 use taskqueue_engine::inspect::status::{Counted, RunnerLine};
-use taskqueue_engine::inspect::top::{ClassCounts, FailedTask, Glance, RunningLine, Schedule};
+use taskqueue_engine::inspect::top::{ClassCounts, FailedTask, RunningLine, Schedule};
 use taskqueue_views::human::{count, distance, relative};
 use taskqueue_views::links::waits_for_key;
 use taskqueue_views::why::final_words;
@@ -61,59 +61,16 @@ impl Pane {
     }
 }
 
-/// A column. The last one of a pane takes the remaining width.
-#[derive(Debug)]
-pub(super) struct Column {
-    pub(super) name: &'static str,
-    /// If there is too little room, the column with the highest number is left out first; 0 is never left out.
-    pub(super) left_out: u8,
-}
+/// The name of a column, and when it is left out: if there is too little room, the column with the highest number is left out
+/// first; 0 is never left out. The last column of a pane takes the remaining width.
+pub(super) type Column = (&'static str, u8);
 
-const fn column(name: &'static str, left_out: u8) -> Column {
-    Column { name, left_out }
-}
-
-const RUNNERS: &[Column] = &[
-    column("NAME", 0),
-    column("STATE", 0),
-    column("SLOTS", 1),
-    column("HOST", 2),
-    column("STARTED", 3),
-    column("TASKS", 0),
-];
-const RUNNING: &[Column] = &[
-    column("TASK", 0),
-    column("CLASS", 0),
-    column("FOR", 0),
-    column("DONE", 1),
-    column("ATTEMPT", 4),
-    column("BY", 3),
-    column("NOTE", 2),
-];
-const QUEUES: &[Column] = &[
-    column("CLASS", 0),
-    column("DUE", 0),
-    column("WAITING", 0),
-    column("RUNNING", 2),
-    column("FAILED", 0),
-    column("NOTE", 1),
-];
-const SCHEDULES: &[Column] = &[
-    column("TASK", 0),
-    column("CLASS", 0),
-    column("EVERY", 2),
-    column("STATUS", 0),
-    column("NEXT", 1),
-    column("NOTE", 3),
-];
-const FAILURES: &[Column] = &[
-    column("TASK", 0),
-    column("CLASS", 0),
-    column("ERROR", 0),
-    column("FAILED", 2),
-    column("NEXT", 3),
-    column("MESSAGE", 1),
-];
+const RUNNERS: &[Column] = &[("NAME", 0), ("STATE", 0), ("SLOTS", 1), ("HOST", 2), ("STARTED", 3), ("TASKS", 0)];
+const RUNNING: &[Column] =
+    &[("TASK", 0), ("CLASS", 0), ("FOR", 0), ("DONE", 1), ("ATTEMPT", 4), ("BY", 3), ("NOTE", 2)];
+const QUEUES: &[Column] = &[("CLASS", 0), ("DUE", 0), ("WAITING", 0), ("RUNNING", 2), ("FAILED", 0), ("NOTE", 1)];
+const SCHEDULES: &[Column] = &[("TASK", 0), ("CLASS", 0), ("EVERY", 2), ("STATUS", 0), ("NEXT", 1), ("NOTE", 3)];
+const FAILURES: &[Column] = &[("TASK", 0), ("CLASS", 0), ("ERROR", 0), ("FAILED", 2), ("NEXT", 3), ("MESSAGE", 1)];
 
 /// Identifies a row after it has moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,11 +89,7 @@ pub(super) struct TopRow {
     pub(super) cells: Vec<ScreenCell>,
 }
 
-pub(super) fn runners(glance: &Glance) -> Vec<TopRow> {
-    glance.runners.iter().map(|line| runner(line, glance.now)).collect()
-}
-
-fn runner(line: &RunnerLine, now: DateTime<Utc>) -> TopRow {
+pub(super) fn runner(line: &RunnerLine, now: DateTime<Utc>) -> TopRow {
     let state = match (line.state, &line.pause) {
         ("dead", _) => ("dead", Tone::Waiting),
         ("silent", _) => ("silent", Tone::Waiting),
@@ -166,11 +119,7 @@ fn runner(line: &RunnerLine, now: DateTime<Utc>) -> TopRow {
     }
 }
 
-pub(super) fn running(glance: &Glance) -> Vec<TopRow> {
-    glance.running.iter().map(|line| run(line, glance.now)).collect()
-}
-
-fn run(line: &RunningLine, now: DateTime<Utc>) -> TopRow {
+pub(super) fn run(line: &RunningLine, now: DateTime<Utc>) -> TopRow {
     let tone = if line.lost.is_some() { Tone::Waiting } else { Tone::Good };
     let note = match &line.lost {
         Some(why) => (clean_line(why), Tone::Waiting),
@@ -198,11 +147,7 @@ fn percents(number: i32, before: &str) -> String {
     if number > 0 { format!("{before}{number}%") } else { String::new() }
 }
 
-pub(super) fn queues(classes: &[ClassCounts], pauses: &[Pause]) -> Vec<TopRow> {
-    classes.iter().map(|class| queue(class, pauses)).collect()
-}
-
-fn queue(class: &ClassCounts, pauses: &[Pause]) -> TopRow {
+pub(super) fn queue(class: &ClassCounts, pauses: &[Pause]) -> TopRow {
     let covers = |pause: &&Pause| !matches!(pause.scope, PauseScope::Runner(_)) && pause.scope.covers(&class.class, "");
     let note = pauses.iter().find(covers).map(|pause| match &pause.scope {
         PauseScope::All => format!("everything is {}", participle(pause)),
@@ -224,11 +169,7 @@ fn queue(class: &ClassCounts, pauses: &[Pause]) -> TopRow {
     }
 }
 
-pub(super) fn schedules(schedules: &[Schedule], now: DateTime<Utc>) -> Vec<TopRow> {
-    schedules.iter().map(|line| schedule(line, now)).collect()
-}
-
-fn schedule(line: &Schedule, now: DateTime<Utc>) -> TopRow {
+pub(super) fn schedule(line: &Schedule, now: DateTime<Utc>) -> TopRow {
     let tone = match &line.status {
         Stored::Known(ScheduleStatus::Active) => Tone::Good,
         Stored::Known(ScheduleStatus::Paused) => Tone::Waiting,
@@ -255,11 +196,7 @@ fn number(counted: Counted, tone: Tone) -> ScreenCell {
     (count(counted), if counted.count > 0 { tone } else { Tone::Quiet })
 }
 
-pub(super) fn failures(glance: &Glance) -> Vec<TopRow> {
-    glance.failures.iter().map(|task| failure(task, glance.now)).collect()
-}
-
-fn failure(task: &FailedTask, now: DateTime<Utc>) -> TopRow {
+pub(super) fn failure(task: &FailedTask, now: DateTime<Utc>) -> TopRow {
     TopRow {
         id: RowId::Task(task.task_id),
         task: Some(task.task_id),

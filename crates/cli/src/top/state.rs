@@ -51,7 +51,7 @@ pub(super) struct TopPage {
 }
 
 /// The whole screen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct TopState {
     pub(super) database: String,
     pub(super) now: Option<DateTime<Utc>>,
@@ -84,27 +84,7 @@ pub(crate) struct TopState {
 impl TopState {
     /// Creates the screen of this database, without data.
     pub(crate) fn new(database: &str) -> Self {
-        Self {
-            database: clean_line(database),
-            now: None,
-            slots: (0, 0),
-            pauses: Vec::new(),
-            counts: None,
-            throughput: Throughput::default(),
-            history: VecDeque::new(),
-            all: Default::default(),
-            panes: Default::default(),
-            places: Default::default(),
-            pane: index_of(Pane::Running),
-            height: 0,
-            question: None,
-            message: None,
-            trouble: None,
-            page: None,
-            shows_help: false,
-            filter: String::new(),
-            is_filtering: false,
-        }
+        Self { database: clean_line(database), pane: index_of(Pane::Running), ..Self::default() }
     }
 
     pub(crate) fn take_glance(&mut self, glance: &Glance) {
@@ -112,9 +92,9 @@ impl TopState {
         self.slots = glance.slots;
         self.pauses.clone_from(&glance.pauses);
         self.trouble = None;
-        self.set_rows(Pane::Runners, rows::runners(glance));
-        self.set_rows(Pane::Running, rows::running(glance));
-        self.set_rows(Pane::Failures, rows::failures(glance));
+        self.set_rows(Pane::Runners, &glance.runners, |line| rows::runner(line, glance.now));
+        self.set_rows(Pane::Running, &glance.running, |line| rows::run(line, glance.now));
+        self.set_rows(Pane::Failures, &glance.failures, |task| rows::failure(task, glance.now));
     }
 
     pub(crate) fn take_tally(&mut self, tally: &TopCounts) {
@@ -124,8 +104,9 @@ impl TopState {
         while self.history.len() > HISTORY {
             self.history.pop_front();
         }
-        self.set_rows(Pane::Queues, rows::queues(&tally.classes, &self.pauses));
-        self.set_rows(Pane::Schedules, rows::schedules(&tally.schedules, self.now.unwrap_or_default()));
+        let (now, pauses) = (self.now.unwrap_or_default(), self.pauses.clone());
+        self.set_rows(Pane::Queues, &tally.classes, |class| rows::queue(class, &pauses));
+        self.set_rows(Pane::Schedules, &tally.schedules, |schedule| rows::schedule(schedule, now));
     }
 
     /// Sets the details of a task, in lines that fit the screen.
@@ -180,8 +161,8 @@ impl TopState {
         self.height.saturating_sub(AROUND_PAGE)
     }
 
-    fn set_rows(&mut self, pane: Pane, rows: Vec<TopRow>) {
-        self.all[index_of(pane)] = rows;
+    fn set_rows<T>(&mut self, pane: Pane, found: &[T], row: impl Fn(&T) -> TopRow) {
+        self.all[index_of(pane)] = found.iter().map(row).collect();
         self.show_matching(pane);
     }
 

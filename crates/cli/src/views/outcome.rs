@@ -144,40 +144,34 @@ pub(crate) fn tell_asked_to_end(runs: &[RunId]) {
     }
 }
 
-/// Warns that outcomes would be lost if the database became unreachable.
-pub(crate) fn warn_of_spool(report: &ProcessReport, out: &mut Out) {
+/// Reports what was processed. Warns that outcomes would be lost if the database became unreachable, and that a hook failed.
+pub(crate) fn tell_processed(report: &ProcessReport, out: &mut Out) {
     if let Some(problem) = &report.spool_problem {
         out.warn(&format!(
             "outcomes cannot be saved on the local disk before they are recorded: {problem}; `spool` in the configuration sets \
              another directory"
         ));
     }
-}
-
-/// Warns that a hook failed.
-pub(crate) fn warn_of_hook(report: &ProcessReport, out: &mut Out) {
     if let Some(problem) = &report.hook_problem {
         out.warn(problem);
     }
+    out.say_verbose(&report_words(report));
 }
 
 /// Returns what `process-run` did, as text.
-pub(crate) fn report_words(report: &ProcessReport) -> String {
+fn report_words(report: &ProcessReport) -> String {
     if let Some((in_use, limit)) = report.limit_reached {
         return format!("runner limit reached ({in_use} of {limit} slots in use); nothing processed");
     }
     if report.processed == 0 {
         return "no run is waiting".to_owned();
     }
-    let mut words = format!(
-        "{} processed: {} succeeded",
-        human::plural(i64::try_from(report.processed).unwrap_or(i64::MAX), "run"),
-        report.succeeded
-    );
-    for (count, what) in [(report.failed, "failed"), (report.released, "released"), (report.cancelled, "cancelled")] {
-        if count > 0 {
-            words.push_str(&format!(", {count} {what}"));
-        }
-    }
-    words
+    let runs = human::plural(report.processed, "run");
+    format!("{runs} processed: {} succeeded{}", report.succeeded, other_ends(report))
+}
+
+/// Returns how many runs did not succeed: `, 2 failed, 1 released`.
+pub(crate) fn other_ends(report: &ProcessReport) -> String {
+    let ends = [(report.failed, "failed"), (report.released, "released"), (report.cancelled, "cancelled")];
+    ends.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}")).collect()
 }

@@ -148,12 +148,7 @@ pub(crate) fn current(task: &Task, out: &mut Out) -> anyhow::Result<()> {
         ),
         format!("  priority     {}", task.priority),
     ];
-    if let Some(secs) = task.timeout_secs {
-        lines.push(format!("  timeout      {secs}s"));
-    }
-    if let Some(backoff) = &task.backoff {
-        lines.push(format!("  backoff      {}", backoff_words(backoff)));
-    }
+    lines.extend(attempt_lines(task));
     lines.push(format!("  data         {}", Length::Cut.of_value(&task.data)));
     out.data(lines.iter().map(|line| clean_line(line)).collect::<Vec<_>>().join("\n"))
 }
@@ -179,18 +174,9 @@ pub(crate) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
         ),
         format!("  priority     {}", task.priority),
     ]);
-    if let Some(on) = task.start_before {
-        lines.push(format!("  start before {} ({})", instant(on), relative(on, now)));
-    }
-    if let Some(secs) = task.timeout_secs {
-        lines.push(format!("  timeout      {secs}s"));
-    }
-    if let Some(backoff) = &task.backoff {
-        lines.push(format!("  backoff      {}", backoff_words(backoff)));
-    }
-    if let Some(schedule) = &task.schedule {
-        lines.push(format!("  schedule     {}", schedule_words(schedule)));
-    }
+    lines.extend(task.start_before.map(|on| format!("  start before {} ({})", instant(on), relative(on, now))));
+    lines.extend(attempt_lines(task));
+    lines.extend(task.schedule.iter().map(|schedule| format!("  schedule     {}", schedule_words(schedule))));
     if task.crashes > 0 {
         lines.push(format!("  crashes      {} since the last success", task.crashes));
     }
@@ -204,15 +190,9 @@ pub(crate) fn detail(detail: &TaskDetail, now: DateTime<Utc>, length: Length, ou
         let until = task.unique_until.map(|on| format!(" (at least until {})", instant(on))).unwrap_or_default();
         lines.push(format!("  unique       {key}{until}"));
     }
-    if let Some(key) = &task.limit_key {
-        lines.push(format!("  limit key    {key}"));
-    }
-    if let Some(tag) = &task.tag {
-        lines.push(format!("  tag          {tag}"));
-    }
-    if let Some(parent) = task.parent_id {
-        lines.push(format!("  parent       {parent}"));
-    }
+    lines.extend(task.limit_key.iter().map(|key| format!("  limit key    {key}")));
+    lines.extend(task.tag.iter().map(|tag| format!("  tag          {tag}")));
+    lines.extend(task.parent_id.map(|parent| format!("  parent       {parent}")));
     lines.extend(keep_lines(detail, now));
     if let Some(circle) = &detail.circle {
         lines.push(format!("  circle       {}: they wait for each other forever", id_circle_words(circle)));
@@ -289,6 +269,12 @@ fn keep_lines(TaskDetail { task, kept_until, .. }: &TaskDetail, now: DateTime<Ut
     let results =
         stated(task.keep_results_secs, "the end of each run").map(|words| format!("  results      kept {words}"));
     kept.into_iter().chain(results).collect()
+}
+
+/// Returns lines about the timeout and the backoff of a task that has its own.
+fn attempt_lines(task: &Task) -> impl Iterator<Item = String> {
+    let timeout = task.timeout_secs.map(|secs| format!("  timeout      {secs}s"));
+    timeout.into_iter().chain(task.backoff.iter().map(|backoff| format!("  backoff      {}", backoff_words(backoff))))
 }
 
 /// Rows inserted by SQL can contain any text here.

@@ -2,14 +2,12 @@
 
 use crate::context::new_token;
 use crate::error::EngineResult;
-use crate::handler::command::{CommandHandler, CommandObserver};
-use crate::handler::{Reporter, RunContext};
+use crate::handler::RunContext;
+use crate::handler::command::{CommandHandler, Printer};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::task::trace::Trace;
-use taskqueue_process::children::child::Control;
-use taskqueue_process::identities::identity::ProcessIdentity;
 
 /// The input of such a program.
 pub(crate) struct ProgramCall<'a> {
@@ -41,7 +39,7 @@ impl ProgramCall<'_> {
             trace: Trace::default(),
         };
         let program = command.argv.first().map_or("", String::as_str);
-        let end = command.run(&context, &[], None, &mut Unheard);
+        let end = command.run(&context, &[], None, &mut Printer(&mut |_, _| {}));
         let stderr = end.stderr.to_text();
         let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         let said = if last_line.is_empty() { String::new() } else { format!(": {last_line}") };
@@ -56,22 +54,5 @@ impl ProgramCall<'_> {
             | Ending::Cancelled(_)
             | Ending::KilledWithAnother(_) => Some(format!("{program} was ended by a signal{said}")),
         })
-    }
-}
-
-/// Ignores the reports of such a program.
-struct Unheard;
-
-impl Reporter for Unheard {
-    fn progress(&mut self, _percent: i32, _message: Option<&str>) {}
-
-    fn results(&mut self, _json: &str) {}
-}
-
-impl CommandObserver for Unheard {
-    fn started(&mut self, _handler: &ProcessIdentity) {}
-
-    fn idle(&mut self) -> Control {
-        Control::Continue
     }
 }

@@ -7,7 +7,7 @@ use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::run::message::{Message, check_message};
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::selection::ClassFilter;
-use taskqueue_store::{MESSAGE_TO_TASK, NewEvent, Recipient};
+use taskqueue_store::{MESSAGE_TO_TASK, Recipient};
 
 /// The result of sending a message to a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -41,7 +41,7 @@ impl SentMessage {
 pub fn send_to_task(ctx: &mut Context, task_id: TaskId, message: &Message, is_kept: bool) -> EngineResult<SentMessage> {
     check_message(&message.name, &message.data).map_err(EngineError::Input)?;
     ctx.check_family(&[task_id])?;
-    let event = event_of(ctx, message);
+    let event = ctx.me.event(MESSAGE_TO_TASK, message.details());
     let task = ctx.store.get_task(task_id)?;
     let is_kept_for_later = is_kept && !task.is_settled();
     match ctx.store.send_message(task_id, &event, is_kept_for_later)? {
@@ -61,18 +61,7 @@ pub fn send_to_task(ctx: &mut Context, task_id: TaskId, message: &Message, is_ke
 /// Returns [`EngineError::Input`], or an error if the database fails.
 pub fn send_to_class(ctx: &mut Context, class: &ClassFilter, message: &Message) -> EngineResult<Vec<SentMessage>> {
     check_message(&message.name, &message.data).map_err(EngineError::Input)?;
-    let event = event_of(ctx, message);
+    let event = ctx.me.event(MESSAGE_TO_TASK, message.details());
     let recipients = ctx.store.broadcast_message(class, &event)?;
     Ok(recipients.into_iter().map(|recipient| SentMessage::to(recipient, false)).collect())
-}
-
-fn event_of(ctx: &Context, message: &Message) -> NewEvent {
-    NewEvent {
-        kind: MESSAGE_TO_TASK,
-        task_id: None,
-        run_id: None,
-        actor: ctx.me.user.clone(),
-        host: ctx.me.host.clone(),
-        details: message.details(),
-    }
 }

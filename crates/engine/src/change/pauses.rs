@@ -78,16 +78,8 @@ pub fn resume(ctx: &mut Context, scope: &PauseScope) -> EngineResult<bool> {
 /// # Errors
 /// Returns an error if the database fails.
 pub(crate) fn remove_ended(ctx: &mut Context) -> EngineResult<usize> {
-    let (actor, host) = (ctx.me.user.clone(), ctx.me.host.clone());
-    let event = |scope: &PauseScope| taskqueue_store::NewEvent {
-        kind: "pause-over",
-        task_id: None,
-        run_id: None,
-        actor: actor.clone(),
-        host: host.clone(),
-        details: details(scope),
-    };
-    Ok(ctx.store.remove_ended_pauses(event)?)
+    let me = &ctx.me;
+    Ok(ctx.store.remove_ended_pauses(|scope| me.event("pause-over", details(scope)))?)
 }
 
 fn details(scope: &PauseScope) -> serde_json::Value {

@@ -210,12 +210,8 @@ fn claim_now(
         secrets: &secrets,
         lease_secs: &timeout_secs,
         event: &|run| NewEvent {
-            kind: "claimed",
-            task_id: Some(run.task_id),
-            run_id: Some(run.run_id),
             actor: request.claimant.to_string(),
-            host: me.host.clone(),
-            details: serde_json::json!({ "attempt": run.attempt }),
+            ..me.event_of_run("claimed", run.task_id, run.run_id, serde_json::json!({ "attempt": run.attempt }))
         },
     };
     if store.has_due_task()? {

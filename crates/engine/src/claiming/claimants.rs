@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::announcing::announce::start_hook;
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
-use crate::outbox::outcomes::prepared;
+use crate::outbox::outcomes::{ClaimedIds, late_result, prepared};
 use crate::running::execute::MAX_MESSAGE_CHARS;
 use crate::running::handler_finish::storable;
 use taskqueue_domain::run::decision::Decision;
@@ -289,29 +289,14 @@ fn end_of(ctx: &Context, run: &Run, resolution: &Resolution, has_retry_left: boo
         delay_secs: decision.delay_secs,
         results,
         condition,
-        notes: vec![NewEvent {
-            kind,
-            task_id: Some(run.task_id),
-            run_id: Some(run.id),
-            actor: claimant,
-            host: ctx.me.host.clone(),
-            details,
-        }],
+        notes: vec![NewEvent { actor: claimant, ..ctx.me.event_of_run(kind, run.task_id, run.id, details) }],
         ..RunEnd::of(decision.event, &code, &message, &decision.rule)
     }
 }
 
 fn record_late_result(ctx: &mut Context, found: &Run, end: &RunEnd) -> EngineResult<()> {
-    let details = json!({
-        "found": found.status.to_string(), "decision": end.decision, "error_code": end.error_code,
-        "error_message": end.error_message, "results": end.results,
-    });
-    Ok(ctx.store.record_event_once(&NewEvent {
-        kind: "late-result",
-        task_id: Some(found.task_id),
-        run_id: Some(found.id),
-        actor: found.claimant.clone().unwrap_or_default(),
-        host: ctx.me.host.clone(),
-        details,
-    })?)
+    let claimed = ClaimedIds { run_id: found.id, task_id: found.task_id };
+    let event = late_result(&ctx.me, claimed, &found.status.to_string(), end);
+    let actor = found.claimant.clone().unwrap_or_default();
+    Ok(ctx.store.record_event_once(&NewEvent { actor, ..event })?)
 }

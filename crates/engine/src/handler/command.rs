@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::events::{Said, parse_event};
 use super::{Reporter, RunContext};
 use taskqueue_domain::limits::confinement::Confinement;
-use taskqueue_domain::run::ending::{Ending, ReportedError};
+use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_domain::run::usage::Usage;
 use taskqueue_host::files::file_checks::{ProgramProblem, check_program, recently_checked};
@@ -77,21 +77,34 @@ pub trait CommandObserver: Reporter {
     fn idle(&mut self) -> Control;
 }
 
+/// Passes on the output of a program as it comes, and ignores its reports.
+pub struct Printer<'a>(pub &'a mut dyn FnMut(Stream, &[u8]));
+
+impl Reporter for Printer<'_> {
+    fn progress(&mut self, _percent: i32, _message: Option<&str>) {}
+
+    fn results(&mut self, _json: &str) {}
+}
+
+impl CommandObserver for Printer<'_> {
+    fn started(&mut self, _handler: &ProcessIdentity) {}
+
+    fn output(&mut self, stream: Stream, bytes: &[u8]) {
+        (self.0)(stream, bytes);
+    }
+
+    fn idle(&mut self) -> Control {
+        Control::Continue
+    }
+}
+
 /// How a program ended and what it reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandlerEnd {
     /// How its main process ended.
     pub ending: Ending,
-    /// The last error it reported.
-    pub error: Option<ReportedError>,
-    /// The last results it reported, as JSON text.
-    pub results: Option<String>,
-    /// How many event lines could not be parsed.
-    pub unread_events: u64,
-    /// The first of them, safe to display.
-    pub first_unread: Option<String>,
-    /// Unknown keys of events, each with the most similar known key.
-    pub unknown_keys: Vec<String>,
+    /// What it reported.
+    pub said: Said,
     /// Why some of its processes may still be running. If set, the task must not run again yet.
     pub unended: Option<String>,
     /// The captured standard output.
@@ -137,11 +150,7 @@ impl CommandHandler {
         };
         HandlerEnd {
             ending: finished.ending,
-            error: listener.said.error,
-            results: listener.said.results,
-            unread_events: listener.said.unread,
-            first_unread: listener.said.first_unread,
-            unknown_keys: listener.said.unknown_keys,
+            said: listener.said,
             unended,
             stdout: finished.stdout,
             stderr: finished.stderr,

@@ -11,7 +11,6 @@ mod member;
 mod output_reader;
 mod pool;
 mod protocol;
-mod shared_pool;
 mod ticket;
 
 use std::collections::HashMap;
@@ -82,7 +81,7 @@ impl Coprocesses {
         let key = handler.key(class);
         let mut pools = self.pools();
         let of_class = pools.open.get(key).map_or(&[][..], Vec::as_slice);
-        if let Some(pool) = of_class.iter().find(|pool| *pool.handler() == *handler) {
+        if let Some(pool) = of_class.iter().find(|pool| pool.handler == *handler) {
             return Ok(Arc::clone(pool));
         }
         let runner =
@@ -101,7 +100,7 @@ impl Coprocesses {
         for (key, pool) in
             all.into_iter().flat_map(|(key, of_class)| of_class.into_iter().map(move |pool| (key.clone(), pool)))
         {
-            if is_former(pool.handler()) {
+            if is_former(&pool.handler) {
                 pool.close();
                 pools.closed.push(pool);
             } else {

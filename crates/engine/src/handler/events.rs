@@ -69,18 +69,18 @@ impl HandlerEvent {
 }
 
 /// What the events of one attempt have reported so far that counts when it ends.
-#[derive(Debug, Default)]
-pub(super) struct Said {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
     /// The last error.
-    pub(super) error: Option<ReportedError>,
+    pub error: Option<ReportedError>,
     /// The last results, as JSON text.
-    pub(super) results: Option<String>,
+    pub results: Option<String>,
     /// How many events could not be parsed.
-    pub(super) unread: u64,
+    pub unread: u64,
     /// The first of them, safe to display.
-    pub(super) first_unread: Option<String>,
+    pub first_unread: Option<String>,
     /// Unknown keys, each with the most similar known key.
-    pub(super) unknown_keys: Vec<String>,
+    pub unknown_keys: Vec<String>,
 }
 
 impl Said {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{ClassConfig, Classes, CoprocessConfig, Protocol};
+use crate::context::Me;
 use crate::handler::TaskHandler;
 use crate::handler::command::{CommandHandler, CommandSource};
 use crate::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
@@ -18,6 +19,7 @@ use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::class_set::ClassSet;
 use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
 use taskqueue_domain::text::nearest::nearest_names;
+use taskqueue_store::Crash;
 
 /// All classes that this process can execute.
 #[derive(Default)]
@@ -285,10 +287,10 @@ impl Handlers {
         self.stated_backoff(class).unwrap_or_else(|| settings.backoff.clone())
     }
 
-    /// Returns after how many crashes a task of this class is quarantined.
-    #[must_use]
-    pub fn crash_limit(&self, class: Option<&TaskClass>, settings: &Settings) -> i32 {
-        class.and_then(|class| self.classes.find(class)?.crash_limit).unwrap_or(settings.crash_limit)
+    /// Describes a crash of a run of this class, recorded by this process.
+    pub(crate) fn crash(&self, me: &Me, class: Option<&TaskClass>, settings: &Settings) -> Crash {
+        let limit = class.and_then(|class| self.classes.find(class)?.crash_limit).unwrap_or(settings.crash_limit);
+        Crash { limit, actor: me.user.clone(), host: me.host.clone() }
     }
 
     /// Returns the retention periods in the configured classes; `None` if no class sets any.

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::announcing::announce::start_hook;
-use crate::context::Context;
+use crate::context::{Context, Me};
 use crate::error::{EngineError, EngineResult, NotRecorded};
 use taskqueue_domain::run::claimant::ClaimantId;
 use taskqueue_domain::run::transition::RunEvent;
@@ -269,20 +269,17 @@ pub(crate) fn hear(
 
 /// Stores the result of a late finisher as an event (rule R3).
 fn record_late_result(ctx: &mut Context, outcome: &Outcome, claimed: ClaimedIds, found: &str) -> EngineResult<()> {
-    let end = &outcome.end;
+    // If this process is killed before it clears its record, the next one repeats this.
+    Ok(ctx.store.record_event_once(&late_result(&ctx.me, claimed, found, &outcome.end))?)
+}
+
+/// Returns the event about an end that came when the status of the run was already `found`.
+pub(crate) fn late_result(me: &Me, claimed: ClaimedIds, found: &str, end: &RunEnd) -> NewEvent {
     let details = serde_json::json!({
         "found": found, "decision": end.decision, "error_code": end.error_code,
         "error_message": end.error_message, "results": end.results,
     });
-    // If this process is killed before it clears its record, the next one repeats this.
-    Ok(ctx.store.record_event_once(&NewEvent {
-        kind: "late-result",
-        task_id: Some(claimed.task_id),
-        run_id: Some(claimed.run_id),
-        actor: ctx.me.user.clone(),
-        host: ctx.me.host.clone(),
-        details,
-    })?)
+    me.event_of_run("late-result", claimed.task_id, claimed.run_id, details)
 }
 
 /// Sends the outcomes that dead processes of this host have left. Returns how many.

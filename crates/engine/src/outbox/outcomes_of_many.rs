@@ -1,10 +1,10 @@
 //! The outcomes of a worker's runs on their way to the database: written to the spool one by one, sent together.
 
-use super::outcomes::{ClaimedIds, GivenBack, Outcome, hear, leave, send, shorter_if_full};
+use super::outcomes::{ClaimedIds, GivenBack, Outcome, hear, send, shorter_if_full};
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::task::records::ClaimedRun;
-use taskqueue_host::files::spool::{Spool, SpoolFile};
+use taskqueue_host::files::spool::SpoolFile;
 use taskqueue_store::{Claim, EndResult, ManyClaimed, RunEnd, RunRef, Store, StoreError, StoreResult};
 
 /// The result of sending an outcome.
@@ -128,22 +128,13 @@ fn settle(
         sent.push(match heard {
             Ok(ended) => Sent::Answered(ended),
             Err(error @ EngineError::Store(StoreError::Database(_) | StoreError::Full { .. })) => {
-                leave_refused(ctx, outcome);
+                // In a new file for the next process on this host, because the file of the worker is emptied.
+                let problem = leave_all(ctx, std::slice::from_ref(outcome));
+                ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
                 Sent::Refused(error)
             }
             Err(error) => return Err(error),
         });
     }
     Ok(sent)
-}
-
-/// Writes the outcome to a new file for the next process on this host, because the file of the worker is emptied.
-fn leave_refused(ctx: &mut Context, outcome: &Outcome) {
-    let file = ctx.spool.as_ref().map(Spool::take);
-    let problem = match file {
-        Some(Ok(mut file)) => leave(Some(&mut file), outcome),
-        Some(Err(error)) => Some(error.to_string()),
-        None => None,
-    };
-    ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::OnceLock;
 
 use crate::handler::CancelToken;
-use taskqueue_process::signals::stop_signals::Alarm;
+use taskqueue_host::net::waker::Waker;
 
 /// The request to end one run.
 pub(crate) struct CancelOrder {
@@ -13,7 +13,7 @@ pub(crate) struct CancelOrder {
     token: CancelToken,
     /// Created when a thread waits at the descriptor, because most runs need none. Missing if no descriptor was available; then
     /// no handler can be started either.
-    alarm: OnceLock<Option<Alarm>>,
+    alarm: OnceLock<Option<Waker>>,
 }
 
 impl CancelOrder {
@@ -36,17 +36,17 @@ impl CancelOrder {
 
     /// Returns a descriptor that is readable once the run should end.
     pub(crate) fn alarm(&self) -> Option<BorrowedFd<'_>> {
-        self.alarm.get_or_init(|| Alarm::new().ok());
+        self.alarm.get_or_init(|| Waker::new().ok());
         // The request may have come before the alarm was created.
         if self.reason().is_some() {
             self.ring();
         }
-        self.alarm.get()?.as_ref().map(Alarm::as_fd)
+        self.alarm.get()?.as_ref().map(Waker::as_fd)
     }
 
     fn ring(&self) {
         if let Some(Some(alarm)) = self.alarm.get() {
-            alarm.ring();
+            alarm.wake();
         }
     }
 

@@ -91,10 +91,10 @@ pub(crate) fn begin<'a>(
     fault_point!("execute.before_handler");
     // This process may have been suspended since the claim, and another runner may already process the task (rule R7).
     if place.leases.lease_state(run.run_id) != LeaseState::Held {
-        return (live, RunWork::Program(Err(HandlerFinish::new(Some(Ending::Stopped), None))));
+        return (live, RunWork::Program(Err(HandlerFinish::of(Ending::Stopped))));
     }
     if let Some(reason) = live.was_cancelled() {
-        let cancelled = HandlerFinish::new(Some(Ending::Cancelled(reason.to_owned())), None);
+        let cancelled = HandlerFinish::of(Ending::Cancelled(reason.to_owned()));
         return (live, RunWork::Program(Err(cancelled)));
     }
     let context = run_context(run, &policy.settings, policy.limits_of(run).timeout_secs);
@@ -115,7 +115,7 @@ pub(crate) fn rust_run<'a>(policy: &RunPolicy, run: &ClaimedRun, live: LiveRun<'
 /// Returns the end of a run for whose handler no thread could be started.
 pub(crate) fn no_thread(run: &ClaimedRun, error: &io::Error) -> HandlerFinish {
     let why = format!("could not start {}: cannot start a thread: {error}", run.class);
-    HandlerFinish::new(Some(Ending::NoRoom(why)), None)
+    HandlerFinish::of(Ending::NoRoom(why))
 }
 
 /// Runs the program of a run until it ends, unless the run has ended before.
@@ -183,7 +183,7 @@ pub(crate) fn conclude(
     // The lease is kept until the end is recorded: a runner that waits for space on a full disk must not appear dead.
     let mut unsaved = place.leases.take_unsaved(run.run_id, RECORD_LIMIT);
     unsaved.add(last_update);
-    unsaved.add(Unsaved { results: finished.results.clone(), ..Unsaved::default() });
+    unsaved.add(Unsaved { results: finished.said.results.clone(), ..Unsaved::default() });
     let messages = std::mem::take(&mut unsaved.messages);
     let mut end = run_end(place, policy, run, &outcome.decision, unsaved, finished.outputs());
     end.notes = finished.notes(&place.me, run);
@@ -240,7 +240,7 @@ fn run_end(
         backoff: policy.handlers.backoff(Some(&run.class), &policy.settings),
         loss: None,
         unreadable: None,
-        crash: decision.is_crash.then(|| policy.crash(&place.me, &run.class)),
+        crash: decision.is_crash.then(|| policy.handlers.crash(&place.me, Some(&run.class), &policy.settings)),
         error_code: storable(&decision.error_code, 190),
         error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
         decision: storable(&decision.rule, 190),

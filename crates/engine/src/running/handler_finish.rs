@@ -2,6 +2,7 @@
 
 use crate::context::Me;
 use crate::handler::HandlerError;
+use crate::handler::events::Said;
 use crate::handler::handlers::Handlers;
 use taskqueue_domain::run::backoff::possible_delay_secs;
 use taskqueue_domain::run::decision::{Decision, decide};
@@ -13,46 +14,30 @@ use taskqueue_process::children::child::{Captured, Stream};
 use taskqueue_store::NewEvent;
 
 /// How a handler finished, for every kind of handler.
+#[derive(Default)]
 pub(crate) struct HandlerFinish {
     pub(crate) ending: Option<Ending>,
-    pub(crate) error: Option<ReportedError>,
-    pub(crate) results: Option<String>,
+    pub(crate) said: Said,
     pub(crate) stdout: Captured,
     pub(crate) stderr: Captured,
     /// What its program used.
     pub(crate) usage: Option<Usage>,
     pub(crate) unended: Option<String>,
-    pub(crate) unread_events: u64,
-    pub(crate) first_unread: Option<String>,
-    pub(crate) unknown_keys: Vec<String>,
     /// Whether its thread was left behind.
     pub(crate) is_left_behind: bool,
 }
 
 impl HandlerFinish {
-    pub(crate) fn new(ending: Option<Ending>, error: Option<ReportedError>) -> Self {
-        let (stdout, stderr) = (Captured::default(), Captured::default());
-        Self {
-            ending,
-            error,
-            results: None,
-            stdout,
-            stderr,
-            usage: None,
-            unended: None,
-            unread_events: 0,
-            first_unread: None,
-            unknown_keys: Vec::new(),
-            is_left_behind: false,
-        }
+    pub(crate) fn of(ending: Ending) -> Self {
+        Self { ending: Some(ending), ..Self::default() }
     }
 
     pub(crate) fn could_not_start(why: &str) -> Self {
-        Self::new(Some(Ending::CouldNotStart(why.to_owned())), None)
+        Self::of(Ending::CouldNotStart(why.to_owned()))
     }
 
     pub(crate) fn misconfigured(why: String) -> Self {
-        Self::new(Some(Ending::Misconfigured(why)), None)
+        Self::of(Ending::Misconfigured(why))
     }
 
     pub(crate) fn reported(error: &HandlerError) -> Self {
@@ -63,11 +48,11 @@ impl HandlerFinish {
             // The field is public, so a handler may have set an impossible value.
             delay_secs: error.delay_secs.map(possible_delay_secs),
         };
-        Self::new(None, Some(error))
+        Self { said: Said { error: Some(error), ..Said::default() }, ..Self::default() }
     }
 
     pub(crate) fn decision(&self, handlers: &Handlers, run: &ClaimedRun, timeout_secs: i64) -> Decision {
-        let decision = match (&self.ending, &self.error) {
+        let decision = match (&self.ending, &self.said.error) {
             (Some(ending), error) => {
                 let stderr = self.stderr.to_text();
                 let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
@@ -76,21 +61,15 @@ impl HandlerFinish {
             (None, Some(error)) => Decision::reported(error),
             (None, None) => Decision::returned(),
         };
-        let decision = decision.with_unread_events(self.unread_events).with_unknown_keys(&self.unknown_keys);
+        let decision = decision.with_unread_events(self.said.unread).with_unknown_keys(&self.said.unknown_keys);
         if self.is_left_behind { decision.with_thread_left_behind() } else { decision }
     }
 
     /// Returns an event about unreadable lines, to be stored with the end.
     pub(crate) fn notes(&self, me: &Me, run: &ClaimedRun) -> Vec<NewEvent> {
-        let first = self.first_unread.as_ref();
-        let note = first.map(|first| NewEvent {
-            kind: "unreadable-line",
-            task_id: Some(run.task_id),
-            run_id: Some(run.run_id),
-            actor: me.user.clone(),
-            host: me.host.clone(),
-            details: serde_json::json!({ "count": self.unread_events, "first": first }),
-        });
+        let first = self.said.first_unread.as_ref();
+        let details = first.map(|first| serde_json::json!({ "count": self.said.unread, "first": first }));
+        let note = details.map(|details| me.event_of_run("unreadable-line", run.task_id, run.run_id, details));
         note.into_iter().collect()
     }
 

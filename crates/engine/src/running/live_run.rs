@@ -117,36 +117,13 @@ impl<'a> LiveRun<'a> {
     fn run_program(&mut self, run: impl FnOnce(&[BorrowedFd<'_>], &mut Self) -> HandlerEnd) -> HandlerFinish {
         let (order, place) = (Arc::clone(&self.order), Arc::clone(&self.place));
         let alarms: Vec<_> = order.alarm().into_iter().chain([place.stopping.alarm()]).collect();
-        let end = run(&alarms, self);
-        let HandlerEnd {
-            ending,
-            error,
-            results,
-            unread_events,
-            first_unread,
-            unknown_keys,
-            unended,
-            stdout,
-            stderr,
-            usage,
-        } = end;
+        let HandlerEnd { ending, said, unended, stdout, stderr, usage } = run(&alarms, self);
         // Even when the runner stops: a cancelled run is not released.
         let ending = match (ending, order.reason()) {
             (Ending::Stopped, Some(reason)) => Ending::Cancelled(reason.to_owned()),
             (ending, _) => ending,
         };
-        HandlerFinish {
-            error,
-            results,
-            stdout,
-            stderr,
-            usage,
-            unended,
-            unread_events,
-            first_unread,
-            unknown_keys,
-            ..HandlerFinish::new(Some(ending), None)
-        }
+        HandlerFinish { said, stdout, stderr, usage, unended, ..HandlerFinish::of(ending) }
     }
 
     fn check_stopping(&mut self) -> Urgency {

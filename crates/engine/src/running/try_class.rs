@@ -3,15 +3,14 @@
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use crate::error::{EngineError, EngineResult};
-use crate::handler::command::CommandObserver;
+use crate::handler::RunContext;
+use crate::handler::command::Printer;
 use crate::handler::handlers::{ClassHandler, Handlers};
-use crate::handler::{Reporter, RunContext};
 use taskqueue_domain::run::decision::{Decision, decide};
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::task::trace::Trace;
 use taskqueue_host::random::token;
-use taskqueue_process::children::child::{Control, Stream};
-use taskqueue_process::identities::identity::ProcessIdentity;
+use taskqueue_process::children::child::Stream;
 
 use crate::config::Protocol;
 
@@ -25,27 +24,6 @@ pub struct TriedClass {
     pub decision: Decision,
     /// The results that it reported, as JSON text.
     pub results: Option<String>,
-}
-
-/// Prints the output of the handler as it comes.
-struct Printer<'a>(&'a mut dyn FnMut(Stream, &[u8]));
-
-impl Reporter for Printer<'_> {
-    fn progress(&mut self, _percent: i32, _message: Option<&str>) {}
-
-    fn results(&mut self, _json: &str) {}
-}
-
-impl CommandObserver for Printer<'_> {
-    fn started(&mut self, _handler: &ProcessIdentity) {}
-
-    fn output(&mut self, stream: Stream, bytes: &[u8]) {
-        (self.0)(stream, bytes);
-    }
-
-    fn idle(&mut self) -> Control {
-        Control::Continue
-    }
 }
 
 /// Runs the program of a class once with this data, as a runner does. Records nothing.
@@ -92,7 +70,7 @@ pub fn try_class(
     let end = command.run(&context, &[], None, &mut Printer(print));
     let stderr = end.stderr.to_text();
     let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    let decision = decide(&end.ending, end.error.as_ref(), last_line, &configured.exit_rules, timeout_secs);
-    let decision = decision.with_unread_events(end.unread_events).with_unknown_keys(&end.unknown_keys);
-    Ok(TriedClass { decision, results: end.results })
+    let decision = decide(&end.ending, end.said.error.as_ref(), last_line, &configured.exit_rules, timeout_secs);
+    let decision = decision.with_unread_events(end.said.unread).with_unknown_keys(&end.said.unknown_keys);
+    Ok(TriedClass { decision, results: end.said.results })
 }

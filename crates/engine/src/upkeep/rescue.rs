@@ -248,14 +248,8 @@ pub(crate) fn evidence_against(
 fn note_clock_set(ctx: &mut Context, run: &Run, step: TimeDelta) -> EngineResult<()> {
     // Rounded to ten seconds, because two measurements of one step differ a little.
     let seconds = (step.num_seconds() + 5) / 10 * 10;
-    Ok(ctx.store.record_event_once(&NewEvent {
-        kind: "clock-set",
-        task_id: Some(run.task_id),
-        run_id: Some(run.id),
-        actor: ctx.me.user.clone(),
-        host: ctx.me.host.clone(),
-        details: serde_json::json!({ "seconds": seconds, "runner_id": run.runner_id }),
-    })?)
+    let details = serde_json::json!({ "seconds": seconds, "runner_id": run.runner_id });
+    Ok(ctx.store.record_event_once(&ctx.me.event_of_run("clock-set", run.task_id, run.id, details))?)
 }
 
 /// Returns true if another process on this host holds the outcome of the run and is about to send it; it may have held the file
@@ -391,7 +385,8 @@ fn lost_end(
         may_retry: decision.may_retry,
         backoff: settings.backoff.clone(),
         loss: Some(Loss { class_backoff: ctx.handlers.stated_backoff(run.class.known()), lateness }),
-        crash: (decision.is_crash && lateness.is_none()).then(|| ctx.crash(run.class.known(), settings)),
+        crash: (decision.is_crash && lateness.is_none())
+            .then(|| ctx.handlers.crash(&ctx.me, run.class.known(), settings)),
         condition: evidence.condition,
         ..RunEnd::of(decision.event, &decision.error_code, &decision.error_message, &decision.rule)
     }
@@ -436,15 +431,9 @@ pub(crate) fn end_processes_of_claim(ctx: &Context, run: &Run, token: &str) -> i
 }
 
 fn rescue_event(ctx: &Context, run: &Run, evidence: &Evidence, ended_processes: usize) -> NewEvent {
-    NewEvent {
-        kind: "rescued",
-        task_id: Some(run.task_id),
-        run_id: Some(run.id),
-        actor: ctx.me.user.clone(),
-        host: ctx.me.host.clone(),
-        details: serde_json::json!({
-            "reason": evidence.code, "message": evidence.message, "ended_processes": ended_processes,
-            "process_identity": run.process_identity,
-        }),
-    }
+    let details = serde_json::json!({
+        "reason": evidence.code, "message": evidence.message, "ended_processes": ended_processes,
+        "process_identity": run.process_identity,
+    });
+    ctx.me.event_of_run("rescued", run.task_id, run.id, details)
 }

@@ -12,10 +12,9 @@ use crate::announcing::announce::{start_hook, tell_notices};
 use crate::announcing::final_failures::print_final_failures;
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
-use crate::outbox::outcomes::Outcome;
+use crate::outbox::outcomes::{ClaimedIds, Outcome};
 use crate::queueing::configured::apply_configured;
 use crate::upkeep::create_runs::{look_after, replace_overdue};
-use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_host::clock::Moment;
 use taskqueue_process::identities::turn::take_turn;
 use taskqueue_process::signals::stop_signals::StopSignals;
@@ -36,17 +35,11 @@ type Opener = Box<dyn Fn() -> EngineResult<Context> + Send>;
 /// A job for the thread.
 enum HousekeepingRequest {
     /// A run has ended that may have a hook.
-    Hook(Box<HousekeepingEnded>),
+    Hook(Box<(ClaimedIds, RunEnd)>),
     /// Runs have ended whose tasks a waiter may wait for.
     TellOfEnds,
     /// The configuration has changed.
     Reconfigured(Opener),
-}
-
-struct HousekeepingEnded {
-    task_id: TaskId,
-    run_id: RunId,
-    end: RunEnd,
 }
 
 /// The handle of the thread; the thread finishes its jobs and ends when this is dropped.
@@ -101,9 +94,7 @@ impl Housekeeping {
     /// Runs the hook for this outcome, if there is one.
     pub(super) fn tell(&self, outcome: &Outcome) {
         if let Some(claimed) = outcome.claimed.filter(|_| self.has_hooks.get()) {
-            let ended =
-                HousekeepingEnded { task_id: claimed.task_id, run_id: claimed.run_id, end: outcome.end.clone() };
-            let _ = self.sender.send(HousekeepingRequest::Hook(Box::new(ended)));
+            let _ = self.sender.send(HousekeepingRequest::Hook(Box::new((claimed, outcome.end.clone()))));
         }
     }
 
@@ -189,9 +180,9 @@ impl HousekeepingThread<'_> {
         }
     }
 
-    fn start_hook(&mut self, ended: &HousekeepingEnded) {
+    fn start_hook(&mut self, (claimed, end): &(ClaimedIds, RunEnd)) {
         if let Some(ctx) = self.connected() {
-            start_hook(ctx, ended.task_id, ended.run_id, &ended.end);
+            start_hook(ctx, claimed.task_id, claimed.run_id, end);
             let found = ctx.hook_problem.take();
             let mut told = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
             *told = found.or_else(|| told.take());

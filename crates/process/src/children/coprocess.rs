@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{Errno, fcntl_dupfd_cloexec, ioctl_fionread, read, write};
+use rustix::io::{Errno, fcntl_dupfd_cloexec, ioctl_fionread, read, retry_on_intr, write};
 
 use super::capture::Stream;
 use super::cause::{OomKills, explained};
@@ -96,13 +96,9 @@ impl Inlet {
     /// # Errors
     /// Never because of the process, even if it ends: this side keeps the reading end open.
     pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            match write(&self.writer, bytes) {
-                Ok(count) => return Ok(count),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(0),
-                Err(errno) => return Err(errno.into()),
-            }
+        match retry_on_intr(|| write(&self.writer, bytes)) {
+            Err(Errno::AGAIN) => Ok(0),
+            written => Ok(written?),
         }
     }
 
@@ -288,13 +284,9 @@ enum ReadState {
 
 /// Returns `None` if nothing can be read now; 0 at end of file.
 fn read_some(pipe: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
-    loop {
-        match read(pipe, &mut *buffer) {
-            Ok(count) => return Some(count),
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return None,
-            Err(_) => return Some(0),
-        }
+    match retry_on_intr(|| read(pipe, &mut *buffer)) {
+        Err(Errno::AGAIN) => None,
+        read => Some(read.unwrap_or(0)),
     }
 }
 

@@ -3,15 +3,14 @@
 //! The command line installs it once; all code that waits checks it. The callers decide what stopping means.
 
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::io::write;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, recv};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -20,6 +19,7 @@ use signal_hook::low_level::{pipe, unregister};
 
 use crate::spawning::ignored_signals::ignores_signal;
 use taskqueue_host::clock::{Moment, poll_wait};
+use taskqueue_host::net::waker::Waker;
 
 /// Further signals are not counted.
 const COUNTED: usize = 8;
@@ -158,10 +158,10 @@ impl StopSignals {
         grace: Duration,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<Option<T>> {
-        let (alarm, (sender, receiver)) = (Arc::new(Alarm::new()?), mpsc::sync_channel(1));
-        let rings = RingsAtEnd(Arc::clone(&alarm));
+        let (alarm, (sender, receiver)) = (Arc::new(Waker::new()?), mpsc::sync_channel(1));
+        let wakes = WakesAtEnd(Arc::clone(&alarm));
         thread::Builder::new().name("work".to_owned()).spawn(move || {
-            let _rings = rings;
+            let _wakes = wakes;
             // If it is too late, the result is discarded.
             let _ = sender.send(work());
         })?;
@@ -205,44 +205,20 @@ fn count(reader: &UnixStream) -> usize {
     recv(reader, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT).map_or(0, |(count, _)| count)
 }
 
-/// A descriptor that becomes readable once it is rung, and stays readable.
-#[derive(Debug)]
-pub struct Alarm {
-    event: OwnedFd,
-}
+/// Wakes when it is dropped, so that a thread that panics is not waited for.
+struct WakesAtEnd(Arc<Waker>);
 
-impl Alarm {
-    /// # Errors
-    /// No descriptor is left.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
-    }
-
-    /// Makes the descriptor readable. Further calls have no effect.
-    pub fn ring(&self) {
-        // The counter is never read, so the descriptor stays readable.
-        let _ = write(&self.event, &1_u64.to_ne_bytes());
-    }
-}
-
-impl AsFd for Alarm {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-}
-
-/// Rings when it is dropped, so that a thread that panics is not waited for.
-struct RingsAtEnd(Arc<Alarm>);
-
-impl Drop for RingsAtEnd {
+impl Drop for WakesAtEnd {
     fn drop(&mut self) {
-        self.0.ring();
+        self.0.wake();
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
     use taskqueue_host::testing::{eventually, run_again_inside};
 
@@ -326,26 +302,26 @@ mod tests {
     #[test]
     fn a_wait_ends_when_a_descriptor_is_readable_and_reports_no_signal() {
         let (signals, handle) = StopSignals::by_hand().unwrap();
-        let alarm = Alarm::new().unwrap();
-        alarm.ring();
+        let alarm = Waker::new().unwrap();
+        alarm.wake();
         let long = Duration::from_secs(3_600);
         assert!(!signals.wait_beside(Some(alarm.as_fd()), long));
         assert_eq!(signals.wait_or_read(Some(alarm.as_fd()), long), (false, true));
         handle.stop();
         assert!(signals.wait_beside(Some(alarm.as_fd()), long));
-        assert_eq!(signals.wait_or_read(Some(Alarm::new().unwrap().as_fd()), long), (true, false));
+        assert_eq!(signals.wait_or_read(Some(Waker::new().unwrap().as_fd()), long), (true, false));
     }
 
     #[test]
     fn an_alarm_is_readable_once_it_has_rung() {
-        let alarm = Alarm::new().unwrap();
+        let alarm = Waker::new().unwrap();
         let is_readable = || {
             let mut fds = [PollFd::new(&alarm, PollFlags::IN)];
             poll(&mut fds, Some(&poll_wait(Duration::ZERO))).unwrap() == 1
         };
         assert!(!is_readable());
-        alarm.ring();
-        alarm.ring();
+        alarm.wake();
+        alarm.wake();
         assert!(is_readable());
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use rustix::io::Errno;
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use super::rights::{Refusal, RightsFailure};
@@ -36,9 +36,7 @@ pub(crate) struct Process {
 impl Process {
     /// Waits for its end and reaps it.
     pub(crate) fn reap(self) {
-        while waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED).is_err_and(|errno| errno == Errno::INTR)
-        {
-        }
+        let _ = retry_on_intr(|| waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED));
     }
 
     /// Kills and reaps it.
@@ -205,6 +203,7 @@ pub(crate) fn set_blocked(signals: u64) -> u64 {
 mod tests {
     use std::sync::atomic::{AtomicI32, Ordering};
 
+    use rustix::io::Errno;
     use rustix::process::getpid;
 
     use super::super::rights::ExecStep;

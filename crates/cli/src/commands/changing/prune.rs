@@ -134,10 +134,7 @@ pub(crate) fn pruned_words(pruned: &Pruned) -> Option<String> {
         (pruned.runners, "old runner"),
         (pruned.events, "old event"),
     ];
-    let words: Vec<String> = parts
-        .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, noun)| human::plural(i64::try_from(count).unwrap_or(i64::MAX), noun))
-        .collect();
+    let words: Vec<String> =
+        parts.into_iter().filter(|(count, _)| *count > 0).map(|(count, noun)| human::plural(count, noun)).collect();
     if words.is_empty() { None } else { Some(format!("{} pruned", words.join(", "))) }
 }

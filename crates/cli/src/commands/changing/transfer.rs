@@ -164,6 +164,6 @@ pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> 
         out.json(&imported)?;
     }
     let ids = if imported.keeps_ids { "with the original ids" } else { "with new ids" };
-    out.say(&format!("imported {} {ids}", human::plural(i64::try_from(imported.tasks).unwrap_or(i64::MAX), "task")));
+    out.say(&format!("imported {} {ids}", human::plural(imported.tasks, "task")));
     Ok(DONE)
 }

@@ -144,10 +144,7 @@ fn queue_lines(
         (existing, 0) => format!("; {existing} existed already"),
         (existing, replaced) => format!("; {existing} existed already, {replaced} replaced"),
     };
-    out.say(&format!(
-        "queued {}{there}",
-        human::plural(i64::try_from(count(Arrival::Queued)).unwrap_or(i64::MAX), "task")
-    ));
+    out.say(&format!("queued {}{there}", human::plural(count(Arrival::Queued), "task")));
     Ok(DONE)
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn run(session: Session, _args: &CreateRunsArgs, out: &mut Out) -> an
 
 pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
     if report.sent_outcomes > 0 {
-        let outcomes = human::plural(i64::try_from(report.sent_outcomes).unwrap_or(i64::MAX), "outcome");
+        let outcomes = human::plural(report.sent_outcomes, "outcome");
         out.say(&format!("recorded {outcomes} that a dead runner of this host had saved on the local disk"));
     }
     for rescued in &report.rescue.rescued {
@@ -50,17 +50,13 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
         out.say(&format!("run {} (task {}) {what}: {}{ended}", rescued.run_id, rescued.task_id, rescued.message));
     }
     if report.finished_runners > 0 {
-        out.say(&format!(
-            "{} marked finished",
-            human::plural(i64::try_from(report.finished_runners).unwrap_or(i64::MAX), "dead runner")
-        ));
+        out.say(&format!("{} marked finished", human::plural(report.finished_runners, "dead runner")));
     }
     if report.expired > 0 {
-        let expired = human::plural(i64::try_from(report.expired).unwrap_or(i64::MAX), "task");
-        out.say(&format!("{expired} expired"));
+        out.say(&format!("{} expired", human::plural(report.expired, "task")));
     }
     if report.replaced > 0 {
-        let replaced = human::plural(i64::try_from(report.replaced).unwrap_or(i64::MAX), "task");
+        let replaced = human::plural(report.replaced, "task");
         out.say(&format!("{replaced} cancelled, because the next time of the schedule has come"));
     }
     for schedule in report.configured.iter().filter(|schedule| schedule.problem.is_none()) {
@@ -69,7 +65,7 @@ pub(crate) fn say_report(report: &CreateRunsReport, out: &mut Out) {
     say_schedules(report, out);
     warn_of_report(report, out);
     if report.created > 0 {
-        out.say(&format!("{} created", human::plural(i64::try_from(report.created).unwrap_or(i64::MAX), "run")));
+        out.say(&format!("{} created", human::plural(report.created, "run")));
     }
     if let Some(words) = pruned_words(&report.pruned) {
         out.say(&words);
@@ -94,7 +90,6 @@ fn ended_words(rescued: &Rescued) -> String {
 }
 
 fn say_schedules(report: &CreateRunsReport, out: &mut Out) {
-    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let schedules = report.schedules;
     if schedules.planned > 0 {
         let skipped = match schedules.skipped {
@@ -102,7 +97,7 @@ fn say_schedules(report: &CreateRunsReport, out: &mut Out) {
             count if schedules.skipped_or_more => format!(", skipped {count} or more that had passed"),
             count => format!(", skipped {count} that had passed"),
         };
-        out.say(&format!("planned {}{skipped}", human::plural(number(schedules.planned), "scheduled time")));
+        out.say(&format!("planned {}{skipped}", human::plural(schedules.planned, "scheduled time")));
     }
 }
 
@@ -113,7 +108,7 @@ pub(crate) fn warn_of_report(report: &CreateRunsReport, out: &mut Out) {
         out.warn(&format!("{stuck}; the next create-runs tries again"));
     }
     if report.schedules.broken > 0 {
-        let broken = human::plural(i64::try_from(report.schedules.broken).unwrap_or(i64::MAX), "schedule");
+        let broken = human::plural(report.schedules.broken, "schedule");
         out.warn(&format!("{broken} cannot be read; `taskqueue schedule list` shows the problem"));
     }
     for schedule in report.configured.iter().filter(|schedule| schedule.problem.is_some()) {

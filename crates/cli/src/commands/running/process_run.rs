@@ -9,7 +9,7 @@ use crate::error::{CliError, DONE, INTERRUPTED};
 use crate::output::Out;
 use crate::output::log::LogFormat;
 use crate::session::Session;
-use crate::views::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
+use crate::views::outcome::{Narrator, tell_processed};
 use taskqueue_domain::task::ids::RunId;
 use taskqueue_engine::StopSignals;
 use taskqueue_engine::running::process_run::{ProcessOptions, process_runs};
@@ -67,13 +67,7 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
     let options = ProcessOptions { run_id: args.run_id, ..args.repeat.options(session.config.stop_wait)? };
     let stop = StopSignals::install()?;
     session.end_statements_on(&stop, options.stop_wait);
-    let mut ctx = match session.stopped_by(&stop, out).open_or_make() {
-        Err(_) if stop.is_stopping() => return Ok(INTERRUPTED),
-        opened => opened?,
-    };
-    if let Some(name) = &args.name {
-        ctx.name_runner(name)?;
-    }
+    let Some(mut ctx) = session.open_runner(args.name.as_deref(), &stop, out)? else { return Ok(INTERRUPTED) };
     let report = process_runs(&mut ctx, &options, &stop, &mut Narrator { out })?;
     if let (Some(run_id), Some((in_use, limit))) = (args.run_id, report.limit_reached) {
         let slots = plural(in_use, "runner slot");
@@ -85,8 +79,6 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
     if out.is_json() {
         out.json(&report)?;
     }
-    warn_of_spool(&report, out);
-    warn_of_hook(&report, out);
-    out.say_verbose(&report_words(&report));
+    tell_processed(&report, out);
     Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
 }

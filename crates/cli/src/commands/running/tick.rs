@@ -1,19 +1,16 @@
 //! `taskqueue tick`
 
-use std::time::Duration;
-
 use clap::Args;
 
-use crate::commands::options::task_options::duration_option;
 use crate::commands::running::create_runs::{say_report, warn_of_report};
+use crate::commands::running::process_run::RepeatArgs;
 use crate::error::{DONE, INTERRUPTED};
 use crate::output::Out;
 use crate::output::log::LogFormat;
 use crate::session::Session;
 use crate::views::final_failures::failure_printer;
-use crate::views::outcome::{Narrator, report_words, warn_of_hook, warn_of_spool};
+use crate::views::outcome::{Narrator, tell_processed};
 use taskqueue_engine::StopSignals;
-use taskqueue_engine::running::process_run::ProcessOptions;
 use taskqueue_engine::tick::tick;
 use taskqueue_views::standstill::{standstill_remedy, standstill_words};
 
@@ -41,26 +38,12 @@ pub(crate) struct TickArgs {
 
 pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::Result<u8> {
     out.begin_log(args.log_format)?;
-    let max_time: Option<Duration> = duration_option("--max-time", Some(&args.max_time))?;
-    let stop_wait = session.config.stop_wait;
-    let options = ProcessOptions {
-        drain: true,
-        max_runs: args.max_runs,
-        max_time,
-        stop_wait,
-        enters_group: true,
-        ..ProcessOptions::default()
-    };
+    let repeat = RepeatArgs { drain: true, max_runs: args.max_runs, max_time: Some(args.max_time.clone()) };
+    let options = repeat.options(session.config.stop_wait)?;
     let stop = StopSignals::install()?;
-    session.end_statements_on(&stop, stop_wait);
-    let mut ctx = match session.stopped_by(&stop, out).open_or_make() {
-        Err(_) if stop.is_stopping() => return Ok(INTERRUPTED),
-        opened => opened?,
-    };
+    session.end_statements_on(&stop, options.stop_wait);
+    let Some(mut ctx) = session.open_runner(args.name.as_deref(), &stop, out)? else { return Ok(INTERRUPTED) };
     ctx.print_failures_with(failure_printer(out));
-    if let Some(name) = &args.name {
-        ctx.name_runner(name)?;
-    }
     let report = tick(&mut ctx, &options, &stop, &mut Narrator { out })?;
     if out.is_json() {
         out.json(&report)?;
@@ -74,8 +57,6 @@ pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::R
         let (words, remedy) = (standstill_words(standstill, ctx.now()?), standstill_remedy(standstill));
         out.warn(&format!("{words}; try {remedy}"));
     }
-    warn_of_spool(&report.processed, out);
-    warn_of_hook(&report.processed, out);
-    out.say_verbose(&report_words(&report.processed));
+    tell_processed(&report.processed, out);
     Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
 }

@@ -15,7 +15,7 @@ use crate::output::Out;
 use crate::output::log::LogFormat;
 use crate::session::Session;
 use crate::views::final_failures::failure_printer;
-use crate::views::outcome::{report_words, warn_of_hook, warn_of_spool};
+use crate::views::outcome::tell_processed;
 use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_engine::config::Config;
@@ -92,14 +92,8 @@ pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::R
     let reloader = session.reloader();
     let configured = session.config.metrics.clone();
     let service = Service::new(session.is_supervised().then(Supervisor::of_environment), &stop);
-    let mut ctx = match session.stopped_by(&stop, out).open_or_make() {
-        Err(_) if stop.is_stopping() => return Ok(DONE),
-        opened => opened?,
-    };
+    let Some(mut ctx) = session.open_runner(args.name.as_deref(), &stop, out)? else { return Ok(DONE) };
     ctx.print_failures_with(failure_printer(out));
-    if let Some(name) = &args.name {
-        ctx.name_runner(name)?;
-    }
     // With a mistyped class, it would wait forever.
     for class in &args.classes {
         warn_of_unknown_class(&mut ctx, class, WarnOf::Any, out)?;
@@ -112,9 +106,7 @@ pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::R
     if out.is_json() {
         out.json(&report)?;
     }
-    warn_of_spool(&report, out);
-    warn_of_hook(&report, out);
-    out.say_verbose(&report_words(&report));
+    tell_processed(&report, out);
     Ok(DONE)
 }
 

@@ -8,7 +8,7 @@ use crate::commands::running::work_metrics::WorkMetrics;
 use crate::commands::running::work_service::Service;
 use crate::output::Out;
 use crate::session::{Reloaded, Reloader};
-use crate::views::outcome::{Narrator, say_shortage, say_stopping};
+use crate::views::outcome::{Narrator, other_ends, say_shortage, say_stopping};
 use taskqueue_domain::task::ids::{RunId, RunnerId};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_engine::running::process_run::ProcessReport;
@@ -178,11 +178,5 @@ fn progress_line(out: &Out) -> ProgressBar {
 }
 
 fn line(report: &ProcessReport, working: usize) -> String {
-    let mut line = format!("{working} working, {} succeeded", report.succeeded);
-    for (count, what) in [(report.failed, "failed"), (report.released, "released"), (report.cancelled, "cancelled")] {
-        if count > 0 {
-            line.push_str(&format!(", {count} {what}"));
-        }
-    }
-    line
+    format!("{working} working, {} succeeded{}", report.succeeded, other_ends(report))
 }

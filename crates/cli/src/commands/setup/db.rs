@@ -136,7 +136,7 @@ fn check(session: Session, out: &mut Out) -> anyhow::Result<u8> {
     }
     out.say(&match found.len() {
         0 => "no damage found".to_owned(),
-        number => format!("{} found", plural(i64::try_from(number).unwrap_or(i64::MAX), "problem")),
+        number => format!("{} found", plural(number, "problem")),
     });
     Ok(if found.is_empty() { DONE } else { FAILED })
 }

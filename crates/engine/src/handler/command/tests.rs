@@ -116,9 +116,9 @@ fn events_become_reports_and_the_last_ones_are_kept() {
     let (end, seen) = run(&handler(&["sh", "-c", script]), "{}");
     assert_eq!(end.ending, Ending::Exited(75));
     assert_eq!(seen.reports, ["10 one", "20 -", "alive", "{\"n\":1}", "{\"n\": 2}"]);
-    assert_eq!(end.results.as_deref(), Some("{\"n\": 2}"));
-    assert_eq!((end.error.unwrap().code.as_str(), end.unread_events), ("4", 2));
-    assert_eq!(end.first_unread.as_deref(), Some("nonsense"));
+    assert_eq!(end.said.results.as_deref(), Some("{\"n\": 2}"));
+    assert_eq!((end.said.error.unwrap().code.as_str(), end.said.unread), ("4", 2));
+    assert_eq!(end.said.first_unread.as_deref(), Some("nonsense"));
     assert!(seen.handler.is_some());
 }
 

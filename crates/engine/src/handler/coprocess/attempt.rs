@@ -272,11 +272,7 @@ impl<'a> CoprocessAttempt<'a> {
     fn ended(&mut self, ending: Ending) -> HandlerEnd {
         HandlerEnd {
             ending,
-            error: self.said.error.take(),
-            results: self.said.results.take(),
-            unread_events: self.said.unread,
-            first_unread: self.said.first_unread.take(),
-            unknown_keys: std::mem::take(&mut self.said.unknown_keys),
+            said: std::mem::take(&mut self.said),
             unended: None,
             stdout: Captured::default(),
             stderr: self.ticket.take_stderr(),

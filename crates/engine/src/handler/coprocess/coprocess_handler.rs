@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::handler::RunContext;
 use crate::handler::command::{CommandHandler, HandlerEnd};
+use crate::handler::events::Said;
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::task::task_class::TaskClass;
@@ -96,11 +97,7 @@ impl CoprocessHandler {
 pub(super) fn did_not_start(ending: Ending) -> HandlerEnd {
     HandlerEnd {
         ending,
-        error: None,
-        results: None,
-        unread_events: 0,
-        first_unread: None,
-        unknown_keys: Vec::new(),
+        said: Said::default(),
         unended: None,
         stdout: Captured::default(),
         stderr: Captured::default(),

@@ -25,12 +25,12 @@ for message in iter(hear, None):
 fn a_run_that_must_end_is_ended_by_the_process_that_has_it() {
     let (coprocesses, handler) = (Coprocesses::default(), handler(CANCELLABLE));
     let (end, seen) = run_with_alarm(&coprocesses, &handler);
-    assert_eq!((end.ending, end.error.unwrap().message.as_str()), (Ending::Stopped, "shutdown"));
+    assert_eq!((end.ending, end.said.error.unwrap().message.as_str()), (Ending::Stopped, "shutdown"));
     let pid = seen.handler.unwrap().pid;
     let late = RunContext { timeout_secs: 0, ..context("1") };
     let end = coprocesses.run(&handler, &late, &[], None, &mut Seen::new());
-    assert_eq!((end.ending, end.error.unwrap().message.as_str()), (Ending::TimedOut, "timeout"));
-    assert_eq!(end.results, Some(pid.to_string()), "and it lives on");
+    assert_eq!((end.ending, end.said.error.unwrap().message.as_str()), (Ending::TimedOut, "timeout"));
+    assert_eq!(end.said.results, Some(pid.to_string()), "and it lives on");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_process_that_dies_takes_its_own_runs_with_it_and_no_others() {
         let script = format!("hello()\nfor run in runs():\n if run['data'] == 'die': {end}\n done(run, os.getpid())");
         let (coprocesses, handler) = (Coprocesses::default(), handler(&script));
         let (lost, seen) = run(&coprocesses, &handler, "\"die\"");
-        assert_eq!((&lost.ending, lost.error.as_ref().map(|error| error.code.as_str())), (&expected, code));
+        assert_eq!((&lost.ending, lost.said.error.as_ref().map(|error| error.code.as_str())), (&expected, code));
         assert!(is_dead(seen.handler.unwrap().pid));
         pid_of(&run(&coprocesses, &handler, "1").0);
     }
@@ -154,5 +154,5 @@ fn nothing_of_a_dead_process_works_on_when_its_runs_have_ended() {
                   say(type='progress', id=run['id'], result=child.pid)\n os._exit(1)";
     let (end, seen) = run(&Coprocesses::default(), &handler(script), "1");
     assert_eq!((end.ending, end.unended), (Ending::Exited(1), None));
-    assert!(is_dead(end.results.unwrap().parse().unwrap()) && is_dead(seen.handler.unwrap().pid));
+    assert!(is_dead(end.said.results.unwrap().parse().unwrap()) && is_dead(seen.handler.unwrap().pid));
 }

@@ -54,7 +54,7 @@ fn fault(script: &str) -> (String, String) {
     assert!(is_dead(first), "before its run has ended");
     assert_eq!(end.unended, None);
     assert_ne!(pid_of(&run(&coprocesses, &handler, "2").0), first);
-    let error = end.error.unwrap();
+    let error = end.said.error.unwrap();
     (error.code, error.message)
 }
 
@@ -80,7 +80,7 @@ fn an_answer_for_a_run_that_it_does_not_have_ends_no_other_run_well() {
     let script = "hello(2)\nheld = []\nfor run in runs():\n held.append(run)\n if len(held) == 2:\n  \
                   say(type='done', id='70.99999', result='stray')\n  [done(run, 'late') for run in held]";
     for end in run_together(&Coprocesses::default(), &handler(script), 2) {
-        assert_eq!((end.results, end.error.unwrap().code.as_str()), (None, "protocol"));
+        assert_eq!((end.said.results, end.said.error.unwrap().code.as_str()), (None, "protocol"));
     }
 }
 
@@ -93,14 +93,14 @@ fn two_answers_for_one_run_are_an_answer_and_a_fault() {
     let ends = run_together(&Coprocesses::default(), &handler(script), 2);
     let (well, ill): (Vec<_>, Vec<_>) = ends.iter().enumerate().partition(|(_, end)| end.ending.is_success());
     assert_eq!((well.len(), ill.len()), (1, 1), "{ends:?}");
-    assert_eq!(well[0].1.results, Some(well[0].0.to_string()));
-    let error = ill[0].1.error.as_ref().unwrap();
+    assert_eq!(well[0].1.said.results, Some(well[0].0.to_string()));
+    let error = ill[0].1.said.error.as_ref().unwrap();
     assert!(error.code == "protocol" && error.message.contains("not one of its runs"), "{error:?}");
-    assert_eq!(ill[0].1.results, None);
+    assert_eq!(ill[0].1.said.results, None);
 }
 
 #[test]
 fn data_that_is_no_json_reaches_nobody() {
     let (end, seen) = run(&Coprocesses::default(), &handler(TELL_PID), "1,\"id\":\"70.1\"");
-    assert_eq!((end.error.unwrap().retry, seen.handler), (Some(false), None));
+    assert_eq!((end.said.error.unwrap().retry, seen.handler), (Some(false), None));
 }

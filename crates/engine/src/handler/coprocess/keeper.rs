@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::member::{Member, Order};
 use super::output_reader::OutputReader;
+use super::pool::Pool;
 use super::protocol::{DRAIN, PING, hello};
-use super::shared_pool::SharedPool;
 use super::ticket::{Cause, Death, TicketOutcome};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_host::clock::Moment;
@@ -21,33 +21,30 @@ const MUTE_END: Duration = Duration::from_millis(500);
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 /// Starts a process for a member of the pool and manages it until it has ended.
-pub(super) fn keep(shared_pool: &Arc<SharedPool>, number: u64, waker: &Waker) {
-    let started = shared_pool
-        .handler
-        .child_spec(&shared_pool.class, &shared_pool.runner)
-        .and_then(|spec| Coprocess::start(&spec));
+pub(super) fn keep(pool: &Arc<Pool>, number: u64, waker: &Waker) {
+    let started = pool.handler.child_spec(&pool.class, &pool.runner).and_then(|spec| Coprocess::start(&spec));
     let (coprocess, inlet) = match started {
         Ok(started) => started,
         Err(ending) => {
-            let mut state = shared_pool.state();
+            let mut state = pool.state();
             state.members.retain(|member| member.number != number);
             state.could_not_start(ending);
             return;
         }
     };
     fault_point!("coprocess.started");
-    if let Some(member) = shared_pool.state().member(number) {
+    if let Some(member) = pool.state().member(number) {
         member.identity = Some(Arc::new(coprocess.identity().clone()));
         member.inlet = Some(inlet);
         member.say(&hello());
     }
-    let output_reader = OutputReader::new(Arc::clone(shared_pool), number);
-    Keeper { shared_pool, number, output_reader, pings: Pings::new(shared_pool.handler.ping_every), mute_until: None }
+    let output_reader = OutputReader::new(Arc::clone(pool), number);
+    Keeper { pool, number, output_reader, pings: Pings::new(pool.handler.ping_every), mute_until: None }
         .stay(coprocess, waker);
 }
 
 struct Keeper<'a> {
-    shared_pool: &'a SharedPool,
+    pool: &'a Pool,
     number: u64,
     output_reader: OutputReader,
     pings: Pings,
@@ -93,7 +90,7 @@ impl Keeper<'_> {
             if self.output_reader.have_heard() {
                 self.pings.heard();
                 fault_point!("coprocess.heard");
-                let may_be_large = self.shared_pool.handler.max_rss_bytes;
+                let may_be_large = self.pool.handler.max_rss_bytes;
                 let is_large = may_be_large.is_some_and(|most| {
                     self.output_reader.has_answer() && coprocess.resident_bytes().is_some_and(|found| found > most)
                 });
@@ -122,13 +119,13 @@ impl Keeper<'_> {
 
     /// Makes this thread write what other threads send to the process.
     fn wake_up(&self) {
-        if let Some(member) = self.shared_pool.state().member(self.number) {
+        if let Some(member) = self.pool.state().member(self.number) {
             member.keeper_is_awake = true;
         }
     }
 
     fn grace(&self) -> Duration {
-        self.shared_pool.handler.command.kill_grace
+        self.pool.handler.command.kill_grace
     }
 
     fn plan(&self, term_after: Duration, kill_after: Duration) -> EndPlan {
@@ -137,8 +134,8 @@ impl Keeper<'_> {
 
     /// Writes pending output, and checks orders and deadlines.
     fn next(&mut self) -> Next {
-        let (shared_pool, number) = (self.shared_pool, self.number);
-        let mut state = shared_pool.state();
+        let (pool, number) = (self.pool, self.number);
+        let mut state = pool.state();
         let Some(member) = state.member(number) else {
             return Next::End(self.plan(Duration::ZERO, Duration::ZERO), Cause::Itself);
         };
@@ -176,7 +173,7 @@ impl Keeper<'_> {
     fn due(&mut self, member: &mut Member) -> Result<Moment, Cause> {
         let mut until = self.mute_until.unwrap_or_else(|| Moment::after(LONGEST_SLEEP));
         let Some(hello) = member.hello else {
-            let limit = self.shared_pool.handler.start_timeout;
+            let limit = self.pool.handler.start_timeout;
             let hello_by = member.started.plus(limit);
             if hello_by.has_passed() {
                 return Err(Cause::Fault(
@@ -186,7 +183,7 @@ impl Keeper<'_> {
             }
             return Ok(until.min(hello_by));
         };
-        if let Some(max_age) = self.shared_pool.handler.max_age.filter(|_| member.given > 0) {
+        if let Some(max_age) = self.pool.handler.max_age.filter(|_| member.given > 0) {
             if member.is_old(max_age) {
                 member.order(Order::Retire);
             } else {
@@ -213,7 +210,7 @@ impl Keeper<'_> {
     }
 
     fn finish(mut self, coprocess: Coprocess, plan: &EndPlan, cause: Cause) {
-        let inlet = self.shared_pool.state().member(self.number).and_then(|member| {
+        let inlet = self.pool.state().member(self.number).and_then(|member| {
             // It gets no further runs.
             member.is_leaving = true;
             member.inlet.take()
@@ -230,7 +227,7 @@ impl Keeper<'_> {
     fn bury(&self, end: CoprocessEnd, cause: Cause, was_asked: bool) {
         let CoprocessEnd { ending, unended, unread_bytes } = end;
         let death = Arc::new(Death { ending, cause, unended });
-        let mut state = self.shared_pool.state();
+        let mut state = self.pool.state();
         let Some(at) = state.members.iter().position(|member| member.number == self.number) else { return };
         let member = state.members.remove(at);
         if member.hello.is_none() && !was_asked {
@@ -256,6 +253,6 @@ impl Keeper<'_> {
         };
         let said = self.output_reader.last_words();
         let said = if said.is_empty() { said } else { format!(": {said}") };
-        Ending::CouldNotStart(format!("could not start {}: {why}{said}", self.shared_pool.handler.program()))
+        Ending::CouldNotStart(format!("could not start {}: {why}{said}", self.pool.handler.program()))
     }
 }

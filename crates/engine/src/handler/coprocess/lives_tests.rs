@@ -24,7 +24,7 @@ fn a_coprocess_gets_its_run_by_message_and_not_by_the_environment() {
     handler.command.env = vec![("TASKQUEUE_PROTOCOL".to_owned(), "forged".to_owned())];
     let run = context("{\"a\":\n [1.50]}");
     let end = Coprocesses::default().run(&handler, &run, &[], None, &mut Seen::new());
-    let result: serde_json::Value = serde_json::from_str(end.results.as_ref().unwrap()).unwrap();
+    let result: serde_json::Value = serde_json::from_str(end.said.results.as_ref().unwrap()).unwrap();
     let (message, environment) = (&result[0], result[1].as_object().unwrap());
     assert_eq!((&message["task_id"], &message["run_id"], &message["attempt"]), (&7.into(), &70.into(), &2.into()));
     assert_eq!((message["class"].as_str(), message["token"].as_str()), (Some("mail.send"), Some(run.token.as_str())));
@@ -45,7 +45,7 @@ fn several_runs_are_in_flight_and_each_gets_its_own_answer() {
     let coprocesses = Coprocesses::default();
     let ends = run_together(&coprocesses, &handler(script), 8);
     let results: Vec<(i32, usize)> =
-        ends.iter().map(|end| serde_json::from_str(end.results.as_ref().unwrap()).unwrap()).collect();
+        ends.iter().map(|end| serde_json::from_str(end.said.results.as_ref().unwrap()).unwrap()).collect();
     assert_eq!(results.iter().map(|(_, data)| *data).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6, 7]);
     let mut pids: Vec<i32> = results.into_iter().map(|(pid, _)| pid).collect();
     pids.sort_unstable();
@@ -83,9 +83,9 @@ for run in runs():
     let (end, seen) = run(&Coprocesses::default(), &handler(script), "1");
     assert_eq!(seen.reports, ["10 one", "alive", "[1]"]);
     assert_eq!(String::from_utf8(seen.output).unwrap(), "working\n");
-    assert_eq!((&end.ending, end.results.as_deref(), end.unread_events), (&Ending::Exited(75), Some("[1]"), 2));
+    assert_eq!((&end.ending, end.said.results.as_deref(), end.said.unread), (&Ending::Exited(75), Some("[1]"), 2));
     let error = ReportedError { code: "4".to_owned(), message: "m".to_owned(), retry: None, delay_secs: Some(3) };
-    assert_eq!((end.error.unwrap(), end.stderr.to_text()), (error, "working\n".to_owned()));
+    assert_eq!((end.said.error.unwrap(), end.stderr.to_text()), (error, "working\n".to_owned()));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn large_data_and_results_pass_in_both_directions() {
     let script = "hello()\nfor run in runs(): done(run, run['data'][:1000000])";
     let data = format!("\"{}\"", "x".repeat(3_000_000));
     let (end, _) = run(&Coprocesses::default(), &handler(script), &data);
-    assert_eq!(end.results.unwrap().len(), 1_000_002);
+    assert_eq!(end.said.results.unwrap().len(), 1_000_002);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::mem;
 use std::sync::Arc;
 
 use super::member::{Member, Order};
+use super::pool::Pool;
 use super::protocol::{self, CoprocessAnswer, CoprocessMessage, not_one_of_its_runs};
-use super::shared_pool::SharedPool;
 use super::ticket::{Ticket, TicketOutcome};
 use taskqueue_host::files::lines::LineSplitter;
 use taskqueue_process::children::capture::Capture;
@@ -16,7 +16,7 @@ use taskqueue_process::children::coprocess::CoprocessListener;
 const WORDS_BYTES: usize = 8 * 1024;
 
 pub(super) struct OutputReader {
-    shared_pool: Arc<SharedPool>,
+    pool: Arc<Pool>,
     number: u64,
     lines: LineSplitter,
     heard: Vec<CoprocessMessage>,
@@ -32,9 +32,9 @@ pub(super) struct OutputReader {
 }
 
 impl OutputReader {
-    pub(super) fn new(shared_pool: Arc<SharedPool>, number: u64) -> Self {
+    pub(super) fn new(pool: Arc<Pool>, number: u64) -> Self {
         Self {
-            shared_pool,
+            pool,
             number,
             lines: LineSplitter::default(),
             heard: Vec::new(),
@@ -75,7 +75,7 @@ impl OutputReader {
     /// any run can see its end.
     pub(super) fn deliver(&mut self, retires: bool) {
         let mut answered: Vec<(Arc<Ticket>, CoprocessAnswer)> = Vec::new();
-        let mut state = self.shared_pool.state();
+        let mut state = self.pool.state();
         let is_awaited = state.is_waited_for();
         let Some(member) = state.member(self.number) else { return };
         if retires {
@@ -175,7 +175,7 @@ impl CoprocessListener for OutputReader {
             words.push(bytes);
         }
         // It is unknown which of its runs this is about, so all of them get it.
-        if let Some(member) = self.shared_pool.state().member(self.number) {
+        if let Some(member) = self.pool.state().member(self.number) {
             for run in member.in_flight.values() {
                 run.ticket.add_stderr(bytes);
             }
@@ -185,6 +185,6 @@ impl CoprocessListener for OutputReader {
     fn must_be_killed(&mut self) -> bool {
         self.deliver(false);
         self.is_being_killed
-            || self.shared_pool.state().member(self.number).is_some_and(|member| matches!(member.order, Order::Kill(_)))
+            || self.pool.state().member(self.number).is_some_and(|member| matches!(member.order, Order::Kill(_)))
     }
 }

@@ -9,7 +9,6 @@ use super::coprocess_handler::CoprocessHandler;
 use super::keeper;
 use super::member::{Member, Order};
 use super::protocol::{self, WireId};
-use super::shared_pool::{PoolState, SharedPool};
 use super::ticket::{Cause, Ticket};
 use crate::handler::Inbox;
 use taskqueue_domain::run::ending::Ending;
@@ -20,8 +19,57 @@ use taskqueue_process::identities::identity::ProcessIdentity;
 
 /// The processes of one class.
 pub(super) struct Pool {
-    shared_pool: Arc<SharedPool>,
-    keepers: Mutex<Vec<JoinHandle<()>>>,
+    pub(super) handler: CoprocessHandler,
+    /// The class of the run for which the pool was made. If several classes share the pool, no argument depends on it.
+    pub(super) class: TaskClass,
+    /// Identifies the runner in the environment of its processes.
+    pub(super) runner: ProcessIdentity,
+    state: Mutex<PoolState>,
+}
+
+/// The mutable part.
+#[derive(Default)]
+pub(super) struct PoolState {
+    pub(super) members: Vec<Member>,
+    /// Tickets that wait for a process.
+    pub(super) waiting: Vec<Arc<Ticket>>,
+    pub(super) next_number: u64,
+    /// How many runs at once the last process accepted that sent a hello.
+    pub(super) capacity: Option<usize>,
+    /// How many starts have failed, and how the last one failed.
+    pub(super) failures: u64,
+    pub(super) failure: Option<Ending>,
+    is_closed: bool,
+    /// The threads of the processes.
+    keepers: Vec<JoinHandle<()>>,
+}
+
+impl PoolState {
+    pub(super) fn member(&mut self, number: u64) -> Option<&mut Member> {
+        self.members.iter_mut().find(|member| member.number == number)
+    }
+
+    /// Wakes all tickets that wait for a process, so that they try again.
+    pub(super) fn call_waiting(&mut self) {
+        for ticket in mem::take(&mut self.waiting) {
+            ticket.call();
+        }
+    }
+
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn said_hello(&mut self, capacity: usize) {
+        self.capacity = Some(capacity);
+        self.call_waiting();
+    }
+
+    pub(super) fn could_not_start(&mut self, ending: Ending) {
+        self.failures += 1;
+        self.failure = Some(ending);
+        self.call_waiting();
+    }
 }
 
 /// The result of looking for a process for a run.
@@ -38,25 +86,22 @@ pub(super) enum Place {
 
 impl Pool {
     pub(super) fn new(handler: CoprocessHandler, class: TaskClass, runner: ProcessIdentity) -> Arc<Self> {
-        Arc::new(Self {
-            shared_pool: Arc::new(SharedPool::new(handler, class, runner)),
-            keepers: Mutex::new(Vec::new()),
-        })
+        Arc::new(Self { handler, class, runner, state: Mutex::default() })
     }
 
-    pub(super) fn handler(&self) -> &CoprocessHandler {
-        &self.shared_pool.handler
+    pub(super) fn state(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns how many starts have failed so far.
     pub(super) fn failures(&self) -> u64 {
-        self.shared_pool.state().failures
+        self.state().failures
     }
 
     /// Gives the run to a process, or makes sure that one is being started. `seen` is the number of failed starts when the wait
     /// began.
-    pub(super) fn place(&self, id: WireId, message: &[u8], ticket: &Arc<Ticket>, seen: u64) -> Place {
-        let mut state = self.shared_pool.state();
+    pub(super) fn place(self: &Arc<Self>, id: WireId, message: &[u8], ticket: &Arc<Ticket>, seen: u64) -> Place {
+        let mut state = self.state();
         state.waiting.retain(|other| !Arc::ptr_eq(other, ticket));
         if state.is_closed {
             return Place::Closed;
@@ -71,7 +116,7 @@ impl Pool {
             fullest.and_then(|member| member.identity.clone().map(|found| (member, found)))
         {
             member.give(id, message, ticket);
-            if self.shared_pool.handler.max_runs.is_some_and(|most| member.given >= most) {
+            if self.handler.max_runs.is_some_and(|most| member.given >= most) {
                 member.order(Order::Retire);
             }
             return Place::Given { member: member.number, identity };
@@ -92,7 +137,7 @@ impl Pool {
     }
 
     fn retire_the_old(&self, state: &mut PoolState) {
-        let Some(max_age) = self.shared_pool.handler.max_age else { return };
+        let Some(max_age) = self.handler.max_age else { return };
         for member in &mut state.members {
             if member.is_old(max_age) {
                 member.order(Order::Retire);
@@ -100,33 +145,31 @@ impl Pool {
         }
     }
 
-    fn start(&self, state: &mut PoolState) -> Result<(), Ending> {
-        let no_room = |error: std::io::Error| {
-            Ending::NoRoom(format!("could not start {}: {error}", self.shared_pool.handler.program()))
-        };
+    fn start(self: &Arc<Self>, state: &mut PoolState) -> Result<(), Ending> {
+        let no_room =
+            |error: std::io::Error| Ending::NoRoom(format!("could not start {}: {error}", self.handler.program()));
         let waker = Arc::new(Waker::new().map_err(no_room)?);
         let number = state.next_number;
-        let (shared_pool, ours) = (Arc::clone(&self.shared_pool), Arc::clone(&waker));
+        let (pool, ours) = (Arc::clone(self), Arc::clone(&waker));
         let keeper = thread::Builder::new()
             .name("coprocess".to_owned())
-            .spawn(move || keeper::keep(&shared_pool, number, &ours))
+            .spawn(move || keeper::keep(&pool, number, &ours))
             .map_err(no_room)?;
         state.next_number += 1;
         state.members.push(Member::new(number, waker));
-        let mut keepers = self.keepers();
-        keepers.retain(|keeper| !keeper.is_finished());
-        keepers.push(keeper);
+        state.keepers.retain(|keeper| !keeper.is_finished());
+        state.keepers.push(keeper);
         Ok(())
     }
 
     /// Removes a ticket that no longer waits.
     pub(super) fn leave(&self, ticket: &Arc<Ticket>) {
-        self.shared_pool.state().waiting.retain(|other| !Arc::ptr_eq(other, ticket));
+        self.state().waiting.retain(|other| !Arc::ptr_eq(other, ticket));
     }
 
     /// Passes on the messages to this run, as far as its process reads them.
     pub(super) fn pass_messages(&self, member: u64, id: WireId, inbox: &Inbox) {
-        let mut state = self.shared_pool.state();
+        let mut state = self.state();
         let Some(member) = state.member(member).filter(|member| member.in_flight.contains_key(&id)) else { return };
         while member.has_room_for_message()
             && let Some(message) = inbox.take()
@@ -140,27 +183,23 @@ impl Pool {
 
     /// Asks for the end of a single run.
     pub(super) fn ask_to_end(&self, member: u64, id: WireId, reason: StopReason) {
-        if let Some(member) = self.shared_pool.state().member(member) {
-            member.ask_to_end(id, reason, self.shared_pool.handler.command.kill_grace);
+        if let Some(member) = self.state().member(member) {
+            member.ask_to_end(id, reason, self.handler.command.kill_grace);
         }
     }
 
     /// Kills the process that has this run.
     pub(super) fn kill(&self, member: u64, id: WireId) {
-        if let Some(member) = self.shared_pool.state().member(member)
+        if let Some(member) = self.state().member(member)
             && member.in_flight.contains_key(&id)
         {
             member.order(Order::Kill(Cause::Run(id.run_id)));
         }
     }
 
-    fn keepers(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes each process end when it has no run.
     pub(super) fn close(&self) {
-        let mut state = self.shared_pool.state();
+        let mut state = self.state();
         state.is_closed = true;
         for member in &mut state.members {
             member.order(Order::Retire);
@@ -170,7 +209,7 @@ impl Pool {
 
     /// Waits until all processes that were asked to end have ended.
     pub(super) fn wait(&self) {
-        let keepers = mem::take(&mut *self.keepers());
+        let keepers = mem::take(&mut self.state().keepers);
         for keeper in keepers {
             let _ = keeper.join();
         }
@@ -178,6 +217,6 @@ impl Pool {
 
     /// Returns true if no process is left.
     pub(super) fn has_ended(&self) -> bool {
-        self.shared_pool.state().members.is_empty()
+        self.state().members.is_empty()
     }
 }

@@ -144,8 +144,8 @@ pub(super) fn run_together(coprocesses: &Coprocesses, handler: &CoprocessHandler
 
 #[track_caller]
 pub(super) fn pid_of(end: &HandlerEnd) -> i32 {
-    assert_eq!((&end.ending, &end.error, &end.unended), (&Ending::Exited(0), &None, &None), "{end:?}");
-    end.results.as_ref().unwrap().parse().unwrap()
+    assert_eq!((&end.ending, &end.said.error, &end.unended), (&Ending::Exited(0), &None, &None), "{end:?}");
+    end.said.results.as_ref().unwrap().parse().unwrap()
 }
 
 pub(super) fn is_dead(pid: i32) -> bool {

@@ -109,46 +109,24 @@ impl MetricValue {
     }
 }
 
-impl From<i64> for MetricValue {
-    fn from(number: i64) -> Self {
-        Self::Whole(number)
-    }
+macro_rules! values {
+    ($($source:ty: |$value:ident| $converted:expr;)*) => {
+        $(impl From<$source> for MetricValue {
+            fn from($value: $source) -> Self {
+                $converted
+            }
+        })*
+    };
 }
 
-impl From<u64> for MetricValue {
-    fn from(number: u64) -> Self {
-        Self::Whole(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-}
-
-impl From<usize> for MetricValue {
-    fn from(number: usize) -> Self {
-        Self::Whole(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-}
-
-impl From<bool> for MetricValue {
-    fn from(is_so: bool) -> Self {
-        Self::Whole(i64::from(is_so))
-    }
-}
-
-impl From<f64> for MetricValue {
-    fn from(number: f64) -> Self {
-        Self::Real(number)
-    }
-}
-
-impl From<Counted> for MetricValue {
-    fn from(counted: Counted) -> Self {
-        Self::Whole(counted.count)
-    }
-}
-
-impl From<Histogram> for MetricValue {
-    fn from(histogram: Histogram) -> Self {
-        Self::Spread(histogram)
-    }
+values! {
+    i64: |number| Self::Whole(number);
+    u64: |number| Self::Whole(i64::try_from(number).unwrap_or(i64::MAX));
+    usize: |number| Self::Whole(i64::try_from(number).unwrap_or(i64::MAX));
+    bool: |is_so| Self::Whole(i64::from(is_so));
+    f64: |number| Self::Real(number);
+    Counted: |counted| Self::Whole(counted.count);
+    Histogram: |histogram| Self::Spread(histogram);
 }
 
 /// All families in order.

@@ -97,7 +97,7 @@ impl<'a> RustRun<'a> {
         let last = self.desk.leave();
         Some(match self.take_reports(last) {
             Some(ended) => self.finish_of(ended),
-            None => HandlerFinish { is_left_behind: true, ..HandlerFinish::new(Some(self.ending()), None) },
+            None => HandlerFinish { is_left_behind: true, ..HandlerFinish::of(self.ending()) },
         })
     }
 
@@ -155,9 +155,9 @@ impl<'a> RustRun<'a> {
     /// as that end.
     fn finish_of(&self, result: Result<(), HandlerError>) -> HandlerFinish {
         match (result, self.why()) {
-            (Ok(()), _) => HandlerFinish::new(None, None),
+            (Ok(()), _) => HandlerFinish::default(),
             (Err(error), None) => HandlerFinish::reported(&error),
-            (Err(_), Some(_)) => HandlerFinish::new(Some(self.ending()), None),
+            (Err(_), Some(_)) => HandlerFinish::of(self.ending()),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Registers runners under TaskQueueRunnerLimit (the scheme's registerAsTaskQueueRunner, rule R5).
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
@@ -111,10 +113,10 @@ pub(crate) fn as_runner<T>(
     runner_id: RunnerId,
     asked_at: Moment,
     lease: LeaseTimes,
-    work: impl FnOnce(&mut Context, &Leases) -> EngineResult<T>,
+    work: impl FnOnce(&mut Context, &Arc<Leases>) -> EngineResult<T>,
 ) -> EngineResult<T> {
     let keeper = LeaseKeeper::start(ctx.store.url(), runner_id, &ctx.me, lease, asked_at);
-    let result = keeper.and_then(|keeper| work(ctx, keeper.leases()));
+    let result = keeper.and_then(|keeper| work(ctx, &keeper.leases));
     // They have no more runs, and the runner is about to be marked as finished.
     ctx.handlers.coprocesses().drain();
     // Do not wait again for a database that was unreachable for so long; others will notice that this runner has exited.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::context::{Context, Me, crash_noted_by};
+use crate::context::{Context, Me};
 use crate::error::EngineResult;
 use crate::handler::handlers::Handlers;
 use crate::outbox::outcomes::prepared;
@@ -13,11 +13,10 @@ use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::class_set::ClassSet;
 use taskqueue_domain::task::ids::RunnerId;
 use taskqueue_domain::task::records::ClaimedRun;
-use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_host::clock::Moment;
 use taskqueue_host::files::spool::Spool;
 use taskqueue_process::children::command_requests::CommandRequests;
-use taskqueue_store::{Claim, Crash, RunEnd, RunRef};
+use taskqueue_store::{Claim, RunEnd, RunRef};
 
 /// After timeout and grace, how long to wait before a runner counts as unable to end its handler.
 const SILENCE_MARGIN: Duration = Duration::from_secs(30);
@@ -39,11 +38,6 @@ impl RunPolicy {
             timeout_secs: self.handlers.timeout_secs(Some(&run.class), run.task_timeout_secs, &self.settings),
             kill_grace: self.handlers.kill_grace(Some(&run.class)),
         }
-    }
-
-    /// Describes a crash of a run of this class, recorded by this process.
-    pub(crate) fn crash(&self, me: &Me, class: &TaskClass) -> Crash {
-        crash_noted_by(me, &self.handlers, Some(class), &self.settings)
     }
 }
 
@@ -73,7 +67,7 @@ pub(crate) struct RunnerContext {
     /// The row of this runner.
     pub(crate) runner_id: RunnerId,
     /// The leases of the runs.
-    pub(crate) leases: Leases,
+    pub(crate) leases: Arc<Leases>,
     /// Whether it was asked to stop.
     pub(crate) stopping: Stopping,
     /// The address of the store, without its password.
@@ -88,14 +82,14 @@ impl RunnerContext {
     pub(crate) fn new(
         ctx: &Context,
         runner_id: RunnerId,
-        leases: &Leases,
+        leases: &Arc<Leases>,
         stopping: Stopping,
     ) -> EngineResult<Arc<Self>> {
         Ok(Arc::new(Self {
             me: ctx.me.clone(),
             identity: ctx.me.identity()?,
             runner_id,
-            leases: leases.clone(),
+            leases: Arc::clone(leases),
             stopping,
             database: ctx.store.url().to_string(),
             spool: ctx.spool.clone(),

@@ -10,7 +10,8 @@ use std::time::Duration;
 use crate::error::{EngineError, EngineResult};
 use crate::running::runner::orders::Orders;
 use taskqueue_host::clock::Moment;
-use taskqueue_process::signals::stop_signals::{Alarm, StopSignals};
+use taskqueue_host::net::waker::Waker;
+use taskqueue_process::signals::stop_signals::StopSignals;
 
 /// The time from TERM to KILL after a second signal.
 const SECOND_GRACE: Duration = Duration::from_secs(2);
@@ -32,7 +33,7 @@ pub(crate) struct Stopping {
     /// In milliseconds.
     wait: Arc<AtomicU64>,
     noticed: Mutex<Noticed>,
-    alarm: Alarm,
+    alarm: Waker,
     has_rung: AtomicBool,
 }
 
@@ -51,7 +52,7 @@ impl Stopping {
     /// Creates it; `wait` is how long a run may continue after the first signal.
     pub(crate) fn new(signals: &StopSignals, orders: Orders, wait: Duration) -> EngineResult<Self> {
         let no_descriptor = |source| EngineError::Os { what: "cannot open a descriptor to stop runs", source };
-        let alarm = Alarm::new().map_err(no_descriptor)?;
+        let alarm = Waker::new().map_err(no_descriptor)?;
         let signals = Arc::new(signals.counter().map_err(no_descriptor)?);
         let (noticed, has_rung) = (Mutex::default(), AtomicBool::new(false));
         let stopping = Self { signals, orders, wait: Arc::default(), noticed, alarm, has_rung };
@@ -122,7 +123,7 @@ impl Stopping {
             noticed.is_announced = count > 1 || first(wait);
         }
         if count >= 2 || until.has_passed() {
-            self.alarm.ring();
+            self.alarm.wake();
             self.has_rung.store(true, Ordering::Relaxed);
         }
         if count >= 2 {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::open_inbox::OpenInbox;
-use super::shared::SharedLeases;
+use super::shared::Leases;
 use crate::handler::Inbox;
 use taskqueue_domain::run::message::Message;
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -43,30 +43,30 @@ pub(crate) struct Listening {
 }
 
 /// Delivers the messages that arrived since the last call.
-pub(crate) fn deliver(store: &mut Store, shared: &SharedLeases, horizon: &mut Horizon) -> StoreResult<()> {
-    let Some(wanted) = shared.listening() else { return Ok(()) };
+pub(crate) fn deliver(store: &mut Store, leases: &Leases, horizon: &mut Horizon) -> StoreResult<()> {
+    let Some(wanted) = leases.listening() else { return Ok(()) };
     let after = if wanted.new_runs.is_empty() { horizon.settled } else { 0 };
     let envelopes = store.list_envelopes(&wanted.tasks, after)?;
-    let unseen = shared.unseen(&envelopes);
+    let unseen = leases.unseen(&envelopes);
     let messages = if unseen.is_empty() { Vec::new() } else { store.load_messages(&unseen)? };
-    shared.hand_over(&envelopes, &messages.into_iter().collect(), &wanted.new_runs);
+    leases.hand_over(&envelopes, &messages.into_iter().collect(), &wanted.new_runs);
     horizon.note(envelopes.last().map_or(0, |newest| newest.id));
     Ok(())
 }
 
-impl SharedLeases {
+impl Leases {
     /// Returns the inbox of a run. The first call also triggers a query for its messages.
     pub(crate) fn open_inbox(&self, run_id: RunId, task_id: TaskId) -> Inbox {
         let mut state = self.lock();
         let Some(held) = state.runs.get_mut(&run_id) else { return Inbox::closed() };
         if let Some(open) = &held.inbox {
-            return open.inbox();
+            return open.inbox.clone();
         }
         let open = held.inbox.insert(OpenInbox::new(task_id));
         if held.cancel.reason().is_some() {
-            open.close();
+            open.inbox.close();
         }
-        let inbox = open.inbox();
+        let inbox = open.inbox.clone();
         state.asks_now = true;
         self.waker.wake();
         inbox

@@ -13,8 +13,8 @@ mod thread;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::shared::LeaseState;
-use self::shared::{HeldLease, SharedLeases};
+use self::shared::HeldLease;
+pub(crate) use self::shared::{LeaseState, Leases};
 use crate::context::Me;
 use crate::error::EngineResult;
 use crate::handler::Inbox;
@@ -29,15 +29,9 @@ use taskqueue_store::{DatabaseUrl, RunRef};
 /// How long to wait for the end of the thread, which may be blocked in a call to the database.
 const END_WAIT: Duration = Duration::from_secs(2);
 
-/// The leases of this process, shared by all threads that execute its runs.
-#[derive(Clone)]
-pub(crate) struct Leases {
-    shared: Arc<SharedLeases>,
-}
-
 /// Renews the leases until it is dropped.
 pub(crate) struct LeaseKeeper {
-    leases: Leases,
+    pub(crate) leases: Arc<Leases>,
 }
 
 /// A run whose lease must be kept.
@@ -62,73 +56,68 @@ impl LeaseKeeper {
         times: LeaseTimes,
         asked_at: Moment,
     ) -> EngineResult<Self> {
-        let shared = Arc::new(SharedLeases::new(runner_id, me, times, asked_at)?);
-        thread::start(&shared, url)?;
-        Ok(Self { leases: Leases { shared } })
-    }
-
-    /// Returns the leases that it renews.
-    pub(crate) const fn leases(&self) -> &Leases {
-        &self.leases
+        let leases = Arc::new(Leases::new(runner_id, me, times, asked_at)?);
+        thread::start(&leases, url)?;
+        Ok(Self { leases })
     }
 }
 
 impl Leases {
     /// Also keeps the leases of these runs, which were claimed by a call made at `asked_at`.
     pub(crate) fn hold<'a>(&self, asked_at: Moment, runs: impl IntoIterator<Item = Holding<'a>>) {
-        let trusted_until = asked_at.plus(self.shared.times.trusted_for());
-        let mut state = self.shared.lock();
+        let trusted_until = asked_at.plus(self.times.trusted_for());
+        let mut state = self.lock();
         let held_none = state.runs.is_empty();
         for Holding { run, class, silence } in runs {
             state.runs.insert(run.id, HeldLease::new(run, class, trusted_until, silence));
         }
         // If others are held, the next query for them includes these.
         if held_none {
-            self.shared.waker.wake();
+            self.waker.wake();
         }
     }
 
     /// Returns the request to end a run; `None` if it is not held.
     pub(crate) fn cancel_order(&self, run_id: RunId) -> Option<Arc<CancelOrder>> {
-        self.shared.lock().runs.get(&run_id).map(|held| Arc::clone(&held.cancel))
+        self.lock().runs.get(&run_id).map(|held| Arc::clone(&held.cancel))
     }
 
     /// Returns a function that opens the inbox of a run and borrows nothing. A run that is not held gets no messages.
     pub(crate) fn inbox_of(
-        &self,
+        self: &Arc<Self>,
         run_id: RunId,
         task_id: TaskId,
     ) -> impl Fn() -> Inbox + Send + Sync + use<> + 'static {
-        let shared = Arc::clone(&self.shared);
-        move || shared.open_inbox(run_id, task_id)
+        let leases = Arc::clone(self);
+        move || leases.open_inbox(run_id, task_id)
     }
 
     /// Records a report of the handler, which restarts its time of silence.
     pub(crate) fn heard_of(&self, run_id: RunId) {
-        if let Some(held) = self.shared.lock().runs.get_mut(&run_id) {
+        if let Some(held) = self.lock().runs.get_mut(&run_id) {
             held.renew_until = Moment::after(held.silence);
         }
     }
 
     /// Schedules an update of the run to be saved soon, unless the run ends first. Returns at once.
     pub(crate) fn save(&self, run_id: RunId, update: Unsaved) {
-        let mut state = self.shared.lock();
+        let mut state = self.lock();
         let Some(held) = state.runs.get_mut(&run_id) else { return };
         let save_at = held.add_update(update);
         if save_at < state.sleeps_until {
             // Further calls need not wake it again.
             state.sleeps_until = save_at;
-            self.shared.waker.wake();
+            self.waker.wake();
         }
     }
 
     /// Returns the unsaved updates of a run whose handler has ended. Its lease is kept for `kept_for`, so that its end can be
     /// recorded.
     pub(crate) fn take_unsaved(&self, run_id: RunId, kept_for: Duration) -> Unsaved {
-        let mut state = self.shared.lock();
+        let mut state = self.lock();
         let give_up = Moment::after(END_WAIT);
         while state.saving == Some(run_id) && !give_up.has_passed() {
-            state = self.shared.wait(state, give_up.remaining());
+            state = self.wait(state, give_up.remaining());
         }
         let Some(held) = state.runs.get_mut(&run_id) else { return Unsaved::default() };
         held.renew_until = Moment::after(kept_for);
@@ -137,28 +126,23 @@ impl Leases {
 
     /// Stops keeping the lease of a run that has ended or was lost.
     pub(crate) fn let_go(&self, run_id: RunId) {
-        self.shared.lock().runs.remove(&run_id);
+        self.lock().runs.remove(&run_id);
     }
 
     /// Frees memory of runs that are no longer held.
     pub(crate) fn shrink(&self) {
-        self.shared.lock().runs.shrink_to_fit();
-    }
-
-    /// Returns the state of the lease of a run.
-    pub(crate) fn lease_state(&self, run_id: RunId) -> LeaseState {
-        self.shared.lease_state(run_id)
+        self.lock().runs.shrink_to_fit();
     }
 
     /// Waits briefly until the database answers about a run whose lease has expired, and returns whether it did. After a
     /// suspension the answer comes soon; if the database is unreachable, it does not.
     pub(crate) fn was_answered(&self, run_id: RunId) -> bool {
         let give_up = Moment::after(END_WAIT);
-        let mut state = self.shared.lock();
+        let mut state = self.lock();
         loop {
             match state.runs.get(&run_id).map(|held| held.lease.lease_state()) {
                 Some(LeaseState::Over) if !give_up.has_passed() => {
-                    state = self.shared.wait(state, give_up.remaining());
+                    state = self.wait(state, give_up.remaining());
                 }
                 lease_state => return matches!(lease_state, Some(LeaseState::Lost | LeaseState::Held)),
             }
@@ -167,39 +151,34 @@ impl Leases {
 
     /// Returns how long a handler may take to end after its lease has expired.
     pub(crate) fn notice(&self) -> Duration {
-        self.shared.times.notice()
+        self.times.notice()
     }
 
     /// Returns the held runs.
     pub(crate) fn held_runs(&self) -> Vec<RunId> {
-        self.shared.lock().runs.keys().copied().collect()
-    }
-
-    /// Returns how often the leases were renewed since the last call.
-    pub(crate) fn take_renewals(&self) -> u64 {
-        self.shared.take_renewals()
+        self.lock().runs.keys().copied().collect()
     }
 
     /// Returns the orders of operators.
     pub(crate) fn orders(&self) -> Orders {
-        self.shared.orders.clone()
+        self.orders.clone()
     }
 
     /// Returns the state of the runner's own lease: whether it still has its slots and may claim.
     pub(crate) fn runner_lease_state(&self) -> LeaseState {
-        self.shared.lock().runner.lease_state()
+        self.lock().runner.lease_state()
     }
 }
 
 impl Drop for LeaseKeeper {
     fn drop(&mut self) {
-        let Leases { shared } = &self.leases;
-        let mut state = shared.lock();
+        let leases = &self.leases;
+        let mut state = leases.lock();
         state.is_ending = true;
-        shared.waker.wake();
+        leases.waker.wake();
         let give_up = Moment::after(END_WAIT);
         while !state.has_ended && !give_up.has_passed() {
-            state = shared.wait(state, give_up.remaining());
+            state = leases.wait(state, give_up.remaining());
         }
     }
 }

@@ -21,14 +21,6 @@ impl OpenInbox {
         Self { task_id, inbox: Inbox::default(), seen: HashSet::new(), is_new: true }
     }
 
-    pub(super) fn inbox(&self) -> Inbox {
-        self.inbox.clone()
-    }
-
-    pub(crate) fn close(&self) {
-        self.inbox.close();
-    }
-
     pub(super) fn misses(&self, run_id: RunId, envelope: &Envelope) -> bool {
         envelope.task_id == self.task_id
             && envelope.run_id.is_none_or(|only| only == run_id)

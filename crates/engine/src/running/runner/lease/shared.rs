@@ -34,7 +34,8 @@ pub(crate) enum LeaseState {
     Over,
 }
 
-pub(crate) struct SharedLeases {
+/// The leases of this process, shared by all threads that execute its runs.
+pub(crate) struct Leases {
     state: Mutex<LeasesState>,
     /// Signals a change that other threads wait for.
     changed: Condvar,
@@ -156,7 +157,7 @@ impl Lease {
     }
 }
 
-impl SharedLeases {
+impl Leases {
     pub(crate) fn new(runner_id: RunnerId, me: &Me, times: LeaseTimes, asked_at: Moment) -> EngineResult<Self> {
         let waker = Waker::new()
             .map_err(|source| EngineError::Os { what: "cannot open a descriptor for the leases", source })?;
@@ -191,6 +192,7 @@ impl SharedLeases {
         self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// Returns the state of the lease of a run.
     pub(crate) fn lease_state(&self, run_id: RunId) -> LeaseState {
         let state = self.lock();
         // A run that is no longer held counts as lost.
@@ -254,7 +256,7 @@ impl SharedLeases {
             if let Some(held) = state.runs.get(&run_id) {
                 held.cancel.give(reason);
                 if let Some(open) = &held.inbox {
-                    open.close();
+                    open.inbox.close();
                 }
             }
         }
@@ -291,6 +293,7 @@ impl SharedLeases {
         self.changed.notify_all();
     }
 
+    /// Returns how often the leases were renewed since the last call.
     pub(crate) fn take_renewals(&self) -> u64 {
         self.renewals.swap(0, Ordering::Relaxed)
     }

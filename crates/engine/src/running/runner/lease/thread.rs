@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::{EngineError, EngineResult};
 use crate::running::runner::lease::inboxes::{Horizon, deliver};
-use crate::running::runner::lease::shared::{LeaseWork, RETRY_PAUSE, RenewalPlan, SharedLeases};
+use crate::running::runner::lease::shared::{LeaseWork, Leases, RETRY_PAUSE, RenewalPlan};
 use crate::running::runner::silence::boot_ms_now;
 use taskqueue_host::clock::Moment;
 use taskqueue_host::random::spread;
@@ -17,8 +17,8 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// How often cancelled runs and messages are queried, even if the engine sends notifications: not every request causes one.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-pub(crate) fn start(shared: &Arc<SharedLeases>, url: &DatabaseUrl) -> EngineResult<()> {
-    let (kept, url) = (Arc::clone(shared), url.clone());
+pub(crate) fn start(leases: &Arc<Leases>, url: &DatabaseUrl) -> EngineResult<()> {
+    let (kept, url) = (Arc::clone(leases), url.clone());
     thread::Builder::new()
         .name("leases".to_owned())
         .spawn(move || keep(&kept, &url))
@@ -26,24 +26,24 @@ pub(crate) fn start(shared: &Arc<SharedLeases>, url: &DatabaseUrl) -> EngineResu
     Ok(())
 }
 
-fn keep(shared: &SharedLeases, url: &DatabaseUrl) {
+fn keep(leases: &Leases, url: &DatabaseUrl) {
     fault_point!("lease.thread_started");
     let mut store: Option<Store> = None;
     let mut horizon = Horizon::new();
     let mut plan = RenewalPlan {
-        renew_at: Moment::after(shared.times.renewal_pause(spread())),
+        renew_at: Moment::after(leases.times.renewal_pause(spread())),
         ask_at: Moment::after(ASK_EVERY),
         next_check_at: Moment::after(LOOK_PAUSE),
     };
     loop {
-        let is_well = match shared.next_work(&plan, store.as_ref().and_then(Store::listening_socket)) {
+        let is_well = match leases.next_work(&plan, store.as_ref().and_then(Store::listening_socket)) {
             LeaseWork::End => break,
             LeaseWork::Listen => true,
             LeaseWork::Look => {
                 let looked = connected(&mut store, url).and_then(Store::list_pauses);
                 plan.next_check_at = Moment::after(if looked.is_ok() { LOOK_PAUSE } else { RETRY_PAUSE });
                 if let Ok(pauses) = &looked {
-                    shared.orders.note(pauses, &shared.runner_name, &shared.classes());
+                    leases.orders.note(pauses, &leases.runner_name, &leases.classes());
                 }
                 fault_point!("lease.looked");
                 looked.is_ok()
@@ -52,9 +52,9 @@ fn keep(shared: &SharedLeases, url: &DatabaseUrl) {
                 let asked = connected(&mut store, url).and_then(|store| store.list_cancel_requests(&runs));
                 let mut is_well = asked.is_ok();
                 fault_point!("lease.cancel_heard");
-                shared.cancel(asked.unwrap_or_default());
+                leases.cancel(asked.unwrap_or_default());
                 if is_well {
-                    let delivered = connected(&mut store, url).and_then(|store| deliver(store, shared, &mut horizon));
+                    let delivered = connected(&mut store, url).and_then(|store| deliver(store, leases, &mut horizon));
                     is_well = delivered.is_ok();
                 }
                 plan.ask_at = Moment::after(if is_well { ASK_EVERY } else { RETRY_PAUSE });
@@ -64,27 +64,27 @@ fn keep(shared: &SharedLeases, url: &DatabaseUrl) {
                 let saved = connected(&mut store, url).and_then(|store| update.save(store, &run));
                 let is_well = saved.is_ok();
                 fault_point!("lease.news_saved");
-                shared.saved(&run, update, &saved);
+                leases.saved(&run, update, &saved);
                 is_well
             }
             LeaseWork::Renew { due, fresh } => {
                 let asked_at = Moment::now();
                 let request = RenewalRequest {
-                    runner_id: shared.runner_id,
+                    runner_id: leases.runner_id,
                     due: &due,
                     fresh: &fresh,
-                    lease_secs: shared.times.lease_secs,
+                    lease_secs: leases.times.lease_secs,
                     boot_ms: boot_ms_now,
-                    origin: &shared.origin,
+                    origin: &leases.origin,
                 };
                 let renewed = connected(&mut store, url).and_then(|store| store.renew_leases(&request));
-                let pause = shared.times.renewal_pause(spread());
+                let pause = leases.times.renewal_pause(spread());
                 plan.renew_at = Moment::after(if renewed.is_ok() { pause } else { (pause / 4).min(RETRY_PAUSE) });
                 let is_well = renewed.is_ok();
                 fault_point!("lease.renewed");
                 if let Ok(renewal) = renewed {
                     let renewed = if renewal.was_clock_set { [due, fresh].concat() } else { due };
-                    shared.note(&renewal, &renewed, asked_at);
+                    leases.note(&renewal, &renewed, asked_at);
                 }
                 is_well
             }
@@ -99,7 +99,7 @@ fn keep(shared: &SharedLeases, url: &DatabaseUrl) {
             Some(Ok(false)) | None => {}
         }
     }
-    shared.end();
+    leases.end();
 }
 
 fn connected<'a>(store: &'a mut Option<Store>, url: &DatabaseUrl) -> StoreResult<&'a mut Store> {
