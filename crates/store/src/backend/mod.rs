@@ -1,6 +1,31 @@
 //! The only code that distinguishes engines. `sqlite.rs`, `postgres.rs` and `mysql.rs` have the same functions, with the
 //! statements that must differ; the rest of the store is portable Diesel.
 
+/// Calls the function of this name in the module of the connection's engine. `servers` and `postgres`: the other engines need
+/// nothing, and the value after `else` is returned for them.
+macro_rules! of_engine {
+    ($name:ident($conn:ident $(, $value:expr)*)) => {
+        by_engine!(match $conn {
+            AnyConnection::Sqlite(conn) => sqlite::$name(conn $(, $value)*),
+            AnyConnection::Postgres(conn) => postgres::$name(conn $(, $value)*),
+            AnyConnection::Mysql(conn) => mysql::$name(conn $(, $value)*),
+        })
+    };
+    (servers: $name:ident($conn:ident $(, $value:expr)*), else $nothing:expr) => {
+        by_engine!(match $conn {
+            AnyConnection::Sqlite(_) => Ok($nothing),
+            AnyConnection::Postgres(conn) => postgres::$name(conn $(, $value)*),
+            AnyConnection::Mysql(conn) => mysql::$name(conn $(, $value)*),
+        })
+    };
+    (postgres: $name:ident($conn:ident $(, $value:expr)*), else $nothing:expr) => {
+        by_engine!(match $conn {
+            AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok($nothing),
+            AnyConnection::Postgres(conn) => postgres::$name(conn $(, $value)*),
+        })
+    };
+}
+
 pub(super) mod batch;
 mod connect_failure;
 pub(super) mod health;
@@ -18,8 +43,8 @@ mod watch;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use diesel::RunQueryDsl as _;
 use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager};
+use diesel::prelude::*;
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel_migrations::EmbeddedMigrations;
 
@@ -27,9 +52,11 @@ use self::connect_failure::{no_client, unreachable};
 use self::insert_one::InsertOne;
 use crate::address::url::{DatabaseUrl, Engine};
 use crate::base::connection::{AnyConnection, by_engine};
+use crate::base::counted::number_of;
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, NewRunOutputRow, PrerequisiteRow};
-use crate::base::sql::SqlMoment;
+use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_run_outputs};
+use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::error::{Repeat, StoreError, StoreResult, classify_portably};
 use taskqueue_host::net::patience::Patience;
 use taskqueue_host::net::sockets::LibrarySocket;
@@ -84,13 +111,14 @@ pub(super) fn connect_if_there(url: &DatabaseUrl) -> StoreResult<Option<AnyConne
     })
 }
 
-/// The channel for cancelled runs. It covers the whole database: the listener checks whether the run is its own.
+/// The channel for cancelled runs, with the id of the run. It covers the whole database: the listener checks whether the run is its
+/// own.
 pub(super) const CANCEL_CHANNEL: &str = "taskqueue_cancel";
-/// The channel for messages to tasks. It covers the whole database, like [`CANCEL_CHANNEL`].
+/// The channel for messages to tasks, without their text. It covers the whole database, like [`CANCEL_CHANNEL`].
 pub(super) const MESSAGE_CHANNEL: &str = "taskqueue_message";
 /// The channels to which a runner listens for its runs.
 pub(super) const RUN_CHANNELS: &[&str] = &[CANCEL_CHANNEL, MESSAGE_CHANNEL];
-/// The channel for new work to claim.
+/// The channel for work that there may be to claim.
 pub(super) const WORK_CHANNEL: &str = "taskqueue_work";
 /// The channel for finished tasks.
 pub(super) const END_CHANNEL: &str = "taskqueue_end";
@@ -107,39 +135,16 @@ pub(super) fn connect_listening(
     })
 }
 
-/// Notifies listeners that a run is cancelled, when this transaction commits.
-pub(super) fn announce_cancel(conn: &mut AnyConnection, run_id: i64) -> QueryResult<()> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
-        AnyConnection::Postgres(conn) => postgres::announce_cancel(conn, run_id),
-    })
-}
-
-/// Notifies runners that a message to a task was sent, when this transaction commits.
-pub(super) fn announce_message(conn: &mut AnyConnection) -> QueryResult<()> {
-    by_engine!(match conn {
-        // Differs: their runners poll.
-        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
-        AnyConnection::Postgres(conn) => postgres::announce_message(conn),
-    })
+/// Notifies the listeners of a channel, when this transaction commits. Those of the other engines poll, or detect that the file
+/// was written.
+pub(super) fn notify(conn: &mut AnyConnection, channel: &str, payload: &str) -> QueryResult<()> {
+    of_engine!(postgres: notify(conn, channel, payload), else ())
 }
 
 /// Makes later statements read rows by their keys, in the order of the keys.
 pub(super) fn prefer_lookups(conn: &mut AnyConnection) -> QueryResult<()> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
-        // Differs: a plan made while a table was small is kept, and reads the whole table when it has grown.
-        AnyConnection::Postgres(conn) => postgres::prefer_lookups(conn),
-    })
-}
-
-/// Notifies listeners that there may be work to claim.
-pub(super) fn tell_of_work(conn: &mut AnyConnection) -> QueryResult<()> {
-    by_engine!(match conn {
-        // They detect that the file was written.
-        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
-        AnyConnection::Postgres(conn) => postgres::tell_of_work(conn),
-    })
+    // Differs: a plan made while a table was small is kept, and reads the whole table when it has grown.
+    of_engine!(postgres: prefer_lookups(conn), else ())
 }
 
 /// Returns true if listeners are notified of finished tasks; other engines have no notifications, or listeners detect the write.
@@ -149,27 +154,18 @@ pub(super) const fn supports_finish_notifications(engine: Engine) -> bool {
 
 /// Notifies waiters that tasks have finished. Returns true if any process was listening.
 pub(super) fn notify_finished(conn: &mut AnyConnection) -> QueryResult<bool> {
-    by_engine!(match conn {
-        // They detect that the file was written.
-        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(false),
-        AnyConnection::Postgres(conn) => postgres::notify_finished(conn),
-    })
+    // Waiters on the other engines detect that the file was written.
+    of_engine!(postgres: notify_finished(conn), else false)
 }
 
 /// Makes this connection listen for finished tasks, and registers it as a waiter.
 pub(super) fn hear_of_ends(conn: &mut AnyConnection) -> QueryResult<()> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
-        AnyConnection::Postgres(conn) => postgres::hear_of_ends(conn),
-    })
+    of_engine!(postgres: hear_of_ends(conn), else ())
 }
 
 /// Stops listening for finished tasks.
 pub(super) fn ignore_ends(conn: &mut AnyConnection) -> QueryResult<()> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
-        AnyConnection::Postgres(conn) => postgres::ignore_ends(conn),
-    })
+    of_engine!(postgres: ignore_ends(conn), else ())
 }
 
 /// Returns the file to which every change of the store is written first; `None` if the store is not a file.
@@ -186,10 +182,7 @@ fn log_of(store: &Path) -> PathBuf {
 
 /// Returns true if this connection was notified since the last call.
 pub(super) fn was_notified(conn: &mut AnyConnection) -> QueryResult<bool> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(false),
-        AnyConnection::Postgres(conn) => postgres::was_notified(conn),
-    })
+    of_engine!(postgres: was_notified(conn), else false)
 }
 
 /// Returns the migrations of the engine.
@@ -204,11 +197,7 @@ pub(super) fn migrations(engine: Engine) -> StoreResult<EmbeddedMigrations> {
 
 /// Returns true if the database has the table of migrations, which the first migration creates.
 pub(super) fn has_migrations_table(conn: &mut AnyConnection) -> QueryResult<bool> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::has_migrations_table(conn),
-        AnyConnection::Postgres(conn) => postgres::has_migrations_table(conn),
-        AnyConnection::Mysql(conn) => mysql::has_migrations_table(conn),
-    })
+    of_engine!(has_migrations_table(conn))
 }
 
 /// Returns true if a file has tables, but none of this program. A server's database may always be shared.
@@ -304,11 +293,8 @@ pub(super) fn shared_claim_transaction<T>(
 
 /// Returns true if this transaction may claim concurrently with others now. If not, one more claim would only cause contention.
 pub(super) fn take_lane(conn: &mut AnyConnection) -> QueryResult<bool> {
-    by_engine!(match conn {
-        // Differs: claims on these engines skip locked rows at little cost.
-        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(true),
-        AnyConnection::Postgres(conn) => postgres::take_lane(conn),
-    })
+    // Differs: claims on the other engines skip locked rows at little cost.
+    of_engine!(postgres: take_lane(conn), else true)
 }
 
 /// Waits for claims in progress and blocks new ones until the end of the transaction. Does nothing on MySQL and MariaDB, whose
@@ -330,12 +316,8 @@ pub(super) const fn excludes_all(conn: &AnyConnection) -> bool {
 
 /// Locks a row of TaskQueueLocks until the end of the transaction; other transactions that need it wait here.
 pub(super) fn lock_gate(conn: &mut AnyConnection, gate: &str) -> QueryResult<()> {
-    by_engine!(match conn {
-        // BEGIN IMMEDIATE already excludes all other writers.
-        AnyConnection::Sqlite(_) => Ok(()),
-        AnyConnection::Postgres(conn) => postgres::lock_gate(conn, gate),
-        AnyConnection::Mysql(conn) => mysql::lock_gate(conn, gate),
-    })
+    // On SQLite, BEGIN IMMEDIATE already excludes all other writers.
+    of_engine!(servers: lock_gate(conn, gate), else ())
 }
 
 /// Must come first in a transaction that uses two of the tables that a claim locks, or reads one of them before it writes it. All
@@ -350,11 +332,7 @@ pub(super) fn enter_both_tables(conn: &mut AnyConnection) -> QueryResult<()> {
 
 /// Inserts tasks with the engine's fastest statement and returns their ids in the order of the rows.
 pub(super) fn insert_tasks(conn: &mut AnyConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::insert_tasks(conn, rows),
-        AnyConnection::Postgres(conn) => postgres::insert_tasks(conn, rows),
-        AnyConnection::Mysql(conn) => mysql::insert_tasks(conn, rows),
-    })
+    of_engine!(insert_tasks(conn, rows))
 }
 
 /// Returns true if each statement costs a round trip to a server, in which its answer can be lost.
@@ -375,74 +353,50 @@ pub(super) fn insert_one(conn: &mut AnyConnection, row: &NewTaskRow, receipt: &s
 /// Returns those of these tasks that exist. Locks them in the order of their ids until the transaction
 /// ends.
 pub(super) fn lock_prerequisites(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<Vec<PrerequisiteRow>> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::lock_prerequisites(conn, ids),
-        AnyConnection::Postgres(conn) => postgres::lock_prerequisites(conn, ids),
-        AnyConnection::Mysql(conn) => mysql::lock_prerequisites(conn, ids),
-    })
+    of_engine!(lock_prerequisites(conn, ids))
 }
 
 /// Locks these tasks, which this transaction is about to change, in the order of their ids.
 pub(super) fn lock_tasks(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<()> {
-    by_engine!(match conn {
-        // BEGIN IMMEDIATE already excludes all other writers.
-        AnyConnection::Sqlite(_) => Ok(()),
-        AnyConnection::Postgres(conn) => postgres::lock_tasks(conn, ids),
-        AnyConnection::Mysql(conn) => mysql::lock_tasks(conn, ids),
-    })
+    // On SQLite, BEGIN IMMEDIATE already excludes all other writers.
+    of_engine!(servers: lock_tasks(conn, ids), else ())
 }
 
 /// Locks those of these tasks that no other transaction has locked, without waiting, and returns their ids.
 pub(super) fn lock_free_tasks(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
-    by_engine!(match conn {
-        // BEGIN IMMEDIATE already excludes all other writers.
-        AnyConnection::Sqlite(_) => Ok(ids.to_vec()),
-        AnyConnection::Postgres(conn) => postgres::lock_free_tasks(conn, ids),
-        AnyConnection::Mysql(conn) => mysql::lock_free_tasks(conn, ids),
-    })
+    // On SQLite, BEGIN IMMEDIATE already excludes all other writers.
+    of_engine!(servers: lock_free_tasks(conn, ids), else ids.to_vec())
 }
 
 /// Locks the outputs of these runs, in the order of their ids, and returns the id of the run for each output that still exists.
 pub(super) fn lock_outputs(conn: &mut AnyConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
+    use task_queue_run_outputs::dsl;
+    let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
+    let in_order = of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id);
     by_engine!(match conn {
         // BEGIN IMMEDIATE already excludes all other writers.
-        AnyConnection::Sqlite(conn) => sqlite::list_outputs(conn, runs),
-        AnyConnection::Postgres(conn) => postgres::lock_outputs(conn, runs),
-        AnyConnection::Mysql(conn) => mysql::lock_outputs(conn, runs),
+        AnyConnection::Sqlite(conn) => in_order.load(conn),
+        AnyConnection::Postgres(conn) | AnyConnection::Mysql(conn) => in_order.for_update().load(conn),
     })
 }
 
 /// Saves the output of a handler on one stream, replacing an earlier one.
 pub(super) fn put_output(conn: &mut AnyConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
+    use task_queue_run_outputs::dsl;
+    let key = (dsl::run_id, dsl::stream);
+    let insert = diesel::insert_into(dsl::task_queue_run_outputs).values(row);
+    let replace = diesel::replace_into(dsl::task_queue_run_outputs).values(row);
     by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::put_output(conn, row),
-        AnyConnection::Postgres(conn) => postgres::put_output(conn, row),
-        AnyConnection::Mysql(conn) => mysql::put_output(conn, row),
+        AnyConnection::Sqlite(conn) | AnyConnection::Mysql(conn) => replace.execute(conn),
+        // Differs: it has no REPLACE.
+        AnyConnection::Postgres(conn) => insert.on_conflict(key).do_update().set(row).execute(conn),
     })
+    .map(drop)
 }
 
 /// Inserts dependencies with the engine's fastest statement.
 pub(super) fn insert_dependencies(conn: &mut AnyConnection, rows: &[DependencyRow]) -> QueryResult<()> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::insert_dependencies(conn, rows),
-        AnyConnection::Postgres(conn) => postgres::insert_dependencies(conn, rows),
-        AnyConnection::Mysql(conn) => mysql::insert_dependencies(conn, rows),
-    })
-}
-
-/// Sets when a task is to be processed, and its planned time.
-pub(super) fn plan_task(
-    conn: &mut AnyConnection,
-    task_id: i64,
-    scheduled_on: SqlMoment,
-    planned_on: Option<SqlMoment>,
-) -> QueryResult<()> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::plan_task(conn, task_id, scheduled_on, planned_on),
-        AnyConnection::Postgres(conn) => postgres::plan_task(conn, task_id, scheduled_on, planned_on),
-        // Differs: times from 2038 on must be sent as text.
-        AnyConnection::Mysql(conn) => mysql::plan_task(conn, task_id, scheduled_on, planned_on),
-    })
+    of_engine!(insert_dependencies(conn, rows))
 }
 
 /// Returns the id of the row that this connection last inserted into this table, even if triggers have inserted rows since.
@@ -456,22 +410,15 @@ pub(super) fn last_inserted_id(conn: &mut AnyConnection, table: &str) -> QueryRe
 
 /// Must follow inserts of tasks and runs with explicit ids: later ids continue after those.
 pub(super) fn go_on_after_ids(conn: &mut AnyConnection) -> QueryResult<()> {
-    by_engine!(match conn {
-        AnyConnection::Postgres(conn) => postgres::go_on_after_ids(conn),
-        // They count from the largest id ever used.
-        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
-    })
+    // The other engines count from the largest id ever used.
+    of_engine!(postgres: go_on_after_ids(conn), else ())
 }
 
 /// Writes a receipt of this transaction; returns `false` if an earlier transaction with this token was committed. Waits for a
 /// transaction whose COMMIT is still in progress.
 pub(super) fn leave_receipt(conn: &mut AnyConnection, token: &str) -> QueryResult<bool> {
-    by_engine!(match conn {
-        // SQLite runs in this process: the answer to a COMMIT cannot be lost.
-        AnyConnection::Sqlite(_) => Ok(true),
-        AnyConnection::Postgres(conn) => postgres::leave_receipt(conn, token),
-        AnyConnection::Mysql(conn) => mysql::leave_receipt(conn, token),
-    })
+    // SQLite runs in this process: the answer to a COMMIT cannot be lost.
+    of_engine!(servers: leave_receipt(conn, token), else true)
 }
 
 /// A position in the order of the due tasks, by DueOn and then Id.
@@ -521,10 +468,32 @@ pub(super) struct ClassAtHost<'a> {
 /// Holds a class on a host for `secs` seconds from now, whether it is already held or not. In one statement: if several runners
 /// find at the same time that a handler cannot be started, none may fail because of a row of another.
 pub(super) fn hold_class(conn: &mut AnyConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
+    use task_queue_class_holds::dsl;
+    let key = (dsl::task_class, dsl::host);
+    let until = dsl::held_until.eq(db_now_plus(secs));
+    let row = (dsl::task_class.eq(held.class), dsl::host.eq(held.host), dsl::reason.eq(why), until);
+    let insert = diesel::insert_into(dsl::task_queue_class_holds).values(row);
+    let change = (dsl::reason.eq(why), dsl::held_on.eq(db_now()), until);
     by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::hold_class(conn, held, why, secs),
-        AnyConnection::Postgres(conn) => postgres::hold_class(conn, held, why, secs),
-        AnyConnection::Mysql(conn) => mysql::hold_class(conn, held, why, secs),
+        AnyConnection::Sqlite(conn) => insert.on_conflict(key).do_update().set(change).execute(conn),
+        AnyConnection::Postgres(conn) => insert.on_conflict(key).do_update().set(change).execute(conn),
+        // Differs: there, a statement names no key.
+        AnyConnection::Mysql(conn) =>
+            insert.on_conflict(diesel::dsl::DuplicatedKeys).do_update().set(change).execute(conn),
+    })
+    .map(drop)
+}
+
+/// Counts the tasks of a class with a status, up to a limit.
+pub(super) fn count_of_class(conn: &mut AnyConnection, class: &str, status: &str, limit: i64) -> QueryResult<i64> {
+    use task_queue::dsl;
+    let of_class = dsl::task_queue.filter(dsl::task_class.eq(class)).filter(dsl::last_status.eq(status));
+    // The order of their index.
+    let in_order = of_class.order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id));
+    let number = number_of(in_order.select(dsl::id).limit(limit));
+    by_engine!(match conn {
+        AnyConnection::Sqlite(conn) | AnyConnection::Postgres(conn) => number.get_result(conn),
+        AnyConnection::Mysql(conn) => mysql::count_of_class(conn, class, status, limit),
     })
 }
 
@@ -576,9 +545,5 @@ pub(super) fn server_up_secs(conn: &mut AnyConnection) -> QueryResult<Option<i64
 
 /// Returns the version of the database, for people.
 pub(super) fn server_version(conn: &mut AnyConnection) -> QueryResult<String> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::server_version(conn),
-        AnyConnection::Postgres(conn) => postgres::server_version(conn),
-        AnyConnection::Mysql(conn) => mysql::server_version(conn),
-    })
+    of_engine!(server_version(conn))
 }

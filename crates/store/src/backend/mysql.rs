@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::connection::{CacheSize, SimpleConnection as _};
-use diesel::dsl::{DuplicatedKeys, sql};
+use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text, Timestamp};
@@ -22,18 +22,15 @@ use url::Url;
 
 use super::insert_one::InsertOne;
 use super::watch::Connecting;
-use super::{ClassAtHost, DueFrom, unreachable};
+use super::{DueFrom, unreachable};
 use crate::address::url::DatabaseUrl;
 use crate::backend::mysql::insert_many::InsertMany;
-use crate::backend::mysql::syntax::LastInsertId;
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
 use crate::base::prepared::prepared;
-use crate::base::rows::{DependencyRow, NewRunOutputRow, PrerequisiteRow};
-use crate::base::schema::{
-    task_queue_class_holds, task_queue_dependencies, task_queue_receipts, task_queue_run_outputs,
-};
-use crate::base::sql::{ANY_RETRIES, SqlMoment, db_now, db_now_plus};
+use crate::base::rows::{DependencyRow, IdRow, PrerequisiteRow};
+use crate::base::schema::{task_queue_dependencies, task_queue_receipts};
+use crate::base::sql::{ANY_RETRIES, SqlMoment};
 use crate::error::{Repeat, StoreError, StoreResult};
 use taskqueue_host::net::sockets;
 
@@ -203,7 +200,7 @@ pub(super) fn lock_gate(conn: &mut MysqlConnection, gate: &str) -> QueryResult<(
 /// Queries the id with a separate statement, which commits nothing: this client library does not support MariaDB's RETURNING.
 pub(super) fn insert_one(conn: &mut MysqlConnection, insert: InsertOne<'_>) -> QueryResult<i64> {
     insert.execute(conn)?;
-    LastInsertId.get_result(conn)
+    last_inserted_id(conn)
 }
 
 pub(in super::super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
@@ -215,16 +212,25 @@ pub(in super::super) fn insert_tasks(conn: &mut MysqlConnection, rows: &[NewTask
     while !rest.is_empty() {
         let (chunk, later) = rest.split_at(statement_rows(rest));
         InsertMany::new(chunk).execute(conn)?;
-        // An INSERT with a known number of rows gets consecutive ids, and this is the first of them.
-        let (first, step): (i64, i64) = diesel::select((
-            sql::<BigInt>("CAST(LAST_INSERT_ID() AS SIGNED)"),
-            sql::<BigInt>("@@auto_increment_increment"),
-        ))
-        .get_result(conn)?;
-        ids.extend((first..).step_by(usize::try_from(step).unwrap_or(1)).take(chunk.len()));
+        ids.extend(inserted_ids(conn, chunk.len())?);
         rest = later;
     }
     Ok(ids)
+}
+
+/// Returns the ids of the rows that the last statement of this connection has inserted: an INSERT with a known number of rows gets
+/// consecutive ids.
+pub(super) fn inserted_ids(conn: &mut MysqlConnection, count: usize) -> QueryResult<Vec<i64>> {
+    #[derive(QueryableByName)]
+    struct FirstId {
+        #[diesel(sql_type = BigInt)]
+        first: i64,
+        #[diesel(sql_type = BigInt)]
+        step: i64,
+    }
+    const FIND: &str = "SELECT CAST(LAST_INSERT_ID() AS SIGNED) AS first, @@auto_increment_increment AS step";
+    let FirstId { first, step } = prepared(FIND).get_result(conn)?;
+    Ok((first..).step_by(usize::try_from(step).unwrap_or(1)).take(count).collect())
 }
 
 /// Returns the clause for rows with these ids, which are numbers and nothing else.
@@ -254,24 +260,9 @@ pub(super) fn lock_tasks(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult
 }
 
 pub(super) fn lock_free_tasks(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
-    #[derive(QueryableByName)]
-    struct IdRow {
-        #[diesel(sql_type = BigInt, column_name = "Id")]
-        id: i64,
-    }
-    let query = format!("SELECT `Id` {} FOR UPDATE SKIP LOCKED", of_ids(ids));
+    let query = format!("SELECT `Id` AS id {} FOR UPDATE SKIP LOCKED", of_ids(ids));
     let rows: Vec<IdRow> = diesel::sql_query(query).load(conn)?;
     Ok(rows.into_iter().map(|row| row.id).collect())
-}
-
-pub(super) fn lock_outputs(conn: &mut MysqlConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
-    use task_queue_run_outputs::dsl;
-    let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
-    of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).for_update().load(conn)
-}
-
-pub(in super::super) fn put_output(conn: &mut MysqlConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
-    diesel::replace_into(task_queue_run_outputs::table).values(row).execute(conn).map(drop)
 }
 
 pub(in super::super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[DependencyRow]) -> QueryResult<()> {
@@ -279,29 +270,15 @@ pub(in super::super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[
         .try_for_each(|chunk| diesel::insert_into(task_queue_dependencies::table).values(chunk).execute(conn).map(drop))
 }
 
-pub(super) fn plan_task(
-    conn: &mut MysqlConnection,
-    task_id: i64,
-    scheduled_on: SqlMoment,
-    planned_on: Option<SqlMoment>,
-) -> QueryResult<()> {
-    diesel::sql_query(
-        "UPDATE `TaskQueue` SET `PlannedOn` = CAST(? AS DATETIME(6)), `ScheduledOn` = CAST(? AS DATETIME(6)) WHERE `Id` = ?",
-    )
-    .bind::<Nullable<Text>, _>(planned_on.map(as_text))
-    .bind::<Text, _>(as_text(scheduled_on))
-    .bind::<BigInt, _>(task_id)
-    .execute(conn)
-    .map(drop)
-}
-
 /// Returns the id of the last row inserted by this connection.
 pub(super) fn last_inserted_id(conn: &mut MysqlConnection) -> QueryResult<i64> {
-    LastInsertId.get_result(conn)
+    let last: IdRow = prepared("SELECT CAST(LAST_INSERT_ID() AS SIGNED) AS id").get_result(conn)?;
+    Ok(last.id)
 }
 
-/// Returns a time as text: Diesel sends times as TIMESTAMP, and MariaDB converts those from 2038 on to NULL.
-fn as_text(moment: SqlMoment) -> String {
+/// Returns a time as text: Diesel sends times as TIMESTAMP. MariaDB does not accept those before 1970, and converts those from 2038
+/// on to NULL.
+pub(super) fn as_text(moment: SqlMoment) -> String {
     DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string()
 }
 
@@ -400,16 +377,19 @@ pub(super) fn leave_receipt(conn: &mut MysqlConnection, token: &str) -> QueryRes
     Ok(diesel::insert_or_ignore_into(task_queue_receipts::table).values(row).execute(conn)? == 1)
 }
 
-pub(super) fn hold_class(conn: &mut MysqlConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
-    use task_queue_class_holds::dsl;
-    let until = dsl::held_until.eq(db_now_plus(secs));
-    diesel::insert_into(dsl::task_queue_class_holds)
-        .values((dsl::task_class.eq(held.class), dsl::host.eq(held.host), dsl::reason.eq(why), until))
-        .on_conflict(DuplicatedKeys)
-        .do_update()
-        .set((dsl::reason.eq(why), dsl::held_on.eq(db_now()), until))
-        .execute(conn)
-        .map(drop)
+/// Told its index: MySQL may sort all tasks with the status instead.
+pub(super) fn count_of_class(conn: &mut MysqlConnection, class: &str, status: &str, limit: i64) -> QueryResult<i64> {
+    #[derive(QueryableByName)]
+    struct Counted {
+        #[diesel(sql_type = BigInt)]
+        tasks: i64,
+    }
+    const COUNT: &str = "
+        SELECT COUNT(*) AS tasks FROM (
+            SELECT `Id` FROM `TaskQueue` FORCE INDEX (`TaskQueueByClass`) WHERE `TaskClass` = ? AND `LastStatus` = ?
+            ORDER BY `TaskClass`, `LastStatus`, `ScheduledOn`, `Id` LIMIT ?) AS counted";
+    let query = prepared(COUNT).bind::<Text, _>(class).bind::<Text, _>(status).bind::<BigInt, _>(limit);
+    query.get_result::<Counted>(conn).map(|row| row.tasks)
 }
 
 /// Messages about a lost connection: from the client library, and from the server when it stops (1053), ends the session (1927,
@@ -445,15 +425,21 @@ pub(super) fn is_without_room(text: &str) -> bool {
     is_table_full || ["Disk full", "No space left on device", "Disk quota exceeded"].iter().any(|no| text.contains(no))
 }
 
-pub(super) fn server_up_secs(conn: &mut MysqlConnection) -> QueryResult<i64> {
+/// Returns the value of a variable or status as SHOW writes it; `None` if the server does not know it.
+pub(super) fn shown(conn: &mut MysqlConnection, what: &str) -> QueryResult<Option<String>> {
     #[derive(QueryableByName)]
-    struct Variable {
+    struct ShownRow {
         #[diesel(sql_type = Text, column_name = "Value")]
         value: String,
     }
+    let row: Option<ShownRow> = diesel::sql_query(format!("SHOW {what}")).get_result(conn).optional()?;
+    Ok(row.map(|row| row.value))
+}
+
+pub(super) fn server_up_secs(conn: &mut MysqlConnection) -> QueryResult<i64> {
     // The tables with this value differ between MySQL and MariaDB, and may be switched off.
-    let uptime: Variable = diesel::sql_query("SHOW GLOBAL STATUS LIKE 'Uptime'").get_result(conn)?;
-    Ok(uptime.value.parse().unwrap_or(0))
+    let uptime = shown(conn, "GLOBAL STATUS LIKE 'Uptime'")?.ok_or(diesel::result::Error::NotFound)?;
+    Ok(uptime.parse().unwrap_or(0))
 }
 
 pub(super) fn server_version(conn: &mut MysqlConnection) -> QueryResult<String> {

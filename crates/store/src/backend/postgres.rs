@@ -19,12 +19,12 @@ use super::watch::Connecting;
 use crate::address::url::DatabaseUrl;
 use crate::backend::local_settings::SETTINGS;
 use crate::backend::postgres::copy::copy_tasks;
-use crate::backend::{CANCEL_CHANNEL, ClassAtHost, DueFrom, END_CHANNEL, MESSAGE_CHANNEL, WORK_CHANNEL, unreachable};
+use crate::backend::{DueFrom, END_CHANNEL, unreachable};
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
-use crate::base::rows::{DependencyRow, NewRunOutputRow, PrerequisiteRow};
-use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_receipts, task_queue_run_outputs};
-use crate::base::sql::{SqlMoment, db_now, db_now_plus};
+use crate::base::rows::{DependencyRow, IdRow, PrerequisiteRow};
+use crate::base::schema::{task_queue, task_queue_receipts};
+use crate::base::sql::SqlMoment;
 use crate::base::unmarked::processed_run;
 use crate::error::{Repeat, StoreResult};
 use taskqueue_host::net::sockets::{self, LibrarySocket};
@@ -114,23 +114,13 @@ fn is_of_client(peer: &sockets::Peer) -> bool {
     }
 }
 
-pub(super) fn announce_cancel(conn: &mut PgConnection, run_id: i64) -> QueryResult<()> {
-    let announced = sql::<Text>("pg_notify(").bind::<Text, _>(CANCEL_CHANNEL).sql(", ");
-    diesel::select(announced.bind::<Text, _>(run_id.to_string()).sql(")::text")).execute(conn).map(drop)
-}
-
-pub(super) fn announce_message(conn: &mut PgConnection) -> QueryResult<()> {
-    let announced = sql::<Text>("pg_notify(").bind::<Text, _>(MESSAGE_CHANNEL);
-    diesel::select(announced.sql(", '')::text")).execute(conn).map(drop)
+pub(super) fn notify(conn: &mut PgConnection, channel: &str, payload: &str) -> QueryResult<()> {
+    let told = sql::<Text>("pg_notify(").bind::<Text, _>(channel).sql(", ").bind::<Text, _>(payload);
+    diesel::select(told.sql(")::text")).execute(conn).map(drop)
 }
 
 pub(super) fn prefer_lookups(conn: &mut PgConnection) -> QueryResult<()> {
     conn.batch_execute("SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off")
-}
-
-pub(super) fn tell_of_work(conn: &mut PgConnection) -> QueryResult<()> {
-    let told = sql::<Text>("pg_notify(").bind::<Text, _>(WORK_CHANNEL);
-    diesel::select(told.sql(", '')::text")).execute(conn).map(drop)
 }
 
 /// Waiters share the lock, so getting it exclusively shows that there are none. Testing the lock writes nothing.
@@ -237,23 +227,6 @@ pub(super) fn lock_free_tasks(conn: &mut PgConnection, ids: &[i64]) -> QueryResu
     of_ids.for_update().skip_locked().load(conn)
 }
 
-pub(super) fn lock_outputs(conn: &mut PgConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
-    use task_queue_run_outputs::dsl;
-    let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
-    of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).for_update().load(conn)
-}
-
-pub(in super::super) fn put_output(conn: &mut PgConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
-    let key = (task_queue_run_outputs::run_id, task_queue_run_outputs::stream);
-    diesel::insert_into(task_queue_run_outputs::table)
-        .values(row)
-        .on_conflict(key)
-        .do_update()
-        .set(row)
-        .execute(conn)
-        .map(drop)
-}
-
 pub(in super::super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow]) -> QueryResult<()> {
     for chunk in rows.chunks(ROWS_PER_STATEMENT) {
         diesel::sql_query(
@@ -267,18 +240,6 @@ pub(in super::super) fn insert_dependencies(conn: &mut PgConnection, rows: &[Dep
         .execute(conn)?;
     }
     Ok(())
-}
-
-pub(super) fn plan_task(
-    conn: &mut PgConnection,
-    task_id: i64,
-    scheduled_on: SqlMoment,
-    planned_on: Option<SqlMoment>,
-) -> QueryResult<()> {
-    diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
-        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(scheduled_on)))
-        .execute(conn)
-        .map(drop)
 }
 
 /// Differs: `lastval()` could be that of a trigger that has inserted into another table.
@@ -358,11 +319,6 @@ pub(super) fn create_due_runs(conn: &mut PgConnection, from: DueFrom, limit: i64
 /// Locks the first due tasks at or after a position. A start changes no row of a task: only a later statement can tell for
 /// certain which of them were started.
 fn lock_due(conn: &mut PgConnection, from: DueFrom, limit: i64) -> QueryResult<Vec<i64>> {
-    #[derive(QueryableByName)]
-    struct IdRow {
-        #[diesel(sql_type = BigInt)]
-        id: i64,
-    }
     // The clock is in a subquery because it is volatile: compared directly, it could not bound the index scan.
     let rows: Vec<IdRow> = diesel::sql_query(
         r#"SELECT t."Id" AS id FROM "TaskQueue" AS t
@@ -382,18 +338,6 @@ fn lock_due(conn: &mut PgConnection, from: DueFrom, limit: i64) -> QueryResult<V
 pub(super) fn leave_receipt(conn: &mut PgConnection, token: &str) -> QueryResult<bool> {
     let row = task_queue_receipts::token.eq(token);
     Ok(diesel::insert_into(task_queue_receipts::table).values(row).on_conflict_do_nothing().execute(conn)? == 1)
-}
-
-pub(super) fn hold_class(conn: &mut PgConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
-    use task_queue_class_holds::dsl;
-    let until = dsl::held_until.eq(db_now_plus(secs));
-    diesel::insert_into(dsl::task_queue_class_holds)
-        .values((dsl::task_class.eq(held.class), dsl::host.eq(held.host), dsl::reason.eq(why), until))
-        .on_conflict((dsl::task_class, dsl::host))
-        .do_update()
-        .set((dsl::reason.eq(why), dsl::held_on.eq(db_now()), until))
-        .execute(conn)
-        .map(drop)
 }
 
 pub(super) fn classify(_text: &str) -> Repeat {

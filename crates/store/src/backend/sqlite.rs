@@ -18,14 +18,14 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use url::Url;
 
 use super::insert_one::InsertOne;
-use super::{ClassAtHost, log_of, unreachable, write_transaction};
+use super::{log_of, unreachable, write_transaction};
 use crate::address::url::DatabaseUrl;
 use crate::backend::lock_notice::{LockNotice, holder_words};
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
-use crate::base::rows::{DependencyRow, NewRunOutputRow, PrerequisiteRow};
-use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_dependencies, task_queue_run_outputs};
-use crate::base::sql::{SqlMoment, db_now, db_now_plus};
+use crate::base::rows::{DependencyRow, PrerequisiteRow};
+use crate::base::schema::{task_queue, task_queue_dependencies};
+use crate::base::sql::SqlMoment;
 use crate::base::unmarked::processed_run;
 use crate::error::{Repeat, StoreError, StoreResult};
 use taskqueue_host::files::disk::room_at;
@@ -314,31 +314,9 @@ pub(in super::super) fn lock_prerequisites(
         .load(conn)
 }
 
-pub(super) fn list_outputs(conn: &mut SqliteConnection, runs: &[i64]) -> QueryResult<Vec<i64>> {
-    use task_queue_run_outputs::dsl;
-    let of_runs = dsl::task_queue_run_outputs.filter(dsl::run_id.eq_any(runs));
-    of_runs.order((dsl::run_id, dsl::stream)).select(dsl::run_id).load(conn)
-}
-
-pub(in super::super) fn put_output(conn: &mut SqliteConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
-    diesel::replace_into(task_queue_run_outputs::table).values(row).execute(conn).map(drop)
-}
-
 pub(in super::super) fn insert_dependencies(conn: &mut SqliteConnection, rows: &[DependencyRow]) -> QueryResult<()> {
     rows.iter()
         .try_for_each(|row| diesel::insert_into(task_queue_dependencies::table).values(row).execute(conn).map(drop))
-}
-
-pub(super) fn plan_task(
-    conn: &mut SqliteConnection,
-    task_id: i64,
-    scheduled_on: SqlMoment,
-    planned_on: Option<SqlMoment>,
-) -> QueryResult<()> {
-    diesel::update(task_queue::table.filter(task_queue::id.eq(task_id)))
-        .set((task_queue::planned_on.eq(planned_on), task_queue::scheduled_on.eq(scheduled_on)))
-        .execute(conn)
-        .map(drop)
 }
 
 /// Returns the id of the last row inserted by this connection.
@@ -384,18 +362,6 @@ pub(super) fn create_due_runs(conn: &mut SqliteConnection, limit: i64) -> QueryR
     )
     .bind::<BigInt, _>(limit)
     .execute(conn)
-}
-
-pub(super) fn hold_class(conn: &mut SqliteConnection, held: &ClassAtHost<'_>, why: &str, secs: i64) -> QueryResult<()> {
-    use task_queue_class_holds::dsl;
-    let until = dsl::held_until.eq(db_now_plus(secs));
-    diesel::insert_into(dsl::task_queue_class_holds)
-        .values((dsl::task_class.eq(held.class), dsl::host.eq(held.host), dsl::reason.eq(why), until))
-        .on_conflict((dsl::task_class, dsl::host))
-        .do_update()
-        .set((dsl::reason.eq(why), dsl::held_on.eq(db_now()), until))
-        .execute(conn)
-        .map(drop)
 }
 
 pub(super) fn classify(text: &str) -> Repeat {

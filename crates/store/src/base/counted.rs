@@ -3,11 +3,8 @@
 use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, HasSqlType, Text};
+use diesel::sql_types::BigInt;
 use serde::Serialize;
-
-use crate::base::connection::MultiBackend;
 
 /// The highest exact count of `status`; beyond it, a count is shown as "or more".
 pub(crate) const COUNT_LIMIT: i64 = 50_000;
@@ -55,56 +52,6 @@ pub(crate) use count_up_to;
 
 pub(crate) const fn number_of<Q>(rows: Q) -> NumberOf<Q> {
     NumberOf(rows)
-}
-
-/// The tasks of a class with a status, in the order of their index, up to a limit.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TasksOfClass<'a> {
-    pub(crate) class: &'a str,
-    pub(crate) status: &'a str,
-    pub(crate) limit: i64,
-}
-
-impl TasksOfClass<'_> {
-    /// Writes the query, with what an engine must be told about its index after the name of the table.
-    pub(crate) fn walk<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>, hint: &str) -> QueryResult<()>
-    where
-        DB: Backend + HasSqlType<Text> + HasSqlType<BigInt>,
-        str: ToSql<Text, DB>,
-        i64: ToSql<BigInt, DB>,
-    {
-        out.push_sql("SELECT ");
-        out.push_identifier("Id")?;
-        out.push_sql(" FROM ");
-        out.push_identifier("TaskQueue")?;
-        out.push_sql(hint);
-        out.push_sql(" WHERE ");
-        out.push_identifier("TaskClass")?;
-        out.push_sql(" = ");
-        out.push_bind_param::<Text, str>(self.class)?;
-        out.push_sql(" AND ");
-        out.push_identifier("LastStatus")?;
-        out.push_sql(" = ");
-        out.push_bind_param::<Text, str>(self.status)?;
-        for (before, column) in [(" ORDER BY ", "TaskClass"), (", ", "LastStatus"), (", ", "ScheduledOn"), (", ", "Id")]
-        {
-            out.push_sql(before);
-            out.push_identifier(column)?;
-        }
-        out.push_sql(" LIMIT ");
-        out.push_bind_param::<BigInt, i64>(&self.limit)
-    }
-}
-
-impl QueryId for TasksOfClass<'_> {
-    type QueryId = TasksOfClass<'static>;
-    const HAS_STATIC_QUERY_ID: bool = true;
-}
-
-impl QueryFragment<MultiBackend> for TasksOfClass<'_> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, MultiBackend>) -> QueryResult<()> {
-        MultiBackend::walk_variant_ast(self, out)
-    }
 }
 
 impl Counted {

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use diesel::sql_types::Integer;
+use diesel::sql_types::{BigInt, Integer};
 
 use super::cells::{Cell, ExactInt, ExactText, MaybeShownText, ShownText};
 use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
@@ -13,6 +13,13 @@ use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::{Run, RunOutput, Runner, Task, TaskSchedule};
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::text::unreadable::{RowReader, StoredText, Unreadable};
+
+/// The id of a row.
+#[derive(Clone, Copy, Debug, QueryableByName)]
+pub(crate) struct IdRow {
+    #[diesel(sql_type = BigInt)]
+    pub(crate) id: i64,
+}
 
 /// A dependency to insert.
 #[derive(Clone, Copy, Debug, Insertable)]

@@ -16,7 +16,7 @@ use crate::base::schema::{
 };
 use crate::base::sql::SqlMoment;
 use crate::journal::events::{NewEvent, insert_event};
-use crate::records::tasks::set_start_before;
+use crate::records::tasks::{plan_task, set_start_before};
 use crate::{EachPart, Store, StoreError, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
@@ -68,9 +68,7 @@ struct TaskColumns {
     queued_on: SqlMoment,
     queued_by_id: String,
     scheduled_on: SqlMoment,
-    #[serde(default)]
     next_attempt_on: Option<SqlMoment>,
-    #[serde(default)]
     start_before: Option<SqlMoment>,
     /// TaskClass
     task_class: String,
@@ -78,7 +76,6 @@ struct TaskColumns {
     /// LastStatus
     last_status: String,
     max_retries: Option<i32>,
-    #[serde(default)]
     retry_limit: Option<i32>,
     failed_retries: i32,
     attempts: i32,
@@ -88,25 +85,15 @@ struct TaskColumns {
     backoff: Option<String>,
     crashes: i32,
     quarantined_on: Option<SqlMoment>,
-    #[serde(default)]
     unique_key: Option<String>,
-    #[serde(default)]
     unique_until: Option<SqlMoment>,
-    #[serde(default)]
     limit_key: Option<String>,
-    #[serde(default)]
     tag: Option<String>,
-    #[serde(default)]
     name: Option<String>,
-    #[serde(default)]
     parent_id: Option<i64>,
-    #[serde(default)]
     keep_secs: Option<i32>,
-    #[serde(default)]
     class_keep_secs: Option<i32>,
-    #[serde(default)]
     keep_results_secs: Option<i32>,
-    #[serde(default)]
     meta: Option<String>,
     recurrence: Option<String>,
     time_zone: String,
@@ -154,7 +141,6 @@ struct RunColumns {
     #[diesel(deserialize_as = ShownText)]
     decision: String,
     process_id: Option<i64>,
-    #[serde(default)]
     #[diesel(deserialize_as = MaybeShownText)]
     claimant: Option<String>,
     #[diesel(deserialize_as = ShownText)]
@@ -164,11 +150,8 @@ struct RunColumns {
     handler_process_id: Option<i64>,
     #[diesel(deserialize_as = ShownText)]
     handler_identity: String,
-    #[serde(default)]
     cpu_msecs: Option<i64>,
-    #[serde(default)]
     peak_memory_bytes: Option<i64>,
-    #[serde(default)]
     keep_results_secs: Option<i32>,
     updated_on: SqlMoment,
 }
@@ -241,7 +224,6 @@ struct RejectionColumns {
     rejected_on: SqlMoment,
     #[serde(default)]
     timeouts: i32,
-    #[serde(default)]
     held_until: Option<SqlMoment>,
 }
 
@@ -449,7 +431,7 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
         diesel::insert_into(task_queue::table).values(&row).execute(conn)?;
         backend::last_inserted_id(conn, "TaskQueue")?
     };
-    backend::plan_task(conn, id, scheduled_on, planned_on)?;
+    plan_task(conn, TaskId(id), scheduled_on, planned_on)?;
     if start_before.is_some() {
         set_start_before(conn, TaskId(id), start_before)?;
     }

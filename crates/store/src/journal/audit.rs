@@ -6,7 +6,7 @@ use diesel::sql_types::Text;
 
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_events, task_queue_runs, task_queue_settings};
-use crate::journal::events::{NewEvent, insert_event};
+use crate::journal::events::insert_event;
 use crate::session::origin::Origin;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::RunStatus;
@@ -60,8 +60,7 @@ pub(crate) fn keep_run_transition(
     ids: (TaskId, RunId),
     details: serde_json::Value,
 ) -> StoreResult<()> {
-    let (actor, host) = (origin.actor.clone(), origin.host.clone());
-    insert_event(conn, &NewEvent { kind, task_id: Some(ids.0), run_id: Some(ids.1), actor, host, details })
+    insert_event(conn, &origin.event(kind, Some(ids.0), Some(ids.1), details))
 }
 
 /// Records that these tasks were queued.

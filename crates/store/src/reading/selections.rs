@@ -212,7 +212,9 @@ impl<'a> Query<'a> {
         match self.page {
             Some(page) if compares_texts => self.load_page_by_texts(page, conn),
             Some(page) => Ok(page.of(self.of_columns()).limit(page.limit).load(conn)?),
-            None if !self.selection.data.is_empty() => self.load_by_data(conn),
+            None if !self.selection.data.is_empty() => {
+                self.load_page_by_texts(IdPage { start: PageStart::After(TaskId(i64::MIN)), limit: i64::MAX }, conn)
+            }
             None if compares_texts => {
                 let query = self.of_columns().filter(dsl::meta.is_not_null());
                 let found: Vec<(i64, ShownText)> = query.select((dsl::id, dsl::meta.assume_not_null())).load(conn)?;
@@ -223,24 +225,7 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Reads the data part by part: a client may hold a whole result in memory.
-    fn load_by_data(&self, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
-        use task_queue::dsl;
-        let (mut matching, mut last) = (Vec::new(), i64::MIN);
-        loop {
-            let query = self.with_contained_data(self.of_columns().filter(dsl::id.gt(last)));
-            let page = query.order(dsl::id).limit(DATA_ROWS).select((dsl::id, dsl::meta, dsl::task_data));
-            let rows: Vec<TextsRow> = page.load(conn)?;
-            let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < DATA_ROWS;
-            last = rows.last().map_or(last, |(id, ..)| *id);
-            matching.extend(rows.into_iter().filter_map(|(id, meta, data)| self.has_texts(meta, data).then_some(id)));
-            if is_last {
-                return Ok(matching);
-            }
-        }
-    }
-
-    /// Like `load_by_data`, in the order of the page, until it is full.
+    /// Reads the data part by part, in the order of the page, until it is full: a client may hold a whole result in memory.
     fn load_page_by_texts(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
         use task_queue::dsl;
         let wanted = usize::try_from(page.limit).unwrap_or(usize::MAX);

@@ -14,7 +14,8 @@ use crate::base::connection::AnyConnection;
 use crate::base::rows::{RunRow, TaskRow};
 use crate::records::notices::count_unreported;
 
-use crate::base::counted::{COUNT_LIMIT, Counted, TasksOfClass, count_up_to, number_of};
+use crate::backend;
+use crate::base::counted::{COUNT_LIMIT, Counted, count_up_to};
 use crate::base::sql::db_now;
 use crate::base::unmarked::{AllUnmarked, is_as_its_row_says};
 use crate::{Store, StoreResult};
@@ -218,8 +219,8 @@ fn count_status(conn: &mut AnyConnection, status: TaskStatus, class: Option<&str
         let of_status = task_queue.filter(last_status.eq(status.as_str())).select(id);
         return Ok(count_up_to!(COUNT_LIMIT, of_status, conn)?);
     };
-    let of_class = TasksOfClass { class, status: status.as_str(), limit: COUNT_LIMIT + 1 };
-    Ok(Counted::up_to(COUNT_LIMIT, number_of(of_class).get_result(conn)?))
+    let count = backend::count_of_class(conn, class, status.as_str(), COUNT_LIMIT + 1)?;
+    Ok(Counted::up_to(COUNT_LIMIT, count))
 }
 
 fn count_waiting_runs(conn: &mut AnyConnection, class: Option<&str>) -> StoreResult<Counted> {

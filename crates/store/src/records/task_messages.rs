@@ -68,7 +68,7 @@ impl Store {
             let run_id = found.as_ref().map(|found| found.run_id).filter(|_| !is_kept);
             if is_kept || run_id.is_some() {
                 insert_event(conn, &NewEvent { task_id: Some(task), run_id, ..event.clone() })?;
-                backend::announce_message(conn)?;
+                backend::notify(conn, backend::MESSAGE_CHANNEL, "")?;
             }
             Ok(found)
         })
@@ -95,7 +95,7 @@ impl Store {
                 insert_event(conn, &NewEvent { task_id: Some(*task_id), run_id: Some(*run_id), ..event.clone() })?;
             }
             if !found.is_empty() {
-                backend::announce_message(conn)?;
+                backend::notify(conn, backend::MESSAGE_CHANNEL, "")?;
             }
             Ok(found)
         })

@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 use crate::backend::{self, DueFrom};
 use crate::base::connection::AnyConnection;
 use crate::base::rows::TaskRow;
-use crate::base::schema::task_queue::dsl::{id, start_before, task_queue};
+use crate::base::schema::task_queue::dsl::{id, planned_on, scheduled_on, start_before, task_queue};
 use crate::base::sql::{SqlMoment, any_year, db_now};
 use crate::journal::audit::{keep_created, newest_run};
 use crate::rules::key_slots::{KeepPlace, is_any_waiting_for_key};
@@ -17,6 +17,24 @@ use taskqueue_domain::task::records::Task;
 
 /// Due tasks that get their runs in one transaction: limits how long others wait.
 const RUNS_PER_TRANSACTION: i64 = 20_000;
+
+/// Sets when a task is to be processed, and its planned time, of any year.
+pub(crate) fn plan_task(
+    conn: &mut AnyConnection,
+    task_id: TaskId,
+    on: SqlMoment,
+    planned: Option<SqlMoment>,
+) -> QueryResult<()> {
+    let this_task = task_queue.filter(id.eq(task_id.0));
+    let scheduled = scheduled_on.eq(any_year(on));
+    match planned {
+        Some(planned) => {
+            diesel::update(this_task).set((planned_on.eq(any_year(planned).nullable()), scheduled)).execute(conn)
+        }
+        None => diesel::update(this_task).set((planned_on.eq(None::<SqlMoment>), scheduled)).execute(conn),
+    }
+    .map(drop)
+}
 
 /// Sets when a task expires, of any year.
 pub(crate) fn set_start_before(conn: &mut AnyConnection, task_id: TaskId, on: Option<SqlMoment>) -> QueryResult<()> {

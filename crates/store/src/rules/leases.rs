@@ -8,7 +8,7 @@ use crate::backend::{self, batch};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue_runners, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now, db_now_plus};
-use crate::journal::events::{NewEvent, insert_event};
+use crate::journal::events::insert_event;
 use crate::records::runs::RunRef;
 use crate::session::origin::Origin;
 use crate::{Store, StoreResult};
@@ -79,7 +79,8 @@ impl Store {
             let heartbeat = (dsl::heartbeat_on.eq(db_now()), dsl::heartbeat_boot_ms.eq((request.boot_ms)()));
             let is_registered = diesel::update(open).set(heartbeat).execute(conn)? == 1;
             if was_clock_set {
-                insert_event(conn, &clock_set(request, step))?;
+                let details = serde_json::json!({ "seconds": step.num_seconds(), "runner_id": request.runner_id });
+                insert_event(conn, &request.origin.event("clock-set", None, None, details))?;
             }
             fault_point!("lease.before_renew_commit");
             Ok(Renewal { is_registered, lost, was_clock_set })
@@ -130,17 +131,6 @@ fn step_since_renewal(conn: &mut AnyConnection, request: &RenewalRequest<'_>) ->
     let database_now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let now = TwoClocks { on: database_now.into(), boot_ms: (request.boot_ms)() };
     Ok(now.step_since(TwoClocks { on: on.into(), boot_ms }))
-}
-
-fn clock_set(request: &RenewalRequest<'_>, step: TimeDelta) -> NewEvent {
-    NewEvent {
-        kind: "clock-set",
-        task_id: None,
-        run_id: None,
-        actor: request.origin.actor.clone(),
-        host: request.origin.host.clone(),
-        details: serde_json::json!({ "seconds": step.num_seconds(), "runner_id": request.runner_id }),
-    }
 }
 
 /// Returns true if an expired lease counts: the server must have been up for the duration of a lease. While it was down, no

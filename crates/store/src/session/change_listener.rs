@@ -101,7 +101,7 @@ impl Store {
     /// # Errors
     /// The database could not be queried. Workers find the work later by polling.
     pub fn tell_of_work(&mut self) -> StoreResult<()> {
-        Ok(backend::tell_of_work(&mut self.conn)?)
+        Ok(backend::notify(&mut self.conn, backend::WORK_CHANNEL, "")?)
     }
 
     /// Returns true if waiters can be notified of finished tasks on this engine.

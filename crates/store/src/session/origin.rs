@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::journal::events::NewEvent;
+use taskqueue_domain::task::ids::{RunId, TaskId};
+
 /// How long settings are used before they are read again.
 pub(crate) const SETTINGS_FRESH: Duration = Duration::from_secs(1);
 
@@ -12,6 +15,24 @@ pub struct Origin {
     pub actor: String,
     /// Host
     pub host: String,
+}
+
+impl Origin {
+    /// Returns the origin of what no user caused.
+    pub(crate) fn of_nobody(host: &str) -> Self {
+        Self { actor: String::new(), host: host.to_owned() }
+    }
+
+    /// Returns an event of this origin.
+    pub(crate) fn event(
+        &self,
+        kind: &'static str,
+        task_id: Option<TaskId>,
+        run_id: Option<RunId>,
+        details: serde_json::Value,
+    ) -> NewEvent {
+        NewEvent { kind, task_id, run_id, actor: self.actor.clone(), host: self.host.clone(), details }
+    }
 }
 
 /// Whether transitions are kept as events, as far as this is known.

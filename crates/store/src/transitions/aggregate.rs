@@ -4,7 +4,7 @@ use diesel::prelude::*;
 
 use super::meta::extend_meta;
 use super::recur::{Author, follow_settled};
-use super::run_end::{Crash, RunEnd};
+use super::run_end::RunEnd;
 use crate::StoreResult;
 use crate::backend::{self, ClassAtHost};
 use crate::base::cells::{MaybeShownText, ShownText};
@@ -12,10 +12,11 @@ use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::base::unmarked::status_in_process;
-use crate::journal::events::{NewEvent, insert_event};
+use crate::journal::events::insert_event;
 use crate::records::notices::{NewNotice, insert_notice};
 use crate::rules::dependencies::satisfy_dependants;
 use crate::rules::settings::setting_now;
+use crate::session::origin::Origin;
 use taskqueue_domain::monitoring::notice::NoticeKind;
 use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
 use taskqueue_domain::run::backoff::Backoff;
@@ -26,8 +27,7 @@ use taskqueue_domain::run::transition::{
 };
 use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::ids::{RunId, TaskId};
-use taskqueue_domain::task::meta::{MAX_META_BYTES, Meta};
-use taskqueue_domain::text::unreadable::Unreadable;
+use taskqueue_domain::task::meta::MAX_META_BYTES;
 
 /// How many names of rejected metadata an event lists.
 const MAX_REFUSED_NAMES: usize = 20;
@@ -109,7 +109,11 @@ pub(super) fn aggregate_into_task(
     if let Some(meta) = &end.meta
         && !extend_meta(conn, TaskId(task.id), meta)?
     {
-        insert_event(conn, &meta_refused_event(task.id, run_id, meta, &host))?;
+        // Only recorded: the end of a run must not wait for its metadata.
+        let names: Vec<&str> = meta.entries().map(|(name, _)| name).take(MAX_REFUSED_NAMES).collect();
+        let details = serde_json::json!({ "names": names, "bytes": meta.to_string().len(), "limit": MAX_META_BYTES });
+        let nobody = Origin::of_nobody(&host);
+        insert_event(conn, &nobody.event("meta-refused", Some(TaskId(task.id)), Some(run_id), details))?;
     }
     let is_given_up = after.is_quarantined || after.is_exhausted;
     let outcome = AttemptOutcome::of(end.event, is_given_up);
@@ -221,11 +225,15 @@ fn follow_up(
     if after.is_finished() {
         satisfy_dependants(conn, task.id, after.status == Some(TaskStatus::Success))?;
     }
+    let quarantined = |by: &Origin, details| by.event("quarantined", Some(TaskId(task.id)), Some(run_id), details);
     if let Some(crash) = end.crash.as_ref().filter(|_| after.is_quarantined) {
-        insert_event(conn, &quarantine_event(task.id, run_id, crash, after.crashes))?;
+        let by = Origin { actor: crash.actor.clone(), host: crash.host.clone() };
+        let details = serde_json::json!({ "crashes": after.crashes, "limit": crash.limit });
+        insert_event(conn, &quarantined(&by, details))?;
     }
     if let Some(problem) = &end.unreadable {
-        insert_event(conn, &set_aside_event(task.id, run_id, problem, host))?;
+        let details = serde_json::json!({ "unreadable": problem });
+        insert_event(conn, &quarantined(&Origin::of_nobody(host), details))?;
     }
     if let Some((host, secs)) = &end.hold {
         backend::hold_class(conn, &ClassAtHost { class: &task.task_class, host }, &end.error_message, *secs)?;
@@ -279,44 +287,8 @@ fn keep_outcome(
         "status": run_after(RunStatus::Processing, end.event), "error_code": end.error_code, "decision": decision,
         "attempts": after.attempts, "failed_retries": after.failed_retries, "max_retries": task.max_retries,
     });
-    let (task_id, host) = (Some(TaskId(task.id)), host.to_owned());
-    let kind = outcome.as_str();
-    insert_event(conn, &NewEvent { kind, task_id, run_id: Some(run_id), actor: String::new(), host, details })
-}
-
-fn quarantine_event(task_id: i64, run_id: RunId, crash: &Crash, crashes: i32) -> NewEvent {
-    NewEvent {
-        kind: "quarantined",
-        task_id: Some(TaskId(task_id)),
-        run_id: Some(run_id),
-        actor: crash.actor.clone(),
-        host: crash.host.clone(),
-        details: serde_json::json!({ "crashes": crashes, "limit": crash.limit }),
-    }
-}
-
-fn set_aside_event(task_id: i64, run_id: RunId, problem: &Unreadable, host: &str) -> NewEvent {
-    NewEvent {
-        kind: "quarantined",
-        task_id: Some(TaskId(task_id)),
-        run_id: Some(run_id),
-        actor: String::new(),
-        host: host.to_owned(),
-        details: serde_json::json!({ "unreadable": problem }),
-    }
-}
-
-/// Returns the event with the rejected metadata: the end of a run must not wait for it.
-fn meta_refused_event(task_id: i64, run_id: RunId, meta: &Meta, host: &str) -> NewEvent {
-    let names: Vec<&str> = meta.entries().map(|(name, _)| name).take(MAX_REFUSED_NAMES).collect();
-    NewEvent {
-        kind: "meta-refused",
-        task_id: Some(TaskId(task_id)),
-        run_id: Some(run_id),
-        actor: String::new(),
-        host: host.to_owned(),
-        details: serde_json::json!({ "names": names, "bytes": meta.to_string().len(), "limit": MAX_META_BYTES }),
-    }
+    let nobody = Origin::of_nobody(host);
+    insert_event(conn, &nobody.event(outcome.as_str(), Some(TaskId(task.id)), Some(run_id), details))
 }
 
 /// Returns the status that a task had before its open run was claimed, from the last of its runs that counted.

@@ -176,7 +176,7 @@ fn request(
     if requested == 1 {
         let run_id = Some(RunId(run.run_id));
         insert_event(conn, &NewEvent { kind: "cancel-requested", task_id: Some(id), run_id, ..event.clone() })?;
-        backend::announce_cancel(conn, run.run_id)?;
+        backend::notify(conn, backend::CANCEL_CHANNEL, &run.run_id.to_string())?;
         return Ok(Some(answer));
     }
     let was_requested: bool =

@@ -10,7 +10,7 @@ use crate::backend;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now};
-use crate::journal::events::{NewEvent, insert_event};
+use crate::journal::events::insert_event;
 use crate::rules::dependencies::satisfy_dependants;
 use crate::session::origin::Origin;
 use crate::{Store, StoreResult};
@@ -112,8 +112,7 @@ fn end_task(
     };
     if has_ended {
         let details = serde_json::json!({ "start_before": start_before });
-        let (actor, host) = (origin.actor.clone(), origin.host.clone());
-        insert_event(conn, &NewEvent { kind: "expired", task_id: Some(id), run_id, actor, host, details })?;
+        insert_event(conn, &origin.event("expired", Some(id), run_id, details))?;
     }
     Ok(has_ended)
 }

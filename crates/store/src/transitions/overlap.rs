@@ -14,7 +14,6 @@ use crate::base::rows::TaskRow;
 use crate::base::schema::task_queue::dsl;
 use crate::base::schema::task_queue_runs;
 use crate::base::sql::{SqlMoment, db_now};
-use crate::journal::events::NewEvent;
 use crate::{Store, StoreResult};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
@@ -63,14 +62,8 @@ impl Store {
                 }
                 let reason = reason(&task);
                 let details = serde_json::json!({ "reason": reason, "next_planned_on": next });
-                let answer = cancel_task(
-                    conn,
-                    id,
-                    &reason,
-                    &event(&author, details),
-                    auditor.as_ref(),
-                    Cancelling::UnfinishedHead,
-                )?;
+                let event = author.origin().event("cancelled", None, None, details);
+                let answer = cancel_task(conn, id, &reason, &event, auditor.as_ref(), Cancelling::UnfinishedHead)?;
                 if answer == CancelAnswer::Cancelled {
                     keep_as_classes_state(conn, keep_of.as_ref(), &[id.0])?;
                     // Not needed if a waiting run was cancelled: its end does the same.
@@ -131,16 +124,4 @@ fn reason(task: &Task) -> String {
     let schedule = task.schedule.as_ref().map_or(task.id, |schedule| schedule.id);
     let name = task.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
     format!("replaced: the next time of schedule {schedule}{name} has come")
-}
-
-/// Returns the event of a cancellation, without its kind.
-fn event(author: &Author<'_>, details: serde_json::Value) -> NewEvent {
-    NewEvent {
-        kind: "cancelled",
-        task_id: None,
-        run_id: None,
-        actor: author.name.to_owned(),
-        host: author.host.to_owned(),
-        details,
-    }
 }

@@ -15,8 +15,8 @@ use crate::base::rows::TaskRow;
 use crate::base::schema::task_queue::dsl;
 use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::audit::{keep_queued, keeps_transitions};
-use crate::journal::events::{NewEvent, insert_event, is_kept_of_task};
-use crate::records::tasks::set_start_before;
+use crate::journal::events::{insert_event, is_kept_of_task};
+use crate::records::tasks::{plan_task, set_start_before};
 use crate::rules::dependencies::OpenPrerequisites;
 use crate::rules::settings::setting_now;
 use crate::rules::unique::{Holder, find_holder};
@@ -41,7 +41,7 @@ pub struct Author<'a> {
 }
 
 impl Author<'_> {
-    fn origin(&self) -> Origin {
+    pub(super) fn origin(&self) -> Origin {
         Origin { actor: self.name.to_owned(), host: self.host.to_owned() }
     }
 }
@@ -222,7 +222,7 @@ fn follow(
     }
     fault_point!("recur.head_followed");
     if let Some(moment) = early {
-        backend::plan_task(conn, task.id.0, task.scheduled_on.into(), Some(moment))?;
+        plan_task(conn, task.id, task.scheduled_on.into(), Some(moment))?;
     }
     hand_key_over(conn, task)?;
     let step = free_step(conn, schedule, &recurrence, step)?;
@@ -267,7 +267,7 @@ fn other_holder(conn: &mut AnyConnection, task: &Task) -> StoreResult<Option<Hol
 /// pass meanwhile are handled by catch-up.
 fn wait_for_key(conn: &mut AnyConnection, task: &Task, holder: &Holder, author: &Author<'_>) -> StoreResult<()> {
     let details = serde_json::json!({ "key": holder.key, "holder": holder.id });
-    let event = event("key-taken", task.id, author, details);
+    let event = author.origin().event("key-taken", Some(task.id), None, details);
     // The holder may be the next task, which another process has just inserted: the head shows that.
     if !is_kept_of_task(conn, &event)? && change_head(conn, task, "settled", ScheduleStatus::Active)? {
         insert_event(conn, &event)?;
@@ -373,7 +373,7 @@ fn is_time_taken(conn: &mut AnyConnection, schedule: TaskId, own: TaskId, on: Da
 
 /// Moves a waiting task of a schedule to another planned time.
 fn move_to(conn: &mut AnyConnection, task: &Task, planned_on: DateTime<Utc>) -> StoreResult<()> {
-    backend::plan_task(conn, task.id.0, planned_on.into(), Some(planned_on.into()))?;
+    plan_task(conn, task.id, planned_on.into(), Some(planned_on.into()))?;
     if task.start_before.is_some() {
         set_start_before(conn, task.id, start_before_if_planned_on(task, planned_on).map(SqlMoment::from))?;
     }
@@ -417,7 +417,7 @@ fn break_off(
         return Ok(Advanced::default());
     }
     let details = serde_json::json!({ "why": why, "every": schedule.every, "time_zone": schedule.time_zone });
-    insert_event(conn, &event("schedule-broken", task.id, author, details))?;
+    insert_event(conn, &author.origin().event("schedule-broken", Some(task.id), None, details))?;
     Ok(Advanced { broken: 1, ..Advanced::default() })
 }
 
@@ -448,16 +448,5 @@ fn note_skipped(
     let details = serde_json::json!({
         "skipped": step.skipped, "or_more": step.skipped_or_more(), "catch_up": recurrence.catch_up().as_str(), "planned_on": step.planned_on,
     });
-    insert_event(conn, &event("skipped", id, author, details))
-}
-
-fn event(kind: &'static str, id: TaskId, author: &Author<'_>, details: serde_json::Value) -> NewEvent {
-    NewEvent {
-        kind,
-        task_id: Some(id),
-        run_id: None,
-        actor: author.name.to_owned(),
-        host: author.host.to_owned(),
-        details,
-    }
+    insert_event(conn, &author.origin().event("skipped", Some(id), None, details))
 }

@@ -17,6 +17,7 @@ use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamp};
 
 use crate::base::connection::{AnyConnection, by_engine};
 use crate::base::content::ContentRow;
+use crate::base::rows::IdRow;
 use crate::base::sql::SqlMoment;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::run::transition::{TaskEvent, statuses_for, unmarked_statuses};
@@ -126,13 +127,6 @@ pub(in super::super) struct StartedTask {
     pub(in super::super) task_id: i64,
 }
 
-/// The id of a written row.
-#[derive(QueryableByName)]
-struct IdRow {
-    #[diesel(sql_type = BigInt)]
-    id: i64,
-}
-
 /// Whether something was found.
 #[derive(QueryableByName)]
 struct FoundRow {
@@ -202,18 +196,11 @@ pub(in super::super) struct EndedRow {
     pub(in super::super) keeps_results: bool,
 }
 
-/// A task for which others wait.
+/// Marks those whose task is one of these, for which others wait.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-#[derive(QueryableByName)]
-struct AwaitedRow {
-    #[diesel(sql_type = BigInt)]
-    task_id: i64,
-}
-
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-fn mark_awaited(ended: &mut [EndedRow], awaited: &[AwaitedRow]) {
+fn mark_awaited(ended: &mut [EndedRow], awaited: &[IdRow]) {
     for row in ended {
-        row.has_dependants = awaited.iter().any(|awaited| awaited.task_id == row.task_id);
+        row.has_dependants = awaited.iter().any(|awaited| awaited.id == row.task_id);
     }
 }
 
@@ -225,11 +212,7 @@ pub(in super::super) fn start_runs(
     holder: &RunHolder<'_>,
     starts: &[Start<'_>],
 ) -> QueryResult<Vec<StartedRow>> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::start_runs(conn, holder, starts),
-        AnyConnection::Postgres(conn) => postgres::start_runs(conn, holder, starts),
-        AnyConnection::Mysql(conn) => mysql::start_runs(conn, holder, starts),
-    })
+    of_engine!(start_runs(conn, holder, starts))
 }
 
 /// Lists and locks the first due tasks from this moment on, in order, that have no open run. Skips rows that another connection
@@ -240,30 +223,18 @@ pub(in super::super) fn list_due(
     limit: i64,
 ) -> QueryResult<Vec<DueRow>> {
     let from = from.unwrap_or_else(SqlMoment::beginning);
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::list_due(conn, from, limit),
-        AnyConnection::Postgres(conn) => postgres::list_due(conn, from, limit),
-        AnyConnection::Mysql(conn) => mysql::list_due(conn, from, limit),
-    })
+    of_engine!(list_due(conn, from, limit))
 }
 
 /// Returns true if nothing has to be checked before due tasks are started. There is no pause, no limit of a class, no waiting
 /// run, and no due task with a priority. One query instead of five.
 pub(in super::super) fn nothing_restricts_claims(conn: &mut AnyConnection) -> QueryResult<bool> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::nothing_restricts_claims(conn),
-        AnyConnection::Postgres(conn) => postgres::nothing_restricts_claims(conn),
-        AnyConnection::Mysql(conn) => mysql::nothing_restricts_claims(conn),
-    })
+    of_engine!(nothing_restricts_claims(conn))
 }
 
 /// Returns true if a task with a priority is due.
 pub(in super::super) fn has_due_with_priority(conn: &mut AnyConnection) -> QueryResult<bool> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::has_due_with_priority(conn),
-        AnyConnection::Postgres(conn) => postgres::has_due_with_priority(conn),
-        AnyConnection::Mysql(conn) => mysql::has_due_with_priority(conn),
-    })
+    of_engine!(has_due_with_priority(conn))
 }
 
 /// Starts these due tasks, whose rows this transaction has locked, by inserting runs that are already being processed. The ids of
@@ -274,11 +245,7 @@ pub(in super::super) fn start_tasks(
     holder: &RunHolder<'_>,
     tasks: &[TaskStart<'_>],
 ) -> QueryResult<Vec<StartedTask>> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::start_tasks(conn, holder, tasks),
-        AnyConnection::Postgres(conn) => postgres::start_tasks(conn, holder, tasks),
-        AnyConnection::Mysql(conn) => mysql::start_tasks(conn, holder, tasks),
-    })
+    of_engine!(start_tasks(conn, holder, tasks))
 }
 
 /// Marks the tasks of these runs as being processed, if their rows do not show that yet. The transaction must hold the rows of
@@ -288,11 +255,7 @@ pub(in super::super) fn mark_started(conn: &mut AnyConnection, runs: &[i64]) -> 
     if runs.is_empty() {
         return Ok(());
     }
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::mark_started(conn, runs),
-        AnyConnection::Postgres(conn) => postgres::mark_started(conn, runs),
-        AnyConnection::Mysql(conn) => mysql::mark_started(conn, runs),
-    })
+    of_engine!(mark_started(conn, runs))
 }
 
 /// Ends those of these runs that are still being processed with their tokens, and updates their tasks. Runs missing from the
@@ -301,9 +264,5 @@ pub(in super::super) fn end_successes(
     conn: &mut AnyConnection,
     successes: &[Success<'_>],
 ) -> QueryResult<Vec<EndedRow>> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::end_successes(conn, successes),
-        AnyConnection::Postgres(conn) => postgres::end_successes(conn, successes),
-        AnyConnection::Mysql(conn) => mysql::end_successes(conn, successes),
-    })
+    of_engine!(end_successes(conn, successes))
 }

@@ -2,26 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 
-use chrono::{DateTime, Utc};
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::{
-    AwaitedRow, DueRow, EndedRow, FoundRow, IdRow, RunHolder, STARTABLE, Start, StartedRow, StartedTask, Success,
-    SuccessDetails, TaskStart, UNMARKED, by_details, mark_awaited,
+    DueRow, EndedRow, FoundRow, RunHolder, STARTABLE, Start, StartedRow, StartedTask, Success, SuccessDetails,
+    TaskStart, UNMARKED, by_details, mark_awaited,
 };
+use crate::backend::mysql::{as_text, inserted_ids};
 use crate::base::prepared::{prepared, prepared_once};
+use crate::base::rows::IdRow;
 use crate::base::sql::SqlMoment;
-
-#[derive(QueryableByName)]
-struct FirstId {
-    #[diesel(sql_type = BigInt)]
-    first: i64,
-    #[diesel(sql_type = BigInt)]
-    step: i64,
-}
 
 /// Returns a list of numbers; it contains nothing else.
 fn list(ids: impl Iterator<Item = i64>) -> String {
@@ -32,11 +25,6 @@ fn list(ids: impl Iterator<Item = i64>) -> String {
 fn by_run(column: &str, values: impl Iterator<Item = (i64, Option<String>)>) -> String {
     let cases: String = values.filter_map(|(run_id, value)| Some(format!(" WHEN {run_id} THEN {}", value?))).collect();
     if cases.is_empty() { column.to_owned() } else { format!("CASE `Id`{cases} ELSE {column} END") }
-}
-
-/// Returns a time as text: MariaDB does not accept times before 1970 in the type that Diesel sends.
-fn as_text(moment: SqlMoment) -> String {
-    DateTime::<Utc>::from(moment).format("%F %T%.6f").to_string()
 }
 
 /// Returns a text as hexadecimal digits, which need no quoting.
@@ -195,11 +183,7 @@ pub(super) fn start_tasks(
             .bind::<BigInt, _>(holder.lease_secs);
     }
     insert.execute(conn)?;
-    // An INSERT with a known number of rows gets consecutive ids, and this is the first of them.
-    let ids: FirstId = prepared("SELECT CAST(LAST_INSERT_ID() AS SIGNED) AS first, @@auto_increment_increment AS step")
-        .get_result(conn)?;
-    let step = usize::try_from(ids.step).unwrap_or(1);
-    let runs = (ids.first..).step_by(step).zip(tasks);
+    let runs = inserted_ids(conn, tasks.len())?.into_iter().zip(tasks);
     Ok(runs.map(|(run_id, task)| StartedTask { run_id, task_id: task.task_id }).collect())
 }
 
@@ -263,8 +247,8 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
     if !ended.is_empty() {
         // By a statement of its own: a transaction that queues a dependant holds the row of its prerequisite. The statement that
         // locked the rows may have waited for it, but read the other tables as they were before.
-        let awaited: Vec<AwaitedRow> = diesel::sql_query(format!(
-            "SELECT t.`Id` AS task_id FROM `TaskQueue` AS t
+        let awaited: Vec<IdRow> = diesel::sql_query(format!(
+            "SELECT t.`Id` AS id FROM `TaskQueue` AS t
              WHERE t.`Id` IN ({}) AND (SELECT d.`TaskId` FROM `TaskQueueDependencies` AS d
                  WHERE d.`DependsOnId` = t.`Id` AND NOT d.`IsSatisfied` LIMIT 1) IS NOT NULL",
             list(ended.iter().map(|row| row.task_id))

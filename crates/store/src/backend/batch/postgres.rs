@@ -8,10 +8,11 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamp};
 
 use super::{
-    AwaitedRow, DueRow, EndedRow, FoundRow, RunHolder, Start, StartedRow, StartedTask, Success, TaskStart,
-    mark_awaited, with_statuses,
+    DueRow, EndedRow, FoundRow, RunHolder, Start, StartedRow, StartedTask, Success, TaskStart, mark_awaited,
+    with_statuses,
 };
 use crate::base::prepared::prepared;
+use crate::base::rows::IdRow;
 use crate::base::sql::SqlMoment;
 
 static START_RUNS: LazyLock<String> = LazyLock::new(|| {
@@ -203,7 +204,7 @@ pub(super) fn end_successes(conn: &mut PgConnection, successes: &[Success<'_>]) 
         return Ok(ended);
     }
     let tasks: Vec<i64> = ended.iter().map(|row| row.task_id).collect();
-    let awaited: Vec<AwaitedRow> = prepared(AWAITED).bind::<Array<BigInt>, _>(tasks).load(conn)?;
+    let awaited: Vec<IdRow> = prepared(AWAITED).bind::<Array<BigInt>, _>(tasks).load(conn)?;
     mark_awaited(&mut ended, &awaited);
     Ok(ended)
 }
@@ -211,6 +212,6 @@ pub(super) fn end_successes(conn: &mut PgConnection, successes: &[Success<'_>]) 
 /// Executed once the rows of the tasks are locked, by a statement of its own: a transaction that queues a dependant holds the row
 /// of its prerequisite, so the statement above may have waited for it, but its snapshot is older.
 const AWAITED: &str = r#"
-    SELECT t.id AS task_id FROM unnest(?) AS t (id)
+    SELECT t.id FROM unnest(?) AS t (id)
     WHERE (SELECT d."TaskId" FROM "TaskQueueDependencies" AS d WHERE d."DependsOnId" = t.id AND NOT d."IsSatisfied" LIMIT 1)
         IS NOT NULL"#;

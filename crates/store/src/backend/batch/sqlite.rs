@@ -11,10 +11,11 @@ use diesel::sqlite::SqliteConnection;
 use serde_json::json;
 
 use super::{
-    DueRow, EndedRow, FoundRow, IdRow, RunHolder, Start, StartedRow, StartedTask, Success, SuccessDetails, TaskStart,
+    DueRow, EndedRow, FoundRow, RunHolder, Start, StartedRow, StartedTask, Success, SuccessDetails, TaskStart,
     by_details, with_statuses,
 };
 use crate::base::prepared::prepared;
+use crate::base::rows::IdRow;
 use crate::base::sql::SqlMoment;
 
 /// SQLite's clock, in the format of the columns.

@@ -2,9 +2,9 @@
 
 use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::Text;
 
 use super::{Name, NamedValue, OpenTransaction, Symptom, long_transactions, wrong_settings};
+use crate::backend::mysql::shown;
 
 const MIGRATION: &str = include_str!("../../../../../migrations/mysql/2026-11-26-220000_create_task_queue/up.sql");
 
@@ -39,21 +39,13 @@ pub(super) fn symptoms(conn: &mut MysqlConnection, long_secs: i64) -> QueryResul
     Ok(found)
 }
 
-/// A row of SHOW VARIABLES or SHOW STATUS.
-#[derive(QueryableByName)]
-struct ShownRow {
-    #[diesel(sql_type = Text, column_name = "Value")]
-    value: String,
-}
-
 /// Uses SHOW, because servers without Galera do not know the names.
 pub(super) fn cluster_nodes(conn: &mut MysqlConnection) -> QueryResult<Option<i64>> {
-    let on: Vec<ShownRow> = diesel::sql_query("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'").load(conn)?;
-    if !on.iter().any(|shown| shown.value == "ON") {
+    if shown(conn, "GLOBAL VARIABLES LIKE 'wsrep_on'")?.is_none_or(|value| value != "ON") {
         return Ok(None);
     }
-    let size: Vec<ShownRow> = diesel::sql_query("SHOW GLOBAL STATUS LIKE 'wsrep_cluster_size'").load(conn)?;
-    Ok(Some(size.first().and_then(|shown| shown.value.parse().ok()).unwrap_or(1)))
+    let size = shown(conn, "GLOBAL STATUS LIKE 'wsrep_cluster_size'")?;
+    Ok(Some(size.and_then(|value| value.parse().ok()).unwrap_or(1)))
 }
 
 /// Returns the missing keys. In these migrations, the keys of a table are part of the statement that creates it.

@@ -4,23 +4,14 @@
 
 use diesel::connection::SimpleConnection as _;
 use diesel::mysql::MysqlConnection;
-use diesel::prelude::*;
 use diesel::result::QueryResult;
-use diesel::sql_types::Text;
 
+use super::shown;
 use crate::error::StoreResult;
-
-#[derive(QueryableByName)]
-struct Variable {
-    #[diesel(sql_type = Text, column_name = "Value")]
-    value: String,
-}
 
 /// MySQL and older versions of MariaDB do not have this setting.
 fn is_isolated(conn: &mut MysqlConnection) -> QueryResult<bool> {
-    let shown = diesel::sql_query("SHOW SESSION VARIABLES LIKE 'innodb_snapshot_isolation'");
-    let found: Vec<Variable> = shown.load(conn)?;
-    Ok(found.iter().any(|variable| variable.value == "ON"))
+    Ok(shown(conn, "SESSION VARIABLES LIKE 'innodb_snapshot_isolation'")?.is_some_and(|value| value == "ON"))
 }
 
 /// Runs statements that lock rows in a caller's transaction: they read the newest version of a row, as on every other server.

@@ -2,14 +2,13 @@
 
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{BigInt, Text, Timestamp};
 
 use crate::backend::insert_one::{InsertOne, Spelling, walk};
 use crate::base::cells::TypedCell;
-use crate::base::counted::TasksOfClass;
 use crate::base::sql::{AnyYear, DbClock, SqlMoment};
 
 impl ToSql<Timestamp, Mysql> for SqlMoment {
@@ -24,13 +23,6 @@ impl QueryFragment<Mysql> for AnyYear {
         out.push_bind_param::<Text, _>(&self.text)?;
         out.push_sql(" AS DATETIME(6))");
         Ok(())
-    }
-}
-
-/// Told its index: MySQL may sort all tasks with the status instead.
-impl QueryFragment<Mysql> for TasksOfClass<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
-        self.walk(&mut out, " FORCE INDEX (`TaskQueueByClass`)")
     }
 }
 
@@ -55,20 +47,3 @@ impl QueryFragment<Mysql> for InsertOne<'_> {
 }
 
 impl RunQueryDsl<MysqlConnection> for InsertOne<'_> {}
-
-/// The id of the last row inserted by this connection to MySQL or MariaDB.
-#[derive(Clone, Copy, Debug, QueryId)]
-pub(in super::super) struct LastInsertId;
-
-impl QueryFragment<Mysql> for LastInsertId {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
-        out.push_sql("SELECT CAST(LAST_INSERT_ID() AS SIGNED)");
-        Ok(())
-    }
-}
-
-impl Query for LastInsertId {
-    type SqlType = BigInt;
-}
-
-impl RunQueryDsl<MysqlConnection> for LastInsertId {}

@@ -9,7 +9,6 @@ use diesel::sql_types::{BigInt, Timestamp};
 
 use crate::backend::insert_one::{InsertOne, Spelling, walk};
 use crate::base::cells::TypedCell;
-use crate::base::counted::TasksOfClass;
 use crate::base::sql::{AnyYear, DbClock, SqlMoment};
 
 impl ToSql<Timestamp, Pg> for SqlMoment {
@@ -21,12 +20,6 @@ impl ToSql<Timestamp, Pg> for SqlMoment {
 impl QueryFragment<Pg> for AnyYear {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_bind_param::<Timestamp, _>(&self.moment)
-    }
-}
-
-impl QueryFragment<Pg> for TasksOfClass<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        self.walk(&mut out, "")
     }
 }
 

@@ -11,7 +11,6 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::insert_one::{InsertOne, Spelling, walk};
 use crate::base::cells::{ExactInt, ExactText};
-use crate::base::counted::TasksOfClass;
 use crate::base::sql::{AnyYear, DbClock, SqlMoment};
 use taskqueue_domain::text::unreadable::StoredText;
 
@@ -27,12 +26,6 @@ impl ToSql<Timestamp, Sqlite> for SqlMoment {
 impl QueryFragment<Sqlite> for AnyYear {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
         out.push_bind_param::<Timestamp, _>(&self.moment)
-    }
-}
-
-impl QueryFragment<Sqlite> for TasksOfClass<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
-        self.walk(&mut out, "")
     }
 }
 
