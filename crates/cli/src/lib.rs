@@ -154,7 +154,7 @@ impl App {
     fn command(&self) -> clap::Command {
         let after = format!(
             "`help VERB` explains a verb, `help all` describes all of them.\n`help TOPIC` explains: {}",
-            topics::names()
+            topics::list().collect::<Vec<_>>().join(", ")
         );
         self.named_command(verb_groups::compact(Cli::command().after_help(after), output::help_width()))
     }

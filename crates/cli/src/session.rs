@@ -36,7 +36,8 @@ pub(crate) struct Session {
     /// The directory of the default store, which is created with it. The directory of an explicit store must exist: a typing
     /// error must not create a new, empty store.
     place: Option<PathBuf>,
-    spool: Option<PathBuf>,
+    /// The directory where outcomes are kept until the database has them.
+    pub(crate) spool: Option<PathBuf>,
     registry: HandlerRegistry,
     /// The variables of a handler, if this process runs inside one.
     handler: HandlerEnvironment,
@@ -195,6 +196,13 @@ impl Session {
         end_statements_on(&self.url, stop, wait);
     }
 
+    /// Handles signals from now on: the first one also stops waiting for statements.
+    pub(crate) fn stop_at_once(&self) -> anyhow::Result<StopSignals> {
+        let stop = StopSignals::install()?;
+        self.end_statements_on(&stop, Duration::ZERO);
+        Ok(stop)
+    }
+
     /// Returns true if a service manager expects notifications.
     pub(crate) const fn is_supervised(&self) -> bool {
         self.source.environment.is_supervised
@@ -321,11 +329,6 @@ impl Session {
     pub(crate) fn into_handlers(self) -> Handlers {
         let exec_enabled = is_exec_enabled(&self.config, &self.url);
         Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user)
-    }
-
-    /// Returns the directory where outcomes are kept until the database has them.
-    pub(crate) fn spool(&self) -> Option<PathBuf> {
-        self.spool.clone()
     }
 
     /// Returns when the tokens of the web server were used last on this host, by this user's server.

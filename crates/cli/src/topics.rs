@@ -55,11 +55,6 @@ pub(super) fn list() -> impl Iterator<Item = &'static str> {
     TOPICS.iter().map(|topic| topic.name)
 }
 
-/// Returns the names as text, for the end of the help.
-pub(super) fn names() -> String {
-    list().collect::<Vec<_>>().join(", ")
-}
-
 /// Returns a short description of a topic; empty if there is no such topic.
 pub(super) fn purpose(name: &str) -> &'static str {
     TOPICS.iter().find(|topic| topic.name == name).map_or("", |topic| topic.purpose)

@@ -5,12 +5,10 @@ use std::time::Instant;
 
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
-use axum::http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN,
-};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse as _, Redirect, Response};
 
 use crate::address::{API, encoded};
 use crate::app::{App, WebOptions};
@@ -141,14 +139,10 @@ pub(crate) fn cookie_name(options: &WebOptions) -> &'static str {
 }
 
 fn to_login(request: &Request) -> Response {
-    let mut response = StatusCode::SEE_OTHER.into_response();
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
     let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
     let target = if is_get && path != "/" { format!("/login?to={}", encoded(path)) } else { "/login".to_owned() };
-    response
-        .headers_mut()
-        .insert(LOCATION, HeaderValue::try_from(target).unwrap_or(HeaderValue::from_static("/login")));
-    response
+    Redirect::to(&target).into_response()
 }
 
 fn refuse(problem: Problem, is_api: bool, login: Option<&Login>) -> Response {

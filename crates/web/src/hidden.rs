@@ -71,24 +71,11 @@ impl Answered for TaskAnswer {
     }
 }
 
-impl Answered for PassedPage {
-    fn hide(&mut self, classes: &ClassPatterns) {
-        self.events.hide(classes);
-    }
-}
-
 impl Answered for Schedule {
     fn hide(&mut self, classes: &ClassPatterns) {
         if classes.contain(&self.class) {
             HIDDEN.clone_into(&mut self.data);
         }
-    }
-}
-
-impl Answered for ScheduleDetail {
-    fn hide(&mut self, classes: &ClassPatterns) {
-        self.schedule.hide(classes);
-        self.tasks.hide(classes);
     }
 }
 
@@ -139,18 +126,6 @@ impl Answered for QueueExplanation {
     }
 }
 
-impl Answered for Overview {
-    fn hide(&mut self, classes: &ClassPatterns) {
-        self.lines.hide(classes);
-    }
-}
-
-impl Answered for SelectionPage {
-    fn hide(&mut self, classes: &ClassPatterns) {
-        self.lines.hide(classes);
-    }
-}
-
 impl<T: Answered> Answered for Vec<T> {
     fn hide(&mut self, classes: &ClassPatterns) {
         self.iter_mut().for_each(|each| each.hide(classes));
@@ -174,6 +149,20 @@ macro_rules! answered_tuples {
 }
 
 answered_tuples!((A.0, B.1), (A.0, B.1, C.2), (A.0, B.1, C.2, D.3));
+
+/// Types of which these fields alone have something to hide.
+macro_rules! hidden_in {
+    ($($kind:ty { $($field:ident),+ }),+ $(,)?) => {
+        $(impl $crate::hidden::Answered for $kind {
+            fn hide(&mut self, classes: &taskqueue_domain::task::class_patterns::ClassPatterns) {
+                $($crate::hidden::Answered::hide(&mut self.$field, classes);)+
+            }
+        })+
+    };
+}
+pub(crate) use hidden_in;
+
+hidden_in!(Overview { lines }, PassedPage { events }, ScheduleDetail { schedule, tasks }, SelectionPage { lines });
 
 /// Types without data of tasks, and without results.
 macro_rules! nothing_to_hide {

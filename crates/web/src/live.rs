@@ -9,9 +9,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::database::Database;
-use crate::hidden::Answered;
+use crate::hidden::hidden_in;
 use crate::problem::Problem;
-use taskqueue_domain::task::class_patterns::ClassPatterns;
 use taskqueue_engine::Context;
 use taskqueue_engine::EngineResult;
 use taskqueue_engine::inspect::status::{Overview, RunnerLine, TaskFilter, list_runners, overview};
@@ -40,11 +39,7 @@ pub(crate) struct Glance {
     pub(crate) stuck: Option<QueueAnswer>,
 }
 
-impl Answered for Glance {
-    fn hide(&mut self, classes: &ClassPatterns) {
-        self.overview.hide(classes);
-    }
-}
+hidden_in!(Glance { overview });
 
 /// The last figures, when they were read, and why newer ones could not be read.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 //! what `--json` prints.
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::Out;
@@ -140,8 +141,7 @@ impl<'a> Listing<'a> {
                 if rows.is_empty() && self.options.no_header {
                     return Ok(());
                 }
-                let table = render(out, &header, rows, &[]);
-                out.data(table)
+                out.data(render(out, &header, rows, &[]))
             }
         }
     }
@@ -178,6 +178,24 @@ impl<'a> Listing<'a> {
     fn id<'r>(&self, record: &'r Value) -> Option<&'r Value> {
         self.kind.ids.iter().find_map(|name| record.get(*name))
     }
+}
+
+/// Prints these records as the listing, or with `--json` one per line. Returns false without either: then the verb prints its own
+/// output for people.
+pub(crate) fn print_for_programs<T: Serialize>(
+    listing: Option<Listing<'_>>,
+    records: impl IntoIterator<Item = T>,
+    out: &mut Out,
+) -> anyhow::Result<bool> {
+    match listing {
+        Some(mut listing) => {
+            let records: Result<Vec<Value>, _> = records.into_iter().map(serde_json::to_value).collect();
+            listing.print(&records?, out)?;
+        }
+        None if out.is_json() => records.into_iter().try_for_each(|record| out.json(&record))?,
+        None => return Ok(false),
+    }
+    Ok(true)
 }
 
 /// Returns the value of a key; dots lead into objects.

@@ -117,6 +117,11 @@ impl Out {
         self.print(page.into().text())
     }
 
+    /// Prints the value with `--json`, and the page without it.
+    pub(crate) fn json_or<T: Serialize + ?Sized>(&mut self, value: &T, page: impl Into<Page>) -> anyhow::Result<()> {
+        if self.is_json { self.json(value) } else { self.data(page) }
+    }
+
     fn print(&mut self, text: &str) -> anyhow::Result<()> {
         if output_was_closed() {
             self.has_met_closed = true;
@@ -149,6 +154,11 @@ impl Out {
     /// Prints data as one line of JSON.
     pub(crate) fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> anyhow::Result<()> {
         self.json_text(&serde_json::to_string(value)?)
+    }
+
+    /// Prints data as one line of JSON with `--json`, and nothing without it.
+    pub(crate) fn json_if_asked<T: Serialize + ?Sized>(&mut self, value: &T) -> anyhow::Result<()> {
+        if self.is_json { self.json(value) } else { Ok(()) }
     }
 
     /// Prints a line that is JSON already.

@@ -27,7 +27,7 @@ use taskqueue_views::event_words::event_words;
 use taskqueue_views::human::{
     counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative, short_distance,
 };
-use taskqueue_views::json::{detail_json, overview_json, run_json};
+use taskqueue_views::json::{detail_json, overview_json};
 use taskqueue_views::links::linked_line;
 use taskqueue_views::pause_words::pause_words;
 use taskqueue_views::shell_word::shell_word;
@@ -360,23 +360,14 @@ pub(crate) fn run_block(
 /// Prints the run that has a token, and its task.
 pub(crate) fn run_of_token(run: &Run, out: &mut Out) -> anyhow::Result<()> {
     let is_processing = run.status.is(RunStatus::Processing);
-    if out.is_json() {
-        return out.json(&json!({
-            "run_id": run.id, "task_id": run.task_id, "status": run.status, "is_processing": is_processing,
-        }));
-    }
-    out.data(format!("run {} of task {}: {}", run.id, run.task_id, run.status))
+    let value = json!({
+        "run_id": run.id, "task_id": run.task_id, "status": run.status, "is_processing": is_processing,
+    });
+    out.json_or(&value, format!("run {} of task {}: {}", run.id, run.task_id, run.status))
 }
 
-/// Prints runs of all tasks.
+/// Prints runs of all tasks, for people.
 pub(crate) fn runs(runs: &[Run], has_more: bool, now: DateTime<Utc>, out: &mut Out) -> anyhow::Result<()> {
-    if out.is_json() {
-        runs.iter().try_for_each(|run| out.json(&run_json(run)))?;
-        if has_more {
-            out.warn(MORE);
-        }
-        return Ok(());
-    }
     if runs.is_empty() {
         return out
             .data(fitted_words("No runs yet: `taskqueue create-runs` or `taskqueue tick` creates them.", out.width()));

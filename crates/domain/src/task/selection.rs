@@ -190,20 +190,8 @@ impl Selection {
     /// Returns true if it has a filter.
     #[must_use]
     pub fn has_filter(&self) -> bool {
-        let has_names = !(self.classes.is_empty() && self.queued_by.is_empty() && self.errors.is_empty());
-        let has_ties = !(self.schedules.is_empty()
-            && self.unique_keys.is_empty()
-            && self.tags.is_empty()
-            && self.names.is_empty()
-            && self.parents.is_empty());
-        has_names
-            || has_ties
-            || !self.meta.is_empty()
-            || !self.data.is_empty()
-            || self.since.is_some()
-            || !self.statuses.is_empty()
-            || self.older_secs.is_some()
-            || self.newer_secs.is_some()
+        let (ids, ranges) = (self.ids.clone(), self.ranges.clone());
+        *self != Self { ids, ranges, has_last: self.has_last, ..Self::default() }
     }
 
     /// Returns true if it selects by id, so that only these tasks can match.

@@ -1,7 +1,6 @@
 //! What connects a task with the work that queued it: the W3C trace context and a correlation id. Both are in the metadata of the
 //! task, and its handler gets them in its environment, so that tasks that it queues have them too.
 
-use std::fmt;
 use std::str::FromStr;
 
 use super::meta::Meta;
@@ -57,12 +56,6 @@ fn is_hex(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-impl fmt::Display for Traceparent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// An id that all tasks of one piece of work share, such as the id of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorrelationId(String);
@@ -80,12 +73,6 @@ impl FromStr for CorrelationId {
 
     fn from_str(text: &str) -> Result<Self, String> {
         check_key("correlation id", text).map(|()| Self(text.to_owned()))
-    }
-}
-
-impl fmt::Display for CorrelationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -1,8 +1,6 @@
 //! Unique tasks: at most one live task per class has a given key. The database enforces it with an index on the generated column
 //! LiveUniqueKey. A test of the store checks that the column agrees with [`Task::has_its_key`](super::records::Task).
 
-use std::str::FromStr;
-
 use serde::Serialize;
 
 use super::ids::TaskId;
@@ -26,15 +24,7 @@ pub enum OnConflict {
 words! {
     /// Returns the spelling.
     OnConflict { Return = "return", Replace = "replace", Fail = "fail" }
-}
-
-impl FromStr for OnConflict {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let unknown = || format!("\"{text}\" is not one of {}", Self::ALL.map(Self::as_str).join(", "));
-        Self::parse(text).ok_or_else(unknown)
-    }
+    else |text| format!("\"{text}\" is not one of {}", Self::ALL.map(Self::as_str).join(", "))
 }
 
 /// The key of a new task.

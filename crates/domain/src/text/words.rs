@@ -1,8 +1,9 @@
 //! Enums whose values are single words in the database, in files and in messages.
 
-/// Gives such an enum its words: `ALL` in this order, `as_str` with this documentation, `parse` and `Display`.
+/// Gives such an enum its words: `ALL` in this order, `as_str` with this documentation, `parse` and `Display`. With `else`, also
+/// `FromStr`, and this message for a text that is none of the words.
 macro_rules! words {
-    ($(#[$doc:meta])* $of:ident { $($value:ident = $word:literal),+ $(,)? }) => {
+    ($(#[$doc:meta])* $of:ident { $($value:ident = $word:literal),+ $(,)? } $(else |$text:ident| $problem:expr)?) => {
         impl $of {
             /// Every value.
             pub const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
@@ -27,6 +28,14 @@ macro_rules! words {
                 f.pad(self.as_str())
             }
         }
+
+        $(impl std::str::FromStr for $of {
+            type Err = String;
+
+            fn from_str($text: &str) -> Result<Self, String> {
+                Self::parse($text).ok_or_else(|| $problem)
+            }
+        })?
     };
 }
 pub(crate) use words;

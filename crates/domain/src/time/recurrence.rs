@@ -4,8 +4,6 @@
 //! planned time, at the first moment after the gap. A time that occurs twice counts only the first time. Steps of several hours
 //! count as named hours. If the hours are open (`*`), its times are steps of elapsed time, which clock changes do not affect.
 
-use std::str::FromStr;
-
 use chrono::{DateTime, LocalResult, NaiveDateTime, TimeDelta, TimeZone as _, Timelike as _, Utc};
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -35,14 +33,7 @@ pub enum CatchUp {
 words! {
     /// Returns the spelling in the column CatchUp.
     CatchUp { None = "none", Latest = "latest", All = "all" }
-}
-
-impl FromStr for CatchUp {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::parse(text).ok_or_else(|| format!("\"{text}\" is not a catch-up mode: write none, latest or all"))
-    }
+    else |text| format!("\"{text}\" is not a catch-up mode: write none, latest or all")
 }
 
 /// What to do if a task of a schedule has not finished when the next planned time comes.
@@ -58,14 +49,7 @@ pub enum Overlap {
 words! {
     /// Returns the spelling in the column Overlap.
     Overlap { Wait = "wait", Replace = "replace" }
-}
-
-impl FromStr for Overlap {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::parse(text).ok_or_else(|| format!("\"{text}\" is not a choice for overlap: write wait or replace"))
-    }
+    else |text| format!("\"{text}\" is not a choice for overlap: write wait or replace")
 }
 
 /// A schedule: a cron expression, its time zone, how it catches up, and whether its tasks replace each other.

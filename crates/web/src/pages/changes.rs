@@ -4,8 +4,7 @@ use axum::Form;
 use axum::extract::Path;
 use axum::extract::rejection::FormRejection;
 use axum::http::StatusCode;
-use axum::http::header::{HeaderValue, LOCATION};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -201,11 +200,8 @@ fn ask(
         }
         (list(answers))
     };
-    let mut response = whole_page(change.name(), "/tasks", Some(login), Refresh::Never, &body);
-    if let Some(problem) = problem {
-        *response.status_mut() = problem.status;
-    }
-    response
+    let status = problem.map_or(StatusCode::OK, |problem| problem.status);
+    (status, whole_page(change.name(), "/tasks", Some(login), Refresh::Never, &body)).into_response()
 }
 
 fn show_answers(login: &Login, change: Change, answers: &[TaskAnswer]) -> Response {
@@ -215,11 +211,8 @@ fn show_answers(login: &Login, change: Change, answers: &[TaskAnswer]) -> Respon
         (list(answers))
         p { a href="/tasks" { "Tasks" } }
     };
-    let mut response = whole_page(change.name(), "/tasks", Some(login), Refresh::Never, &body);
-    if done == 0 && !answers.is_empty() {
-        *response.status_mut() = StatusCode::CONFLICT;
-    }
-    response
+    let status = if done == 0 && !answers.is_empty() { StatusCode::CONFLICT } else { StatusCode::OK };
+    (status, whole_page(change.name(), "/tasks", Some(login), Refresh::Never, &body)).into_response()
 }
 
 fn list(answers: &[TaskAnswer]) -> Markup {
@@ -247,7 +240,5 @@ pub(crate) async fn resume_schedule(caller: Caller, Path(id): Path<i64>) -> Page
 }
 
 pub(super) fn back_to(place: &str) -> Response {
-    let mut response = StatusCode::SEE_OTHER.into_response();
-    response.headers_mut().insert(LOCATION, HeaderValue::try_from(place).unwrap_or(HeaderValue::from_static("/")));
-    response
+    Redirect::to(place).into_response()
 }

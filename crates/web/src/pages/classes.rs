@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::parts::{answer, text, time};
+use super::parts::{answer, cards, text, time};
 use super::pauses::{LINK, address};
 use super::{Page, Refresh, page as whole_page};
 use crate::address::encoded;
@@ -47,28 +47,24 @@ pub(crate) async fn page(caller: Caller, Query(Shown { name }): Query<Shown>) ->
 }
 
 fn table(classes: &[ClassState], limits: &[LimitLine], now: DateTime<Utc>, login: &Login) -> Markup {
-    html! {
-        p.quiet { "As this host knows them: another host may have other programs." }
-        div.scroll {
-            table.cards {
-                thead { tr { th { "Class" } th { "Kind" } th { "State" } th { "Limit" } th { "Program" } th { "Tasks" } @if login.may >= Scope::Operate { th { "Change" } } } }
-                tbody {
-                    @for class in classes {
-                        tr {
-                            td { a href=(format!("/classes?name={}", encoded(&class.name))) { (text(&class.name)) } }
-                            td { (class.kind) }
-                            td.words { (state(class, now)) }
-                            td { (limit(limits.iter().find(|line| line.limit.class == class.name))) }
-                            td.words { (text(class.argv.join(" "))) }
-                            td { a href=(format!("/tasks?q={}", encoded(&format!("\"class={}\"", class.name)))) { "tasks" } }
-                            @if login.may >= Scope::Operate {
-                                td { a href=(address(&PauseScope::Class(class.name.clone()))) { (LINK) } }
-                            }
-                        }
-                    }
-                }
+    let may_change = login.may >= Scope::Operate;
+    let heads = ["Class", "Kind", "State", "Limit", "Program", "Tasks"].into_iter();
+    let rows = html! {
+        @for class in classes {
+            tr {
+                td { a href=(format!("/classes?name={}", encoded(&class.name))) { (text(&class.name)) } }
+                td { (class.kind) }
+                td.words { (state(class, now)) }
+                td { (limit(limits.iter().find(|line| line.limit.class == class.name))) }
+                td.words { (text(class.argv.join(" "))) }
+                td { a href=(format!("/tasks?q={}", encoded(&format!("\"class={}\"", class.name)))) { "tasks" } }
+                @if may_change { td { a href=(address(&PauseScope::Class(class.name.clone()))) { (LINK) } } }
             }
         }
+    };
+    html! {
+        p.quiet { "As this host knows them: another host may have other programs." }
+        (cards(heads.chain(may_change.then_some("Change")), &rows))
     }
 }
 

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use super::parts::{maybe_time, run_time, schedule_link, task_link, task_status, text, time};
+use super::parts::{cards, maybe_time, run_time, schedule_link, task_link, task_status, text, time};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_engine::inspect::status::{Reason, TaskLine};
 use taskqueue_views::what::what;
@@ -73,18 +73,12 @@ fn usual() -> Vec<&'static Column> {
 /// A list of tasks with these columns. On a narrow screen, values have labels if the columns are not the usual ones.
 pub(crate) fn table_of(columns: &[&Column], lines: &[TaskLine], now: DateTime<Utc>) -> Markup {
     let is_usual = columns.iter().map(|column| column.name).eq(usual().iter().map(|column| column.name));
-    html! {
-        div.scroll {
-            table.cards {
-                thead { tr { @for column in columns { th { (column.head) } } } }
-                tbody {
-                    @for line in lines {
-                        tr { @for column in columns { td.words[column.has_words] data-label=[(!is_usual).then_some(column.head)] { ((column.cell)(line, now)) } } }
-                    }
-                }
-            }
+    let rows = html! {
+        @for line in lines {
+            tr { @for column in columns { td.words[column.has_words] data-label=[(!is_usual).then_some(column.head)] { ((column.cell)(line, now)) } } }
         }
-    }
+    };
+    cards(columns.iter().map(|column| column.head), &rows)
 }
 
 /// A list of tasks with the usual columns.

@@ -5,7 +5,7 @@
 use axum::Form;
 use axum::extract::Path;
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use chrono::{DateTime, SecondsFormat, Utc};
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -16,10 +16,8 @@ use super::task::{events, is_editable};
 use super::{Page, Refresh, page as whole_page};
 use crate::app::Caller;
 use crate::hidden::nothing_to_hide;
-use crate::login::Login;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::run::status::TaskStatus;
-use taskqueue_domain::task::class_patterns::ClassPatterns;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::task_change::ChangeRequest;
@@ -51,14 +49,14 @@ pub(crate) struct EditForm {
 
 impl EditForm {
     /// Returns what a new form shows.
-    fn of(detail: &TaskDetail, editor: &Editor) -> Self {
+    fn of(detail: &TaskDetail, caller: &Caller) -> Self {
         let task = &detail.task;
         Self {
             updated_on: task.updated_on,
             event: detail.events.first().map_or(0, |event| event.id),
             priority: task.priority.to_string(),
             due: shown_due(task),
-            data: editor.has_data_field(task).then(|| editable_text(&task.data)),
+            data: has_data_field(caller, task).then(|| editable_text(&task.data)),
         }
     }
 
@@ -92,40 +90,26 @@ fn editable_text(json: &str) -> String {
     lines.split('\n').map(clean_parts).collect::<Vec<_>>().join("\n")
 }
 
-/// The login that edits, and the classes whose data is hidden.
-#[derive(Clone)]
-struct Editor {
-    login: Login,
-    hidden_data: Option<ClassPatterns>,
+fn is_hidden(caller: &Caller, task: &Task) -> bool {
+    caller.app.hidden_data().is_some_and(|classes| classes.contain(task.class.as_str()))
 }
 
-impl Editor {
-    fn of(caller: &Caller) -> Self {
-        Self { login: caller.login.clone(), hidden_data: caller.app.hidden_data() }
+/// Returns why the data may not be changed by this login, if so.
+fn why_no_data(caller: &Caller, task: &Task) -> Option<&'static str> {
+    if is_hidden(caller, task) {
+        return Some("Its data is hidden by the configuration.");
     }
+    let names_program = task.class.as_str() == EXEC_CLASS && caller.login.may < Scope::Admin;
+    names_program.then_some("Its data names a program to run; changing it needs the scope admin.")
+}
 
-    fn is_hidden(&self, task: &Task) -> bool {
-        self.hidden_data.as_ref().is_some_and(|classes| classes.contain(task.class.as_str()))
-    }
-
-    /// Returns why the data may not be changed, if so.
-    fn why_no_data(&self, task: &Task) -> Option<&'static str> {
-        if self.is_hidden(task) {
-            return Some("Its data is hidden by the configuration.");
-        }
-        let names_program = task.class.as_str() == EXEC_CLASS && self.login.may < Scope::Admin;
-        names_program.then_some("Its data names a program to run; changing it needs the scope admin.")
-    }
-
-    fn has_data_field(&self, task: &Task) -> bool {
-        self.why_no_data(task).is_none() && task.data.len() <= FORM_DATA_BYTES
-    }
+fn has_data_field(caller: &Caller, task: &Task) -> bool {
+    why_no_data(caller, task).is_none() && task.data.len() <= FORM_DATA_BYTES
 }
 
 pub(crate) async fn form(caller: Caller, Path(id): Path<i64>) -> Page {
-    let editor = Editor::of(&caller);
     let detail = caller.call(move |ctx| detail(ctx, TaskId(id))).await?;
-    Ok(show(&editor, &detail, &EditForm::of(&detail, &editor), StatusCode::OK, &html! {}))
+    Ok(show(&caller, &detail, &EditForm::of(&detail, &caller), StatusCode::OK, &html! {}))
 }
 
 /// The result of saving the form.
@@ -140,23 +124,22 @@ pub(crate) enum Made {
 nothing_to_hide!(Made);
 
 pub(crate) async fn save(caller: Caller, Path(id): Path<i64>, Form(sent): Form<EditForm>) -> Page {
-    let editor = Editor::of(&caller);
-    let (id, wanted, by) = (TaskId(id), sent.clone(), editor.clone());
+    let (id, wanted, by) = (TaskId(id), sent.clone(), caller.clone());
     let made = caller.call(move |ctx| Ok((change(ctx, id, &wanted, &by)?, detail(ctx, id)?, ctx.now()?))).await?;
     Ok(match made {
         (Made::Done, ..) => back_to(&format!("/tasks/{id}")),
         (Made::Refused(status, words), detail, _) => {
-            show(&editor, &detail, &sent, status, &html! { div role="alert" { (answer(&words, None, true)) } })
+            show(&caller, &detail, &sent, status, &html! { div role="alert" { (answer(&words, None, true)) } })
         }
         (Made::Stale, detail, now) => {
             // The next answer is for the version that is shown now.
             let again = EditForm { updated_on: detail.task.updated_on, ..sent.clone() };
-            show(&editor, &detail, &again, StatusCode::CONFLICT, &both(&detail, &sent, now))
+            show(&caller, &detail, &again, StatusCode::CONFLICT, &both(&detail, &sent, now))
         }
     })
 }
 
-fn change(ctx: &mut Context, id: TaskId, sent: &EditForm, editor: &Editor) -> EngineResult<Made> {
+fn change(ctx: &mut Context, id: TaskId, sent: &EditForm, caller: &Caller) -> EngineResult<Made> {
     let (task, now) = (detail(ctx, id)?.task, ctx.now()?);
     if task.updated_on != sent.updated_on {
         return Ok(Made::Stale);
@@ -166,8 +149,8 @@ fn change(ctx: &mut Context, id: TaskId, sent: &EditForm, editor: &Editor) -> En
         Err(words) => return Ok(Made::Refused(StatusCode::BAD_REQUEST, words)),
     };
     // Hidden data is not compared: the answer would show whether a guess is right.
-    let has_data = change.data.is_some() || (sent.data.is_some() && editor.is_hidden(&task));
-    if let Some(why) = editor.why_no_data(&task).filter(|_| has_data) {
+    let has_data = change.data.is_some() || (sent.data.is_some() && is_hidden(caller, &task));
+    if let Some(why) = why_no_data(caller, &task).filter(|_| has_data) {
         return Ok(Made::Refused(StatusCode::FORBIDDEN, why.to_owned()));
     }
     if change == ChangeRequest::default() {
@@ -187,26 +170,24 @@ fn change(ctx: &mut Context, id: TaskId, sent: &EditForm, editor: &Editor) -> En
     }
 }
 
-fn show(editor: &Editor, detail: &TaskDetail, sent: &EditForm, status: StatusCode, above: &Markup) -> Response {
+fn show(caller: &Caller, detail: &TaskDetail, sent: &EditForm, status: StatusCode, above: &Markup) -> Response {
     let task = &detail.task;
     let body = html! {
         h1 { "Edit task " (task.id) " · " (text(&task.class)) " · " (task_status(&task.status)) }
         (above)
         @if task.status.is(TaskStatus::Processing) { p { "The attempt in progress does not see the change; the next one does." } }
         @if is_editable(task) {
-            (fields(task, editor, sent))
+            (fields(task, caller, sent))
         } @else {
             p { "It has finished: it will not run again unless you retry it." }
         }
         p { a href=(format!("/tasks/{}", task.id)) { "Back to task " (task.id) } }
     };
-    let mut response =
-        whole_page(&format!("Edit task {}", task.id), "/tasks", Some(&editor.login), Refresh::Never, &body);
-    *response.status_mut() = status;
-    response
+    let title = format!("Edit task {}", task.id);
+    (status, whole_page(&title, "/tasks", Some(&caller.login), Refresh::Never, &body)).into_response()
 }
 
-fn fields(task: &Task, editor: &Editor, sent: &EditForm) -> Markup {
+fn fields(task: &Task, caller: &Caller, sent: &EditForm) -> Markup {
     html! {
         form.fields method="post" action=(format!("/tasks/{}/edit", task.id)) {
             input type="hidden" name="updated_on" value=(sent.updated_on.to_rfc3339_opts(SecondsFormat::Micros, true));
@@ -223,7 +204,7 @@ fn fields(task: &Task, editor: &Editor, sent: &EditForm) -> Markup {
                 label for="data" { "Data" }
                 // A browser drops the first line end.
                 textarea #data name="data" rows="12" spellcheck="false" { "\n" (editable_text(data)) }
-            } @else if let Some(why) = editor.why_no_data(task) {
+            } @else if let Some(why) = why_no_data(caller, task) {
                 p { (why) }
             } @else {
                 p { "Its data is too long for a form: " code { "taskqueue edit " (task.id) " --data @FILE" } }

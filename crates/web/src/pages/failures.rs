@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::parts::{maybe_time, task_link, text};
+use super::parts::{cards, maybe_time, task_link, text};
 use super::{Page, Refresh, page as whole_page};
 use crate::address::encoded;
 use crate::app::Caller;
@@ -19,22 +19,14 @@ pub(crate) async fn page(caller: Caller) -> Page {
 }
 
 fn body(found: &Failures, login: &Login) -> Markup {
+    let heads = ["Tasks", "Class", "Error", "Not retried", "Last", "Message", "Samples"].into_iter();
+    let heads = heads.chain((login.may >= Scope::Operate).then_some("Retry"));
     html! {
         h1 { "Failures" }
         @if found.groups.is_empty() {
             p { "No task has failed." }
         } @else {
-            div.scroll {
-                table.cards {
-                    thead {
-                        tr {
-                            th { "Tasks" } th { "Class" } th { "Error" } th { "Not retried" } th { "Last" } th { "Message" } th { "Samples" }
-                            @if login.may >= Scope::Operate { th { "Retry" } }
-                        }
-                    }
-                    tbody { @for group in &found.groups { (row(group, found.now, login)) } }
-                }
-            }
+            (cards(heads, &html! { @for group in &found.groups { (row(group, found.now, login)) } }))
         }
         @if found.has_more { p { "The newest " (found.looked_at) " failed tasks are counted; there are more." } }
     }

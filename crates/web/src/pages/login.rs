@@ -2,9 +2,9 @@
 
 use axum::Form;
 use axum::extract::{Query, State};
-use axum::http::header::{LOCATION, SET_COOKIE};
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse as _, Response};
+use axum::http::StatusCode;
+use axum::http::header::SET_COOKIE;
+use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::html;
 use serde::Deserialize;
 
@@ -50,35 +50,26 @@ fn show(to: &str, is_wrong: bool) -> Response {
 pub(crate) async fn log_in(State(app): State<App>, Form(sent): Form<LoginForm>) -> Response {
     let token = sent.token.trim();
     if app.login(token).await.is_none() {
-        let mut response = show(&sent.to, true);
-        *response.status_mut() = StatusCode::UNAUTHORIZED;
-        return response;
+        return (StatusCode::UNAUTHORIZED, show(&sent.to, true)).into_response();
     }
-    let secure = if app.options().https.is_used() { "; Secure" } else { "" };
-    let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}", cookie_name(app.options()));
-    redirect(own_path(&sent.to), &cookie)
+    redirect(&app, own_path(&sent.to), &format!("{token}; Path=/"))
 }
 
 pub(crate) async fn log_out(State(app): State<App>) -> Response {
-    let secure = if app.options().https.is_used() { "; Secure" } else { "" };
-    let cookie = format!("{}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict{secure}", cookie_name(app.options()));
-    redirect("/login", &cookie)
+    redirect(&app, "/login", "; Path=/; Max-Age=0")
 }
 
 /// Returns the path, unless it leads to another site.
 fn own_path(to: &str) -> &str {
-    let is_own = to.starts_with('/') && !to.starts_with("//") && !to.contains('\\') && !to.contains(char::is_control);
-    if is_own { to } else { "/" }
+    let is_plain = to.is_ascii() && !to.contains('\\') && !to.contains(char::is_control);
+    if is_plain && to.starts_with('/') && !to.starts_with("//") { to } else { "/" }
 }
 
-fn redirect(to: &str, cookie: &str) -> Response {
-    let mut response = StatusCode::SEE_OTHER.into_response();
-    let headers = response.headers_mut();
-    headers.insert(LOCATION, HeaderValue::try_from(to).unwrap_or(HeaderValue::from_static("/")));
-    if let Ok(cookie) = HeaderValue::try_from(cookie) {
-        headers.insert(SET_COOKIE, cookie);
-    }
-    response
+/// Sets the cookie of the login to this value, with its attributes.
+fn redirect(app: &App, to: &str, value: &str) -> Response {
+    let secure = if app.options().https.is_used() { "; Secure" } else { "" };
+    let cookie = format!("{}={value}; HttpOnly; SameSite=Strict{secure}", cookie_name(app.options()));
+    ([(SET_COOKIE, cookie)], Redirect::to(to)).into_response()
 }
 
 #[cfg(test)]

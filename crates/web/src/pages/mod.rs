@@ -107,9 +107,7 @@ pub(crate) fn problem_page(problem: &Problem, login: Option<&Login>) -> Response
         p.answer.bad role="alert" { (text(&problem.detail)) }
         p { a href="/" { "Back to Now" } }
     };
-    let mut response = page(title, "", login, Refresh::Never, &body);
-    *response.status_mut() = problem.status;
-    response
+    (problem.status, page(title, "", login, Refresh::Never, &body)).into_response()
 }
 
 /// For an address that there is not.

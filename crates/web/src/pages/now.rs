@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::chart::charts;
 use super::columns::task_table;
-use super::parts::{answer, bad_counter, counter, maybe_time, task_link, text};
+use super::parts::{answer, bad_counter, cards, counter, maybe_time, task_link, text};
 use super::pauses::{LINK, address, in_effect, pause_all};
 use super::{Page, Refresh, page as whole_page};
 use crate::app::Caller;
@@ -77,38 +77,35 @@ fn state_class(state: &str) -> &'static str {
 
 /// The runners that have not ended.
 pub(crate) fn runner_table(runners: &[RunnerLine], now: DateTime<Utc>, login: &Login) -> Markup {
-    html! {
-        @if runners.is_empty() {
-            p { "No process works." }
-        } @else {
-            div.scroll {
-                table.cards {
-                    thead { tr { th { "Runner" } th { "Host" } th { "State" } th { "Slots" } th { "Since" } th { "Memory" } th { "Works on" } @if login.may >= Scope::Operate { th { "Change" } } } }
-                    tbody {
-                        @for line in runners {
-                            tr {
-                                td { (text(&line.runner.name)) }
-                                td { (text(&line.runner.host)) }
-                                td {
-                                    span class=(state_class(line.state)) { (line.state) }
-                                    @if line.pause.is_some() { span.waiting { " paused" } }
-                                }
-                                td { (line.runner.slots) }
-                                td { (maybe_time(Some(line.runner.started_on), now)) }
-                                td { @if let Some(bytes) = line.memory_bytes { (bytes >> 20) " MiB" } }
-                                td {
-                                    @for work in &line.works_on { (task_link(work.task_id)) " (" (text(&work.class)) ") " }
-                                    @if line.works_on.is_empty() { span.quiet { "nothing" } }
-                                }
-                                @if login.may >= Scope::Operate {
-                                    td { @if line.state != "ended" { a href=(address(&PauseScope::Runner(line.runner.name.clone()))) { (LINK) } } }
-                                }
-                            }
-                        }
-                    }
+    if runners.is_empty() {
+        return html! { p { "No process works." } };
+    }
+    let may_change = login.may >= Scope::Operate;
+    let heads = ["Runner", "Host", "State", "Slots", "Since", "Memory", "Works on"].into_iter();
+    let rows = html! {
+        @for line in runners {
+            tr {
+                td { (text(&line.runner.name)) }
+                td { (text(&line.runner.host)) }
+                td {
+                    span class=(state_class(line.state)) { (line.state) }
+                    @if line.pause.is_some() { span.waiting { " paused" } }
+                }
+                td { (line.runner.slots) }
+                td { (maybe_time(Some(line.runner.started_on), now)) }
+                td { @if let Some(bytes) = line.memory_bytes { (bytes >> 20) " MiB" } }
+                td {
+                    @for work in &line.works_on { (task_link(work.task_id)) " (" (text(&work.class)) ") " }
+                    @if line.works_on.is_empty() { span.quiet { "nothing" } }
+                }
+                @if may_change {
+                    td { @if line.state != "ended" { a href=(address(&PauseScope::Runner(line.runner.name.clone()))) { (LINK) } } }
                 }
             }
-            p.quiet { (plural(runners.len(), "runner")) }
         }
+    };
+    html! {
+        (cards(heads.chain(may_change.then_some("Change")), &rows))
+        p.quiet { (plural(runners.len(), "runner")) }
     }
 }

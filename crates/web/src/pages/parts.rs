@@ -85,6 +85,18 @@ pub(crate) fn bad_counter(name: &str, number: Counted, address: &str) -> Markup 
     html! { li class=(class) { a href=(address) { b { (count(number)) } (name) } } }
 }
 
+/// A table with these heads, whose rows become cards on a narrow screen.
+pub(crate) fn cards(heads: impl IntoIterator<Item = &'static str>, rows: &Markup) -> Markup {
+    html! {
+        div.scroll {
+            table.cards {
+                thead { tr { @for head in heads { th { (head) } } } }
+                tbody { (rows) }
+            }
+        }
+    }
+}
+
 /// A form with one button.
 pub(crate) fn button(action: &str, label: &str) -> Markup {
     html! { form method="post" action=(action) { button { (label) } } }

@@ -4,7 +4,7 @@ use axum::extract::Path;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use super::parts::{answer, maybe_time, task_link, task_status, text, time};
+use super::parts::{answer, cards, maybe_time, task_link, task_status, text, time};
 use super::schedules::{actions, title};
 use super::{Page, Refresh, page as whole_page};
 use crate::address::encoded;
@@ -58,22 +58,16 @@ fn body(detail: &ScheduleDetail, now: DateTime<Utc>, login: &Login) -> Markup {
 }
 
 fn tasks(tasks: &[Task], now: DateTime<Utc>) -> Markup {
-    html! {
-        div.scroll {
-            table.cards {
-                thead { tr { th { "Task" } th { "Planned" } th { "Status" } th { "Attempts" } th { "Changed" } } }
-                tbody {
-                    @for task in tasks {
-                        tr {
-                            td { (task_link(task.id)) }
-                            td data-label="planned" { (maybe_time(task.schedule.as_ref().and_then(|schedule| schedule.planned_on), now)) }
-                            td { (task_status(&task.status)) }
-                            td data-label="attempts" { (task.attempts) }
-                            td data-label="changed" { (time(task.updated_on, now)) }
-                        }
-                    }
-                }
+    let rows = html! {
+        @for task in tasks {
+            tr {
+                td { (task_link(task.id)) }
+                td data-label="planned" { (maybe_time(task.schedule.as_ref().and_then(|schedule| schedule.planned_on), now)) }
+                td { (task_status(&task.status)) }
+                td data-label="attempts" { (task.attempts) }
+                td data-label="changed" { (time(task.updated_on, now)) }
             }
         }
-    }
+    };
+    cards(["Task", "Planned", "Status", "Attempts", "Changed"], &rows)
 }

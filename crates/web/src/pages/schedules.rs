@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use super::parts::{button, maybe_time, task_link, text};
+use super::parts::{button, cards, maybe_time, task_link, text};
 use super::{Page, Refresh, page as whole_page};
 use crate::app::Caller;
 use crate::login::Login;
@@ -19,22 +19,14 @@ pub(crate) async fn page(caller: Caller) -> Page {
 }
 
 fn body(schedules: &[Schedule], now: DateTime<Utc>, login: &Login) -> Markup {
+    let heads = ["Schedule", "Class", "What", "Every", "Status", "Next", "Task", "Note"].into_iter();
+    let heads = heads.chain((login.may >= Scope::Operate).then_some("Change"));
     html! {
         h1 { "Schedules" }
         @if schedules.is_empty() {
             p { "None. " code { "taskqueue schedule add" } " adds one." }
         } @else {
-            div.scroll {
-                table.cards {
-                    thead {
-                        tr {
-                            th { "Schedule" } th { "Class" } th { "What" } th { "Every" } th { "Status" } th { "Next" } th { "Task" } th { "Note" }
-                            @if login.may >= Scope::Operate { th { "Change" } }
-                        }
-                    }
-                    tbody { @for schedule in schedules { (row(schedule, now, login)) } }
-                }
-            }
+            (cards(heads, &html! { @for schedule in schedules { (row(schedule, now, login)) } }))
         }
     }
 }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::graph::graph;
 use super::json_tree::json;
 use super::parts::{
-    answer, button, maybe_time, run_status, run_time, schedule_link, task_link, task_status, text, time,
+    answer, button, cards, maybe_time, run_status, run_time, schedule_link, task_link, task_status, text, time,
 };
 use super::{Page, Refresh, page as whole_page};
 use crate::app::Caller;
@@ -117,17 +117,10 @@ fn attempts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
         return html! { p { "None yet." } };
     }
     html! {
-        div.scroll {
-            table.cards {
-                thead {
-                    tr {
-                        th { "Attempt" } th { "Status" } th { "Started" } th { "Took" } th { "Host" } th { "Process" }
-                        th { "CPU" } th { "Memory" } th { "Output" } th { "What came of it" }
-                    }
-                }
-                tbody { @for (run, _) in &detail.runs { (attempt(run, now)) } }
-            }
-        }
+        (cards(
+            ["Attempt", "Status", "Started", "Took", "Host", "Process", "CPU", "Memory", "Output", "What came of it"],
+            &html! { @for (run, _) in &detail.runs { (attempt(run, now)) } },
+        ))
         @for (run, _) in &detail.runs {
             @if let Some(results) = &run.results { h2 { "Results of attempt " (run.attempt) } (json(results, &format!("results-{}", run.id))) }
         }
@@ -182,26 +175,19 @@ fn linked(title: &str, tasks: &[LinkedTask]) -> Markup {
 
 /// A table of events.
 pub(crate) fn events(events: &[Event], now: DateTime<Utc>) -> Markup {
-    html! {
-        @if events.is_empty() {
-            p { "None." }
-        } @else {
-            div.scroll {
-                table.cards {
-                    thead { tr { th { "When" } th { "What" } th { "Task" } th { "Who" } th { "Details" } } }
-                    tbody {
-                        @for event in events {
-                            tr {
-                                td { (time(event.occurred_on, now)) }
-                                td { (text(&event.kind)) }
-                                td data-label="task" { @if let Some(id) = event.task_id { (task_link(id)) } }
-                                td { (text(&event.actor)) @if !event.host.is_empty() { " on " (text(&event.host)) } }
-                                td.words { (text(event_words(&event.details))) }
-                            }
-                        }
-                    }
-                }
+    if events.is_empty() {
+        return html! { p { "None." } };
+    }
+    let rows = html! {
+        @for event in events {
+            tr {
+                td { (time(event.occurred_on, now)) }
+                td { (text(&event.kind)) }
+                td data-label="task" { @if let Some(id) = event.task_id { (task_link(id)) } }
+                td { (text(&event.actor)) @if !event.host.is_empty() { " on " (text(&event.host)) } }
+                td.words { (text(event_words(&event.details))) }
             }
         }
-    }
+    };
+    cards(["When", "What", "Task", "Who", "Details"], &rows)
 }

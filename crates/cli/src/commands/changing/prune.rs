@@ -61,9 +61,7 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
     let mut ctx = session.open()?;
     if args.dry_run {
         let count = count_prunable(&mut ctx, &request)?;
-        if out.is_json() {
-            out.json(&serde_json::json!({ "dry_run": true, "tasks": count }))?;
-        }
+        out.json_if_asked(&serde_json::json!({ "dry_run": true, "tasks": count }))?;
         out.say(&format!("{} would be deleted", human::plural(count, "task")));
         return Ok(DONE);
     }
@@ -85,9 +83,7 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
     drop(progress);
     let pruned = result?;
     if ctx.is_stopping() {
-        if out.is_json() {
-            out.json(&pruned)?;
-        }
+        out.json_if_asked(&pruned)?;
         let so_far = pruned_words(&pruned).unwrap_or_else(|| "nothing pruned".to_owned());
         let error = CliError::interrupted(format!("stopped by a signal: {so_far} so far"));
         return Err(error.with_hint(selected::SAME_COMMAND).into());
@@ -97,9 +93,7 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
 
 /// Prints what was deleted. If nothing was, it prints nothing to standard error without a terminal, because cron would mail it.
 fn tell(pruned: &Pruned, out: &mut Out) -> anyhow::Result<()> {
-    if out.is_json() {
-        out.json(pruned)?;
-    }
+    out.json_if_asked(pruned)?;
     match pruned_words(pruned) {
         Some(words) => out.say(&words),
         None => out.say_if_watched("nothing to prune"),

@@ -160,9 +160,7 @@ pub(crate) fn run_import(session: Session, args: &ImportArgs, out: &mut Out) -> 
     let result = ctx.because(args.reason.text(), |ctx| import(ctx, &mut input, options, &mut imported));
     drop(progress);
     let imported = result.map_err(|error| stop.explain(error))?;
-    if out.is_json() {
-        out.json(&imported)?;
-    }
+    out.json_if_asked(&imported)?;
     let ids = if imported.keeps_ids { "with the original ids" } else { "with new ids" };
     out.say(&format!("imported {} {ids}", human::plural(imported.tasks, "task")));
     Ok(DONE)

@@ -15,7 +15,7 @@ use taskqueue_views::human;
 pub(crate) struct HeldArgs {
     /// Run, as `worker claim` printed it
     #[arg(value_name = "RUN")]
-    run: RunId,
+    pub(crate) run: RunId,
     /// Token that `worker claim` printed with the run
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
@@ -32,7 +32,7 @@ impl HeldArgs {
 }
 
 /// Returns the error for a missing token, of a claimant or of an operator who has none.
-pub(crate) fn token_missing(verb: &str, run: RunId) -> CliError {
+fn token_missing(verb: &str, run: RunId) -> CliError {
     let or_force = if verb == "release" { ", or --force to take the run from its claimant" } else { "" };
     CliError::usage(format!(
         "`{verb}` of run {run} needs --token with the token that `worker claim` printed for the run{or_force}"

@@ -1,9 +1,8 @@
 //! `taskqueue worker release`: a claimant rejects a run or releases it at no cost, or an operator takes it from its claimant.
 
-use anyhow::bail;
 use clap::Args;
 
-use crate::commands::claiming::heartbeat::token_missing;
+use crate::commands::claiming::heartbeat::HeldArgs;
 use crate::commands::claiming::resolve::end;
 use crate::commands::options::selected::take_back_command;
 use crate::error::{CliError, DONE};
@@ -11,7 +10,7 @@ use crate::output::Out;
 use crate::session::Session;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_engine::Context;
-use taskqueue_engine::claiming::claimants::{Held, Resolution};
+use taskqueue_engine::claiming::claimants::Resolution;
 use taskqueue_engine::claiming::take_back::{TakenBack, take_back};
 use taskqueue_engine::inspect::status;
 
@@ -27,12 +26,8 @@ use taskqueue_engine::inspect::status;
     after_help = "Examples:\n  taskqueue worker release 7 --token \"$token\" --reason 'no such disk'\n  taskqueue worker release 7 --token \"$token\" --no-reject\n  taskqueue worker release 7 --force --reason 'bot-1 was removed'"
 )]
 pub(crate) struct ReleaseArgs {
-    /// Run, as `worker claim` printed it
-    #[arg(value_name = "RUN")]
-    run: RunId,
-    /// Token that `worker claim` printed with the run
-    #[arg(long, value_name = "TOKEN")]
-    token: Option<String>,
+    #[command(flatten)]
+    held: HeldArgs,
     /// Release the run without rejecting its task, for example at a shutdown; no attempt is counted
     #[arg(long)]
     no_reject: bool,
@@ -48,11 +43,10 @@ pub(crate) fn run(session: Session, args: &ReleaseArgs, out: &mut Out) -> anyhow
     if args.force {
         return take(session, args, out);
     }
-    let Some(token) = &args.token else { bail!(token_missing("release", args.run)) };
-    let held = Held { run_id: args.run, token: token.clone() };
+    let held = args.held.held("release")?;
     let reason = args.reason.clone().unwrap_or_default();
     let resolution = if args.no_reject { Resolution::Release(reason) } else { Resolution::Rejection(reason) };
-    end(session, &held, &resolution, out)
+    end(session, &held, &resolution, None, out)
 }
 
 /// Adds a hint if the number is that of a task whose run a claimant holds.
@@ -71,9 +65,9 @@ fn with_run_of_task(ctx: &mut Context, number: RunId, error: CliError) -> CliErr
 
 fn take(session: Session, args: &ReleaseArgs, out: &mut Out) -> anyhow::Result<u8> {
     let mut ctx = session.open()?;
-    let taken = match ctx.because(args.reason.as_deref(), |ctx| take_back(ctx, args.run)) {
+    let taken = match ctx.because(args.reason.as_deref(), |ctx| take_back(ctx, args.held.run)) {
         Ok(taken) => taken,
-        Err(error) => return Err(with_run_of_task(&mut ctx, args.run, error.into()).into()),
+        Err(error) => return Err(with_run_of_task(&mut ctx, args.held.run, error.into()).into()),
     };
     if out.is_json() {
         out.json(&taken)?;

@@ -44,7 +44,7 @@ impl ReportArgs {
     /// Returns false for a report that a handler sends through its runner.
     pub(crate) const fn needs_database(&self) -> bool {
         match &self.action {
-            ReportVerb::Progress(args) => args.is_of_claimant(),
+            ReportVerb::Progress(args) => args.token.is_some(),
             ReportVerb::Result(_) => false,
             ReportVerb::Message(args) => args.needs_database(),
         }
@@ -144,13 +144,6 @@ impl MessageArgs {
     pub(crate) fn to(&self) -> Option<To> {
         let class = || self.class.as_ref().map(|class| To::Class(ClassFilter::new(class.as_str())));
         self.task.map(|id| To::Task { id, is_kept: self.keep }).or_else(class)
-    }
-}
-
-impl ProgressArgs {
-    /// Returns true for a claimant's report, which needs the database.
-    const fn is_of_claimant(&self) -> bool {
-        self.token.is_some()
     }
 }
 

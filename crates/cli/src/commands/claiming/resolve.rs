@@ -62,7 +62,7 @@ pub(crate) fn run(session: Session, args: &ResolveArgs, out: &mut Out) -> anyhow
     };
     let meta = meta_option(&args.meta)?;
     let held = args.held.held("resolve")?;
-    end_with(session, &held, &resolution, Some(&meta).filter(|meta| !meta.is_empty()), out)
+    end(session, &held, &resolution, Some(&meta).filter(|meta| !meta.is_empty()), out)
 }
 
 fn results(argument: &str) -> Result<String, CliError> {
@@ -71,11 +71,7 @@ fn results(argument: &str) -> Result<String, CliError> {
     Ok(text.trim_end().to_owned())
 }
 
-pub(crate) fn end(session: Session, held: &Held, resolution: &Resolution, out: &mut Out) -> anyhow::Result<u8> {
-    end_with(session, held, resolution, None, out)
-}
-
-fn end_with(
+pub(crate) fn end(
     session: Session,
     held: &Held,
     resolution: &Resolution,

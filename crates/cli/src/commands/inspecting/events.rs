@@ -1,7 +1,5 @@
 //! `taskqueue events`
 
-use std::time::Duration;
-
 use anyhow::Result;
 use chrono::Local;
 use clap::Args;
@@ -15,7 +13,7 @@ use crate::session::Session;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::time::when;
 use taskqueue_engine::inspect::events::{self, Event, EventFilter};
-use taskqueue_engine::{Context, StopSignals, output_has_no_reader};
+use taskqueue_engine::{Context, output_has_no_reader};
 use taskqueue_views::event_words::event_words;
 use taskqueue_views::human::{folded, instant};
 use taskqueue_views::json::event_json;
@@ -63,10 +61,7 @@ pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<
             .into());
     }
     let mut listing = Listing::of(&args.list, &EVENTS, out)?;
-    let stop = args.follow.then(StopSignals::install).transpose()?;
-    if let Some(stop) = &stop {
-        session.end_statements_on(stop, Duration::ZERO);
-    }
+    let stop = args.follow.then(|| session.stop_at_once()).transpose()?;
     let mut ctx = if args.follow { session.open_to_follow(out)? } else { session.open_to_read(out)? };
     let filter = filter(&mut ctx, args)?;
     let Some(stop) = stop else {

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -54,12 +53,9 @@ pub(crate) fn run(session: Session, args: &LogsArgs, out: &mut Out) -> anyhow::R
     let classes = args.class.iter().map(|class| format!("class={class}"));
     let words: Vec<String> = args.selection.iter().cloned().chain(classes).collect();
     let selection = Selection::parse(&words).map_err(CliError::usage)?;
-    let stop = args.follow.then(StopSignals::install).transpose()?;
+    let stop = args.follow.then(|| session.stop_at_once()).transpose()?;
     if args.clean {
         out.clean_kept_output();
-    }
-    if let Some(stop) = &stop {
-        session.end_statements_on(stop, Duration::ZERO);
     }
     let mut ctx = session.open_to_read(out)?;
     if let Some(stop) = stop.as_ref().filter(|_| selection.has_filter()) {

@@ -3,11 +3,10 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
-use serde_json::json;
 
 use crate::error::DONE;
 use crate::output::Out;
-use crate::output::listing::{ListKind, ListOptions, Listing};
+use crate::output::listing::{ListKind, ListOptions, Listing, print_for_programs};
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use taskqueue_engine::inspect::status::{self, RunnerLine, WorkLine};
@@ -52,11 +51,8 @@ pub(crate) fn run(session: Session, args: &RunnersArgs, out: &mut Out) -> anyhow
 }
 
 pub(crate) fn show(lines: &[RunnerLine], now: DateTime<Utc>, list: &ListOptions, out: &mut Out) -> anyhow::Result<()> {
-    if let Some(mut listing) = Listing::of(list, &RUNNERS, out)? {
-        return listing.print(&lines.iter().map(|line| json!(line)).collect::<Vec<_>>(), out);
-    }
-    if out.is_json() {
-        return lines.iter().try_for_each(|line| out.json(line));
+    if print_for_programs(Listing::of(list, &RUNNERS, out)?, lines, out)? {
+        return Ok(());
     }
     if lines.is_empty() {
         let none = "No runners. Start one: `taskqueue work`, or `taskqueue tick` from cron.";
@@ -64,8 +60,7 @@ pub(crate) fn show(lines: &[RunnerLine], now: DateTime<Utc>, list: &ListOptions,
     }
     let rows = lines.iter().map(|line| row(line, now)).collect();
     let header = ["RUNNER", "NAME", "PROCESS", "HOST", "STATE", "STARTED", "LAST SEEN", "TASKS", "MEMORY", "VERSION"];
-    let table = render(out, &header, rows, &[9, 8, 6, 2, 5, 3]);
-    out.data(table)
+    out.data(render(out, &header, rows, &[9, 8, 6, 2, 5, 3]))
 }
 
 fn row(line: &RunnerLine, now: DateTime<Utc>) -> Vec<Field> {

@@ -9,7 +9,7 @@ use crate::commands::options::selected::{SELECTION_HELP, selected_tasks};
 use crate::commands::options::task_options::duration_option;
 use crate::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
 use crate::output::Out;
-use crate::output::listing::{ListKind, ListOptions, Listing};
+use crate::output::listing::{ListKind, ListOptions, Listing, print_for_programs};
 use crate::session::Session;
 use crate::views::task_view;
 use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
@@ -19,7 +19,7 @@ use taskqueue_domain::task::records::Run;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::change::selected::select_tasks;
 use taskqueue_engine::inspect::status::{self, Overview, TaskFilter};
-use taskqueue_engine::{Context, EngineError, StopSignals, StoreError};
+use taskqueue_engine::{Context, EngineError, StoreError};
 use taskqueue_views::answer::why_nothing_runs;
 use taskqueue_views::cut::Length;
 use taskqueue_views::human::{fitted_words, plural};
@@ -97,8 +97,7 @@ pub(crate) fn run(session: Session, args: &StatusArgs, out: &mut Out) -> anyhow:
     let Some(interval) = interval else {
         return show_once(&mut session.open_to_read(out)?, args, out);
     };
-    let stop = StopSignals::install()?;
-    session.end_statements_on(&stop, Duration::ZERO);
+    let stop = session.stop_at_once()?;
     let mut ctx = session.open_to_follow(out)?;
     loop {
         if !out.is_json() {
@@ -175,15 +174,22 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
     let words: Vec<String> = args.selection.iter().cloned().chain(running).collect();
     let selection = Selection::parse(&words).map_err(CliError::usage)?;
     let listing = Listing::of(&args.list, &TASKS, out)?;
-    if let Some(listing) = listing {
-        return list_selected(ctx, &selection, args, listing, out);
-    }
-    if !selection.is_named() && !args.full {
+    if listing.is_some() || (!selection.is_named() && !args.full) {
         let ids = select_tasks(ctx, &selection)?;
         let overview = status::overview_of(ctx, &ids, args.limit)?;
-        let if_none = "No task matches the selection.";
-        let words = task_view::ListWords { if_none, if_more: task_view::MORE, stuck: None };
-        task_view::overview(&overview, &words, out)?;
+        if let Some(listing) = listing {
+            // A task that was given by its id must exist.
+            let is_missing =
+                |id: &&TaskId| !overview.has_more && overview.lines.iter().all(|line| line.task.id != **id);
+            if let Some(id) = ids.iter().find(is_missing).filter(|_| selection.is_named()) {
+                return Err(EngineError::from(StoreError::NotFound(format!("task {id}"))).into());
+            }
+            list_tasks(&overview, listing, out)?;
+        } else {
+            let if_none = "No task matches the selection.";
+            let words = task_view::ListWords { if_none, if_more: task_view::MORE, stuck: None };
+            task_view::overview(&overview, &words, out)?;
+        }
         return Ok(if ids.is_empty() { NOT_FOUND } else { DONE });
     }
     let Some(ids) = selected_tasks(ctx, &selection, out)? else { return Ok(NOT_FOUND) };
@@ -201,24 +207,6 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
     Ok(DONE)
 }
 
-/// Prints the selected tasks as records. A task that was given by its id must exist.
-fn list_selected(
-    ctx: &mut Context,
-    selection: &Selection,
-    args: &StatusArgs,
-    listing: Listing<'_>,
-    out: &mut Out,
-) -> anyhow::Result<u8> {
-    let ids = select_tasks(ctx, selection)?;
-    let overview = status::overview_of(ctx, &ids, args.limit)?;
-    let is_missing = |id: &&TaskId| !overview.has_more && overview.lines.iter().all(|line| line.task.id != **id);
-    if let Some(id) = ids.iter().find(is_missing).filter(|_| selection.is_named()) {
-        return Err(EngineError::from(StoreError::NotFound(format!("task {id}"))).into());
-    }
-    list_tasks(&overview, listing, out)?;
-    Ok(if ids.is_empty() { NOT_FOUND } else { DONE })
-}
-
 /// Prints tasks as records.
 fn list_tasks(overview: &Overview, mut listing: Listing<'_>, out: &mut Out) -> anyhow::Result<()> {
     listing.print(&overview.lines.iter().map(task_record).collect::<Vec<_>>(), out)?;
@@ -233,8 +221,7 @@ fn runs(ctx: &mut Context, mut runs: Vec<Run>, args: &StatusArgs, out: &mut Out)
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let has_more = runs.len() > limit;
     runs.truncate(limit);
-    if let Some(mut listing) = Listing::of(&args.list, &RUNS, out)? {
-        listing.print(&runs.iter().map(run_json).collect::<Vec<_>>(), out)?;
+    if print_for_programs(Listing::of(&args.list, &RUNS, out)?, runs.iter().map(run_json), out)? {
         if has_more {
             out.warn(task_view::MORE);
         }

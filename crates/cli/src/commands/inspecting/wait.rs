@@ -1,7 +1,6 @@
 //! `taskqueue wait`
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
@@ -16,7 +15,6 @@ use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_domain::task::selection::Selection;
-use taskqueue_engine::StopSignals;
 use taskqueue_engine::inspect::wait::{Waited, wait_for_tasks};
 use taskqueue_views::human::plural;
 
@@ -43,8 +41,7 @@ pub(crate) struct WaitArgs {
 pub(crate) fn run(session: Session, args: &WaitArgs, out: &mut Out) -> anyhow::Result<u8> {
     let limit = duration_option("--timeout", args.timeout.as_deref())?;
     let selection = Selection::parse(&args.selection).map_err(CliError::usage)?;
-    let stop = StopSignals::install()?;
-    session.end_statements_on(&stop, Duration::ZERO);
+    let stop = session.stop_at_once()?;
     let mut ctx = session.open_to_wait()?;
     let Some(ids) = selected_tasks(&mut ctx, &selection, out)? else { return Ok(NOT_FOUND) };
     let (mut failure, mut have_all_succeeded, mut over) = (None, true, HashSet::new());

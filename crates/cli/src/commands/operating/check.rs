@@ -84,23 +84,17 @@ pub(crate) fn run(session: Session, args: &CheckArgs, out: &mut Out) -> anyhow::
         // A monitoring system reads only standard output.
         Err(error) => {
             let error = CliError::from(error);
-            if out.is_json() {
-                out.json(&json!({ "schema": "taskqueue.check/1", "level": "unknown", "problem": error.message() }))?;
-            } else {
-                // What follows a bar would be parsed as numbers.
-                let message = clean_line(error.message()).replace('|', "/");
-                out.data(folded(&format!("TASKQUEUE UNKNOWN - {message}"), out.width()))?;
-            }
+            let value = json!({ "schema": "taskqueue.check/1", "level": "unknown", "problem": error.message() });
+            // What follows a bar would be parsed as numbers.
+            let message = clean_line(error.message()).replace('|', "/");
+            out.json_or(&value, folded(&format!("TASKQUEUE UNKNOWN - {message}"), out.width()))?;
             return Ok(UNKNOWN);
         }
     };
     let watched = watched(args, measures);
     let level = watched.iter().map(|watched| watched.level).max().unwrap_or_default();
-    if out.is_json() {
-        out.json(&json!({ "schema": "taskqueue.check/1", "level": level, "measures": measures }))?;
-    } else {
-        out.data(folded(&line(level, &watched), out.width()))?;
-    }
+    let value = json!({ "schema": "taskqueue.check/1", "level": level, "measures": measures });
+    out.json_or(&value, folded(&line(level, &watched), out.width()))?;
     Ok(match level {
         Level::Ok => 0,
         Level::Warning => 1,

@@ -49,7 +49,7 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
         store: session.url.path(),
     };
     let configuration = session.config.path.clone();
-    let (url, spool) = (session.url.clone(), session.spool());
+    let (url, spool) = (session.url.clone(), session.spool.clone());
     let mut claims = Vec::new();
     let (troubles, now, ahead) = match session.open_to_read(out) {
         Ok(mut ctx) => {

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::commands::options::reason::ReasonArgs;
 use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
-use crate::output::listing::{ListKind, ListOptions, Listing};
+use crate::output::listing::{ListKind, ListOptions, Listing, print_for_programs};
 use crate::output::table::{Field, render};
 use crate::session::Session;
 use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
@@ -115,17 +115,13 @@ fn set(session: Session, args: &SetArgs, out: &mut Out) -> anyhow::Result<u8> {
         (Some(key), Some(max_running)) => {
             let limit = KeyLimit { key: key.clone(), max_running };
             ctx.because(args.reason.text(), |ctx| limits::set_key(ctx, &limit))?;
-            if out.is_json() {
-                out.json(&json!({ "key": key, "max_running": max_running }))?;
-            }
+            out.json_if_asked(&json!({ "key": key, "max_running": max_running }))?;
             out.say(&format!("key {key}: at most {max_running} at once"));
         }
         _ => {
             let limit = ClassLimit { class: args.target.name(), max_running: running, rate: args.rate };
             ctx.because(args.reason.text(), |ctx| limits::set(ctx, &limit))?;
-            if out.is_json() {
-                out.json(&limit)?;
-            }
+            out.json_if_asked(&limit)?;
             out.say(&format!("class {}: {}", limit.class, words(&limit)));
             // A limit is often set before its class is configured.
             warn_of_unknown_class(ctx, &limit.class, WarnOf::LikelyMistake, out)?;
@@ -168,14 +164,8 @@ fn list(session: Session, options: &ListOptions, out: &mut Out) -> anyhow::Resul
     let listing = Listing::of(options, &LIMITS, out)?;
     let ctx = &mut session.open_to_read(out)?;
     let (classes, keys) = (limits::list(ctx)?, limits::list_keys(ctx)?);
-    if let Some(mut listing) = listing {
-        let records = classes.iter().map(|line| json!(line)).chain(keys.iter().map(|line| json!(line)));
-        listing.print(&records.collect::<Vec<_>>(), out)?;
-        return Ok(DONE);
-    }
-    if out.is_json() {
-        classes.iter().try_for_each(|line| out.json(line))?;
-        keys.iter().try_for_each(|line| out.json(line))?;
+    let records = classes.iter().map(|line| json!(line)).chain(keys.iter().map(|line| json!(line)));
+    if print_for_programs(listing, records, out)? {
         return Ok(DONE);
     }
     if classes.is_empty() && keys.is_empty() {
@@ -183,13 +173,11 @@ fn list(session: Session, options: &ListOptions, out: &mut Out) -> anyhow::Resul
     }
     if !classes.is_empty() {
         let rows = classes.iter().map(class_row).collect();
-        let table = render(out, &["CLASS", "RUNNING", "AT MOST", "RATE"], rows, &[]);
-        out.data(table)?;
+        out.data(render(out, &["CLASS", "RUNNING", "AT MOST", "RATE"], rows, &[]))?;
     }
     if !keys.is_empty() {
         let rows = keys.iter().map(key_row).collect();
-        let table = render(out, &["KEY", "RUNNING", "AT MOST"], rows, &[]);
-        out.data(table)?;
+        out.data(render(out, &["KEY", "RUNNING", "AT MOST"], rows, &[]))?;
     }
     Ok(DONE)
 }

@@ -134,9 +134,7 @@ pub(crate) fn resume(session: Session, args: &ResumeArgs, out: &mut Out) -> anyh
     let scope = args.target.required()?;
     let mut ctx = session.open()?;
     let is_ended = ctx.because(args.reason.text(), |ctx| pauses::resume(ctx, &scope))?;
-    if out.is_json() {
-        out.json(&serde_json::json!({ "scope": scope.kind(), "name": scope.name(), "resumed": is_ended }))?;
-    }
+    out.json_if_asked(&serde_json::json!({ "scope": scope.kind(), "name": scope.name(), "resumed": is_ended }))?;
     let others = pauses::list(&mut ctx)?;
     out.say(&match (&scope, is_ended) {
         (PauseScope::All, false) => "no pause of --all is active".to_owned(),
@@ -170,13 +168,10 @@ fn order(session: Session, scope: &PauseScope, mode: PauseMode, args: &OrderArgs
     if let PauseScope::Class(class) = scope {
         warn_of_unknown_class(&mut ctx, class, WarnOf::Any, out)?;
     }
-    if out.is_json() {
-        let names: Vec<&str> = runners.iter().map(|runner| runner.name.as_str()).collect();
-        out.json(&serde_json::json!({
-            "scope": scope.kind(), "name": scope.name(), "mode": mode, "runners": names,
-        }))?;
-        return Ok(DONE);
-    }
+    let names: Vec<&str> = runners.iter().map(|runner| runner.name.as_str()).collect();
+    out.json_if_asked(&serde_json::json!({
+        "scope": scope.kind(), "name": scope.name(), "mode": mode, "runners": names,
+    }))?;
     let until = args
         .duration
         .as_ref()
@@ -201,8 +196,7 @@ fn list(session: Session, out: &mut Out) -> anyhow::Result<u8> {
         out.data("Nothing is paused. Pause everything: taskqueue pause --all")?;
     } else {
         let rows = all.iter().map(|pause| row(pause, now)).collect();
-        let table = render(out, &["WHAT", "MODE", "SINCE", "UNTIL", "BY", "REASON"], rows, &[2]);
-        out.data(table)?;
+        out.data(render(out, &["WHAT", "MODE", "SINCE", "UNTIL", "BY", "REASON"], rows, &[2]))?;
     }
     Ok(DONE)
 }

@@ -13,7 +13,6 @@ use crate::output::Out;
 use crate::session::Session;
 use taskqueue_domain::limits::limit::Rate;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
-use taskqueue_engine::StopSignals;
 use taskqueue_host::net::listener::SocketListener;
 use taskqueue_web::{Certificate, Https, WebOptions, new_token, serve};
 
@@ -80,8 +79,7 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
         .with_hint("`taskqueue web token add ann --may operate` makes one; then start `taskqueue web` again")
         .into());
     }
-    let stop = Arc::new(StopSignals::install()?);
-    session.end_statements_on(&stop, std::time::Duration::ZERO);
+    let stop = Arc::new(session.stop_at_once()?);
     let context = session.open_to_follow(out)?;
     let options = WebOptions {
         listen: listen.clone(),

@@ -1,10 +1,9 @@
 //! `taskqueue web token`
 
-use std::path::Path;
-
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use crate::commands::setup::class_edit::unwritable;
 use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::output::listing::{ListKind, ListOptions, Listing};
@@ -129,11 +128,8 @@ fn remove(session: &Session, args: &RemoveArgs, out: &mut Out) -> anyhow::Result
     };
     write_edited(path, &edited.text).map_err(|error| unwritable(path, &error))?;
     forget_use(session, &args.name);
-    if out.is_json() {
-        out.json(&json!({ "schema": "taskqueue.web-token/1", "name": args.name, "removed": true }))?;
-    } else {
-        out.say(&format!("removed the token of {}", args.name));
-    }
+    out.json_if_asked(&json!({ "schema": "taskqueue.web-token/1", "name": args.name, "removed": true }))?;
+    out.say(&format!("removed the token of {}", args.name));
     Ok(DONE)
 }
 
@@ -142,9 +138,4 @@ fn forget_use(session: &Session, name: &str) {
     if let (Some(token), Some(uses)) = (session.config.web_tokens.get(name), session.token_uses()) {
         uses.forget(&token.sha256);
     }
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> CliError {
-    CliError::failed(format!("{} cannot be written: {error}", path.display()))
-        .with_hint("run this as the user who owns the file, or name another one with --config FILE")
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use clap::Args;
 
 use crate::commands::options::attempt_options::AttemptOptions;
@@ -22,7 +21,7 @@ use taskqueue_engine::queueing::queue;
 #[derive(Debug, Args)]
 pub(crate) struct TaskOptions {
     #[command(flatten)]
-    attempts: AttemptOptions,
+    pub(crate) attempts: AttemptOptions,
     /// Run the task once these tasks have succeeded; may be given more than once, or with several ids
     #[arg(long, value_name = "TASK", value_delimiter = ',')]
     after: Vec<TaskId>,
@@ -89,11 +88,6 @@ impl TaskOptions {
             || self.every.is_some()
             || self.run
             || self.wait
-    }
-
-    /// Returns the time of `--at` or `--in`.
-    pub(crate) fn scheduled_on(&self, ctx: &mut Context) -> Result<Option<DateTime<Utc>>, CliError> {
-        self.attempts.scheduled_on(ctx)
     }
 
     /// Returns the trace context and the correlation id: those of the caller's environment, unless the options name others. The

@@ -55,9 +55,7 @@ impl ExecArgs {
         }
         let mut argv = self.argv.clone();
         if let Some(program) = argv.first_mut()
-            && let Some(path) = own_search_path()
-            && let Some(found) = find_in_path(program, path.as_ref())
-            && let Ok(found) = found.into_os_string().into_string()
+            && let Some(found) = path_of_program(program)
         {
             *program = found;
         }
@@ -100,6 +98,11 @@ impl ExecArgs {
         }
         Ok(variables)
     }
+}
+
+/// Returns the path of a program that the caller's PATH contains; `None` for a name with a slash, which needs no search.
+pub(crate) fn path_of_program(name: &str) -> Option<String> {
+    find_in_path(name, own_search_path()?.as_ref())?.into_os_string().into_string().ok()
 }
 
 pub(crate) fn run(session: Session, args: &ExecArgs, out: &mut Out) -> anyhow::Result<u8> {

@@ -111,7 +111,10 @@ fn queue_lines(
     out: &mut Out,
 ) -> anyhow::Result<u8> {
     let spread = match args.rate {
-        Some(rate) => Some(Spread { start: args.options.scheduled_on(ctx)?.map_or_else(|| ctx.now(), Ok)?, rate }),
+        Some(rate) => {
+            let start = args.options.attempts.scheduled_on(ctx)?.map_or_else(|| ctx.now(), Ok)?;
+            Some(Spread { start, rate })
+        }
         None => None,
     };
     let queued_by = args.options.by.clone().unwrap_or_else(|| ctx.me.user.clone());

@@ -11,7 +11,7 @@ use crate::commands::queueing::schedule_file::{self, ApplyArgs, ImportCrontabArg
 use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::output::clean::clean_line;
-use crate::output::listing::{ListKind, ListOptions, Listing};
+use crate::output::listing::{ListKind, ListOptions, Listing, print_for_programs};
 use crate::output::table::{Field, Tone, render_without_empty};
 use crate::session::Session;
 use taskqueue_domain::run::status::{ScheduleStatus, Stored};
@@ -226,7 +226,7 @@ pub(crate) fn run(session: Session, args: &ScheduleArgs, out: &mut Out) -> anyho
     args.list.refuse_without_list()?;
     let mut ctx = match action {
         ScheduleVerb::ImportCrontab(args) => return schedule_file::import_crontab(args, out).map(|()| DONE),
-        ScheduleVerb::Apply(args) if !args.is_dry_run() => session.open_or_make()?,
+        ScheduleVerb::Apply(args) if !args.dry_run => session.open_or_make()?,
         ScheduleVerb::Show(_) | ScheduleVerb::Diff | ScheduleVerb::Apply(_) => session.open_to_read(out)?,
         _ => session.open()?,
     };
@@ -335,9 +335,7 @@ fn change(
 }
 
 fn tell(schedule: &Schedule, what: &str, now: Option<DateTime<Utc>>, out: &mut Out) -> anyhow::Result<()> {
-    if out.is_json() {
-        return out.json(schedule);
-    }
+    out.json_if_asked(schedule)?;
     let next = match (now, schedule.planned_on) {
         (Some(_), _) if schedule.key_holder.is_some() => format!(", {}", note(schedule)),
         (Some(now), Some(on)) => format!(", next {} ({})", instant(on), relative(on, now)),
@@ -362,10 +360,8 @@ fn file_words(schedule: &Schedule, what: &str) -> Option<String> {
 fn list(ctx: &mut Context, options: &ListOptions, out: &mut Out) -> anyhow::Result<u8> {
     let listing = Listing::of(options, &SCHEDULES, out)?;
     let all = schedules::list(ctx)?;
-    match listing {
-        Some(mut listing) => listing.print(&all.iter().map(|schedule| json!(schedule)).collect::<Vec<_>>(), out)?,
-        None if out.is_json() => all.iter().try_for_each(|schedule| out.json(schedule))?,
-        None => show_list(ctx, &all, out)?,
+    if !print_for_programs(listing, &all, out)? {
+        show_list(ctx, &all, out)?;
     }
     Ok(DONE)
 }
@@ -378,8 +374,7 @@ fn show_list(ctx: &mut Context, all: &[Schedule], out: &mut Out) -> anyhow::Resu
     let now = ctx.now()?;
     let rows = all.iter().map(|schedule| row(schedule, now)).collect();
     let header = ["SCHEDULE", "CLASS", "WHAT", "EVERY", "ZONE", "CATCH-UP", "STATUS", "TASK", "PLANNED", "NOTE"];
-    let table = render_without_empty(out, &header, rows, &[5, 7, 4], 2);
-    out.data(table)
+    out.data(render_without_empty(out, &header, rows, &[5, 7, 4], 2))
 }
 
 fn row(schedule: &Schedule, now: DateTime<Utc>) -> Vec<Field> {

@@ -25,15 +25,9 @@ pub(crate) struct ApplyArgs {
     prune: bool,
     /// Only print what would be done
     #[arg(long)]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     reason: ReasonArgs,
-}
-
-impl ApplyArgs {
-    pub(crate) const fn is_dry_run(&self) -> bool {
-        self.dry_run
-    }
 }
 
 #[derive(Debug, Args)]
@@ -60,11 +54,7 @@ pub(crate) fn diff_file(ctx: &mut Context, out: &mut Out) -> anyhow::Result<u8> 
 /// Prints one line per schedule. Schedules that cannot be applied are a failure.
 fn print(applied: &[AppliedSchedule], would: bool, out: &mut Out) -> anyhow::Result<u8> {
     for schedule in applied {
-        if out.is_json() {
-            out.json(schedule)?;
-        } else {
-            out.data(applied_words(schedule, would))?;
-        }
+        out.json_or(schedule, applied_words(schedule, would))?;
     }
     if applied.is_empty() {
         out.say("the configuration has no [schedule.NAME]");

@@ -29,9 +29,7 @@ pub(crate) fn run(session: Session, _args: &CreateRunsArgs, out: &mut Out) -> an
     let mut ctx = session.open_or_make()?;
     ctx.print_failures_with(failure_printer(out));
     let report = create_runs(&mut ctx, &mut |_| {})?;
-    if out.is_json() {
-        out.json(&report)?;
-    }
+    out.json_if_asked(&report)?;
     say_report(&report, out);
     if out.is_verbose() {
         say_passed(&mut ctx, out)?;

@@ -76,9 +76,7 @@ pub(crate) fn run(session: Session, args: &ProcessRunArgs, out: &mut Out) -> any
         let hint = "try again later; `taskqueue runner` lists the runners and their tasks";
         return Err(CliError::runner_limit_reached(message).with_hint(hint).into());
     }
-    if out.is_json() {
-        out.json(&report)?;
-    }
+    out.json_if_asked(&report)?;
     tell_processed(&report, out);
     Ok(if stop.is_stopping() { INTERRUPTED } else { DONE })
 }

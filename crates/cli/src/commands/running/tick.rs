@@ -45,9 +45,7 @@ pub(crate) fn run(session: Session, args: &TickArgs, out: &mut Out) -> anyhow::R
     let Some(mut ctx) = session.open_runner(args.name.as_deref(), &stop, out)? else { return Ok(INTERRUPTED) };
     ctx.print_failures_with(failure_printer(out));
     let report = tick(&mut ctx, &options, &stop, &mut Narrator { out })?;
-    if out.is_json() {
-        out.json(&report)?;
-    }
+    out.json_if_asked(&report)?;
     if out.is_verbose() {
         say_report(&report.created, out);
     } else {

@@ -103,9 +103,7 @@ pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::R
     let report = work(&mut ctx, &options, &stop, &mut narrator);
     narrator.finish();
     let report = report?;
-    if out.is_json() {
-        out.json(&report)?;
-    }
+    out.json_if_asked(&report)?;
     tell_processed(&report, out);
     Ok(DONE)
 }

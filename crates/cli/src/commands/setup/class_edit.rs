@@ -6,13 +6,13 @@ use clap::Args;
 use serde_json::json;
 
 use crate::commands::options::task_options::duration_option;
+use crate::commands::queueing::exec::path_of_program;
 use crate::error::{CliError, DONE, NOT_FOUND};
 use crate::output::Out;
 use crate::session::Session;
 use taskqueue_domain::task::task_class::check_class_pattern;
 use taskqueue_engine::change::classes::problem_of_program;
-use taskqueue_engine::config::{NewClass, own_search_path, text_to_edit, with_class, without_class, write_edited};
-use taskqueue_engine::queueing::program_path::find_in_path;
+use taskqueue_engine::config::{NewClass, text_to_edit, with_class, without_class, write_edited};
 use taskqueue_views::shell_word::shell_word;
 
 #[derive(Debug, Args)]
@@ -110,11 +110,7 @@ fn place_of(session: &Session, name: &str) -> Option<PathBuf> {
 fn command_line(argv: &[String]) -> Result<Vec<String>, CliError> {
     let mut argv = argv.to_vec();
     let Some(program) = argv.first_mut() else { return Ok(argv) };
-    if !program.contains('/')
-        && let Some(path) = own_search_path()
-        && let Some(found) = find_in_path(program, path.as_ref())
-        && let Ok(found) = found.into_os_string().into_string()
-    {
+    if let Some(found) = path_of_program(program) {
         *program = found;
     }
     if !Path::new(&*program).is_absolute() {
@@ -128,7 +124,7 @@ fn command_line(argv: &[String]) -> Result<Vec<String>, CliError> {
     }
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> CliError {
+pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> CliError {
     CliError::failed(format!("{} cannot be written: {error}", path.display()))
         .with_hint("run this as the user who owns the file, or name another one with --config FILE")
 }

@@ -55,11 +55,8 @@ pub(crate) fn run(session: Session, args: &TestArgs, out: &mut Out) -> anyhow::R
         other => other.into(),
     })?;
     let decision = &tried.decision;
-    if is_json {
-        out.json(&record(&args.class, &tried, &captured))?;
-    } else {
-        out.say(&format!("class {}: {}", args.class, words(decision)));
-    }
+    out.json_if_asked(&record(&args.class, &tried, &captured))?;
+    out.say(&format!("class {}: {}", args.class, words(decision)));
     Ok(if decision.event == RunEvent::Succeed { DONE } else { FAILED })
 }
 

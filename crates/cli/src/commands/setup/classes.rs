@@ -9,7 +9,7 @@ use crate::commands::setup::class_edit::{self, AddArgs, RemoveArgs};
 use crate::commands::setup::class_test::{self, TestArgs};
 use crate::error::{CONFIG, DONE, NOT_FOUND};
 use crate::output::Out;
-use crate::output::listing::{ListKind, ListOptions, Listing};
+use crate::output::listing::{ListKind, ListOptions, Listing, print_for_programs};
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use taskqueue_engine::change::classes::{self, ClassState};
@@ -71,9 +71,7 @@ pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow
     if let Some(ClassesVerb::Release { class, reason }) = &args.action {
         let mut ctx = session.open()?;
         let is_released = ctx.because(reason.text(), |ctx| classes::release(ctx, class))? > 0;
-        if out.is_json() {
-            out.json(&serde_json::json!({ "class": class, "released": is_released }))?;
-        }
+        out.json_if_asked(&serde_json::json!({ "class": class, "released": is_released }))?;
         out.say(&format!("class \"{class}\" {}", if is_released { "is released" } else { "was not held" }));
         return Ok(if is_released { DONE } else { NOT_FOUND });
     }
@@ -87,16 +85,9 @@ pub(crate) fn run(session: Session, args: &ClassesArgs, out: &mut Out) -> anyhow
     let all = classes::list(&mut ctx)?;
     let is_check = matches!(args.action, Some(ClassesVerb::Check(_)));
     let has_problem = all.iter().any(|class| class.problem.is_some());
-    if let Some(mut listing) = listing {
-        listing.print(&all.iter().map(|class| serde_json::json!(class)).collect::<Vec<_>>(), out)?;
-    } else if out.is_json() {
-        for class in &all {
-            out.json(class)?;
-        }
-    } else {
+    if !print_for_programs(listing, &all, out)? {
         let rows = all.iter().map(row).collect();
-        let table = render(out, &["CLASS", "KIND", "TIMEOUT", "STATE", "PROGRAM"], rows, &[2, 1]);
-        out.data(table)?;
+        out.data(render(out, &["CLASS", "KIND", "TIMEOUT", "STATE", "PROGRAM"], rows, &[2, 1]))?;
         if !is_check {
             tell_where(&path, exists, out);
         }

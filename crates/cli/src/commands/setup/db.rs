@@ -91,9 +91,7 @@ fn backup(session: Session, args: &BackupArgs, out: &mut Out) -> anyhow::Result<
         return Err(CliError::interrupted("stopped by a signal: no backup was made").into());
     };
     let size_bytes = copied?;
-    if out.is_json() {
-        out.json(&json!({ "file": args.file, "size_bytes": size_bytes }))?;
-    }
+    out.json_if_asked(&json!({ "file": args.file, "size_bytes": size_bytes }))?;
     out.say(&format!("{shown}: {}", HumanBytes(size_bytes)));
     Ok(DONE)
 }

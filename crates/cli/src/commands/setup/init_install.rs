@@ -192,31 +192,17 @@ fn in_unit(command: &str) -> String {
 }
 
 fn service_commands(call: &Call) -> Vec<String> {
-    let unit = [
-        "[Unit]".to_owned(),
-        "Description=Process tasks as they become due".to_owned(),
-        "After=network-online.target".to_owned(),
-        "Wants=network-online.target".to_owned(),
-        String::new(),
-        "[Service]".to_owned(),
-        "Type=notify".to_owned(),
-        "TimeoutStartSec=infinity".to_owned(),
-        format!("ExecStart={} work", in_unit(&call.command())),
-        "ExecReload=/bin/kill -HUP $MAINPID".to_owned(),
-        format!("User={}", call.user),
-        "WatchdogSec=3min".to_owned(),
-        "Restart=always".to_owned(),
-        "RestartSec=5s".to_owned(),
-        "KillMode=mixed".to_owned(),
-        "TimeoutStopSec=90".to_owned(),
-        "Delegate=yes".to_owned(),
-        String::new(),
-        "[Install]".to_owned(),
-        "WantedBy=multi-user.target".to_owned(),
-    ];
+    let unit = format!(
+        "[Unit]\nDescription=Process tasks as they become due\nAfter=network-online.target\nWants=network-online.target\n\n\
+         [Service]\nType=notify\nTimeoutStartSec=infinity\nExecStart={} work\nExecReload=/bin/kill -HUP $MAINPID\nUser={}\n\
+         WatchdogSec=3min\nRestart=always\nRestartSec=5s\nKillMode=mixed\nTimeoutStopSec=90\nDelegate=yes\n\n\
+         [Install]\nWantedBy=multi-user.target",
+        in_unit(&call.command()),
+        call.user
+    );
     let path = "/etc/systemd/system/taskqueue-work.service";
     vec![
-        format!("sudo tee {path} >/dev/null <<'END'\n{}\nEND", unit.join("\n")),
+        format!("sudo tee {path} >/dev/null <<'END'\n{unit}\nEND"),
         "sudo systemctl daemon-reload".to_owned(),
         "sudo systemctl enable --now taskqueue-work.service".to_owned(),
     ]

@@ -34,11 +34,7 @@ pub(crate) fn run(args: &ManArgs, command: Command, out: &mut Out) -> anyhow::Re
     let Some(found) = page(command.clone(), &args.verb)? else {
         bail!(no_page(&args.verb.join(" "), &command));
     };
-    if out.is_json() {
-        out.json(&serde_json::json!({ "page": found.name, "text": found.text }))?;
-    } else {
-        out.data(found.text.trim_end())?;
-    }
+    out.json_or(&serde_json::json!({ "page": found.name, "text": found.text }), found.text.trim_end())?;
     Ok(DONE)
 }
 
@@ -49,9 +45,7 @@ fn write_all(directory: &Path, command: Command, out: &mut Out) -> anyhow::Resul
     for page in &pages {
         let path = directory.join(&page.name);
         std::fs::write(&path, &page.text).with_context(|| format!("cannot write {}", path.display()))?;
-        if out.is_json() {
-            out.json(&serde_json::json!({ "page": page.name, "file": path.display().to_string() }))?;
-        }
+        out.json_if_asked(&serde_json::json!({ "page": page.name, "file": path.display().to_string() }))?;
     }
     out.say(&format!("wrote {} to {}", human::plural(pages.len(), "page"), directory.display()));
     Ok(DONE)

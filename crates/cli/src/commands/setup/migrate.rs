@@ -42,8 +42,7 @@ pub(crate) fn run(session: &Session, args: &MigrateArgs, out: &mut Out) -> anyho
             };
             vec![state, migration.name.into()]
         });
-        let table = render(out, &["STATE", "MIGRATION"], rows.collect(), &[]);
-        out.data(table)?;
+        out.data(render(out, &["STATE", "MIGRATION"], rows.collect(), &[]))?;
         return Ok(DONE);
     }
     session.make_place()?;
@@ -56,9 +55,7 @@ pub(crate) fn run(session: &Session, args: &MigrateArgs, out: &mut Out) -> anyho
     if let Some(nodes) = migrate::cluster_nodes(&session.url)? {
         out.warn(&cluster_words(nodes));
     }
-    if out.is_json() {
-        out.json(&report)?;
-    }
+    out.json_if_asked(&report)?;
     match report.newly_applied.as_slice() {
         [] => out.say("nothing to migrate"),
         applied => {

@@ -6,7 +6,7 @@ use crate::commands::options::reason::ReasonArgs;
 use crate::error::{CliError, DONE};
 use crate::output::Out;
 use crate::output::clean::clean_line;
-use crate::output::listing::{ListKind, ListOptions, Listing};
+use crate::output::listing::{ListKind, ListOptions, Listing, print_for_programs};
 use crate::output::table::render;
 use crate::session::Session;
 use taskqueue_domain::settings::Setting;
@@ -71,9 +71,7 @@ fn set(session: Session, words: &[String], reason: &ReasonArgs, out: &mut Out) -
     }
     let set = session.open_or_make()?.because(reason.text(), |ctx| settings::set_together(ctx, &changes))?;
     for (setting, value) in set {
-        if out.is_json() {
-            out.json(&json(setting, &value.to_string()))?;
-        }
+        out.json_if_asked(&json(setting, &value.to_string()))?;
         out.say(&format!("{setting} is {value}"));
     }
     Ok(DONE)
@@ -97,23 +95,14 @@ fn pairs(words: &[String]) -> Result<Vec<(&str, &str)>, CliError> {
 fn list(session: Session, options: &ListOptions, out: &mut Out) -> anyhow::Result<u8> {
     let listing = Listing::of(options, &SETTINGS, out)?;
     let all = settings::list(&mut session.open_to_read(out)?)?;
-    if let Some(mut listing) = listing {
-        let records: Vec<_> = all.iter().map(|(setting, value)| json(*setting, value)).collect();
-        listing.print(&records, out)?;
-        return Ok(DONE);
-    }
-    if out.is_json() {
-        for (setting, value) in &all {
-            out.json(&json(*setting, value))?;
-        }
+    if print_for_programs(listing, all.iter().map(|(setting, value)| json(*setting, value)), out)? {
         return Ok(DONE);
     }
     let rows = all.into_iter().map(|(setting, value)| {
         let (low, high) = setting.range();
         vec![setting.name().into(), value.into(), format!("{low} to {high}").into(), setting.purpose().into()]
     });
-    let table = render(out, &["SETTING", "VALUE", "RANGE", "MEANING"], rows.collect(), &[3, 2]);
-    out.data(table)?;
+    out.data(render(out, &["SETTING", "VALUE", "RANGE", "MEANING"], rows.collect(), &[3, 2]))?;
     Ok(DONE)
 }
 
@@ -121,11 +110,7 @@ fn get(session: Session, name: &str, out: &mut Out) -> anyhow::Result<u8> {
     let setting = find(name)?;
     let all = settings::list(&mut session.open_to_read(out)?)?;
     for (found, value) in all.into_iter().filter(|(found, _)| *found == setting) {
-        if out.is_json() {
-            out.json(&json(found, &value))?;
-        } else {
-            out.data(clean_line(&value))?;
-        }
+        out.json_or(&json(found, &value), clean_line(&value))?;
     }
     Ok(DONE)
 }
