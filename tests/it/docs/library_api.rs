@@ -212,7 +212,7 @@ fn describe_item(out: &mut BTreeSet<String>, name: &str, item: &Item) {
             let tokens = item.mac.tokens.to_string();
             let (types, values) = tokens.split_once('{').unwrap_or((&tokens, ""));
             if types.split(|c: char| !c.is_alphanumeric()).any(|word| word == name) {
-                let values = values.replace(['\n', '}'], " ");
+                let values = values.split('}').next().unwrap_or_default();
                 let values = values.split_whitespace().collect::<Vec<_>>().join(" ");
                 out.insert(
                     format!("{name} is defined by the macro {}! {values}", words(&item.mac.path)).trim().to_owned(),
