@@ -8,7 +8,7 @@
 
 -- step: claim. First it takes back up to 20 runs of claimants whose deadline has passed, and creates the runs of up to 1000 due
 -- tasks. Only the program rescues runs of runners, because it must first end their surviving handlers
--- These reads take no locks: only rows that are written are locked. While the server was down, no claimant could renew.
+-- While the server was down, no claimant could renew.
 SET @up = (SELECT VARIABLE_VALUE FROM /*!50708 performance_schema.global_status */ /*M! information_schema.GLOBAL_STATUS */
     WHERE VARIABLE_NAME = 'Uptime');
 SET @retries = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueMaxRetries');
@@ -16,9 +16,10 @@ SET @cap = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueMax
 SET @hold = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueHoldTime');
 SET @limit = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueClaimTimeoutLimit');
 SET @lease = (SELECT `Value` FROM `TaskQueueSettings` WHERE `Name` = 'TaskQueueLeaseTime');
-SET @expired = (SELECT JSON_ARRAYAGG(o.`Id`) FROM (SELECT r.`Id` FROM `TaskQueueRuns` AS r
+-- Takes no locks, so that only rows that are written are locked; SET would lock the runs, unless the level is READ COMMITTED.
+SELECT JSON_ARRAYAGG(o.`Id`) INTO @expired FROM (SELECT r.`Id` FROM `TaskQueueRuns` AS r
     WHERE r.`RunningClass` IS NOT NULL AND r.`Claimant` IS NOT NULL AND r.`LeaseExpiresOn` < UTC_TIMESTAMP(6) AND @up + 0 >= @lease + 0
-    ORDER BY r.`LeaseExpiresOn`, r.`Id` LIMIT 20) AS o);
+    ORDER BY r.`LeaseExpiresOn`, r.`Id` LIMIT 20) AS o;
 START TRANSACTION;
 -- Takes the metadata lock of the tasks before that of the runs, as every transaction does. The row does not exist.
 SELECT 1 FROM `TaskQueue` WHERE `Id` = 0 FOR UPDATE;
