@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{Shutdown, shutdown};
 
 use super::listener::{SocketFile, SocketListener, SocketStream};
 use super::waker::Waker;
@@ -112,6 +113,8 @@ fn serve(listener: &SocketListener, site: &Site, waker: &Waker, is_over: &Atomic
     loop {
         wait(listener, waker, &clients);
         if is_over.load(Ordering::Acquire) {
+            // A program that another thread is starting has a copy of the socket until it is executed, so closing is not enough.
+            let _ = shutdown(listener, Shutdown::Both);
             return;
         }
         for _ in 0..MOST_AT_ONCE {
