@@ -19,7 +19,7 @@ pub struct Origin {
 
 impl Origin {
     /// Returns the origin of what no user caused.
-    pub(crate) fn of_nobody(host: &str) -> Self {
+    pub(crate) fn without_user(host: &str) -> Self {
         Self { actor: String::new(), host: host.to_owned() }
     }
 

@@ -112,8 +112,8 @@ pub(super) fn aggregate_into_task(
         // Only recorded: the end of a run must not wait for its metadata.
         let names: Vec<&str> = meta.entries().map(|(name, _)| name).take(MAX_REFUSED_NAMES).collect();
         let details = serde_json::json!({ "names": names, "bytes": meta.to_string().len(), "limit": MAX_META_BYTES });
-        let nobody = Origin::of_nobody(&host);
-        insert_event(conn, &nobody.event("meta-refused", Some(TaskId(task.id)), Some(run_id), details))?;
+        let origin = Origin::without_user(&host);
+        insert_event(conn, &origin.event("meta-refused", Some(TaskId(task.id)), Some(run_id), details))?;
     }
     let is_given_up = after.is_quarantined || after.is_exhausted;
     let outcome = AttemptOutcome::of(end.event, is_given_up);
@@ -233,7 +233,7 @@ fn follow_up(
     }
     if let Some(problem) = &end.unreadable {
         let details = serde_json::json!({ "unreadable": problem });
-        insert_event(conn, &quarantined(&Origin::of_nobody(host), details))?;
+        insert_event(conn, &quarantined(&Origin::without_user(host), details))?;
     }
     if let Some((host, secs)) = &end.hold {
         backend::hold_class(conn, &ClassAtHost { class: &task.task_class, host }, &end.error_message, *secs)?;
@@ -287,8 +287,8 @@ fn keep_outcome(
         "status": run_after(RunStatus::Processing, end.event), "error_code": end.error_code, "decision": decision,
         "attempts": after.attempts, "failed_retries": after.failed_retries, "max_retries": task.max_retries,
     });
-    let nobody = Origin::of_nobody(host);
-    insert_event(conn, &nobody.event(outcome.as_str(), Some(TaskId(task.id)), Some(run_id), details))
+    let origin = Origin::without_user(host);
+    insert_event(conn, &origin.event(outcome.as_str(), Some(TaskId(task.id)), Some(run_id), details))
 }
 
 /// Returns the status that a task had before its open run was claimed, from the last of its runs that counted.

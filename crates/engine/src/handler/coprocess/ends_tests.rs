@@ -30,7 +30,7 @@ fn a_run_that_must_end_is_ended_by_the_process_that_has_it() {
     let late = RunContext { timeout_secs: 0, ..context("1") };
     let end = coprocesses.run(&handler, &late, &[], None, &mut Seen::new());
     assert_eq!((end.ending, end.said.error.unwrap().message.as_str()), (Ending::TimedOut, "timeout"));
-    assert_eq!(end.said.results, Some(pid.to_string()), "and it lives on");
+    assert_eq!(end.said.results, Some(pid.to_string()), "and it keeps running");
 }
 
 #[test]
