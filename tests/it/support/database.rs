@@ -126,8 +126,18 @@ impl Database {
         if engine == EngineUnderTest::Sqlite {
             return Some(Self { engine, url: format!("sqlite://{}/tasks.db", directory.display()), server: None });
         }
+        Self::create_with(engine, name, "")
+    }
+
+    /// Creates a database on a server of PostgreSQL that is a copy of another one, to which nobody may be connected.
+    #[allow(dead_code, reason = "the benchmark copies none")]
+    pub fn copy(name: &str, template: &str) -> Option<Self> {
+        Self::create_with(EngineUnderTest::Postgres, name, &format!(" TEMPLATE \"{template}\""))
+    }
+
+    fn create_with(engine: EngineUnderTest, name: &str, options: &str) -> Option<Self> {
         let server = engine.server_url()?;
-        Raw::connect(engine, &server).execute(&format!("CREATE DATABASE \"{name}\""));
+        Raw::connect(engine, &server).execute(&format!("CREATE DATABASE \"{name}\"{options}"));
         let (base, _) = server.rsplit_once('/').unwrap();
         Some(Self { engine, url: format!("{base}/{name}"), server: Some((server, name.to_owned())) })
     }

@@ -30,8 +30,11 @@ impl TestDb {
         if let Some(database) = spare::take(engine) {
             return Some(Self::of(engine, database, home));
         }
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let database = Database::create(engine, home.path(), &format!("tq_{}_{number}", std::process::id()))?;
+        let name = format!("tq_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        if let Some(template) = spare::template(engine, migrate) {
+            return Some(Self::of(engine, Database::copy(&name, template)?, home));
+        }
+        let database = Database::create(engine, home.path(), &name)?;
         migrate(&database);
         spare::remember(engine, &database);
         Some(Self::of(engine, database, home))
