@@ -327,8 +327,7 @@ impl Session {
 
     /// Returns the handlers of this host, without opening the store.
     pub(crate) fn into_handlers(self) -> Handlers {
-        let exec_enabled = is_exec_enabled(&self.config, &self.url);
-        Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user)
+        Handlers::new(self.registry, classes_in_use(&self.config, &self.url))
     }
 
     /// Returns when the tokens of the web server were used last on this host, by this user's server.
@@ -371,9 +370,8 @@ impl Session {
         self,
         open: impl FnOnce(&DatabaseUrl, Handlers, &ConnectWait) -> EngineResult<Context>,
     ) -> anyhow::Result<Context> {
-        let exec_enabled = is_exec_enabled(&self.config, &self.url);
         let (requests, schedules) = (self.command_requests(), self.schedule_reader());
-        let handlers = Handlers::new(self.registry, self.config.classes, exec_enabled).with_exec_user(self.config.user);
+        let handlers = Handlers::new(self.registry, classes_in_use(&self.config, &self.url));
         let mut context = open(&self.url, handlers, &self.wait)?;
         context.announcements = self.config.announcements;
         context.requests = requests.map(Arc::new);

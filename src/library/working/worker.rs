@@ -8,12 +8,12 @@ use crate::library::error::Error;
 use crate::library::task_queue::TaskQueue;
 use crate::library::working::worker_event::{EventForwarder, OnEvent, WorkerEvent};
 use taskqueue_domain::task::task_class::TaskClass;
-use taskqueue_engine::config::{Classes, Environment, default_spool_path};
+use taskqueue_engine::config::{Environment, default_spool_path};
 use taskqueue_engine::handler::registry::HandlerRegistry;
 use taskqueue_engine::handler::{OverrunAction, TaskHandler};
 use taskqueue_engine::running::process_run::ProcessReport;
 use taskqueue_engine::work::{WorkOptions, work};
-use taskqueue_engine::{Context, DatabaseUrl, Handlers, StopHandle, StopSignals};
+use taskqueue_engine::{ClassesInUse, Context, DatabaseUrl, Handlers, StopHandle, StopSignals};
 
 /// A worker inside a program: it creates the runs of due tasks, claims runs of its classes, executes them in its own threads
 /// and records their outcomes, until it is asked to stop. For others it is a runner like `taskqueue work`. Both may use one
@@ -222,7 +222,7 @@ impl Worker {
     /// recorded are then in the spool.
     pub fn run(mut self) -> Result<WorkReport, Error> {
         self.check()?;
-        let mut ctx = Context::open(&self.url, Handlers::new(self.registry, Classes::default(), false))?;
+        let mut ctx = Context::open(&self.url, Handlers::new(self.registry, ClassesInUse::default()))?;
         ctx.set_spool(self.spool.as_deref());
         if let Some(name) = &self.name {
             ctx.name_runner(name)?;

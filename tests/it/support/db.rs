@@ -3,9 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taskqueue_engine::config::Classes;
 use taskqueue_engine::handler::registry::HandlerRegistry;
-use taskqueue_engine::{Context, DatabaseUrl, Handlers};
+use taskqueue_engine::{ClassesInUse, Context, DatabaseUrl, Handlers};
 use taskqueue_store::Store;
 use tempfile::TempDir;
 
@@ -91,7 +90,8 @@ impl TestDb {
 
     /// Returns a context with these Rust handlers as classes, and with `exec` on.
     pub fn context(&self, registry: HandlerRegistry) -> Context {
-        Context::open(&self.url(), Handlers::new(registry, Classes::default(), true)).unwrap()
+        let in_use = ClassesInUse { exec_enabled: true, ..ClassesInUse::default() };
+        Context::open(&self.url(), Handlers::new(registry, in_use)).unwrap()
     }
 
     pub fn raw(&self) -> Raw {

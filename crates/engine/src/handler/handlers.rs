@@ -22,13 +22,10 @@ use taskqueue_domain::text::nearest::nearest_names;
 use taskqueue_store::Crash;
 
 /// All classes that this process can execute.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Handlers {
     registry: Arc<HandlerRegistry>,
-    classes: Classes,
-    exec_enabled: bool,
-    /// User, privileges and limits of `exec` handlers.
-    exec: Confinement,
+    in_use: ClassesInUse,
     /// Whether a class must set the user of its handlers.
     must_name_user: bool,
     /// The running coprocesses; shared by all copies of these handlers.
@@ -59,34 +56,20 @@ pub enum ClassHandler<'a> {
 impl Handlers {
     /// Creates the handlers. A Rust type takes precedence over a configured class of the same name.
     #[must_use]
-    pub fn new(registry: HandlerRegistry, classes: Classes, exec_enabled: bool) -> Self {
-        Self { registry: Arc::new(registry), classes, exec_enabled, ..Self::default() }
-    }
-
-    /// Sets the user that `exec` handlers run as.
-    #[must_use]
-    pub fn with_exec_user(self, user: Option<String>) -> Self {
-        Self { exec: Confinement { user, ..self.exec }, ..self }
+    pub fn new(registry: HandlerRegistry, in_use: ClassesInUse) -> Self {
+        Self { registry: Arc::new(registry), in_use, ..Self::default() }
     }
 
     /// Returns handlers with the same Rust types and coprocesses but other classes, for runs that begin later.
     #[must_use]
-    pub(crate) fn configured_anew(&self, ClassesInUse { classes, exec_enabled, exec_user }: ClassesInUse) -> Self {
-        let handlers = Self {
-            registry: Arc::clone(&self.registry),
-            classes,
-            exec_enabled,
-            exec: Confinement::default(),
-            must_name_user: self.must_name_user,
-            coprocesses: Arc::clone(&self.coprocesses),
-        };
-        handlers.with_exec_user(exec_user)
+    pub(crate) fn configured_anew(&self, in_use: ClassesInUse) -> Self {
+        Self { in_use, ..self.clone() }
     }
 
     /// Ends, as soon as they have no run, the coprocesses that none of these classes would start in the same way.
     pub(crate) fn retire_coprocesses(&self) {
         let kept: Vec<CoprocessHandler> = self
-            .classes
+            .configured()
             .by_name()
             .into_iter()
             .filter_map(|class| match class.protocol {
@@ -165,14 +148,15 @@ impl Handlers {
     /// # Errors
     /// Returns the same errors as [`Handlers::command_of`].
     pub fn exec_template(&self) -> Result<CommandHandler, String> {
-        self.check_user("at the top of the file", self.exec.user.as_deref())?;
+        let user = self.in_use.exec_user.clone();
+        self.check_user("at the top of the file", user.as_deref())?;
         Ok(CommandHandler {
             argv: Vec::new(),
             source: CommandSource::TaskData,
             cwd: Some("/".into()),
             env: Vec::new(),
             pass_env: Vec::new(),
-            confinement: self.exec.clone(),
+            confinement: Confinement { user, ..Confinement::default() },
             kill_grace: DEFAULT_KILL_GRACE,
             output_limit_bytes: EXEC_OUTPUT_LIMIT_BYTES,
         })
@@ -194,12 +178,12 @@ impl Handlers {
     #[must_use]
     pub fn find(&self, class: &TaskClass) -> Option<ClassHandler<'_>> {
         if class.as_str() == EXEC_CLASS {
-            return self.exec_enabled.then_some(ClassHandler::Exec);
+            return self.is_exec_enabled().then_some(ClassHandler::Exec);
         }
         if let Some(handler) = self.registry.find(class) {
             return Some(ClassHandler::Rust(handler));
         }
-        self.classes.find(class).map(ClassHandler::Command)
+        self.configured().find(class).map(ClassHandler::Command)
     }
 
     /// Like `find`, for text that may not be a valid class name.
@@ -221,15 +205,15 @@ impl Handlers {
 
     /// Returns the names and patterns that have a handler.
     fn known(&self) -> impl Iterator<Item = &str> {
-        let configured = self.classes.by_name().into_iter().map(|class| class.name.as_str());
-        let built_in = self.exec_enabled.then_some(EXEC_CLASS);
+        let configured = self.configured().by_name().into_iter().map(|class| class.name.as_str());
+        let built_in = self.is_exec_enabled().then_some(EXEC_CLASS);
         configured.chain(self.rust_names()).chain(built_in)
     }
 
     /// Returns the configured classes.
     #[must_use]
     pub const fn configured(&self) -> &Classes {
-        &self.classes
+        &self.in_use.classes
     }
 
     /// Returns the names of the classes that Rust types handle.
@@ -240,14 +224,14 @@ impl Handlers {
     /// Returns true if `exec` may be used.
     #[must_use]
     pub const fn is_exec_enabled(&self) -> bool {
-        self.exec_enabled
+        self.in_use.exec_enabled
     }
 
     /// Returns the known names most similar to an unknown one, best first.
     #[must_use]
     pub fn nearest_names(&self, class: &str) -> Vec<String> {
         let known =
-            self.classes.by_name().into_iter().map(|configured| configured.name.as_str()).chain(self.rust_names());
+            self.configured().by_name().into_iter().map(|configured| configured.name.as_str()).chain(self.rust_names());
         nearest_names(class, known).into_iter().map(str::to_owned).collect()
     }
 
@@ -257,7 +241,7 @@ impl Handlers {
         if let Some(secs) = task_timeout_secs {
             return i64::from(secs);
         }
-        let configured = class.and_then(|class| self.classes.find(class)?.timeout);
+        let configured = class.and_then(|class| self.configured().find(class)?.timeout);
         configured.map_or(settings.run_timeout_secs, |timeout| i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX))
     }
 
@@ -266,7 +250,7 @@ impl Handlers {
     pub fn kill_grace(&self, class: Option<&TaskClass>) -> Duration {
         let Some(class) = class else { return DEFAULT_KILL_GRACE };
         let usual = if self.registry.find(class).is_some() { self.registry.overrun.grace } else { DEFAULT_KILL_GRACE };
-        self.classes.find(class).map_or(usual, |configured| configured.kill_grace)
+        self.configured().find(class).map_or(usual, |configured| configured.kill_grace)
     }
 
     /// Returns what happens to Rust handlers that do not end in time.
@@ -278,7 +262,7 @@ impl Handlers {
     /// Returns the backoff in the configuration of this class.
     #[must_use]
     pub fn stated_backoff(&self, class: Option<&TaskClass>) -> Option<Backoff> {
-        class.and_then(|class| self.classes.find(class)?.backoff.clone())
+        class.and_then(|class| self.configured().find(class)?.backoff.clone())
     }
 
     /// Returns the backoff for tasks of this class that set none themselves.
@@ -289,15 +273,15 @@ impl Handlers {
 
     /// Describes a crash of a run of this class, recorded by this process.
     pub(crate) fn crash(&self, me: &Me, class: Option<&TaskClass>, settings: &Settings) -> Crash {
-        let limit = class.and_then(|class| self.classes.find(class)?.crash_limit).unwrap_or(settings.crash_limit);
+        let limit = class.and_then(|class| self.configured().find(class)?.crash_limit).unwrap_or(settings.crash_limit);
         Crash { limit, actor: me.user.clone(), host: me.host.clone() }
     }
 
     /// Returns the retention periods in the configured classes; `None` if no class sets any.
     #[must_use]
     pub fn keep_of_class(&self) -> Option<KeepOfClass> {
-        let states_any = self.classes.by_name().iter().any(|class| class.keeping != Keeping::default());
-        let classes = states_any.then(|| self.classes.clone())?;
+        let states_any = self.configured().by_name().iter().any(|class| class.keeping != Keeping::default());
+        let classes = states_any.then(|| self.configured().clone())?;
         Some(Arc::new(move |name| {
             let class: Option<TaskClass> = name.parse().ok();
             class.and_then(|class| classes.find(&class)).map_or_else(Keeping::default, |class| class.keeping)
@@ -310,7 +294,7 @@ impl Handlers {
         if let Some(ClassHandler::Exec) = self.find(class) {
             return ExitRules::of_task_programs();
         }
-        self.classes.find(class).map(|configured| configured.exit_rules.clone()).unwrap_or_default()
+        self.configured().find(class).map(|configured| configured.exit_rules.clone()).unwrap_or_default()
     }
 }
 
