@@ -134,7 +134,7 @@ impl Asker {
             self.own_classes.iter().map(|name| candidate(name, "handled by this program")).collect();
         if let Some(there) = &there {
             let configured = there.classes.by_name().into_iter().filter(|class| !class.is_pattern());
-            found.extend(configured.map(|class| candidate(&class.name, &class.argv.join(" "))));
+            found.extend(configured.map(|class| candidate(&class.name, &class.command.argv.join(" "))));
             found.extend(there.exec_enabled.then(|| candidate(EXEC_CLASS, "built in")));
         }
         let stored =

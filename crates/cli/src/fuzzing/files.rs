@@ -14,7 +14,7 @@ pub fn config(input: &[u8]) {
         Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
         Ok(config) => {
             for class in config.classes.by_name() {
-                assert!(class.argv.first().is_some_and(|program| program.starts_with('/')));
+                assert!(class.command.argv.first().is_some_and(|program| program.starts_with('/')));
                 assert!(class.timeout.is_none_or(|timeout| timeout.as_secs() >= 1));
                 if let Ok(name) = class.name.parse() {
                     let found = config.classes.find(&name).map(|found| &found.name);

@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::announcing::outside_program::ProgramCall;
 use crate::config::ClassConfig;
 use crate::error::{EngineError, EngineResult};
-use crate::handler::command::CommandHandler;
 use crate::handler::handlers::Handlers;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::task_class::TaskClass;
@@ -22,8 +21,8 @@ static EXISTING: Recent<(Vec<String>, TaskClass), ()> = Recent::within(Duration:
 pub(crate) fn check_exists(handlers: &Handlers, configured: &ClassConfig, class: &TaskClass) -> EngineResult<()> {
     let Some(argv) = &configured.exists else { return Ok(()) };
     EXISTING.answer((argv.clone(), class.clone()), |_| {
-        let mut command =
-            CommandHandler { argv: argv.clone(), ..handlers.command_of(configured).map_err(EngineError::Input)? };
+        let mut command = handlers.command_of(configured).map_err(EngineError::Input)?.clone();
+        command.argv.clone_from(argv);
         if !is_root() {
             // Only root can become another user; other users run the check with their own rights.
             command.confinement.user = None;

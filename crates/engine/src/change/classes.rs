@@ -52,10 +52,10 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<ClassState>> {
                 Protocol::OneShot => "command",
                 Protocol::Coprocess(_) => "coprocess",
             },
-            argv: class.argv.clone(),
+            argv: class.command.argv.clone(),
             timeout_secs: class.timeout.map(|timeout| timeout.as_secs()),
             problem: ctx.handlers.problem_of(class),
-            missing_script: missing_script(&class.argv),
+            missing_script: missing_script(&class.command.argv),
             holds: Vec::new(),
         })
         .collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use wildmatch::WildMatch;
 
 use super::protocol::Protocol;
-use taskqueue_domain::limits::confinement::Confinement;
+use crate::handler::command::CommandHandler;
 use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::run::retention::Keeping;
@@ -18,22 +18,10 @@ use taskqueue_domain::task::task_class::TaskClass;
 pub struct ClassConfig {
     /// Name, or pattern with `*` and `?`.
     pub name: String,
-    /// Program and arguments, never seen by a shell. `{class}` in an argument stands for the class name.
-    pub argv: Vec<String>,
-    /// Working directory; `None` is `/`.
-    pub cwd: Option<PathBuf>,
-    /// Variables added to the clean default environment.
-    pub env: Vec<(String, String)>,
-    /// Variables passed on from the runner's own environment.
-    pub pass_env: Vec<String>,
-    /// User, privileges and limits of its processes.
-    pub confinement: Confinement,
+    /// Its program, never seen by a shell. `{class}` in an argument stands for the class name.
+    pub command: CommandHandler,
     /// The longest time without an end or a report; `None` uses the system-wide setting.
     pub timeout: Option<Duration>,
-    /// The time from TERM to KILL.
-    pub kill_grace: Duration,
-    /// How many bytes of each output stream are captured.
-    pub output_limit_bytes: usize,
     /// Whether its program is started for each run or kept running.
     pub protocol: Protocol,
     /// What exit codes mean.
@@ -88,7 +76,7 @@ impl Classes {
     /// Sets the user of all classes that name none.
     pub(super) fn set_default_user(&mut self, user: &str) {
         for class in &mut self.configured {
-            class.confinement.user.get_or_insert_with(|| user.to_owned());
+            class.command.confinement.user.get_or_insert_with(|| user.to_owned());
         }
     }
 

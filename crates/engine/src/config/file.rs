@@ -16,6 +16,7 @@ use super::protocol::{CoprocessKeys, Protocol};
 use super::schedules::Schedules;
 use super::web::{WebTable, hidden_data, web_tokens};
 use super::{Config, ConfigError};
+use crate::handler::command::{CommandHandler, CommandSource};
 use taskqueue_domain::limits::confinement::{Confinement, DEFAULT_UMASK, Limits};
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_domain::run::backoff::Backoff;
@@ -309,17 +310,21 @@ fn to_class(path: &Path, name: &str, table: ClassTable, document: &mut Document<
     let backoff = table.backoff.map(|text| text.parse::<Backoff>()).transpose();
     ClassConfig {
         name: name.to_owned(),
-        argv: table.argv,
+        command: CommandHandler {
+            argv: table.argv,
+            source: CommandSource::Configuration,
+            // The result must not depend on the directory in which cron or a user started this program.
+            cwd: Some(table.cwd.unwrap_or_else(|| "/".into())),
+            env: table.env.into_iter().collect(),
+            pass_env: table.pass_env,
+            confinement,
+            kill_grace: seconds(kill_grace_secs.unwrap_or(DEFAULT_KILL_GRACE_SECS)),
+            // The range was checked.
+            output_limit_bytes: usize::try_from(output_limit_bytes.unwrap_or(DEFAULT_OUTPUT_LIMIT_BYTES))
+                .unwrap_or_default(),
+        },
         protocol: document.check(&class, Protocol::of_keys(table.protocol.as_deref(), &coprocess)),
-        cwd: table.cwd,
-        env: table.env.into_iter().collect(),
-        pass_env: table.pass_env,
-        confinement,
         timeout: timeout_secs.map(seconds),
-        kill_grace: seconds(kill_grace_secs.unwrap_or(DEFAULT_KILL_GRACE_SECS)),
-        // The range was checked.
-        output_limit_bytes: usize::try_from(output_limit_bytes.unwrap_or(DEFAULT_OUTPUT_LIMIT_BYTES))
-            .unwrap_or_default(),
         exit_rules: document.check(&["class", name, "exit"], to_exit_rules(table.exit)),
         backoff: document.check(&["class", name, "backoff"], backoff),
         keeping: Keeping {

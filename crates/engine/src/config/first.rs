@@ -67,7 +67,7 @@ mod tests {
         write_first(&path, &text).unwrap();
         let config = load(Some(&path), &Environment::default()).unwrap();
         assert_eq!(config.database.as_deref(), Some("sqlite:///tmp/x.db"));
-        assert_eq!(config.classes.find(&"mail.send".parse().unwrap()).unwrap().argv, argv);
+        assert_eq!(config.classes.find(&"mail.send".parse().unwrap()).unwrap().command.argv, argv);
         let again = write_first(&path, "").unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);

@@ -35,9 +35,9 @@ const MAIL: &str = "[class.\"mail.send\"]\nargv = [\"/bin/true\"]\n";
 fn a_class_has_sensible_defaults() {
     let config = Files::new(MAIL).load().unwrap();
     let mail = config.classes.find(&class("mail.send")).unwrap();
-    assert_eq!(mail.argv, ["/bin/true"]);
-    assert_eq!(mail.kill_grace.as_secs(), 10);
-    assert_eq!(mail.output_limit_bytes, 131_072);
+    assert_eq!(mail.command.argv, ["/bin/true"]);
+    assert_eq!(mail.command.kill_grace.as_secs(), 10);
+    assert_eq!(mail.command.output_limit_bytes, 131_072);
     assert!(mail.timeout.is_none());
     assert!(config.classes.find(&class("mail.receive")).is_none());
 }
@@ -50,9 +50,9 @@ fn a_pattern_matches_what_no_exact_name_matches() {
          [class.\"App\\\\Tasks\\\\Resize\"]\nargv = [\"/bin/false\"]\n",
     );
     let classes = files.load().unwrap().classes;
-    assert_eq!(classes.find(&class("App\\Tasks\\Import")).unwrap().argv[0], "/usr/bin/php");
-    assert_eq!(classes.find(&class("App\\Tasks\\Mail\\Send")).unwrap().argv[0], "/bin/true");
-    assert_eq!(classes.find(&class("App\\Tasks\\Resize")).unwrap().argv[0], "/bin/false");
+    assert_eq!(classes.find(&class("App\\Tasks\\Import")).unwrap().command.argv[0], "/usr/bin/php");
+    assert_eq!(classes.find(&class("App\\Tasks\\Mail\\Send")).unwrap().command.argv[0], "/bin/true");
+    assert_eq!(classes.find(&class("App\\Tasks\\Resize")).unwrap().command.argv[0], "/bin/false");
     assert!(classes.find(&class("Other\\Import")).is_none());
 }
 
@@ -239,7 +239,7 @@ fn the_user_at_the_top_applies_to_classes_without_one_also_in_parts() {
         Files::new(&format!("user = \"bot\"\n{MAIL}user = \"mail\"\numask = \"027\"\nno_new_privileges = false\n"));
     files.write("conf.d/b.toml", "[class.b]\nargv = [\"/bin/true\"]\n");
     let config = files.load().unwrap();
-    let rights = |name: &str| config.classes.find(&class(name)).unwrap().confinement.clone();
+    let rights = |name: &str| config.classes.find(&class(name)).unwrap().command.confinement.clone();
     assert_eq!((rights("mail.send").user.as_deref(), rights("b").user.as_deref()), (Some("mail"), Some("bot")));
     assert_eq!((rights("mail.send").umask, rights("b").umask), (0o027, 0o077));
     assert_eq!((rights("mail.send").no_new_privileges, rights("b").no_new_privileges), (false, true));

@@ -104,20 +104,10 @@ impl Handlers {
     ///
     /// # Errors
     /// Returns an error if the configuration must set a user and does not.
-    pub fn command_of(&self, class: &ClassConfig) -> Result<CommandHandler, String> {
+    pub fn command_of<'c>(&self, class: &'c ClassConfig) -> Result<&'c CommandHandler, String> {
         let place = format!("in [class.\"{}\"] or at the top of the file", class.name);
-        self.check_user(&place, class.confinement.user.as_deref())?;
-        Ok(CommandHandler {
-            argv: class.argv.clone(),
-            source: CommandSource::Configuration,
-            // The result must not depend on the directory in which cron or a user started this program.
-            cwd: Some(class.cwd.clone().unwrap_or_else(|| "/".into())),
-            env: class.env.clone(),
-            pass_env: class.pass_env.clone(),
-            confinement: class.confinement.clone(),
-            kill_grace: class.kill_grace,
-            output_limit_bytes: class.output_limit_bytes,
-        })
+        self.check_user(&place, class.command.confinement.user.as_deref())?;
+        Ok(&class.command)
     }
 
     /// Returns the program of a configured class as a coprocess.
@@ -127,7 +117,7 @@ impl Handlers {
     pub fn coprocess_of(&self, class: &ClassConfig, config: CoprocessConfig) -> Result<CoprocessHandler, String> {
         Ok(CoprocessHandler {
             name: class.name.clone(),
-            command: self.command_of(class)?,
+            command: self.command_of(class)?.clone(),
             exit_rules: class.exit_rules.clone(),
             start_timeout: config.start_timeout,
             max_runs: config.max_runs,
@@ -165,7 +155,7 @@ impl Handlers {
     /// Returns why handlers of a class cannot be run, if so.
     #[must_use]
     pub fn problem_of(&self, class: &ClassConfig) -> Option<String> {
-        self.command_of(class).map_or_else(Some, |command| command.problem())
+        self.command_of(class).map_or_else(Some, CommandHandler::problem)
     }
 
     /// Returns why `exec` can run nothing, if so.
@@ -250,7 +240,7 @@ impl Handlers {
     pub fn kill_grace(&self, class: Option<&TaskClass>) -> Duration {
         let Some(class) = class else { return DEFAULT_KILL_GRACE };
         let usual = if self.registry.find(class).is_some() { self.registry.overrun.grace } else { DEFAULT_KILL_GRACE };
-        self.configured().find(class).map_or(usual, |configured| configured.kill_grace)
+        self.configured().find(class).map_or(usual, |configured| configured.command.kill_grace)
     }
 
     /// Returns what happens to Rust handlers that do not end in time.

@@ -93,7 +93,7 @@ impl<'a> LiveRun<'a> {
     ) -> HandlerFinish {
         match class.protocol {
             Protocol::OneShot => match handlers.command_of(class) {
-                Ok(command) => self.run_command(&command, context, socket),
+                Ok(command) => self.run_command(command, context, socket),
                 Err(why) => HandlerFinish::misconfigured(why),
             },
             Protocol::Coprocess(config) => match handlers.coprocess_of(class, config) {
