@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use taskqueue_domain::limits::confinement::Confinement;
 use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::task::trace::Trace;
+use taskqueue_engine::config::CoprocessConfig;
 use taskqueue_engine::handler::RunContext;
 use taskqueue_engine::handler::command::{CommandHandler, CommandSource, Printer};
 use taskqueue_engine::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
@@ -118,10 +119,12 @@ fn handler(language: &str, in_flight: usize) -> CoprocessHandler {
             output_limit_bytes: 128 << 10,
         },
         exit_rules: ExitRules::default(),
-        start_timeout: Duration::from_secs(30),
-        max_runs: None,
-        max_age: None,
-        max_rss_bytes: None,
+        config: CoprocessConfig {
+            start_timeout: Duration::from_secs(30),
+            max_runs: None,
+            max_age: None,
+            max_rss_bytes: None,
+        },
         ping_every: PING_EVERY,
     }
 }

@@ -12,7 +12,7 @@ use super::announcements::{Announcements, HooksTable, NotifyTable};
 use super::checks::{MAX_LIMIT_BYTES, check_argv, check_user, check_variables, in_range};
 use super::class::{ClassConfig, Classes};
 use super::document::Document;
-use super::protocol::{CoprocessKeys, Protocol};
+use super::protocol::Protocol;
 use super::schedules::Schedules;
 use super::web::{WebTable, hidden_data, web_tokens};
 use super::{Config, ConfigError};
@@ -84,13 +84,13 @@ struct ExecTable {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ClassTable {
+pub(super) struct ClassTable {
     argv: Vec<String>,
-    protocol: Option<String>,
-    start_timeout_secs: Option<i64>,
-    max_runs: Option<i64>,
-    max_age_secs: Option<i64>,
-    max_rss_bytes: Option<i64>,
+    pub(super) protocol: Option<String>,
+    pub(super) start_timeout_secs: Option<i64>,
+    pub(super) max_runs: Option<i64>,
+    pub(super) max_age_secs: Option<i64>,
+    pub(super) max_rss_bytes: Option<i64>,
     cwd: Option<PathBuf>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -275,6 +275,7 @@ fn find(path: &Path) -> Result<TrustedPath, ConfigError> {
 
 fn to_class(path: &Path, name: &str, table: ClassTable, document: &mut Document<'_>) -> ClassConfig {
     let class = ["class", name];
+    let protocol = Protocol::of_table(&table);
     document.check(&class, check_name(name));
     document.check(&["class", name, "argv"], check_argv(&table.argv));
     let exists = table.exists.as_deref().map_or(Ok(()), check_argv);
@@ -290,12 +291,6 @@ fn to_class(path: &Path, name: &str, table: ClassTable, document: &mut Document<
         limits: to_limits(&table.limits, |checked| document.check(&class, checked)),
         umask: document.check(&class, table.umask.as_deref().map_or(Ok(DEFAULT_UMASK), to_umask)),
         no_new_privileges: table.no_new_privileges.unwrap_or(true),
-    };
-    let coprocess = CoprocessKeys {
-        start_timeout_secs: table.start_timeout_secs,
-        max_runs: table.max_runs,
-        max_age_secs: table.max_age_secs,
-        max_rss_bytes: table.max_rss_bytes,
     };
     let mut number = |key: &str, value, low, high| document.check(&class, in_range(key, value, low, high));
     let timeout_secs = number("timeout_secs", table.timeout_secs, 1, MAX_TIMEOUT_SECS);
@@ -323,7 +318,7 @@ fn to_class(path: &Path, name: &str, table: ClassTable, document: &mut Document<
             output_limit_bytes: usize::try_from(output_limit_bytes.unwrap_or(DEFAULT_OUTPUT_LIMIT_BYTES))
                 .unwrap_or_default(),
         },
-        protocol: document.check(&class, Protocol::of_keys(table.protocol.as_deref(), &coprocess)),
+        protocol: document.check(&class, protocol),
         timeout: timeout_secs.map(seconds),
         exit_rules: document.check(&["class", name, "exit"], to_exit_rules(table.exit)),
         backoff: document.check(&["class", name, "backoff"], backoff),

@@ -119,10 +119,7 @@ impl Handlers {
             name: class.name.clone(),
             command: self.command_of(class)?.clone(),
             exit_rules: class.exit_rules.clone(),
-            start_timeout: config.start_timeout,
-            max_runs: config.max_runs,
-            max_age: config.max_age,
-            max_rss_bytes: config.max_rss_bytes,
+            config,
             ping_every: PING_EVERY,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::CoprocessConfig;
 use crate::handler::RunContext;
 use crate::handler::command::{CommandHandler, HandlerEnd};
 use crate::handler::events::Said;
@@ -40,14 +41,8 @@ pub struct CoprocessHandler {
     pub command: CommandHandler,
     /// What exit codes mean. An exit before all answers is never a success.
     pub exit_rules: ExitRules,
-    /// The longest time from its start to its `hello`.
-    pub start_timeout: Duration,
-    /// The number of runs after which it is replaced.
-    pub max_runs: Option<u64>,
-    /// The age at which it is replaced.
-    pub max_age: Option<Duration>,
-    /// The resident memory of its main process, checked after each run, at which it is replaced.
-    pub max_rss_bytes: Option<u64>,
+    /// How long it is kept running.
+    pub config: CoprocessConfig,
     /// How often it is pinged; it must answer within the kill grace.
     pub ping_every: Duration,
 }

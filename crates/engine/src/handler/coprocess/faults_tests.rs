@@ -13,7 +13,7 @@ fn why(handler: &CoprocessHandler) -> String {
 #[test]
 fn a_program_without_a_proper_hello_could_not_be_started() {
     let mut mute = handler("time.sleep(600)");
-    mute.start_timeout = Duration::from_millis(100);
+    mute.config.start_timeout = Duration::from_millis(100);
     mute.command.kill_grace = Duration::from_millis(20);
     assert_eq!(why(&mute), "could not start python3: it sent no hello within 0.1 seconds");
     for (script, expected) in [

@@ -90,7 +90,7 @@ impl Keeper<'_> {
             if self.output_reader.have_heard() {
                 self.pings.heard();
                 fault_point!("coprocess.heard");
-                let may_be_large = self.pool.handler.max_rss_bytes;
+                let may_be_large = self.pool.handler.config.max_rss_bytes;
                 let is_large = may_be_large.is_some_and(|most| {
                     self.output_reader.has_answer() && coprocess.resident_bytes().is_some_and(|found| found > most)
                 });
@@ -173,7 +173,7 @@ impl Keeper<'_> {
     fn due(&mut self, member: &mut Member) -> Result<Moment, Cause> {
         let mut until = self.mute_until.unwrap_or_else(|| Moment::after(LONGEST_SLEEP));
         let Some(hello) = member.hello else {
-            let limit = self.pool.handler.start_timeout;
+            let limit = self.pool.handler.config.start_timeout;
             let hello_by = member.started.plus(limit);
             if hello_by.has_passed() {
                 return Err(Cause::Fault(
@@ -183,7 +183,7 @@ impl Keeper<'_> {
             }
             return Ok(until.min(hello_by));
         };
-        if let Some(max_age) = self.pool.handler.max_age.filter(|_| member.given > 0) {
+        if let Some(max_age) = self.pool.handler.config.max_age.filter(|_| member.given > 0) {
             if member.is_old(max_age) {
                 member.order(Order::Retire);
             } else {

@@ -120,12 +120,14 @@ fn a_coprocess_is_replaced_at_its_limit_of_runs_age_or_memory() {
         pids.len()
     };
     let plain = handler(TELL_PID);
+    let none = plain.config;
+    let pids = |config: CoprocessConfig| pids(&CoprocessHandler { config, ..plain.clone() });
     let megabytes = |count: u64| Some(count << 20);
-    assert_eq!(pids(&CoprocessHandler { max_runs: Some(2), ..plain.clone() }), 2);
-    assert_eq!(pids(&CoprocessHandler { max_age: Some(Duration::ZERO), ..plain.clone() }), 4);
-    assert_eq!(pids(&CoprocessHandler { max_age: Some(Duration::from_secs(600)), ..plain.clone() }), 1);
-    assert_eq!(pids(&CoprocessHandler { max_rss_bytes: megabytes(1), ..plain.clone() }), 4);
-    assert_eq!(pids(&CoprocessHandler { max_rss_bytes: megabytes(4096), ..plain }), 1);
+    assert_eq!(pids(CoprocessConfig { max_runs: Some(2), ..none }), 2);
+    assert_eq!(pids(CoprocessConfig { max_age: Some(Duration::ZERO), ..none }), 4);
+    assert_eq!(pids(CoprocessConfig { max_age: Some(Duration::from_secs(600)), ..none }), 1);
+    assert_eq!(pids(CoprocessConfig { max_rss_bytes: megabytes(1), ..none }), 4);
+    assert_eq!(pids(CoprocessConfig { max_rss_bytes: megabytes(4096), ..none }), 1);
 }
 
 #[test]
@@ -140,7 +142,8 @@ fn a_process_may_say_itself_that_it_wants_no_more_runs() {
 fn a_changed_class_gets_new_coprocesses_and_old_ones_stay_until_retired() {
     let coprocesses = Coprocesses::default();
     let old = handler(TELL_PID);
-    let new = CoprocessHandler { max_runs: Some(1_000), ..old.clone() };
+    let config = CoprocessConfig { max_runs: Some(1_000), ..old.config };
+    let new = CoprocessHandler { config, ..old.clone() };
     let first = pid_of(&run(&coprocesses, &old, "1").0);
     let second = pid_of(&run(&coprocesses, &new, "1").0);
     assert_ne!(second, first);

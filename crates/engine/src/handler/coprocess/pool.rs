@@ -116,7 +116,7 @@ impl Pool {
             fullest.and_then(|member| member.identity.clone().map(|found| (member, found)))
         {
             member.give(id, message, ticket);
-            if self.handler.max_runs.is_some_and(|most| member.given >= most) {
+            if self.handler.config.max_runs.is_some_and(|most| member.given >= most) {
                 member.order(Order::Retire);
             }
             return Place::Given { member: member.number, identity };
@@ -137,7 +137,7 @@ impl Pool {
     }
 
     fn retire_the_old(&self, state: &mut PoolState) {
-        let Some(max_age) = self.handler.max_age else { return };
+        let Some(max_age) = self.handler.config.max_age else { return };
         for member in &mut state.members {
             if member.is_old(max_age) {
                 member.order(Order::Retire);

@@ -5,6 +5,7 @@ use std::path::Path;
 pub(super) use std::time::Duration;
 
 pub(super) use super::*;
+pub(super) use crate::config::CoprocessConfig;
 pub(super) use crate::handler::Reporter;
 pub(super) use crate::handler::active_run::tests::context;
 pub(super) use crate::handler::command::{CommandHandler, CommandSource};
@@ -113,10 +114,12 @@ pub(super) fn handler(script: &str) -> CoprocessHandler {
             output_limit_bytes: 10_000,
         },
         exit_rules: ExitRules::default(),
-        start_timeout: Duration::from_secs(60),
-        max_runs: None,
-        max_age: None,
-        max_rss_bytes: None,
+        config: CoprocessConfig {
+            start_timeout: Duration::from_secs(60),
+            max_runs: None,
+            max_age: None,
+            max_rss_bytes: None,
+        },
         ping_every: PING_EVERY,
     }
 }
