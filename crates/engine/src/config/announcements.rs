@@ -36,10 +36,9 @@ pub struct Notify {
     pub user: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct NotifyTable {
-    #[serde(default)]
     argv: Vec<String>,
     log: Option<PathBuf>,
     stderr: Option<bool>,

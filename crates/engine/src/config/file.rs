@@ -44,8 +44,8 @@ const MIN_OPEN_FILES: i64 = 8;
 const MAX_OPEN_FILES: i64 = 1 << 20;
 const MAX_PROCESSES: i64 = 1 << 22;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct MainFile {
     database: Option<String>,
     spool: Option<PathBuf>,
@@ -54,25 +54,18 @@ struct MainFile {
     connect_wait_secs: Option<i64>,
     work_slots: Option<i64>,
     metrics: Option<String>,
-    #[serde(default)]
     exec: ExecTable,
     notify: Option<NotifyTable>,
-    #[serde(default)]
     hooks: HooksTable,
-    #[serde(default)]
     class: BTreeMap<String, ClassTable>,
-    #[serde(default)]
     schedule: BTreeMap<String, toml::Value>,
-    #[serde(default)]
     web: WebTable,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct PartFile {
-    #[serde(default)]
     class: BTreeMap<String, ClassTable>,
-    #[serde(default)]
     schedule: BTreeMap<String, toml::Value>,
 }
 
@@ -126,17 +119,12 @@ struct LimitsTable {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 struct ExitTable {
-    #[serde(default)]
     success: Vec<ExitEntry>,
-    #[serde(default)]
     retry: Vec<ExitEntry>,
-    #[serde(default)]
     no_retry: Vec<ExitEntry>,
-    #[serde(default)]
     hold: Vec<ExitEntry>,
-    #[serde(default)]
     release: Vec<ExitEntry>,
 }
 

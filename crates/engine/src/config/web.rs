@@ -25,11 +25,9 @@ pub struct WebToken {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct WebTable {
-    #[serde(default)]
     hide_data: Vec<String>,
-    #[serde(default)]
     token: BTreeMap<String, TokenTable>,
 }
 
