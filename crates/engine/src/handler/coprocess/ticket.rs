@@ -69,19 +69,15 @@ pub(super) struct Letters {
 
 struct Mail {
     is_awaited: bool,
-    events: Vec<HandlerEvent>,
-    unread: u64,
-    fresh: Vec<u8>,
+    letters: Letters,
     stderr: Capture,
     showing: Showing,
-    outcome: Option<TicketOutcome>,
-    listens: bool,
     is_called: bool,
 }
 
 impl std::fmt::Debug for Mail {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mail").field("outcome", &self.outcome).finish_non_exhaustive()
+        f.debug_struct("Mail").field("outcome", &self.letters.outcome).finish_non_exhaustive()
     }
 }
 
@@ -89,13 +85,9 @@ impl Ticket {
     pub(super) fn new(output_limit_bytes: usize) -> io::Result<Self> {
         let mail = Mail {
             is_awaited: false,
-            events: Vec::new(),
-            unread: 0,
-            fresh: Vec::new(),
+            letters: Letters::default(),
             stderr: Capture::new(output_limit_bytes),
             showing: Showing::begin(),
-            outcome: None,
-            listens: false,
             is_called: false,
         };
         Ok(Self { waker: own_waker()?, mail: Mutex::new(mail) })
@@ -120,36 +112,36 @@ impl Ticket {
     /// Adds an event. Returns whether there is room for more.
     pub(super) fn add_update(&self, event: Option<HandlerEvent>) -> bool {
         let mut has_room = true;
-        self.put(|mail| {
+        self.put(|Mail { letters, .. }| {
             match event {
-                Some(event) => mail.events.push(event),
-                None => mail.unread = mail.unread.saturating_add(1),
+                Some(event) => letters.events.push(event),
+                None => letters.unread = letters.unread.saturating_add(1),
             }
-            has_room = mail.events.len() < MAX_EVENTS;
+            has_room = letters.events.len() < MAX_EVENTS;
         });
         has_room
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.mail().events.len() < MAX_EVENTS
+        self.mail().letters.events.len() < MAX_EVENTS
     }
 
     pub(super) fn add_stderr(&self, bytes: &[u8]) {
-        self.put(|mail| {
-            mail.stderr.push(bytes);
-            if mail.fresh.len() < MOST_FRESH_BYTES {
-                mail.fresh.extend_from_slice(bytes);
+        self.put(|Mail { stderr, letters, .. }| {
+            stderr.push(bytes);
+            if letters.fresh.len() < MOST_FRESH_BYTES {
+                letters.fresh.extend_from_slice(bytes);
             }
         });
     }
 
     pub(super) fn end(&self, outcome: TicketOutcome) {
-        self.put(|mail| mail.outcome = Some(outcome));
+        self.put(|mail| mail.letters.outcome = Some(outcome));
     }
 
     /// Records that the program takes the messages to this run.
     pub(super) fn listen(&self) {
-        self.put(|mail| (mail.listens, mail.is_called) = (true, true));
+        self.put(|mail| (mail.letters.listens, mail.is_called) = (true, true));
     }
 
     /// Wakes the waiting thread to check again: a process may be free, or a message may have arrived.
@@ -168,24 +160,18 @@ impl Ticket {
         let mut mail = self.mail();
         mail.is_awaited = false;
         mail.is_called = false;
-        Letters {
-            events: mem::take(&mut mail.events),
-            unread: mem::take(&mut mail.unread),
-            fresh: mem::take(&mut mail.fresh),
-            outcome: mail.outcome.take(),
-            listens: mail.listens,
-            ready,
-        }
+        let kept = Letters { listens: mail.letters.listens, ..Letters::default() };
+        Letters { ready, ..mem::replace(&mut mail.letters, kept) }
     }
 
     /// Returns what has already arrived; if nothing has, the next change will wake this thread.
     fn look(&self) -> Here {
-        let mut mail = self.mail();
-        if mail.outcome.is_some() {
+        let Mail { letters, is_called, is_awaited, .. } = &mut *self.mail();
+        if letters.outcome.is_some() {
             return Here::Outcome;
         }
-        let has_mail = mail.is_called || mail.unread > 0 || !mail.events.is_empty() || !mail.fresh.is_empty();
-        mail.is_awaited = !has_mail;
+        let has_mail = *is_called || letters.unread > 0 || !letters.events.is_empty() || !letters.fresh.is_empty();
+        *is_awaited = !has_mail;
         if has_mail { Here::Mail } else { Here::Nothing }
     }
 
