@@ -79,7 +79,7 @@ pub fn work(
         });
     }
     ctx.store.prefer_lookups()?;
-    let options = &mut options.clone();
+    let mut options = options.clone();
     let wanted = options.slots;
     if let Some(limit) = descriptors::limit().filter(|limit| files_for(wanted) > *limit) {
         options.slots = slots_for(limit).min(wanted);
@@ -93,22 +93,22 @@ pub fn work(
     }
     options.tally.set_slots(options.slots);
     let until = options.max_time.map(Moment::after);
-    let mut report = ProcessReport::default();
+    let mut session = Session { options, until, stop, listener, report: ProcessReport::default() };
     loop {
         // Set again, because the orders to an earlier registration no longer count.
-        end_statements_on(ctx.store.url(), stop, options.stop_wait);
-        match work_registered(ctx, options, until, stop, listener, &mut report) {
+        end_statements_on(ctx.store.url(), stop, session.options.stop_wait);
+        match work_registered(ctx, &mut session) {
             Err(problem) if problem.is_loss_of_database() && !stop.is_stopping() => {
-                listener.lost_database(&problem);
-                options.tally.note_away(true);
-                if wait(ctx, options, stop, listener, &report, RETURN_PAUSE) {
+                session.listener.lost_database(&problem);
+                session.options.tally.note_away(true);
+                if wait(ctx, &mut session, RETURN_PAUSE) {
                     return Err(problem);
                 }
             }
             Err(problem) => return Err(problem),
             Ok(()) => {
-                report.left_behind = ctx.handlers.overrun().left_behind.count();
-                return Ok(report);
+                session.report.left_behind = ctx.handlers.overrun().left_behind.count();
+                return Ok(session.report);
             }
         }
     }
@@ -129,47 +129,45 @@ fn slots_for(files: u64) -> usize {
     usize::try_from(files.saturating_sub(FILES) / FILES_PER_SLOT).unwrap_or(usize::MAX).max(1)
 }
 
-/// Works from registration until the worker ends or loses the database.
-fn work_registered(
-    ctx: &mut Context,
-    options: &mut WorkOptions,
+/// A worker, from its start to its end.
+struct Session<'a> {
+    options: WorkOptions,
     until: Option<Moment>,
-    stop: &StopSignals,
-    listener: &mut dyn WorkListener,
-    report: &mut ProcessReport,
-) -> EngineResult<()> {
+    stop: &'a StopSignals,
+    listener: &'a mut dyn WorkListener,
+    report: ProcessReport,
+}
+
+/// Works from registration until the worker ends or loses the database.
+fn work_registered(ctx: &mut Context, session: &mut Session<'_>) -> EngineResult<()> {
     send_left_over(ctx)?;
     fault_point!("work.left_over_sent");
-    count_answered(&options.tally, &mut ctx.store);
+    count_answered(&session.options.tally, &mut ctx.store);
     let settings = ctx.store.settings()?;
     // Before it waits for slots, which may take long.
-    options.tally.note_away(false);
-    let Some((runner_id, asked_at)) = take_slots(ctx, options, &settings, stop, listener, report)? else {
-        return Ok(());
-    };
+    session.options.tally.note_away(false);
+    let Some((runner_id, asked_at)) = take_slots(ctx, session, &settings)? else { return Ok(()) };
     fault_point!("work.registered");
     // Before other threads connect: its socket is recognised as the only new one.
     let changes = ChangeListener::listen(ctx.store.url());
-    listener.registered(runner_id);
+    session.listener.registered(runner_id);
     as_runner(ctx, runner_id, asked_at, settings.lease, |ctx, leases| {
-        let stopping = Stopping::new(stop, leases.orders(), options.stop_wait)?;
+        let stopping = Stopping::new(session.stop, leases.orders(), session.options.stop_wait)?;
         ctx.store.patience().end_when(stopping.must_stop());
         let place = RunnerContext::new(ctx, runner_id, leases, stopping)?;
-        with_slots(ctx, options, until, &settings, &place, changes, stop, listener, report)
+        with_slots(ctx, session, &settings, &place, changes)
     })
 }
 
 /// Registers as soon as the limit allows. Returns `None` if the worker was asked to stop, or has waited long enough.
 fn take_slots(
     ctx: &mut Context,
-    options: &mut WorkOptions,
+    session: &mut Session<'_>,
     settings: &Settings,
-    stop: &StopSignals,
-    listener: &mut dyn WorkListener,
-    report: &mut ProcessReport,
 ) -> EngineResult<Option<(RunnerId, Moment)>> {
     let began = Moment::now();
     loop {
+        let Session { options, listener, report, .. } = &mut *session;
         let asked_at = Moment::now();
         let slots = i32::try_from(options.slots).unwrap_or(i32::MAX);
         match register(ctx, slots, &options.classes, settings.lease)? {
@@ -190,27 +188,20 @@ fn take_slots(
             }
         }
         let is_enough = options.idle_exit.is_some_and(|idle| began.elapsed() >= idle);
-        if is_enough || wait(ctx, options, stop, listener, report, LIMIT_PAUSE) {
+        if is_enough || wait(ctx, session, LIMIT_PAUSE) {
             return Ok(None);
         }
     }
 }
 
 /// Waits, and checks for signals and reloads meanwhile. Returns true as soon as the worker is asked to stop.
-fn wait(
-    ctx: &mut Context,
-    options: &mut WorkOptions,
-    stop: &StopSignals,
-    listener: &mut dyn WorkListener,
-    report: &ProcessReport,
-    limit: Duration,
-) -> bool {
+fn wait(ctx: &mut Context, session: &mut Session<'_>, limit: Duration) -> bool {
     let until = Moment::after(limit);
     loop {
-        reconfigure(ctx, options, listener);
-        options.tally.turned(0);
-        listener.looked(report, 0);
-        if stop.wait(until.remaining().min(LOOK_EVERY)) {
+        reconfigure(ctx, &mut session.options, session.listener);
+        session.options.tally.turned(0);
+        session.listener.looked(&session.report, 0);
+        if session.stop.wait(until.remaining().min(LOOK_EVERY)) {
             return true;
         }
         if until.has_passed() {
@@ -219,18 +210,15 @@ fn wait(
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "what a session is made of, gathered in one place")]
 fn with_slots(
     ctx: &mut Context,
-    options: &mut WorkOptions,
-    until: Option<Moment>,
+    session: &mut Session<'_>,
     settings: &Settings,
     place: &Arc<RunnerContext>,
     changes: Option<ChangeListener>,
-    stop: &StopSignals,
-    listener: &mut dyn WorkListener,
-    report: &mut ProcessReport,
 ) -> EngineResult<()> {
+    let (until, stop) = (session.until, session.stop);
+    let Session { options, listener, report, .. } = session;
     let policy = RunPolicy::new(ctx, settings.clone());
     let marks =
         place.spool.as_ref().and_then(|spool| Marks::begin(spool.directory(), place.identity, options.slots).ok());
@@ -258,7 +246,7 @@ fn with_slots(
         }
         let result =
             Coordinator::new(ctx, options, until, place, CurrentPolicy::new(policy), &backlog, &housekeeping, changes)
-                .run(listener, report);
+                .run(*listener, report);
         report.hook_problem = report.hook_problem.take().or_else(|| housekeeping.problem());
         result
     });
