@@ -16,7 +16,7 @@ use taskqueue_store::ClassHold;
 const TASK_CLASSES: usize = 1_000;
 
 /// A class as `class` shows it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ClassState {
     /// Name, or pattern.
     pub name: String,
@@ -104,15 +104,7 @@ pub fn nearest_if_unknown(ctx: &mut Context, class: &str) -> EngineResult<Option
 }
 
 fn other(name: &str, kind: &'static str, problem: Option<String>) -> ClassState {
-    ClassState {
-        name: name.to_owned(),
-        kind,
-        argv: Vec::new(),
-        timeout_secs: None,
-        problem,
-        missing_script: None,
-        holds: Vec::new(),
-    }
+    ClassState { name: name.to_owned(), kind, problem, ..ClassState::default() }
 }
 
 /// Ends the holds of a class. Returns how many it had.

@@ -82,7 +82,7 @@ impl Config {
 }
 
 /// The configuration is invalid or unreadable.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Default, thiserror::Error)]
 #[error("{}: {message}", path.display())]
 pub struct ConfigError {
     /// The file.
@@ -99,13 +99,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     fn new(path: &Path, message: impl Into<String>) -> Self {
-        Self {
-            path: path.to_owned(),
-            message: message.into(),
-            headline: None,
-            report: Vec::new(),
-            is_unreadable: false,
-        }
+        Self { path: path.to_owned(), message: message.into(), ..Self::default() }
     }
 
     fn unreadable(path: &Path, error: &io::Error) -> Self {

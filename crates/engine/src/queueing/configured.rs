@@ -17,7 +17,7 @@ use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
 use taskqueue_store::WantedSchedule;
 
 /// What is done with a schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScheduleAction {
     /// It is created.
@@ -27,6 +27,7 @@ pub enum ScheduleAction {
     /// It is removed, because it is gone from its file.
     Removed,
     /// It is as the file states.
+    #[default]
     Unchanged,
     /// Another file, which was modified later, states something else.
     OtherFile,
@@ -39,7 +40,7 @@ pub enum ScheduleAction {
 }
 
 /// A schedule of a file, and what is done with it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AppliedSchedule {
     /// Its name.
     pub name: String,
@@ -61,16 +62,7 @@ pub struct AppliedSchedule {
 
 impl AppliedSchedule {
     fn new(name: &str, action: ScheduleAction) -> Self {
-        Self {
-            name: name.to_owned(),
-            action,
-            schedule_id: None,
-            changed: Vec::new(),
-            problem: None,
-            other_host: None,
-            other_file: None,
-            other_modified_on: None,
-        }
+        Self { name: name.to_owned(), action, ..Self::default() }
     }
 
     fn invalid(name: &str, problem: String) -> Self {

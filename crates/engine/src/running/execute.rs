@@ -23,10 +23,10 @@ use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::message::Messages;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::settings::Settings;
-use taskqueue_domain::task::records::{ClaimedRun, RunOutput};
+use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_process::children::event_socket::EventSocket;
 use taskqueue_process::identities::end_own::kill_own_process;
-use taskqueue_store::{EndCondition, RunEnd};
+use taskqueue_store::RunEnd;
 
 /// How long the lease of a run is kept while its end is being recorded: recording may be retried for this long.
 const RECORD_LIMIT: Duration = Duration::from_secs(120);
@@ -185,9 +185,7 @@ pub(crate) fn conclude(
     unsaved.add(last_update);
     unsaved.add(Unsaved { results: finished.said.results.clone(), ..Unsaved::default() });
     let messages = std::mem::take(&mut unsaved.messages);
-    let mut end = run_end(place, policy, run, &outcome.decision, unsaved, finished.outputs());
-    end.notes = finished.notes(&place.me, run);
-    end.usage = finished.usage;
+    let end = run_end(place, policy, run, &outcome.decision, unsaved, finished);
     // The handler succeeded before it was killed.
     let has_succeeded = outcome.decision.event == RunEvent::Succeed;
     let end = if is_over && !has_succeeded { GivenBack::LeaseOver.end() } else { end };
@@ -231,29 +229,23 @@ fn run_end(
     run: &ClaimedRun,
     decision: &Decision,
     unsaved: Unsaved,
-    outputs: Vec<RunOutput>,
+    finished: &HandlerFinish,
 ) -> RunEnd {
+    let (code, message) = (storable(&decision.error_code, 190), storable(&decision.error_message, MAX_MESSAGE_CHARS));
     RunEnd {
-        event: decision.event,
         may_retry: decision.may_retry,
         delay_secs: decision.delay_secs,
         backoff: policy.handlers.backoff(Some(&run.class), &policy.settings),
-        loss: None,
-        unreadable: None,
         crash: decision.is_crash.then(|| policy.handlers.crash(&place.me, Some(&run.class), &policy.settings)),
-        error_code: storable(&decision.error_code, 190),
-        error_message: storable(&decision.error_message, MAX_MESSAGE_CHARS),
-        decision: storable(&decision.rule, 190),
         handler: unsaved.handler,
-        usage: None,
+        usage: finished.usage,
         percents_completed: unsaved.percents_completed,
         message: unsaved.message,
         results: unsaved.results,
         meta: unsaved.meta,
-        outputs,
+        outputs: finished.outputs(),
         hold: decision.holds_class.then(|| (place.me.host.clone(), policy.settings.hold_secs)),
-        condition: EndCondition::Held,
-        restart: None,
-        notes: Vec::new(),
+        notes: finished.notes(&place.me, run),
+        ..RunEnd::of(decision.event, &code, &message, &storable(&decision.rule, 190))
     }
 }
