@@ -58,7 +58,7 @@ pub(crate) fn execute(
     let (live, work) = begin(place, policy, run, Some(listener));
     let (handler, context) = match work {
         RunWork::Rust(handler, context) => (handler, context),
-        RunWork::Program(context) => return run_program(place, policy, run, context, socket, live),
+        RunWork::Program(context) => return run_program(policy, run, context, socket, live),
     };
     let mut rust = rust_run(policy, run, live);
     let overrun = policy.handlers.overrun();
@@ -69,7 +69,7 @@ pub(crate) fn execute(
     if finished.is_left_behind {
         thread.leave();
     }
-    conclude(place, policy, run, rust.into_live(), &finished)
+    conclude(policy, run, rust.into_live(), &finished)
 }
 
 /// What to execute for a run.
@@ -93,7 +93,8 @@ pub(crate) fn begin<'a>(
     if place.leases.lease_state(run.run_id) != LeaseState::Held {
         return (live, RunWork::Program(Err(HandlerFinish::of(Ending::Stopped))));
     }
-    if let Some(reason) = live.was_cancelled() {
+    // It may have been cancelled before its handler has begun.
+    if let Some(reason) = live.order.reason() {
         let cancelled = HandlerFinish::of(Ending::Cancelled(reason.to_owned()));
         return (live, RunWork::Program(Err(cancelled)));
     }
@@ -120,7 +121,6 @@ pub(crate) fn no_thread(run: &ClaimedRun, error: &io::Error) -> HandlerFinish {
 
 /// Runs the program of a run until it ends, unless the run has ended before.
 pub(crate) fn run_program(
-    place: &RunnerContext,
     policy: &RunPolicy,
     run: &ClaimedRun,
     context: Result<RunContext, HandlerFinish>,
@@ -131,7 +131,7 @@ pub(crate) fn run_program(
         Ok(context) => run_handler(policy, run, &context, socket, &mut live),
         Err(finished) => finished,
     };
-    conclude(place, policy, run, live, &finished)
+    conclude(policy, run, live, &finished)
 }
 
 fn run_handler(
@@ -155,16 +155,9 @@ fn run_handler(
 }
 
 /// Returns what to record of a run whose handler has finished.
-pub(crate) fn conclude(
-    place: &RunnerContext,
-    policy: &RunPolicy,
-    run: &ClaimedRun,
-    live: LiveRun<'_>,
-    finished: &HandlerFinish,
-) -> Executed {
+pub(crate) fn conclude(policy: &RunPolicy, run: &ClaimedRun, live: LiveRun<'_>, finished: &HandlerFinish) -> Executed {
     fault_point!("execute.handler_ended");
-    let was_over = live.was_over();
-    let last_update = live.into_last_update();
+    let place = &live.place;
     let decision = finished.decision(&policy.handlers, run, policy.limits_of(run).timeout_secs);
     let outcome = RunOutcome {
         exit_code: finished.exit_code(&decision),
@@ -175,14 +168,14 @@ pub(crate) fn conclude(
         is_left_behind: finished.is_left_behind,
     };
     // From here to the write, the lease is trusted for at least the margin; in any case the token guards the write.
-    let is_over = was_over || place.leases.lease_state(run.run_id) == LeaseState::Over;
+    let is_over = live.was_over || place.leases.lease_state(run.run_id) == LeaseState::Over;
     if outcome.unended.is_some() {
         return Executed { outcome, end: None, messages: Messages::default(), is_over };
     }
     fault_point!("execute.before_record");
     // The lease is kept until the end is recorded: a runner that waits for space on a full disk must not appear dead.
     let mut unsaved = place.leases.take_unsaved(run.run_id, RECORD_LIMIT);
-    unsaved.add(last_update);
+    unsaved.add(live.pending);
     unsaved.add(Unsaved { results: finished.said.results.clone(), ..Unsaved::default() });
     let messages = std::mem::take(&mut unsaved.messages);
     let end = run_end(place, policy, run, &outcome.decision, unsaved, finished);

@@ -37,13 +37,14 @@ const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct LiveRun<'a> {
     run_id: RunId,
     task_id: TaskId,
-    place: Arc<RunnerContext>,
-    order: Arc<CancelOrder>,
-    pending: Unsaved,
+    pub(crate) place: Arc<RunnerContext>,
+    pub(crate) order: Arc<CancelOrder>,
+    /// The reports that were not saved.
+    pub(crate) pending: Unsaved,
     save_after: Moment,
     /// Whether its handler had to be killed because the lease expired: the database may be reachable again, but the handler is
     /// gone.
-    was_over: bool,
+    pub(crate) was_over: bool,
     /// When a handler that was asked to end because of its lease is killed.
     kill_at: Option<Moment>,
     /// `None` if no listener is interested.
@@ -68,21 +69,6 @@ impl<'a> LiveRun<'a> {
         }
     }
 
-    /// Returns true if its lease was seen to have expired.
-    pub(crate) fn was_over(&self) -> bool {
-        self.was_over
-    }
-
-    /// Returns why the run was cancelled, even before its handler has begun; `None` if it was not.
-    pub(crate) fn was_cancelled(&self) -> Option<&str> {
-        self.order.reason()
-    }
-
-    /// Returns the reports that were not saved.
-    pub(crate) fn into_last_update(self) -> Unsaved {
-        self.pending
-    }
-
     /// Runs the program of a configured class, by its protocol.
     pub(crate) fn run_class(
         &mut self,
@@ -91,18 +77,13 @@ impl<'a> LiveRun<'a> {
         context: &RunContext,
         socket: Option<&EventSocket>,
     ) -> HandlerFinish {
-        match class.protocol {
-            Protocol::OneShot => match handlers.command_of(class) {
-                Ok(command) => self.run_command(command, context, socket),
-                Err(why) => HandlerFinish::misconfigured(why),
-            },
-            Protocol::Coprocess(config) => match handlers.coprocess_of(class, config) {
-                Ok(handler) => {
-                    self.run_program(|alarms, live| handlers.coprocesses().run(&handler, context, alarms, socket, live))
-                }
-                Err(why) => HandlerFinish::misconfigured(why),
-            },
-        }
+        let finished = match class.protocol {
+            Protocol::OneShot => handlers.command_of(class).map(|command| self.run_command(command, context, socket)),
+            Protocol::Coprocess(config) => handlers.coprocess_of(class, config).map(|handler| {
+                self.run_program(|alarms, live| handlers.coprocesses().run(&handler, context, alarms, socket, live))
+            }),
+        };
+        finished.unwrap_or_else(HandlerFinish::misconfigured)
     }
 
     pub(crate) fn run_command(

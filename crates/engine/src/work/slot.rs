@@ -118,7 +118,7 @@ impl Slot {
             let (live, work) = begin(&self.place, &policy, &run, None);
             match work {
                 RunWork::Program(context) => {
-                    let executed = run_program(&self.place, &policy, &run, context, socket.as_ref(), live);
+                    let executed = run_program(&policy, &run, context, socket.as_ref(), live);
                     self.finish(run, executed, began);
                 }
                 RunWork::Rust(handler, context) => {
@@ -190,7 +190,7 @@ impl Slot {
 
     fn conclude(&self, run: InProcess, finished: &HandlerFinish) {
         let InProcess { run, policy, rust, began } = run;
-        let executed = conclude(&self.place, &policy, &run, rust.into_live(), finished);
+        let executed = conclude(&policy, &run, rust.into_live(), finished);
         self.finish(run, executed, began);
     }
 
