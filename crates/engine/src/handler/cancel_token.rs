@@ -1,7 +1,7 @@
 //! Cancellation token for a Rust handler and the threads that it started.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Signals that a handler should end: the run was cancelled, its timeout or its time to stop has passed, or its lease has
 /// expired. Clones share the signal.
@@ -21,15 +21,9 @@ impl CancelToken {
     #[must_use]
     pub fn wait(&self, limit: Duration) -> bool {
         let (cancelled, changed) = &*self.shared;
-        let until = Instant::now().checked_add(limit);
-        let mut is_cancelled = cancelled.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let left = until.map_or(limit, |until| until.saturating_duration_since(Instant::now()));
-            if *is_cancelled || left.is_zero() {
-                return *is_cancelled;
-            }
-            is_cancelled = changed.wait_timeout(is_cancelled, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let state = cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = changed.wait_timeout_while(state, limit, |is_cancelled| !*is_cancelled);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Gives the signal.

@@ -1,7 +1,7 @@
 //! Messages to a run, for its handler. The runner adds them, and any thread of the handler takes them.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use taskqueue_domain::run::message::{Message, Messages};
 
@@ -45,18 +45,9 @@ impl Inbox {
     /// messages arrive then.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> Option<Message> {
-        let until = Instant::now().checked_add(limit);
-        let mut state = self.lock();
-        loop {
-            if let Some(message) = state.messages.kept.pop_front() {
-                return Some(message);
-            }
-            let left = until.map_or(limit, |until| until.saturating_duration_since(Instant::now()));
-            if state.is_closed || left.is_zero() {
-                return None;
-            }
-            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let must_wait = |state: &mut InboxState| state.messages.kept.is_empty() && !state.is_closed;
+        let waited = self.shared.changed.wait_timeout_while(self.lock(), limit, must_wait);
+        waited.unwrap_or_else(PoisonError::into_inner).0.messages.kept.pop_front()
     }
 
     /// Returns how many messages were dropped because more than 1000 waited.
