@@ -1,7 +1,6 @@
 //! Counters of a worker, for monitoring. The coordinator updates them once per batch; readers get a copy.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,14 +17,6 @@ const MOST_UNANSWERED: usize = 10_000;
 #[derive(Debug)]
 pub struct Tally {
     began: Moment,
-    slots: AtomicUsize,
-    working: AtomicUsize,
-    is_away: AtomicBool,
-    renewals: AtomicU64,
-    left_behind: AtomicUsize,
-    is_blocked: AtomicBool,
-    /// When the coordinator last had a turn, in milliseconds after the creation.
-    turned_millis: AtomicU64,
     counts: Mutex<Counts>,
 }
 
@@ -33,7 +24,11 @@ pub struct Tally {
 struct Counts {
     /// In order of first use: there are few, so that a linear search is fastest.
     classes: Vec<(String, ClassTally)>,
-    commits: Histogram,
+    /// All other counters.
+    facts: WorkerFacts,
+    is_blocked: bool,
+    /// When the coordinator last had a turn, as the time since the creation.
+    turned: Duration,
     /// Not counted yet.
     unanswered: Vec<Unanswered>,
 }
@@ -78,17 +73,7 @@ pub struct WorkerFacts {
 
 impl Default for Tally {
     fn default() -> Self {
-        Self {
-            began: Moment::now(),
-            slots: AtomicUsize::new(0),
-            working: AtomicUsize::new(0),
-            is_away: AtomicBool::new(false),
-            renewals: AtomicU64::new(0),
-            left_behind: AtomicUsize::new(0),
-            is_blocked: AtomicBool::new(false),
-            turned_millis: AtomicU64::new(0),
-            counts: Mutex::default(),
-        }
+        Self { began: Moment::now(), counts: Mutex::default() }
     }
 }
 
@@ -99,7 +84,7 @@ impl Tally {
 
     /// Sets the number of slots.
     pub(crate) fn set_slots(&self, slots: usize) {
-        self.slots.store(slots, Ordering::Relaxed);
+        self.counts().facts.slots = slots;
     }
 
     /// Counts claimed runs of these classes, each with the time for which it waited, if that is known.
@@ -142,35 +127,34 @@ impl Tally {
 
     /// Counts a batch of outcomes that took this long to write.
     pub(crate) fn committed(&self, took: Duration) {
-        self.counts().commits.observe(took);
+        self.counts().facts.commits.observe(took);
     }
 
     /// Adds to the number of renewals.
     pub(crate) fn renewed(&self, times: u64) {
-        self.renewals.fetch_add(times, Ordering::Relaxed);
+        self.counts().facts.renewals += times;
     }
 
     /// Sets whether the database is unreachable.
     pub(crate) fn note_away(&self, is_away: bool) {
-        self.is_away.store(is_away, Ordering::Relaxed);
+        self.counts().facts.is_away = is_away;
     }
 
     /// Sets how many threads were left behind, and whether nothing is claimed because of that.
     pub(crate) fn note_left_behind(&self, threads: usize, is_blocked: bool) {
-        self.left_behind.store(threads, Ordering::Relaxed);
-        self.is_blocked.store(is_blocked, Ordering::Relaxed);
+        let mut counts = self.counts();
+        (counts.facts.left_behind, counts.is_blocked) = (threads, is_blocked);
     }
 
     /// Returns true if nothing is claimed because of threads that were left behind.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.is_blocked.load(Ordering::Relaxed)
+        self.counts().is_blocked
     }
 
     /// Records a turn of the coordinator, with the number of slots that execute a run.
     pub(crate) fn turned(&self, working: usize) {
-        self.working.store(working, Ordering::Relaxed);
-        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.turned_millis.store(millis, Ordering::Relaxed);
+        let mut counts = self.counts();
+        (counts.facts.working, counts.turned) = (working, self.age());
     }
 
     /// Returns the time since the creation.
@@ -180,32 +164,19 @@ impl Tally {
 
     /// Returns the time since the last turn of the coordinator.
     pub(crate) fn stands_still_for(&self) -> Duration {
-        self.age().saturating_sub(Duration::from_millis(self.turned_millis.load(Ordering::Relaxed)))
+        self.age().saturating_sub(self.counts().turned)
     }
 
     /// Returns true if the database was unreachable at the last attempt.
     pub(crate) fn was_away(&self) -> bool {
-        self.is_away.load(Ordering::Relaxed)
+        self.counts().facts.is_away
     }
 
     /// Returns a copy of all counters.
     #[must_use]
     pub fn facts(&self) -> WorkerFacts {
-        let (classes, commits) = {
-            let counts = self.counts();
-            (counts.classes.clone(), counts.commits.clone())
-        };
-        WorkerFacts {
-            classes: classes.into_iter().collect(),
-            commits,
-            renewals: self.renewals.load(Ordering::Relaxed),
-            slots: self.slots.load(Ordering::Relaxed),
-            working: self.working.load(Ordering::Relaxed),
-            is_away: self.was_away(),
-            left_behind: self.left_behind.load(Ordering::Relaxed),
-            memory_bytes: None,
-            began_secs: None,
-        }
+        let counts = self.counts();
+        WorkerFacts { classes: counts.classes.iter().cloned().collect(), ..counts.facts.clone() }
     }
 }
 
