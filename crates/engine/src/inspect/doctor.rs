@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use chrono::TimeDelta;
 
 use crate::DatabaseUrl;
-use crate::change::classes;
+use crate::change::classes::{self, ClassState};
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use crate::inspect::diagnosis::conditions::{Condition, Inquiry, Reason};
@@ -17,11 +17,13 @@ use crate::queueing::configured::diff;
 use taskqueue_domain::limits::pause::Pause;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::settings::Settings;
+use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{HeldClaim, Run, Task};
 use taskqueue_domain::text::unreadable::Unreadable;
 use taskqueue_host::files::disk::{device_of, mode_and_bytes, room_at};
 use taskqueue_host::files::spool::Spool;
 use taskqueue_host::files::trusted_path::{Trust, TrustedPath, Untrusted, check_store};
+use taskqueue_store::ClassHold;
 pub use taskqueue_store::Symptom;
 
 /// A task or run that waits for longer counts as not being processed.
@@ -63,13 +65,8 @@ pub struct OwnFiles {
 pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Trouble> {
     let mut found = FoundProblems { troubles: files_in_danger(files, ctx.spool.as_ref().map(Spool::directory)) };
     found.troubles.extend(left_outcomes(ctx.spool.as_ref()));
-    found.add(
-        "the database",
-        ctx.store
-            .symptoms(long_secs)
-            .map_err(EngineError::from)
-            .map(|symptoms| symptoms.into_iter().map(Trouble::Store).collect()),
-    );
+    let symptoms = ctx.store.symptoms(long_secs).map_err(EngineError::from);
+    found.add("the database", symptoms.map(|symptoms| symptoms.into_iter().map(Trouble::Store).collect()));
     let settings = ctx.store.settings().map_err(EngineError::from);
     found.add("the settings", settings.map(|settings| kept_for_ever(&settings)));
     found.add("the classes", class_troubles(ctx));
@@ -250,20 +247,15 @@ fn kept_for_ever(settings: &Settings) -> Vec<Trouble> {
 
 fn class_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
     let mut troubles = Vec::new();
-    for state in classes::list(ctx)? {
-        let class = state.name.clone();
-        troubles.extend(state.problem.map(|problem| match state.kind {
-            "none" => Trouble::NoHandler { class },
-            _ => Trouble::ClassProblem { class, problem },
+    for ClassState { name, kind, problem, missing_script, holds, .. } in classes::list(ctx)? {
+        let class = || name.clone();
+        troubles.extend(problem.map(|problem| match kind {
+            "none" => Trouble::NoHandler { class: class() },
+            _ => Trouble::ClassProblem { class: class(), problem },
         }));
-        troubles
-            .extend(state.missing_script.map(|script| Trouble::MissingScript { class: state.name.clone(), script }));
-        let (class, holds) = (state.name, state.holds);
-        troubles.extend(holds.into_iter().map(|hold| Trouble::ClassHeld {
-            class: class.clone(),
-            host: hold.host,
-            reason: hold.reason,
-        }));
+        troubles.extend(missing_script.map(|script| Trouble::MissingScript { class: class(), script }));
+        let held = |ClassHold { host, reason, .. }| Trouble::ClassHeld { class: class(), host, reason };
+        troubles.extend(holds.into_iter().map(held));
     }
     Ok(troubles)
 }
@@ -281,18 +273,13 @@ fn task_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
     if let Some(oldest_secs) = counts.oldest_due_secs.filter(|secs| *secs > LONGEST_WAIT_SECS) {
         troubles.push(Trouble::NothingCreatesRuns { due: counts.due, oldest_secs });
     }
-    let broken = ctx.store.list_broken_schedules(NAMED)?;
-    if !broken.is_empty() {
-        troubles.push(Trouble::BrokenSchedules { tasks: broken });
-    }
-    let future = ctx.store.list_failed_in_the_future(LARGEST_LEAD_SECS, NAMED)?;
-    if !future.is_empty() {
-        troubles.push(Trouble::FutureTasks { tasks: future });
-    }
-    let stranded = ctx.store.list_stranded_tasks(NAMED)?;
-    if !stranded.is_empty() {
-        troubles.push(Trouble::StrandedTasks { tasks: stranded });
-    }
+    let if_any = |tasks: Vec<TaskId>| Some(tasks).filter(|tasks| !tasks.is_empty());
+    let broken = if_any(ctx.store.list_broken_schedules(NAMED)?);
+    troubles.extend(broken.map(|tasks| Trouble::BrokenSchedules { tasks }));
+    let future = if_any(ctx.store.list_failed_in_the_future(LARGEST_LEAD_SECS, NAMED)?);
+    troubles.extend(future.map(|tasks| Trouble::FutureTasks { tasks }));
+    let stranded = if_any(ctx.store.list_stranded_tasks(NAMED)?);
+    troubles.extend(stranded.map(|tasks| Trouble::StrandedTasks { tasks }));
     Ok(troubles)
 }
 
