@@ -162,7 +162,7 @@ each_engine! {
             };
             let statements = run(db, &["python3", "-c"], &code).ok();
             if db.engine != EngineUnderTest::Sqlite {
-                db.execute(&statements);
+                db.raw().execute(&statements);
             }
             assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), expected);
         }

@@ -112,7 +112,7 @@ impl<'a> SqlWorker<'a> {
     }
 
     pub(crate) fn step(&self, name: &str, claimant: &str, run: i64) {
-        self.db.execute(&self.sql(name, claimant, run));
+        self.db.raw().execute(&self.sql(name, claimant, run));
     }
 
     /// Returns the answer to the heartbeat: `None` if the run is lost, otherwise the reason to end it, if any.

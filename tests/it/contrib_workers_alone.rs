@@ -180,7 +180,7 @@ each_engine! {
             ("d", "--tag", "account-18", &by_tag),
         ] {
             for _ in 0..2 {
-                db.execute(&with_condition(&worker.sql("claim", claimant, 0), option, value));
+                db.raw().execute(&with_condition(&worker.sql("claim", claimant, 0), option, value));
             }
             assert_eq!(worker.task(chosen)["status"], "processing", "{option}");
             assert_eq!(count(db, &format!("{RUNS} WHERE \"Claimant\" = '{claimant}'")), 1, "{option}");

@@ -524,7 +524,7 @@ each_engine! {
         db.configure(ECHO);
         let insert = "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\") VALUES ('echo', 'hibernating', '2020-01-01 00:00:00');";
         match db.engine {
-            EngineUnderTest::Sqlite => db.execute(&format!("PRAGMA ignore_check_constraints = ON; {insert}")),
+            EngineUnderTest::Sqlite => db.raw().execute(&format!("PRAGMA ignore_check_constraints = ON; {insert}")),
             EngineUnderTest::Postgres => db.execute(&format!(
                 "ALTER DOMAIN \"TaskQueueTaskStatus\" DROP CONSTRAINT \"LastStatus is known\"; {insert}"
             )),

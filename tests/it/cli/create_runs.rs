@@ -96,6 +96,7 @@ fn commands_that_find_nothing_read_no_table_from_end_to_end() {
         db.execute("DELETE FROM \"TaskQueue\" WHERE \"LastStatus\" = 'scheduled'");
         // A session reports what it has read when it ends, before it leaves the list of sessions.
         let read = || {
+            db.disconnect();
             wait_until("no other session is left", || {
                 db.number(
                     "SELECT COUNT(*) AS value FROM pg_stat_activity

@@ -118,21 +118,20 @@ each_engine! {
             let mut pasted = HashSet::new();
             for args in PRINTING {
                 let ended = db.cli().run(&args.split(' ').collect::<Vec<_>>());
+                let mut commands = Vec::new();
                 for line in ended.stdout.lines().chain(ended.stderr.lines()) {
-                    let commands = line.match_indices("taskqueue ").map(|(at, _)| {
+                    commands.extend(line.match_indices("taskqueue ").map(|(at, _)| {
                         let end = if line[..at].ends_with('`') { line[at..].find('`') } else { None };
                         &line[at..end.map_or(line.len(), |end| at + end)]
-                    });
-                    // The pasted command runs with a program that does nothing, so that only the text itself could execute
-                    // something.
-                    for command in commands {
-                        if !pasted.insert(command.to_owned()) {
-                            continue;
-                        }
-                        let script = format!("taskqueue() {{ :; }}; set -f; {command}");
-                        let _ = db.cli().program(Path::new("/bin/sh")).run(&["-c", &script]);
-                        assert!(!pwned.exists(), "{args}: {command}");
-                    }
+                    }));
+                }
+                commands.retain(|command| pasted.insert((*command).to_owned()));
+                // The pasted commands run with a program that does nothing, so that only the text itself could execute
+                // something; each in a subshell, which alone is ended by bad syntax.
+                let script = "taskqueue() { :; }; set -f; for command; do (eval \"$command\"); done";
+                if !commands.is_empty() {
+                    let _ = db.cli().program(Path::new("/bin/sh")).run(&[&["-c", script, "sh"], &commands[..]].concat());
+                    assert!(!pwned.exists(), "{args}: {commands:?}");
                 }
             }
             assert!(pasted.len() > 3, "{pasted:?}");

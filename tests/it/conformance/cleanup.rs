@@ -1,11 +1,10 @@
 //! `create-runs` queries once what it must clean up. A kind of rows missing in this query would stay forever.
 
 use taskqueue_domain::run::retention::Retention;
-use taskqueue_store::CleanupNeeds;
+use taskqueue_store::{CleanupNeeds, Store};
 
 use super::fixture::{create, willing};
 use crate::each_engine;
-use crate::support::TestDb;
 
 const OLD: &str = "'2020-01-01 00:00:00.000000'";
 const PRUNABLE: CleanupNeeds = CleanupNeeds {
@@ -19,13 +18,13 @@ const PRUNABLE: CleanupNeeds = CleanupNeeds {
     missed_ends: false,
 };
 
-fn retention(db: &TestDb) -> Retention {
-    db.store().settings().unwrap().retention
+fn retention(store: &mut Store) -> Retention {
+    store.settings().unwrap().retention
 }
 
-fn needs(db: &TestDb) -> CleanupNeeds {
-    let retention = retention(db);
-    db.store().cleanup_needs(&retention).unwrap()
+fn needs(store: &mut Store) -> CleanupNeeds {
+    let retention = retention(store);
+    store.cleanup_needs(&retention).unwrap()
 }
 
 /// Inserts a finished run with this id and end.
@@ -96,12 +95,12 @@ each_engine! {
         ];
         let tables = ["TaskQueue", "TaskQueueRuns", "TaskQueueRunOutputs", "TaskQueueRunners", "TaskQueueEvents", "TaskQueuePauses",
             "TaskQueueNotices", "TaskQueueReceipts"];
+        let empty = tables.map(|table| format!("DELETE FROM \"{table}\"")).join("; ");
+        let (mut store, mut raw) = (db.store(), db.raw());
         for (name, rows, expected) in cases {
-            rows.iter().for_each(|row| db.execute(row));
-            assert_eq!(needs(db), expected, "{name}");
-            for table in tables {
-                db.execute(&format!("DELETE FROM \"{table}\""));
-            }
+            rows.iter().for_each(|row| raw.execute(row));
+            assert_eq!(needs(&mut store), expected, "{name}");
+            raw.execute(&empty);
         }
     }
 
@@ -110,19 +109,21 @@ each_engine! {
         for row in [run(1, now, "", ""), output(1), run(2, OLD, "", ""), output(2)] {
             db.execute(&row);
         }
-        assert_eq!(needs(db), CleanupNeeds::default(), "ids and times grow together");
+        let mut store = db.store();
+        assert_eq!(needs(&mut store), CleanupNeeds::default(), "ids and times grow together");
         // A run that is in progress for long must not hide later ones.
         db.execute(
             "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'processing', \"FinishedOn\" = NULL, \"StartedOn\" = CURRENT_TIMESTAMP,
                 \"Token\" = 'a-token-of-sixteen', \"LeaseExpiresOn\" = '2100-01-01 00:00:00' WHERE \"Id\" = 1",
         );
-        assert_eq!(needs(db), PRUNABLE);
+        assert_eq!(needs(&mut store), PRUNABLE);
         assert_eq!(create(&mut willing(db)).pruned.outputs, 1);
     }
 
     fn a_number_to_be_kept_is_looked_after_whatever_the_ages_are(db) {
-        let mut retention = retention(db);
+        let mut store = db.store();
+        let mut retention = retention(&mut store);
         retention.failed.most = 1;
-        assert_eq!(db.store().cleanup_needs(&retention).unwrap(), PRUNABLE);
+        assert_eq!(store.cleanup_needs(&retention).unwrap(), PRUNABLE);
     }
 }

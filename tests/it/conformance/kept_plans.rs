@@ -36,17 +36,17 @@ fn fill(db: &TestDb) {
         ("scheduled", "now() + interval '1 day'", None),
         ("processing", "now()", Some("'processing', NULL, 'held', now() + interval '1 day'")),
     ] {
-        db.execute(&format!(
+        db.raw().execute(&format!(
             "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"QueuedById\")
              SELECT 'work', '{status}', {due}, 'filled' FROM generate_series(1, {ROWS})"
         ));
         let Some(run) = run else { continue };
-        db.execute(&format!(
+        db.raw().execute(&format!(
             "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"StartedOn\", \"Status\", \"FinishedOn\", \"Token\", \"LeaseExpiresOn\")
              SELECT \"Id\", \"TaskClass\", now(), {run} FROM \"TaskQueue\" WHERE \"QueuedById\" = 'filled' AND \"LastStatus\" = '{status}'"
         ));
     }
-    db.execute("ANALYZE \"TaskQueue\"; ANALYZE \"TaskQueueRuns\"");
+    db.raw().execute("ANALYZE \"TaskQueue\"; ANALYZE \"TaskQueueRuns\"");
 }
 
 /// Returns how many rows and index entries of both tables were read so far by sessions that have ended.

@@ -55,7 +55,8 @@ each_engine! {
         // Both for a claimant: skip the runs that it has rejected.
         db.execute(
             "INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\")
-             SELECT \"TaskQueueId\", CASE WHEN \"Priority\" = 2 AND \"Id\" < 50100 THEN 'bot' ELSE 'other' END FROM \"TaskQueueRuns\"",
+             SELECT \"TaskQueueId\", CASE WHEN \"Priority\" = 2 AND \"Id\" < 50100 THEN 'bot' ELSE 'other' END FROM \"TaskQueueRuns\"
+             WHERE \"ClaimClass\" IS NOT NULL",
         );
         analyze(db, "TaskQueueRejections");
         is_read_from(db, "TaskQueueRunsWaiting", 200, "SELECT \"ClaimClass\", \"Id\", \"ClaimOrder\", \"LinedUpOn\" FROM \"TaskQueueRuns\"

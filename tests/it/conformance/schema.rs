@@ -430,8 +430,9 @@ each_engine! {
         let live = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\" WHERE \"LiveStartBefore\" = \"StartBefore\"");
         let ids = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueue\"");
         assert_eq!(ids.len(), 7 * 16);
+        let mut store = db.store();
         for id in ids.into_iter().flatten() {
-            let task = task(db, TaskId(id));
+            let task = store.get_task(TaskId(id)).unwrap();
             assert_eq!(taken.contains(&Some(id)), task.has_its_key(), "{task:?}");
             let may_start = !task.is_settled() && !task.status.is(TaskStatus::Processing);
             assert_eq!(live.contains(&Some(id)), may_start, "{task:?}");

@@ -50,20 +50,18 @@ fn held(offer: &Offer) -> Held {
 
 /// Runs both closures at the same time, each with its own context.
 fn at_once<A: Send, B: Send>(
-    db: &TestDb,
+    [one, other]: &mut [Context; 2],
     first: impl FnOnce(&mut Context) -> A + Send,
     second: impl FnOnce(&mut Context) -> B + Send,
 ) -> (A, B) {
     let barrier = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         let second = scope.spawn(|| {
-            let mut ctx = idle(db);
             barrier.wait();
-            second(&mut ctx)
+            second(other)
         });
-        let mut ctx = idle(db);
         barrier.wait();
-        let first = first(&mut ctx);
+        let first = first(one);
         (first, second.join().unwrap())
     })
 }
@@ -81,46 +79,43 @@ fn end(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// Claims a run as `bot`; returns it and its token.
-fn claimed_by(cli: &Cli) -> (String, String) {
-    let line: Value = serde_json::from_str(&cli.run(&["worker", "claim", "--claimant", "bot"]).ok()).unwrap();
-    (line["run_id"].to_string(), line["token"].as_str().unwrap().to_owned())
-}
-
 fn count(db: &TestDb, what: &str) -> i64 {
     db.number(&format!("SELECT COUNT(*) AS value FROM {what}"))
 }
 
 each_engine! {
     fn two_claimants_at_once_never_get_the_same_run(db) {
+        let mut pair = [idle(db), idle(db)];
         for _ in 0..ROUNDS {
-            queue_with_run(&mut idle(db), "work");
-            let (one, other) = at_once(db, |ctx| claim_as(ctx, "one", None), |ctx| claim_as(ctx, "other", None));
+            queue_with_run(&mut pair[0], "work");
+            let (one, other) = at_once(&mut pair, |ctx| claim_as(ctx, "one", None), |ctx| claim_as(ctx, "other", None));
             assert!(one.is_some() != other.is_some(), "{one:?} {other:?}");
         }
     }
 
     fn two_claimants_at_one_due_task_without_a_run_leave_it_one_run(db) {
+        let mut pair = [idle(db), idle(db)];
         for round in 1..=ROUNDS {
-            crate::conformance::fixture::queue(&mut idle(db), "work");
-            let (one, other) = at_once(db, |ctx| claim_as(ctx, "one", None), |ctx| claim_as(ctx, "other", None));
+            queue(&mut pair[0], "work");
+            let (one, other) = at_once(&mut pair, |ctx| claim_as(ctx, "one", None), |ctx| claim_as(ctx, "other", None));
             assert!(one.is_some() != other.is_some(), "{one:?} {other:?}");
             assert_eq!(statuses(db).len(), round);
         }
     }
 
     fn a_result_and_a_rescue_at_once_end_the_run_once(db) {
+        let mut pair = [idle(db), idle(db)];
         end_lease(db);
         let mut seen = [0, 0];
         for _ in 0..ROUNDS {
-            let (task_id, _) = queue_with_run(&mut idle(db), "work");
-            let offer = claim_as(&mut idle(db), "bot", None).unwrap();
+            let (task_id, _) = queue_with_run(&mut pair[0], "work");
+            let offer = claim_as(&mut pair[0], "bot", None).unwrap();
             end_lease(db);
             let (resolved, report) =
-                at_once(db, |ctx| resolve(ctx, &held(&offer), &Resolution::Success(None)), create);
-            let run = db.store().get_run(offer.run.run_id).unwrap();
+                at_once(&mut pair, |ctx| resolve(ctx, &held(&offer), &Resolution::Success(None)), create);
+            let run = pair[0].store.get_run(offer.run.run_id).unwrap();
             let late = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result' AND \"RunId\" = {}", run.id));
-            let task = db.store().get_task(task_id).unwrap();
+            let task = pair[0].store.get_task(task_id).unwrap();
             match resolved {
                 Ok(_) => {
                     assert!(run.status.is(RunStatus::Success) && report.rescue.rescued.is_empty(), "{run:?} {report:?}");
@@ -143,17 +138,18 @@ each_engine! {
     }
 
     fn a_result_and_an_operator_at_once_end_the_run_once(db) {
+        let mut pair = [idle(db), idle(db)];
         let mut ended = 0;
         for _ in 0..ROUNDS {
-            let (task_id, _) = queue_with_run(&mut idle(db), "work");
-            let offer = claim_as(&mut idle(db), "bot", None).unwrap();
+            let (task_id, _) = queue_with_run(&mut pair[0], "work");
+            let offer = claim_as(&mut pair[0], "bot", None).unwrap();
             let run_id = offer.run.run_id;
             let (resolved, taken) =
-                at_once(db, |ctx| resolve(ctx, &held(&offer), &Resolution::Success(None)), |ctx| take_back(ctx, run_id));
-            let run = db.store().get_run(run_id).unwrap();
+                at_once(&mut pair, |ctx| resolve(ctx, &held(&offer), &Resolution::Success(None)), |ctx| take_back(ctx, run_id));
+            let run = pair[0].store.get_run(run_id).unwrap();
             let count = |kind: &str| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = '{kind}' AND \"RunId\" = {run_id}"));
             let kept = (count("resolved"), count("taken-back"), count("late-result"));
-            let task = db.store().get_task(task_id).unwrap();
+            let task = pair[0].store.get_task(task_id).unwrap();
             match (resolved, taken) {
                 (Ok(_), Err(EngineError::NotTakenBack { .. })) => {
                     assert!(run.status.is(RunStatus::Success) && task.status.is(TaskStatus::Success), "{run:?} {task:?}");
@@ -173,10 +169,11 @@ each_engine! {
     }
 
     fn two_operators_at_once_take_a_run_once(db) {
+        let mut pair = [idle(db), idle(db)];
         for _ in 0..ROUNDS {
-            queue_with_run(&mut idle(db), "work");
-            let run_id = claim_as(&mut idle(db), "bot", None).unwrap().run.run_id;
-            let (one, other) = at_once(db, |ctx| take_back(ctx, run_id).unwrap(), |ctx| take_back(ctx, run_id).unwrap());
+            queue_with_run(&mut pair[0], "work");
+            let run_id = claim_as(&mut pair[0], "bot", None).unwrap().run.run_id;
+            let (one, other) = at_once(&mut pair, |ctx| take_back(ctx, run_id).unwrap(), |ctx| take_back(ctx, run_id).unwrap());
             assert!(one.was_recorded_before != other.was_recorded_before, "{one:?} {other:?}");
             assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'taken-back' AND \"RunId\" = {run_id}")), 1);
             db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
@@ -208,12 +205,13 @@ each_engine! {
     }
 
     fn a_heartbeat_and_a_rescue_at_once_agree_on_who_has_the_run(db) {
+        let mut pair = [idle(db), idle(db)];
         for _ in 0..ROUNDS {
-            queue_with_run(&mut idle(db), "work");
-            let offer = claim_as(&mut idle(db), "bot", None).unwrap();
+            queue_with_run(&mut pair[0], "work");
+            let offer = claim_as(&mut pair[0], "bot", None).unwrap();
             end_lease(db);
-            let (renewed, report) = at_once(db, |ctx| renew(ctx, &held(&offer), &ProgressReport::default()), create);
-            let run = db.store().get_run(offer.run.run_id).unwrap();
+            let (renewed, report) = at_once(&mut pair, |ctx| renew(ctx, &held(&offer), &ProgressReport::default()), create);
+            let run = pair[0].store.get_run(offer.run.run_id).unwrap();
             let is_kept = report.rescue.rescued.is_empty();
             assert_eq!(run.status.is(RunStatus::Processing), is_kept, "{run:?}");
             match renewed {
@@ -328,9 +326,11 @@ each_engine! {
 
     fn what_is_released_at_no_cost_while_any_commit_is_lost_is_released_once(db) {
         let work = |cli: &Cli| {
-            cli.run(&["queue", "--any-class", "work"]).ok();
-            let (run, token) = claimed_by(cli);
-            cli.run(&["worker", "release", &run, "--token", &token, "--no-reject"]).ok();
+            // Only the release can lose a COMMIT: the rest is done without the proxy.
+            let mut ctx = idle(db);
+            queue_with_run(&mut ctx, "work");
+            let Held { run_id, token } = held(&claim_as(&mut ctx, "bot", None).unwrap());
+            cli.run(&["worker", "release", &run_id.to_string(), "--token", &token, "--no-reject"]).ok();
         };
         // A claim would otherwise get the task that an earlier round released.
         with_every_commit_lost(db, work, |rounds| {
@@ -342,10 +342,12 @@ each_engine! {
 
     fn what_an_operator_takes_while_any_commit_is_lost_is_taken_once(db) {
         let work = |cli: &Cli| {
-            let task = cli.run(&["queue", "--any-class", "work"]).ok();
-            let (run, _) = claimed_by(cli);
+            // Only what the operator does can lose a COMMIT.
+            let mut ctx = idle(db);
+            let task = queue_with_run(&mut ctx, "work").0.to_string();
+            let run = claim_as(&mut ctx, "bot", None).unwrap().run.run_id.to_string();
             cli.run(&["worker", "release", &run, "--force"]).ok();
-            let _ = claimed_by(cli);
+            claim_as(&mut ctx, "bot", None).unwrap();
             cli.run(&["retry", &task, "--force"]).ok();
             cli.run(&["cancel", &task]).ok();
         };

@@ -138,7 +138,7 @@ each_engine! {
         db.execute("ALTER TABLE \"Away\" RENAME TO \"TaskQueueRuns\"");
         // A read outside a transaction, after which the connection is idle.
         ctx.store.get_task(id).unwrap();
-        db.execute(match db.engine {
+        db.raw().execute(match db.engine {
             EngineUnderTest::Sqlite => "PRAGMA busy_timeout = 1000; BEGIN EXCLUSIVE; COMMIT",
             EngineUnderTest::Postgres => "BEGIN; LOCK TABLE \"TaskQueue\", \"TaskQueueRuns\" IN ACCESS EXCLUSIVE MODE NOWAIT; COMMIT",
             EngineUnderTest::Mariadb | EngineUnderTest::Mysql =>

@@ -44,6 +44,7 @@ fn sixty_four_processes_make_one_new_sqlite_store_at_once_and_all_succeed() {
 /// Ends every other connection to the database, like an administrator. SQLite has none: the store is locked instead, until the
 /// result is dropped.
 fn break_connections(db: &TestDb) {
+    db.disconnect();
     let mut raw = db.raw();
     match db.engine {
         EngineUnderTest::Sqlite => {}

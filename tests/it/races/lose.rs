@@ -16,7 +16,7 @@ use taskqueue_process::identities::identity::Liveness;
 use taskqueue_store::{Claim, EndCondition, EndResult, NewRunner, Registration, RunEnd, RunRef, SpecificClaim, Store};
 
 use super::stage::{Stage, column, end_lease, is_root, start_runner, statuses, task};
-use super::tools::{begin_write, open_fifo, wait_blocked};
+use super::tools::{begin_write, many_at_once, open_fifo, wait_blocked};
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
@@ -160,26 +160,18 @@ each_engine! {
         const ASKING: usize = 12;
         let _ = db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", &LIMIT.to_string()]).ok();
         for round in 0..5 {
-            let barrier = Barrier::new(ASKING);
-            let answers: Vec<Registration> = std::thread::scope(|scope| {
-                let asking: Vec<_> = (0..ASKING).map(|number| {
-                    let (barrier, mut store) = (&barrier, db.store());
-                    scope.spawn(move || {
-                        let runner = NewRunner {
-                            process_id: 1,
-                            host: "elsewhere".to_owned(),
-                            process_identity: format!("round {round} runner {number}"),
-                            slots: 1,
-                            version: String::new(),
-                            name: String::new(),
-                            classes: ServedClasses::default(),
-                            boot_ms: || 0,
-                        };
-                        barrier.wait();
-                        store.register_runner(&runner).unwrap()
-                    })
-                }).collect();
-                asking.into_iter().map(|thread| thread.join().unwrap()).collect()
+            let answers = many_at_once(db, ASKING, |store, number| {
+                let runner = NewRunner {
+                    process_id: 1,
+                    host: "elsewhere".to_owned(),
+                    process_identity: format!("round {round} runner {number}"),
+                    slots: 1,
+                    version: String::new(),
+                    name: String::new(),
+                    classes: ServedClasses::default(),
+                    boot_ms: || 0,
+                };
+                store.register_runner(&runner).unwrap()
             });
             let mut registered: Vec<RunnerId> = Vec::new();
             for answer in answers {

@@ -77,7 +77,7 @@ test_on! { [mariadb Mariadb, mysql Mysql] a_claim_that_waits_for_a_prune_of_resu
         wait_blocked(db);
         let claimed = scope.spawn(|| {
             // The first locks of a claim if transitions are stored.
-            db.execute("LOCK TABLES \"TaskQueueRuns\" WRITE, \"TaskQueue\" WRITE, \"TaskQueueEvents\" WRITE");
+            db.raw().execute("LOCK TABLES \"TaskQueueRuns\" WRITE, \"TaskQueue\" WRITE, \"TaskQueueEvents\" WRITE");
         });
         wait_until("the claim waits for a table", || {
             db.number(&format!(

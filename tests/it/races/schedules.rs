@@ -348,7 +348,8 @@ each_engine! {
     fn an_end_and_a_change_at_once_leave_one_head_which_has_changed(db) {
         let mut ctx = willing(db);
         for wanted in changes() {
-            for _ in 0..5 {
+            // Two are enough: the tests above force both orders, so these add only those that advance schedules.
+            for _ in 0..2 {
                 let id = overdue(db, &mut ctx, None);
                 let run = reference(&claim(&mut ctx.store).unwrap());
                 many_at_once(db, AT_ONCE, |store, number| match number {

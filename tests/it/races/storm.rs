@@ -6,8 +6,9 @@ use super::tools::{intervals, most_at_once, run_at_once};
 use crate::each_engine;
 use crate::support::{Ended, TestDb};
 
-const TASKS: usize = 2_000;
-const EACH: usize = 64;
+/// 75 for each slot of the limit: enough that all slots are in use before the tasks run out.
+const TASKS: usize = 600;
+const RUNNERS: usize = 64;
 const LIMIT: usize = 8;
 
 each_engine! {
@@ -46,7 +47,8 @@ fn queue_tasks(db: &TestDb) -> Vec<String> {
 fn storm_until_drained(db: &TestDb) {
     let create: &[&str] = &["create-runs"];
     let process: &[&str] = &["process-run", "--drain"];
-    let commands: Vec<&[&str]> = (0..EACH).flat_map(|_| [create, process]).collect();
+    // Few that create runs, because they do not ask for a slot.
+    let commands = [create, process, process, process, process].repeat(RUNNERS / 4);
     loop {
         for (command, ended) in commands.iter().zip(run_at_once(db, &commands)) {
             nothing_went_wrong(command, &ended);

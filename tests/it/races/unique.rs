@@ -11,13 +11,11 @@ use taskqueue_domain::task::unique::{Arrival, OnConflict};
 use taskqueue_engine::change::retry::{RetryOptions, retry_tasks};
 use taskqueue_store::Store;
 
-use super::lose::at_once;
+use super::lose::{ROUNDS, at_once};
 use super::tools::run_at_once;
 use crate::conformance::fixture::{claim, create, drain, request, willing};
 use crate::each_engine;
 use crate::support::EngineUnderTest;
-
-const ROUNDS: usize = 20;
 
 fn keyed(key: &str, on_conflict: OnConflict) -> NewTask {
     let settings = Settings::from_rows(&[]).unwrap();
@@ -76,19 +74,18 @@ each_engine! {
     }
 
     fn a_retry_while_the_key_is_queued_anew_never_makes_two_live_tasks(db) {
-        let mut contexts = [willing(db), willing(db)];
+        let (mut ctx, mut store) = (willing(db), db.store());
         for round in 0..ROUNDS {
             let task = keyed(&round.to_string(), OnConflict::Return);
-            let (old, _) = insert(&mut db.store(), &task);
+            let (old, _) = insert(&mut store, &task);
             db.execute(&format!(
                 "UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"MaxRetries\" = 5, \"FailedRetries\" = 5 WHERE \"Id\" = {old}"
             ));
-            let [ctx, _] = &mut contexts;
             let (retried, queued) = at_once(
                 db,
                 |_| {
                     let mut is_retried = false;
-                    retry_tasks(ctx, &[TaskId(old)], &RetryOptions::default(), &mut |answer| is_retried = answer.result.is_some()).unwrap();
+                    retry_tasks(&mut ctx, &[TaskId(old)], &RetryOptions::default(), &mut |answer| is_retried = answer.result.is_some()).unwrap();
                     is_retried
                 },
                 |store| insert(store, &task),
@@ -99,10 +96,11 @@ each_engine! {
     }
 
     fn a_task_claimed_while_it_is_replaced_runs_with_the_old_or_the_new_data(db) {
+        let mut ctx = willing(db);
         for round in 0..ROUNDS {
             let key = round.to_string();
-            insert(&mut db.store(), &keyed(&key, OnConflict::Return));
-            create(&mut willing(db));
+            insert(&mut ctx.store, &keyed(&key, OnConflict::Return));
+            create(&mut ctx);
             let new = NewTask { data: "2".to_owned(), ..keyed(&key, OnConflict::Replace) };
             let (claimed, replaced) = at_once(db, claim, |store| {
                 store.insert_tasks(std::slice::from_ref(&new), &mut |_| {})
@@ -116,8 +114,7 @@ each_engine! {
                 (None, replaced) => assert_eq!(replaced.unwrap()[0].arrival, Arrival::Replaced),
             }
             assert_eq!(db.number(LIVE), 1);
-            db.execute("DELETE FROM \"TaskQueueRuns\"");
-            db.execute("DELETE FROM \"TaskQueue\"");
+            db.execute("DELETE FROM \"TaskQueueRuns\"; DELETE FROM \"TaskQueue\"");
         }
     }
 

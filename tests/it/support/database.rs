@@ -129,7 +129,7 @@ impl Database {
         Self::create_with(engine, name, "")
     }
 
-    /// Creates a database on a server of PostgreSQL that is a copy of another one, to which nobody may be connected.
+    /// Creates a database on a server of PostgreSQL that is a copy of another one, to which no client may be connected.
     #[allow(dead_code, reason = "the benchmark copies none")]
     pub fn copy(name: &str, template: &str) -> Option<Self> {
         Self::create_with(EngineUnderTest::Postgres, name, &format!(" TEMPLATE \"{template}\""))
@@ -153,6 +153,12 @@ impl Database {
 
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Returns true if its server outlives it, and so a connection to it.
+    #[allow(dead_code, reason = "the benchmark keeps no connection")]
+    pub fn is_on_shared_server(&self) -> bool {
+        self.server.is_some()
     }
 
     pub fn raw(&self) -> Raw {

@@ -20,6 +20,8 @@ pub struct TestDb {
     home: TempDir,
     /// Idle connections for tests that need many: connecting costs a server more than most queries.
     idle: Mutex<Vec<Store>>,
+    /// The connection of `execute`, `number` and `text` while none of them uses it.
+    kept: Mutex<Option<Raw>>,
 }
 
 impl TestDb {
@@ -40,7 +42,7 @@ impl TestDb {
     }
 
     fn of(engine: EngineUnderTest, database: Database, home: TempDir) -> Self {
-        Self { engine, database, home, idle: Mutex::default() }
+        Self { engine, database, home, idle: Mutex::default(), kept: Mutex::default() }
     }
 
     /// Creates a migrated database on another server than the shared one; it is deleted with that server.
@@ -98,17 +100,42 @@ impl TestDb {
         self.database.raw()
     }
 
+    /// Statements that change their session belong to `raw`: the next caller gets the same session.
     pub fn execute(&self, sql: &str) {
-        self.raw().execute(sql);
+        self.with_kept(|raw| raw.execute(sql));
     }
 
     /// Returns the first value of a query whose column is named `value`.
     pub fn number(&self, sql: &str) -> i64 {
-        self.raw().numbers(sql).into_iter().next().flatten().unwrap_or_else(|| panic!("{sql}: no number"))
+        self.with_kept(|raw| raw.numbers(sql))
+            .into_iter()
+            .next()
+            .flatten()
+            .unwrap_or_else(|| panic!("{sql}: no number"))
     }
 
     pub fn text(&self, sql: &str) -> Option<String> {
-        self.raw().texts(sql).into_iter().next().flatten()
+        self.with_kept(|raw| raw.texts(sql)).into_iter().next().flatten()
+    }
+
+    /// Ends the kept connection, for a test that counts or ends the sessions of its database, or what they have reported.
+    pub fn disconnect(&self) {
+        drop(self.take_kept());
+    }
+
+    /// Connects anew while another thread uses the connection, whose statement may wait for a lock, and after a panic.
+    fn with_kept<T>(&self, ask: impl FnOnce(&mut Raw) -> T) -> T {
+        let kept = self.take_kept();
+        let mut raw = kept.unwrap_or_else(|| self.raw());
+        let answer = ask(&mut raw);
+        if self.database.is_on_shared_server() {
+            *self.kept.lock().unwrap() = Some(raw);
+        }
+        answer
+    }
+
+    fn take_kept(&self) -> Option<Raw> {
+        self.kept.lock().unwrap().take()
     }
 
     /// Returns true if it is one of the two engines that share a client.
@@ -142,7 +169,7 @@ pub fn on(engine: EngineUnderTest, check: impl FnOnce(&TestDb)) {
     match TestDb::new(engine) {
         Some(db) => {
             check(&db);
-            drop(db.idle);
+            drop((db.idle, db.kept));
             spare::give(engine, db.database);
         }
         None => {

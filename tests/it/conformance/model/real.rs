@@ -286,7 +286,7 @@ impl<'a> Real<'a> {
                 let when = self.instant(if is_later { When::Later } else { When::Past(0) });
                 let change =
                     ChangeRequest { priority: Some(priority.into()), scheduled_on: when, ..ChangeRequest::default() };
-                let edit = Edit { change, if_updated_on: None };
+                let edit = Edit { change, if_version: None };
                 edit_tasks(&mut self.ctx, &[self.tasks[task]], &edit, &mut |_| {}).unwrap();
                 Answer::Done
             }

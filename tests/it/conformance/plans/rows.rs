@@ -14,6 +14,10 @@ pub(super) fn fill(db: &TestDb) {
         EngineUnderTest::Sqlite | EngineUnderTest::Postgres => "'class' || (i % 5)",
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CONCAT('class', i % 5)",
     };
+    let key_of = |number: &str| match db.engine {
+        EngineUnderTest::Sqlite | EngineUnderTest::Postgres => format!("'key' || ({number})"),
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!("CONCAT('key', {number})"),
+    };
     let past = sql_now(db.engine, -3_600);
     // Different times, as for tasks that were queued one after the other.
     let each_time = match db.engine {
@@ -22,15 +26,20 @@ pub(super) fn fill(db: &TestDb) {
         EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "UTC_TIMESTAMP(6) - INTERVAL i SECOND",
     };
     // Finished tasks first, so that a scan of the primary key reads all of them.
+    // Their keys at once: an update of so many rows takes longer than their insert.
     raw.execute(&format!(
-        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\") SELECT {class}, 'success', {each_time} FROM {numbers}"
+        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UniqueKey\")
+         SELECT {class}, 'success', {each_time}, CASE WHEN i % 2 = 1 THEN {} END FROM {numbers}",
+        key_of("i")
     ));
     raw.execute(&format!(
         "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Status\", \"StartedOn\", \"FinishedOn\", \"Token\")
          SELECT \"Id\", \"TaskClass\", 'success', {past}, {past}, 'done' FROM \"TaskQueue\""
     ));
     raw.execute(&format!(
-        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"ScheduledOn\") SELECT {class}, {each_time} FROM {numbers}"
+        "INSERT INTO \"TaskQueue\" (\"TaskClass\", \"ScheduledOn\", \"UniqueKey\")
+         SELECT {class}, {each_time}, CASE WHEN i % 2 = 1 THEN {} END FROM {numbers}",
+        key_of(&format!("i + {MANY}"))
     ));
     raw.execute(
         "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Priority\")
@@ -41,11 +50,6 @@ pub(super) fn fill(db: &TestDb) {
          WHERE \"Status\" = 'scheduled' AND \"Id\" % 50 = 0",
         sql_now(db.engine, 3_600)
     ));
-    let key = match db.engine {
-        EngineUnderTest::Sqlite | EngineUnderTest::Postgres => "'key' || \"Id\"",
-        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "CONCAT('key', \"Id\")",
-    };
-    raw.execute(&format!("UPDATE \"TaskQueue\" SET \"UniqueKey\" = {key} WHERE \"Id\" % 2 = 1"));
     // Finished long ago, before their time, and kept for their keys.
     raw.execute(&format!(
         "UPDATE \"TaskQueue\" SET \"UpdatedOn\" = '2010-01-01 00:00:00.000000', \"ScheduledOn\" = '2098-01-01 00:00:00.000000',
@@ -63,6 +67,7 @@ pub(super) fn fill(db: &TestDb) {
     for (on, condition) in [("2010", "\"Id\" <= 2000 OR \"Id\" IN (99991, 99992)"), ("2098", "\"Id\" = 99993")] {
         raw.execute(&format!("UPDATE \"TaskQueue\" SET \"StartBefore\" = '{on}-01-01 00:00:00' WHERE {condition}"));
     }
+    let key = key_of("\"Id\"");
     raw.execute(&format!("UPDATE \"TaskQueue\" SET \"Receipt\" = {key} WHERE \"Id\" <= 2000"));
     raw.execute(&format!(
         "INSERT INTO \"TaskQueueReceipts\" (\"Token\") SELECT {key} FROM \"TaskQueue\" WHERE \"Id\" <= 2000"
@@ -80,9 +85,11 @@ pub(super) fn fill(db: &TestDb) {
     }
     // The results of the others have expired.
     raw.execute("UPDATE \"TaskQueueRuns\" SET \"Results\" = '{}' WHERE \"Status\" = 'success' AND \"Id\" % 100 = 0");
+    // Up to beyond the highest id that is asked for.
     raw.execute(
         "INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"RunId\")
-         SELECT CASE WHEN \"Id\" <= 100 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"",
+         SELECT CASE WHEN \"Id\" <= 100 THEN 'message' ELSE 'run-ended' END, \"TaskQueueId\", \"Id\" FROM \"TaskQueueRuns\"
+         ORDER BY \"Id\" LIMIT 75000",
     );
     raw.execute(
         "INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\")
