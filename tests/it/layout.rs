@@ -114,7 +114,7 @@ fn only_host_and_process_talk_to_the_kernel_by_hand() {
             "process/spawning/pre_exec.rs",
             "host/net/sockets.rs",
             "host/machine/closed_output.rs",
-            "host/machine/heap.rs",
+            "host/machine/own_memory.rs",
             "process/spawning/ignored_signals.rs",
             "process/children/exit.rs",
             "store/backend/sqlite/kept_log.rs",

@@ -29,6 +29,7 @@ use crate::routes::router;
 use crate::{openapi, routes};
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_engine::{Context, StopSignals};
+use taskqueue_host::machine::own_memory;
 use taskqueue_host::net::listener::{SocketFile, SocketListener};
 
 /// How long a client may take for the head of a request, also between two requests of a connection.
@@ -85,6 +86,7 @@ pub fn serve(
         while !stop.wait(SIGNALS_EVERY) {}
         let _ = stop_sender.send(());
     })?;
+    own_memory::give_back();
     runtime.block_on(accept(&listener, &app, stopped));
     drop(app);
     runtime.shutdown_timeout(STOP_LIMIT);

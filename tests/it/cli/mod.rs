@@ -86,6 +86,7 @@ mod untrusted_files;
 mod usage;
 mod wait;
 mod work;
+mod work_memory;
 mod work_metrics;
 mod work_reload;
 mod work_service;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use taskqueue_host::clock::Moment;
-use taskqueue_host::machine::heap;
+use taskqueue_host::machine::own_memory;
 use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_process::identities::usage::memory_bytes;
 
@@ -19,14 +19,14 @@ pub(super) struct MemoryLimit {
     most_bytes: Option<u64>,
     next_check_at: Moment,
     is_too_large: bool,
-    /// How many runs had been claimed when memory was last freed.
-    given_back_at: u64,
+    /// How many runs had been claimed when memory was last freed; `None` if it never was.
+    given_back_at: Option<u64>,
 }
 
 impl MemoryLimit {
     /// Creates it; without a limit the worker is never too large.
     pub(super) fn new(most_bytes: Option<u64>) -> Self {
-        Self { most_bytes, next_check_at: Moment::now(), is_too_large: false, given_back_at: 0 }
+        Self { most_bytes, next_check_at: Moment::now(), is_too_large: false, given_back_at: None }
     }
 
     /// Returns true if it was ever found to be too large.
@@ -34,12 +34,12 @@ impl MemoryLimit {
         self.is_too_large
     }
 
-    /// Frees heap memory after many runs, once the worker has been idle for a moment; calls `shrink` before.
+    /// Frees memory after its start and after many runs, once the worker has been idle for a moment; calls `shrink` before.
     pub(super) fn give_back(&mut self, claimed: u64, idle: Duration, shrink: impl FnOnce()) {
-        if idle >= REST && claimed - self.given_back_at >= MANY_RUNS {
-            self.given_back_at = claimed;
+        if idle >= REST && self.given_back_at.is_none_or(|before| claimed - before >= MANY_RUNS) {
+            self.given_back_at = Some(claimed);
             shrink();
-            heap::give_back();
+            own_memory::give_back();
         }
     }
 

@@ -3,8 +3,8 @@
 pub mod account;
 pub mod closed_output;
 pub mod descriptors;
-pub mod heap;
 pub mod host;
 pub mod journal;
+pub mod own_memory;
 pub mod proc_files;
 pub mod thread_names;

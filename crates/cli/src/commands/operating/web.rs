@@ -13,6 +13,7 @@ use crate::output::Out;
 use crate::session::Session;
 use taskqueue_domain::limits::limit::Rate;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
+use taskqueue_host::machine::own_memory;
 use taskqueue_host::net::listener::SocketListener;
 use taskqueue_web::{Certificate, Https, WebOptions, new_token, serve};
 
@@ -79,6 +80,7 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
         .with_hint("`taskqueue web token add ann --may operate` makes one; then start `taskqueue web` again")
         .into());
     }
+    own_memory::keep_little();
     let stop = Arc::new(session.stop_at_once()?);
     let context = session.open_to_follow(out)?;
     let options = WebOptions {

@@ -21,6 +21,7 @@ use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_engine::config::Config;
 use taskqueue_engine::work::{Tally, WorkOptions, raise_limit_of_files, work};
 use taskqueue_engine::{ReloadSignal, StopSignals, Supervisor, enter_own_group};
+use taskqueue_host::machine::own_memory;
 
 /// Run a worker that processes runs as they become due
 ///
@@ -84,6 +85,7 @@ pub(crate) fn run(session: Session, args: &WorkArgs, out: &mut Out) -> anyhow::R
     out.begin_log(args.log_format)?;
     let options = args.options(&session.config)?;
     raise_limit_of_files(options.slots);
+    own_memory::keep_little();
     if let Err(why) = enter_own_group() {
         out.say_verbose(&format!("no separate control group: {why}"));
     }
