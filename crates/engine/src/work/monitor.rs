@@ -22,7 +22,7 @@ use taskqueue_process::identities::usage::memory_bytes;
 const FRESH_FOR: Duration = Duration::from_secs(5);
 /// How long a request waits for the store; Prometheus itself waits ten seconds.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// If a read takes longer than that, older numbers are served, up to this age.
+/// If a read takes longer than that, older numbers are served, up to this age, unless the worker has lost the database.
 const STALE_AFTER: Duration = Duration::from_secs(60);
 /// A coordinator without a turn for this long counts as hanging; it waits up to a minute for a silent server.
 const LONGEST_STANDSTILL: Duration = Duration::from_secs(90);
@@ -194,7 +194,7 @@ impl SharedMonitor {
             let give_up = wanted_since.plus(PATIENCE);
             if state.is_over || give_up.has_passed() {
                 let is_usable = |look: &MonitorScan| look.facts.is_some() && look.at.elapsed() < STALE_AFTER;
-                return state.last.clone().filter(is_usable);
+                return state.last.clone().filter(|look| is_usable(look) && !self.tally.was_away());
             }
             state = self.changed.wait_timeout(state, give_up.remaining()).unwrap_or_else(PoisonError::into_inner).0;
         }
