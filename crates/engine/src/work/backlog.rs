@@ -27,8 +27,10 @@ const LONG: Duration = Duration::from_secs(1);
 /// How long nothing else starts beside a suspect run. A run that kills its runner mostly does so soon, and the slots have other
 /// work.
 const ALONE_FOR: Duration = Duration::from_secs(60);
-/// How long a suspect run waits for earlier runs to end.
+/// How long a suspect run waits for earlier runs to end. If another suspect has begun meanwhile, it is released.
 const LONGEST_WAIT_ALONE: Duration = Duration::from_secs(60);
+/// How many files of the spool a worker holds.
+const FILES: usize = 2;
 
 pub(super) struct Backlog {
     state: Mutex<BacklogState>,
@@ -90,7 +92,7 @@ struct BacklogState {
     /// The policy under which all waiting runs were claimed.
     policy: Arc<RunPolicy>,
     waiting: VecDeque<(Moment, ClaimedRun)>,
-    /// Runs that must run alone.
+    /// Runs that must run alone, each with the time until which it waits for that.
     suspects: VecDeque<(Moment, ClaimedRun)>,
     /// The suspect that is running, and until when nothing else starts beside it.
     alone: Option<(RunId, Moment)>,
@@ -100,6 +102,7 @@ struct BacklogState {
     pace: Pace,
     slots: usize,
     shortage: Shortage,
+    spool: Option<Spool>,
     /// The file to which outcomes are written now, and the one that replaces it while it is being sent.
     files: Vec<SpoolFile>,
     problem: Option<String>,
@@ -115,9 +118,14 @@ impl BacklogState {
         self.waiting.len() + self.suspects.len() + self.working
     }
 
+    /// Returns true if a suspect run has begun and nothing else may start beside it.
+    fn is_alone(&self) -> bool {
+        self.alone.is_some_and(|(_, until)| !until.has_passed())
+    }
+
     /// Returns true if no other run may start.
     fn is_reserved(&self) -> bool {
-        !self.suspects.is_empty() || self.alone.is_some_and(|(_, until)| !until.has_passed())
+        !self.suspects.is_empty() || self.is_alone()
     }
 
     /// Returns true if so many threads were left behind that nothing more may start.
@@ -131,8 +139,8 @@ impl BacklogState {
             return None;
         }
         let has_company = self.working > 0;
-        let may_begin = |(since, _): &mut (Moment, ClaimedRun)| !has_company || since.elapsed() >= LONGEST_WAIT_ALONE;
-        if self.alone.is_none()
+        let may_begin = |(until, _): &mut (Moment, ClaimedRun)| !has_company || until.has_passed();
+        if !self.is_alone()
             && let Some((_, run)) = self.suspects.pop_front_if(may_begin)
         {
             self.alone = Some((run.run_id, Moment::after(ALONE_FOR)));
@@ -167,20 +175,38 @@ impl BacklogState {
         let waiting = self.waiting.drain(..).chain(self.suspects.drain(..));
         self.returning.extend(waiting.map(|(_, run)| run));
     }
+
+    /// Withdraws suspects that have waited for long and would still wait: the slots have other work, and another runner may be
+    /// idle.
+    fn withdraw_late_suspects(&mut self) {
+        let is_late = |(until, _): &mut (Moment, ClaimedRun)| until.has_passed();
+        while self.is_alone()
+            && let Some((_, run)) = self.suspects.pop_front_if(is_late)
+        {
+            self.returning.push(run);
+        }
+    }
+
+    /// Opens the files that are missing, for example because the disk was full.
+    fn open_files(&mut self) {
+        let Some(spool) = &self.spool else { return };
+        while self.files.len() < FILES {
+            match spool.take() {
+                Ok(file) => self.files.push(file),
+                Err(error) => {
+                    self.problem = Some(error.to_string());
+                    return;
+                }
+            }
+        }
+    }
 }
 
 impl Backlog {
     pub(super) fn open(policy: Arc<RunPolicy>, spool: Option<&Spool>, slots: usize) -> EngineResult<Self> {
         let waker = Waker::new()
             .map_err(|source| EngineError::Os { what: "cannot open a descriptor for the slots", source })?;
-        let (mut files, mut problem) = (Vec::new(), None);
-        for taken in spool.into_iter().flat_map(|spool| [spool.take(), spool.take()]) {
-            match taken {
-                Ok(file) => files.push(file),
-                Err(error) => problem = Some(error.to_string()),
-            }
-        }
-        let state = BacklogState {
+        let mut state = BacklogState {
             policy,
             waiting: VecDeque::new(),
             suspects: VecDeque::new(),
@@ -191,12 +217,14 @@ impl Backlog {
             pace: Pace::default(),
             slots,
             shortage: Shortage::default(),
-            files,
-            problem,
+            spool: spool.cloned(),
+            files: Vec::with_capacity(FILES),
+            problem: None,
             is_told: false,
             is_closed: false,
             was_blocked: false,
         };
+        state.open_files();
         Ok(Self { state: Mutex::new(state), has_run: Condvar::new(), is_idle: Condvar::new(), waker })
     }
 
@@ -219,8 +247,8 @@ impl Backlog {
 
     /// Adds runs that must run alone.
     pub(super) fn add_suspects(&self, runs: Vec<ClaimedRun>) {
-        let now = Moment::now();
-        self.lock().suspects.extend(runs.into_iter().map(|run| (now, run)));
+        let until = Moment::after(LONGEST_WAIT_ALONE);
+        self.lock().suspects.extend(runs.into_iter().map(|run| (until, run)));
         self.has_run.notify_all();
     }
 
@@ -295,8 +323,8 @@ impl Backlog {
     pub(super) fn take_finished(&self) -> (Vec<FinishedRun>, Option<SpoolFile>) {
         let mut state = self.lock();
         state.is_told = false;
-        let has_spare = state.files.len() > 1;
-        let file = has_spare.then(|| state.files.remove(0));
+        state.open_files();
+        let file = (state.files.len() == FILES).then(|| state.files.remove(0));
         (std::mem::take(&mut state.finished), file)
     }
 
@@ -364,6 +392,7 @@ impl Backlog {
     pub(super) fn counts(&self) -> BacklogCounts {
         let mut state = self.lock();
         let slots = state.slots;
+        state.withdraw_late_suspects();
         let is_blocked = state.is_blocked();
         let has_room_again = std::mem::replace(&mut state.was_blocked, is_blocked) && !is_blocked;
         let may_begin = state.alone.is_some() || !state.suspects.is_empty() || has_room_again;
@@ -466,6 +495,17 @@ mod tests {
         assert_eq!((begun(&backlog), backlog.counts().room), (Some(4), 1));
         backlog.add_suspects(vec![run(5)]);
         assert_eq!((begun(&backlog), backlog.take_waiting().len(), backlog.take_all_waiting().len()), (None, 0, 1));
+    }
+
+    #[test]
+    fn a_suspect_that_runs_for_long_keeps_no_other_from_its_turn() {
+        let backlog = Backlog::open(policy(), None, 3).unwrap();
+        let begun = |backlog: &Backlog| backlog.lock().pop().map(|run| run.run_id.0);
+        backlog.lock().working = 1;
+        backlog.lock().alone = Some((RunId(1), Moment::now()));
+        backlog.lock().suspects.extend([2, 3].map(|id| (Moment::now(), run(id))));
+        assert_eq!(begun(&backlog), Some(2));
+        assert_eq!((backlog.counts().returning, begun(&backlog)), (1, None));
     }
 
     #[test]
