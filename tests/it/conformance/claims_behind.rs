@@ -88,6 +88,32 @@ each_engine! {
         assert_eq!(db.number(ended), i64::from(2 * LOST));
     }
 
+    fn every_started_run_is_returned_however_many_end_beside_it(db) {
+        let mut ctx = willing(db);
+        let claim = claim_by_nobody(&|_| true);
+        insert_runs_of_other_classes(db, "lost.", 150);
+        let runs = queue_many(&mut ctx, &["work"; 20]);
+        let mut claimed = Vec::new();
+        for round in 0..3 {
+            claimed.extend(claim_many(&mut ctx.store, &claim, &format!("round{round}-"), 200));
+            let processing = "\"TaskQueueRuns\" WHERE \"Status\" = 'processing'";
+            assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM {processing}")), i64::try_from(claimed.len()).unwrap());
+        }
+        assert_eq!(claimed, runs);
+    }
+
+    fn no_two_runs_of_a_claim_get_one_token_after_a_run_has_ended(db) {
+        let mut ctx = willing(db);
+        insert_runs_of_other_classes(db, "lost.", 1);
+        let runs = queue_many(&mut ctx, &["work"; 2]);
+        // Started without a run.
+        crate::conformance::fixture::queue(&mut ctx, "work");
+        let claimed = claim_many(&mut ctx.store, &claim_by_nobody(&|_| true), "a", 3);
+        assert_eq!((claimed.len(), &claimed[..2]), (3, &runs[..]));
+        let tokens = "SELECT COUNT(DISTINCT \"Token\") AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'";
+        assert_eq!(db.number(tokens), 3);
+    }
+
     fn a_runnable_class_behind_thousands_of_others_is_found(db) {
         let mut ctx = willing(db);
         insert_runs_of_other_classes(db, "other.", 1_000);

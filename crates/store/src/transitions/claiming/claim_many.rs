@@ -224,7 +224,7 @@ pub(crate) fn claim_beside_others(
         return Ok(SharedClaim::Done(ManyClaimed { is_crowded: true, ..ManyClaimed::default() }));
     }
     if batch::nothing_restricts_claims(conn)? {
-        return start_due(conn, claim, tokens, None, low_water).map(SharedClaim::Done);
+        return start_due(conn, claim, &unused(tokens, &[]), None, low_water).map(SharedClaim::Done);
     }
     let obstacles = Obstacles::load(conn, claim.runner_name)?;
     if obstacles.is_closed() {
@@ -234,7 +234,7 @@ pub(crate) fn claim_beside_others(
     if first_claimable(conn, &claim.classes, None, &mut Obstacles::none())?.is_some() {
         return Ok(SharedClaim::NeedsLock { is_repeated });
     }
-    start_due(conn, claim, tokens, Some(&obstacles), low_water).map(SharedClaim::Done)
+    start_due(conn, claim, &unused(tokens, &[]), Some(&obstacles), low_water).map(SharedClaim::Done)
 }
 
 /// Without a low-water mark, only waiting runs are claimed.
@@ -260,7 +260,7 @@ fn claim_under_lock(
         && auditor.is_none()
         && batch::nothing_restricts_claims(conn)?
     {
-        return start_due(conn, claim, tokens, None, low_water);
+        return start_due(conn, claim, &unused(tokens, &[]), None, low_water);
     }
     let mut obstacles = Obstacles::load(conn, claim.runner_name)?;
     if obstacles.is_closed() {
@@ -269,7 +269,7 @@ fn claim_under_lock(
     let mut claimed = claim_waiting(conn, claim, tokens, &mut obstacles, auditor)?;
     // A run that is to be set aside has one of the tokens until it has ended: the next claim continues.
     let goes_on = claimed.aside.is_empty() && claimed.expired.is_empty();
-    let rest = tokens.get(claimed.runs.len()..).filter(|_| goes_on).unwrap_or_default();
+    let rest = if goes_on { unused(tokens, &claimed.runs) } else { Vec::new() };
     claimed.has_skipped_due = low_water.is_some() && claimed.runs.len() == tokens.len();
     let Some(low_water) = low_water.filter(|_| !rest.is_empty()) else { return Ok(claimed) };
     if auditor.is_some() {
@@ -277,7 +277,7 @@ fn claim_under_lock(
         claimed.needs_runs = !batch::list_due(conn, None, 1)?.is_empty();
         return Ok(claimed);
     }
-    let due = start_due(conn, claim, rest, Some(&obstacles), low_water)?;
+    let due = start_due(conn, claim, &rest, Some(&obstacles), low_water)?;
     claimed.runs.extend(due.runs);
     claimed.expired = due.expired;
     claimed.needs_runs = due.needs_runs;
@@ -294,12 +294,12 @@ fn claim_waiting<'a>(
 ) -> StoreResult<ManyClaimed> {
     let (mut claimed, mut ended) = (ManyClaimed::default(), 0);
     loop {
-        let free = tokens.get(claimed.runs.len()..).unwrap_or_default();
+        let free = unused(tokens, &claimed.runs);
         let heads = first_claimables(conn, &claim.classes, None, free.len(), obstacles)?;
         if heads.is_empty() {
             break;
         }
-        let starts = heads.iter().zip(free).map(|((_, run_id, ..), token)| Start { run_id: *run_id, token });
+        let starts = heads.iter().zip(&free).map(|((_, run_id, ..), token)| Start { run_id: *run_id, token });
         let started = start_waiting(conn, &claim.holder(), &starts.collect::<Vec<_>>(), auditor)?;
         obstacles.count_starts(conn, &started.runs)?;
         claimed.runs.extend(started.runs);
@@ -317,12 +317,18 @@ fn claim_waiting<'a>(
     Ok(claimed)
 }
 
+/// Returns the tokens that none of these runs has. They are not the last ones: a run that has ended instead has left its token.
+fn unused<'a>(tokens: &'a [String], runs: &[ClaimedRun]) -> Vec<&'a str> {
+    let used: HashSet<&str> = runs.iter().map(|run| run.token.as_str()).collect();
+    tokens.iter().map(String::as_str).filter(|token| !used.contains(token)).collect()
+}
+
 /// Starts the first due tasks, unless one of them must be claimed in order with runs. `obstacles` is `None` if there are no
 /// obstacles and no due task has a priority.
 fn start_due(
     conn: &mut AnyConnection,
     claim: &Claim<'_>,
-    tokens: &[String],
+    tokens: &[&str],
     obstacles: Option<&Obstacles<'_>>,
     low_water: &mut LowWater,
 ) -> StoreResult<ManyClaimed> {
@@ -347,7 +353,7 @@ fn start_due(
     if obstacles.is_some() && batch::has_due_with_priority(conn)? {
         return Ok(ManyClaimed { needs_runs: true, ..ManyClaimed::default() });
     }
-    let tasks: Vec<TaskStart<'_>> = due.iter().zip(tokens).map(start_of).collect();
+    let tasks: Vec<TaskStart<'_>> = due.iter().zip(tokens.iter().copied()).map(start_of).collect();
     let started = batch::start_tasks(conn, &claim.holder(), &tasks)?;
     let runs: HashMap<i64, i64> = started.into_iter().map(|task| (task.task_id, task.run_id)).collect();
     let watched = due.iter().filter(|(facts, _)| facts.is_watched).filter_map(|(facts, _)| runs.get(&facts.task_id));
@@ -355,12 +361,12 @@ fn start_due(
     fault_point!("claim_many.tasks_started");
     let claimed = due.into_iter().zip(tokens).filter_map(|((facts, content), token)| {
         let ids = (RunId(*runs.get(&facts.task_id)?), TaskId(facts.task_id));
-        Some(claimed_run(ids, token.clone(), facts.attempts.saturating_add(1), facts.seen_on, content))
+        Some(claimed_run(ids, (*token).to_owned(), facts.attempts.saturating_add(1), facts.seen_on, content))
     });
     Ok(ManyClaimed { runs: claimed.collect(), ..ManyClaimed::default() })
 }
 
-fn start_of<'a>(((facts, content), token): (&'a (DueTaskFacts, Content), &'a String)) -> TaskStart<'a> {
+fn start_of<'a>(((facts, content), token): (&'a (DueTaskFacts, Content), &'a str)) -> TaskStart<'a> {
     TaskStart { task_id: facts.task_id, class: &content.class, attempt: facts.attempts.saturating_add(1), token }
 }
 

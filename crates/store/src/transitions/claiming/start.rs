@@ -40,8 +40,8 @@ pub(crate) struct StartedRun {
     pub(crate) expired: Vec<TaskId>,
 }
 
-/// Starts these runs. A run without a task, or whose task was cancelled in the tables, ends instead; after many ends, the
-/// remaining runs keep waiting. So do the runs of expired tasks.
+/// Starts these runs. A run without a task, or whose task was cancelled in the tables, ends instead; after many ends, further ones
+/// keep waiting. So do the runs of expired tasks.
 pub(crate) fn start_waiting(
     conn: &mut AnyConnection,
     holder: &RunHolder<'_>,
@@ -54,13 +54,12 @@ pub(crate) fn start_waiting(
     let mut started = StartedRun::default();
     for start in starts {
         let Some(row) = rows.remove(&start.run_id) else {
-            if let Some(task_id) = end_instead(conn, start.run_id, auditor)? {
-                started.expired.push(task_id);
+            if started.ended >= ENDS_PER_TRANSACTION {
                 continue;
             }
-            started.ended += 1;
-            if started.ended >= ENDS_PER_TRANSACTION {
-                break;
+            match end_instead(conn, start.run_id, auditor)? {
+                Some(task_id) => started.expired.push(task_id),
+                None => started.ended += 1,
             }
             continue;
         };
