@@ -2,23 +2,27 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::process::Signal;
 use taskqueue_domain::limits::limit::KeyLimit;
 use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::ids::RunId;
 use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_domain::task::unique::OnConflict;
+use taskqueue_engine::Context;
 use taskqueue_engine::change::{cancel, limits};
 use taskqueue_engine::queueing::queue::{ClassCheck, queue_one};
 use taskqueue_store::EndResult;
 
 use super::tools::{intervals, many_at_once, most_at_once};
+use crate::cli::{ECHO, signal};
 use crate::conformance::fixture::{claim, create, ending, reference, willing};
 use crate::each_engine;
+use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
 
 const AT_ONCE: usize = 6;
 
-fn queue_keyed(db: &TestDb, class: &str, key: &str, count: usize) {
-    let mut ctx = willing(db);
+fn queue_keyed(ctx: &mut Context, class: &str, key: &str, count: usize) {
     for _ in 0..count {
         let request = TaskRequest {
             class: class.to_owned(),
@@ -26,7 +30,7 @@ fn queue_keyed(db: &TestDb, class: &str, key: &str, count: usize) {
             queued_by: "test".to_owned(),
             ..TaskRequest::default()
         };
-        queue_one(&mut ctx, request, ClassCheck::AnyName).unwrap();
+        queue_one(ctx, request, ClassCheck::AnyName).unwrap();
     }
 }
 
@@ -38,27 +42,38 @@ fn count(db: &TestDb, condition: &str) -> i64 {
     db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE {condition}"))
 }
 
+/// Ends a run like a process that dies before it passes the slot on.
+fn lose_slot_of(db: &TestDb, run: RunId) {
+    db.execute(&format!(
+        "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'success', \"FinishedOn\" = '2026-01-01 00:00:00', \"LeaseExpiresOn\" = NULL \
+         WHERE \"Id\" = {run}"
+    ));
+}
+
 each_engine! {
     fn of_tasks_with_one_key_one_is_claimed_whatever_their_class(db) {
-        queue_keyed(db, "a", "server-7", 3);
-        queue_keyed(db, "b", "server-7", 3);
-        create(&mut willing(db));
+        let mut ctx = willing(db);
+        queue_keyed(&mut ctx, "a", "server-7", 3);
+        queue_keyed(&mut ctx, "b", "server-7", 3);
+        create(&mut ctx);
         many_at_once(db, AT_ONCE, |store, _| while claim(store).is_some() {});
         assert_eq!(count(db, "\"Status\" = 'processing'"), 1);
         assert_eq!(count(db, "\"WaitingKey\" = 'server-7'"), 5);
     }
 
     fn keyed_runs_that_begin_end_and_are_created_at_once_keep_the_limit(db) {
-        const TASKS: usize = 48;
-        queue_keyed(db, "work", "two", TASKS / 2);
+        const TASKS: usize = 32;
+        let mut ctx = willing(db);
+        queue_keyed(&mut ctx, "work", "two", TASKS / 2);
         limit(db, "two", 2);
-        create(&mut willing(db));
+        create(&mut ctx);
         let (done, created) = (AtomicUsize::new(0), AtomicUsize::new(0));
         many_at_once(db, AT_ONCE, |store, _| {
             // One of them queues the rest while the others end runs.
             if created.fetch_add(1, Ordering::SeqCst) == 0 {
+                let mut ctx = willing(db);
                 for _ in 0..TASKS / 2 {
-                    queue_keyed(db, "work", "two", 1);
+                    queue_keyed(&mut ctx, "work", "two", 1);
                     store.create_missing_runs(&mut |_| ()).unwrap();
                 }
             }
@@ -89,8 +104,9 @@ each_engine! {
     }
 
     fn a_slot_goes_to_the_next_when_its_run_ends_in_whatever_way(db) {
-        queue_keyed(db, "work", "k", 5);
-        create(&mut willing(db));
+        let mut ctx = willing(db);
+        queue_keyed(&mut ctx, "work", "k", 5);
+        create(&mut ctx);
         let mut store = db.store();
         for (ended, event) in [RunEvent::Succeed, RunEvent::Fail, RunEvent::TimeOut, RunEvent::Release].into_iter().enumerate() {
             let run = claim(&mut store).unwrap_or_else(|| panic!("no slot was passed on after {ended} ends"));
@@ -99,12 +115,12 @@ each_engine! {
             store.end_run(&reference(&run), &end).unwrap();
         }
         // The last task is cancelled while it waits with a slot; a new task gets that slot.
-        queue_keyed(db, "work", "k", 1);
-        create(&mut willing(db));
+        queue_keyed(&mut ctx, "work", "k", 1);
+        create(&mut ctx);
         assert_eq!(count(db, "\"HeldKey\" = 'k'"), 1);
         let holder = db.number("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueRuns\" WHERE \"HeldKey\" = 'k'");
         let ids = [taskqueue_domain::task::ids::TaskId(holder)];
-        cancel::cancel_tasks(&mut willing(db), &ids, Some("a test"), &mut |_| ()).unwrap();
+        cancel::cancel_tasks(&mut ctx, &ids, Some("a test"), &mut |_| ()).unwrap();
         let next = claim(&mut store).unwrap();
         assert_ne!(next.task_id.0, holder);
     }
@@ -123,7 +139,7 @@ each_engine! {
             queue_one(&mut ctx, request, ClassCheck::AnyName).unwrap().0.id
         };
         let first = replace(Some("k"));
-        queue_keyed(db, "work", "k", 1);
+        queue_keyed(&mut willing(db), "work", "k", 1);
         create(&mut willing(db));
         assert_eq!(count(db, "\"HeldKey\" = 'k' AND \"TaskQueueId\" = 1"), 1);
         // It no longer needs that key, and no process creates runs.
@@ -133,9 +149,10 @@ each_engine! {
     }
 
     fn a_lower_limit_takes_slots_back_from_those_that_wait_and_ends_nobody(db) {
+        let mut ctx = willing(db);
         limit(db, "k", 4);
-        queue_keyed(db, "work", "k", 6);
-        create(&mut willing(db));
+        queue_keyed(&mut ctx, "work", "k", 6);
+        create(&mut ctx);
         let mut store = db.store();
         let first = claim(&mut store).unwrap();
         let second = claim(&mut store).unwrap();
@@ -180,40 +197,54 @@ each_engine! {
         db.execute("INSERT INTO \"TaskQueueKeyLimits\" (\"LimitKey\", \"MaxRunning\") VALUES ('k', 2)");
         create(&mut willing(db));
         let mut store = db.store();
-        let run = claim(&mut store).unwrap();
+        lose_slot_of(db, claim(&mut store).unwrap().run_id);
         assert!(claim(&mut store).is_some());
-        assert!(claim(&mut store).is_none());
-        // Like a process that ends a run and dies before the slot is passed on.
-        db.execute(&format!(
-            "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'success', \"FinishedOn\" = '2026-01-01 00:00:00', \"LeaseExpiresOn\" = NULL \
-             WHERE \"Id\" = {}",
-            run.run_id
-        ));
         assert!(claim(&mut store).is_none());
         create(&mut willing(db));
         assert!(claim(&mut store).is_some());
     }
 
-    fn a_high_limit_gives_more_slots_than_one_transaction_does(db) {
-        limit(db, "k", 250);
-        queue_keyed(db, "work", "k", 300);
+    fn a_worker_alone_assigns_a_slot_that_was_lost(db) {
+        db.configure(ECHO);
+        queue_keyed(&mut willing(db), "echo", "k", 2);
         create(&mut willing(db));
+        lose_slot_of(db, claim(&mut db.store()).unwrap().run_id);
+        let worker = db.cli().spawn(&["work"]);
+        wait_until("the other run has ended", || count(db, "\"Status\" = 'success'") == 2);
+        signal(&worker, Signal::TERM);
+        finish(worker).ok();
+    }
+
+    fn a_claimant_alone_assigns_a_slot_that_was_lost(db) {
+        queue_keyed(&mut willing(db), "work", "k", 2);
+        create(&mut willing(db));
+        lose_slot_of(db, claim(&mut db.store()).unwrap().run_id);
+        let _ = db.cli().run(&["worker", "claim", "--claimant", "bot"]).ok();
+        assert_eq!(count(db, "\"Claimant\" = 'bot'"), 1);
+    }
+
+    fn a_high_limit_gives_more_slots_than_one_transaction_does(db) {
+        let mut ctx = willing(db);
+        limit(db, "k", 250);
+        queue_keyed(&mut ctx, "work", "k", 300);
+        create(&mut ctx);
         assert_eq!(count(db, "\"HeldKey\" = 'k'"), 250);
         limit(db, "k", 20);
         assert_eq!(count(db, "\"HeldKey\" = 'k'"), 20);
-        limits::remove_key(&mut willing(db), "k").unwrap();
+        limits::remove_key(&mut ctx, "k").unwrap();
         assert_eq!(count(db, "\"HeldKey\" = 'k'"), 1);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueKeyLimits\""), 0);
     }
 
     fn a_run_of_a_paused_class_keeps_its_slot_and_others_with_its_key_wait(db) {
-        queue_keyed(db, "a", "k", 1);
-        queue_keyed(db, "b", "k", 1);
-        create(&mut willing(db));
+        let mut ctx = willing(db);
+        queue_keyed(&mut ctx, "a", "k", 1);
+        queue_keyed(&mut ctx, "b", "k", 1);
+        create(&mut ctx);
         db.execute("INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\") VALUES ('class', 'a')");
         let mut store = db.store();
         assert!(claim(&mut store).is_none());
-        create(&mut willing(db));
+        create(&mut ctx);
         assert_eq!(count(db, "\"HeldKey\" = 'k' AND \"TaskClass\" = 'a'"), 1);
         db.execute("DELETE FROM \"TaskQueuePauses\"");
         assert_eq!(claim(&mut store).unwrap().class.as_str(), "a");

@@ -218,7 +218,10 @@ fn claim_now(
         store.create_missing_runs(&mut |_| {})?;
     }
     // A read without the lock comes first, because many claimants may be waiting.
-    if !store.has_claimable_outside(&claim)? {
+    // A run may wait for a slot of its key that was not passed on: without workers, nothing else assigns it.
+    let may_claim =
+        store.has_claimable_outside(&claim)? || store.give_free_key_slots()? && store.has_claimable_outside(&claim)?;
+    if !may_claim {
         return Ok(Vec::new());
     }
     fault_point!("outside_claim.ready");
