@@ -509,6 +509,17 @@ mod tests {
     }
 
     #[test]
+    fn files_that_could_not_be_opened_are_opened_later() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("spool");
+        std::fs::write(&directory, "").unwrap();
+        let backlog = Backlog::open(policy(), Some(&Spool::new(&directory, "x")), 1).unwrap();
+        assert!(backlog.take_finished().1.is_none() && backlog.problem().is_some());
+        std::fs::remove_file(&directory).unwrap();
+        assert!(backlog.take_finished().1.is_some() && backlog.problem().is_none());
+    }
+
+    #[test]
     fn the_end_does_not_wait_for_a_slot_that_is_gone() {
         let backlog = Backlog::open(policy(), None, 2).unwrap();
         backlog.add(vec![run(1)]);
