@@ -26,7 +26,7 @@ use taskqueue_domain::task::selection::PageStart;
 use taskqueue_domain::task::trace::Trace;
 use taskqueue_engine::change::retry::RetryOptions;
 use taskqueue_engine::change::schedules as recurring;
-use taskqueue_engine::inspect::diagnosis::explain;
+use taskqueue_engine::inspect::diagnosis::explain::{self, Reason};
 use taskqueue_engine::inspect::{failures as failed, status as states};
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
@@ -101,9 +101,12 @@ pub(crate) async fn task(
                 return Err(EngineError::from(StoreError::NotFound(format!("task {id}"))).into());
             }
             let is_other = |linked: &LinkedTask| !linked.class.as_deref().is_some_and(|class| classes.contain(class));
-            for linked in
-                detail.prerequisites.iter_mut().chain(&mut detail.dependants).filter(|linked| is_other(linked))
-            {
+            let awaited = match &mut detail.reason {
+                Reason::WaitsForDependencies { on, .. } => on.as_mut_slice(),
+                _ => &mut [],
+            };
+            let linked = detail.prerequisites.iter_mut().chain(&mut detail.dependants).chain(awaited);
+            for linked in linked.filter(|linked| is_other(linked)) {
                 (linked.class, linked.status) = (None, None);
             }
         }

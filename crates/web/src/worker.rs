@@ -23,6 +23,7 @@ use taskqueue_domain::task::task_class::check_class_pattern;
 use taskqueue_domain::text::json::check_storable;
 use taskqueue_engine::claiming::claim::{ClaimRequest, MAX_COUNT, claim_without_wait};
 use taskqueue_engine::claiming::claimants::{Held, ProgressReport, Resolution, renew, resolve};
+use taskqueue_engine::{EngineError, StoreError};
 use taskqueue_views::claim_line::claim_line;
 
 /// How often a claim that waits asks again. It holds no thread and no connection between.
@@ -141,7 +142,15 @@ pub(crate) async fn heartbeat(caller: Caller, Path(run): Path<i64>, body: Body<H
     let Heartbeat { token, percents, message } = read(body)?;
     let held = Held { run_id: RunId(run), token };
     let report = ProgressReport { percents, message };
+    check_class(&caller, held.run_id).await?;
     Ok(Json(json!(caller.call(move |ctx| renew(ctx, &held, &report)).await?)))
+}
+
+/// To a login that is limited to classes, a run of another class is like one that does not exist.
+async fn check_class(caller: &Caller, id: RunId) -> Result<(), Problem> {
+    let Some(classes) = caller.login.classes.clone() else { return Ok(()) };
+    let is_seen = caller.call(move |ctx| Ok(classes.contain(ctx.store.get_run(id)?.class.as_str()))).await?;
+    if is_seen { Ok(()) } else { Err(EngineError::from(StoreError::NotFound(format!("run {id}"))).into()) }
 }
 
 /// Ends a run.
@@ -176,5 +185,6 @@ pub(crate) async fn release(caller: Caller, Path(run): Path<i64>, body: Body<Ret
 }
 
 async fn end(caller: &Caller, held: Held, resolution: Resolution) -> Answer {
+    check_class(caller, held.run_id).await?;
     Ok(Json(json!(caller.call(move |ctx| resolve(ctx, &held, &resolution)).await?)))
 }

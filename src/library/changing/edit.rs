@@ -180,6 +180,6 @@ impl Edit {
         if change == ChangeRequest::default() {
             return Err(EngineError::Input("the edit changes nothing".to_owned()));
         }
-        Ok(edit::Edit { change, if_updated_on: self.if_updated_on })
+        Ok(edit::Edit { change, if_version: self.if_updated_on.map(Into::into) })
     }
 }

@@ -93,7 +93,7 @@ each_engine! {
         let mut ctx = crate::conformance::fixture::willing(db);
         for priority in 0..20 {
             let change = taskqueue_domain::task::task_change::ChangeRequest { priority: Some(priority), ..Default::default() };
-            let edit = taskqueue_engine::change::edit::Edit { change, if_updated_on: None };
+            let edit = taskqueue_engine::change::edit::Edit { change, if_version: None };
             let id = taskqueue_domain::task::ids::TaskId(1);
             taskqueue_engine::change::edit::edit_tasks(&mut ctx, &[id], &edit, &mut |_| {}).unwrap();
             versions.insert(ctx.store.get_task(id).unwrap().updated_on);

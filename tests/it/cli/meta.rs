@@ -57,6 +57,16 @@ each_engine! {
         assert_eq!(selected(db, &["status=cancelled"]), [1, 2]);
     }
 
+    fn an_edit_that_makes_metadata_too_large_changes_nothing(db) {
+        db.configure(ECHO);
+        let long = |name: &str| format!("{name}={}", "x".repeat(40_000));
+        queue_with(db, "echo", &[&long("a")]);
+        let before = task(db, "1");
+        let message = db.cli().run(&["edit", "1", "--priority", "7", "--meta", &long("b")]).fails(1);
+        assert!(message.contains("task 1 was not edited: its metadata would exceed 65536 bytes"), "{message}");
+        assert_eq!((task(db, "1"), &detail(db, "1")["events"]), (before, &json!([])));
+    }
+
     fn an_edit_changes_metadata_name_by_name(db) {
         db.configure(ECHO);
         queue_with(db, "echo", &["a=1", "b=2"]);

@@ -52,6 +52,67 @@ each_engine! {
         assert!((after - TimeDelta::hours(1)).num_seconds().abs() <= 1, "{row}");
     }
 
+    fn a_cancelled_time_that_an_overdue_task_would_move_to_is_passed_over(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["cancel", "1"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let last = (Utc::now() - TimeDelta::hours(3)).format("%Y-%m-%d 03:00:00");
+        db.execute(&format!(
+            "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '{last}.000000' WHERE \"Id\" = 1;
+             UPDATE \"TaskQueue\" SET \"PlannedOn\" = '2026-01-01 10:00:00.000000', \"ScheduledOn\" = '2026-01-01 10:00:00.000000' WHERE \"Id\" = 2"
+        ));
+        db.cli().run(&["queue", "echo"]).ok();
+        assert_eq!(db.cli().run(&["create-runs", "--json"]).json()["created"], 1);
+        assert!(planned_on(db, "2") > Utc::now(), "{}", planned_on(db, "2"));
+    }
+
+    fn a_task_can_be_moved_up_to_the_time_of_a_cancelled_one(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["cancel", "1"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let time = planned_on(db, "1");
+        db.cli().run(&["edit", "2", "--at", &time.to_rfc3339()]).ok();
+        assert_eq!(planned_on(db, "2") - time, TimeDelta::microseconds(1));
+    }
+
+    fn a_task_that_is_moved_up_keeps_the_expiry_of_those_that_follow(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *", "--tz", "UTC", "--expires", "1h"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["edit", "1", "--in", "0s"]).ok();
+        db.cli().run(&["tick"]).ok();
+        let row = task(db, "2");
+        assert_eq!(time(&row["start_before"]) - planned_on(db, "2"), TimeDelta::hours(1), "{row}");
+    }
+
+    fn times_that_a_schedule_skips_stay_skipped_when_its_task_runs_early(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["schedule", "pause", "1", "--for", "7d"]).ok();
+        let (before, planned) = (task(db, "1"), planned_on(db, "1"));
+        let message = db.cli().run(&["edit", "1", "--in", "0s"]).fails(1);
+        assert!(message.contains("its schedule skips ") && message.contains("`taskqueue schedule run 1`"), "{message}");
+        assert_eq!(task(db, "1"), before);
+        // The same for a time that is changed in the table.
+        db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2020-01-01 00:00:00'");
+        db.cli().run(&["tick"]).ok();
+        assert_eq!((&task(db, "1")["status"], planned_on(db, "2")), (&"success".into(), planned));
+    }
+
+    fn a_schedule_goes_on_after_a_change_by_sql_that_writes_whole_seconds(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 3 * * *"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled', \"UpdatedOn\" = '2026-01-02 03:04:05'");
+        db.cli().run(&["create-runs"]).ok();
+        assert!(planned_on(db, "2") > planned_on(db, "1"));
+    }
+
     fn a_schedule_that_the_database_refuses_stops_neither_another_nor_a_task(db) {
         let schedule = |name: &str| format!("[schedule.{name}]\nclass = \"echo\"\nevery = \"@daily\"\n");
         db.configure(&format!("{ECHO}{}{}", schedule("bad"), schedule("good")));

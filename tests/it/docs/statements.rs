@@ -159,11 +159,11 @@ each_engine! {
         assert_eq!(data(), "{\"to\":\"bob\"}");
         assert!(db.store().get_task(TaskId(17)).unwrap().updated_on > version);
         let mut ctx = willing(db);
-        let change = |data: &str, if_updated_on| {
-            Edit { change: ChangeRequest { data: Some(data.to_owned()), ..ChangeRequest::default() }, if_updated_on }
+        let change = |data: &str, if_version| {
+            Edit { change: ChangeRequest { data: Some(data.to_owned()), ..ChangeRequest::default() }, if_version }
         };
         let mut refused = 0;
-        edit_tasks(&mut ctx, &[TaskId(17)], &change("1", Some(version)), &mut |answer| refused += usize::from(answer.result.is_none())).unwrap();
+        edit_tasks(&mut ctx, &[TaskId(17)], &change("1", Some(version.into())), &mut |answer| refused += usize::from(answer.result.is_none())).unwrap();
         assert_eq!((refused, data()), (1, "{\"to\":\"bob\"}".to_owned()), "the program sees that it was changed");
         edit_tasks(&mut ctx, &[TaskId(17)], &change("2", None), &mut |_| {}).unwrap();
         execute_as_written(db, &edit);
@@ -175,7 +175,7 @@ each_engine! {
             twins(db, "failed", run);
             execute_as_written(db, &priority);
             let change = ChangeRequest { priority: Some(5), ..ChangeRequest::default() };
-            edit_tasks(&mut ctx, &[TaskId(18)], &Edit { change, if_updated_on: None }, &mut |_| {}).unwrap();
+            edit_tasks(&mut ctx, &[TaskId(18)], &Edit { change, if_version: None }, &mut |_| {}).unwrap();
             db.execute("DELETE FROM \"TaskQueueEvents\"");
             assert_eq!(left(db, 17), left(db, 18), "{run:?}");
         }

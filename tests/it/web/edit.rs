@@ -5,6 +5,7 @@ use url::form_urlencoded::Serializer;
 
 use super::{Reply, WebServer};
 use crate::cli::ECHO;
+use crate::conformance::fixture::claim_by_nobody;
 use crate::each_engine;
 use crate::support::TestDb;
 
@@ -22,15 +23,19 @@ fn open(server: &WebServer, scope: &str) -> Reply {
 
 /// Sends the form of this page with these values for its fields, as a browser does.
 fn save(server: &WebServer, scope: &str, page: &Reply, changes: &[(&str, &str)]) -> Reply {
-    let hidden = |name: &str| between(&page.body, &format!("name=\"{name}\" value=\""), "\"");
-    let mut sent: Vec<(&str, String)> = ["updated_on", "event"].map(|name| (name, hidden(name))).into();
+    let mut sent: Vec<(&str, String)> = ["updated_on", "run", "event"].map(|name| (name, hidden(page, name))).into();
     let data = between(&page.body, "spellcheck=\"false\">\n", "</textarea>").replace("&quot;", "\"");
-    for (name, shown) in [("priority", value(page, "priority")), ("due", value(page, "due")), ("data", data)] {
+    let due = if page.body.contains("id=\"due\"") { value(page, "due") } else { String::new() };
+    for (name, shown) in [("priority", value(page, "priority")), ("due", due), ("data", data)] {
         let changed = changes.iter().find(|(changed, _)| *changed == name).map(|(_, value)| (*value).to_owned());
         sent.push((name, changed.unwrap_or(shown).replace('\n', "\r\n")));
     }
     let body = Serializer::new(String::new()).extend_pairs(sent).finish();
     server.ask(scope, "POST", "/tasks/1/edit", &body)
+}
+
+fn hidden(page: &Reply, name: &str) -> String {
+    between(&page.body, &format!("name=\"{name}\" value=\""), "\"")
 }
 
 fn value(page: &Reply, id: &str) -> String {
@@ -89,6 +94,21 @@ each_engine! {
         assert_eq!(save(&server, "operate", &stale, &[("priority", "1")]).status, 409);
     }
 
+    fn a_form_saves_nothing_if_a_run_has_started_since(db) {
+        let server = ready(db);
+        db.cli().run(&["edit", "1", "--in", "0s", "--priority", "0"]).ok();
+        let (page, before) = (open(&server, "operate"), data(db));
+        // This start leaves the row of the task unchanged.
+        let tokens = ["a-token-of-an-unmarked-run".to_owned()];
+        assert_eq!(db.store().claim_runs(&claim_by_nobody(&|_| true), &tokens).unwrap().runs.len(), 1);
+        let stale = save(&server, "operate", &page, &[("data", "2")]);
+        assert!(stale.status == 409 && stale.body.contains("nothing was saved"), "{}", stale.body);
+        assert_eq!((hidden(&stale, "updated_on"), data(db)), (hidden(&page, "updated_on"), before));
+        // Now for the run that was shown.
+        assert_eq!(save(&server, "operate", &stale, &[]).status, 303);
+        assert_eq!(data(db), "2");
+    }
+
     fn a_wrong_value_in_the_form_is_named_and_what_was_typed_is_kept(db) {
         let server = ready(db);
         let (page, before) = (open(&server, "operate"), (task(db), data(db)));
@@ -129,5 +149,18 @@ each_engine! {
         assert!(!server.ask("operate", "GET", "/tasks/1", "").body.contains("/edit\""));
         let page = open(&server, "operate");
         assert!(page.body.contains("will not run again") && !page.body.contains("<form class=\"fields\""), "{}", page.body);
+    }
+
+    fn the_form_of_a_task_without_retries_promises_no_run(db) {
+        let server = ready(db);
+        assert!(!open(&server, "operate").body.contains("will not run again"));
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"FailedRetries\" = 5, \"MaxRetries\" = 5 WHERE \"Id\" = 1");
+        let page = open(&server, "operate");
+        // No time makes it run, so it asks for none.
+        assert!(page.body.contains("will not run again unless you retry it") && !page.body.contains("Due"), "{}", page.body);
+        assert_eq!(save(&server, "operate", &page, &[("data", "2")]).header("location"), Some("/tasks/1"));
+        assert_eq!(data(db), "2");
+        let task = server.get("/tasks/1").body;
+        assert!(task.contains("will not run again") && task.contains("taskqueue retry 1"), "{task}");
     }
 }

@@ -40,8 +40,11 @@ each_engine! {
         assert_eq!(hidden.body.replace("task 1", "task 99"), ask("GET", "/api/v1/tasks/99", "").body);
         let after = json!({ "class": "echo", "after": [1, 2] }).to_string();
         let id = ask("POST", "/api/v1/tasks", &after).json()["tasks"][0]["id"].clone();
-        let awaited = ask("GET", &format!("/api/v1/tasks/{id}"), "").json()["prerequisites"].clone();
-        assert_eq!((&awaited[0]["class"], &awaited[0]["status"], &awaited[1]["class"]), (&json!(null), &json!(null), &json!("echo")));
+        let waiting = ask("GET", &format!("/api/v1/tasks/{id}"), "");
+        for awaited in [&waiting.json()["prerequisites"], &waiting.json()["why"]["on"]] {
+            assert_eq!((&awaited[0]["class"], &awaited[0]["status"], &awaited[1]["class"]), (&json!(null), &json!(null), &json!("echo")));
+        }
+        assert!(!waiting.body.contains("other"), "{waiting:?}");
         assert_eq!(ask("POST", "/api/v1/claims", "{}").status, 403);
     }
 
@@ -57,7 +60,17 @@ each_engine! {
         assert_eq!(run["class"], "echo", "{run}");
         assert_eq!(claim(json!(["echo*", "echo.more"])).json()["runs"], json!([]));
         let end = json!({ "token": run["token"] }).to_string();
-        assert_eq!(server.ask_by(&token, "POST", &format!("/api/v1/runs/{}/resolve", run["run_id"]), &end).status, 200);
+        let about = |run: &Value, verb: &str, body: &str| server.ask_by(&token, "POST", &format!("/api/v1/runs/{run}/{verb}"), body);
+        assert_eq!(about(&run["run_id"], "heartbeat", "{\"token\":\"x\"}").status, 409);
+        assert_eq!(about(&run["run_id"], "resolve", &end).status, 200);
+        // A run of another class is like none.
+        let hidden = server.ask("work", "POST", "/api/v1/claims", "{\"class\":[\"other\"]}").json()["runs"][0].clone();
+        assert_eq!(hidden["class"], "other", "{hidden}");
+        for verb in ["heartbeat", "resolve", "release"] {
+            let refused = about(&hidden["run_id"], verb, "{\"token\":\"x\"}");
+            let missing = about(&json!(99), verb, "{\"token\":\"x\"}");
+            assert_eq!((refused.status, refused.body), (404, missing.body.replace("run 99", &format!("run {}", hidden["run_id"]))), "{verb}");
+        }
     }
 
     fn a_login_limited_to_classes_is_refused_where_classes_are_not_checked(db) {

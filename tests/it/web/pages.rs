@@ -35,7 +35,7 @@ each_engine! {
         shows(&found, &["/tasks/1"]);
         assert!(!found.body.contains("/tasks/3"), "{}", found.body);
         shows(&server.get("/tasks?q=clas%3Decho"), &["clas"]);
-        shows(&server.get("/tasks/2"), &["will not run again", "taskqueue retry 2", "no such box", "?attempt=1", "ann"]);
+        shows(&server.get("/tasks/2"), &["will not run again", "taskqueue retry 2", "no such box", "/log?run=", "ann"]);
         shows(&server.get("/tasks/2/log"), &["<span class=\"b1 c1\">no such box</span>", "stderr"]);
         shows(&server.get("/failures"), &["exit:65", "bad", "/tasks/2"]);
         shows(&server.get("/schedules"), &["nightly", "0 * * * *"]);
@@ -48,6 +48,20 @@ each_engine! {
         assert_eq!(server.get("/tasks/99").status, 404);
         assert_eq!(server.get("/nothing").status, 404);
         assert_eq!(server.end(), Some(0));
+    }
+
+    fn a_counter_leads_to_the_tasks_that_it_counts(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["queue", "echo"]).ok();
+        let server = WebServer::start(db, &[]);
+        let now = server.get("/").body;
+        for (counter, task) in [("waiting runs", 1), ("due", 2)] {
+            let (before, _) = now.split_once(&format!("<b>1</b>{counter}")).unwrap();
+            let link = before.rsplit("href=\"").next().unwrap().split('"').next().unwrap();
+            shows(&server.get(link), &[&format!("/tasks/{task}\"")]);
+        }
     }
 
     fn a_task_offers_only_what_its_status_allows(db) {
@@ -164,6 +178,10 @@ each_engine! {
         assert!(db.cli().run(&["pause", "--json"]).ok().is_empty(), "a mistake pauses nothing");
         let kept = server.ask("operate", "POST", "/pause", "scope=class&name=echo&mode=pause&reason=we+mend+it&duration=90").body;
         assert!(kept.contains("value=\"we mend it\"") && kept.contains("value=\"90\""), "{kept}");
+        // Only the use case knows that this is too short.
+        let short = server.ask("operate", "POST", "/pause", "scope=class&name=echo&mode=pause&reason=we+mend+it&duration=500ms");
+        let kept = ["one second or longer", "value=\"we mend it\"", "value=\"500ms\"", "value=\"echo\""];
+        assert!(short.status == 400 && kept.iter().all(|words| short.body.contains(words)), "{}", short.body);
         let warned = server.ask("operate", "POST", "/pause", "scope=class&name=ehco&mode=pause&reason=r");
         shows(&warned, &["No class ehco is known here, and no task has it; did you mean echo?"]);
     }
@@ -243,6 +261,31 @@ each_engine! {
         assert!(lines.by_ref().any(|line| line == "event: changed"));
         db.cli().run(&["queue", "echo", "1"]).ok();
         assert!(lines.by_ref().any(|line| line == "event: changed"));
+    }
+
+    fn each_run_of_an_attempt_has_its_own_log(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "\"hello\""]).ok();
+        let server = WebServer::start(db, &[]);
+        // A released run continues under the same attempt number.
+        let run = server.ask("work", "POST", "/api/v1/claims", "{}").json()["runs"][0].clone();
+        let back = format!("{{\"token\":{},\"reject\":false}}", run["token"]);
+        assert_eq!(server.ask("work", "POST", &format!("/api/v1/runs/{}/release", run["run_id"]), &back).status, 200);
+        db.cli().run(&["tick"]).ok();
+        let page = server.get("/tasks/1");
+        let newest = db.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueueRuns\"");
+        let [first, second] = [&run["run_id"].to_string(), &newest.to_string()].map(|run| format!("/tasks/1/log?run={run}"));
+        shows(&page, &[&format!("\"{first}\""), &format!("\"{second}\"")]);
+        let released = server.get(&first);
+        shows(&released, &[&format!("Attempt 1 (run {})", run["run_id"]), "released", "It has written nothing so far."]);
+        let heading = format!("Attempt 1 (run {newest})");
+        for path in [&second, "/tasks/1/log?attempt=1", "/tasks/1/log"] {
+            shows(&server.get(path), &[&heading, "hello"]);
+        }
+        db.cli().run(&["queue", "echo"]).ok();
+        for path in [&first.replace("tasks/1", "tasks/2"), "/tasks/1/log?run=99", "/tasks/1/log?attempt=2"] {
+            assert_eq!(server.get(path).status, 404, "{path}");
+        }
     }
 
     fn a_log_in_progress_loads_itself_again(db) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{READ_LIMIT, WebServer};
 use crate::cli::ECHO;
 use crate::each_engine;
-use crate::support::wait_until;
+use crate::support::{EngineUnderTest, db, wait_until};
 
 /// How often a server reads its configuration while requests come.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -105,4 +105,17 @@ each_engine! {
         waiting.read_to_string(&mut reply).unwrap();
         assert!(reply.starts_with("HTTP/1.1 200 OK"), "{reply}");
     }
+}
+
+#[test]
+fn the_server_creates_a_sqlite_store_that_does_not_exist() {
+    db::on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        fs::write(db.home().join("empty.db"), "").unwrap();
+        for name in ["missing.db", "empty.db"] {
+            let server = WebServer::start(db, &["--database", name]);
+            assert_eq!(server.ask("queue", "POST", "/api/v1/tasks", "{\"class\":\"echo\"}").status, 201, "{name}");
+            assert!(db.cli().run(&["status", "1", "--database", name]).ok().contains("echo"), "{name}");
+        }
+    });
 }

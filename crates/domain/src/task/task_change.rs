@@ -5,12 +5,39 @@ use serde_json::{Map, Value, json};
 
 use super::checks::{in_range, validate_instant};
 use super::expiry::Expiry;
+use super::ids::RunId;
 use super::meta::Meta;
 use super::new_task::{MAX_PRIORITY, MAX_TIMEOUT_SECS, check_meta_size, validate_data};
 use super::records::Task;
 use crate::run::backoff::Backoff;
 use crate::run::retention::MAX_KEEP_SECS;
+use crate::run::status::TaskStatus;
 use crate::settings::Settings;
+
+/// A task as it was when it was read, for a change that must not meet a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskVersion {
+    /// UpdatedOn
+    pub updated_on: DateTime<Utc>,
+    /// The open run, with id 0 for none: a start may leave UpdatedOn unchanged. `None` allows every run.
+    pub run: Option<RunId>,
+}
+
+impl TaskVersion {
+    /// Returns true if the task has not changed since, and no other run of it has started.
+    #[must_use]
+    pub fn is_of(&self, task: &Task) -> bool {
+        let is_started_since =
+            task.status.is(TaskStatus::Processing) && self.run.is_some_and(|run| task.current_run_id != Some(run));
+        self.updated_on == task.updated_on && !is_started_since
+    }
+}
+
+impl From<DateTime<Utc>> for TaskVersion {
+    fn from(updated_on: DateTime<Utc>) -> Self {
+        Self { updated_on, run: None }
+    }
+}
 
 /// A change as requested, before validation. `None` leaves a field unchanged; an inner `None` clears it, so that the class or the
 /// settings apply.

@@ -10,8 +10,9 @@ use crate::handler::exec::ExecRequest;
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::run::transition::{TaskEvent, statuses_for};
 use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::meta::MAX_META_BYTES;
 use taskqueue_domain::task::records::Task;
-use taskqueue_domain::task::task_change::{ChangeRequest, TaskChange};
+use taskqueue_domain::task::task_change::{ChangeRequest, TaskChange, TaskVersion};
 use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_store::EditAnswer;
 
@@ -20,8 +21,8 @@ use taskqueue_store::EditAnswer;
 pub struct Edit {
     /// The new values.
     pub change: ChangeRequest,
-    /// Requires that UpdatedOn has this value, so that the task has not changed since it was read.
-    pub if_updated_on: Option<DateTime<Utc>>,
+    /// Requires this version, so that the task has not changed since it was read.
+    pub if_version: Option<TaskVersion>,
 }
 
 /// Returns the statuses in which a task can be edited: those of unfinished tasks, which can also be cancelled.
@@ -41,7 +42,7 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnA
     let now = ctx.store.now()?;
     let event = ctx.operator_event("edited", json!({}));
     for portion in portions(ctx, ids) {
-        let answers = ctx.store.edit_tasks(portion, &change, edit.if_updated_on, &event)?;
+        let answers = ctx.store.edit_tasks(portion, &change, edit.if_version, &event)?;
         fault_point!("edit.committed");
         for (id, answer) in portion.iter().zip(answers) {
             on_answer(match answer {
@@ -49,6 +50,8 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnA
                 EditAnswer::Stale(task) => stale(&task),
                 EditAnswer::Unknown(task) => unknown(&task),
                 EditAnswer::KeyTaken(holder) => key_taken(*id, "edited", &holder),
+                EditAnswer::MetaRefused => TaskAnswer::refused(*id, meta_refused(*id)),
+                EditAnswer::SkipsTime(on) => TaskAnswer::refused(*id, skips_time(*id, on)),
                 EditAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
             });
         }
@@ -63,8 +66,8 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnA
 pub fn preview_edit(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let change = checked(ctx, ids, edit)?;
     let now = ctx.store.now()?;
-    let outlook = |task: &Task| match edit.if_updated_on {
-        Some(version) if version != task.updated_on => stale(task),
+    let outlook = |task: &Task| match edit.if_version {
+        Some(version) if !version.is_of(task) => stale(task),
         _ if matches!(task.status, Stored::Unknown(_)) => unknown(task),
         _ => {
             let note = format!("{}{}", kept_time(task, &change, now), unused(task, &change));
@@ -122,6 +125,19 @@ fn kept_time(task: &Task, change: &TaskChange, now: DateTime<Utc>) -> String {
             on.to_rfc3339_opts(SecondsFormat::Secs, true)
         )
     })
+}
+
+fn meta_refused(id: TaskId) -> String {
+    format!(
+        "task {id} was not edited: its metadata would exceed {MAX_META_BYTES} bytes, or the stored metadata cannot be read"
+    )
+}
+
+fn skips_time(id: TaskId, on: DateTime<Utc>) -> String {
+    format!(
+        "task {id} was not edited: its schedule skips {}, and would run then if this task were earlier; `taskqueue schedule run {id}` runs it once more",
+        on.to_rfc3339_opts(SecondsFormat::Secs, true)
+    )
 }
 
 fn stale(task: &Task) -> TaskAnswer {

@@ -199,7 +199,7 @@ fn may_restart(from: TaskStatus) -> bool {
 }
 
 fn new_data(data: &str) -> Edit {
-    Edit { change: ChangeRequest { data: Some(data.to_owned()), ..ChangeRequest::default() }, if_updated_on: None }
+    Edit { change: ChangeRequest { data: Some(data.to_owned()), ..ChangeRequest::default() }, if_version: None }
 }
 
 fn ids_of(tasks: &[DueTask]) -> Vec<TaskId> {

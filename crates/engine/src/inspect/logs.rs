@@ -36,26 +36,53 @@ pub enum LogUpdate<'a> {
     },
 }
 
-/// Returns the newest started run of a task, or the run with this attempt number, and its output. `None` if none has started.
+/// Whose output is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum AskedRun {
+    /// The newest run that has started.
+    #[default]
+    Newest,
+    /// The newest run of this attempt: a released run continues under the same number.
+    Attempt(i32),
+    /// This run.
+    Id(RunId),
+}
+
+impl From<Option<i32>> for AskedRun {
+    fn from(attempt: Option<i32>) -> Self {
+        attempt.map_or(Self::Newest, Self::Attempt)
+    }
+}
+
+/// Returns the started run of a task that is asked for, and its output. `None` if none has started.
 ///
 /// # Errors
-/// Returns an error if there is no such task or attempt, or if the database fails.
+/// Returns an error if there is no such task, attempt or run, or if the database fails.
 pub fn run_with_output(
     ctx: &mut Context,
     task_id: TaskId,
-    attempt: Option<i32>,
+    asked: AskedRun,
 ) -> EngineResult<Option<(Run, Vec<RunOutput>)>> {
-    let Some(run) = asked_run(ctx, task_id, attempt)? else { return Ok(None) };
+    let Some(run) = asked_run(ctx, task_id, asked)? else { return Ok(None) };
     let outputs = ctx.store.list_run_outputs(run.id)?;
     Ok(Some((run, outputs)))
 }
 
-fn asked_run(ctx: &mut Context, task_id: TaskId, attempt: Option<i32>) -> EngineResult<Option<Run>> {
+fn asked_run(ctx: &mut Context, task_id: TaskId, asked: AskedRun) -> EngineResult<Option<Run>> {
     ctx.store.get_task(task_id)?;
-    let Some(number) = attempt else { return Ok(ctx.store.newest_begun_run(task_id)?) };
-    let begun = ctx.store.list_begun_runs(task_id, RunId(0), MOST_RUNS)?;
-    let missing = || StoreError::NotFound(format!("attempt {number} of task {task_id} that has started")).into();
-    begun.into_iter().find(|run| run.attempt == number).map(Some).ok_or_else(missing)
+    let (found, words) = match asked {
+        AskedRun::Newest => return Ok(ctx.store.newest_begun_run(task_id)?),
+        AskedRun::Attempt(number) => {
+            let mut begun = ctx.store.list_begun_runs(task_id, RunId(0), MOST_RUNS)?.into_iter();
+            (begun.find(|run| run.attempt == number), format!("attempt {number}"))
+        }
+        AskedRun::Id(id) => {
+            let run = ctx.store.get_run(id)?;
+            (Some(run).filter(|run| run.task_id == task_id && run.started_on.is_some()), format!("run {id}"))
+        }
+    };
+    let missing = || StoreError::NotFound(format!("{words} of task {task_id} that has started")).into();
+    found.map(Some).ok_or_else(missing)
 }
 
 /// Passes on the output of the newest attempt and of later ones until the task has finished. With `attempt`, passes on the
@@ -93,7 +120,7 @@ fn follow_with(
         // Tasks that finish elsewhere wake this up too.
         if is_settled || read_at.has_passed() {
             let runs = match attempt {
-                Some(_) => asked_run(ctx, task_id, attempt)?.into_iter().collect(),
+                Some(_) => asked_run(ctx, task_id, attempt.into())?.into_iter().collect(),
                 None => seen.runs_to_tell(ctx, task_id)?,
             };
             // A released run continues under the same attempt number.

@@ -6,6 +6,7 @@ use diesel::prelude::*;
 use super::end::end_waiting_run;
 use super::keep::keep_results_of;
 use super::meta::extend_meta;
+use super::recur::free_time;
 use super::run_end::RunEnd;
 use super::{enter_tasks, keep_claims_out};
 use crate::backend::batch;
@@ -23,7 +24,7 @@ use taskqueue_domain::run::status::{RunStatus, Stored, TaskStatus};
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::Task;
-use taskqueue_domain::task::task_change::TaskChange;
+use taskqueue_domain::task::task_change::{TaskChange, TaskVersion};
 
 /// Failed tasks that have retries left are live.
 const FAILED: [&str; 2] = [TaskStatus::Failed.as_str(), TaskStatus::Timeout.as_str()];
@@ -39,13 +40,17 @@ pub enum EditAnswer {
     Unknown(Box<Task>),
     /// With more retries it would become live again, and another live task has its key.
     KeyTaken(Holder),
+    /// With the new metadata, its metadata would be too large; or the stored metadata cannot be read.
+    MetaRefused,
+    /// Its schedule skips times before its planned time, and would run on this one if the task were moved up.
+    SkipsTime(DateTime<Utc>),
     /// The task does not exist.
     NoSuchTask,
 }
 
 impl Store {
-    /// Changes these tasks, in one transaction, with one answer for each. With `if_updated_on`, changes only tasks whose
-    /// UpdatedOn equals it. Records the event of each, with the previous values.
+    /// Changes these tasks, in one transaction, with one answer for each. With `if_version`, changes only tasks that
+    /// still have it. Records the event of each, with the previous values.
     ///
     /// # Errors
     /// The database could not be written; nothing has changed then.
@@ -53,14 +58,14 @@ impl Store {
         &mut self,
         ids: &[TaskId],
         change: &TaskChange,
-        if_updated_on: Option<DateTime<Utc>>,
+        if_version: Option<TaskVersion>,
         event: &NewEvent,
     ) -> StoreResult<Vec<EditAnswer>> {
         let auditor = self.auditor()?;
         let answers = self.write_key_once(|conn| {
             enter_tasks(conn, ids)?;
             keep_claims_out(conn)?;
-            let edit = |id: &TaskId| edit_task(conn, *id, change, if_updated_on, event, auditor.as_ref());
+            let edit = |id: &TaskId| edit_task(conn, *id, change, if_version, event, auditor.as_ref());
             let answers = ids.iter().map(edit).collect::<StoreResult<_>>()?;
             fault_point!("edit.before_commit");
             Ok(answers)
@@ -74,7 +79,7 @@ fn edit_task(
     conn: &mut AnyConnection,
     id: TaskId,
     change: &TaskChange,
-    if_updated_on: Option<DateTime<Utc>>,
+    if_version: Option<TaskVersion>,
     event: &NewEvent,
     auditor: Option<&Origin>,
 ) -> StoreResult<EditAnswer> {
@@ -84,7 +89,7 @@ fn edit_task(
     diesel::update(this_task()).set(dsl::updated_on.eq(dsl::updated_on)).execute(conn)?;
     let found: Option<Task> = this_task().select(TaskRow::as_select()).first(conn).optional()?.map(Task::from);
     let Some(task) = found.map(Box::new) else { return Ok(EditAnswer::NoSuchTask) };
-    if if_updated_on.is_some_and(|version| version != task.updated_on) {
+    if if_version.is_some_and(|version| !version.is_of(&task)) {
         return Ok(EditAnswer::Stale(task));
     }
     if matches!(task.status, Stored::Unknown(_)) {
@@ -95,14 +100,25 @@ fn edit_task(
     {
         return Ok(EditAnswer::KeyTaken(holder));
     }
+    let now: DateTime<Utc> = diesel::select(db_now()).get_result::<SqlMoment>(conn)?.into();
+    let moved_up = change.scheduled_on.and_then(|on| task.planned_on_if_moved_up(on, now));
+    if let Some(on) = moved_up
+        && let Some(skipped) = skipped_time_after(conn, &task, on)?
+    {
+        return Ok(EditAnswer::SkipsTime(skipped));
+    }
+    if !change.meta.is_empty() && !extend_meta(conn, id, &change.meta)? {
+        return Ok(EditAnswer::MetaRefused);
+    }
     if let Some(run) = task.current_run_id.filter(|_| change.priority.is_some()) {
         // A task in progress is ahead of no other, whatever its new priority.
         batch::mark_started(conn, &[run.0])?;
     }
-    let now: DateTime<Utc> = diesel::select(db_now()).get_result::<SqlMoment>(conn)?.into();
     edit_waiting_run(conn, &task, change, now, auditor)?;
+    // Another task of the schedule may have just this time.
+    let next_free = |on| free_time(conn, &task, on, |taken| Some(taken + TimeDelta::microseconds(1)));
+    let planned_on = moved_up.map(next_free).transpose()?;
     // Later than any earlier version: some clocks have only milliseconds.
-    let planned_on = change.scheduled_on.and_then(|on| task.planned_on_if_moved_up(on, now));
     let start_on = change.scheduled_on.unwrap_or(task.due_from()).max(now);
     let version = now.max(task.updated_on + TimeDelta::microseconds(1));
     diesel::update(this_task())
@@ -122,6 +138,9 @@ fn edit_task(
         .execute(conn)?;
     if let Some(expiry) = change.expires {
         set_start_before(conn, id, expiry.map(|expiry| expiry.start_before(start_on).into()))?;
+    } else if let (Some(on), Some(window)) = (planned_on, task.start_window()) {
+        // The tasks that follow expire as long after their times as this one.
+        set_start_before(conn, id, on.checked_add_signed(window).map(SqlMoment::from))?;
     } else if let (Some(on), Some(before)) = (change.scheduled_on, task.start_before)
         && on >= before
     {
@@ -132,9 +151,6 @@ fn edit_task(
     if let Some(secs) = change.keep_results_secs {
         keep_results_of(conn, id, secs)?;
     }
-    if !change.meta.is_empty() {
-        extend_meta(conn, id, &change.meta)?;
-    }
     let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
     let is_over = has_failed && change.max_retries.is_some_and(|max| max <= task.failed_retries);
     // Otherwise the end of its open run decides.
@@ -143,6 +159,15 @@ fn edit_task(
     }
     insert_event(conn, &NewEvent { task_id: Some(id), ..event.edited(change, &task) })?;
     Ok(EditAnswer::Edited(task))
+}
+
+/// Returns the next time of the schedule after `on` if it lies before the planned time of the task: the schedule skips it.
+fn skipped_time_after(conn: &mut AnyConnection, task: &Task, on: DateTime<Utc>) -> StoreResult<Option<DateTime<Utc>>> {
+    let Some(schedule) = &task.schedule else { return Ok(None) };
+    let Ok(recurrence) = schedule.recurrence() else { return Ok(None) };
+    let Some(next) = recurrence.next_after(on) else { return Ok(None) };
+    let next = free_time(conn, task, next, |taken| recurrence.next_after(taken))?;
+    Ok(schedule.planned_on.filter(|planned_on| next < *planned_on).map(|_| next))
 }
 
 fn has_open_run(conn: &mut AnyConnection, id: TaskId) -> QueryResult<bool> {

@@ -2,8 +2,9 @@
 //! the next task is inserted: by the end of its last run, or by `create-runs` if it settled in another way. Only one task of a
 //! schedule can run at a time, so runs of a schedule do not overlap. overlap.rs ends a head whose successor is due.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
+use diesel::sql_types::Bool;
 use serde::Serialize;
 
 use super::create::open_run_if_due;
@@ -203,7 +204,9 @@ fn follow(
 ) -> StoreResult<Advanced> {
     let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let early = ran_early(task, schedule, now);
-    let last = early.map(DateTime::from).or(schedule.planned_on).unwrap_or(task.scheduled_on);
+    let planned_on = schedule.planned_on.unwrap_or(task.scheduled_on);
+    // The original time is next, not an earlier one that the schedule skips.
+    let last = if early.is_some() { planned_on - TimeDelta::microseconds(1) } else { planned_on };
     let next = schedule.recurrence().and_then(|recurrence| {
         let step = recurrence.step_after(last, now.into(), grace_secs).ok_or_else(|| NEVER.to_owned())?;
         Ok((recurrence, step))
@@ -347,20 +350,30 @@ pub(super) fn move_to_free_time(
     conn: &mut AnyConnection,
     task: &Task,
     recurrence: &Recurrence,
-    mut planned_on: DateTime<Utc>,
+    planned_on: DateTime<Utc>,
 ) -> StoreResult<()> {
-    // A cancelled task may have this time, for example.
-    while let Some(id) = task.schedule.as_ref().map(|schedule| schedule.id)
-        && is_time_taken(conn, id, task.id, planned_on)?
-        && let Some(next) = recurrence.next_after(planned_on)
-    {
-        planned_on = next;
-    }
+    let planned_on = free_time(conn, task, planned_on, |taken| recurrence.next_after(taken))?;
     move_to(conn, task, planned_on)?;
     diesel::update(dsl::task_queue.filter(dsl::id.eq(task.id.0)))
         .set(dsl::next_attempt_on.eq(None::<SqlMoment>))
         .execute(conn)?;
     Ok(())
+}
+
+/// Returns the first of the times from `on` on that no other task of the schedule has: a cancelled one keeps its time, for example.
+pub(super) fn free_time(
+    conn: &mut AnyConnection,
+    task: &Task,
+    mut on: DateTime<Utc>,
+    next: impl Fn(DateTime<Utc>) -> Option<DateTime<Utc>>,
+) -> StoreResult<DateTime<Utc>> {
+    while let Some(schedule) = &task.schedule
+        && is_time_taken(conn, schedule.id, task.id, on)?
+        && let Some(later) = next(on)
+    {
+        on = later;
+    }
+    Ok(on)
 }
 
 fn is_time_taken(conn: &mut AnyConnection, schedule: TaskId, own: TaskId, on: DateTime<Utc>) -> StoreResult<bool> {
@@ -399,7 +412,8 @@ fn move_if_missed(
     if !change_head(conn, task, "waiting", ScheduleStatus::Active)? {
         return Ok(Advanced::default());
     }
-    move_to(conn, task, step.planned_on)?;
+    let planned_on = free_time(conn, task, step.planned_on, |taken| recurrence.next_after(taken))?;
+    move_to(conn, task, planned_on)?;
     note_skipped(conn, task.id, &recurrence, step, author)?;
     Ok(Advanced { planned: 1, skipped: step.skipped, skipped_or_more: step.skipped_or_more(), broken: 0 })
 }
@@ -425,10 +439,12 @@ fn break_off(
 /// read: UpdatedOn then differs.
 fn change_head(conn: &mut AnyConnection, seen: &Task, head: &str, status: ScheduleStatus) -> StoreResult<bool> {
     let schedule_id = seen.schedule.as_ref().map(|schedule| schedule.id.0);
+    // On SQLite no other process can have changed it since; and there, a time that SQL has written with fewer digits is another text.
+    let is_alone = backend::excludes_all(conn).into_sql::<Bool>();
     let unchanged = dsl::task_queue
         .filter(dsl::id.eq(seen.id.0))
         .filter(dsl::schedule_head.eq(head))
-        .filter(dsl::updated_on.eq(SqlMoment::from(seen.updated_on)));
+        .filter(dsl::updated_on.eq(SqlMoment::from(seen.updated_on)).or(is_alone));
     let changed = diesel::update(unchanged)
         .set((dsl::schedule_status.eq(status.as_str()), dsl::schedule_id.eq(schedule_id), dsl::updated_on.eq(db_now())))
         .execute(conn)?;

@@ -18,9 +18,9 @@ use crate::app::Caller;
 use crate::hidden::nothing_to_hide;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::run::status::TaskStatus;
-use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::Task;
-use taskqueue_domain::task::task_change::ChangeRequest;
+use taskqueue_domain::task::task_change::{ChangeRequest, TaskVersion};
 use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_domain::text::outside_text::clean_json;
 use taskqueue_domain::time::when;
@@ -39,9 +39,13 @@ pub(crate) const BODY_BYTES: usize = 4 * FORM_DATA_BYTES;
 pub(crate) struct EditForm {
     /// The version of the task that the form shows.
     updated_on: DateTime<Utc>,
+    /// The open run of that version, or 0.
+    run: RunId,
     /// The newest event of the task at that time.
     event: i64,
     priority: String,
+    /// Missing for a task that no time starts.
+    #[serde(default)]
     due: String,
     /// Missing if the form did not show it.
     data: Option<String>,
@@ -53,6 +57,7 @@ impl EditForm {
         let task = &detail.task;
         Self {
             updated_on: task.updated_on,
+            run: open_run(task),
             event: detail.events.first().map_or(0, |event| event.id),
             priority: task.priority.to_string(),
             due: shown_due(task),
@@ -75,6 +80,10 @@ impl EditForm {
         change.data = data.filter(|data| *data != editable_text(&task.data));
         Ok(change)
     }
+}
+
+fn open_run(task: &Task) -> RunId {
+    task.current_run_id.unwrap_or(RunId(0))
 }
 
 /// Returns when the task is due; empty if it is finished.
@@ -133,7 +142,7 @@ pub(crate) async fn save(caller: Caller, Path(id): Path<i64>, Form(sent): Form<E
         }
         (Made::Stale, detail, now) => {
             // The next answer is for the version that is shown now.
-            let again = EditForm { updated_on: detail.task.updated_on, ..sent.clone() };
+            let again = EditForm { updated_on: detail.task.updated_on, run: open_run(&detail.task), ..sent.clone() };
             show(&caller, &detail, &again, StatusCode::CONFLICT, &both(&detail, &sent, now))
         }
     })
@@ -141,7 +150,8 @@ pub(crate) async fn save(caller: Caller, Path(id): Path<i64>, Form(sent): Form<E
 
 fn change(ctx: &mut Context, id: TaskId, sent: &EditForm, caller: &Caller) -> EngineResult<Made> {
     let (task, now) = (detail(ctx, id)?.task, ctx.now()?);
-    if task.updated_on != sent.updated_on {
+    let version = TaskVersion { updated_on: sent.updated_on, run: Some(sent.run) };
+    if !version.is_of(&task) {
         return Ok(Made::Stale);
     }
     let change = match sent.change_of(&task, now) {
@@ -156,7 +166,7 @@ fn change(ctx: &mut Context, id: TaskId, sent: &EditForm, caller: &Caller) -> En
     if change == ChangeRequest::default() {
         return Ok(Made::Done);
     }
-    let (edit, mut made) = (Edit { change, if_updated_on: Some(sent.updated_on) }, Made::Done);
+    let (edit, mut made) = (Edit { change, if_version: Some(version) }, Made::Done);
     let edited = edit_tasks(ctx, &[id], &edit, &mut |answer| {
         made = match (answer.result, answer.current) {
             (Some(_), _) => Made::Done,
@@ -176,11 +186,8 @@ fn show(caller: &Caller, detail: &TaskDetail, sent: &EditForm, status: StatusCod
         h1 { "Edit task " (task.id) " · " (text(&task.class)) " · " (task_status(&task.status)) }
         (above)
         @if task.status.is(TaskStatus::Processing) { p { "The attempt in progress does not see the change; the next one does." } }
-        @if is_editable(task) {
-            (fields(task, caller, sent))
-        } @else {
-            p { "It has finished: it will not run again unless you retry it." }
-        }
+        @if task.is_settled() { p { "It has finished: it will not run again unless you retry it." } }
+        @if is_editable(task) { (fields(task, caller, sent)) }
         p { a href=(format!("/tasks/{}", task.id)) { "Back to task " (task.id) } }
     };
     let title = format!("Edit task {}", task.id);
@@ -191,14 +198,14 @@ fn fields(task: &Task, caller: &Caller, sent: &EditForm) -> Markup {
     html! {
         form.fields method="post" action=(format!("/tasks/{}/edit", task.id)) {
             input type="hidden" name="updated_on" value=(sent.updated_on.to_rfc3339_opts(SecondsFormat::Micros, true));
+            input type="hidden" name="run" value=(sent.run);
             input type="hidden" name="event" value=(sent.event);
             label for="priority" { "Priority" }
             input #priority name="priority" inputmode="numeric" required value=(text(&sent.priority));
-            label for="due" { "Due" }
-            input #due name="due" required[!task.is_settled()] value=(text(&sent.due)) aria-describedby="due-help";
-            p #due-help .quiet {
-                "2026-11-21T10:00:00Z, tomorrow 03:00 (in UTC), +30m or now"
-                @if task.is_settled() { "; empty: it is not run again" }
+            @if !task.is_settled() {
+                label for="due" { "Due" }
+                input #due name="due" required value=(text(&sent.due)) aria-describedby="due-help";
+                p #due-help .quiet { "2026-11-21T10:00:00Z, tomorrow 03:00 (in UTC), +30m or now" }
             }
             @if let Some(data) = &sent.data {
                 label for="data" { "Data" }

@@ -1,4 +1,4 @@
-//! `GET /tasks/{id}/log?attempt=N`: what a handler has written.
+//! `GET /tasks/{id}/log?run=ID` and `?attempt=N`: what a handler has written.
 
 use axum::extract::{Path, Query};
 use maud::{Markup, html};
@@ -9,18 +9,20 @@ use super::parts::{maybe_time, run_status, task_link, text};
 use super::{Page, Refresh, page as whole_page};
 use crate::app::Caller;
 use chrono::{DateTime, Utc};
-use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::{Run, RunOutput};
-use taskqueue_engine::inspect::logs::run_with_output;
+use taskqueue_engine::inspect::logs::{AskedRun, run_with_output};
 
-/// Which attempt; without one, the newest that has started.
+/// Which run, or which attempt; without one, the newest that has started.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Attempt {
+pub(crate) struct Which {
+    run: Option<RunId>,
     attempt: Option<i32>,
 }
 
-pub(crate) async fn page(caller: Caller, Path(id): Path<i64>, Query(Attempt { attempt }): Query<Attempt>) -> Page {
-    let (found, now) = caller.call(move |ctx| Ok((run_with_output(ctx, TaskId(id), attempt)?, ctx.now()?))).await?;
+pub(crate) async fn page(caller: Caller, Path(id): Path<i64>, Query(Which { run, attempt }): Query<Which>) -> Page {
+    let asked = run.map(AskedRun::Id).or(attempt.map(AskedRun::Attempt)).unwrap_or_default();
+    let (found, now) = caller.call(move |ctx| Ok((run_with_output(ctx, TaskId(id), asked)?, ctx.now()?))).await?;
     let is_open = found.as_ref().is_some_and(|(run, _)| run.finished_on.is_none());
     let refresh = if is_open { Refresh::Log } else { Refresh::Never };
     let body = html! {
@@ -36,7 +38,7 @@ pub(crate) async fn page(caller: Caller, Path(id): Path<i64>, Query(Attempt { at
 fn output(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> Markup {
     html! {
         p {
-            "Attempt " (run.attempt) ", " (run_status(&run.status)) ", started " (maybe_time(run.started_on, now)) " "
+            "Attempt " (run.attempt) " (run " (run.id) "), " (run_status(&run.status)) ", started " (maybe_time(run.started_on, now)) " "
             a href="#end" { "to the end" }
         }
         @if outputs.is_empty() { p { "It has written nothing so far." } }

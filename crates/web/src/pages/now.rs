@@ -39,7 +39,7 @@ fn body(seen: &Seen, figures: &Figures, login: &Login) -> Markup {
         (in_effect(&overview.pauses, now, login))
         ul.counters {
             (counter("running", counts.processing, "/tasks?q=status%3Dprocessing"))
-            (counter("waiting runs", counts.waiting_runs, "/tasks?q=status%3Ddue"))
+            (counter("waiting runs", counts.waiting_runs, "/tasks?q=status%3Dwaiting"))
             (counter("due", counts.due, "/tasks?q=status%3Ddue"))
             (counter("scheduled", counts.scheduled, "/tasks?q=status%3Dscheduled"))
             (bad_counter("failed", counts.failed, "/failures"))

@@ -2,6 +2,7 @@
 
 use axum::Form;
 use axum::extract::Query;
+use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -179,21 +180,26 @@ const fn effect(mode: PauseMode, scope: &PauseScope) -> Option<&'static str> {
 
 pub(crate) async fn pause(caller: Caller, Form(order): Form<Order>) -> Page {
     let scope = scope_of(&order.scope, &order.name)?;
-    let request = match order.request(scope.clone()) {
-        Ok(request) => request,
-        Err(problem) => {
+    let warning = match make(&caller, &order, scope.clone()).await {
+        Err(problem) if problem.status == StatusCode::BAD_REQUEST => {
             let mut response = form_page(&caller.login, &scope, Some((&order, &problem)))?;
             *response.status_mut() = problem.status;
             return Ok(response);
         }
+        made => made?,
     };
+    let Some(Warning(words)) = warning else { return Ok(back_to("/")) };
+    let body = html! { h1 { "Paused" } (answer(&words, None, false)) p { a href="/" { "Back to Now" } } };
+    Ok(whole_page("Paused", "/", Some(&caller.login), Refresh::Never, &body))
+}
+
+async fn make(caller: &Caller, order: &Order, scope: PauseScope) -> Result<Option<Warning>, Problem> {
+    let request = order.request(scope.clone())?;
     let made = caller.call(move |ctx| {
         pauses::pause(ctx, request)?;
         warning(ctx, &scope)
     });
-    let Some(Warning(words)) = made.await? else { return Ok(back_to("/")) };
-    let body = html! { h1 { "Paused" } (answer(&words, None, false)) p { a href="/" { "Back to Now" } } };
-    Ok(whole_page("Paused", "/", Some(&caller.login), Refresh::Never, &body))
+    made.await
 }
 
 /// A name that nothing has may be a typing error; it may also exist on another host, or later.

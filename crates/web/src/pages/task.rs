@@ -149,7 +149,7 @@ fn attempt(run: &Run, now: DateTime<Utc>) -> Markup {
             }
             td data-label="CPU" { @if let Some(msecs) = run.cpu_msecs { (short_distance(TimeDelta::milliseconds(msecs))) } }
             td data-label="memory" { @if let Some(bytes) = run.peak_memory_bytes { (bytes >> 20) " MiB" } @else if run.cpu_msecs.is_some() { span.quiet { "less than its runner" } } }
-            td { @if run.started_on.is_some() { a href=(format!("/tasks/{}/log?attempt={}", run.task_id, run.attempt)) { "log" } } }
+            td { @if run.started_on.is_some() { a href=(format!("/tasks/{}/log?run={}", run.task_id, run.id)) { "log" } } }
             td.words { (text(outcome)) }
         }
     }

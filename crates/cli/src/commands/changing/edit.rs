@@ -100,7 +100,7 @@ pub(crate) fn run(session: Session, args: &EditArgs, out: &mut Out) -> anyhow::R
         keep_results_secs,
         meta,
     };
-    let edit = Edit { change, if_updated_on: args.if_updated_on };
+    let edit = Edit { change, if_version: args.if_updated_on.map(Into::into) };
     let mut verb = BulkVerb {
         name: "edit",
         done: "edited",

@@ -79,7 +79,7 @@ pub(crate) fn run(session: Session, args: &LogsArgs, out: &mut Out) -> anyhow::R
 }
 
 fn printed(ctx: &mut Context, task_id: TaskId, attempt: Option<i32>, out: &mut Out) -> anyhow::Result<u8> {
-    let Some((run, outputs)) = run_with_output(ctx, task_id, attempt)? else {
+    let Some((run, outputs)) = run_with_output(ctx, task_id, attempt.into())? else {
         if out.is_json() {
             out.json(&json!({ "task_id": task_id, "run_id": null, "attempt": null, "status": null, "outputs": [] }))?;
         }
