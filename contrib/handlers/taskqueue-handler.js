@@ -184,9 +184,10 @@ async function workOnce(handle) {
   const report = (event) => writeAll(events, JSON.stringify(event) + '\n');
   let hasReturned = false;
   let endFollowing = () => {};
-  // Called by process.exit, and when the event loop is empty. The exit code does not change.
-  process.on('exit', () => {
-    if (!hasReturned) report({ error: { code: 'exit', message: 'the process ended before the handler returned' } });
+  // Called by process.exit, and when the event loop is empty. Another exit code fails the run without a report.
+  process.on('exit', (exitCode) => {
+    if (hasReturned || exitCode !== 0) return;
+    report({ error: { code: 'exit', message: 'the process ended before the handler returned' } });
   });
   try {
     const run = {

@@ -63,9 +63,10 @@ taskqueue_fail() {
     exit 1
 }
 
-# COMMAND…: executes it and exits with its status. If the command calls `exit`, the run fails, with any status.
+# COMMAND…: executes it and exits with its status. If the command calls `exit 0`, the run fails.
 taskqueue_serve() {
-    trap 'taskqueue_say "{\"error\":{\"code\":\"exit\",\"message\":\"the handler called exit before it returned\"}}"' EXIT
+    # Another status fails the run without a report: after `exit 3`, or a command that failed under `set -e`.
+    trap '[ $? -ne 0 ] || taskqueue_say "{\"error\":{\"code\":\"exit\",\"message\":\"the handler called exit before it returned\"}}"' EXIT
     "$@"
     taskqueue_status=$?
     trap - EXIT

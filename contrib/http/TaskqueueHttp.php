@@ -176,17 +176,30 @@ final class TaskqueueHttp
             self::json($results);
             $end = fn () => $this->resolve($run, $results);
         } catch (TaskqueueTaskFailed $failed) {
-            $end = fn () => $this->fail($run, $failed->error);
+            $end = fn () => $this->fail($run, ['message' => self::text($failed->getMessage())] + $failed->error);
         } catch (TaskqueueTaskReleased $released) {
-            $end = fn () => $this->release($run, $released->getMessage(), $released->reject);
+            $end = fn () => $this->release($run, self::text($released->getMessage()), $released->reject);
         } catch (Throwable $error) {
             $end = fn () => $this->fail($run, ['code' => $error::class, 'message' => self::text($error->getMessage())]);
         }
         try {
-            $end();
+            $this->finish($run, $end);
         } catch (TaskqueueHttpException $error) {
             // If the lease has expired, another process may have the task.
             error_log("the end of run {$run['run_id']} is not recorded: {$error->getMessage()}");
+        }
+    }
+
+    private function finish(array $run, callable $end): void
+    {
+        try {
+            $end();
+        } catch (TaskqueueHttpException $error) {
+            if ($error->kind !== 'input') {
+                throw $error;
+            }
+            // The server cannot store this. The next attempt would end the same way.
+            $this->fail($run, ['code' => 'invalid-results', 'message' => $error->detail, 'retry' => false]);
         }
     }
 

@@ -149,11 +149,19 @@ class Taskqueue {
       .catch((error) => {
         if (error instanceof TaskReleased) return () => this.release(run, error.message, error.reject);
         if (error instanceof TaskFailed) return () => this.fail(run, error.error);
-        return () => this.fail(run, { code: error?.name || 'Error', message: String(error?.message ?? error) });
+        // The server accepts no half of a surrogate pair.
+        const message = Buffer.from(String(error?.message ?? error)).toString();
+        return () => this.fail(run, { code: error?.name || 'Error', message });
       })
       .finally(() => clearInterval(beat));
-    // If the lease has expired, another process may have the task.
-    await end().catch((error) => console.warn(`the end of run ${run.run_id} is not recorded: ${error.message}`));
+    await end()
+      .catch((error) => {
+        if (error.code !== 'input') throw error;
+        // The server cannot store this. The next attempt would end the same way.
+        return this.fail(run, { code: 'invalid-results', message: error.detail, retry: false });
+      })
+      // If the lease has expired, another process may have the task.
+      .catch((error) => console.warn(`the end of run ${run.run_id} is not recorded: ${error.message}`));
   }
 
   async #beat(run, stop) {

@@ -49,7 +49,7 @@ class TaskFailed(Exception):
 
     def __init__(self, code, message="", retry=True, delay_secs=None):
         super().__init__(message)
-        self.error = {"code": code, "message": message, "retry": retry}
+        self.error = {"code": code, "message": str(message), "retry": retry}
         if delay_secs is not None:
             self.error["delay_secs"] = delay_secs
 
@@ -150,15 +150,26 @@ class Taskqueue:
         except TaskReleased as released:
             end, argument = self.release, [str(released), released.reject]
         except Exception as error:  # noqa: BLE001
-            end, argument = self.fail, [{"code": type(error).__name__, "message": str(error)}]
+            # The server accepts no half of a surrogate pair.
+            message = str(error).encode(errors="replace").decode()
+            end, argument = self.fail, [{"code": type(error).__name__, "message": message}]
         finally:
             done.set()
         beat.join()
         try:
-            end(run, *argument)
+            self._finish(run, end, argument)
         except TaskqueueError as error:
             # If the lease has expired, another process may have the task.
             logging.warning("the end of run %s is not recorded: %s", run["run_id"], error)
+
+    def _finish(self, run, end, argument):
+        try:
+            end(run, *argument)
+        except TaskqueueError as error:
+            if error.code != "input":
+                raise
+            # The server cannot store this. The next attempt would end the same way.
+            self.fail(run, {"code": "invalid-results", "message": error.detail, "retry": False})
 
     def _beat(self, run, done):
         while not done.wait(min(run["timeout_secs"] / 3, _BEAT_SECS)):

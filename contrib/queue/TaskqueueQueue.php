@@ -58,7 +58,8 @@ final class TaskqueueQueue
      *
      * The options are those of `taskqueue queue`, with underscores: unique, on_conflict, unique_for, priority, at, max_retries,
      * timeout, expires, after, after_any, limit_key, any_class, database and so on; `delay` is --in. Numbers for times are
-     * seconds. Not supported: run and wait, which return the exit status of the handler, and batch, which returns several ids.
+     * seconds. An option that may be given more than once is a list; meta may be an array with keys. Not supported: run and wait,
+     * which return the exit status of the handler, and batch, which returns several ids.
      */
     public static function queue(string $class, mixed $data = new stdClass(), array $options = [], string $program = 'taskqueue'): int
     {
@@ -155,8 +156,10 @@ final class TaskqueueQueue
             return ["--$name"];
         }
         if (is_array($value)) {
-            $value = implode(',', $value);
-        } elseif (in_array($name, ['in', 'expires', 'timeout', 'unique-for'], true) && is_int($value)) {
+            $items = array_is_list($value) ? $value : array_map(fn ($key, $item) => "$key=$item", array_keys($value), $value);
+            return array_map(fn ($item) => "--$name=$item", $items);
+        }
+        if (in_array($name, ['in', 'expires', 'timeout', 'unique-for'], true) && is_int($value)) {
             $value = "{$value}s";
         }
         return ["--$name=$value"];

@@ -28,8 +28,9 @@ class QueueError extends Error {
 
 // Queues a task and resolves to its id. If another task already has the `unique` key, resolves to the id of that task. The
 // options are those of `taskqueue queue` in camel case: unique, onConflict, uniqueFor, priority, at, maxRetries, timeout, expires,
-// after, afterAny, limitKey, anyClass, database and so on; `delay` is --in. Numbers for times are seconds. Not supported: run and
-// wait, which return the exit status of the handler, and batch, which returns several ids.
+// after, afterAny, limitKey, anyClass, database and so on; `delay` is --in. Numbers for times are seconds. An option that may
+// be given more than once is an array; meta may be an object. Not supported: run and wait, which return the exit status of the
+// handler, and batch, which returns several ids.
 async function queue(taskClass, data = {}, options = {}, program = 'taskqueue') {
   const args = ['queue', '--json', ...Object.entries(options).flatMap(option), '--', taskClass, '-'];
   const text = JSON.stringify(data);
@@ -62,6 +63,8 @@ function option([key, value]) {
     throw new QueueError(`the option "${name}" is not for programs that queue; nothing was queued`, 2);
   }
   if (value === true) return [`--${name}`];
+  if (Array.isArray(value)) return value.map((item) => `--${name}=${item}`);
+  if (typeof value === 'object') return Object.entries(value).map(([key, item]) => `--${name}=${key}=${item}`);
   const isTime = ['in', 'expires', 'timeout', 'unique-for'].includes(name) && typeof value === 'number';
   return [`--${name}=${isTime ? `${Math.trunc(value)}s` : value}`];
 }

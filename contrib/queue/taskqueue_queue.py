@@ -38,7 +38,8 @@ def queue(task_class, data=None, program="taskqueue", **options):
 
     The options are those of `taskqueue queue`, with underscores: unique, on_conflict, unique_for, priority, at, max_retries,
     timeout, expires, after, after_any, limit_key, any_class, database and so on; `delay` is --in. Numbers for times are
-    seconds. Not supported: run and wait, which return the exit status of the handler, and batch, which returns several ids.
+    seconds. An option that may be given more than once is a list; meta may be a dict. Not supported: run and wait, which return
+    the exit status of the handler, and batch, which returns several ids.
     """
     arguments = [program, "queue", "--json"]
     for name, value in options.items():
@@ -144,9 +145,11 @@ def _option(name, value):
         raise QueueError(f'the option "{name}" is not for programs that queue; nothing was queued', 2)
     if value is True:
         return [f"--{name}"]
+    if isinstance(value, dict):
+        value = [f"{key}={item}" for key, item in value.items()]
     if isinstance(value, (list, tuple)):
-        value = ",".join(str(item) for item in value)
-    elif name in ("in", "expires", "timeout", "unique-for") and isinstance(value, (int, float)):
+        return [f"--{name}={item}" for item in value]
+    if name in ("in", "expires", "timeout", "unique-for") and isinstance(value, (int, float)):
         value = f"{int(value)}s"
     return [f"--{name}={value}"]
 

@@ -106,7 +106,8 @@ def work(claimed, directory):
     file = data.get("file") if isinstance(data, dict) else None
     if not isinstance(file, str) or not os.path.isabs(file):
         return ["resolve", "--error", "invalid-data", "--message", 'the data must be {"file":"/path"}', "--no-retry"]
-    if os.path.commonpath([directory, file]) != directory:
+    # A link or `..` may lead out of DIRECTORY.
+    if os.path.commonpath([directory, os.path.realpath(file)]) != directory:
         return ["release", "--reason", f"{file} is not here"]
     try:
         return ["resolve", "--results", json.dumps({"sha256": digest(claimed, file)})]
@@ -141,7 +142,7 @@ def main():
         return 2
     if sys.argv[1] == "--digest":
         return print_digest(sys.argv[2])
-    directory, wait = os.path.abspath(sys.argv[1]), (sys.argv[2:] or ["30s"])[0]
+    directory, wait = os.path.realpath(sys.argv[1]), (sys.argv[2:] or ["30s"])[0]
     signal.signal(signal.SIGTERM, WORKER.stop)
     command = ["taskqueue", "worker", "claim", "--class", "checksum", "--wait", wait, "--process", str(os.getpid())]
     while not WORKER.is_stopping:

@@ -9,6 +9,7 @@
 
 set -u
 directory=${1:?usage: worker.sh DIRECTORY [WAIT]}
+directory=$(realpath "$directory") || exit 2
 wait=${2-30s}
 cancelled=3 lost=4 stopped=5
 
@@ -128,10 +129,13 @@ while [ -z "$stopping" ]; do
     file=$(printf '%s\n' "$data" | sed -n 's/^{"file": *"\(\/[^"\\]*\)"}$/\1/p')
     # The signal may have arrived just after the claim.
     if [ -n "$stopping" ]; then release; break; fi
+    # A link or `..` may lead out of DIRECTORY.
+    path=$file
+    [ -z "$file" ] || path=$(realpath "$file" 2>/dev/null) || path=none
     # If the deadline has passed, `taskqueue` reports this on standard error.
-    case $file in
+    case $path in
         '') taskqueue worker resolve "$run" --token "$token" --error invalid-data --message 'the data must be {"file":"/path"}' --no-retry ;;
-        "$directory"/*) read_file ;;
+        "${directory%/}"/*) read_file ;;
         *) taskqueue worker release "$run" --token "$token" --reason "$file is not here" ;;
     esac
 done

@@ -189,6 +189,13 @@ fn the_units_start_a_verb_that_exists_and_systemd_accepts_them() {
             assert_eq!(unit_values(service, key), [value]);
         }
     }
+    // As root on a new host, after the program was installed.
+    for service in ["tick", "web", "work"] {
+        let steps = read(&format!("systemd/taskqueue-{service}.service"));
+        let (user, copy) = (steps.find("\n#   useradd --system "), steps.find("\n#   cp taskqueue-"));
+        assert!(user.is_some() && user < copy, "{service} has a user: {steps}");
+        assert!(!steps.contains("\n#   install -m"), "{service} makes its directory: {steps}");
+    }
     verify_units();
 }
 

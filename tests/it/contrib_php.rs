@@ -136,6 +136,12 @@ fn a_handler_that_calls_exit_in_the_middle_has_failed_in_every_language() {
             ("exit.js", n, node("process.exit()"), "exit"),
             ("never.js", n, node("await new Promise(() => {})"), "exit"),
             ("exit.sh", s, shell("exit 0"), "exit"),
+            // An exit code says more than that there was an exit.
+            ("three.sh", s, shell("exit 3"), "exit:3"),
+            ("false.sh", s, format!("set -e\n{}", shell("(exit 4); true")), "exit:4"),
+            ("three.py", y, python("sys.exit(3)"), "exit:3"),
+            ("three.js", n, node("process.exit(3)"), "exit:3"),
+            ("timer.js", n, node("setTimeout(() => { throw new Error() }); await new Promise(() => {})"), "exit:1"),
             ("fail.sh", s, shell("taskqueue_fail no-printer 'no printer'"), "no-printer"),
         ] {
             ends_in_the_middle(db, name, argv, &script, code);

@@ -24,20 +24,26 @@ fn run(db: &TestDb, interpreter: &[&str], code: &str) -> Ended {
 }
 
 /// Checks a helper that calls the program. `code` queues two tasks with one key, data with shell syntax, a priority and a
-/// future time, and prints both ids. It then prints the error for an unknown class and the exit status.
+/// future time, then two with metadata, of which one waits for the others, and prints their ids. It then prints the error for an
+/// unknown class and the exit status.
 fn check_by_program(db: &TestDb, interpreter: &[&str], code: &str) {
     db.configure(CLASS);
     let printed = run(db, interpreter, code).ok();
     let lines: Vec<&str> = printed.lines().collect();
-    assert_eq!(lines[..2], ["1", "1"], "{printed}");
-    assert!(lines[2].contains("the task class \"ecko\" is not known here") && lines[2].ends_with(" 2"), "{printed}");
-    assert_eq!(lines.len(), 3, "{printed}");
+    assert_eq!(lines[..4], ["1", "1", "2", "3"], "{printed}");
+    assert!(lines[4].contains("the task class \"ecko\" is not known here") && lines[4].ends_with(" 2"), "{printed}");
+    assert_eq!(lines.len(), 5, "{printed}");
     let detail = db.cli().run(&["status", "1", "--json"]).json();
     let task = &detail["task"];
     assert_eq!(task["data"], json!({ "text": "it's \"Zoë\" & $HOME" }));
     assert_eq!((&task["unique_key"], &task["priority"]), (&json!("-k"), &json!(-5)));
     assert_eq!(detail["why"]["reason"], "not_yet");
-    assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 1);
+    for id in ["2", "3"] {
+        let task = db.cli().run(&["status", id, "--json"]).json()["task"].clone();
+        assert_eq!(task["meta"], json!({ "order": "17,a=b", "shop": "berlin" }), "{task}");
+    }
+    assert_eq!(db.cli().run(&["status", "3", "--json"]).json()["prerequisites"].as_array().unwrap().len(), 2);
+    assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 3);
 }
 
 const BY_PYTHON: &str = r#"
@@ -46,6 +52,8 @@ sys.path.insert(0, os.environ["FOLDER"])
 from taskqueue_queue import QueueError, queue
 for _ in range(2):
     print(queue("echo", {"text": "it's \"Zoë\" & $HOME"}, unique="-k", delay=3600, priority=-5, limit_key=None))
+print(queue("echo", meta=["order=17,a=b", "shop=berlin"]))
+print(queue("echo", meta={"order": "17,a=b", "shop": "berlin"}, after=[1, 2]))
 try:
     queue("ecko")
 except QueueError as error:
@@ -64,6 +72,8 @@ require getenv('FOLDER') . '/TaskqueueQueue.php';
 for ($i = 0; $i < 2; $i++) {
     echo TaskqueueQueue::queue('echo', ['text' => 'it\'s "Zoë" & $HOME'], ['unique' => '-k', 'delay' => 3600, 'priority' => -5]), "\n";
 }
+echo TaskqueueQueue::queue('echo', options: ['meta' => ['order=17,a=b', 'shop=berlin']]), "\n";
+echo TaskqueueQueue::queue('echo', options: ['meta' => ['order' => '17,a=b', 'shop' => 'berlin'], 'after' => [1, 2]]), "\n";
 try {
     TaskqueueQueue::queue('ecko');
 } catch (TaskqueueQueueException $error) {
@@ -86,6 +96,8 @@ const { queue, QueueError } = require(process.env.FOLDER + '/taskqueue-queue.js'
   for (let i = 0; i < 2; i++) {
     console.log(await queue('echo', { text: 'it\'s "Zoë" & $HOME' }, { unique: '-k', delay: 3600, priority: -5 }));
   }
+  console.log(await queue('echo', {}, { meta: ['order=17,a=b', 'shop=berlin'] }));
+  console.log(await queue('echo', {}, { meta: { order: '17,a=b', shop: 'berlin' }, after: [1, 2] }));
   await queue('ecko').catch((error) => {
     if (!(error instanceof QueueError) || error.code !== 'class_unknown') throw error;
     console.log(`${error.message} ${error.status}`);
@@ -102,6 +114,8 @@ const BY_SHELL: &str = r#"
 for again in 1 2; do
     taskqueue_queue echo "{\"text\":$(taskqueue_text "it's \"Zoë\" & \$HOME")}" --unique=-k --in 3600s --priority -5 2>/dev/null
 done
+taskqueue_queue echo '{}' --meta order=17,a=b --meta shop=berlin
+taskqueue_queue echo '{}' --meta order=17,a=b --meta shop=berlin --after 1 --after 2
 said=$(taskqueue_queue ecko '{}' 2>&1) || status=$?
 echo "$(echo "$said" | head -n 1) $status"
 for option in --run --wait --batch=-; do

@@ -216,6 +216,31 @@ each_engine! {
         assert!(results.iter().flatten().all(|text| text.contains(expected)), "{results:?}");
     }
 
+    fn a_worker_in_each_language_reads_no_file_outside_its_directory(db) {
+        let home = db.home().canonicalize().unwrap();
+        std::fs::write(home.join("secret"), "secret\n").unwrap();
+        for (name, place) in [("worker.sh", "shell"), ("worker.py", "python")] {
+            std::fs::create_dir(home.join(place)).unwrap();
+            std::os::unix::fs::symlink("../secret", home.join(place).join("link")).unwrap();
+            let outside = ["../secret", "../gone/secret", "..", "link"].map(|file| queue_sum(db, &home.join(place).join(file)));
+            // However the directory is written.
+            for (number, directory) in [place.to_owned(), format!("{place}/"), format!("{}/", home.join(place).display())].iter().enumerate() {
+                let file = home.join(place).join(format!("file-{number}"));
+                std::fs::write(&file, "hello\n").unwrap();
+                let inside = queue_sum(db, &file);
+                let ended = worker(db, name).run(&[directory, "0s"]);
+                assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+                let status = db.cli().run(&["status", "--json", &inside]).json()["task"]["status"].clone();
+                assert_eq!(status, "success", "{name} {directory}");
+            }
+            for task in outside {
+                let detail = db.cli().run(&["status", "--json", &task]).json();
+                assert_eq!(detail["rejected_by"], serde_json::json!([name]), "{detail}");
+                db.cli().run(&["cancel", &task]).ok();
+            }
+        }
+    }
+
     fn a_worker_in_each_language_stops_its_work_when_somebody_cancels_it(db) {
         for (name, place) in [("worker.sh", "shell"), ("worker.py", "python")] {
             let (pipe, task) = queue_endless(db, place);

@@ -237,6 +237,12 @@ impl Session {
         if self.place.is_some() && self.is_file_missing() {
             return self.open_empty();
         }
+        self.open_to_serve(out)
+    }
+
+    /// Like [`Session::open_to_read`], for a server, which may start before the first task is queued; creates a SQLite store that
+    /// does not exist.
+    pub(crate) fn open_to_serve(self, out: &mut Out) -> anyhow::Result<Context> {
         self.open_by(|url, handlers, wait| {
             let (context, warning) = Context::open_to_read(url, handlers, wait)?;
             if let Some(warning) = warning {

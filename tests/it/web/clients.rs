@@ -187,6 +187,56 @@ each_engine! {
     }
 }
 
+/// Handlers that end their runs with what the server refuses as input.
+const UNSTORABLE: [([&str; 2], &str); 4] = [
+    (
+        PYTHON,
+        "import threading\nstop = threading.Event()\ndef handle(run):\n    if run['data'] == 1:\n        return 'a\\0b'\n\
+         \x20   if run['data'] == 2:\n        raise TaskFailed('late', OSError(5), delay_secs=1.5)\n\
+         \x20   stop.set()\n    raise ValueError('a\\ud800b')\nqueue.work(['echo'], handle, stop, wait_secs=1)\n",
+    ),
+    (
+        PHP,
+        "$done = false;\n$queue->work(['echo'], function (array $run) use (&$done) {\n    if ($run['data'] === 1) {\n\
+         return \"a\\0b\";\n    }\n    if ($run['data'] === 2) {\n        throw new TaskqueueTaskFailed('');\n    }\n\
+         $done = true;\n    throw new TaskqueueTaskFailed('odd', \"a\\xffb\");\n}, function () use (&$done) { return $done; }, 1);\n",
+    ),
+    (
+        NODE,
+        "const stop = new AbortController();\nqueue.work(['echo'], async (run) => {\n  if (run.data === 1) return 'a\\0b';\n\
+         if (run.data === 2) throw new TaskFailed('late', '', { delaySecs: 1.5 });\n\
+         stop.abort();\n  throw new RangeError('a\\ud800b');\n}, { stop: stop.signal, waitSecs: 1 });\n",
+    ),
+    (
+        SHELL,
+        "TASKQUEUE_HTTP_WAIT=0 taskqueue_http_work '[\"echo\"]' sh -c \
+         'read -r data; case $data in 1) echo \"\\\"a\\\\u0000b\\\"\" ;; 2) echo no JSON ;; 3) printf \"a\\377b\"; exit 1 ;; esac'\n",
+    ),
+];
+
+each_engine! {
+    fn a_result_that_the_server_refuses_fails_its_task_in_every_client(db) {
+        db.configure(ECHO);
+        let server = WebServer::start(db, &[]);
+        for (number, (language, code)) in UNSTORABLE.into_iter().enumerate() {
+            for data in ["1", "2", "3"] {
+                db.cli().run(&["queue", "echo", data]).ok();
+            }
+            run(db, language, code, &server.address, server.token("work")).ok();
+            let end = |data: usize| db.cli().run(&["status", &(3 * number + data).to_string(), "--json"]).json();
+            for data in [1, 2] {
+                let refused = end(data);
+                let is_exhausted = refused["task"]["is_exhausted"].clone();
+                assert_eq!((is_exhausted, &refused["runs"][0]["error_code"]), (json!(true), &json!("invalid-results")), "{language:?}: {refused}");
+            }
+            let odd = end(3)["runs"][0]["error_message"].clone();
+            let odd = odd.as_str().unwrap();
+            assert!(odd.starts_with('a') && odd.ends_with('b'), "{language:?}: {odd}");
+            db.cli().run(&["cancel", &(3 * number + 3).to_string()]).ok();
+        }
+    }
+}
+
 /// Passes each connection on to a server, and the answer back if `passes` returns true.
 fn relay(listener: &TcpListener, server: &str, mut passes: impl FnMut(String, &[u8]) -> bool) {
     for client in listener.incoming() {

@@ -66,7 +66,7 @@ each_engine! {
             let (_, rest) = form.split_once(&format!("name=\"{name}\" value=\"")).unwrap_or_else(|| panic!("{name}: {form}"));
             rest.split_once('"').unwrap().0.replace('+', "%2B")
         };
-        let sent = format!("updated_on={}&event={}&priority=3&due=now", value("updated_on"), value("event"));
+        let sent = format!("updated_on={}&run=0&event={}&priority=3&due=now", value("updated_on"), value("event"));
         // The answer does not tell whether a guess is right.
         for guess in ["7", "%7B%22card%22%3A%224111%22%7D"] {
             assert_eq!(server.ask("admin", "POST", "/tasks/1/edit", &format!("{sent}&data={guess}")).status, 403, "{guess}");
