@@ -104,6 +104,35 @@ each_engine! {
         assert_eq!((&task(db, "1")["status"], planned_on(db, "2")), (&"success".into(), planned));
     }
 
+    fn a_task_before_the_time_of_a_cancelled_one_is_the_newest(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "1", "--every", "0 3 1 * *", "--tz", "UTC"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["cancel", "1"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        let said = db.cli().run(&["schedule", "edit", "1", "--every", "0 0 * * *"]).stderr;
+        let planned = planned_on(db, "2");
+        assert!(planned < planned_on(db, "1") && said.contains(&planned.format("%Y-%m-%dT%H:%M").to_string()), "{said}");
+        assert!(db.cli().run(&["schedule", "show", "1"]).ok().starts_with("schedule 1   echo   active\n"));
+        db.cli().run(&["edit", "2", "--data", "2"]).ok();
+        db.cli().run(&["schedule", "run", "1"]).ok();
+        assert_eq!(task(db, "3")["data"], 2);
+        db.cli().run(&["schedule", "edit", "1", "--catch-up", "all"]).ok();
+        assert_eq!((&task(db, "2")["schedule"]["every"], planned_on(db, "2")), (&"0 0 * * *".into(), planned));
+    }
+
+    fn a_schedule_that_skips_times_still_skips_them_with_other_times(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["schedule", "pause", "1", "--for", "7d"]).ok();
+        let planned = planned_on(db, "1");
+        db.cli().run(&["schedule", "edit", "1", "--every", "0 4 * * *"]).ok();
+        assert_eq!(planned_on(db, "1") - planned, TimeDelta::hours(1));
+        db.cli().run(&["schedule", "resume", "1"]).ok();
+        assert!(planned_on(db, "1") - Utc::now() <= TimeDelta::hours(24));
+    }
+
     fn a_schedule_goes_on_after_a_change_by_sql_that_writes_whole_seconds(db) {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo", "--every", "0 3 * * *"]).ok();

@@ -143,7 +143,9 @@ impl CommandHandler {
             Err(ending) => Finished::not_started(ending),
         };
         let unended = match &finished.ending {
-            Ending::Exited(0) | Ending::CouldNotStart(_) | Ending::NoRoom(_) | Ending::Misconfigured(_) => None,
+            // A reported error makes it a failure.
+            Ending::Exited(0) if listener.said.error.is_none() => None,
+            Ending::CouldNotStart(_) | Ending::NoRoom(_) | Ending::Misconfigured(_) => None,
             _ => end_survivors(&marker(&run.token), None, self.kill_grace.min(Duration::from_secs(2)))
                 .err()
                 .map(|error| error.to_string()),

@@ -210,8 +210,12 @@ impl Coprocess {
             self.drop_events();
         }
         if ended {
-            // All its output is in the pipes by now.
-            while self.hear(true, listener) == ReadState::More {}
+            // All its output is in the pipes by now. A descendant may write on without an end.
+            for _ in 0..MOST_READS {
+                if self.hear(true, listener) != ReadState::More {
+                    break;
+                }
+            }
         } else if stdout || stderr {
             self.hear(stdout, listener);
         }

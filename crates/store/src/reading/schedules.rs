@@ -28,25 +28,35 @@ impl Store {
         Ok(rows.into_iter().map(Task::from).collect())
     }
 
-    /// Returns the newest `limit` tasks of a schedule, newest first.
+    /// Returns the newest `limit` tasks of a schedule, the head first, then by planned time. The head can have an earlier time than
+    /// a cancelled task.
     ///
     /// # Errors
     /// The database could not be queried.
     pub fn list_tasks_of_schedule(&mut self, schedule: TaskId, limit: i64) -> StoreResult<Vec<Task>> {
-        let rows: Vec<TaskRow> = self.read(|conn| {
-            let mut rows = dsl::task_queue
+        let (head, rows) = self.read(|conn| {
+            let head = find_head(conn, schedule)?;
+            let rows: Vec<TaskRow> = dsl::task_queue
                 .filter(dsl::schedule_id.eq(schedule.0))
                 .order((dsl::schedule_id.desc(), dsl::planned_on.desc()))
                 .limit(limit)
                 .select(TaskRow::as_select())
                 .load(conn)?;
-            if rows.is_empty() {
-                rows = of_new_schedule(conn, schedule)?;
-            }
-            Ok(rows)
+            Ok((head, if rows.is_empty() { of_new_schedule(conn, schedule)? } else { rows }))
         })?;
-        Ok(rows.into_iter().map(Task::from).collect())
+        let mut tasks: Vec<Task> = rows.into_iter().map(Task::from).collect();
+        if let Some(head) = head.map(Task::from) {
+            tasks.retain(|task| task.id != head.id);
+            tasks.insert(0, head);
+            tasks.truncate(usize::try_from(limit).unwrap_or(0));
+        }
+        Ok(tasks)
     }
+}
+
+fn find_head(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<TaskRow>> {
+    let head = dsl::task_queue.filter(dsl::schedule_id.eq(schedule.0)).filter(dsl::schedule_head.is_not_null());
+    Ok(head.select(TaskRow::as_select()).first(conn).optional()?)
 }
 
 /// A row of TaskQueueSchedules.
@@ -126,13 +136,7 @@ fn of_new_schedule(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Vec<Task
 
 /// Returns the head of a schedule.
 pub(crate) fn head_of(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<Task>> {
-    let row: Option<TaskRow> = dsl::task_queue
-        .filter(dsl::schedule_id.eq(schedule.0))
-        .filter(dsl::schedule_head.is_not_null())
-        .select(TaskRow::as_select())
-        .first(conn)
-        .optional()?;
-    let new = match row {
+    let new = match find_head(conn, schedule)? {
         None => of_new_schedule(conn, schedule)?.into_iter().next(),
         found => found,
     };

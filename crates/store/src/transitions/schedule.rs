@@ -6,7 +6,7 @@ use diesel::prelude::*;
 
 use super::end::{end_waiting_row, keep_end};
 use super::keep_claims_out;
-use super::recur::move_to_free_time;
+use super::recur::{free_time, move_to_free_time};
 use super::run_end::RunEnd;
 use crate::backend;
 use crate::base::connection::AnyConnection;
@@ -170,6 +170,21 @@ fn end_skip(
     Ok(None)
 }
 
+/// Returns the planned time of the head if the schedule skips times before it.
+fn skipped_until(
+    conn: &mut AnyConnection,
+    head: &Task,
+    seen: &TaskSchedule,
+    now: DateTime<Utc>,
+) -> StoreResult<Option<DateTime<Utc>>> {
+    let Some((next, recurrence)) = seen.recurrence().ok().and_then(|times| Some((times.next_after(now)?, times)))
+    else {
+        return Ok(None);
+    };
+    let next = free_time(conn, head, next, |taken| recurrence.next_after(taken))?;
+    Ok(seen.planned_on.filter(|planned_on| is_untried(head) && next < *planned_on))
+}
+
 /// Returns true if no attempt of the task has ended, and none is in progress as far as its row tells.
 fn is_untried(head: &Task) -> bool {
     head.status.is(TaskStatus::Scheduled) && head.attempts == 0
@@ -199,7 +214,11 @@ pub(super) fn edit(
     auditor: Option<&Origin>,
 ) -> StoreResult<Option<ScheduleAnswer>> {
     let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
-    let Some(next) = recurrence.next_after(now.into()) else { return Ok(Some(ScheduleAnswer::NeverHappens)) };
+    let next = match skipped_until(conn, head, seen, now.into())? {
+        Some(planned_on) => recurrence.first_from(planned_on),
+        None => recurrence.next_after(now.into()),
+    };
+    let Some(next) = next else { return Ok(Some(ScheduleAnswer::NeverHappens)) };
     let status = if seen.status.is(ScheduleStatus::Paused) { ScheduleStatus::Paused } else { ScheduleStatus::Active };
     set_status(conn, head, status)?;
     diesel::update(dsl::task_queue.filter(dsl::id.eq(head.id.0)))

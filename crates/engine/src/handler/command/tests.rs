@@ -133,6 +133,18 @@ fn a_failed_handler_leaves_no_process_outside_its_group() {
 }
 
 #[test]
+fn an_error_with_exit_code_zero_leaves_no_process_with_its_token() {
+    let run = context("{}");
+    let mut other =
+        std::process::Command::new("sleep").arg("600").env("TASKQUEUE_RUN_TOKEN", &run.token).spawn().unwrap();
+    let script = "echo '{\"error\":{\"code\":4}}' >&3";
+    let end = handler(&["sh", "-c", script]).run(&run, &[], None, &mut Seen::default());
+    let has_ended = other.try_wait().unwrap().is_some();
+    let _ = other.kill();
+    assert_eq!((end.ending, has_ended), (Ending::Exited(0), true));
+}
+
+#[test]
 fn the_timeout_of_the_run_ends_it() {
     for timeout_secs in [-1, 1] {
         let run = RunContext { timeout_secs, ..context("{}") };
