@@ -125,10 +125,13 @@ each_engine! {
             ("4/1", "day/month"), ("04/05/2026", "2026-11-21"), ("30", "no unit"), ("1700000000", "no unit"), ("", "empty"),
             ("soonish", "not a time"), ("2026-13-01 10:00", "not a time"), ("2027-02-30 10:00", "not a time"), ("25:99", "not a time"),
             ("1999-12-31T23:59:59Z", "2000 to 9999"), ("+99999999d", "ten years"), ("+-5m", "not a duration"), ("+5", "no unit"),
+            ("2036-12-31T23:59:60Z", "not a time"),
         ] {
             let (error, _) = refused(db, &["queue", "echo", "--at", bad]);
             assert!(error.contains(why), "{bad}: {error}");
         }
+        let line = "{\"class\":\"echo\",\"at\":\"2036-12-31T23:59:60Z\"}";
+        assert!(db.cli().stdin(line).run(&["queue", "--batch", "-"]).fails(2).contains("is not a time"));
         for bad in ["5", "-5m", "", "1e3s", "11years", "soon"] {
             let (error, _) = refused(db, &["queue", "echo", &format!("--in={bad}")]);
             assert!(error.starts_with("error: --in: "), "{bad}: {error}");

@@ -149,7 +149,9 @@ fn a_class_is_added_tested_and_removed_and_the_rest_of_the_file_is_kept() {
     assert!(add(&["--force", "--timeout", "90", "--", "/bin/cat"]).fails(2).contains("has no unit; write 90s"));
     let named = |name: &str| cli.run(&["class", "add", "--config", "config.toml", name, "--", "/bin/cat"]);
     let before = std::fs::read_to_string(&path).unwrap();
-    assert!(named("b c").fails(2).contains("\"b c\" cannot be the name of a class: "));
+    for bad in ["b c", "b..c", &"b".repeat(191), &"*".repeat(191)] {
+        assert!(named(bad).fails(2).contains(&format!("\"{bad}\" cannot be the name of a class: ")));
+    }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
     let pattern = named("mail.*").stderr;
     assert!(pattern.contains("hint: `taskqueue class test NAME`, with a class that matches"), "{pattern}");

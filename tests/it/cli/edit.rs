@@ -112,6 +112,7 @@ each_engine! {
             (&["edit", "1", "--priority", "1001"], "-1000 to 1000"),
             (&["edit", "1", "--timeout", "1.5s"], "fraction"),
             (&["edit", "1", "--backoff", "2h"], "not a backoff"),
+            (&["edit", "1", "--at", "2036-12-31T23:59:60Z"], "not a time"),
             (&["edit", "1", "2", "--data", "{}"], "task 2"),
         ] {
             let (error, _) = error_and_hint(&db.cli().run(args).fails(2));

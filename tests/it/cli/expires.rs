@@ -145,6 +145,7 @@ each_engine! {
         assert_eq!((secs_to_start(db, "1"), &task(db, "2")["start_before"]), (1_800, &json!("2090-01-01T00:00:00Z")));
         for (bad, words) in [
             (&["--expires", "soon"][..], "--expires: \"soon\" is not a time"),
+            (&["--expires", "2036-12-31T23:59:60Z"], "is not a time"),
             (&["--expires", "0s"], "expires is 0; it must be 1 to 316224000"),
             (&["--expires", "1.5s"], "fraction of a second"),
             (&["--expires", "2079-01-01", "--at", "2080-01-01"], "the task would expire at 2079"),

@@ -45,7 +45,7 @@ each_engine! {
         // A resume ends the skip early.
         assert_eq!(db.cli().run(&["schedule", "resume", "1"]).code, Some(0));
         assert_eq!(planned_on(db, "1").parse::<DateTime<Utc>>().unwrap(), before);
-        for args in [&["--until", "2020-01-01 00:00"][..], &["--for", "soon"], &["--for", "1d", "--until", "tomorrow"]] {
+        for args in [&["--until", "2020-01-01 00:00"][..], &["--for", "soon"], &["--until", "2036-12-31T23:59:60Z"], &["--for", "1d", "--until", "tomorrow"]] {
             let refused = [&["schedule", "pause", "1"][..], args].concat();
             assert_eq!(db.cli().run(&refused).code, Some(2), "{args:?}");
         }

@@ -191,6 +191,7 @@ each_engine! {
             (NewTask::new("mail").priority(1_001), "-1000 to 1000"),
             (NewTask::new("mail").delay(Duration::MAX), "too long"),
             (NewTask::new("mail").delay(Duration::from_secs(86_400 * 366 * 9_000)), "9999"),
+            (NewTask::new("mail").at("2036-12-31T23:59:60Z".parse::<DateTime<Utc>>().unwrap()), "leap second"),
         ] {
             let error = queue.queue(task.clone()).unwrap_err();
             assert!(matches!(&error, Error::Input(words) if words.contains(what)), "{error}");

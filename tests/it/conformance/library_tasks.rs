@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use taskqueue::{
     Changes, Claim, Edit, Error, EventFilter, HandlerError, NewTask, PauseMode, PauseScope, Retry, RunId, Selection,
     TaskId, TaskQueue, TaskStatus,
@@ -90,6 +91,7 @@ each_engine! {
             (Edit::new().json("{"), "not JSON"),
             (Edit::new().priority(1_001), "-1000 to 1000"),
             (Edit::new().delay(Duration::MAX), "too long"),
+            (Edit::new().at("2036-12-31T23:59:60Z".parse::<DateTime<Utc>>().unwrap()), "leap second"),
         ] {
             let error = queue.edit(id, &edit).unwrap_err();
             assert!(matches!(&error, Error::Input(words) if words.contains(what)), "{error}");

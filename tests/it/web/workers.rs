@@ -33,6 +33,8 @@ each_engine! {
         let (status, renewed) = ask(&server, &path("heartbeat"), &json!({ "token": token, "percents": 40, "message": "half" }));
         assert_eq!((status, &renewed["cancel_requested"]), (200, &json!(false)), "{renewed}");
         assert!(server.get("/tasks/1").body.contains("40%"));
+        let (status, refused) = ask(&server, &path("heartbeat"), &json!({ "token": token, "percents": 400 }));
+        assert_eq!((status, &refused["code"]), (400, &json!("input")), "{refused}");
         let (status, stranger) = ask(&server, &path("resolve"), &json!({ "token": "nobody's", "results": 1 }));
         assert_eq!((status, &stranger["code"]), (409, &json!("refused")), "{stranger}");
         let end = json!({ "token": token, "results": { "sent": 3 } });

@@ -96,6 +96,7 @@ mod tests {
             (Expiry::After(-1), "1 to 316224000"),
             (Expiry::At(on), "expire at 2026-11-21T12:00:00+00:00"),
             (Expiry::At(DateTime::UNIX_EPOCH), "2000 to 9999"),
+            (Expiry::At("2026-12-31T23:59:60Z".parse().unwrap()), "2026-12-31T23:59:60+00:00 is a leap second"),
         ] {
             let error = expiry.check(Some(on)).unwrap_err();
             assert!(error.contains(part), "{error}");

@@ -24,14 +24,18 @@ pub const EXEC_CLASS: &str = "exec";
 /// Checks the name of a class, or a pattern of names with `*` and `?` used by claims.
 ///
 /// # Errors
-/// Which character cannot be in a class name.
+/// Why no class can have this name, or match this pattern.
 pub fn check_class_pattern(pattern: &str) -> Result<(), String> {
     let is_good = |c: char| c.is_ascii_alphanumeric() || "_.\\:-*?".contains(c);
-    match pattern.chars().find(|c| !is_good(*c)) {
-        Some(bad) => Err(format!("no class has the character {bad:?}")),
-        None if pattern.is_empty() => Err("the name is empty".to_owned()),
-        None => Ok(()),
+    if let Some(bad) = pattern.chars().find(|c| !is_good(*c)) {
+        return Err(format!("no class has the character {bad:?}"));
     }
+    let is_pattern = pattern.contains(['*', '?']);
+    if is_pattern && pattern.len() > MAX_CLASS_LENGTH {
+        return Err(format!("the pattern is longer than {MAX_CLASS_LENGTH} characters"));
+    }
+    // A name without wildcards matches only itself, so it must be one that a task can have.
+    if is_pattern { Ok(()) } else { pattern.parse::<TaskClass>().map(drop) }
 }
 
 impl TaskClass {
@@ -138,6 +142,15 @@ mod tests {
         let long = "x".repeat(191);
         for name in ["", "-rf", "a b", "a/b", "a\n", "mäil", "a;b", "$(x)", "a\0", "a..b", "App\\..\\x", &long] {
             assert!(name.parse::<TaskClass>().is_err(), "{name:?}");
+            assert!(check_class_pattern(name).is_err(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_pattern_may_also_contain_wildcards() {
+        for pattern in ["mail.send", "mail.*", "*", "?", "App\\*"] {
+            assert_eq!(check_class_pattern(pattern), Ok(()), "{pattern}");
+        }
+        assert!(check_class_pattern(&"*".repeat(191)).is_err());
     }
 }

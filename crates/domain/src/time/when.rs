@@ -63,17 +63,24 @@ fn instant_on<Zone: TimeZone>(side: Side, text: &str, now: &DateTime<Zone>) -> R
     if let Some(instant) = parse_distance(text, now) {
         return Ok(instant);
     }
+    let examples = side.examples();
+    let no_time = || format!("\"{text}\" is not a time; {examples}");
     if let Ok(instant) = DateTime::parse_from_rfc3339(text) {
-        return Ok(instant.with_timezone(&Utc));
+        let instant = instant.with_timezone(&Utc);
+        return if is_leap_second(instant) { Err(no_time()) } else { Ok(instant) };
     }
     refuse_ambiguous(side, text)?;
-    let examples = side.examples();
     match parse_date(text, now.naive_local()) {
         Some(Date::Instant(instant)) if says_zone(text) => Ok(instant),
         Some(Date::Local(local)) => resolve_local(text, local, &now.timezone()),
         Some(Date::Instant(_)) => Err(format!("\"{text}\" has an ambiguous abbreviation of a time zone; {examples}")),
-        None => Err(format!("\"{text}\" is not a time; {examples}")),
+        None => Err(no_time()),
     }
+}
+
+/// Returns true for `23:59:60`, which not every engine stores. For chrono it is the second before, with a fraction of one or more.
+pub(crate) fn is_leap_second(instant: DateTime<Utc>) -> bool {
+    instant.timestamp_subsec_nanos() >= 1_000_000_000
 }
 
 /// Parses an instant at which something starts. Rejects a time of day, or a day without a year, that has passed, because the next
@@ -129,12 +136,17 @@ fn parse_date(text: &str, now: NaiveDateTime) -> Option<Date> {
 fn says_zone(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let before_word = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let is_behind_digit = |before: &str| before.trim_end().ends_with(|c: char| c.is_ascii_digit());
+    // A time of day ends with a digit, or with am or pm behind one.
+    let is_behind_time = |before: &str| {
+        let before = before.trim_end();
+        let hour = before.strip_suffix("am").or_else(|| before.strip_suffix("pm"));
+        hour.unwrap_or(before).trim_end().ends_with(|c: char| c.is_ascii_digit())
+    };
     if before_word.len() < lower.len() {
-        return matches!(&lower[before_word.len()..], "z" | "utc" | "gmt") && is_behind_digit(before_word);
+        return matches!(&lower[before_word.len()..], "z" | "utc" | "gmt") && is_behind_time(before_word);
     }
     let sign = lower.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
-    sign.strip_suffix(['+', '-']).is_some_and(is_behind_digit)
+    sign.strip_suffix(['+', '-']).is_some_and(is_behind_time)
 }
 
 fn has_year(text: &str) -> bool {
@@ -271,6 +283,9 @@ mod tests {
             ("2027-11-21T10:00:00+14:00", "2027-11-20T20:00:00Z"),
             ("10:00Z", "2026-11-21T10:00:00Z"),
             ("tomorrow 10:00 UTC", "2026-11-22T10:00:00Z"),
+            ("tomorrow 2am UTC", "2026-11-22T02:00:00Z"),
+            ("monday 9AM GMT", "2026-11-23T09:00:00Z"),
+            ("tomorrow 2:30 pm Z", "2026-11-22T14:30:00Z"),
         ] {
             assert_eq!(instant(text), at, "{text}");
         }
@@ -283,6 +298,8 @@ mod tests {
             "yesterdayy",
             "tomorroww",
             "tomorrow 10:00 a",
+            "tomorrow 9am IST",
+            "tomorrow am UTC",
         ] {
             let error = parse_instant(text, &now()).unwrap_err();
             assert!(error.contains("zone") || error.contains("is not a time"), "{text}: {error}");
@@ -335,6 +352,12 @@ mod tests {
             "2026-02-30",
             "soonish",
             "2026-13-01 10:00",
+            // Leap seconds.
+            "2026-12-31T23:59:60Z",
+            "2026-12-31T23:59:60.5+02:00",
+            "2026-12-31 23:59:60Z",
+            "2026-12-31 23:59:60",
+            "23:59:60 UTC",
         ] {
             let parsed = parse_instant(text, &now());
             assert!(parsed.is_err(), "{text}: {parsed:?}");

@@ -90,9 +90,12 @@ pub struct Resolved {
 /// Renews the lease of a run and saves what its claimant reports.
 ///
 /// # Errors
-/// Returns [`EngineError::NotHeld`] if the claimant does not hold the run, or an error if there is no such run or the database
+/// Returns [`EngineError::Input`] if the percentage is not one, [`EngineError::NotHeld`] if the claimant does not hold the run, or an error if there is no such run or the database
 /// fails.
 pub fn renew(ctx: &mut Context, held: &Held, report: &ProgressReport) -> EngineResult<Renewed> {
+    if report.percents.is_some_and(|percents| !(0..=100).contains(&percents)) {
+        return Err(EngineError::Input("the percentage must be a whole number from 0 to 100".to_owned()));
+    }
     let run = examine(ctx, held)?;
     let settings = ctx.store.settings()?;
     let task = ctx.store.get_task(run.task_id)?;

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chrono::DateTime;
+
 use super::first::quoted;
 use taskqueue_domain::task::name::check_schedule_name;
 use taskqueue_domain::time::recurrence::Recurrence;
@@ -106,6 +108,8 @@ impl CrontabReader<'_> {
         }
         let command = without_percent(command)?;
         let recurrence = Recurrence::parse(&every, &self.zone, "none")?;
+        // An expression has no years, so that one without a time after this instant never has one.
+        recurrence.next_after(DateTime::UNIX_EPOCH).ok_or("it matches no time")?;
         if let Some(user) = user {
             self.comment(&format!("Ran as {user}; a task of the class exec runs as the `user` of the configuration."));
         }
@@ -175,13 +179,16 @@ fn times(line: &str) -> Result<(String, &str), String> {
         return Ok((every.to_owned(), rest.trim()));
     }
     let mut rest = line;
-    let mut fields = Vec::new();
-    for _ in 0..5 {
-        let (field, after) = rest.split_once([' ', '\t']).ok_or("it has no command")?;
-        fields.push(field);
-        rest = after.trim_start();
+    let mut fields = [""; 5];
+    for field in &mut fields {
+        (*field, rest) = rest.split_once([' ', '\t']).ok_or("it has no command")?;
+        rest = rest.trim_start();
     }
-    Ok((fields.join(" "), rest))
+    let [minute, hour, day, month, weekday] = fields;
+    // If one of them starts with a star, cron runs on days that match both; the library does so only after a plus.
+    let has_star = [day, weekday].iter().any(|field| field.starts_with('*'));
+    let plus = if has_star && day != "*" && weekday != "*" { "+" } else { "" };
+    Ok((format!("{minute} {hour} {day} {month} {plus}{weekday}"), rest))
 }
 
 /// Returns the command as cron starts it: `\%` is a percent sign. After a bare one follows standard input.
@@ -239,9 +246,28 @@ mod tests {
             ("0 3 * * * mail ann%hello", "standard input"),
             ("61 3 * * * /bin/true", "not a cron expression"),
             ("0 3 * *", "no command"),
+            ("0 0 30 2 * /bin/never", "matches no time"),
         ] {
             let (toml, read) = tables(line, false);
             assert!(read.is_empty() && toml.contains(why), "{toml}");
+        }
+    }
+
+    #[test]
+    fn two_day_fields_are_combined_as_cron_combines_them() {
+        for (times, every) in [
+            // A field that starts with a star: the day must match both.
+            ("0 0 1-7 * */7", "0 0 1-7 * +*/7"),
+            ("0 0 */2 * 1", "0 0 */2 * +1"),
+            ("0 0 */2 * */2", "0 0 */2 * +*/2"),
+            ("0 0 */1 * mon", "0 0 */1 * +mon"),
+            // Otherwise one of them is enough, or only one restricts the day.
+            ("0 0 1-7 * 1", "0 0 1-7 * 1"),
+            ("0 0 * * */2", "0 0 * * */2"),
+            ("0 0 */2 * *", "0 0 */2 * *"),
+        ] {
+            let (toml, read) = tables(&format!("{times} /bin/job"), false);
+            assert_eq!(read["schedule"]["job"]["every"].as_str(), Some(every), "{toml}");
         }
     }
 

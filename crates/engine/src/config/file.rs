@@ -25,7 +25,7 @@ use taskqueue_domain::run::retention::{Keeping, MAX_KEEP_SECS, parse_keep};
 use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::new_task::MAX_TIMEOUT_SECS;
 use taskqueue_domain::task::selection::ClassFilter;
-use taskqueue_domain::task::task_class::MAX_CLASS_LENGTH;
+use taskqueue_domain::task::task_class::{EXEC_CLASS, check_class_pattern};
 use taskqueue_host::files::trusted_path::{FileType, Trust, TrustedPath, Untrusted};
 use taskqueue_host::machine::account::is_root;
 
@@ -287,7 +287,7 @@ fn to_class(path: &Path, name: &str, table: ClassTable, document: &mut Document<
     let (low, high) = Setting::CrashLimit.range();
     let crash_limit = number("crash_limit", table.crash_limit, low, high);
     for pattern in &table.may_queue {
-        let checked = check_characters(pattern).map_err(|message| format!("may_queue, \"{pattern}\": {message}"));
+        let checked = check_class_pattern(pattern).map_err(|message| format!("may_queue, \"{pattern}\": {message}"));
         document.check(&class, checked);
     }
     let backoff = table.backoff.map(|text| text.parse::<Backoff>()).transpose();
@@ -352,22 +352,11 @@ fn seconds(secs: i64) -> Duration {
 }
 
 fn check_name(name: &str) -> Result<(), String> {
-    check_characters(name)?;
-    if name == taskqueue_domain::task::task_class::EXEC_CLASS {
+    check_class_pattern(name)?;
+    if name == EXEC_CLASS {
         return Err("this name is built in; [exec] enabled = true enables it".to_owned());
     }
     Ok(())
-}
-
-/// Checks the characters of a name or of a pattern.
-fn check_characters(name: &str) -> Result<(), String> {
-    if name.is_empty() || name.len() > MAX_CLASS_LENGTH {
-        return Err(format!("a name has 1 to {MAX_CLASS_LENGTH} characters"));
-    }
-    match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "_.\\:-*?".contains(*c))) {
-        Some(bad) => Err(format!("the character {bad:?} is not allowed in a name")),
-        None => Ok(()),
-    }
 }
 
 fn to_exit_rules(table: ExitTable) -> Result<ExitRules, String> {
