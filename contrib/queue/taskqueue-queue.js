@@ -64,7 +64,8 @@ function option([key, value]) {
   }
   if (value === true) return [`--${name}`];
   if (Array.isArray(value)) return value.map((item) => `--${name}=${item}`);
-  if (typeof value === 'object') return Object.entries(value).map(([key, item]) => `--${name}=${key}=${item}`);
+  if (name === 'meta') return Object.entries(value).map(([key, item]) => `--${name}=${key}=${item}`);
+  if (value instanceof Date) return [`--${name}=${value.toISOString()}`];
   const isTime = ['in', 'expires', 'timeout', 'unique-for'].includes(name) && typeof value === 'number';
   return [`--${name}=${isTime ? `${Math.trunc(value)}s` : value}`];
 }

@@ -81,7 +81,7 @@ SET @timeout = (SELECT COALESCE(t.`Timeout`, 86400) FROM `TaskQueue` AS t WHERE 
 UPDATE `TaskQueueRuns` SET `Status` = 'processing', `Claimant` = '{claimant}', `Token` = '{token}',
     `StartedOn` = UTC_TIMESTAMP(6), `UpdatedOn` = UTC_TIMESTAMP(6),
     `LeaseExpiresOn` = UTC_TIMESTAMP(6) + INTERVAL @timeout SECOND WHERE `Id` = @run;
-UPDATE `TaskQueue` SET `LastStatus` = 'processing', `UpdatedOn` = UTC_TIMESTAMP(6) WHERE `Id` = @task;
+UPDATE `TaskQueue` SET `LastStatus` = 'processing', `CurrentRunId` = @run, `UpdatedOn` = UTC_TIMESTAMP(6) WHERE `Id` = @task;
 -- If the class has a rate, the start counts. No rate covers more than a day.
 DELETE FROM `TaskQueueStarts` WHERE `TaskClass` = '{class}' AND `StartedOn` < UTC_TIMESTAMP(6) - INTERVAL 1 DAY;
 INSERT INTO `TaskQueueStarts` (`TaskClass`, `StartedOn`, `RunId`)

@@ -89,8 +89,11 @@ WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{c
     AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}'
         AND (x."HeldUntil" IS NULL OR x."HeldUntil" > clock_timestamp()))
     ORDER BY r."ClaimClass", r."ClaimOrder", r."LinedUpOn", r."Id" LIMIT 1);
-UPDATE "TaskQueue" SET "LastStatus" = 'processing', "UpdatedOn" = clock_timestamp()
-WHERE "Id" = (SELECT "TaskQueueId" FROM "TaskQueueRuns" WHERE "RunningClass" IS NOT NULL AND "Token" = '{token}');
+-- A cancel that was committed meanwhile stays.
+UPDATE "TaskQueue" SET "LastStatus" = 'processing', "CurrentRunId" = r."Id", "UpdatedOn" = clock_timestamp()
+FROM "TaskQueueRuns" AS r
+WHERE r."RunningClass" IS NOT NULL AND r."Token" = '{token}' AND "TaskQueue"."Id" = r."TaskQueueId"
+    AND "TaskQueue"."LastStatus" NOT IN ('cancelled', 'expired');
 -- If the class has a rate, the start counts. No rate covers more than a day.
 DELETE FROM "TaskQueueStarts" WHERE "TaskClass" = '{class}' AND "StartedOn" < clock_timestamp() - interval '24 hours';
 INSERT INTO "TaskQueueStarts" ("TaskClass", "StartedOn", "RunId")

@@ -65,8 +65,9 @@ WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{c
     AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}'
         AND (x."HeldUntil" IS NULL OR x."HeldUntil" > strftime('%Y-%m-%d %H:%M:%f000', 'now')))
     ORDER BY r."ClaimClass", r."ClaimOrder", r."LinedUpOn", r."Id" LIMIT 1);
-UPDATE "TaskQueue" SET "LastStatus" = 'processing', "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
-WHERE "Id" = (SELECT "TaskQueueId" FROM "TaskQueueRuns" WHERE "RunningClass" IS NOT NULL AND "Token" = '{token}');
+UPDATE "TaskQueue" SET "LastStatus" = 'processing', "CurrentRunId" = r."Id", "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+FROM "TaskQueueRuns" AS r
+WHERE r."RunningClass" IS NOT NULL AND r."Token" = '{token}' AND "TaskQueue"."Id" = r."TaskQueueId";
 -- If the class has a rate, the start counts. No rate covers more than a day.
 DELETE FROM "TaskQueueStarts" WHERE "TaskClass" = '{class}' AND "StartedOn" < strftime('%Y-%m-%d %H:%M:%f000', 'now', '-1 day');
 INSERT INTO "TaskQueueStarts" ("TaskClass", "StartedOn", "RunId")

@@ -163,6 +163,23 @@ each_engine! {
         assert_eq!(count(db, RUNS), 1, "it became due again");
     }
 
+    fn a_task_behind_a_thousand_others_is_ended_by_the_sql_worker_that_has_it(db) {
+        let worker = SqlWorker::new(db);
+        // A worker has just started the first one, whose row does not show it yet.
+        let others = vec!["('other', '2020-01-01 00:00:00')"; 1_000].join(", ");
+        db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"ScheduledOn\") VALUES {others}"));
+        db.execute(
+            "INSERT INTO \"TaskQueueRuns\" (\"TaskQueueId\", \"TaskClass\", \"Status\", \"StartedOn\", \"Token\", \"LeaseExpiresOn\")
+             VALUES (1, 'other', 'processing', '2020-01-01 00:00:00', 'a-token-of-sixteen', '2100-01-01 00:00:00')",
+        );
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"ScheduledOn\") VALUES ('work', '2020-01-02 00:00:00')");
+        // A claim of MySQL counts the started one among the thousand.
+        worker.step("claim", "bot", 0);
+        let run = if worker.held("bot") == 0 { worker.claim("bot") } else { worker.held("bot") };
+        worker.step("success", "bot", run);
+        assert_eq!(db.text("SELECT \"LastStatus\" AS value FROM \"TaskQueue\" WHERE \"TaskClass\" = 'work'").as_deref(), Some("success"));
+    }
+
     fn a_sql_worker_takes_only_the_tasks_that_it_chooses(db) {
         let worker = SqlWorker::new(db);
         let queue = |options: &[&str]| db.cli().run(&[&["queue", "--any-class", "work"], options].concat()).ok().trim().to_owned();

@@ -28,6 +28,9 @@ fn fill(db: &TestDb) {
     db.cli().run(&["queue", "work", "--at", "2098-01-01T00:00:00.000001Z"]).ok();
     db.cli().run(&["queue", "work", "--in", "1h"]).ok();
     db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 6");
+    db.execute(
+        "UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2099-12-31 00:00:00', \"NextAttemptOn\" = '2098-02-01 00:00:00' WHERE \"Id\" = 5",
+    );
 }
 
 /// A table of an application with triggers that record inserted rows, with its own ids.

@@ -9,7 +9,7 @@ use crate::support::wait_until;
 fn file_pages_kb(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssFile:"));
-    line.map_or(0, |line| line.trim().trim_end_matches(" kB").parse().unwrap())
+    line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 each_engine! {
@@ -21,6 +21,7 @@ each_engine! {
             most_kb = most_kb.max(pages_kb);
             pages_kb < most_kb / 4 * 3
         });
+        assert!(worker.try_wait().unwrap().is_none());
         worker.kill().unwrap();
         worker.wait().unwrap();
     }

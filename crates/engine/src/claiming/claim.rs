@@ -121,7 +121,7 @@ pub fn can_be_ended(process: &ProcessIdentity, claimant: &ClaimantId) -> bool {
 /// Returns an error if the requested task does not exist, or if the database fails.
 pub fn claim_without_wait(ctx: &mut Context, request: &ClaimRequest) -> EngineResult<Vec<Offer>> {
     let settings = prepare(ctx, request)?;
-    rescue_some(ctx, &settings)?;
+    look_after(ctx, &settings)?;
     claim_now(ctx, request, &settings, &InDoubt::default())
 }
 
@@ -133,6 +133,14 @@ fn prepare(ctx: &mut Context, request: &ClaimRequest) -> EngineResult<Settings> 
     // The spool may contain a claim whose answer was lost: its run can be claimed again.
     send_left_over(ctx)?;
     Ok(ctx.store.settings()?)
+}
+
+/// Does what would stay undone if nothing but claimants runs.
+fn look_after(ctx: &mut Context, settings: &Settings) -> EngineResult<()> {
+    rescue_some(ctx, settings)?;
+    // A run may wait for a slot that was not passed on. An error must not fail a claim of other runs.
+    let _ = ctx.store.give_free_key_slots();
+    Ok(())
 }
 
 /// Claims the first runs that this claimant accepts, and waits for the first one if asked to.
@@ -168,7 +176,7 @@ pub fn claim_in_doubt(
     let mut rescue_at = Moment::now();
     loop {
         if rescue_at.has_passed() {
-            rescue_some(ctx, &settings)?;
+            look_after(ctx, &settings)?;
             rescue_at = Moment::after(RESCUE_EVERY);
         }
         let offers = claim_now(ctx, request, &settings, in_doubt)?;
@@ -218,10 +226,7 @@ fn claim_now(
         store.create_missing_runs(&mut |_| {})?;
     }
     // A read without the lock comes first, because many claimants may be waiting.
-    // A run may wait for a slot of its key that was not passed on: without workers, nothing else assigns it.
-    let may_claim =
-        store.has_claimable_outside(&claim)? || store.give_free_key_slots()? && store.has_claimable_outside(&claim)?;
-    if !may_claim {
+    if !store.has_claimable_outside(&claim)? {
         return Ok(Vec::new());
     }
     fault_point!("outside_claim.ready");

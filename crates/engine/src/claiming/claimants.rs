@@ -90,7 +90,7 @@ pub struct Resolved {
 /// Renews the lease of a run and saves what its claimant reports.
 ///
 /// # Errors
-/// Returns [`EngineError::Input`] if the percentage is not one, [`EngineError::NotHeld`] if the claimant does not hold the run, or an error if there is no such run or the database
+/// Returns [`EngineError::Input`] if the percentage is not from 0 to 100, [`EngineError::NotHeld`] if the claimant does not hold the run, or an error if there is no such run or the database
 /// fails.
 pub fn renew(ctx: &mut Context, held: &Held, report: &ProgressReport) -> EngineResult<Renewed> {
     if report.percents.is_some_and(|percents| !(0..=100).contains(&percents)) {

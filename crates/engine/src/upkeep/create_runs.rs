@@ -73,7 +73,7 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
 /// # Errors
 /// Returns the same errors as [`create_runs`].
 pub(crate) fn look_after(ctx: &mut Context) -> EngineResult<CreateRunsReport> {
-    look_after_and(ctx, false, |store| store.give_free_key_slots().map(|_| 0))
+    look_after_and(ctx, false, |store| store.give_free_key_slots().map(|()| 0))
 }
 
 fn look_after_and(

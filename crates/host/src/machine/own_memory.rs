@@ -3,6 +3,10 @@
 use std::ffi::c_void;
 use std::fs;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether this is a program of ours: another one may have changed its instructions in memory, as debuggers do.
+static IS_OURS: AtomicBool = AtomicBool::new(false);
 
 /// How much free memory the allocator keeps at the end of each of its arenas.
 #[cfg(target_env = "gnu")]
@@ -18,10 +22,11 @@ pub fn keep_little() {
     unsafe {
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES);
     }
+    IS_OURS.store(true, Ordering::Relaxed);
 }
 
-/// Returns free memory to the kernel, and the pages of the program's instructions, most of which only its start needed. Those that
-/// it executes again come back from the page cache. Takes a few milliseconds.
+/// Returns free memory to the kernel. After [`keep_little`], it also returns the pages of the program's instructions, most of which
+/// only its start needed; those that it executes again come back from the page cache. Takes a few milliseconds.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     #[expect(unsafe_code, reason = "a call of the C library for which no crate here has a safe form")]
@@ -29,9 +34,10 @@ pub fn give_back() {
     unsafe {
         libc::malloc_trim(0);
     }
-    if let Some(instructions) = instructions() {
+    if let Some(instructions) = IS_OURS.load(Ordering::Relaxed).then(instructions).flatten() {
         #[expect(unsafe_code, reason = "rustix has no safe form either: in other memory this would lose data")]
-        // SAFETY: the pages are those of a file, and cannot be written; the kernel reads them again when they are used.
+        // SAFETY: these pages of the file are mapped without the right to write, and our programs change none of them; the kernel
+        // reads them again when they are used.
         unsafe {
             libc::madvise(instructions.start as *mut c_void, instructions.len(), libc::MADV_DONTNEED);
         }

@@ -285,7 +285,7 @@ pub(super) fn as_text(moment: SqlMoment) -> String {
 fn statement_rows(rows: &[NewTaskRow]) -> usize {
     let mut bytes = 0;
     let fitting = rows.iter().take(ROWS_PER_STATEMENT).take_while(|row| {
-        bytes += row.task_data.len();
+        bytes += row.task_data.len() + row.meta.as_ref().map_or(0, String::len);
         bytes <= BYTES_PER_STATEMENT
     });
     fitting.count().max(1)

@@ -14,7 +14,7 @@ use crate::base::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runs,
 };
-use crate::base::sql::SqlMoment;
+use crate::base::sql::{SqlMoment, any_year};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::records::tasks::{plan_task, set_start_before};
 use crate::{EachPart, Store, StoreError, StoreResult};
@@ -423,7 +423,15 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
     let row = TaskColumns { schedule_id: None, parent_id, ..whole.task.clone() };
     // Times from 2038 on, which some engines do not accept in this form, are set separately.
     let (scheduled_on, planned_on, start_before) = (row.scheduled_on, row.planned_on, row.start_before);
-    let row = TaskColumns { scheduled_on: row.updated_on, planned_on: None, start_before: None, ..row };
+    let (next_attempt_on, unique_until) = (row.next_attempt_on, row.unique_until);
+    let row = TaskColumns {
+        scheduled_on: row.updated_on,
+        planned_on: None,
+        start_before: None,
+        next_attempt_on: None,
+        unique_until: None,
+        ..row
+    };
     let id = if ids.keeps {
         diesel::insert_into(task_queue::table).values((task_queue::id.eq(row.id), &row)).execute(conn)?;
         row.id
@@ -434,6 +442,14 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
     plan_task(conn, TaskId(id), scheduled_on, planned_on)?;
     if start_before.is_some() {
         set_start_before(conn, TaskId(id), start_before)?;
+    }
+    if next_attempt_on.is_some() || unique_until.is_some() {
+        diesel::update(task_queue::table.filter(task_queue::id.eq(id)))
+            .set((
+                next_attempt_on.map(|on| task_queue::next_attempt_on.eq(any_year(on).nullable())),
+                unique_until.map(|on| task_queue::unique_until.eq(any_year(on).nullable())),
+            ))
+            .execute(conn)?;
     }
     ids.tasks.insert(whole.task.id, id);
     ids.runs.clear();

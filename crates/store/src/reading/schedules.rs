@@ -35,7 +35,7 @@ impl Store {
     /// The database could not be queried.
     pub fn list_tasks_of_schedule(&mut self, schedule: TaskId, limit: i64) -> StoreResult<Vec<Task>> {
         let (head, rows) = self.read(|conn| {
-            let head = find_head(conn, schedule)?;
+            let head = head_row_of(conn, schedule)?;
             let rows: Vec<TaskRow> = dsl::task_queue
                 .filter(dsl::schedule_id.eq(schedule.0))
                 .order((dsl::schedule_id.desc(), dsl::planned_on.desc()))
@@ -54,7 +54,7 @@ impl Store {
     }
 }
 
-fn find_head(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<TaskRow>> {
+fn head_row_of(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<TaskRow>> {
     let head = dsl::task_queue.filter(dsl::schedule_id.eq(schedule.0)).filter(dsl::schedule_head.is_not_null());
     Ok(head.select(TaskRow::as_select()).first(conn).optional()?)
 }
@@ -136,7 +136,7 @@ fn of_new_schedule(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Vec<Task
 
 /// Returns the head of a schedule.
 pub(crate) fn head_of(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option<Task>> {
-    let new = match find_head(conn, schedule)? {
+    let new = match head_row_of(conn, schedule)? {
         None => of_new_schedule(conn, schedule)?.into_iter().next(),
         found => found,
     };

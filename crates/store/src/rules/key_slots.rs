@@ -148,28 +148,26 @@ impl Store {
         Ok(ids.into_iter().map(TaskId).collect())
     }
 
-    /// Assigns free slots that no end of a run has passed on, because its process died or because SQL has raised a limit. Returns
-    /// false if no key has a limit and no run waits for a slot.
+    /// Assigns free slots that no end of a run has passed on, because its process died or because SQL has raised a limit.
     ///
     /// # Errors
     /// The database could not be written; earlier assignments remain.
-    pub fn give_free_key_slots(&mut self) -> StoreResult<bool> {
+    pub fn give_free_key_slots(&mut self) -> StoreResult<()> {
         self.give_key_slots(KeepPlace::None)
     }
 
-    /// Assigns every free slot to the first waiting run, and removes slots beyond a lowered limit. Returns false if there are no
-    /// limits and no waiting runs.
+    /// Assigns every free slot to the first waiting run, and removes slots beyond a lowered limit.
     ///
     /// # Errors
     /// The database could not be written; earlier assignments remain.
-    pub(crate) fn give_key_slots(&mut self, kept: KeepPlace) -> StoreResult<bool> {
+    pub(crate) fn give_key_slots(&mut self, kept: KeepPlace) -> StoreResult<()> {
         // Most stores have no limit keys and no runs that wait for a slot: one query checks both.
         let (has_limits, has_waiting): (bool, bool) = self.read(|conn| {
             let limits = task_queue_key_limits::table.select(task_queue_key_limits::limit_key);
             Ok(diesel::select((exists(limits), first_waiting_key().is_not_null())).get_result(conn)?)
         })?;
         if !has_limits && !has_waiting {
-            return Ok(false);
+            return Ok(());
         }
         let limits: HashMap<String, i32> = self
             .list_key_limits()?
@@ -185,7 +183,7 @@ impl Store {
             self.fit_where(&keys, kept, |held, key| held < max_running(key))?;
             match keys.into_iter().nth(KEYS_PER_PAGE - 1) {
                 Some(last) => last_key = last,
-                None => return Ok(true),
+                None => return Ok(()),
             }
         }
     }

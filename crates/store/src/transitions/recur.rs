@@ -228,7 +228,8 @@ fn follow(
         plan_task(conn, task.id, task.scheduled_on.into(), Some(moment))?;
     }
     hand_key_over(conn, task)?;
-    let step = free_step(conn, schedule, &recurrence, step)?;
+    let planned_on = free_time(conn, task, step.planned_on, |taken| recurrence.next_after(taken))?;
+    let step = Step { planned_on, ..step };
     let row = next_row(task, &recurrence, step, prerequisites.open_count());
     let auditor = keeps_transitions(conn)?.then(|| author.origin());
     for id in backend::insert_tasks(conn, &[row])?.into_iter().map(TaskId) {
@@ -288,25 +289,6 @@ fn hand_key_over(conn: &mut AnyConnection, task: &Task) -> StoreResult<()> {
     Ok(())
 }
 
-/// Skips planned times that rows inserted by SQL have taken; these must not block the end of a run.
-fn free_step(
-    conn: &mut AnyConnection,
-    schedule: &TaskSchedule,
-    recurrence: &Recurrence,
-    mut step: Step,
-) -> StoreResult<Step> {
-    loop {
-        let taken = dsl::task_queue
-            .filter(dsl::schedule_id.eq(schedule.id.0))
-            .filter(dsl::planned_on.eq(SqlMoment::from(step.planned_on)));
-        let is_taken: bool = diesel::select(diesel::dsl::exists(taken)).get_result(conn)?;
-        match recurrence.next_after(step.planned_on).filter(|_| is_taken) {
-            Some(planned_on) => step.planned_on = planned_on,
-            None => return Ok(step),
-        }
-    }
-}
-
 /// Returns the row of the next task. It takes over changes that an operator made to the settled task, and its open prerequisites
 /// if it was cancelled or has expired.
 fn next_row(task: &Task, recurrence: &Recurrence, step: Step, waiting_for: i32) -> NewTaskRow {
@@ -360,7 +342,8 @@ pub(super) fn move_to_free_time(
     Ok(())
 }
 
-/// Returns the first of the times from `on` on that no other task of the schedule has: a cancelled one keeps its time, for example.
+/// Returns the first of the times from `on` on that no other task of the schedule has: a cancelled one keeps its time, and rows that
+/// SQL has inserted must not block the end of a run.
 pub(super) fn free_time(
     conn: &mut AnyConnection,
     task: &Task,
@@ -413,6 +396,7 @@ fn move_if_missed(
         return Ok(Advanced::default());
     }
     let planned_on = free_time(conn, task, step.planned_on, |taken| recurrence.next_after(taken))?;
+    let step = Step { planned_on, ..step };
     move_to(conn, task, planned_on)?;
     note_skipped(conn, task.id, &recurrence, step, author)?;
     Ok(Advanced { planned: 1, skipped: step.skipped, skipped_or_more: step.skipped_or_more(), broken: 0 })

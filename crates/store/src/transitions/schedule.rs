@@ -161,7 +161,7 @@ fn end_skip(
     let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let Ok(recurrence) = seen.recurrence() else { return Ok(refused(seen)) };
     let Some(next) = recurrence.next_after(now.into()) else { return Ok(refused(seen)) };
-    let skips = is_untried(head) && seen.planned_on.is_some_and(|planned_on| planned_on > next);
+    let skips = skipped_until(conn, head, seen, now.into())?.is_some();
     if !skips || !take_waiting_run(conn, head, RunEvent::Release, auditor)? {
         return Ok(refused(seen));
     }

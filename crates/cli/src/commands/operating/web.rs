@@ -82,7 +82,7 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
     }
     own_memory::keep_little();
     let stop = Arc::new(session.stop_at_once()?);
-    let context = session.open_to_serve(out)?;
+    let context = if args.read_only { session.open_to_follow(out)? } else { session.open_to_serve(out)? };
     let options = WebOptions {
         listen: listen.clone(),
         hosts: args.host.clone(),

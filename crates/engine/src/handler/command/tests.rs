@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::handler::active_run::tests::context;
+use taskqueue_host::testing::eventually;
 use taskqueue_process::identities::identity::Liveness;
 
 #[derive(Default)]
@@ -137,11 +138,16 @@ fn an_error_with_exit_code_zero_leaves_no_process_with_its_token() {
     let run = context("{}");
     let mut other =
         std::process::Command::new("sleep").arg("600").env("TASKQUEUE_RUN_TOKEN", &run.token).spawn().unwrap();
+    // The kernel lets its parent go on before it shows the environment.
+    eventually(|| {
+        std::fs::read(format!("/proc/{}/environ", other.id())).is_ok_and(|environment| !environment.is_empty())
+    });
     let script = "echo '{\"error\":{\"code\":4}}' >&3";
     let end = handler(&["sh", "-c", script]).run(&run, &[], None, &mut Seen::default());
     let has_ended = other.try_wait().unwrap().is_some();
     let _ = other.kill();
-    assert_eq!((end.ending, has_ended), (Ending::Exited(0), true));
+    assert_eq!((end.ending, end.said.error.is_some(), end.unended), (Ending::Exited(0), true, None));
+    assert!(has_ended);
 }
 
 #[test]
