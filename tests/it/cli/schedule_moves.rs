@@ -15,13 +15,18 @@ fn planned_on(db: &TestDb, id: &str) -> DateTime<Utc> {
     time(&task(db, id)["schedule"]["planned_on"])
 }
 
+/// Starts a schedule whose first task is cancelled, so that the second one is its head.
+fn skip_first(db: &TestDb, options: &[&str]) {
+    db.configure(ECHO);
+    db.cli().run(&[&["queue", "echo", "--tz", "UTC"], options].concat()).ok();
+    for args in [&["create-runs"][..], &["cancel", "1"], &["create-runs"]] {
+        db.cli().run(args).ok();
+    }
+}
+
 each_engine! {
     fn a_time_that_a_cancelled_task_of_the_schedule_has_is_passed_over(db) {
-        db.configure(ECHO);
-        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC"]).ok();
-        db.cli().run(&["create-runs"]).ok();
-        db.cli().run(&["cancel", "1"]).ok();
-        db.cli().run(&["create-runs"]).ok();
+        skip_first(db, &["--every", "0 3 * * *"]);
         let (cancelled, next) = (planned_on(db, "1"), planned_on(db, "2"));
         assert!(next > cancelled, "{cancelled} {next}");
         // Written otherwise, but the same times.
@@ -53,11 +58,7 @@ each_engine! {
     }
 
     fn a_cancelled_time_that_an_overdue_task_would_move_to_is_passed_over(db) {
-        db.configure(ECHO);
-        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC"]).ok();
-        db.cli().run(&["create-runs"]).ok();
-        db.cli().run(&["cancel", "1"]).ok();
-        db.cli().run(&["create-runs"]).ok();
+        skip_first(db, &["--every", "0 3 * * *"]);
         let last = (Utc::now() - TimeDelta::hours(3)).format("%Y-%m-%d 03:00:00");
         db.execute(&format!(
             "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '{last}.000000' WHERE \"Id\" = 1;
@@ -69,11 +70,7 @@ each_engine! {
     }
 
     fn a_task_can_be_moved_up_to_the_time_of_a_cancelled_one(db) {
-        db.configure(ECHO);
-        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC"]).ok();
-        db.cli().run(&["create-runs"]).ok();
-        db.cli().run(&["cancel", "1"]).ok();
-        db.cli().run(&["create-runs"]).ok();
+        skip_first(db, &["--every", "0 3 * * *"]);
         let time = planned_on(db, "1");
         db.cli().run(&["edit", "2", "--at", &time.to_rfc3339()]).ok();
         assert_eq!(planned_on(db, "2") - time, TimeDelta::microseconds(1));
@@ -105,11 +102,7 @@ each_engine! {
     }
 
     fn a_task_before_the_time_of_a_cancelled_one_is_the_newest(db) {
-        db.configure(ECHO);
-        db.cli().run(&["queue", "echo", "1", "--every", "0 3 1 * *", "--tz", "UTC"]).ok();
-        db.cli().run(&["create-runs"]).ok();
-        db.cli().run(&["cancel", "1"]).ok();
-        db.cli().run(&["create-runs"]).ok();
+        skip_first(db, &["1", "--every", "0 3 1 * *"]);
         let said = db.cli().run(&["schedule", "edit", "1", "--every", "0 0 * * *"]).stderr;
         let planned = planned_on(db, "2");
         assert!(planned < planned_on(db, "1") && said.contains(&planned.format("%Y-%m-%dT%H:%M").to_string()), "{said}");

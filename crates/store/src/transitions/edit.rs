@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use super::end::end_waiting_run;
 use super::keep::keep_results_of;
 use super::meta::extend_meta;
-use super::recur::free_time;
+use super::recur::{free_time, skipped_time_after};
 use super::run_end::RunEnd;
 use super::{enter_tasks, keep_claims_out};
 use crate::backend::batch;
@@ -159,15 +159,6 @@ fn edit_task(
     }
     insert_event(conn, &NewEvent { task_id: Some(id), ..event.edited(change, &task) })?;
     Ok(EditAnswer::Edited(task))
-}
-
-/// Returns the next time of the schedule after `on` if it lies before the planned time of the task: the schedule skips it.
-fn skipped_time_after(conn: &mut AnyConnection, task: &Task, on: DateTime<Utc>) -> StoreResult<Option<DateTime<Utc>>> {
-    let Some(schedule) = &task.schedule else { return Ok(None) };
-    let Ok(recurrence) = schedule.recurrence() else { return Ok(None) };
-    let Some(next) = recurrence.next_after(on) else { return Ok(None) };
-    let next = free_time(conn, task, next, |taken| recurrence.next_after(taken))?;
-    Ok(schedule.planned_on.filter(|planned_on| next < *planned_on).map(|_| next))
 }
 
 fn has_open_run(conn: &mut AnyConnection, id: TaskId) -> QueryResult<bool> {

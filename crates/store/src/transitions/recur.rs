@@ -359,6 +359,19 @@ pub(super) fn free_time(
     Ok(on)
 }
 
+/// Returns the next time of the schedule after `after` if it lies before the planned time of its newest task: the schedule skips it.
+pub(super) fn skipped_time_after(
+    conn: &mut AnyConnection,
+    task: &Task,
+    after: DateTime<Utc>,
+) -> StoreResult<Option<DateTime<Utc>>> {
+    let Some(schedule) = &task.schedule else { return Ok(None) };
+    let Ok(recurrence) = schedule.recurrence() else { return Ok(None) };
+    let Some(next) = recurrence.next_after(after) else { return Ok(None) };
+    let next = free_time(conn, task, next, |taken| recurrence.next_after(taken))?;
+    Ok(Some(next).filter(|next| schedule.planned_on.is_some_and(|planned_on| *next < planned_on)))
+}
+
 fn is_time_taken(conn: &mut AnyConnection, schedule: TaskId, own: TaskId, on: DateTime<Utc>) -> StoreResult<bool> {
     let taken = dsl::task_queue
         .filter(dsl::schedule_id.eq(schedule.0))

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 
 use super::end::{end_waiting_row, keep_end};
 use super::keep_claims_out;
-use super::recur::{free_time, move_to_free_time};
+use super::recur::{move_to_free_time, skipped_time_after};
 use super::run_end::RunEnd;
 use crate::backend;
 use crate::base::connection::AnyConnection;
@@ -161,8 +161,7 @@ fn end_skip(
     let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let Ok(recurrence) = seen.recurrence() else { return Ok(refused(seen)) };
     let Some(next) = recurrence.next_after(now.into()) else { return Ok(refused(seen)) };
-    let skips = skipped_until(conn, head, seen, now.into())?.is_some();
-    if !skips || !take_waiting_run(conn, head, RunEvent::Release, auditor)? {
+    if !skips_times(conn, head, now.into())? || !take_waiting_run(conn, head, RunEvent::Release, auditor)? {
         return Ok(refused(seen));
     }
     set_status(conn, head, ScheduleStatus::Active)?;
@@ -170,19 +169,9 @@ fn end_skip(
     Ok(None)
 }
 
-/// Returns the planned time of the head if the schedule skips times before it.
-fn skipped_until(
-    conn: &mut AnyConnection,
-    head: &Task,
-    seen: &TaskSchedule,
-    now: DateTime<Utc>,
-) -> StoreResult<Option<DateTime<Utc>>> {
-    let Some((next, recurrence)) = seen.recurrence().ok().and_then(|times| Some((times.next_after(now)?, times)))
-    else {
-        return Ok(None);
-    };
-    let next = free_time(conn, head, next, |taken| recurrence.next_after(taken))?;
-    Ok(seen.planned_on.filter(|planned_on| is_untried(head) && next < *planned_on))
+/// Returns true if the schedule skips times before the planned time of its untried head.
+fn skips_times(conn: &mut AnyConnection, head: &Task, now: DateTime<Utc>) -> StoreResult<bool> {
+    Ok(is_untried(head) && skipped_time_after(conn, head, now)?.is_some())
 }
 
 /// Returns true if no attempt of the task has ended, and none is in progress as far as its row tells.
@@ -214,10 +203,8 @@ pub(super) fn edit(
     auditor: Option<&Origin>,
 ) -> StoreResult<Option<ScheduleAnswer>> {
     let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
-    let next = match skipped_until(conn, head, seen, now.into())? {
-        Some(planned_on) => recurrence.first_from(planned_on),
-        None => recurrence.next_after(now.into()),
-    };
+    let skipped_until = if skips_times(conn, head, now.into())? { seen.planned_on } else { None };
+    let next = skipped_until.map_or_else(|| recurrence.next_after(now.into()), |on| recurrence.first_from(on));
     let Some(next) = next else { return Ok(Some(ScheduleAnswer::NeverHappens)) };
     let status = if seen.status.is(ScheduleStatus::Paused) { ScheduleStatus::Paused } else { ScheduleStatus::Active };
     set_status(conn, head, status)?;
