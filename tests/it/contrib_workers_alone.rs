@@ -8,8 +8,9 @@ use crate::conformance::fixture::{claim_by_nobody, ending, reference};
 use crate::contrib_roles::{Person, make_roles};
 use crate::contrib_workers::{SqlWorker, count};
 use crate::races::stage::end_lease;
+use crate::races::tools::wait_blocked;
 use crate::support::TestDb;
-use crate::{each_engine, each_server};
+use crate::{each_engine, each_server, test_on};
 
 const INSERT: &str = "INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('work')";
 const RUNS: &str = "\"TaskQueueRuns\"";
@@ -265,3 +266,18 @@ each_server! {
         assert_eq!(worker.task("1")["failed_retries"], 2);
     }
 }
+
+test_on! { [postgres Postgres] a_cancel_that_is_committed_while_sql_claims_the_task_stays db {
+    let worker = SqlWorker::new(db);
+    db.execute(INSERT);
+    db.cli().run(&["create-runs"]).ok();
+    let mut application = db.raw();
+    application.execute("BEGIN; UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
+    std::thread::scope(|scope| {
+        let claim = scope.spawn(|| worker.step("claim", "bot", 0));
+        wait_blocked(db);
+        application.execute("COMMIT");
+        claim.join().unwrap();
+    });
+    assert_eq!(worker.task("1")["status"], "cancelled");
+} }

@@ -117,5 +117,8 @@ fn the_server_creates_a_sqlite_store_that_does_not_exist() {
             assert_eq!(server.ask("queue", "POST", "/api/v1/tasks", "{\"class\":\"echo\"}").status, 201, "{name}");
             assert!(db.cli().run(&["status", "1", "--database", name]).ok().contains("echo"), "{name}");
         }
+        // A server that may change nothing makes nothing.
+        db.cli().run(&["web", "--read-only", "--database", "other.db"]).fails(69);
+        assert!(!db.home().join("other.db").exists());
     });
 }

@@ -90,8 +90,8 @@ pub struct Resolved {
 /// Renews the lease of a run and saves what its claimant reports.
 ///
 /// # Errors
-/// Returns [`EngineError::Input`] if the percentage is not from 0 to 100, [`EngineError::NotHeld`] if the claimant does not hold the run, or an error if there is no such run or the database
-/// fails.
+/// Returns [`EngineError::Input`] if the percentage is not from 0 to 100, [`EngineError::NotHeld`] if the claimant does not hold the
+/// run, or an error if there is no such run or the database fails.
 pub fn renew(ctx: &mut Context, held: &Held, report: &ProgressReport) -> EngineResult<Renewed> {
     if report.percents.is_some_and(|percents| !(0..=100).contains(&percents)) {
         return Err(EngineError::Input("the percentage must be a whole number from 0 to 100".to_owned()));
