@@ -108,6 +108,34 @@ fn configure_recorder(db: &TestDb) {
 }
 
 each_engine! {
+    fn the_tables_refuse_a_pause_or_a_limit_that_cannot_be_read(db) {
+        let mut raw = db.raw();
+        if matches!(db.engine, EngineUnderTest::Mariadb | EngineUnderTest::Mysql) {
+            raw.execute("SET SESSION sql_mode = 'ANSI_QUOTES'");
+        }
+        let pause = |until: &str| {
+            format!("INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\", \"Until\") VALUES ('class', 'echo', {until})")
+        };
+        let no_time: &[&str] = match db.engine {
+            EngineUnderTest::Sqlite => &["date('now', '+1 day')", "'tomorrow'", "'9999-12-31T10:00:00'"],
+            EngineUnderTest::Postgres => &["'infinity'", "'10000-01-01 00:00:00+00'"],
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => &["'0000-00-00'", "'0999-12-31'"],
+        };
+        for until in no_time {
+            assert!(raw.try_execute(&pause(until)).unwrap_err().to_string().contains("Until"), "{until}");
+        }
+        for (table, name, too_many) in
+            [("ClassLimits", "TaskClass", [0, 1_000_001, i64::MAX]), ("KeyLimits", "LimitKey", [0, 1_001, i64::MAX])]
+        {
+            for max in too_many {
+                let insert = format!("INSERT INTO \"TaskQueue{table}\" (\"{name}\", \"MaxRunning\") VALUES ('echo', {max})");
+                raw.try_execute(&insert).expect_err(&insert);
+            }
+        }
+        raw.execute(&pause("'2098-01-01 00:00:00'"));
+        assert!(db.cli().run(&["status", "--json"]).ok().contains("2098-01-01"));
+    }
+
     fn the_table_refuses_a_class_name_that_is_more_than_a_name(db) {
         let mut raw = db.raw();
         for class in FORBIDDEN {

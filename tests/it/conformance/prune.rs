@@ -430,6 +430,16 @@ each_engine! {
         assert_eq!(db.cli().run(&of_class).stderr, "1 finished task pruned\n");
     }
 
+    fn tasks_of_a_class_in_one_whole_second_are_all_pruned(db) {
+        let mut ctx = willing(db);
+        let row = "('work', 'success', '2020-01-01 00:00:00', '2020-01-01 00:00:00')";
+        let rows = vec![row; 1_200].join(", ");
+        db.execute(&format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"LastStatus\", \"ScheduledOn\", \"UpdatedOn\") VALUES {rows}"));
+        let of_class = ["prune", "--older-than", "1h", "--class", "work", "--yes"];
+        assert_eq!(db.cli().run(&of_class).stderr, "1200 finished tasks pruned\n");
+        assert_eq!(create(&mut ctx).pruned.tasks, 0);
+    }
+
     fn more_cancelled_future_tasks_than_a_part_are_pruned_by_age_and_number(db) {
         let mut ctx = willing(db);
         let far = "('work', 'cancelled', '2098-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')";

@@ -109,6 +109,13 @@ pub(crate) fn any_year(moment: SqlMoment) -> AnyYear {
     AnyYear { moment, text: moment.0.format("%F %T%.6f").to_string() }
 }
 
+/// Returns the instant as the least text that SQLite may hold for it: an application may leave out zeros at the end of a fraction.
+/// With [`any_year`] as the greatest one, it encloses every text of the instant.
+pub(crate) fn shortest(moment: SqlMoment) -> AnyYear {
+    let AnyYear { moment, text } = any_year(moment);
+    AnyYear { moment, text: text.trim_end_matches('0').trim_end_matches('.').to_owned() }
+}
+
 impl Expression for AnyYear {
     type SqlType = Timestamp;
 }

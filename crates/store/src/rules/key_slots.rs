@@ -21,7 +21,7 @@ use crate::base::schema::task_queue_runs::dsl::{
 use crate::base::sql::{SqlMoment, any_year, db_now};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
-use taskqueue_domain::limits::limit::{DEFAULT_KEY_LIMIT, KeyLimit, MAX_KEY_RUNNING};
+use taskqueue_domain::limits::limit::{DEFAULT_KEY_LIMIT, KeyLimit};
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::TaskId;
 
@@ -169,11 +169,8 @@ impl Store {
         if !has_limits && !has_waiting {
             return Ok(());
         }
-        let limits: HashMap<String, i32> = self
-            .list_key_limits()?
-            .into_iter()
-            .map(|limit| (limit.key, limit.max_running.min(MAX_KEY_RUNNING)))
-            .collect();
+        let limits: HashMap<String, i32> =
+            self.list_key_limits()?.into_iter().map(|limit| (limit.key, limit.max_running)).collect();
         let limited: Vec<String> = limits.keys().cloned().collect();
         self.fit_where(&limited, kept, |held, key| held > i64::from(limits[key]))?;
         let mut last_key = String::new();
@@ -371,7 +368,7 @@ pub(crate) fn is_any_waiting_for_key(conn: &mut AnyConnection) -> QueryResult<bo
 fn limit_of(conn: &mut AnyConnection, key: &str) -> QueryResult<i32> {
     use task_queue_key_limits::dsl;
     let limit = dsl::task_queue_key_limits.filter(dsl::limit_key.eq(key)).select(dsl::max_running).first(conn);
-    Ok(limit.optional()?.unwrap_or(DEFAULT_KEY_LIMIT).min(MAX_KEY_RUNNING))
+    Ok(limit.optional()?.unwrap_or(DEFAULT_KEY_LIMIT))
 }
 
 fn count_held(conn: &mut AnyConnection, key: &str) -> QueryResult<i64> {

@@ -14,7 +14,7 @@ use crate::base::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runners, task_queue_runs,
 };
-use crate::base::sql::{SqlMoment, any_year, db_now};
+use crate::base::sql::{SqlMoment, any_year, db_now, shortest};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::reading::status::{FINISHED, FINISHED_WITH_KEEP, NOT_FINISHED};
 use crate::transitions::{keep_as_classes_state, keep_claims_out};
@@ -453,20 +453,19 @@ fn load_candidates(
     if let Some(class) = &rule.class {
         // Also at the beginning: MariaDB uses the row estimate of this range to choose between two indexes with the right order.
         let PrunePlace(on, id) = from.unwrap_or_else(|| PrunePlace(SqlMoment::beginning(), 0));
-        let (later, same) = (dsl::scheduled_on.gt(any_year(on)), dsl::scheduled_on.eq(any_year(on)));
         query = query
             .filter(dsl::task_class.eq(class))
             // The first condition determines where the scan of the index begins.
-            .filter(dsl::scheduled_on.ge(any_year(on)))
-            .filter(later.or(same.and(dsl::id.gt(id))));
+            .filter(dsl::scheduled_on.ge(shortest(on)))
+            .filter(dsl::scheduled_on.gt(any_year(on)).or(dsl::id.gt(id)));
         // The order names all columns of the index, as in `load_part`.
         query = query.order((dsl::task_class, dsl::last_status, dsl::scheduled_on, dsl::id));
     } else {
         query = query.filter(dsl::finished.eq(FINISHED)).filter(dsl::status_on.le(any_year(until).nullable()));
         if let Some(PrunePlace(on, id)) = from {
-            let place = || any_year(on).nullable();
-            let (later, same) = (dsl::status_on.gt(place()), dsl::status_on.eq(place()));
-            query = query.filter(dsl::status_on.ge(place())).filter(later.or(same.and(dsl::id.gt(id))));
+            query = query
+                .filter(dsl::status_on.ge(shortest(on).nullable()))
+                .filter(dsl::status_on.gt(any_year(on).nullable()).or(dsl::id.gt(id)));
         }
         query = query.order((dsl::last_status, dsl::finished, dsl::status_on, dsl::id));
     }
@@ -482,12 +481,10 @@ fn load_expired(
 ) -> StoreResult<Vec<PruneCandidate>> {
     use task_queue::dsl;
     let PrunePlace(on, id) = from.unwrap_or_else(|| PrunePlace(SqlMoment::beginning(), 0));
-    let place = || any_year(on).nullable();
-    let (later, same) = (dsl::expires_on.gt(place()), dsl::expires_on.eq(place()));
     let mut query = dsl::task_queue
         .filter(dsl::expires_on.le(any_year(until).nullable()))
-        .filter(dsl::expires_on.ge(place()))
-        .filter(later.or(same.and(dsl::id.gt(id))))
+        .filter(dsl::expires_on.ge(shortest(on).nullable()))
+        .filter(dsl::expires_on.gt(any_year(on).nullable()).or(dsl::id.gt(id)))
         // Not `=`: SQLite has no statistics, and would read all tasks of the status through their index.
         .filter(dsl::last_status.like(rule.status.as_str()))
         .order((dsl::expires_on, dsl::id))

@@ -25,7 +25,7 @@ impl ToSql<Timestamp, Sqlite> for SqlMoment {
 
 impl QueryFragment<Sqlite> for AnyYear {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
-        out.push_bind_param::<Timestamp, _>(&self.moment)
+        out.push_bind_param::<Text, _>(&self.text)
     }
 }
 

@@ -392,8 +392,12 @@ CREATE TABLE "TaskQueuePauses" (
     "Reason" text NOT NULL DEFAULT '',
     "Author" text NOT NULL DEFAULT '',
     "Host" text COLLATE "C" NOT NULL DEFAULT '',
-    "CreatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
-    "Until" timestamptz,
+    "CreatedOn" timestamptz NOT NULL DEFAULT clock_timestamp()
+        CONSTRAINT "CreatedOn lies in the years 1000 to 9999"
+        CHECK ("CreatedOn" >= '1000-01-01 00:00:00+00' AND "CreatedOn" < '10000-01-01 00:00:00+00'),
+    "Until" timestamptz
+        CONSTRAINT "Until lies in the years 1000 to 9999"
+        CHECK ("Until" IS NULL OR "Until" >= '1000-01-01 00:00:00+00' AND "Until" < '10000-01-01 00:00:00+00'),
     PRIMARY KEY ("Scope", "Name"),
     CONSTRAINT "A pause has a Name if and only if it is not of all" CHECK (("Scope" = 'all') = ("Name" = ''))
 );
@@ -401,7 +405,7 @@ CREATE TABLE "TaskQueuePauses" (
 CREATE TABLE "TaskQueueClassLimits" (
     "TaskClass" text COLLATE "C" NOT NULL PRIMARY KEY,
     "MaxRunning" integer
-        CONSTRAINT "MaxRunning is 1 or more" CHECK ("MaxRunning" IS NULL OR "MaxRunning" >= 1),
+        CONSTRAINT "MaxRunning lies in 1 to 1000000" CHECK ("MaxRunning" IS NULL OR "MaxRunning" BETWEEN 1 AND 1000000),
     "RateCount" integer
         CONSTRAINT "RateCount lies in 1 to 10000" CHECK ("RateCount" IS NULL OR "RateCount" BETWEEN 1 AND 10000),
     "RateSecs" integer
@@ -419,7 +423,7 @@ CREATE TABLE "TaskQueueStarts" (
 CREATE TABLE "TaskQueueKeyLimits" (
     "LimitKey" "TaskQueueLimitKey" NOT NULL PRIMARY KEY,
     "MaxRunning" integer NOT NULL
-        CONSTRAINT "A limited key has MaxRunning of 1 or more" CHECK ("MaxRunning" >= 1)
+        CONSTRAINT "A limited key has MaxRunning of 1 to 1000" CHECK ("MaxRunning" BETWEEN 1 AND 1000)
 );
 
 CREATE TABLE "TaskQueueSettings" (

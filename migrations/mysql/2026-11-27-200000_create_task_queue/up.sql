@@ -364,6 +364,10 @@ CREATE TABLE IF NOT EXISTS `TaskQueuePauses` (
         CHECK (`Scope` IN ('all', 'class', 'runner')),
     CONSTRAINT `Mode is known`
         CHECK (`Mode` IN ('pause', 'drain', 'stop')),
+    CONSTRAINT `CreatedOn lies in the years 1000 to 9999`
+        CHECK (`CreatedOn` >= '1000-01-01'),
+    CONSTRAINT `Until lies in the years 1000 to 9999`
+        CHECK (`Until` IS NULL OR `Until` >= '1000-01-01'),
     CONSTRAINT `A pause has a Name if and only if it is not of all`
         CHECK ((`Scope` = 'all') = (`Name` = ''))
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
@@ -373,8 +377,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueueClassLimits` (
     `MaxRunning` int,
     `RateCount` int,
     `RateSecs` int,
-    CONSTRAINT `MaxRunning is 1 or more`
-        CHECK (`MaxRunning` IS NULL OR `MaxRunning` >= 1),
+    CONSTRAINT `MaxRunning lies in 1 to 1000000`
+        CHECK (`MaxRunning` IS NULL OR `MaxRunning` BETWEEN 1 AND 1000000),
     CONSTRAINT `RateCount lies in 1 to 10000`
         CHECK (`RateCount` IS NULL OR `RateCount` BETWEEN 1 AND 10000),
     CONSTRAINT `RateSecs lies in 1 to 86400`
@@ -396,8 +400,8 @@ CREATE TABLE IF NOT EXISTS `TaskQueueKeyLimits` (
     CONSTRAINT `A limited key has 1 to 190 printable ASCII characters`
         CHECK (char_length(`LimitKey`) BETWEEN 1 AND 190 AND `LimitKey` NOT REGEXP '[^ -~]'
             AND LEFT(`LimitKey`, 1) <> ' ' AND RIGHT(`LimitKey`, 1) <> ' '),
-    CONSTRAINT `A limited key has MaxRunning of 1 or more`
-        CHECK (`MaxRunning` >= 1)
+    CONSTRAINT `A limited key has MaxRunning of 1 to 1000`
+        CHECK (`MaxRunning` BETWEEN 1 AND 1000)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueSettings` (

@@ -357,8 +357,18 @@ CREATE TABLE "TaskQueuePauses" (
     "Reason" TEXT NOT NULL DEFAULT '',
     "Author" TEXT NOT NULL DEFAULT '',
     "Host" TEXT NOT NULL DEFAULT '',
-    "CreatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
-    "Until" TEXT,
+    "CreatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "CreatedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (strftime('%Y-%m-%d %H:%M:%S', "CreatedOn") IS substr("CreatedOn", 1, 19)
+            AND length("CreatedOn") <= 26 AND length(CAST("CreatedOn" AS BLOB)) = length("CreatedOn")
+            AND (length("CreatedOn") = 19 OR substr("CreatedOn", 20) GLOB '.[0-9]*' AND substr("CreatedOn", 21) NOT GLOB '*[^0-9]*'))
+        CONSTRAINT "CreatedOn lies in the years 1000 to 9999" CHECK ("CreatedOn" >= '1000'),
+    "Until" TEXT
+        CONSTRAINT "Until is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("Until" IS NULL OR strftime('%Y-%m-%d %H:%M:%S', "Until") IS substr("Until", 1, 19)
+            AND length("Until") <= 26 AND length(CAST("Until" AS BLOB)) = length("Until")
+            AND (length("Until") = 19 OR substr("Until", 20) GLOB '.[0-9]*' AND substr("Until", 21) NOT GLOB '*[^0-9]*'))
+        CONSTRAINT "Until lies in the years 1000 to 9999" CHECK ("Until" IS NULL OR "Until" >= '1000'),
     PRIMARY KEY ("Scope", "Name"),
     CONSTRAINT "A pause has a Name if and only if it is not of all" CHECK (("Scope" = 'all') = ("Name" = ''))
 ) STRICT;
@@ -366,7 +376,7 @@ CREATE TABLE "TaskQueuePauses" (
 CREATE TABLE "TaskQueueClassLimits" (
     "TaskClass" TEXT NOT NULL PRIMARY KEY,
     "MaxRunning" INTEGER
-        CONSTRAINT "MaxRunning is 1 or more" CHECK ("MaxRunning" IS NULL OR "MaxRunning" >= 1),
+        CONSTRAINT "MaxRunning lies in 1 to 1000000" CHECK ("MaxRunning" IS NULL OR "MaxRunning" BETWEEN 1 AND 1000000),
     "RateCount" INTEGER
         CONSTRAINT "RateCount lies in 1 to 10000" CHECK ("RateCount" IS NULL OR "RateCount" BETWEEN 1 AND 10000),
     "RateSecs" INTEGER
@@ -387,7 +397,7 @@ CREATE TABLE "TaskQueueKeyLimits" (
         CHECK ("LimitKey" NOT GLOB '*[^ -~]*' AND trim("LimitKey") = "LimitKey"
             AND length("LimitKey") BETWEEN 1 AND 190 AND length(CAST("LimitKey" AS BLOB)) = length("LimitKey")),
     "MaxRunning" INTEGER NOT NULL
-        CONSTRAINT "A limited key has MaxRunning of 1 or more" CHECK ("MaxRunning" >= 1)
+        CONSTRAINT "A limited key has MaxRunning of 1 to 1000" CHECK ("MaxRunning" BETWEEN 1 AND 1000)
 ) STRICT;
 
 CREATE TABLE "TaskQueueSettings" (
