@@ -39,6 +39,7 @@ pub use self::reading::event_log::{Event, EventFilter, is_narrow_range};
 pub use self::reading::failures::{FailedTask, FinalCause};
 pub use self::reading::metrics::{TaskBacklog, WaitingRuns};
 pub use self::reading::queues::ClassCounts;
+pub use self::reading::starts::RunStart;
 pub use self::reading::status::{TaskCounts, TaskFilter, TaskPage};
 pub use self::records::runs::{RunRef, RunReport};
 pub use self::records::task_messages::{Envelope, MESSAGE_TO_TASK, Recipient};

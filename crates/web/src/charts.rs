@@ -1,5 +1,5 @@
-//! The figures of the charts: how many tasks finished in each span of the last hour and of the last day. A span that is over does
-//! not change, so it is read once and kept; while a page is open, only the newest spans are read again.
+//! The figures of the charts: how many runs started and how many tasks finished in each span of the last hour and of the last day.
+//! A span that is over does not change, so it is read once and kept; while a page is open, only the newest spans are read again.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -13,6 +13,7 @@ use crate::database::Database;
 use crate::hidden::nothing_to_hide;
 use crate::problem::Problem;
 use taskqueue_engine::inspect::ends::{Ends, count_ends};
+use taskqueue_engine::inspect::starts::{FoundStarts, Starts};
 use taskqueue_engine::{Context, EngineResult};
 
 /// How often the newest spans are read at most.
@@ -33,7 +34,7 @@ pub(crate) struct Reading {
     read_on: DateTime<Utc>,
 }
 
-nothing_to_hide!(Reading);
+nothing_to_hide!(Reading, FoundStarts);
 
 /// The newest spans of one length, by their number since 1970.
 #[derive(Clone, Debug)]
@@ -88,11 +89,23 @@ impl Series {
         has_new
     }
 
-    /// Returns the start of each span up to this time, oldest first, with its figures if they were read.
-    pub(crate) fn points(&self, now: DateTime<Utc>) -> Vec<(DateTime<Utc>, Option<Ends>)> {
-        let ends = |number| self.read.get(&number).map(|reading| reading.ends);
-        self.numbers(now).map(|number| (self.start(number), ends(number))).collect()
+    /// Returns each span up to this time, oldest first.
+    pub(crate) fn points(&self, starts: &Starts, now: DateTime<Utc>) -> Vec<Point> {
+        let point = |number| Point {
+            from: self.start(number),
+            starts: starts.count(self.start(number), self.start(number + 1)),
+            ends: self.read.get(&number).map(|reading| reading.ends),
+        };
+        self.numbers(now).map(point).collect()
     }
+}
+
+/// The figures of a span, as far as they were read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    pub(crate) from: DateTime<Utc>,
+    pub(crate) starts: Option<i64>,
+    pub(crate) ends: Option<Ends>,
 }
 
 /// What the charts show.
@@ -102,6 +115,7 @@ pub(crate) struct Figures {
     pub(crate) hour: Series,
     /// The last day in quarters of an hour.
     pub(crate) day: Series,
+    pub(crate) starts: Starts,
     /// The time of the database at the last reading, and when that was.
     pub(crate) read_at: Option<(DateTime<Utc>, Instant)>,
     /// Why there are no newer figures.
@@ -118,7 +132,8 @@ pub(crate) struct Charts {
 impl Charts {
     pub(crate) fn new(database: Database) -> Self {
         let (hour, day) = (Series::new(60, 60), Series::new(900, 96));
-        let (figures, _) = watch::channel(Figures { hour, day, read_at: None, problem: None });
+        let starts = Starts::default();
+        let (figures, _) = watch::channel(Figures { hour, day, starts, read_at: None, problem: None });
         Self { database, figures, wanted: Notify::new() }
     }
 
@@ -142,13 +157,14 @@ impl Charts {
 
     /// Reads a part of what is missing, in one request to the database. Returns whether there is more.
     async fn read(&self, changed: &impl Fn()) -> bool {
-        let Figures { hour, day, .. } = self.figures.borrow().clone();
+        let Figures { hour, day, starts, .. } = self.figures.borrow().clone();
         let found = self.database.call("web", move |ctx| {
             let now = ctx.now()?;
-            Ok((now, hour.read_some(ctx, now)?, day.read_some(ctx, now)?))
+            let found = starts.read_some(ctx, first_shown(&day, now), now)?;
+            Ok((now, hour.read_some(ctx, now)?, day.read_some(ctx, now)?, found))
         });
         let found = timeout(ANSWER_LIMIT, found).await.unwrap_or_else(|_| Err(Problem::silent()));
-        let (now, (minutes, more_minutes), (quarters, more_quarters)) = match found {
+        let (now, (minutes, more_minutes), (quarters, more_quarters), starts) = match found {
             Ok(found) => found,
             Err(problem) => {
                 self.figures.send_modify(|figures| figures.problem = Some(problem));
@@ -156,15 +172,22 @@ impl Charts {
             }
         };
         let mut has_new = false;
+        let more_starts = starts.has_more;
         self.figures.send_modify(|figures| {
             has_new = figures.hour.keep(minutes, now) | figures.day.keep(quarters, now);
+            has_new |= figures.starts.keep(starts, first_shown(&figures.day, now));
             (figures.read_at, figures.problem) = (Some((now, Instant::now())), None);
         });
         if has_new {
             changed();
         }
-        more_minutes || more_quarters
+        more_minutes || more_quarters || more_starts
     }
+}
+
+/// Returns the beginning of the oldest span.
+fn first_shown(day: &Series, now: DateTime<Utc>) -> DateTime<Utc> {
+    day.start(*day.numbers(now).start())
 }
 
 #[cfg(test)]
@@ -198,8 +221,9 @@ mod tests {
         let last = at(0).timestamp() / 60;
         let _ = keep(&mut series, &[last, last - 1, last - 2], at(0));
         let _ = keep(&mut series, &[last + 2], at(120));
-        let known =
-            |series: &Series, now| series.points(now).iter().map(|(_, ends)| ends.is_some()).collect::<Vec<_>>();
+        let known = |series: &Series, now| {
+            series.points(&Starts::default(), now).iter().map(|point| point.ends.is_some()).collect::<Vec<_>>()
+        };
         assert_eq!(known(&series, at(120)), [true, false, true]);
         // The clock of the database was set back.
         let _ = keep(&mut series, &[], at(0));

@@ -26,6 +26,7 @@ mod schedules;
 mod schema;
 mod scheme;
 mod snapshot;
+mod starts;
 mod transitions;
 mod unmarked;
 mod wait;

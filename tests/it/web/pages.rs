@@ -80,16 +80,16 @@ each_engine! {
         }
     }
 
-    fn the_charts_count_the_tasks_that_finished_by_how_they_ended(db) {
+    fn the_charts_count_starts_and_how_tasks_ended(db) {
         fill(db);
         let server = WebServer::start(db, &[]);
         // The older hours are read one after the other.
         wait_until("the charts are read", || {
             let body = server.get("/").body;
-            body.contains("Finished tasks") && !body.contains("times were read so far")
+            body.contains("started <b>") && !body.contains("times were read so far")
         });
         let page = server.get("/");
-        shows(&page, &["success <b>1</b>", "failed, not retried <b>1</b>", "cancelled or expired <b>0</b>"]);
+        shows(&page, &["started <b>2</b>", "<polyline class=\"starts\"", "success <b>1</b>", "failed, not retried <b>1</b>", "cancelled or expired <b>0</b>"]);
         assert_eq!((page.body.matches("<svg class=\"chart\"").count(), page.body.matches("url(#hour-stripes)").count()), (2, 2));
         db.cli().run(&["cancel", "3"]).ok();
         wait_until("the newest minute is read again", || server.get("/").body.contains("cancelled or expired <b>1</b>"));

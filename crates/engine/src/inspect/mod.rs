@@ -9,6 +9,7 @@ pub mod failures;
 pub mod log_stream;
 pub mod logs;
 pub mod monitoring;
+pub mod starts;
 pub mod status;
 pub mod top;
 mod trouble;

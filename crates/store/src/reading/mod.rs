@@ -12,5 +12,6 @@ pub(crate) mod queues;
 pub(crate) mod run_times;
 pub(crate) mod schedules;
 pub(crate) mod selections;
+pub(crate) mod starts;
 pub(crate) mod status;
 pub(crate) mod waiting;

@@ -1,12 +1,12 @@
-//! The charts of the page Now: how many tasks finished in each span, stacked by how they ended. Drawn by the server, with attributes
-//! and classes alone, because the policy of the page allows no inline style. Readable without colours: failed tasks are striped,
-//! cancelled and expired ones are hollow.
+//! The charts of the page Now: how many attempts started in each span, as a line, and how many tasks finished, as bars, stacked by how
+//! they ended. Drawn by the server, with attributes and classes alone, because the policy of the page allows no inline style. Readable
+//! without colours: failed tasks are striped, cancelled and expired ones are hollow.
 
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
 use super::parts::answer;
-use crate::charts::{Figures, Series};
+use crate::charts::{Figures, Point, Series};
 use taskqueue_engine::inspect::ends::Ends;
 
 /// The size of a drawing, in its own units; the browser scales it to the width of the page.
@@ -24,22 +24,20 @@ const SAMPLE: i64 = 12;
 pub(super) fn charts(figures: &Figures) -> Markup {
     let Some((now, read_at)) = figures.read_at else { return html! {} };
     html! {
-        h2 { "Finished tasks" }
+        h2 { "Starts and ends" }
         @if let Some(problem) = &figures.problem {
             (answer(&format!("{}. The charts are {}s old.", problem.detail, read_at.elapsed().as_secs()), None, true))
         }
         div.charts {
-            (chart("hour", "Per minute in the last hour", &figures.hour, now))
-            (chart("day", "Per 15 minutes in the last 24 hours", &figures.day, now))
+            (chart("hour", "Per minute in the last hour", &figures.hour, figures, now))
+            (chart("day", "Per 15 minutes in the last 24 hours", &figures.day, figures, now))
         }
     }
 }
 
-type Points = [(DateTime<Utc>, Option<Ends>)];
-
-fn chart(name: &str, title: &str, series: &Series, now: DateTime<Utc>) -> Markup {
-    let points = series.points(now);
-    let read: Vec<Ends> = points.iter().filter_map(|(_, ends)| *ends).collect();
+fn chart(name: &str, title: &str, series: &Series, figures: &Figures, now: DateTime<Utc>) -> Markup {
+    let points = series.points(&figures.starts, now);
+    let read: Vec<Ends> = points.iter().filter_map(|point| point.ends).collect();
     let sum = |part: fn(&Ends) -> i64| read.iter().map(part).sum::<i64>();
     let total =
         Ends { success: sum(|ends| ends.success), failed: sum(|ends| ends.failed), others: sum(|ends| ends.others) };
@@ -48,6 +46,7 @@ fn chart(name: &str, title: &str, series: &Series, now: DateTime<Utc>) -> Markup
             figcaption { (title) }
             (drawing(name, title, &points, total))
             ul.legend {
+                @if let Some(starts) = all_starts(&points) { li { (sample_of_starts()) " started " b { (starts) } } }
                 @for (class, words, count) in parts(total) { li { (sample(name, class)) " " (words) " " b { (count) } } }
             }
             @if read.len() < points.len() {
@@ -61,6 +60,11 @@ fn chart(name: &str, title: &str, series: &Series, now: DateTime<Utc>) -> Markup
     }
 }
 
+/// Returns how many attempts started in all spans, if that was read.
+fn all_starts(points: &[Point]) -> Option<i64> {
+    points.iter().map(|point| point.starts).sum()
+}
+
 /// The parts of a bar from the bottom to the top: the class of the style sheet, its name, and the figure.
 fn parts(ends: Ends) -> [(&'static str, &'static str, i64); 3] {
     [
@@ -70,22 +74,25 @@ fn parts(ends: Ends) -> [(&'static str, &'static str, i64); 3] {
     ]
 }
 
-fn drawing(name: &str, title: &str, points: &Points, total: Ends) -> Markup {
-    let most = points.iter().filter_map(|(_, ends)| ends.map(Ends::all)).max().unwrap_or(0);
-    let times: Vec<String> = points.iter().map(|(start, _)| start.format("%H:%M").to_string()).collect();
+fn drawing(name: &str, title: &str, points: &[Point], total: Ends) -> Markup {
+    let most = points.iter().flat_map(|point| [point.ends.map(Ends::all), point.starts]).flatten().max().unwrap_or(0);
+    let times: Vec<String> = points.iter().map(|point| point.from.format("%H:%M").to_string()).collect();
     let time = |place: usize| times.get(place).map_or("", String::as_str);
-    let words: Vec<String> = parts(total).iter().map(|(_, words, count)| format!("{words} {count}")).collect();
+    let started = all_starts(points).map(|starts| format!("started {starts}"));
+    let words = parts(total).map(|(_, words, count)| format!("{words} {count}"));
+    let words: Vec<String> = started.into_iter().chain(words).collect();
     let step = WIDTH / points.len().max(1);
     html! {
         svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-labelledby=(format!("{name}-title {name}-words")) {
-            title id=(format!("{name}-title")) { "Finished tasks. " (title) }
+            title id=(format!("{name}-title")) { "Starts and ends. " (title) }
             desc id=(format!("{name}-words")) { "From " (time(0)) " UTC: " (words.join(", ")) ". At most " (most) " at a time." }
             defs {
                 pattern id=(format!("{name}-stripes")) width=(LEAST_HEIGHT) height=(LEAST_HEIGHT) patternUnits="userSpaceOnUse" {
                     rect.failed width=(LEAST_HEIGHT) height=(LEAST_HEIGHT - 1) {}
                 }
             }
-            @for (place, (_, ends)) in points.iter().enumerate() { (bar(name, place * step, step, *ends, most)) }
+            @for (place, point) in points.iter().enumerate() { (bar(name, place * step, step, point.ends, most)) }
+            polyline.starts points=(line_of_starts(points, step, most)) {}
             line.axis x1="0" x2=(WIDTH) y1=(BOTTOM) y2=(BOTTOM) {}
             text x="0" y="12" { (most) }
             text x="0" y=(HEIGHT - 4) { (time(0)) }
@@ -104,6 +111,15 @@ fn bar(name: &str, x: usize, step: usize, ends: Option<Ends>, most: i64) -> Mark
             Some(ends) => @for (class, y, height) in stacked(ends, most) { (part(name, class, (x, y), (width, height))) },
         }
     }
+}
+
+/// Returns the places of the line of starts: one in the middle of each bar. Empty until the starts were read.
+fn line_of_starts(points: &[Point], step: usize, most: i64) -> String {
+    let place = |(place, point): (usize, &Point)| {
+        let height = point.starts?.saturating_mul(BAR_HEIGHT) / most.max(1);
+        Some(format!("{},{}", place * step + step / 2, BOTTOM - height))
+    };
+    points.iter().enumerate().filter_map(place).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the parts of a bar with their tops and heights.
@@ -137,20 +153,30 @@ fn sample(name: &str, class: &str) -> Markup {
     html! { svg width=(SAMPLE) height=(SAMPLE) aria-hidden="true" { (part(name, class, (0, 0), (SAMPLE as usize, SAMPLE))) } }
 }
 
+fn sample_of_starts() -> Markup {
+    let middle = SAMPLE / 2;
+    html! {
+        svg width=(SAMPLE) height=(SAMPLE) aria-hidden="true" { polyline.starts points=(format!("0,{middle} {SAMPLE},{middle}")) {} }
+    }
+}
+
 /// Returns the figures of a chart as a table.
-fn table(points: &Points) -> Markup {
-    let any =
-        |(start, ends): &(DateTime<Utc>, Option<Ends>)| ends.filter(|ends| ends.all() > 0).map(|ends| (*start, ends));
+fn table(points: &[Point]) -> Markup {
+    let is_busy = |point: &&Point| point.starts.unwrap_or(0) > 0 || point.ends.is_some_and(|ends| ends.all() > 0);
     html! {
         table {
-            thead { tr { th { "From (UTC)" } @for (_, words, _) in parts(Ends::default()) { th { (words) } } } }
+            thead { tr { th { "From (UTC)" } th { "started" } @for (_, words, _) in parts(Ends::default()) { th { (words) } } } }
             tbody {
-                @for (start, ends) in points.iter().rev().filter_map(any) {
-                    tr { td { (start.format("%F %H:%M")) } @for (_, _, count) in parts(ends) { td { (count) } } }
+                @for point in points.iter().rev().filter(is_busy) {
+                    tr {
+                        td { (point.from.format("%F %H:%M")) }
+                        td { @if let Some(starts) = point.starts { (starts) } }
+                        @for (_, _, count) in parts(point.ends.unwrap_or_default()) { td { (count) } }
+                    }
                 }
             }
         }
-        p.quiet { "Times at which no task finished are left out." }
+        p.quiet { "Times at which nothing started or finished are left out." }
     }
 }
 
@@ -174,5 +200,13 @@ mod tests {
     fn a_span_without_figures_is_not_shown_as_one_without_tasks() {
         assert!(bar("hour", 0, 8, None, 5).into_string().contains("unread"));
         assert_eq!(bar("hour", 0, 8, Some(Ends::default()), 5).into_string(), "");
+    }
+
+    #[test]
+    fn the_line_of_starts_is_drawn_once_they_were_read() {
+        let point = |starts| Point { from: DateTime::UNIX_EPOCH, starts, ends: None };
+        assert_eq!(line_of_starts(&[point(None), point(None)], 8, 5), "");
+        assert_eq!(all_starts(&[point(None), point(Some(1))]), None);
+        assert_eq!(line_of_starts(&[point(Some(0)), point(Some(6))], 8, 6), "4,138 12,18");
     }
 }
