@@ -12,8 +12,11 @@ use std::time::Duration;
 use super::events::{Said, parse_event};
 use super::{Reporter, RunContext};
 use taskqueue_domain::limits::confinement::Confinement;
+use taskqueue_domain::run::decision::decide;
 use taskqueue_domain::run::ending::Ending;
+use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::run::stop_reason::StopReason;
+use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::run::usage::Usage;
 use taskqueue_host::files::file_checks::{ProgramProblem, check_program, recently_checked};
 use taskqueue_host::machine::account::{Credentials, RunAs, UserProblem, is_root, recently_run_as, run_as};
@@ -116,10 +119,22 @@ pub struct HandlerEnd {
 }
 
 impl CommandHandler {
-    /// Runs the program for one run until it and all its descendants have ended. After any end except a success, its processes
-    /// are also searched for by their token, so that a retry never runs beside them.
+    /// Same as [`CommandHandler::run_by`], with the default rules about exit codes.
     pub fn run(
         &self,
+        run: &RunContext,
+        alarms: &[BorrowedFd<'_>],
+        socket: Option<&EventSocket>,
+        observer: &mut dyn CommandObserver,
+    ) -> HandlerEnd {
+        self.run_by(&ExitRules::default(), run, alarms, socket, observer)
+    }
+
+    /// Runs the program for one run until it and all its descendants have ended. After any end that these rules do not make a
+    /// success, its processes are also searched for by their token, so that a retry never runs beside them.
+    pub fn run_by(
+        &self,
+        rules: &ExitRules,
         run: &RunContext,
         alarms: &[BorrowedFd<'_>],
         socket: Option<&EventSocket>,
@@ -142,9 +157,9 @@ impl CommandHandler {
             }
             Err(ending) => Finished::not_started(ending),
         };
+        let decision = decide(&finished.ending, listener.said.error.as_ref(), "", rules, run.timeout_secs);
         let unended = match &finished.ending {
-            // A reported error makes it a failure.
-            Ending::Exited(0) if listener.said.error.is_none() => None,
+            _ if decision.event == RunEvent::Succeed => None,
             Ending::CouldNotStart(_) | Ending::NoRoom(_) | Ending::Misconfigured(_) => None,
             _ => end_survivors(&marker(&run.token), None, self.kill_grace.min(Duration::from_secs(2)))
                 .err()

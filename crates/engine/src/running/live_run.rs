@@ -78,7 +78,9 @@ impl<'a> LiveRun<'a> {
         socket: Option<&EventSocket>,
     ) -> HandlerFinish {
         let finished = match class.protocol {
-            Protocol::OneShot => handlers.command_of(class).map(|command| self.run_command(command, context, socket)),
+            Protocol::OneShot => handlers.command_of(class).map(|command| {
+                self.run_program(|alarms, live| command.run_by(&class.exit_rules, context, alarms, socket, live))
+            }),
             Protocol::Coprocess(config) => handlers.coprocess_of(class, config).map(|handler| {
                 self.run_program(|alarms, live| handlers.coprocesses().run(&handler, context, alarms, socket, live))
             }),

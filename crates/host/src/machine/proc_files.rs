@@ -1,5 +1,8 @@
 //! Reads facts from /proc/PID: state, parent, process group, session, times, thread names, and one environment entry.
 //!
+//! A process that is over or hidden from this one shows nothing. Any other error is returned: without descriptors or memory, every
+//! process would look as if it were over.
+//!
 //! A PID may be reused between two reads. A caller that acts on the answer must hold a pidfd opened before the read, and check
 //! afterwards that the process is still alive (`signalling`).
 
@@ -7,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::sync::OnceLock;
 
-use rustix::io::{pread, read, retry_on_intr};
+use rustix::io::{Errno, pread, read, retry_on_intr};
 
 /// The kernel's flag PF_EXITING.
 const EXITING: u64 = 4;
@@ -59,6 +62,25 @@ impl ProcFile {
         let _ = self.file.set((pid, opened));
         answer
     }
+}
+
+/// Returns `None` if the error says that a process or group is over, or that this process may not look at it.
+///
+/// # Errors
+/// Any other error: it says nothing about the process.
+pub fn if_shown<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
+    match answer {
+        Ok(shown) => Ok(Some(shown)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM) => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Same as [`read_stat`]; `None` if the process is over or hidden.
+pub fn find_stat(pid: i32) -> io::Result<Option<Stat>> {
+    if_shown(read_stat(pid))
 }
 
 /// Reads and parses `/proc/PID/stat`.
@@ -127,48 +149,95 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { state, parent, group, session, is_ending: flags & EXITING != 0, cpu_ticks, start_ticks })
 }
 
-/// Returns true if the initial environment of the process has exactly this `NAME=value` entry. Returns false if the environment
-/// cannot be read (another user's, a kernel thread's, an ended process's).
-pub fn has_environment_entry(pid: i32, entry: &[u8]) -> bool {
-    let Ok(file) = File::open(format!("/proc/{pid}/environ")) else { return false };
+/// The error of a read of an environment that its process has unmapped.
+const UNMAPPED: Errno = Errno::IO;
+
+/// What the initial environment of a process says about an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// It has the entry.
+    Yes,
+    /// It does not, or it cannot be read: another user's, a kernel thread's, an ended process's.
+    No,
+    /// The process is just executing a program, whose environment can be read only later.
+    NotYet,
+}
+
+/// Returns whether the initial environment of the process has exactly this `NAME=value` entry.
+pub fn environment_shows(pid: i32, entry: &[u8]) -> io::Result<Shown> {
+    if let Some(shown) = find_entry(pid, entry)? {
+        return Ok(shown);
+    }
+    let stat = if_shown(fs::read(format!("/proc/{pid}/stat")))?;
+    match stat.as_deref().and_then(parse_memory) {
+        // A kernel thread, or a process that has ended.
+        None | Some((0, _)) => Ok(Shown::No),
+        Some((_, 0)) => Ok(Shown::NotYet),
+        // It may have executed a program after the file was opened: such a file stays empty, and a new one does not.
+        Some(_) => Ok(find_entry(pid, entry)?.unwrap_or(Shown::No)),
+    }
+}
+
+/// Returns `None` if the environment is empty.
+fn find_entry(pid: i32, entry: &[u8]) -> io::Result<Option<Shown>> {
+    let Some(file) = if_shown(File::open(format!("/proc/{pid}/environ")))? else { return Ok(Some(Shown::No)) };
     let mut matcher = EntryMatcher::new(entry);
     let mut chunk = [0_u8; 8192];
+    let mut is_empty = true;
     loop {
         match retry_on_intr(|| read(&file, &mut chunk[..])) {
-            Ok(0) => return matcher.end(),
-            Ok(count) if matcher.push(&chunk[..count]) => return true,
-            Ok(_) => {}
-            Err(_) => return false,
+            Ok(0) if is_empty => return Ok(None),
+            Ok(0) => return Ok(Some(if matcher.end() { Shown::Yes } else { Shown::No })),
+            Ok(count) if matcher.push(&chunk[..count]) => return Ok(Some(Shown::Yes)),
+            Ok(_) => is_empty = false,
+            Err(UNMAPPED) => return Ok(Some(Shown::No)),
+            Err(error) => return Ok(if_shown(Err(error.into()))?.or(Some(Shown::No))),
         }
     }
+}
+
+/// Returns the size of the memory and the end of the environment in it, as in `/proc/PID/stat`. Between the replacement of the
+/// memory and the end of `execve`, there is no environment yet.
+fn parse_memory(stat: &[u8]) -> Option<(u64, u64)> {
+    let close = stat.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = std::str::from_utf8(stat.get(close + 1..)?).ok()?.split_ascii_whitespace();
+    Some((fields.nth(20)?.parse().ok()?, fields.nth(27)?.parse().ok()?))
 }
 
 /// No environment is read beyond this limit; by default, the kernel allows no more for arguments and environment together.
 const LONGEST_ENVIRONMENT_BYTES: u64 = 8 << 20;
 
 /// Returns the first entry of this name in the initial environment of the process, as `NAME=value`. Returns `None` also if the
-/// environment cannot be read.
-pub fn environment_entry(pid: i32, name: &[u8]) -> Option<Vec<u8>> {
+/// environment is hidden.
+pub fn environment_entry(pid: i32, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut environment = Vec::new();
-    File::open(format!("/proc/{pid}/environ"))
-        .and_then(|file| file.take(LONGEST_ENVIRONMENT_BYTES).read_to_end(&mut environment))
-        .ok()?;
+    let Some(file) = if_shown(File::open(format!("/proc/{pid}/environ")))? else { return Ok(None) };
+    match file.take(LONGEST_ENVIRONMENT_BYTES).read_to_end(&mut environment) {
+        Err(error) if Errno::from_io_error(&error) != Some(UNMAPPED) => return if_shown(Err(error)),
+        _ => {}
+    }
     let mut entries = environment.split(|byte| *byte == 0);
-    entries.find(|entry| entry.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="))).map(<[u8]>::to_vec)
+    Ok(entries.find(|entry| entry.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="))).map(<[u8]>::to_vec))
 }
 
-/// Returns true if no program that this process executes can gain rights; `None` if that cannot be read.
-pub fn has_no_new_privileges(pid: i32) -> Option<bool> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("NoNewPrivs:")).map(|value| value.trim() == "1")
+/// Returns true if no program that this process executes can gain rights; `None` if that is hidden.
+pub fn has_no_new_privileges(pid: i32) -> io::Result<Option<bool>> {
+    let Some(status) = if_shown(fs::read_to_string(format!("/proc/{pid}/status")))? else { return Ok(None) };
+    Ok(status.lines().find_map(|line| line.strip_prefix("NoNewPrivs:")).map(|value| value.trim() == "1"))
 }
 
 /// Returns true if a thread of this process has this name.
-pub fn has_thread_named(pid: i32, name: &str) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    threads
-        .filter_map(Result::ok)
-        .any(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(|found| found.trim_end() == name))
+pub fn has_thread_named(pid: i32, name: &str) -> io::Result<bool> {
+    let Some(threads) = if_shown(fs::read_dir(format!("/proc/{pid}/task")))? else { return Ok(false) };
+    for thread in threads {
+        let Some(thread) = if_shown(thread)? else { break };
+        if if_shown(fs::read(thread.path().join("comm")))?
+            .is_some_and(|found| found.trim_ascii_end() == name.as_bytes())
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Finds one NUL-delimited entry in a stream of chunks without keeping the stream.
@@ -214,8 +283,10 @@ impl<'a> EntryMatcher<'a> {
 /// Returns every process of this PID namespace except PID 1 and this process: those two must never be signalled.
 pub fn other_processes() -> io::Result<impl Iterator<Item = i32>> {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
-    Ok(fs::read_dir("/proc")?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+    let names = fs::read_dir("/proc")?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+    Ok(names
+        .into_iter()
+        .filter_map(|name| name.to_str()?.parse::<i32>().ok())
         .filter(move |pid| *pid > 1 && *pid != own))
 }
 
@@ -272,6 +343,30 @@ mod tests {
         assert_eq!(parse_children(b"12 34 ").unwrap(), [12, 34]);
         assert!(parse_children(b"12 x ").is_err() && parse_children(b"\xff").is_err());
         children_of_main_thread().unwrap();
+    }
+
+    #[test]
+    fn only_a_process_amid_an_exec_has_memory_and_no_environment() {
+        let stat =
+            |memory: u64, end: u64| format!("7 (a) b) R{} {memory}{} {end} 0\n", " 1".repeat(19), " 2".repeat(27));
+        for (memory, end) in [(0, 0), (4096, 0), (4096, 77)] {
+            assert_eq!(parse_memory(stat(memory, end).as_bytes()), Some((memory, end)));
+        }
+        assert_eq!(parse_memory(b"7 (a) R 1 2 3"), None);
+        let own = fs::read("/proc/self/stat").unwrap();
+        assert!(parse_memory(&own).is_some_and(|(memory, end)| memory > 1_000_000 && end > 0));
+    }
+
+    #[test]
+    fn only_a_process_that_is_over_or_hidden_shows_nothing() {
+        for errno in [Errno::NOENT, Errno::SRCH, Errno::ACCESS, Errno::PERM] {
+            assert_eq!(if_shown::<()>(Err(errno.into())).unwrap(), None, "{errno}");
+        }
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO] {
+            assert!(if_shown::<()>(Err(errno.into())).is_err(), "{errno}");
+        }
+        assert_eq!(environment_shows(i32::MAX, b"A=b").unwrap(), Shown::No);
+        assert_eq!((find_stat(i32::MAX).unwrap(), has_thread_named(i32::MAX, "x").unwrap()), (None, false));
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl OomKills {
 
 fn find_events() -> Option<PathBuf> {
     // The worker's own group lacks this file; the surrounding group counts for both.
-    own_group()?.ancestors().map(|group| group.join("memory.events")).find(|file| file.exists())
+    own_group().ok()??.ancestors().map(|group| group.join("memory.events")).find(|file| file.exists())
 }
 
 fn count(file: &Path) -> Option<u64> {

@@ -358,3 +358,6 @@ impl CoprocessListener for Nobody {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

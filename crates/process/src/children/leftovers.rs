@@ -17,6 +17,8 @@ use taskqueue_host::clock::Moment;
 const LONGEST_GRACE: Duration = Duration::from_secs(2);
 /// How long killed processes may take to disappear before the runner continues without them.
 const KILL_WAIT: Duration = Duration::from_secs(2);
+/// The pause after orphans could not be searched for.
+const RETRY_AFTER: Duration = Duration::from_millis(20);
 
 /// Reaps the ended handler and ends what is left of it, serving the pipes meanwhile. `kill_at` is the end of its grace period, if
 /// it was already asked to end.
@@ -35,11 +37,16 @@ pub(crate) fn end_leftovers(
     let kill_at = kill_at.map_or(patience, |kill_at| kill_at.min(patience));
     let give_up = kill_at.max(Moment::now()).plus(KILL_WAIT);
     let mut asked = HashSet::new();
-    // Without /proc, orphans cannot be distinguished from other children.
-    while let Ok(mut members) = origin.left_behind()
-        && !members.is_empty()
-        && !give_up.has_passed()
-    {
+    while !give_up.has_passed() {
+        let mut members = match origin.left_behind() {
+            Ok(members) if members.is_empty() => break,
+            Ok(members) => members,
+            // /proc can be read again when other handlers have returned their descriptors or memory.
+            Err(_) => {
+                pump.turn(&[], give_up.min(Moment::after(RETRY_AFTER)), observer);
+                continue;
+            }
+        };
         let count = members.len();
         while members.len() == count && !give_up.has_passed() {
             let is_over = kill_at.has_passed();

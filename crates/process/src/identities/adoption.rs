@@ -16,7 +16,7 @@ use rustix::thread::no_new_privs;
 use crate::identities::identity::ProcessIdentity;
 use crate::identities::signalling::ProcessHandle;
 use taskqueue_host::machine::proc_files::{
-    Stat, children_of_main_thread, environment_entry, has_no_new_privileges, other_processes, read_own_stat, read_stat,
+    Stat, children_of_main_thread, environment_entry, find_stat, has_no_new_privileges, other_processes, read_own_stat,
 };
 
 /// The most pidfds opened at once, so that a fork bomb cannot use up the descriptors; the next scan continues.
@@ -114,7 +114,7 @@ impl ProcessOrigin {
     /// Returns live orphans of this handler and their descendants; reaps those that have ended.
     ///
     /// # Errors
-    /// /proc cannot be read.
+    /// /proc cannot be read, or not now.
     pub(crate) fn left_behind(&self) -> io::Result<Vec<ProcessHandle>> {
         if !has_children() || has_no_orphans() {
             return Ok(Vec::new());
@@ -143,9 +143,9 @@ impl ProcessOrigin {
             let _nobody = nobody_starting();
             let registry = registry();
             for pid in other_processes()? {
-                let Ok(stat) = read_stat(pid) else { continue };
+                let Some(stat) = find_stat(pid)? else { continue };
                 let seen = SeenProcess { pid, stat };
-                if !self.is_orphan(&seen, own_session, &registry) {
+                if !self.is_orphan(&seen, own_session, &registry)? {
                     others.push(seen);
                 } else if stat.has_ended() && reap(pid) {
                     look.has_reaped = true;
@@ -158,34 +158,34 @@ impl ProcessOrigin {
         Ok(look)
     }
 
-    fn is_orphan(&self, seen: &SeenProcess, own_session: i32, registry: &Registry) -> bool {
+    fn is_orphan(&self, seen: &SeenProcess, own_session: i32, registry: &Registry) -> io::Result<bool> {
         let SeenProcess { pid, stat } = seen;
         let is_ours = stat.parent == getpid().as_raw_nonzero().get() && !registry.handlers.contains(pid);
         if !is_ours || stat.session == own_session || stat.start_ticks < self.handler.start_ticks {
-            return false;
+            return Ok(false);
         }
         // The session of another live handler.
         if stat.session != self.handler.pid && registry.handlers.contains(&stat.session) {
-            return false;
+            return Ok(false);
         }
-        if self.no_new_privileges && !no_new_privs().unwrap_or(true) && has_no_new_privileges(*pid) == Some(false) {
-            return false;
+        if self.no_new_privileges && !no_new_privs().unwrap_or(true) && has_no_new_privileges(*pid)? == Some(false) {
+            return Ok(false);
         }
         let name = self.marker.split(|byte| *byte == b'=').next().unwrap_or_default();
         if name.is_empty() {
-            return true;
+            return Ok(true);
         }
-        match environment_entry(*pid, name) {
+        Ok(match environment_entry(*pid, name)? {
             Some(entry) => entry == self.marker,
             // PID 1 of a container also gets the orphans of processes that entered it from outside.
             None => !getpid().is_init(),
-        }
+        })
     }
 }
 
 /// Returns a handle to the process of the scan, if it is still alive.
 fn handle_of(seen: &SeenProcess) -> Option<io::Result<ProcessHandle>> {
-    let is_same = |pid| read_stat(pid).is_ok_and(|stat| stat.start_ticks == seen.stat.start_ticks);
+    let is_same = |pid| Ok(find_stat(pid)?.is_some_and(|stat| stat.start_ticks == seen.stat.start_ticks));
     ProcessHandle::open_if(seen.pid, is_same).transpose()
 }
 

@@ -11,9 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{Access, access, getxattr};
+use rustix::io::Errno;
 
 use super::identity::{Liveness, ProcessIdentity};
 use taskqueue_host::clock::Moment;
+use taskqueue_host::machine::proc_files::if_shown;
 
 /// The mount points of version 2, alone or beside version 1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -29,11 +31,15 @@ const POLL_EVERY: Duration = Duration::from_millis(2);
 const DEEPEST: usize = 16;
 
 /// Returns the directory of the group of this process; `None` without version 2.
-pub(crate) fn own_group() -> Option<PathBuf> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+///
+/// # Errors
+/// /proc cannot be read now.
+pub(crate) fn own_group() -> io::Result<Option<PathBuf>> {
+    // Missing in a kernel without control groups.
+    let groups = if_shown(fs::read_to_string("/proc/self/cgroup"))?.unwrap_or_default();
+    let Some(group) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return Ok(None) };
     let mounts = MOUNTS.into_iter().map(Path::new).filter(|mount| is_group(mount));
-    mounts.map(|mount| mount.join(group)).find(|directory| is_group(directory))
+    Ok(mounts.map(|mount| mount.join(group)).find(|directory| is_group(directory)))
 }
 
 /// Moves this process into its own group. Children started later are in it too.
@@ -64,7 +70,8 @@ pub fn why_no_own_group() -> Option<String> {
 
 /// Returns the group of this process, if subgroups may be created in it.
 fn divisible_group() -> Result<PathBuf, String> {
-    let base = own_group().ok_or("control groups of version 2 are not mounted here")?;
+    let own = own_group().map_err(|error| format!("/proc/self/cgroup: {error}"))?;
+    let base = own.ok_or("control groups of version 2 are not mounted here")?;
     if Path::new(SYSTEMD).exists() && !base.ancestors().take_while(|group| is_group(group)).any(is_delegated) {
         return Err(format!("the control group {} is not delegated (Delegate=yes in a unit)", base.display()));
     }
@@ -77,15 +84,15 @@ fn divisible_group() -> Result<PathBuf, String> {
 /// Kills all processes in the group of a dead worker, if it had one, and returns how many there were.
 ///
 /// # Errors
-/// Some could not be killed in time.
+/// Some could not be killed in time, or the groups cannot be read now.
 pub fn end_group_of(worker: &ProcessIdentity) -> io::Result<usize> {
-    if !worker.is_same_view() || worker.liveness() != Liveness::Dead {
+    if !worker.shares_view()? || worker.examine()? != Liveness::Dead {
         return Ok(0);
     }
-    let (name, own) = (name_of(worker), own_group());
+    let (name, own) = (name_of(worker), own_group()?);
     let mut found = Vec::new();
     for mount in MOUNTS.into_iter().map(Path::new).filter(|mount| is_group(mount)) {
-        find(mount, &name, DEEPEST, &mut found);
+        find(mount, &name, DEEPEST, &mut found)?;
     }
     let mut ended = 0;
     // Skips the group of this process, in case that worker started it.
@@ -96,11 +103,11 @@ pub fn end_group_of(worker: &ProcessIdentity) -> io::Result<usize> {
 }
 
 fn end_all(group: &Path) -> io::Result<usize> {
-    let count = count_processes(group);
+    let count = count_processes(group)?;
     // A group that this process may not write may hold processes that it must not kill.
-    if count > 0 && fs::write(group.join("cgroup.kill"), "1").is_ok() {
+    if count > 0 && has_written(fs::write(group.join("cgroup.kill"), "1"))? {
         let deadline = Moment::after(END_WAIT);
-        while is_populated(group) {
+        while is_populated(group)? {
             if deadline.has_passed() {
                 let message = format!("processes in {} could not be ended", group.display());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
@@ -127,7 +134,7 @@ fn worker_of(name: &str, boot_id: &str) -> Option<ProcessIdentity> {
 /// Removes empty groups of dead workers.
 fn remove_empty(base: &Path) {
     let Ok(own) = ProcessIdentity::own() else { return };
-    for group in groups_in(base) {
+    for group in groups_in(base).unwrap_or_default() {
         let name = group.file_name().unwrap_or_default().to_string_lossy();
         if worker_of(&name, &own.boot_id).is_some_and(|worker| worker.liveness() == Liveness::Dead) {
             remove_tree(&group);
@@ -137,32 +144,53 @@ fn remove_empty(base: &Path) {
 
 /// Removes a group and its subgroups; the kernel refuses to remove groups with processes.
 fn remove_tree(group: &Path) {
-    groups_in(group).iter().for_each(|inner| remove_tree(inner));
+    groups_in(group).unwrap_or_default().iter().for_each(|inner| remove_tree(inner));
     let _ = fs::remove_dir(group);
 }
 
-fn find(group: &Path, name: &str, depth: usize, found: &mut Vec<PathBuf>) {
-    for inner in groups_in(group) {
+fn find(group: &Path, name: &str, depth: usize, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    for inner in groups_in(group)? {
         if inner.file_name().is_some_and(|found| found == name) {
             found.push(inner);
         } else if depth > 0 {
-            find(&inner, name, depth - 1, found);
+            find(&inner, name, depth - 1, found)?;
         }
+    }
+    Ok(())
+}
+
+fn groups_in(group: &Path) -> io::Result<Vec<PathBuf>> {
+    let Some(entries) = if_shown(fs::read_dir(group))? else { return Ok(Vec::new()) };
+    let entries = entries.collect::<io::Result<Vec<_>>>()?.into_iter();
+    // The kernel says with each name what it is.
+    Ok(entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect())
+}
+
+fn count_processes(group: &Path) -> io::Result<usize> {
+    let own = lines_of(&group.join("cgroup.procs"))?.lines().count();
+    groups_in(group)?.iter().try_fold(own, |count, inner| Ok(count + count_processes(inner)?))
+}
+
+fn is_populated(group: &Path) -> io::Result<bool> {
+    Ok(lines_of(&group.join("cgroup.events"))?.lines().any(|line| line == "populated 1"))
+}
+
+/// Returns the text of a file of a group; nothing if the group is removed or hidden, or has threads only.
+fn lines_of(file: &Path) -> io::Result<String> {
+    match fs::read_to_string(file) {
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NODEV | Errno::OPNOTSUPP)) => {
+            Ok(String::new())
+        }
+        text => Ok(if_shown(text)?.unwrap_or_default()),
     }
 }
 
-fn groups_in(group: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(group).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
-}
-
-fn count_processes(group: &Path) -> usize {
-    let own = fs::read_to_string(group.join("cgroup.procs")).map_or(0, |pids| pids.lines().count());
-    own + groups_in(group).iter().map(|inner| count_processes(inner)).sum::<usize>()
-}
-
-fn is_populated(group: &Path) -> bool {
-    fs::read_to_string(group.join("cgroup.events")).is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+/// Returns false if the group is removed, or if this process may not write it.
+fn has_written(written: io::Result<()>) -> io::Result<bool> {
+    match written {
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NODEV | Errno::ROFS)) => Ok(false),
+        written => Ok(if_shown(written)?.is_some()),
+    }
 }
 
 /// Version 1 lacks this file.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::identity::ProcessIdentity;
 use crate::identities::signalling::ProcessHandle;
-use taskqueue_host::machine::proc_files::has_environment_entry;
+use taskqueue_host::machine::proc_files::{Shown, environment_shows};
 
 /// The variable in which a process names its claimant.
 pub const VARIABLE: &str = "TASKQUEUE_CLAIMANT";
@@ -25,10 +25,14 @@ pub enum EndAnswer {
     Nobody,
 }
 
-/// Returns true if the environment of the process with this PID names this claimant.
+/// Returns true if the environment of the process with this PID names this claimant; false also if it cannot be read.
 #[must_use]
 pub fn is_shown_by(pid: i32, claimant: &str) -> bool {
-    has_environment_entry(pid, format!("{VARIABLE}={claimant}").as_bytes())
+    shows(pid, claimant).unwrap_or(false)
+}
+
+fn shows(pid: i32, claimant: &str) -> io::Result<bool> {
+    Ok(environment_shows(pid, format!("{VARIABLE}={claimant}").as_bytes())? == Shown::Yes)
 }
 
 /// Asks the process to end and waits for at most `grace`.
@@ -43,7 +47,7 @@ pub fn ask_to_end(identity: &ProcessIdentity, claimant: &str, grace: Duration) -
     let asked = || -> io::Result<EndAnswer> {
         let Some(process) = ProcessHandle::open(identity)? else { return Ok(EndAnswer::Nobody) };
         // While the process is held open, its PID is not reused.
-        if !is_shown_by(pid, claimant) {
+        if !shows(pid, claimant)? {
             return Ok(lives(&format!("was not asked to end: it does not show {VARIABLE}")));
         }
         process.ask_to_end()?;

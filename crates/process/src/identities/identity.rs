@@ -6,7 +6,6 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -16,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::pidfd::has_ended;
 use taskqueue_host::clock::Moment;
-use taskqueue_host::machine::proc_files::read_stat;
+use taskqueue_host::machine::proc_files::{find_stat, read_stat};
 
 /// Identifies one process until the machine reboots. Stored as the text `boot_id:namespace:pid:ticks`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +37,7 @@ pub enum Liveness {
     Alive,
     /// It ended: no such process, another process under its PID, or a zombie.
     Dead,
-    /// It cannot be examined from here: another boot, another PID namespace, or a hidden /proc.
+    /// It cannot be examined from here, or not now: another boot, another PID namespace, a hidden /proc, or a lack of descriptors.
     Unknown,
 }
 
@@ -126,48 +125,65 @@ impl ProcessIdentity {
         Ok(shown)
     }
 
-    /// Returns true if it belongs to this machine and this boot.
+    /// Returns true if it belongs to this machine and this boot, or if /proc cannot be read, which says nothing about it.
     #[must_use]
     pub fn is_of_this_boot(&self) -> bool {
-        own_view().is_ok_and(|view| view.boot_id == self.boot_id)
+        own_view().map_or(true, |view| view.boot_id == self.boot_id)
     }
 
     /// Returns true if its PID is meaningful for this process: same machine, same boot and same PID namespace.
     #[must_use]
     pub fn is_same_view(&self) -> bool {
-        own_view().is_ok_and(|view| view.boot_id == self.boot_id && view.pid_namespace == self.pid_namespace)
+        self.shares_view().unwrap_or(false)
     }
 
-    /// Returns whether the process is alive. The order of the checks detects a reused PID.
+    /// Same as [`ProcessIdentity::is_same_view`].
+    ///
+    /// # Errors
+    /// As for [`ProcessIdentity::own`].
+    pub(crate) fn shares_view(&self) -> io::Result<bool> {
+        let view = own_view()?;
+        Ok(view.boot_id == self.boot_id && view.pid_namespace == self.pid_namespace)
+    }
+
+    /// Returns whether the process is alive.
     #[must_use]
     pub fn liveness(&self) -> Liveness {
-        if self.pid < 1 || !self.is_same_view() {
-            return Liveness::Unknown;
+        self.examine().unwrap_or(Liveness::Unknown)
+    }
+
+    /// Same as [`ProcessIdentity::liveness`]. The order of the checks detects a reused PID.
+    ///
+    /// # Errors
+    /// It cannot be examined now, for lack of descriptors or memory.
+    pub(crate) fn examine(&self) -> io::Result<Liveness> {
+        let pid = Some(self.pid).filter(|pid| *pid > 0).and_then(Pid::from_raw);
+        let Some(pid) = pid else { return Ok(Liveness::Unknown) };
+        if !self.shares_view()? {
+            return Ok(Liveness::Unknown);
         }
-        let Some(pid) = Pid::from_raw(self.pid) else {
-            return Liveness::Unknown;
-        };
         // The pidfd is opened first: what is read from /proc afterwards belongs to its process or to a later one, and a later one
         // has other ticks.
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => Some(pidfd),
             // INVAL and NOENT (newer kernels): the number is used only by a thread, group or session.
-            Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Liveness::Dead,
+            Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(Liveness::Dead),
+            Err(lack @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(lack.into()),
+            // Forbidden here.
             Err(_) => None,
         };
-        self.liveness_by_stat(pidfd.as_ref())
-    }
-
-    fn liveness_by_stat(&self, pidfd: Option<&OwnedFd>) -> Liveness {
-        match read_stat(self.pid) {
-            Ok(stat) if stat.start_ticks != self.start_ticks => Liveness::Dead,
-            // An ended main thread is a zombie although other threads may still run; only the pidfd shows that.
-            Ok(stat) if stat.has_ended() && pidfd.is_none_or(has_ended) => Liveness::Dead,
-            Ok(_) => Liveness::Alive,
-            Err(_) if pidfd.is_some_and(has_ended) => Liveness::Dead,
-            // hidepid, or no permission: some process has this PID, and it is unknown which.
-            Err(_) => Liveness::Unknown,
+        // An ended main thread is a zombie although other threads may still run; only the pidfd shows that.
+        if pidfd.as_ref().is_some_and(has_ended) {
+            return Ok(Liveness::Dead);
         }
+        Ok(match find_stat(self.pid)? {
+            Some(stat) if stat.start_ticks != self.start_ticks => Liveness::Dead,
+            Some(stat) if stat.has_ended() && pidfd.is_none() => Liveness::Dead,
+            Some(_) => Liveness::Alive,
+            None if pidfd.is_some_and(|pidfd| has_ended(&pidfd)) => Liveness::Dead,
+            // hidepid, or no permission: some process has this PID, and it is unknown which.
+            None => Liveness::Unknown,
+        })
     }
 }
 

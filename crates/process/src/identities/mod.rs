@@ -7,6 +7,8 @@ pub mod end_own;
 pub mod identity;
 pub mod marks;
 pub(crate) mod pidfd;
+#[cfg(test)]
+mod scarcity;
 pub mod signalling;
 pub mod survivors;
 pub mod turn;

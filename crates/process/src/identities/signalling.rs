@@ -35,8 +35,8 @@ impl ProcessHandle {
         // The identity is compared while the pidfd is open: if it matches, it belongs to the pidfd's process.
         let mut liveness = Liveness::Dead;
         let handle = Self::open_if(identity.pid, |_| {
-            liveness = identity.liveness();
-            liveness == Liveness::Alive
+            liveness = identity.examine()?;
+            Ok(liveness == Liveness::Alive)
         })?;
         match liveness {
             Liveness::Unknown => Err(refused("it cannot be seen in /proc")),
@@ -46,7 +46,7 @@ impl ProcessHandle {
 
     /// Opens the process that has this PID now, if `is_wanted` returns true for what can be read about it in /proc. The answer is
     /// about the opened process, because that one is still alive after the check.
-    pub(crate) fn open_if(pid: i32, is_wanted: impl FnOnce(i32) -> bool) -> io::Result<Option<Self>> {
+    pub(crate) fn open_if(pid: i32, is_wanted: impl FnOnce(i32) -> io::Result<bool>) -> io::Result<Option<Self>> {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
         let raw = if pid > 1 && pid != own { Pid::from_raw(pid) } else { None };
         let raw = raw.ok_or_else(|| refused("PID 0, PID 1 and this process are never signalled"))?;
@@ -55,7 +55,7 @@ impl ProcessHandle {
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        Ok((is_wanted(pid) && !has_ended(&pidfd)).then_some(Self { pidfd, pid }))
+        Ok((is_wanted(pid)? && !has_ended(&pidfd)).then_some(Self { pidfd, pid }))
     }
 
     /// Sends a signal; a process that has ended meanwhile is not an error.

@@ -17,7 +17,7 @@ use super::identity::{Liveness, ProcessIdentity};
 use crate::identities::signalling::{ProcessHandle, Signal, wait_all_gone};
 use taskqueue_host::clock::Moment;
 use taskqueue_host::machine::proc_files::{
-    environment_entry, has_environment_entry, has_thread_named, other_processes, read_stat,
+    Shown, environment_entry, environment_shows, find_stat, has_thread_named, other_processes,
 };
 
 /// How long a killed process may take to disappear, and how long processes that keep forking are pursued.
@@ -25,6 +25,10 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 const HUNT: Duration = Duration::from_secs(30);
 /// The most pidfds opened by one scan, so that a fork bomb cannot use up the descriptors; the next scan continues.
 const AT_ONCE: usize = 256;
+
+/// How often, and after what time each, a search that finds only processes amid an `execve` looks again.
+const MOST_EMPTY_LOOKS: u32 = 30;
+const EXEC_WAIT: Duration = Duration::from_millis(3);
 
 /// The handler as recorded on its run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,16 +74,19 @@ pub fn end_coprocesses(
     recorded: Option<&RecordedHandler>,
     grace: Duration,
 ) -> io::Result<usize> {
-    if !runner.is_same_view() {
+    if !runner.shares_view()? {
         return Ok(0);
     }
     let marker = runner_marker(runner);
-    let shows_runner = |handler: &&RecordedHandler| {
-        handler.identity.liveness() == Liveness::Alive && has_environment_entry(handler.identity.pid, marker.as_bytes())
-    };
-    let coprocess = recorded.filter(|handler| handler.has_own_group).filter(shows_runner);
-    let one_marker = coprocess.and_then(|handler| environment_entry(handler.identity.pid, TOKEN_VARIABLE.as_bytes()));
-    match (runner.liveness(), one_marker, recorded) {
+    let (mut coprocess, mut one_marker) = (None, None);
+    if let Some(handler) = recorded.filter(|handler| handler.has_own_group) {
+        let pid = handler.identity.pid;
+        if handler.identity.examine()? == Liveness::Alive && environment_shows(pid, marker.as_bytes())? == Shown::Yes {
+            coprocess = Some(handler);
+            one_marker = environment_entry(pid, TOKEN_VARIABLE.as_bytes())?;
+        }
+    }
+    match (runner.examine()?, one_marker, recorded) {
         (Liveness::Dead, ..) => end_survivors(&marker, coprocess, grace),
         (_, Some(one_marker), _) => end_survivors(&String::from_utf8_lossy(&one_marker), coprocess, grace),
         (_, None, None) => end_survivors(&marker, None, grace),
@@ -99,11 +106,10 @@ pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Du
     let Some((_, token)) = token else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the marker of a run needs a name and a token"));
     };
-    let recorded = recorded.filter(|handler| {
-        handler.identity.is_same_view() && (!handler.has_own_group || is_possible(handler.identity.pid))
-    });
+    let is_local = recorded.map_or(Ok(false), |handler| handler.identity.shares_view())?;
+    let recorded = recorded.filter(|handler| is_local && (!handler.has_own_group || is_possible(handler.identity.pid)));
     let thread_name = Some(thread_name(token)).filter(|name| name.len() == 3 + THREAD_NAME_TOKEN_CHARS);
-    let mut search = Search { marker: marker.as_bytes(), thread_name, recorded, vouched: false };
+    let mut search = Search { marker: marker.as_bytes(), thread_name, recorded, vouched: false, saw_exec: false };
     let give_up = Moment::after(grace.saturating_add(HUNT));
     let mut ended = 0;
     let mut asked = false;
@@ -117,7 +123,12 @@ pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Du
             if empty_looks < 2 {
                 continue;
             }
-            return search.doubt().map_or(Ok(ended), Err);
+            // A process shows its environment a moment later. Not waited for longer: any user can make one that never does.
+            if search.saw_exec && empty_looks < MOST_EMPTY_LOOKS {
+                std::thread::sleep(EXEC_WAIT);
+                continue;
+            }
+            return search.doubt()?.map_or(Ok(ended), Err);
         }
         empty_looks = 0;
         // Processes that appear after the first round were forked meanwhile by one that ignored the TERM.
@@ -158,24 +169,31 @@ struct Search<'a> {
     /// Whether the recorded session or group was found to belong to the run. Stays true while it has members, which reserve its
     /// number.
     vouched: bool,
+    /// Whether the last scan saw a process that has no environment yet.
+    saw_exec: bool,
 }
 
 impl Search<'_> {
     fn scan(&mut self) -> io::Result<Vec<ProcessHandle>> {
         let mut found = Vec::new();
         let mut others = Vec::new();
+        self.saw_exec = false;
         for pid in other_processes()? {
             if found.len() == AT_ONCE {
                 return Ok(found);
             }
             // Checked before and after opening: nearly all processes are unrelated and need no pidfd.
-            let is_marked = |pid| has_environment_entry(pid, self.marker);
-            let process = if is_marked(pid) { ProcessHandle::open_if(pid, is_marked)? } else { None };
+            let mut is_marked = |pid| {
+                let shown = environment_shows(pid, self.marker)?;
+                self.saw_exec |= shown == Shown::NotYet;
+                Ok(shown == Shown::Yes)
+            };
+            let process = if is_marked(pid)? { ProcessHandle::open_if(pid, is_marked)? } else { None };
             match process {
                 Some(process) => {
-                    self.vouched |= self
-                        .recorded
-                        .is_some_and(|handler| handler.has_own_group && is_member(pid, handler.identity.pid));
+                    if let Some(handler) = self.recorded.filter(|handler| handler.has_own_group) {
+                        self.vouched |= is_member(pid, handler.identity.pid)?;
+                    }
                     found.push(process);
                 }
                 None => others.push(pid),
@@ -196,15 +214,17 @@ impl Search<'_> {
         found: &mut Vec<ProcessHandle>,
     ) -> io::Result<()> {
         // Its number was reused: the members of a group with that number do not belong to the run.
-        if leader.liveness() == Liveness::Dead && is_taken(leader) {
+        if leader.examine()? == Liveness::Dead && is_taken(leader)? {
             self.vouched = false;
         }
         if self.vouched {
-            for pid in others.iter().filter(|pid| is_member(**pid, leader.pid)) {
+            for pid in others {
                 if found.len() == AT_ONCE {
                     break;
                 }
-                found.extend(ProcessHandle::open_if(*pid, |pid| is_member(pid, leader.pid))?);
+                if is_member(*pid, leader.pid)? {
+                    found.extend(ProcessHandle::open_if(*pid, |pid| is_member(pid, leader.pid))?);
+                }
             }
         }
         Ok(())
@@ -212,9 +232,11 @@ impl Search<'_> {
 
     /// Adds a runner that handles the run itself and has lost it.
     fn add_runner(&self, runner: &ProcessIdentity, found: &mut Vec<ProcessHandle>) -> io::Result<()> {
-        let is_working = |name: &String| has_thread_named(runner.pid, name);
         let is_found = found.iter().any(|process| process.pid() == runner.pid);
-        if !is_found && self.thread_name.as_ref().is_some_and(is_working) {
+        if !is_found
+            && let Some(name) = &self.thread_name
+            && has_thread_named(runner.pid, name)?
+        {
             found.extend(ProcessHandle::open(runner)?);
         }
         Ok(())
@@ -222,28 +244,29 @@ impl Search<'_> {
 
     /// Returns why the run must not be released although none of its processes was found. The recorded process is alive, could be
     /// its handler, and does not show the token.
-    fn doubt(&self) -> Option<io::Error> {
-        let handler = self.recorded.filter(|handler| handler.has_own_group)?;
+    fn doubt(&self) -> io::Result<Option<io::Error>> {
+        let Some(handler) = self.recorded.filter(|handler| handler.has_own_group) else { return Ok(None) };
         let pid = handler.identity.pid;
         // Handlers are session leaders from the start, and other processes cannot make a process one.
-        let is_leader = read_stat(pid).is_ok_and(|stat| stat.session == pid);
-        (handler.identity.liveness() == Liveness::Alive && is_leader).then(|| {
+        let is_leader = find_stat(pid)?.is_some_and(|stat| stat.session == pid);
+        Ok((is_leader && handler.identity.examine()? == Liveness::Alive).then(|| {
             let message = format!(
                 "process {pid} is recorded as the handler and is alive, but does not show the token of the run; \
                  end it if it is the handler"
             );
             io::Error::new(io::ErrorKind::PermissionDenied, message)
-        })
+        }))
     }
 }
 
 /// Returns true if the process is in the session or the group with this number.
-fn is_member(pid: i32, group: i32) -> bool {
-    read_stat(pid).is_ok_and(|stat| (stat.group == group || stat.session == group) && !stat.has_ended())
+fn is_member(pid: i32, group: i32) -> io::Result<bool> {
+    let stat = find_stat(pid)?;
+    Ok(stat.is_some_and(|stat| (stat.group == group || stat.session == group) && !stat.has_ended()))
 }
 
-fn is_taken(dead: &ProcessIdentity) -> bool {
-    read_stat(dead.pid).is_ok_and(|stat| stat.start_ticks != dead.start_ticks)
+fn is_taken(dead: &ProcessIdentity) -> io::Result<bool> {
+    Ok(find_stat(dead.pid)?.is_some_and(|stat| stat.start_ticks != dead.start_ticks))
 }
 
 #[cfg(test)]
@@ -256,6 +279,7 @@ mod tests {
     use rustix::process::{Pid, kill_process_group};
 
     use super::*;
+    use taskqueue_host::machine::proc_files::read_stat;
     use taskqueue_host::testing::eventually;
 
     fn marker(name: &str) -> String {
@@ -280,7 +304,8 @@ mod tests {
     }
 
     fn count(marker: &str) -> usize {
-        other_processes().unwrap().filter(|pid| has_environment_entry(*pid, marker.as_bytes())).count()
+        let is_marked = |pid: &i32| environment_shows(*pid, marker.as_bytes()).unwrap() == Shown::Yes;
+        other_processes().unwrap().filter(is_marked).count()
     }
 
     #[test]
@@ -317,7 +342,7 @@ mod tests {
         let mut line = String::new();
         BufRead::read_line(&mut BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
         let leader = ProcessIdentity::of_pid(line.trim().parse().unwrap()).unwrap().unwrap();
-        let members = || other_processes().unwrap().filter(|pid| is_member(*pid, leader.pid)).count();
+        let members = || other_processes().unwrap().filter(|pid| is_member(*pid, leader.pid).unwrap()).count();
         eventually(|| members() == 2);
         let error = end_survivors(&marker("absent"), Some(&recorded(&leader, true)), Duration::ZERO).unwrap_err();
         assert!(error.to_string().contains(&format!("process {} is recorded as the handler", leader.pid)), "{error}");
@@ -352,7 +377,7 @@ mod tests {
         );
         let mut runner = Command::new("python3").args(["-c", &script]).process_group(0).spawn().unwrap();
         let leader = identity(&runner);
-        eventually(|| has_thread_named(leader.pid, &thread_name(&token)));
+        eventually(|| has_thread_named(leader.pid, &thread_name(&token)).unwrap());
         let end = |token: &str| {
             end_survivors(
                 &format!("TASKQUEUE_RUN_TOKEN={token}"),
@@ -372,7 +397,8 @@ mod tests {
         let marker = marker("pipeline");
         let mut runner = start("env -u TASKQUEUE_RUN_TOKEN sleep 600 & exec sleep 600", Some(&marker));
         let leader = identity(&runner);
-        let others = || other_processes().unwrap().filter(|pid| *pid != leader.pid && is_member(*pid, leader.pid));
+        let others =
+            || other_processes().unwrap().filter(|pid| *pid != leader.pid && is_member(*pid, leader.pid).unwrap());
         eventually(|| others().count() == 1 && count(&marker) == 1);
         let handler = recorded(&leader, false);
         assert_eq!(end_survivors(&marker, Some(&handler), Duration::from_secs(5)).unwrap(), 1);
@@ -397,7 +423,7 @@ mod tests {
     fn an_innocent_group_under_a_forged_identity_survives() {
         let mut innocent = start("sleep 600 & exec sleep 600", None);
         let real = identity(&innocent);
-        eventually(|| other_processes().unwrap().filter(|pid| is_member(*pid, real.pid)).count() == 2);
+        eventually(|| other_processes().unwrap().filter(|pid| is_member(*pid, real.pid).unwrap()).count() == 2);
         let forged = ProcessIdentity { start_ticks: real.start_ticks + 1, ..real.clone() };
         let nobody = marker("nobody");
         assert_eq!(end_survivors(&nobody, Some(&recorded(&forged, true)), Duration::from_secs(5)).unwrap(), 0);
@@ -424,6 +450,25 @@ mod tests {
         assert!(end_survivors(&marker, None, Duration::from_millis(20)).unwrap() >= 1);
         child.wait().unwrap();
         assert_eq!(count(&marker), 0);
+    }
+
+    /// While a program is executed, its process shows no environment.
+    #[test]
+    fn processes_that_execute_a_program_again_and_again_are_found() {
+        let marker = marker("executing");
+        let script = "exec sh -c \"$0\" \"$0\"";
+        for _ in 0..20 {
+            let mut children = [0; 4].map(|_| {
+                let mut command = Command::new("sh");
+                command.args(["-c", script, script]).env(TOKEN_VARIABLE, marker.split_once('=').unwrap().1);
+                command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+            });
+            let ended = end_survivors(&marker, None, Duration::ZERO);
+            for child in &mut children {
+                child.kill().and_then(|()| child.wait()).unwrap();
+            }
+            assert_eq!(ended.unwrap(), 4);
+        }
     }
 
     #[test]

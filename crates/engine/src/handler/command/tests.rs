@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::handler::active_run::tests::context;
+use taskqueue_domain::run::exit_rules::{ExitCodes, ExitMeaning};
 use taskqueue_host::testing::eventually;
 use taskqueue_process::identities::identity::Liveness;
 
@@ -133,8 +134,8 @@ fn a_failed_handler_leaves_no_process_outside_its_group() {
     assert!(identity.is_none_or(|identity| identity.liveness() == Liveness::Dead));
 }
 
-#[test]
-fn an_error_with_exit_code_zero_leaves_no_process_with_its_token() {
+/// Runs a script beside another process with its token. Returns its end, and whether the other process was ended.
+fn run_beside_another(script: &str, rules: &ExitRules) -> (HandlerEnd, bool) {
     let run = context("{}");
     let mut other =
         std::process::Command::new("sleep").arg("600").env("TASKQUEUE_RUN_TOKEN", &run.token).spawn().unwrap();
@@ -142,12 +143,30 @@ fn an_error_with_exit_code_zero_leaves_no_process_with_its_token() {
     eventually(|| {
         std::fs::read(format!("/proc/{}/environ", other.id())).is_ok_and(|environment| !environment.is_empty())
     });
-    let script = "echo '{\"error\":{\"code\":4}}' >&3";
-    let end = handler(&["sh", "-c", script]).run(&run, &[], None, &mut Seen::default());
+    let end = handler(&["sh", "-c", script]).run_by(rules, &run, &[], None, &mut Seen::default());
     let has_ended = other.try_wait().unwrap().is_some();
-    let _ = other.kill();
+    let _ = other.kill().and_then(|()| other.wait());
+    (end, has_ended)
+}
+
+#[test]
+fn an_error_with_exit_code_zero_leaves_no_process_with_its_token() {
+    let script = "echo '{\"error\":{\"code\":4}}' >&3";
+    let (end, has_ended) = run_beside_another(script, &ExitRules::default());
     assert_eq!((end.ending, end.said.error.is_some(), end.unended), (Ending::Exited(0), true, None));
     assert!(has_ended);
+}
+
+#[test]
+fn the_rules_of_the_class_say_whether_processes_may_be_left() {
+    let mut rules = ExitRules::default();
+    rules.add(ExitCodes::new(0, 0).unwrap(), ExitMeaning::Retry).unwrap();
+    rules.add(ExitCodes::new(3, 3).unwrap(), ExitMeaning::Success).unwrap();
+    for (code, is_success) in [(0, false), (3, true), (4, false)] {
+        let (end, has_ended) = run_beside_another(&format!("exit {code}"), &rules);
+        assert_eq!((end.ending, end.unended, has_ended), (Ending::Exited(code), None, !is_success), "{code}");
+    }
+    assert!(!run_beside_another("exit 0", &ExitRules::default()).1);
 }
 
 #[test]
