@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
 use super::{ECHO, task};
+use crate::conformance::fixture::sql_now;
 use crate::each_engine;
 use crate::support::TestDb;
 
@@ -24,7 +25,41 @@ fn skip_first(db: &TestDb, options: &[&str]) {
     }
 }
 
+/// Moves the planned time of a task this many seconds into the past.
+fn plan_ago(db: &TestDb, id: &str, secs: i64) {
+    let on = sql_now(db.engine, -secs);
+    db.execute(&format!("UPDATE \"TaskQueue\" SET \"PlannedOn\" = {on}, \"ScheduledOn\" = {on} WHERE \"Id\" = {id}"));
+}
+
 each_engine! {
+    fn a_missed_time_is_skipped_by_a_worker_and_by_a_claim_as_well(db) {
+        db.configure(ECHO);
+        let claim = ["worker", "claim", "--claimant", "bot"];
+        let work = ["work", "--idle-exit", "0s"];
+        for (catch_up, args, secs_late, starts) in [
+            ("none", &work[..], 7_200, 0),
+            ("none", &claim[..], 7_200, 0),
+            // Within the grace.
+            ("none", &work[..], 300, 1),
+            ("latest", &work[..], 200_000, 1),
+            ("latest", &claim[..], 200_000, 1),
+            ("all", &work[..], 100, 1),
+        ] {
+            let head = db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *", "--catch-up", catch_up]).ok().trim().to_owned();
+            db.cli().run(&["create-runs"]).ok();
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"Recurrence\" = '@daily' WHERE \"Id\" = {head}"));
+            plan_ago(db, &head, secs_late);
+            let planned = planned_on(db, &head);
+            let _ = db.cli().run(args);
+            let seen = format!("{catch_up} {args:?} {secs_late}: {}", task(db, &head));
+            let count = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = {head}"));
+            assert_eq!(count, starts, "{seen}");
+            assert_eq!(planned_on(db, &head) > planned, secs_late > 1_000, "{seen}");
+            db.execute("DELETE FROM \"TaskQueueRuns\"");
+            db.execute("DELETE FROM \"TaskQueue\"");
+        }
+    }
+
     fn a_time_that_a_cancelled_task_of_the_schedule_has_is_passed_over(db) {
         skip_first(db, &["--every", "0 3 * * *"]);
         let (cancelled, next) = (planned_on(db, "1"), planned_on(db, "2"));

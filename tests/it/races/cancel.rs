@@ -5,6 +5,7 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_store::{CancelAnswer, EndResult, NewEvent, Store};
 
 use super::lose::{ROUNDS, at_once, claim_with, end, queue, reference};
+use super::tools::{begin_write, wait_blocked};
 use crate::each_engine;
 use crate::support::{EngineUnderTest, wait_until};
 
@@ -21,6 +22,24 @@ fn cancel(store: &mut Store, ids: &[TaskId]) -> Vec<CancelAnswer> {
 }
 
 each_engine! {
+    fn a_run_is_not_started_if_its_task_is_cancelled_in_the_tables_meanwhile(db) {
+        let mut store = db.store();
+        queue(db, 1);
+        store.create_missing_runs(&mut |_| {}).unwrap();
+        let mut application = db.raw();
+        begin_write(&mut application);
+        application.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
+        std::thread::scope(|scope| {
+            let claim = scope.spawn(|| claim_with(&mut db.store(), "late", &|_| true));
+            wait_blocked(db);
+            application.execute("COMMIT");
+            assert!(claim.join().unwrap().is_none());
+        });
+        let task = store.get_task(TaskId(1)).unwrap();
+        assert_eq!((task.status.to_string().as_str(), task.attempts), ("cancelled", 1));
+        assert_eq!(db.text("SELECT \"Status\" AS value FROM \"TaskQueueRuns\"").as_deref(), Some("cancelled"));
+    }
+
     fn a_cancel_and_a_claim_at_once_agree_who_was_first(db) {
         let mut store = db.store();
         for round in 1..=ROUNDS {

@@ -11,6 +11,7 @@ pub use crate::claiming::request::{ClaimRequest, MAX_COUNT};
 use crate::context::{Context, new_tokens};
 use crate::error::{EngineError, EngineResult};
 use crate::outbox::outcomes::{outside_claim_leaver, send_left_over};
+use crate::upkeep::create_runs::move_schedules_on;
 use crate::upkeep::rescue::rescue_some;
 use taskqueue_domain::run::claimant::ClaimantId;
 use taskqueue_domain::settings::Settings;
@@ -140,13 +141,14 @@ fn look_after(ctx: &mut Context, settings: &Settings) -> EngineResult<()> {
     rescue_some(ctx, settings)?;
     // A run may wait for a slot that was not passed on. An error must not fail a claim of other runs.
     let _ = ctx.store.give_free_key_slots();
+    let _ = move_schedules_on(ctx, settings.schedule_grace_secs)?;
     Ok(())
 }
 
 /// Claims the first runs that this claimant accepts, and waits for the first one if asked to.
 ///
-/// It first rescues some runs whose lease has expired or whose claimant is dead, and creates the runs of due tasks. So
-/// claimants need no other process, except for schedules. If the answer to a claim is lost, the claim is written to the spool,
+/// It first rescues some runs whose lease has expired or whose claimant is dead, moves schedules on, and creates the runs of due
+/// tasks. So claimants need no other process. If the answer to a claim is lost, the claim is written to the spool,
 /// and the next process on this host releases its runs.
 ///
 /// # Errors

@@ -8,11 +8,12 @@ use super::listener::WorkListener;
 use crate::context::{Context, new_tokens};
 use crate::error::EngineResult;
 use crate::outbox::outcomes_of_many::leave_claims;
+use crate::upkeep::create_runs::move_schedules_on;
 use taskqueue_domain::run::decision::Decision;
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_host::clock::Moment;
-use taskqueue_store::{Claim, ManyClaimed, NextWork};
+use taskqueue_store::{Claim, ManyClaimed, NextWork, Store, StoreResult};
 
 /// The longest pause while this worker cannot claim because so many others do.
 const CROWDED_PAUSE: Duration = Duration::from_millis(100);
@@ -95,7 +96,7 @@ impl Coordinator<'_> {
         }
         self.last_poll_was_empty = runs.is_empty() && !needs_runs;
         if runs.is_empty() {
-            if needs_runs && self.ctx.store.create_missing_runs(&mut |_| {})? > 0 {
+            if needs_runs && self.create_runs(|store| store.create_missing_runs(&mut |_| {}))? > 0 {
                 self.next_poll_at = Moment::now();
                 return Ok(());
             }
@@ -122,11 +123,18 @@ impl Coordinator<'_> {
         self.backlog.add(runs);
         fault_point!("work.claimed");
         if (needs_runs || has_skipped_due) && self.create_at.has_passed() {
-            self.ctx.store.create_missing_runs_beside_keys()?;
+            self.create_runs(Store::create_missing_runs_beside_keys)?;
             // From its end on: with many keys it takes long itself.
             self.create_at = Moment::after(CREATE_EVERY);
         }
         Ok(())
+    }
+
+    /// Creates runs after schedules have skipped what they do not catch up.
+    fn create_runs(&mut self, create: fn(&mut Store) -> StoreResult<usize>) -> EngineResult<usize> {
+        let grace_secs = self.ctx.store.settings()?.schedule_grace_secs;
+        let _ = move_schedules_on(self.ctx, grace_secs)?;
+        Ok(create(&mut self.ctx.store)?)
     }
 
     /// Returns true if the last attempt was lost together with others, so that any of them may have killed the runner.

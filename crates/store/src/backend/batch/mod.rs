@@ -98,6 +98,9 @@ pub(in super::super) struct DueTaskFacts {
     /// Whether its time to start has passed.
     #[diesel(sql_type = Bool)]
     pub(in super::super) is_expired: bool,
+    /// Whether it is the task of a schedule that does not catch up, and waits since more than a minute: the schedule may skip it.
+    #[diesel(sql_type = Bool)]
+    pub(in super::super) is_late: bool,
     /// Whether others read from its row that it is running: it recurs or has a unique key.
     #[diesel(sql_type = Bool)]
     pub(in super::super) is_watched: bool,

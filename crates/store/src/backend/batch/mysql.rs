@@ -112,6 +112,7 @@ const LIST_DUE: &str = "
         `NextAttemptOn` AS next_attempt_on, `Meta` AS meta,
         `Priority` <> 0 OR `LimitKey` IS NOT NULL AS is_special,
         `StartBefore` IS NOT NULL AND `StartBefore` <= UTC_TIMESTAMP(6) AS is_expired,
+        `ScheduleHead` <=> 'waiting' AND `CatchUp` <> 'all' AND `DueOn` < UTC_TIMESTAMP(6) - INTERVAL 60 SECOND AS is_late,
         `Recurrence` IS NOT NULL OR `UniqueKey` IS NOT NULL AS is_watched,
         `DueOn` AS due_on, UTC_TIMESTAMP(6) AS seen_on
     FROM `TaskQueue`

@@ -15,17 +15,23 @@ use crate::base::prepared::prepared;
 use crate::base::rows::IdRow;
 use crate::base::sql::SqlMoment;
 
+/// Locks the tasks first: after it has waited for a cancel, PostgreSQL reads only the rows that it locks again.
 static START_RUNS: LazyLock<String> = LazyLock::new(|| {
     with_statuses(
         r#"
-    WITH started AS (
-        UPDATE "TaskQueueRuns" AS r
-        SET "Status" = 'processing', "StartedOn" = clock_timestamp(), "ProcessId" = ?, "RunnerId" = ?, "Claimant" = ?,
-            "Token" = s.token, "Host" = ?, "ProcessIdentity" = ?,
-            "LeaseExpiresOn" = clock_timestamp() + ? * interval '1 second', "UpdatedOn" = clock_timestamp()
-        FROM unnest(?, ?) AS s (id, token), "TaskQueue" AS t
+    WITH found AS MATERIALIZED (
+        SELECT r."Id" AS id, s.token
+        FROM unnest(?, ?) AS s (id, token), "TaskQueueRuns" AS r, "TaskQueue" AS t
         WHERE r."Id" = ANY (ARRAY[s.id]) AND r."Status" = 'scheduled' AND t."Id" = ANY (ARRAY[r."TaskQueueId"])
             AND t."LastStatus" NOT IN ('cancelled', 'expired') AND (t."StartBefore" IS NULL OR t."StartBefore" > clock_timestamp())
+        FOR NO KEY UPDATE OF t
+    ), started AS (
+        UPDATE "TaskQueueRuns" AS r
+        SET "Status" = 'processing', "StartedOn" = clock_timestamp(), "ProcessId" = ?, "RunnerId" = ?, "Claimant" = ?,
+            "Token" = f.token, "Host" = ?, "ProcessIdentity" = ?,
+            "LeaseExpiresOn" = clock_timestamp() + ? * interval '1 second', "UpdatedOn" = clock_timestamp()
+        FROM found AS f
+        WHERE r."Id" = ANY (ARRAY[f.id]) AND r."Status" = 'scheduled'
         RETURNING r."Id", r."TaskQueueId", r."TaskClass", r."Attempt", r."StartedOn", r."Token"
     )
     UPDATE "TaskQueue" AS t
@@ -49,14 +55,14 @@ pub(super) fn start_runs(
     let ids: Vec<i64> = starts.iter().map(|start| start.run_id).collect();
     let tokens: Vec<&str> = starts.iter().map(|start| start.token).collect();
     let statement = prepared(&START_RUNS)
+        .bind::<Array<BigInt>, _>(ids)
+        .bind::<Array<Text>, _>(tokens)
         .bind::<Nullable<BigInt>, _>(holder.process_id)
         .bind::<Nullable<BigInt>, _>(holder.runner_id)
         .bind::<Nullable<Text>, _>(holder.claimant)
         .bind::<Text, _>(holder.host)
         .bind::<Text, _>(holder.process_identity)
-        .bind::<BigInt, _>(holder.lease_secs)
-        .bind::<Array<BigInt>, _>(ids)
-        .bind::<Array<Text>, _>(tokens);
+        .bind::<BigInt, _>(holder.lease_secs);
     statement.load(conn)
 }
 
@@ -70,6 +76,8 @@ const LIST_DUE: &str = r#"
         t."NextAttemptOn"::timestamp AS next_attempt_on, t."Meta"::text AS meta,
         t."Priority" <> 0 OR t."LimitKey" IS NOT NULL AS is_special,
         t."StartBefore" IS NOT NULL AND t."StartBefore" <= clock_timestamp() AS is_expired,
+        t."ScheduleHead" IS NOT DISTINCT FROM 'waiting' AND t."CatchUp" <> 'all'
+            AND t."DueOn" < clock_timestamp() - interval '60 seconds' AS is_late,
         t."Recurrence" IS NOT NULL OR t."UniqueKey" IS NOT NULL AS is_watched,
         t."DueOn"::timestamp AS due_on, clock_timestamp()::timestamp AS seen_on
     FROM "TaskQueue" AS t

@@ -111,6 +111,8 @@ const LIST_DUE: &str = r#"
         t."NextAttemptOn" AS next_attempt_on, t."Meta" AS meta,
         t."Priority" <> 0 OR t."LimitKey" IS NOT NULL AS is_special,
         t."StartBefore" IS NOT NULL AND t."StartBefore" <= strftime('%Y-%m-%d %H:%M:%f000', 'now') AS is_expired,
+        t."ScheduleHead" IS 'waiting' AND t."CatchUp" <> 'all'
+            AND t."DueOn" < strftime('%Y-%m-%d %H:%M:%f000', 'now', '-60 seconds') AS is_late,
         t."Recurrence" IS NOT NULL OR t."UniqueKey" IS NOT NULL AS is_watched,
         t."DueOn" AS due_on, strftime('%Y-%m-%d %H:%M:%f000', 'now') AS seen_on
     FROM "TaskQueue" AS t

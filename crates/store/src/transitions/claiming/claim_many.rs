@@ -20,6 +20,7 @@ use crate::rules::limits::Obstacles;
 use crate::session::origin::Origin;
 use crate::transitions::claiming::claim::{Claim, ClaimSource};
 use crate::transitions::claiming::start::{ENDS_PER_TRANSACTION, already_claimed, claimed_run, start_waiting};
+use crate::transitions::recur::Author;
 use crate::transitions::set_aside::UnreadableRuns;
 use crate::{Store, StoreResult};
 use taskqueue_domain::task::class_set::ClassSet;
@@ -63,6 +64,8 @@ pub struct ManyClaimed {
     pub(crate) has_ended_some: bool,
     /// Tasks that were not claimed because their time to start has passed.
     pub(crate) expired: Vec<TaskId>,
+    /// Late tasks of schedules, which were not claimed: the schedule may skip them.
+    pub(crate) late: Vec<TaskId>,
     /// Whether nothing was claimed because enough other claims are in progress.
     pub is_crowded: bool,
 }
@@ -141,6 +144,7 @@ impl Store {
         claimed.needs_runs |= !claimed.aside.is_empty() || !claimed.expired.is_empty();
         self.set_aside(std::mem::take(&mut claimed.aside));
         self.end_expired_of_claim(&mut claimed)?;
+        self.settle_late_of_claim(&mut claimed, claim)?;
         Ok(claimed)
     }
 
@@ -170,6 +174,16 @@ impl Store {
             Err(error) if claimed.runs.is_empty() => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Moves the schedules on whose late tasks a claim has found, and creates the runs of those that stay due.
+    fn settle_late_of_claim(&mut self, claimed: &mut ManyClaimed, claim: &Claim<'_>) -> StoreResult<()> {
+        let late = std::mem::take(&mut claimed.late);
+        claimed.has_ended_some |= !late.is_empty();
+        for task in late {
+            self.settle_late(task, Author { name: claim.runner_name, host: claim.host })?;
+        }
+        Ok(())
     }
 
     /// Claims under the lock of all claims. If `is_repeated`, an earlier attempt may have claimed with these tokens.
@@ -279,7 +293,7 @@ fn claim_under_lock(
     }
     let due = start_due(conn, claim, &rest, Some(&obstacles), low_water)?;
     claimed.runs.extend(due.runs);
-    claimed.expired = due.expired;
+    (claimed.expired, claimed.late) = (due.expired, due.late);
     claimed.needs_runs = due.needs_runs;
     Ok(claimed)
 }
@@ -339,6 +353,10 @@ fn start_due(
     if due.iter().any(|row| row.facts.is_expired) {
         let expired = due.iter().filter(|row| row.facts.is_expired).map(|row| TaskId(row.facts.task_id));
         return Ok(ManyClaimed { expired: expired.collect(), ..ManyClaimed::default() });
+    }
+    let late: Vec<TaskId> = due.iter().filter(|row| row.facts.is_late).map(|row| TaskId(row.facts.task_id)).collect();
+    if !late.is_empty() {
+        return Ok(ManyClaimed { late, ..ManyClaimed::default() });
     }
     // A task that cannot be read is set aside by the claim of its run.
     let readable = due.into_iter().map(|row| Some((row.facts, row.content.read().ok()?))).collect::<Option<Vec<_>>>();
