@@ -65,6 +65,8 @@ final class TaskqueueHttp
     /** The longest wait that the server accepts, and how long an answer may take. */
     private const LONGEST_WAIT_SECS = 50;
     private const ANSWER_SECS = 70;
+    /** The statuses of answers that refuse what was sent: it is wrong or too large. */
+    private const REFUSED = [400, 413, 422];
 
     private readonly string $base;
 
@@ -170,11 +172,13 @@ final class TaskqueueHttp
 
     private function handle(array $run, callable $handler): void
     {
+        $codeIfRefused = 'refused-answer';
         try {
             $results = $handler($run);
             // What is no JSON fails the task.
             self::json($results);
             $end = fn () => $this->resolve($run, $results);
+            $codeIfRefused = 'invalid-results';
         } catch (TaskqueueTaskFailed $failed) {
             $end = fn () => $this->fail($run, ['message' => self::text($failed->getMessage())] + $failed->error);
         } catch (TaskqueueTaskReleased $released) {
@@ -183,23 +187,23 @@ final class TaskqueueHttp
             $end = fn () => $this->fail($run, ['code' => $error::class, 'message' => self::text($error->getMessage())]);
         }
         try {
-            $this->finish($run, $end);
+            $this->finish($run, $end, $codeIfRefused);
         } catch (TaskqueueHttpException $error) {
             // If the lease has expired, another process may have the task.
             error_log("the end of run {$run['run_id']} is not recorded: {$error->getMessage()}");
         }
     }
 
-    private function finish(array $run, callable $end): void
+    private function finish(array $run, callable $end, string $codeIfRefused): void
     {
         try {
             $end();
         } catch (TaskqueueHttpException $error) {
-            if ($error->kind !== 'input') {
+            if (!in_array($error->getCode(), self::REFUSED, true)) {
                 throw $error;
             }
-            // The server cannot store this. The next attempt would end the same way.
-            $this->fail($run, ['code' => 'invalid-results', 'message' => $error->detail, 'retry' => false]);
+            // The next attempt would end the same way.
+            $this->fail($run, ['code' => $codeIfRefused, 'message' => $error->detail, 'retry' => false]);
         }
     }
 

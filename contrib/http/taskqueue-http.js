@@ -24,6 +24,8 @@ const LONGEST_WAIT_SECS = 50;
 const ANSWER_SECS = 70;
 // How often the lease is renewed at least; a cancel is noticed that soon.
 const BEAT_SECS = 15;
+// The statuses of answers that refuse what was sent: it is wrong or too large.
+const REFUSED = [400, 413, 422];
 
 // A request failed. code and detail are those of the problem; status is the HTTP status, or 0 without an answer.
 class TaskqueueError extends Error {
@@ -38,7 +40,7 @@ class TaskqueueError extends Error {
 class TaskFailed extends Error {
   constructor(code, message = '', { retry = true, delaySecs } = {}) {
     super(message);
-    this.error = { code, message, retry, delay_secs: delaySecs };
+    this.error = { code, message: this.message, retry, delay_secs: delaySecs };
   }
 }
 
@@ -139,26 +141,25 @@ class Taskqueue {
     const stop = new AbortController();
     const pause = Math.min(run.timeout_secs / 3, BEAT_SECS) * 1000;
     const beat = setInterval(() => this.#beat(run, stop), pause);
-    const end = await Promise.resolve(Object.assign(run, { stop: stop.signal }))
+    const [end, codeIfRefused] = await Promise.resolve(Object.assign(run, { stop: stop.signal }))
       .then(handler)
       .then((results) => {
         // What is no JSON fails the task.
         JSON.stringify(results);
-        return () => this.resolve(run, results);
+        return [() => this.resolve(run, results), 'invalid-results'];
       })
       .catch((error) => {
-        if (error instanceof TaskReleased) return () => this.release(run, error.message, error.reject);
-        if (error instanceof TaskFailed) return () => this.fail(run, error.error);
-        // The server accepts no half of a surrogate pair.
-        const message = Buffer.from(String(error?.message ?? error)).toString();
-        return () => this.fail(run, { code: error?.name || 'Error', message });
+        let end = () => this.fail(run, { code: error?.name || 'Error', message: String(error?.message ?? error) });
+        if (error instanceof TaskReleased) end = () => this.release(run, error.message, error.reject);
+        if (error instanceof TaskFailed) end = () => this.fail(run, error.error);
+        return [end, 'refused-answer'];
       })
       .finally(() => clearInterval(beat));
     await end()
       .catch((error) => {
-        if (error.code !== 'input') throw error;
-        // The server cannot store this. The next attempt would end the same way.
-        return this.fail(run, { code: 'invalid-results', message: error.detail, retry: false });
+        if (!REFUSED.includes(error.status)) throw error;
+        // The next attempt would end the same way.
+        return this.fail(run, { code: codeIfRefused, message: error.detail, retry: false });
       })
       // If the lease has expired, another process may have the task.
       .catch((error) => console.warn(`the end of run ${run.run_id} is not recorded: ${error.message}`));

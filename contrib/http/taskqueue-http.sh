@@ -157,11 +157,15 @@ taskqueue_http_handle() {
     wait "$taskqueue_heart" 2>/dev/null
     # If the lease has expired, another process may have the task; the reason is printed.
     if [ "$taskqueue_status" -eq 0 ]; then
-        taskqueue_http_resolve "$(cat "$taskqueue_output")"
-        # 75: the server cannot be reached, and the run ends with its lease.
-        [ $? -ne 1 ] || taskqueue_http_fail invalid-results 'the output is not JSON' false
+        taskqueue_problem=$(taskqueue_http_resolve "$(cat "$taskqueue_output")" 2>&1)
+        case $taskqueue_problem in
+            '') ;;
+            # The output is not JSON, or too large.
+            input:* | 'proxy: HTTP status 413') taskqueue_http_fail invalid-results "$taskqueue_problem" false ;;
+            *) printf '%s\n' "$taskqueue_problem" >&2 ;;
+        esac
     else
-        taskqueue_http_fail "exit:$taskqueue_status" "$(tail -n 1 "$taskqueue_output" | iconv -c -f UTF-8 -t UTF-8)"
+        taskqueue_http_fail "exit:$taskqueue_status" "$(tail -n 1 "$taskqueue_output")"
     fi
     rm -f "$taskqueue_output"
 }

@@ -30,6 +30,8 @@ _LONGEST_WAIT_SECS = 50
 _ANSWER_SECS = 70
 # How often the lease is renewed at least; a cancel is noticed that soon.
 _BEAT_SECS = 15
+# The statuses of answers that refuse what was sent: it is wrong or too large.
+_REFUSED = (400, 413, 422)
 
 
 class TaskqueueError(Exception):
@@ -150,9 +152,7 @@ class Taskqueue:
         except TaskReleased as released:
             end, argument = self.release, [str(released), released.reject]
         except Exception as error:  # noqa: BLE001
-            # The server accepts no half of a surrogate pair.
-            message = str(error).encode(errors="replace").decode()
-            end, argument = self.fail, [{"code": type(error).__name__, "message": message}]
+            end, argument = self.fail, [{"code": type(error).__name__, "message": str(error)}]
         finally:
             done.set()
         beat.join()
@@ -166,10 +166,11 @@ class Taskqueue:
         try:
             end(run, *argument)
         except TaskqueueError as error:
-            if error.code != "input":
+            if error.status not in _REFUSED:
                 raise
-            # The server cannot store this. The next attempt would end the same way.
-            self.fail(run, {"code": "invalid-results", "message": error.detail, "retry": False})
+            # The next attempt would end the same way.
+            code = "invalid-results" if end == self.resolve else "refused-answer"
+            self.fail(run, {"code": code, "message": error.detail, "retry": False})
 
     def _beat(self, run, done):
         while not done.wait(min(run["timeout_secs"] / 3, _BEAT_SECS)):

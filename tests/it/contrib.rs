@@ -199,6 +199,17 @@ fn the_units_start_a_verb_that_exists_and_systemd_accepts_them() {
     verify_units();
 }
 
+each_engine! {
+    fn systemd_does_not_restart_a_service_with_wrong_options(db) {
+        // A web server without logins, and a worker without slots.
+        for args in [&["web"][..], &["work", "--slots", "0"]] {
+            let code = db.cli().run(args).code.unwrap().to_string();
+            let prevented = unit_values(&format!("systemd/taskqueue-{}.service", args[0]), "RestartPreventExitStatus");
+            assert_eq!(prevented, [code], "{args:?}");
+        }
+    }
+}
+
 /// Checks the units with the built program instead of the installed path.
 fn verify_units() {
     if Command::new("systemd-analyze").arg("--version").output().is_err() {

@@ -7,6 +7,7 @@ mod address;
 mod api;
 mod app;
 mod assets;
+mod body_limit;
 mod charts;
 mod configuration;
 mod database;

@@ -1,6 +1,5 @@
 //! The operations of `/api/v1`, each with its description for the OpenAPI document. Schemas are named as in docs/json.
 
-use axum::extract::DefaultBodyLimit;
 use axum::routing::{MethodRouter, get, post};
 
 use crate::app::App;
@@ -87,8 +86,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     operation(read("/api/v1/tasks", || get(api::tasks)), "list_tasks", "Return a page of tasks", "task_page")
         .query("task_page_query"),
     operation(
-        change("/api/v1/tasks", Scope::Queue, || post(api::queue).layer(DefaultBodyLimit::max(DATA_BYTES)))
-            .checks_class(),
+        change("/api/v1/tasks", Scope::Queue, || post(api::queue)).checks_class().takes(DATA_BYTES),
         "queue_tasks",
         "Queue one task, or one for each line, all or none",
         "queued_tasks",
@@ -135,10 +133,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     )
     .bodies(&[(JSON, "heartbeat_request")]),
     operation(
-        change("/api/v1/runs/{id}/resolve", Scope::Work, || {
-            post(worker::resolve_run).layer(DefaultBodyLimit::max(DATA_BYTES))
-        })
-        .checks_class(),
+        change("/api/v1/runs/{id}/resolve", Scope::Work, || post(worker::resolve_run)).checks_class().takes(DATA_BYTES),
         "resolve_run",
         "End a claimed run; repeated, it is recorded once",
         "resolved",

@@ -12,14 +12,13 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::body_limit::with_body_within;
 use crate::guard::{Needs, every_request, with_login};
 use crate::operations::OPERATIONS;
 use crate::route::{Route, route};
 use crate::{assets, pages, stream};
 use taskqueue_domain::limits::scope::Scope;
 
-/// The largest body of a request.
-const BODY_BYTES: usize = 64 << 10;
 /// How long a request may take, its body included; streams are answered before.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
@@ -38,9 +37,7 @@ const PAGES: &[Route] = &[
     route("GET", "/tasks/{id}", READ, || get(pages::task::page)),
     route("GET", "/tasks/{id}/log", READ, || get(pages::log::page)),
     route("GET", "/tasks/{id}/edit", OPERATE, || get(pages::edit::form)),
-    route("POST", "/tasks/{id}/edit", OPERATE, || {
-        post(pages::edit::save).layer(DefaultBodyLimit::max(pages::edit::BODY_BYTES))
-    }),
+    route("POST", "/tasks/{id}/edit", OPERATE, || post(pages::edit::save)).takes(pages::edit::BODY_BYTES),
     route("POST", "/tasks/{id}/retry", OPERATE, || post(pages::changes::retry_one)),
     route("POST", "/tasks/{id}/cancel", OPERATE, || post(pages::changes::cancel_one)),
     route("POST", "/retry", OPERATE, || post(pages::changes::retry_selected)),
@@ -77,7 +74,9 @@ pub(crate) fn listed() -> Value {
 pub(crate) fn router(app: &App) -> Router {
     let mut router = Router::new();
     for route in all_routes() {
-        let mut handler = (route.handler)();
+        let body_bytes = route.body_bytes;
+        let limited = from_fn(move |request: Request, next: Next| with_body_within(body_bytes, request, next));
+        let mut handler = (route.handler)().layer(DefaultBodyLimit::max(body_bytes)).layer(limited);
         if let Some(may) = route.may {
             let (app, needs) = (app.clone(), Needs { may, checks_class: route.checks_class });
             handler = handler
@@ -87,7 +86,6 @@ pub(crate) fn router(app: &App) -> Router {
     }
     router
         .fallback(pages::not_found)
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(from_fn(in_time))
         .layer(from_fn_with_state(app.clone(), every_request))
         .with_state(app.clone())

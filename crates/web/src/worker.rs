@@ -1,12 +1,14 @@
 //! `/api/v1` for workers: claims, heartbeats and ends of runs. The claimant is the login, so no login can act for another one; every
 //! call about a run needs the token of its claim, too.
 
+use std::fmt;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::Path;
 use axum::extract::rejection::JsonRejection;
-use serde::Deserialize;
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -53,7 +55,7 @@ pub(crate) struct Claim {
 pub(crate) struct Heartbeat {
     token: String,
     percents: Option<i32>,
-    message: Option<String>,
+    message: Option<Text>,
 }
 
 /// How a run has ended: with results, or with an error.
@@ -68,9 +70,9 @@ pub(crate) struct End {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClaimantError {
-    code: String,
+    code: Text,
     #[serde(default)]
-    message: String,
+    message: Text,
     #[serde(default = "yes")]
     retry: bool,
     delay_secs: Option<i64>,
@@ -82,9 +84,33 @@ struct ClaimantError {
 pub(crate) struct Return {
     token: String,
     #[serde(default)]
-    reason: String,
+    reason: Text,
     #[serde(default = "yes")]
     reject: bool,
+}
+
+/// A text for people. It may quote what is not UTF-8, such as half of a surrogate pair: that is replaced, and the rest is kept.
+#[derive(Debug, Default)]
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_bytes(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl Visitor<'_> for TextVisitor {
+    type Value = Text;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
+        Ok(Text(String::from_utf8_lossy(bytes).into_owned()))
+    }
 }
 
 const fn yes() -> bool {
@@ -141,7 +167,7 @@ pub(crate) fn request_of(wanted: Claim, login: &Login) -> Result<ClaimRequest, P
 pub(crate) async fn heartbeat(caller: Caller, Path(run): Path<i64>, body: Body<Heartbeat>) -> Answer {
     let Heartbeat { token, percents, message } = read(body)?;
     let held = Held { run_id: RunId(run), token };
-    let report = ProgressReport { percents, message };
+    let report = ProgressReport { percents, message: message.map(|text| text.0) };
     check_class(&caller, held.run_id).await?;
     Ok(Json(json!(caller.call(move |ctx| renew(ctx, &held, &report)).await?)))
 }
@@ -159,12 +185,12 @@ pub(crate) async fn resolve_run(caller: Caller, Path(run): Path<i64>, body: Body
     let resolution = match (results, error) {
         (Some(_), Some(_)) => return Err(Problem::input("\"results\" and \"error\" exclude each other")),
         (results, None) => Resolution::Success(results.map(|json| results_text(&json)).transpose()?),
-        (None, Some(error)) if error.code.trim().is_empty() => {
+        (None, Some(error)) if error.code.0.trim().is_empty() => {
             return Err(Problem::input("the code of the error is empty"));
         }
         (None, Some(error)) => Resolution::Error(ReportedError {
-            code: error.code,
-            message: error.message,
+            code: error.code.0,
+            message: error.message.0,
             retry: Some(error.retry),
             delay_secs: error.delay_secs.map(possible_delay_secs),
         }),
@@ -179,7 +205,7 @@ pub(crate) fn results_text(json: &RawValue) -> Result<String, Problem> {
 
 /// Returns a run without an outcome: its task is rejected unless `reject` is false.
 pub(crate) async fn release(caller: Caller, Path(run): Path<i64>, body: Body<Return>) -> Answer {
-    let Return { token, reason, reject } = read(body)?;
+    let Return { token, reason: Text(reason), reject } = read(body)?;
     let resolution = if reject { Resolution::Rejection(reason) } else { Resolution::Release(reason) };
     end(&caller, Held { run_id: RunId(run), token }, resolution).await
 }

@@ -178,4 +178,28 @@ each_engine! {
             assert_eq!((task(db, id)["status"].as_str(), runs(db, id)[0].as_str()), (Some("success"), "success"));
         }
     }
+
+    fn a_dry_run_of_an_edit_refuses_what_the_edit_would_refuse(db) {
+        db.configure(&format!("{ECHO}{}", shell_class(db, "bad", "exit 65")));
+        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.cli().run(&["schedule", "pause", "1", "--for", "7d"]).ok();
+        db.cli().run(&["queue", "bad", "--unique", "k", "--max-retries", "1"]).ok();
+        db.cli().run(&["tick"]).ok();
+        db.cli().run(&["queue", "bad", "--unique", "k", "--in", "1h"]).ok();
+        let long = |name: &str| format!("{name}={}", "x".repeat(40_000));
+        db.cli().run(&["queue", "echo", "--meta", &long("a"), "--in", "1h"]).ok();
+        let rows = ["1", "2", "3", "4"].map(|id| task(db, id));
+        for (args, part) in [
+            (["1", "--in", "0s"], "its schedule skips "),
+            (["2", "--max-retries", "3"], "has its key"),
+            (["4", "--meta", &long("b")], "its metadata would exceed"),
+        ] {
+            let edit = [&["edit"], args.as_slice()].concat();
+            let dry = db.cli().run(&[&edit[..], &["--dry-run"]].concat()).fails(1);
+            assert!(dry.contains(part), "{args:?}: {dry}");
+            assert_eq!(dry, db.cli().run(&edit).fails(1));
+        }
+        assert_eq!(["1", "2", "3", "4"].map(|id| task(db, id)), rows);
+    }
 }

@@ -80,7 +80,7 @@ each_engine! {
         assert!(said(&["drain", "--runner", "r 1"]).contains("until `taskqueue resume --runner 'r 1'`"));
         let typo = db.cli().run(&["pause", "--class", "ecoh"]);
         assert!(typo.stderr.contains("warning: no class \"ecoh\" is known here") && typo.stderr.contains("did you mean \"echo\"?"), "{typo:?}");
-        assert!(said(&["stop", "--class", "a/b"]).contains("warning: no class \"a/b\" is known here"));
+        assert!(said(&["stop", "--class", "a.b"]).contains("warning: no class \"a.b\" is known here"));
         assert!(said(&["pause", "--class", "ecoh", "--json"]).contains("warning: no class \"ecoh\" is known here"));
         db.cli().run(&["queue", "--any-class", "ecoh"]).ok();
         assert!(!said(&["pause", "--class", "ecoh"]).contains("warning"));
@@ -207,5 +207,32 @@ each_engine! {
         assert_eq!(finish(runner).code, Some(0));
         assert_eq!(statuses(db, &["1", "2"]), ["success", "scheduled"]);
         assert!(!db.home().join("got").exists(), "the handler was asked to end");
+    }
+
+    fn a_pattern_that_no_class_matches_is_refused_wherever_it_comes_in(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        for (pattern, why) in [("-*", "no class starts with a hyphen"), ("a..*", "no class has two dots in a row")] {
+            let class = format!("--class={pattern}");
+            for verb in [&["pause"][..], &["stop"], &["work"], &["worker", "claim", "--claimant", "bot"]] {
+                let said = db.cli().run(&[verb, &[&class]].concat()).fails(2);
+                assert!(said.contains(why), "{verb:?} {pattern}: {said}");
+            }
+            let config = db.home().join("wrong.toml");
+            for text in [
+                format!("[class.\"{pattern}\"]\nargv = [\"/bin/cat\"]\n"),
+                format!("[class.a]\nargv = [\"/bin/cat\"]\nmay_queue = [\"{pattern}\"]\n"),
+                format!("[web]\nhide_data = [\"{pattern}\"]\n"),
+            ] {
+                std::fs::write(&config, &text).unwrap();
+                let said = db.cli().run(&["--config", config.to_str().unwrap(), "class"]).fails(78);
+                assert!(said.contains(why), "{text}: {said}");
+            }
+            // It stops nothing if it was written into the table.
+            db.execute(&format!("INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\", \"Mode\") VALUES ('class', '{pattern}', 'pause')"));
+        }
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(statuses(db, &["1"]), ["success"]);
+        assert_eq!(db.cli().run(&["resume", "--class=a..*"]).code, Some(0));
     }
 }

@@ -187,52 +187,68 @@ each_engine! {
     }
 }
 
-/// Handlers that end their runs with what the server refuses as input.
+/// Handlers that end their runs with what the server refuses, and with texts that are not UTF-8.
 const UNSTORABLE: [([&str; 2], &str); 4] = [
     (
         PYTHON,
         "import threading\nstop = threading.Event()\ndef handle(run):\n    if run['data'] == 1:\n        return 'a\\0b'\n\
          \x20   if run['data'] == 2:\n        raise TaskFailed('late', OSError(5), delay_secs=1.5)\n\
-         \x20   stop.set()\n    raise ValueError('a\\ud800b')\nqueue.work(['echo'], handle, stop, wait_secs=1)\n",
+         \x20   if run['data'] == 3:\n        return 'x' * 17_000_000\n\
+         \x20   if run['data'] == 4:\n        raise TaskReleased('a\\ud800b')\n\
+         \x20   stop.set()\n    raise TaskFailed('odd', 'a\\ud800b')\nqueue.work(['echo'], handle, stop, wait_secs=1)\n",
     ),
     (
         PHP,
         "$done = false;\n$queue->work(['echo'], function (array $run) use (&$done) {\n    if ($run['data'] === 1) {\n\
          return \"a\\0b\";\n    }\n    if ($run['data'] === 2) {\n        throw new TaskqueueTaskFailed('');\n    }\n\
+         if ($run['data'] === 3) {\n        return str_repeat('x', 17_000_000);\n    }\n\
+         if ($run['data'] === 4) {\n        throw new TaskqueueTaskReleased(\"a\\xffb\");\n    }\n\
          $done = true;\n    throw new TaskqueueTaskFailed('odd', \"a\\xffb\");\n}, function () use (&$done) { return $done; }, 1);\n",
     ),
     (
         NODE,
         "const stop = new AbortController();\nqueue.work(['echo'], async (run) => {\n  if (run.data === 1) return 'a\\0b';\n\
          if (run.data === 2) throw new TaskFailed('late', '', { delaySecs: 1.5 });\n\
-         stop.abort();\n  throw new RangeError('a\\ud800b');\n}, { stop: stop.signal, waitSecs: 1 });\n",
+         if (run.data === 3) return 'x'.repeat(17_000_000);\n  if (run.data === 4) throw new TaskReleased('a\\ud800b');\n\
+         stop.abort();\n  throw new TaskFailed('odd', 'a\\ud800b');\n}, { stop: stop.signal, waitSecs: 1 });\n",
     ),
     (
         SHELL,
         "TASKQUEUE_HTTP_WAIT=0 taskqueue_http_work '[\"echo\"]' sh -c \
-         'read -r data; case $data in 1) echo \"\\\"a\\\\u0000b\\\"\" ;; 2) echo no JSON ;; 3) printf \"a\\377b\"; exit 1 ;; esac'\n",
+         'read -r data; case $data in 1) echo \"\\\"a\\\\u0000b\\\"\" ;; 2) echo no JSON ;; \
+         3) head -c 17000000 /dev/zero | tr \"\\0\" 1 ;; *) printf \"a\\377b\"; exit 1 ;; esac'\n",
     ),
 ];
 
 each_engine! {
-    fn a_result_that_the_server_refuses_fails_its_task_in_every_client(db) {
+    fn what_the_server_refuses_of_a_client_ends_the_run_and_says_why(db) {
         db.configure(ECHO);
         let server = WebServer::start(db, &[]);
         for (number, (language, code)) in UNSTORABLE.into_iter().enumerate() {
-            for data in ["1", "2", "3"] {
+            for data in ["1", "2", "3", "4", "5"] {
                 db.cli().run(&["queue", "echo", data]).ok();
             }
             run(db, language, code, &server.address, server.token("work")).ok();
-            let end = |data: usize| db.cli().run(&["status", &(3 * number + data).to_string(), "--json"]).json();
-            for data in [1, 2] {
+            let id = |data: usize| (5 * number + data).to_string();
+            let end = |data: usize| db.cli().run(&["status", &id(data), "--json"]).json();
+            let of_the_end = if language == SHELL { "invalid-results" } else { "refused-answer" };
+            let too_large = "at most 16777216 are allowed here";
+            for (data, code, part) in [(1, "invalid-results", "U+0000"), (2, of_the_end, ""), (3, "invalid-results", too_large)] {
                 let refused = end(data);
-                let is_exhausted = refused["task"]["is_exhausted"].clone();
-                assert_eq!((is_exhausted, &refused["runs"][0]["error_code"]), (json!(true), &json!("invalid-results")), "{language:?}: {refused}");
+                let last = &refused["runs"][0];
+                assert_eq!((&refused["task"]["is_exhausted"], &last["error_code"]), (&json!(true), &json!(code)), "{language:?}: {refused}");
+                let message = last["error_message"].as_str().unwrap();
+                assert!(!message.is_empty() && message.contains(part), "{language:?}: {message}");
             }
-            let odd = end(3)["runs"][0]["error_message"].clone();
-            let odd = odd.as_str().unwrap();
-            assert!(odd.starts_with('a') && odd.ends_with('b'), "{language:?}: {odd}");
-            db.cli().run(&["cancel", &(3 * number + 3).to_string()]).ok();
+            for data in [4, 5] {
+                // A task that was returned has a second run.
+                let odd = end(data)["runs"].as_array().unwrap().last().unwrap().clone();
+                let message = odd["error_message"].as_str().unwrap();
+                assert!(message.starts_with('a') && message.ends_with('b'), "{language:?}: {odd}");
+                let code = if language == SHELL { "exit:1" } else { ["rejected", "odd"][data - 4] };
+                assert_eq!(odd["error_code"], code, "{language:?}: {odd}");
+                db.cli().run(&["cancel", &id(data)]).ok();
+            }
         }
     }
 }

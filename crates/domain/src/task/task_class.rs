@@ -30,12 +30,20 @@ pub fn check_class_pattern(pattern: &str) -> Result<(), String> {
     if let Some(bad) = pattern.chars().find(|c| !is_good(*c)) {
         return Err(format!("no class has the character {bad:?}"));
     }
-    let is_pattern = pattern.contains(['*', '?']);
-    if is_pattern && pattern.len() > MAX_CLASS_LENGTH {
+    // A name without wildcards matches only itself, so it must be one that a task can have.
+    if !pattern.contains(['*', '?']) {
+        return pattern.parse::<TaskClass>().map(drop);
+    }
+    if pattern.len() > MAX_CLASS_LENGTH {
         return Err(format!("the pattern is longer than {MAX_CLASS_LENGTH} characters"));
     }
-    // A name without wildcards matches only itself, so it must be one that a task can have.
-    if is_pattern { Ok(()) } else { pattern.parse::<TaskClass>().map(drop) }
+    if pattern.starts_with('-') {
+        return Err("no class starts with a hyphen".to_owned());
+    }
+    if pattern.contains("..") {
+        return Err("no class has two dots in a row".to_owned());
+    }
+    Ok(())
 }
 
 impl TaskClass {
@@ -148,9 +156,14 @@ mod tests {
 
     #[test]
     fn a_pattern_may_also_contain_wildcards() {
-        for pattern in ["mail.send", "mail.*", "*", "?", "App\\*"] {
+        for pattern in ["mail.send", "mail.*", "*", "?", "App\\*", "*-", "a.*.", "?*.?"] {
             assert_eq!(check_class_pattern(pattern), Ok(()), "{pattern}");
         }
-        assert!(check_class_pattern(&"*".repeat(191)).is_err());
+        let long = "*".repeat(191);
+        for (pattern, why) in
+            [("-*", "a hyphen"), ("-?", "a hyphen"), ("a..*", "two dots"), ("*..", "two dots"), (&long, "longer")]
+        {
+            assert!(check_class_pattern(pattern).unwrap_err().contains(why), "{pattern}");
+        }
     }
 }

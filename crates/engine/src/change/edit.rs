@@ -3,11 +3,11 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::json;
 
-use super::selected::{OnAnswer, PORTION, TaskAnswer, key_taken, portions, preview};
+use super::selected::{OnAnswer, PORTION, TaskAnswer, key_taken, portions};
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use crate::handler::exec::ExecRequest;
-use taskqueue_domain::run::status::{Stored, TaskStatus};
+use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::run::transition::{TaskEvent, statuses_for};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::meta::MAX_META_BYTES;
@@ -45,15 +45,7 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnA
         let answers = ctx.store.edit_tasks(portion, &change, edit.if_version, &event)?;
         fault_point!("edit.committed");
         for (id, answer) in portion.iter().zip(answers) {
-            on_answer(match answer {
-                EditAnswer::Edited(task) => edited(&task, &change, now),
-                EditAnswer::Stale(task) => stale(&task),
-                EditAnswer::Unknown(task) => unknown(&task),
-                EditAnswer::KeyTaken(holder) => key_taken(*id, "edited", &holder),
-                EditAnswer::MetaRefused => TaskAnswer::refused(*id, meta_refused(*id)),
-                EditAnswer::SkipsTime(on) => TaskAnswer::refused(*id, skips_time(*id, on)),
-                EditAnswer::NoSuchTask => TaskAnswer::no_such_task(*id),
-            });
+            on_answer(answer_of(*id, answer, |task| edited(task, &change, now)));
         }
     }
     Ok(())
@@ -66,15 +58,30 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnA
 pub fn preview_edit(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let change = checked(ctx, ids, edit)?;
     let now = ctx.store.now()?;
-    let outlook = |task: &Task| match edit.if_version {
-        Some(version) if !version.is_of(task) => stale(task),
-        _ if matches!(task.status, Stored::Unknown(_)) => unknown(task),
-        _ => {
-            let note = format!("{}{}", kept_time(task, &change, now), unused(task, &change));
-            TaskAnswer::done(task.id, "edited", format!("task {} would be edited{note}", task.id))
-        }
+    let outlook = |task: &Task| {
+        let note = format!("{}{}", kept_time(task, &change, now), unused(task, &change));
+        TaskAnswer::done(task.id, "edited", format!("task {} would be edited{note}", task.id))
     };
-    preview(ctx, ids, &outlook, on_answer)
+    for portion in ids.chunks(PORTION) {
+        let answers = ctx.store.preview_edits(portion, &change, edit.if_version)?;
+        for (id, answer) in portion.iter().zip(answers) {
+            on_answer(answer_of(*id, answer, outlook));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the answer for a task; `done` gets a task that may be changed, as it was before.
+fn answer_of(id: TaskId, answer: EditAnswer, done: impl FnOnce(&Task) -> TaskAnswer) -> TaskAnswer {
+    match answer {
+        EditAnswer::Edited(task) => done(&task),
+        EditAnswer::Stale(task) => stale(&task),
+        EditAnswer::Unknown(task) => unknown(&task),
+        EditAnswer::KeyTaken(holder) => key_taken(id, "edited", &holder),
+        EditAnswer::MetaRefused => TaskAnswer::refused(id, meta_refused(id)),
+        EditAnswer::SkipsTime(on) => TaskAnswer::refused(id, skips_time(id, on)),
+        EditAnswer::NoSuchTask => TaskAnswer::no_such_task(id),
+    }
 }
 
 pub(crate) fn checked(ctx: &mut Context, ids: &[TaskId], edit: &Edit) -> EngineResult<TaskChange> {

@@ -6,11 +6,9 @@ use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope, check_runner_name};
 use taskqueue_domain::task::records::Runner;
+use taskqueue_domain::task::task_class::check_class_pattern;
 use taskqueue_domain::text::reason::parse_reason;
 use taskqueue_store::NewPause;
-
-/// The longest name or pattern of a class.
-const MAX_PATTERN_CHARS: usize = 190;
 
 /// An operator's order.
 #[derive(Clone, Debug)]
@@ -93,10 +91,7 @@ fn check(request: &PauseRequest) -> Result<(), String> {
     match &request.scope {
         PauseScope::All => Ok(()),
         PauseScope::Runner(name) => check_runner_name(name),
-        PauseScope::Class(pattern) => {
-            let is_fit =
-                (1..=MAX_PATTERN_CHARS).contains(&pattern.chars().count()) && !pattern.chars().any(char::is_control);
-            if is_fit { Ok(()) } else { Err(format!("\"{pattern}\" is neither a task class nor a pattern of classes")) }
-        }
+        PauseScope::Class(pattern) => check_class_pattern(pattern)
+            .map_err(|why| format!("\"{pattern}\" is neither a task class nor a pattern of classes: {why}")),
     }
 }

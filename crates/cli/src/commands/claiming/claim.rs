@@ -68,7 +68,7 @@ pub(crate) struct ClaimArgs {
     process: Option<i32>,
 }
 
-fn parse_pattern(text: &str) -> Result<String, String> {
+pub(crate) fn parse_pattern(text: &str) -> Result<String, String> {
     check_class_pattern(text).map(|()| text.to_owned())
 }
 

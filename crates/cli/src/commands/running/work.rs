@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytesize::ByteSize;
 use clap::Args;
 
+use crate::commands::claiming::claim::parse_pattern;
 use crate::commands::options::task_options::duration_option;
 use crate::commands::running::work_metrics::WorkMetrics;
 use crate::commands::running::work_narrator::WorkNarrator;
@@ -38,7 +39,7 @@ pub(crate) struct WorkArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     slots: Option<u16>,
     /// Process only runs of this class, or of the classes that match a pattern with `*` and `?`; may be given more than once
-    #[arg(long = "class", value_name = "CLASS")]
+    #[arg(long = "class", value_name = "CLASS", value_parser = parse_pattern)]
     classes: Vec<String>,
     /// Exit after N runs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

@@ -195,7 +195,7 @@ fn service_commands(call: &Call) -> Vec<String> {
     let unit = format!(
         "[Unit]\nDescription=Process tasks as they become due\nAfter=network-online.target\nWants=network-online.target\n\n\
          [Service]\nType=notify\nTimeoutStartSec=infinity\nExecStart={} work\nExecReload=/bin/kill -HUP $MAINPID\nUser={}\n\
-         WatchdogSec=3min\nRestart=always\nRestartSec=5s\nKillMode=mixed\nTimeoutStopSec=90\nDelegate=yes\n\n\
+         WatchdogSec=3min\nRestart=always\nRestartSec=5s\nRestartPreventExitStatus=2\nKillMode=mixed\nTimeoutStopSec=90\nDelegate=yes\n\n\
          [Install]\nWantedBy=multi-user.target",
         in_unit(&call.command()),
         call.user
