@@ -46,11 +46,12 @@ final class TaskqueueQueue
         'pgsql' => "clock_timestamp() + %d * interval '1 second'",
         'mysql' => 'UTC_TIMESTAMP(6) + INTERVAL %d SECOND',
     ];
-    private const UNLESS_THERE = [
-        'sqlite' => ' ON CONFLICT DO NOTHING',
-        'pgsql' => ' ON CONFLICT DO NOTHING',
-        'mysql' => ' ON DUPLICATE KEY UPDATE Id = LAST_INSERT_ID(Id)',
-    ];
+    // On MySQL, the INSERT fails with this error if another task has the key. MariaDB permits ON DUPLICATE KEY UPDATE only to
+    // users who may update all inserted columns, and IGNORE would shorten values.
+    private const DUPLICATE = 1062;
+    private const UNLESS_THERE = ['sqlite' => ' ON CONFLICT DO NOTHING', 'pgsql' => ' ON CONFLICT DO NOTHING', 'mysql' => ''];
+    // A transaction of MySQL that has read before reads the task of another transaction only with a lock.
+    private const LATEST = ['sqlite' => '', 'pgsql' => '', 'mysql' => ' LOCK IN SHARE MODE'];
     private const REFUSED = ['run', 'wait', 'batch'];
 
     /**
@@ -116,12 +117,9 @@ final class TaskqueueQueue
         $isOver = $sql('AND "UniqueUntil" <= ') . self::NOW[$engine];
         self::execute($db, $sql('UPDATE "TaskQueue" SET "UniqueUntil" = NULL') . " $hasKey $isOver", [$class, $unique]);
         for ($try = 1; $try <= 2; $try++) {
-            self::execute($db, $insert . self::UNLESS_THERE[$engine], $values);
-            // On MySQL, a transaction that has read before cannot read the task of another transaction.
-            $found = $engine === 'mysql'
-                ? self::execute($db, 'SELECT LAST_INSERT_ID()', [])
-                : self::execute($db, $sql('SELECT "Id" FROM "TaskQueue"') . " $hasKey", [$class, $unique]);
-            $id = $found->fetchColumn();
+            self::execute($db, $insert . self::UNLESS_THERE[$engine], $values, $engine === 'mysql' ? self::DUPLICATE : null);
+            $select = $sql('SELECT "Id" FROM "TaskQueue"') . " $hasKey" . self::LATEST[$engine];
+            $id = self::execute($db, $select, [$class, $unique])->fetchColumn();
             if ($id !== false) {
                 return (int) $id;
             }
@@ -130,13 +128,23 @@ final class TaskqueueQueue
         throw new TaskqueueQueueException("the key \"$unique\" was taken and given up again, twice; nothing was queued", 1);
     }
 
-    private static function execute(PDO $db, string $sql, array $values): PDOStatement
+    /** Returns null if the server reports the error `$allowed`. */
+    private static function execute(PDO $db, string $sql, array $values, ?int $allowed = null): ?PDOStatement
     {
-        $statement = $db->prepare($sql);
-        if ($statement === false || !$statement->execute($values)) {
-            throw new RuntimeException(implode(' ', $db->errorInfo()));
+        try {
+            $statement = $db->prepare($sql);
+            if ($statement !== false && $statement->execute($values)) {
+                return $statement;
+            }
+            $said = $statement === false ? $db->errorInfo() : $statement->errorInfo();
+            $error = new RuntimeException(implode(' ', $said));
+        } catch (PDOException $error) {
+            $said = $error->errorInfo;
         }
-        return $statement;
+        if ($allowed !== null && ($said[1] ?? null) === $allowed) {
+            return null;
+        }
+        throw $error;
     }
 
     private static function json(mixed $data): string

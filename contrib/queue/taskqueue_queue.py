@@ -89,12 +89,12 @@ def queue_in(connection, task_class, data=None, unique=None, delay=None, priorit
         f"UPDATE {quote}TaskQueue{quote} SET {quote}UniqueUntil{quote} = NULL {has_key} {is_over}", [task_class, unique]
     )
     for _ in range(2):
-        cursor.execute(insert + _UNLESS_THERE[engine], parameters)
-        if engine == "mysql":
-            # A transaction that has read before cannot read the task of another transaction.
-            cursor.execute("SELECT LAST_INSERT_ID()", [])
-        else:
-            cursor.execute(f"SELECT {quote}Id{quote} FROM {quote}TaskQueue{quote} {has_key}", [task_class, unique])
+        try:
+            cursor.execute(insert + _UNLESS_THERE[engine], parameters)
+        except Exception as error:
+            if engine != "mysql" or _DUPLICATE not in (getattr(error, "errno", None), *error.args[:1]):
+                raise
+        cursor.execute(f"SELECT {quote}Id{quote} FROM {quote}TaskQueue{quote} {has_key}{_LATEST[engine]}", [task_class, unique])
         row = cursor.fetchone()
         if row is not None:
             return _value_of(row)
@@ -113,11 +113,12 @@ _LATER = {
     "postgres": "clock_timestamp() + {} * interval '1 second'",
     "mysql": "UTC_TIMESTAMP(6) + INTERVAL {} SECOND",
 }
-_UNLESS_THERE = {
-    "sqlite": " ON CONFLICT DO NOTHING",
-    "postgres": " ON CONFLICT DO NOTHING",
-    "mysql": " ON DUPLICATE KEY UPDATE Id = LAST_INSERT_ID(Id)",
-}
+# On MySQL, the INSERT fails with this error if another task has the key. MariaDB permits ON DUPLICATE KEY UPDATE only to users
+# who may update all inserted columns, and IGNORE would shorten values.
+_DUPLICATE = 1062
+_UNLESS_THERE = {"sqlite": " ON CONFLICT DO NOTHING", "postgres": " ON CONFLICT DO NOTHING", "mysql": ""}
+# A transaction of MySQL that has read before reads the task of another transaction only with a lock.
+_LATEST = {"sqlite": "", "postgres": "", "mysql": " LOCK IN SHARE MODE"}
 _REFUSED = ("run", "wait", "batch")
 
 

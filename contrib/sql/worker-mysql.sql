@@ -2,12 +2,13 @@
 -- (docs/workers.md). Use the isolation level READ COMMITTED. Row 0 never exists: selecting it locks the tables in the same order
 -- as a claim.
 --
--- Replace {claimant} with the name of the worker, {class} with its task class, and {token} with 32 random hexadecimal digits, new
--- ones for each claim. {run} and {task} are the ids that the claim returned. 86400 is the setting TaskQueueRunTimeout. The worker
--- has the run as long as the heartbeat changes one row.
+-- Replace {claimant} with the name of the worker, {class} with its task class, and {secret} with 32 random hexadecimal digits,
+-- new ones for each claim. {run}, {task} and {token} are the ids and the token that the claim returned. 86400 is the setting
+-- TaskQueueRunTimeout. The worker has the run as long as the heartbeat changes one row.
 
 -- step: claim. First it takes back up to 20 runs of claimants whose deadline has passed, and creates the runs of up to 1000 due
--- tasks. Only the program rescues runs of runners, because it must first end their surviving handlers
+-- tasks. Only the program rescues runs of runners, because it must first end their surviving handlers. Only create-runs creates
+-- the first run of a task of a schedule (ScheduleHead), because it first skips missed times
 -- While the server was down, no claimant could renew.
 SET @up = (SELECT VARIABLE_VALUE FROM /*!50708 performance_schema.global_status */ /*M! information_schema.GLOBAL_STATUS */
     WHERE VARIABLE_NAME = 'Uptime');
@@ -65,9 +66,12 @@ LOCK TABLES `TaskQueueRuns` WRITE, `TaskQueue` WRITE, `TaskQueueRuns` AS r READ,
 INSERT INTO `TaskQueueRuns` (`TaskQueueId`, `TaskClass`, `Priority`, `Attempt`, `LimitKey`, `Tag`)
 SELECT d.`Id`, d.`TaskClass`, d.`Priority`, d.`Attempts` + 1, d.`LimitKey`, d.`Tag`
 FROM (SELECT t.`Id`, t.`TaskClass`, t.`Priority`, t.`Attempts`, t.`LimitKey`, t.`Tag`, t.`DueOn` FROM `TaskQueue` AS t
-    WHERE t.`DueOn` <= UTC_TIMESTAMP(6) ORDER BY t.`DueOn`, t.`Id` LIMIT 1000) AS d
+    WHERE t.`DueOn` <= UTC_TIMESTAMP(6) AND COALESCE(t.`ScheduleHead`, '') NOT IN ('new', 'waiting')
+    ORDER BY t.`DueOn`, t.`Id` LIMIT 1000) AS d
 LEFT JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id` WHERE r.`Id` IS NULL ORDER BY d.`DueOn`, d.`Id`;
-UPDATE (SELECT t.`Id` FROM `TaskQueue` AS t WHERE t.`DueOn` <= UTC_TIMESTAMP(6) ORDER BY t.`DueOn`, t.`Id` LIMIT 1000) AS d
+UPDATE (SELECT t.`Id` FROM `TaskQueue` AS t
+    WHERE t.`DueOn` <= UTC_TIMESTAMP(6) AND COALESCE(t.`ScheduleHead`, '') NOT IN ('new', 'waiting')
+    ORDER BY t.`DueOn`, t.`Id` LIMIT 1000) AS d
     JOIN `TaskQueueRuns` AS r ON r.`OpenTaskId` = d.`Id` AND r.`Status` = 'scheduled' JOIN `TaskQueue` ON `TaskQueue`.`Id` = d.`Id`
 SET `TaskQueue`.`CurrentRunId` = r.`Id`, `TaskQueue`.`UpdatedOn` = UTC_TIMESTAMP(6);
 SET @run = (SELECT r.`Id` FROM `TaskQueueRuns` AS r WHERE r.`ClaimClass` = '{class}'
@@ -78,7 +82,7 @@ SET @run = (SELECT r.`Id` FROM `TaskQueueRuns` AS r WHERE r.`ClaimClass` = '{cla
     ORDER BY r.`ClaimClass`, r.`ClaimOrder`, r.`LinedUpOn`, r.`Id` LIMIT 1);
 SET @task = (SELECT r.`TaskQueueId` FROM `TaskQueueRuns` AS r WHERE r.`Id` = @run);
 SET @timeout = (SELECT COALESCE(t.`Timeout`, 86400) FROM `TaskQueue` AS t WHERE t.`Id` = @task);
-UPDATE `TaskQueueRuns` SET `Status` = 'processing', `Claimant` = '{claimant}', `Token` = '{token}',
+UPDATE `TaskQueueRuns` SET `Status` = 'processing', `Claimant` = '{claimant}', `Token` = CONCAT(@run, '-{secret}'),
     `StartedOn` = UTC_TIMESTAMP(6), `UpdatedOn` = UTC_TIMESTAMP(6),
     `LeaseExpiresOn` = UTC_TIMESTAMP(6) + INTERVAL @timeout SECOND WHERE `Id` = @run;
 UPDATE `TaskQueue` SET `LastStatus` = 'processing', `CurrentRunId` = @run, `UpdatedOn` = UTC_TIMESTAMP(6) WHERE `Id` = @task;
@@ -92,9 +96,9 @@ UNLOCK TABLES;
 SET autocommit = 1;
 
 -- step: what was claimed; no row if nothing was claimed
-SELECT r.`Id`, r.`TaskQueueId`, r.`Attempt`, r.`LeaseExpiresOn`, t.`TaskData`
+SELECT r.`Id`, r.`TaskQueueId`, r.`Token`, r.`Attempt`, r.`LeaseExpiresOn`, t.`TaskData`
 FROM `TaskQueueRuns` AS r JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
-WHERE r.`RunningClass` IS NOT NULL AND r.`Token` = '{token}';
+WHERE r.`RunningClass` IS NOT NULL AND r.`Token` = CONCAT(r.`Id`, '-{secret}');
 
 -- step: heartbeat, with progress; it changes no row if the run is lost
 UPDATE `TaskQueueRuns` SET `PercentsCompleted` = 40, `ProgressMessage` = 'nearly half',

@@ -1,11 +1,12 @@
 -- Statements for a worker that uses SQL on PostgreSQL instead of `taskqueue worker claim` and the verbs after it (docs/workers.md).
 --
--- Replace {claimant} with the name of the worker, {class} with its task class, and {token} with 32 random hexadecimal digits, new
--- ones for each claim. {run} and {task} are the ids that the claim returned. 86400 is the setting TaskQueueRunTimeout. The worker
--- has the run as long as the heartbeat changes one row.
+-- Replace {claimant} with the name of the worker, {class} with its task class, and {secret} with 32 random hexadecimal digits,
+-- new ones for each claim. {run}, {task} and {token} are the ids and the token that the claim returned. 86400 is the setting
+-- TaskQueueRunTimeout. The worker has the run as long as the heartbeat changes one row.
 
 -- step: claim. First it takes back up to 20 runs of claimants whose deadline has passed, and creates the runs of up to 1000 due
--- tasks. Only the program rescues runs of runners, because it must first end their surviving handlers
+-- tasks. Only the program rescues runs of runners, because it must first end their surviving handlers. Only create-runs creates
+-- the first run of a task of a schedule (ScheduleHead), because it first skips missed times
 BEGIN;
 WITH expired AS MATERIALIZED (
     SELECT r."Id" FROM "TaskQueueRuns" AS r
@@ -58,11 +59,12 @@ BEGIN;
 SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off;
 -- One transaction at a time creates the runs of due tasks. If no task is due, the row is not locked.
 SELECT 1 FROM "TaskQueueLocks" WHERE "Name" = 'create-runs'
-    AND EXISTS (SELECT 1 FROM "TaskQueue" WHERE "DueOn" <= (SELECT clock_timestamp())) FOR UPDATE;
+    AND EXISTS (SELECT 1 FROM "TaskQueue" WHERE "DueOn" <= (SELECT clock_timestamp())
+        AND COALESCE("ScheduleHead", '') NOT IN ('new', 'waiting')) FOR UPDATE;
 WITH due AS MATERIALIZED (
     SELECT t."Id", t."TaskClass", t."Priority", t."Attempts", t."LimitKey", t."Tag", t."DueOn",
         (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") AS "OpenRunId"
-    FROM "TaskQueue" AS t WHERE t."DueOn" <= (SELECT clock_timestamp())
+    FROM "TaskQueue" AS t WHERE t."DueOn" <= (SELECT clock_timestamp()) AND COALESCE(t."ScheduleHead", '') NOT IN ('new', 'waiting')
         AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id" AND r."Status" = 'processing')
     ORDER BY t."DueOn", t."Id" LIMIT 1000 FOR UPDATE OF t
 ), created AS (
@@ -79,33 +81,34 @@ UPDATE "TaskQueue" AS t SET "CurrentRunId" = o."Id", "UpdatedOn" = clock_timesta
 COMMIT;
 BEGIN;
 LOCK TABLE "TaskQueueRuns" IN SHARE ROW EXCLUSIVE MODE;
-UPDATE "TaskQueueRuns" SET "Status" = 'processing', "Claimant" = '{claimant}', "Token" = '{token}',
+-- Locks the task before it checks its status, so that it starts no run of a task whose cancel is being committed. It skips
+-- tasks that others have locked: a transaction that cancels one may wait for this claim.
+UPDATE "TaskQueueRuns" SET "Status" = 'processing', "Claimant" = '{claimant}', "Token" = "Id" || '-{secret}',
     "StartedOn" = clock_timestamp(), "UpdatedOn" = clock_timestamp(),
     "LeaseExpiresOn" = clock_timestamp() + (SELECT COALESCE(t."Timeout", 86400) FROM "TaskQueue" AS t
         WHERE t."Id" = "TaskQueueRuns"."TaskQueueId") * interval '1 second'
-WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{class}'
-    AND EXISTS (SELECT 1 FROM "TaskQueue" AS t WHERE t."Id" = r."TaskQueueId" AND t."LastStatus" NOT IN ('cancelled', 'expired')
-        AND (t."StartBefore" IS NULL OR t."StartBefore" > clock_timestamp()))
-    AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}'
-        AND (x."HeldUntil" IS NULL OR x."HeldUntil" > clock_timestamp()))
-    ORDER BY r."ClaimClass", r."ClaimOrder", r."LinedUpOn", r."Id" LIMIT 1);
--- A cancel that was committed meanwhile stays.
+WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r JOIN "TaskQueue" AS t ON t."Id" = r."TaskQueueId"
+    WHERE r."ClaimClass" = '{class}'
+        AND t."LastStatus" NOT IN ('cancelled', 'expired')
+        AND (t."StartBefore" IS NULL OR t."StartBefore" > clock_timestamp())
+        AND NOT EXISTS (SELECT 1 FROM "TaskQueueRejections" AS x WHERE x."TaskId" = r."TaskQueueId" AND x."Claimant" = '{claimant}'
+            AND (x."HeldUntil" IS NULL OR x."HeldUntil" > clock_timestamp()))
+    ORDER BY r."ClaimClass", r."ClaimOrder", r."LinedUpOn", r."Id" LIMIT 1 FOR NO KEY UPDATE OF t SKIP LOCKED);
 UPDATE "TaskQueue" SET "LastStatus" = 'processing', "CurrentRunId" = r."Id", "UpdatedOn" = clock_timestamp()
 FROM "TaskQueueRuns" AS r
-WHERE r."RunningClass" IS NOT NULL AND r."Token" = '{token}' AND "TaskQueue"."Id" = r."TaskQueueId"
-    AND "TaskQueue"."LastStatus" NOT IN ('cancelled', 'expired');
+WHERE r."RunningClass" IS NOT NULL AND r."Token" = r."Id" || '-{secret}' AND "TaskQueue"."Id" = r."TaskQueueId";
 -- If the class has a rate, the start counts. No rate covers more than a day.
 DELETE FROM "TaskQueueStarts" WHERE "TaskClass" = '{class}' AND "StartedOn" < clock_timestamp() - interval '24 hours';
 INSERT INTO "TaskQueueStarts" ("TaskClass", "StartedOn", "RunId")
 SELECT r."TaskClass", r."StartedOn", r."Id" FROM "TaskQueueRuns" AS r
-WHERE r."RunningClass" = '{class}' AND r."Token" = '{token}'
+WHERE r."RunningClass" = '{class}' AND r."Token" = r."Id" || '-{secret}'
     AND EXISTS (SELECT 1 FROM "TaskQueueClassLimits" AS l WHERE l."TaskClass" = '{class}' AND l."RateCount" IS NOT NULL);
 COMMIT;
 
 -- step: what was claimed; no row if nothing was claimed
-SELECT r."Id", r."TaskQueueId", r."Attempt", r."LeaseExpiresOn", t."TaskData"
+SELECT r."Id", r."TaskQueueId", r."Token", r."Attempt", r."LeaseExpiresOn", t."TaskData"
 FROM "TaskQueueRuns" AS r JOIN "TaskQueue" AS t ON t."Id" = r."TaskQueueId"
-WHERE r."RunningClass" IS NOT NULL AND r."Token" = '{token}';
+WHERE r."RunningClass" IS NOT NULL AND r."Token" = r."Id" || '-{secret}';
 
 -- step: heartbeat, with progress; it changes no row if the run is lost
 UPDATE "TaskQueueRuns" SET "PercentsCompleted" = 40, "ProgressMessage" = 'nearly half',

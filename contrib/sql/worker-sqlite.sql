@@ -1,12 +1,13 @@
 -- Statements for a worker that uses SQL on a SQLite store instead of `taskqueue worker claim` and the verbs after it (docs/workers.md).
 -- Use SQLite 3.51.3 or newer, and set a busy timeout.
 --
--- Replace {claimant} with the name of the worker, {class} with its task class, and {token} with 32 random hexadecimal digits, new
--- ones for each claim. {run} and {task} are the ids that the claim returned. 86400 is the setting TaskQueueRunTimeout. The worker
--- has the run as long as the heartbeat changes one row.
+-- Replace {claimant} with the name of the worker, {class} with its task class, and {secret} with 32 random hexadecimal digits,
+-- new ones for each claim. {run}, {task} and {token} are the ids and the token that the claim returned. 86400 is the setting
+-- TaskQueueRunTimeout. The worker has the run as long as the heartbeat changes one row.
 
 -- step: claim. First it takes back up to 20 runs of claimants whose deadline has passed, and creates the runs of up to 1000 due
--- tasks. Only the program rescues runs of runners, because it must first end their surviving handlers
+-- tasks. Only the program rescues runs of runners, because it must first end their surviving handlers. Only create-runs creates
+-- the first run of a task of a schedule (ScheduleHead), because it first skips missed times
 BEGIN IMMEDIATE;
 UPDATE "TaskQueueRuns" SET "Status" = CASE WHEN "CancelRequestedOn" IS NULL THEN 'timeout' ELSE 'cancelled' END,
     "FinishedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "LeaseExpiresOn" = NULL,
@@ -48,14 +49,15 @@ FROM "TaskQueueRuns" AS r
 WHERE r."Id" = "TaskQueue"."CurrentRunId" AND "TaskQueue"."LastStatus" = 'processing' AND r."Status" IN ('timeout', 'cancelled');
 INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey", "Tag")
 SELECT t."Id", t."TaskClass", t."Priority", t."Attempts" + 1, t."LimitKey", t."Tag" FROM "TaskQueue" AS t
-WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
+WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now') AND COALESCE(t."ScheduleHead", '') NOT IN ('new', 'waiting')
     AND NOT EXISTS (SELECT 1 FROM "TaskQueueRuns" AS r WHERE r."OpenTaskId" = t."Id") ORDER BY t."DueOn", t."Id" LIMIT 1000;
 UPDATE "TaskQueue" SET "CurrentRunId" = r."Id", "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
-FROM (SELECT t."Id" FROM "TaskQueue" AS t WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')
+FROM (SELECT t."Id" FROM "TaskQueue" AS t
+        WHERE t."DueOn" <= strftime('%Y-%m-%d %H:%M:%f000', 'now') AND COALESCE(t."ScheduleHead", '') NOT IN ('new', 'waiting')
         ORDER BY t."DueOn", t."Id" LIMIT 1000) AS d
     JOIN "TaskQueueRuns" AS r ON r."OpenTaskId" = d."Id" AND r."Status" = 'scheduled'
 WHERE "TaskQueue"."Id" = d."Id";
-UPDATE "TaskQueueRuns" SET "Status" = 'processing', "Claimant" = '{claimant}', "Token" = '{token}',
+UPDATE "TaskQueueRuns" SET "Status" = 'processing', "Claimant" = '{claimant}', "Token" = "Id" || '-{secret}',
     "StartedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'), "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now'),
     "LeaseExpiresOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now', (SELECT COALESCE(t."Timeout", 86400) FROM "TaskQueue" AS t
         WHERE t."Id" = "TaskQueueRuns"."TaskQueueId") || ' seconds')
@@ -67,19 +69,19 @@ WHERE "Id" = (SELECT r."Id" FROM "TaskQueueRuns" AS r WHERE r."ClaimClass" = '{c
     ORDER BY r."ClaimClass", r."ClaimOrder", r."LinedUpOn", r."Id" LIMIT 1);
 UPDATE "TaskQueue" SET "LastStatus" = 'processing', "CurrentRunId" = r."Id", "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 FROM "TaskQueueRuns" AS r
-WHERE r."RunningClass" IS NOT NULL AND r."Token" = '{token}' AND "TaskQueue"."Id" = r."TaskQueueId";
+WHERE r."RunningClass" IS NOT NULL AND r."Token" = r."Id" || '-{secret}' AND "TaskQueue"."Id" = r."TaskQueueId";
 -- If the class has a rate, the start counts. No rate covers more than a day.
 DELETE FROM "TaskQueueStarts" WHERE "TaskClass" = '{class}' AND "StartedOn" < strftime('%Y-%m-%d %H:%M:%f000', 'now', '-1 day');
 INSERT INTO "TaskQueueStarts" ("TaskClass", "StartedOn", "RunId")
 SELECT r."TaskClass", r."StartedOn", r."Id" FROM "TaskQueueRuns" AS r
-WHERE r."RunningClass" = '{class}' AND r."Token" = '{token}'
+WHERE r."RunningClass" = '{class}' AND r."Token" = r."Id" || '-{secret}'
     AND EXISTS (SELECT 1 FROM "TaskQueueClassLimits" AS l WHERE l."TaskClass" = '{class}' AND l."RateCount" IS NOT NULL);
 COMMIT;
 
 -- step: what was claimed; no row if nothing was claimed
-SELECT r."Id", r."TaskQueueId", r."Attempt", r."LeaseExpiresOn", t."TaskData"
+SELECT r."Id", r."TaskQueueId", r."Token", r."Attempt", r."LeaseExpiresOn", t."TaskData"
 FROM "TaskQueueRuns" AS r JOIN "TaskQueue" AS t ON t."Id" = r."TaskQueueId"
-WHERE r."RunningClass" IS NOT NULL AND r."Token" = '{token}';
+WHERE r."RunningClass" IS NOT NULL AND r."Token" = r."Id" || '-{secret}';
 
 -- step: heartbeat, with progress; it changes no row if the run is lost
 UPDATE "TaskQueueRuns" SET "PercentsCompleted" = 40, "ProgressMessage" = 'nearly half',

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use crate::contrib_roles::{Person, make_roles};
 use crate::each_engine;
 use crate::support::{Ended, EngineUnderTest, TestDb, db};
 
@@ -169,14 +170,24 @@ each_engine! {
 
     fn statements_of_the_python_helper_queue_a_task_and_a_keyed_one_once(db) {
         let module = if db.is_mysql_like() { "pymysql.connections" } else { "psycopg" };
+        let shop = (db.engine != EngineUnderTest::Sqlite).then(|| {
+            make_roles(db);
+            Person::with_role(db, "taskqueue_enqueue")
+        });
         for expected in [2, 3] {
             let code = match db.engine {
                 EngineUnderTest::Sqlite => format!("{SQLITE_DRIVER}{TWO_WITH_ONE_KEY}db.commit()\n"),
                 _ => format!("{PRINTING_DRIVER}Connection.__module__ = '{module}'\ndb = Connection()\n{TWO_WITH_ONE_KEY}"),
             };
             let statements = run(db, &["python3", "-c"], &code).ok();
-            if db.engine != EngineUnderTest::Sqlite {
-                db.raw().execute(&statements);
+            if let Some(shop) = &shop {
+                let mut raw = shop.raw();
+                for statement in statements.lines() {
+                    let refused = raw.try_execute(statement).err().map(|error| error.to_string());
+                    // The helper takes this error as the answer that another task has the key.
+                    let is_expected = |why: &String| db.is_mysql_like() && why.contains("Duplicate entry");
+                    assert!(refused.iter().all(is_expected), "{statement}: {refused:?}");
+                }
             }
             assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), expected);
         }
@@ -216,6 +227,95 @@ print('as it should be' if ids[0] == ids[1] < ids[2] else ids)
             assert_eq!(run(db, &interpreter, code).ok(), "as it should be");
             assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 2);
             assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"UniqueKey\" = 'k'"), 1);
+        });
+    }
+}
+
+/// Drivers of MySQL over a SQLite store: they translate what SQLite does not know, and report a taken key as MySQL does.
+const MYSQL_OVER_SQLITE: &str = r#"
+import os, sqlite3, sys
+sys.path.insert(0, os.environ["FOLDER"])
+from taskqueue_queue import queue_in
+
+class ByArgument(Exception):
+    pass
+
+class ByNumber(Exception):
+    errno = 1062
+
+class Connection:
+    def __init__(self, error):
+        self.error, self.file = error, sqlite3.connect(os.environ["TASKQUEUE_DATABASE_URL"][len("sqlite://"):])
+        self.db = self.file.cursor()
+    def cursor(self):
+        return self
+    def execute(self, sql, parameters):
+        sql = sql.replace("%s", "?").replace("UTC_TIMESTAMP(6)", "'2000-01-01'").replace(" LOCK IN SHARE MODE", "")
+        try:
+            self.db.execute(sql, parameters)
+        except sqlite3.IntegrityError as error:
+            raise self.error from error
+    def fetchone(self):
+        return self.db.fetchone()
+
+Connection.__module__ = "pymysql.connections"
+for error in (ByArgument(1062, "Duplicate entry"), ByNumber("Duplicate entry")):
+    db = Connection(error)
+    print([queue_in(db, "echo", unique="k") for _ in range(2)])
+    db.file.commit()
+try:
+    queue_in(Connection(ByArgument(3819, "Check constraint")), "..", unique="k")
+except ByArgument as error:
+    print(error.args[0])
+"#;
+
+const MYSQL_OVER_SQLITE_PDO: &str = r#"
+require getenv('FOLDER') . '/TaskqueueQueue.php';
+class Statement extends PDOStatement
+{
+    public static int $number = 1062;
+    public function execute(?array $params = null): bool
+    {
+        try {
+            return parent::execute($params);
+        } catch (PDOException $error) {
+            $error->errorInfo[1] = self::$number;
+            throw $error;
+        }
+    }
+}
+class Mysql extends PDO
+{
+    public function getAttribute(int $attribute): mixed
+    {
+        return $attribute === PDO::ATTR_DRIVER_NAME ? 'mysql' : parent::getAttribute($attribute);
+    }
+    public function prepare(string $query, array $options = []): PDOStatement|false
+    {
+        return parent::prepare(strtr($query, ['UTC_TIMESTAMP(6)' => "'2000-01-01'", ' LOCK IN SHARE MODE' => '']), $options);
+    }
+}
+foreach ([1, 2] as $round) {
+    $db = new Mysql('sqlite:' . substr(getenv('TASKQUEUE_DATABASE_URL'), 9));
+    $db->setAttribute(PDO::ATTR_STATEMENT_CLASS, ['Statement']);
+    $db->beginTransaction();
+    $ids = array_map(fn () => TaskqueueQueue::queueIn($db, 'echo', unique: 'k'), [1, 2]);
+    echo '[', implode(', ', $ids), "]\n";
+    $db->commit();
+}
+Statement::$number = 3819;
+try {
+    TaskqueueQueue::queueIn($db, '..', unique: 'k');
+} catch (PDOException $error) {
+    echo $error->errorInfo[1], "\n";
+}
+"#;
+
+#[test]
+fn the_helpers_return_the_task_that_has_the_key_on_mysql() {
+    for (interpreter, code) in [(["php", "-r"], MYSQL_OVER_SQLITE_PDO), (["python3", "-c"], MYSQL_OVER_SQLITE)] {
+        db::on(EngineUnderTest::Sqlite, |db| {
+            assert_eq!(run(db, &interpreter, code).ok(), "[1, 1]\n[1, 1]\n3819", "{interpreter:?}");
         });
     }
 }

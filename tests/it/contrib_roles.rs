@@ -1,5 +1,6 @@
 //! The roles in contrib/sql allow each user their own work and nothing else.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use crate::cli::outside_text::{NASTY, PRINTING, harmful};
@@ -9,7 +10,7 @@ use crate::races::stage::{Stage, start_runner, statuses};
 use crate::support::cli::finish;
 use crate::support::db::{Raw, on};
 use crate::support::{Cli, EngineUnderTest, TestDb};
-use crate::{each_engine, each_server};
+use crate::{each_engine, each_server, test_on};
 
 /// The password of every [`Person`]. Nothing else contains this text.
 pub(crate) const PASSWORD: &str = "Zk9qWort";
@@ -393,4 +394,55 @@ fn forged_notifications_of_postgresql_end_and_start_nothing() {
         assert_eq!((ended.code, waited.code), (Some(0), Some(0)), "{ended:?} {waited:?}");
         assert_eq!((statuses(db), stage.done().as_str()), (vec!["success".to_owned()], "handler\n"));
     });
+}
+
+test_on! { [mariadb Mariadb, mysql Mysql] the_queueing_role_executes_the_documented_sql_of_unique_tasks db {
+    make_roles(db);
+    let shop = Person::with_role(db, "taskqueue_enqueue");
+    // In these statements, double quotes are those of names.
+    let page = include_str!("../../docs/tasks.md").replace("'\"sql\"'", "'1'");
+    let blocks = page.split("```sql mysql\n").filter_map(|rest| rest.split("```").next());
+    let [queue, find]: [&str; 2] = blocks.filter(|block| block.contains("LiveUniqueKey = 'sql'")).collect::<Vec<_>>().try_into().unwrap();
+    let [free, insert, last]: [&str; 3] = queue.trim().trim_end_matches(';').split(';').collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!(last.trim(), "SELECT LAST_INSERT_ID()");
+    let mut raw = shop.raw();
+    if db.engine == EngineUnderTest::Mariadb {
+        raw.execute("SET SESSION innodb_snapshot_isolation = OFF");
+    }
+    raw.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION");
+    assert_eq!(raw.numbers("SELECT COUNT(\"Id\") AS value FROM \"TaskQueue\""), [Some(0)]);
+    let id: i64 = db.cli().run(&["queue", "--any-class", "report", "--unique", "sql", "--unique-for", "1h"]).ok().trim().parse().unwrap();
+    raw.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('other')");
+    raw.execute(free);
+    if db.engine == EngineUnderTest::Mysql {
+        raw.execute(insert);
+        assert_eq!(raw.numbers("SELECT CAST(LAST_INSERT_ID() AS SIGNED) AS value"), [Some(id)]);
+    }
+    let (plain, _) = insert.split_once("ON DUPLICATE").unwrap();
+    let taken = raw.try_execute(plain).unwrap_err().to_string();
+    assert!(taken.contains("Duplicate entry"), "{taken}");
+    let find = find.trim().trim_end_matches(';').replace("SELECT Id ", "SELECT Id AS value ");
+    assert_eq!(raw.numbers(&find), [Some(id)]);
+    raw.execute("COMMIT");
+    assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"UniqueUntil\" IS NOT NULL"), 1);
+    // Without a task that has the key.
+    raw.execute(&plain.replace("'sql'", "'other'"));
+    assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LiveUniqueKey\" IS NOT NULL"), 2);
+} }
+
+#[test]
+fn the_queueing_role_writes_each_column_that_applications_write() {
+    let page = include_str!("../../docs/schema.md");
+    let (_, table) = page.split_once("\n## TaskQueue\n").unwrap();
+    let rows = table.split("\n## ").next().unwrap().lines().filter(|line| line.starts_with("| `"));
+    let written = rows.filter(|row| row.split('|').nth(4).unwrap().contains("application"));
+    let documented: BTreeSet<&str> = written.map(|row| row.split('`').nth(1).unwrap()).collect();
+    let of_role = |script: &'static str, quote: char| {
+        let (_, columns) = script.split_once("GRANT INSERT (").unwrap();
+        columns.split(')').next().unwrap().split(quote).skip(1).step_by(2).collect::<BTreeSet<&str>>()
+    };
+    // Of these users, only `queue` writes the last two.
+    let expected = documented.into_iter().chain(["Receipt", "ParentId"]).collect::<BTreeSet<_>>();
+    assert_eq!(of_role(include_str!("../../contrib/sql/roles-mysql.sql"), '`'), expected);
+    assert_eq!(of_role(include_str!("../../contrib/sql/roles-postgres.sql"), '"'), expected);
 }

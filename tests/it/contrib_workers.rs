@@ -106,7 +106,8 @@ impl<'a> SqlWorker<'a> {
         let (_, sql) = wanted.split_once('\n').unwrap();
         let task_of = format!("SELECT \"TaskQueueId\" AS value FROM \"TaskQueueRuns\" WHERE \"Id\" = {run}");
         let task = if run == 0 { 0 } else { self.db.number(&task_of) };
-        let filled = [("{claimant}", claimant), ("{token}", &format!("token-of-{claimant}")), ("{class}", "work")];
+        let (secret, token) = (format!("secret-of-{claimant}"), format!("{run}-secret-of-{claimant}"));
+        let filled = [("{claimant}", claimant), ("{secret}", &secret), ("{token}", &token), ("{class}", "work")];
         let filled = filled.iter().fold(sql.to_owned(), |sql, (word, value)| sql.replace(word, value));
         filled.replace("{run}", &run.to_string()).replace("{task}", &task.to_string())
     }
@@ -363,7 +364,7 @@ each_engine! {
         assert_eq!(worker.is_to_end("b", a), None, "another claimant has it");
         // The program and the worker work on the same run.
         step("heartbeat", "a", a);
-        let heard = db.cli().run(&["worker", "heartbeat", &a.to_string(), "--token", "token-of-a"]);
+        let heard = db.cli().run(&["worker", "heartbeat", &a.to_string(), "--token", &format!("{a}-secret-of-a")]);
         assert_eq!(heard.ok(), "");
         assert!(db.cli().run(&["status", "1"]).ok().contains("claimant a: nearly half"));
         // Twice, as after a lost answer, and by a claimant that does not have it.

@@ -79,7 +79,7 @@ each_engine! {
         for step in ["heartbeat", "success", "error", "rejection"] {
             worker.step(step, "a", first);
         }
-        let late = db.cli().run(&["worker", "resolve", &first.to_string(), "--token", "token-of-a"]);
+        let late = db.cli().run(&["worker", "resolve", &first.to_string(), "--token", &format!("{first}-secret-of-a")]);
         assert!(late.fails(1).contains("timeout"));
         assert_eq!(worker.task("1"), task);
         worker.step("success", "b", second);
@@ -222,6 +222,48 @@ each_engine! {
         assert_eq!(count(db, "\"TaskQueueStarts\" WHERE \"TaskClass\" = 'work'"), 3);
     }
 
+    fn missed_times_of_schedules_are_left_to_create_runs_by_sql_workers(db) {
+        let worker = SqlWorker::new(db);
+        for catch_up in ["none", "latest", "all"] {
+            let options = ["queue", "--any-class", "work", "--every", "0 0 29 2 *", "--catch-up", catch_up];
+            let head = db.cli().run(&options).ok().trim().to_owned();
+            db.cli().run(&["create-runs"]).ok();
+            let missed = "'2020-02-29 00:00:00.000000'";
+            db.execute(&format!(
+                "UPDATE \"TaskQueue\" SET \"PlannedOn\" = {missed}, \"ScheduledOn\" = {missed} WHERE \"Id\" = {head}"
+            ));
+            worker.step("claim", "a", 0);
+            assert_eq!(count(db, &format!("{RUNS} WHERE \"TaskQueueId\" = {head}")), 0, "{catch_up}");
+            db.cli().run(&["create-runs"]).ok();
+            worker.step("claim", "a", 0);
+            assert_eq!(worker.held("a") != 0, catch_up != "none", "{catch_up}");
+            if catch_up != "none" {
+                let planned = worker.task(&head)["schedule"]["planned_on"].to_string();
+                assert_eq!(planned.contains("2020"), catch_up == "all", "{planned}");
+                worker.step("error", "a", worker.held("a"));
+                // Its retry is at no planned time.
+                db.execute(&format!("UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = {missed} WHERE \"Id\" = {head}"));
+                worker.step("success", "a", worker.claim("a"));
+            }
+            db.cli().run(&["schedule", "remove", &head]).ok();
+        }
+    }
+
+    fn the_run_of_a_token_of_a_sql_worker_is_found_even_after_its_end(db) {
+        let worker = SqlWorker::new(db);
+        db.execute(INSERT);
+        let run = worker.claim("a");
+        let step = worker.sql("what was claimed", "a", run);
+        let claimed = step[step.find("SELECT").unwrap()..].trim().trim_end_matches(';');
+        let token = db.raw().texts(&format!("SELECT \"Token\" AS value FROM ({claimed}) AS claimed")).remove(0).unwrap();
+        assert!(token.starts_with(&format!("{run}-")), "{token}");
+        for status in ["processing", "success"] {
+            let found: Value = db.cli().run(&["status", "--json", "--token", &token]).json();
+            assert_eq!(found["status"], status, "{found}");
+            worker.step("success", "a", run);
+        }
+    }
+
     fn sql_workers_at_once_never_have_two_runs_of_one_task(db) {
         let worker = SqlWorker::new(db);
         for number in 0..12 {
@@ -267,17 +309,36 @@ each_server! {
     }
 }
 
-test_on! { [postgres Postgres] a_cancel_that_is_committed_while_sql_claims_the_task_stays db {
+test_on! { [postgres Postgres] sql_waits_for_no_cancel_being_committed_and_starts_no_run_of_it db {
+    let worker = SqlWorker::new(db);
+    db.execute(&format!("{INSERT}, ('work')"));
+    db.cli().run(&["create-runs"]).ok();
+    let mut application = db.raw();
+    application.execute("BEGIN; UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 1");
+    db.raw().execute(&format!("SET lock_timeout = '10s'; {}", worker.sql("claim", "bot", 0)));
+    assert_eq!(worker.task("2")["status"], "processing");
+    application.execute("COMMIT");
+    worker.step("claim", "other", 0);
+    assert_eq!((worker.held("other"), worker.task("1")["status"].as_str()), (0, Some("cancelled")));
+} }
+
+test_on! { [postgres Postgres] sql_starts_no_run_of_a_task_that_is_cancelled_while_it_looks_for_one db {
     let worker = SqlWorker::new(db);
     db.execute(INSERT);
     db.cli().run(&["create-runs"]).ok();
+    // The claim waits in the middle of its statement.
+    let status = "t.\"LastStatus\" NOT IN ('cancelled', 'expired')";
+    let claim = worker.sql("claim", "bot", 0);
+    assert_eq!(claim.matches(status).count(), 1);
+    let claim = claim.replace(status, &format!("{status} AND pg_advisory_xact_lock(7)::text IS NOT NULL"));
     let mut application = db.raw();
-    application.execute("BEGIN; UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
+    application.execute("SELECT pg_advisory_lock(7)");
     std::thread::scope(|scope| {
-        let claim = scope.spawn(|| worker.step("claim", "bot", 0));
+        let claim = scope.spawn(|| db.raw().execute(&claim));
         wait_blocked(db);
-        application.execute("COMMIT");
+        application.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
+        application.execute("SELECT pg_advisory_unlock(7)");
         claim.join().unwrap();
     });
-    assert_eq!(worker.task("1")["status"], "cancelled");
+    assert_eq!((worker.held("bot"), worker.task("1")["status"].as_str()), (0, Some("cancelled")));
 } }

@@ -9,7 +9,8 @@ const LINE: &str = "SET SESSION innodb_snapshot_isolation = OFF;";
 
 /// Each locks a row that another transaction may have written meanwhile.
 const STATEMENTS: [&str; 3] = [
-    "INSERT INTO TaskQueue (TaskClass, UniqueKey) VALUES ('report', 'k') ON DUPLICATE KEY UPDATE Id = LAST_INSERT_ID(Id)",
+    "INSERT INTO TaskQueue (TaskClass, UniqueKey) VALUES ('report', 'k')
+         ON DUPLICATE KEY UPDATE UniqueUntil = IF(LAST_INSERT_ID(Id) > 0, UniqueUntil, NULL)",
     "SELECT 1 FROM TaskQueue WHERE Id IN (1, 2) ORDER BY Id LOCK IN SHARE MODE",
     "UPDATE TaskQueue SET LastStatus = 'cancelled' WHERE Id = 1 AND LastStatus IN ('scheduled', 'failed', 'timeout')",
 ];

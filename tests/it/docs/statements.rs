@@ -15,8 +15,9 @@ use taskqueue_store::{MESSAGE_TO_TASK, Store};
 use super::blocks_of_data::{execute_as_written, is_for, try_as_written};
 use super::{Block, blocks, read};
 use crate::conformance::fixture::{claim, willing};
-use crate::each_engine;
+use crate::races::tools::wait_blocked;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
+use crate::{each_engine, test_on};
 
 const PAGE: &str = "docs/sql.md";
 
@@ -287,3 +288,42 @@ each_engine! {
         assert_eq!(db.number(&running(&mine)), 0);
     }
 }
+
+/// Starts task 17 as `work` does, without a change to its row, and executes the block before the start is committed.
+fn execute_during_start(db: &TestDb, block: &Block) {
+    let mut start = db.raw();
+    start.execute("BEGIN; SELECT 1 FROM \"TaskQueue\" WHERE \"Id\" = 17 FOR UPDATE");
+    start.execute(
+        "INSERT INTO \"TaskQueueRuns\" (\"Id\", \"TaskQueueId\", \"TaskClass\", \"Status\", \"StartedOn\", \"Token\", \"LeaseExpiresOn\")
+         VALUES (17, 17, 'mail.send', 'processing', '2020-01-01 00:00:00', '17-token', '2199-01-01 00:00:00')",
+    );
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| execute_as_written(db, block));
+        wait_blocked(db);
+        start.execute("COMMIT");
+        late.join().unwrap();
+    });
+}
+
+test_on! { [postgres Postgres] a_cancel_in_sql_leaves_a_task_whose_start_is_being_committed db {
+    let mut cancels = vec![section(db, "Cancelling").remove(0)];
+    cancels.extend(blocks("docs/schema.md").into_iter().filter(|block| is_for(db, block) && block.text.contains("CancelRequestedOn")));
+    assert_eq!(cancels.len(), 2);
+    for cancel in cancels {
+        twins(db, "scheduled", None);
+        execute_during_start(db, &cancel);
+        assert_eq!(left(db, 17)[0].as_deref(), Some("scheduled"), "{}", cancel.place());
+        let asked = db.raw().numbers("SELECT \"Id\" AS value FROM \"TaskQueueRuns\" WHERE \"CancelRequestedOn\" IS NOT NULL");
+        assert_eq!(asked, [Some(17)], "{}", cancel.place());
+    }
+} }
+
+test_on! { [postgres Postgres] a_retry_in_sql_leaves_a_task_whose_start_is_being_committed db {
+    for (block, status) in section(db, "Retry").iter().zip(["failed", "cancelled"]) {
+        twins(db, status, None);
+        let before = left(db, 18);
+        execute_during_start(db, block);
+        db.execute("DELETE FROM \"TaskQueueRuns\"");
+        assert_eq!(left(db, 17), before, "{status}");
+    }
+} }
