@@ -9,6 +9,8 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Run;
 use taskqueue_engine::config::{BadVariable, ConfigError};
 use taskqueue_engine::{ConnectFailure, EngineError, NotRecorded, StoreError};
+use taskqueue_host::files::disk::room_at;
+use taskqueue_host::machine::proc_files::is_proc_mounted;
 use taskqueue_views::shell_word::shell_word;
 
 /// Exit status: done.
@@ -158,7 +160,9 @@ pub(crate) fn interrupted_in_database(error: anyhow::Error) -> anyhow::Error {
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
         let message = format!("the configuration cannot be used: {error}");
-        let hint = if error.is_unreadable {
+        let hint = if error.is_unreadable && !is_proc_mounted() {
+            "mount -t proc proc /proc"
+        } else if error.is_unreadable {
             "check the path and its permissions; --config or TASKQUEUE_CONFIG sets another file"
         } else {
             "`taskqueue help configuration` lists every key"
@@ -333,7 +337,7 @@ fn from_store(error: &StoreError, message: String) -> CliError {
                     .to_owned(),
             ),
         ),
-        StoreError::ReadOnly { .. } => (UNAVAILABLE, "read_only", Some(read_only_hint(&message))),
+        StoreError::ReadOnly { url, .. } => (UNAVAILABLE, "read_only", Some(read_only_hint(url))),
         StoreError::Full { url, message: cause } => (UNAVAILABLE, "full", Some(full_hint(url, cause))),
         StoreError::Forbidden { .. } => (
             CONFIG,
@@ -405,13 +409,22 @@ fn df_of(path: &str) -> String {
     format!("df -h {}", shell_word(path))
 }
 
-fn read_only_hint(message: &str) -> String {
-    let hint = if message.contains("sqlite://") {
-        "check the permissions of the file and its directory, or run this as the user who owns them"
-    } else {
-        "connect to the primary server"
-    };
-    hint.to_owned()
+fn read_only_hint(url: &str) -> String {
+    let Some(path) = url.strip_prefix("sqlite://") else { return "connect to the primary server".to_owned() };
+    mounted_read_only_hint(path).unwrap_or_else(|| {
+        "check the permissions of the file and its directory, or run this as the user who owns them".to_owned()
+    })
+}
+
+/// Returns the hint if the file, or the directory in which it would be created, is on a disk that is mounted read-only.
+fn mounted_read_only_hint(path: &str) -> Option<String> {
+    let path = Path::new(path);
+    let place = [path, path.parent()?].into_iter().find(|place| place.exists())?;
+    let is_read_only = room_at(place).is_ok_and(|room| room.is_read_only);
+    is_read_only.then(|| {
+        let place = shell_word(&place.to_string_lossy());
+        format!("the file system is mounted read-only: `findmnt -T {place}` shows it")
+    })
 }
 
 /// Returns the hint; `cause` is the message of the client library or the kernel, without the name of the file.
@@ -442,6 +455,10 @@ fn unreachable_hint(url: &str, cause: &str) -> String {
         "create the file that the link points to, or name another file with --database"
     } else if says("No such file or directory") {
         return format!("`{}` creates its directory", mkdir_of(path));
+    } else if says("Read-only file system")
+        && let Some(hint) = mounted_read_only_hint(path)
+    {
+        return hint;
     } else {
         "check the permissions of the file and its directory"
     };

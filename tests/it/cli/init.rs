@@ -8,7 +8,7 @@ use super::bad_store::alone;
 use super::error_and_hint;
 use super::signal;
 use super::status_terminal::on_terminal;
-use crate::support::cli::finish;
+use crate::support::cli::{Cli, finish};
 use crate::support::db::{Raw, on};
 use crate::support::{EngineUnderTest, wait_until};
 
@@ -82,15 +82,71 @@ fn stub(home: &std::path::Path, name: &str, script: &str) {
     std::fs::set_permissions(programs.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-#[test]
-fn init_adds_one_line_to_the_crontab_and_keeps_the_others() {
+/// Returns a home whose user has a crontab in the file `crontab`.
+fn with_crontab() -> (tempfile::TempDir, Cli) {
     let (home, cli) = alone();
     let path = format!("{}:/usr/bin:/bin", home.path().join("programs").display());
-    let cli = cli.env("PATH", &path);
-    let file = home.path().join("crontab");
     let kept = home.path().display();
     let list = format!("test -e {kept}/crontab || {{ echo 'no crontab for ann' >&2; exit 1; }}; cat {kept}/crontab");
     stub(home.path(), "crontab", &format!("case $1 in -l) {list};; -) cat > {kept}/crontab;; esac"));
+    let cli = cli.env("PATH", &path);
+    (home, cli)
+}
+
+#[test]
+fn what_init_installs_uses_its_store_without_the_variables_of_the_user() {
+    let at_home = |home: &tempfile::TempDir, name: &str| home.path().join(name).display().to_string();
+    for has_option in [false, true] {
+        let (home, cli) = with_crontab();
+        let (configs, states) = (at_home(&home, "xc"), at_home(&home, "x s%"));
+        let cli = cli.env("XDG_CONFIG_HOME", &configs).env("XDG_STATE_HOME", &states);
+        let cli = if has_option { cli.env("TASKQUEUE_CONFIG", &at_home(&home, "c.toml")) } else { cli };
+        cli.run(&["init", "--yes"]).ok();
+        cli.run(&["queue", "hello"]).ok();
+        cli.run(&["init", "--install", "cron"]).ok();
+        let line = std::fs::read_to_string(home.path().join("crontab")).unwrap();
+        let command = line.trim_end().strip_prefix("* * * * * ").unwrap().replace("\\%", "%");
+        Cli::new(home.path()).program("/bin/sh".as_ref()).run(&["-c", &command]).ok();
+        assert!(cli.run(&["status"]).ok().contains("success 2"), "{line}");
+        assert!(!home.path().join(".local").exists() && !home.path().join(".config").exists(), "{line}");
+        // The manager of the user reads the directory of the variable only if it has the variable.
+        let command = command.strip_suffix(" tick").unwrap().replace('%', "%%");
+        let printed = cli.run(&["init", "--install", "service"]).ok();
+        assert!(printed.contains(&format!("\nExecStart={command} work\n")), "{command}: {printed}");
+        for (script, directory) in [("exit 1", ".config"), ("echo /run/user $XDG_CONFIG_HOME/systemd/user", "xc")] {
+            stub(home.path(), "systemctl", script);
+            cli.run(&["init", "--install", "user-timer"]).ok();
+            let unit = home.path().join(directory).join("systemd/user/taskqueue-tick.service");
+            let unit = std::fs::read_to_string(unit).unwrap();
+            assert!(unit.contains(&format!("\nExecStart={command} tick ")), "{command}: {unit}");
+        }
+    }
+}
+
+#[test]
+fn init_warns_if_cron_will_not_have_the_named_store() {
+    let (home, cli) = with_crontab();
+    let store = format!("sqlite://{}", home.path().join("shop.db").display());
+    let install = ["init", "--install", "cron"];
+    let warning = |source: &str| format!("warning: cron and systemd do not have {source}: write `database = ");
+    let named = cli.clone().env("TASKQUEUE_DATABASE_URL", &store);
+    for _ in ["first", "again"] {
+        let ended = named.run(&install);
+        assert!(ended.stderr.contains(&warning("TASKQUEUE_DATABASE_URL")), "{ended:?}");
+    }
+    let ended = cli.run(&[&install[..], &["--database", &store]].concat());
+    assert!(ended.stderr.contains(&warning("--database")), "{ended:?}");
+    let (_home, cli) = with_crontab();
+    for call in [cli.clone(), cli.clone(), cli.env("TASKQUEUE_DATABASE_URL", &store)] {
+        let ended = call.run(&[&install[..], &["--database", &store]].concat());
+        assert!(ended.code == Some(0) && !ended.stderr.contains("warning"), "{ended:?}");
+    }
+}
+
+#[test]
+fn init_adds_one_line_to_the_crontab_and_keeps_the_others() {
+    let (home, cli) = with_crontab();
+    let file = home.path().join("crontab");
     let line = format!("* * * * * {} tick\n", env!("CARGO_BIN_EXE_taskqueue"));
     let ended = cli.run(&["init", "--install", "cron"]);
     assert!(ended.stderr.contains("added to the crontab: * * * * * /"), "{ended:?}");

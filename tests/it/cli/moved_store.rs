@@ -202,3 +202,29 @@ fn a_store_with_its_log_on_a_disk_that_cannot_be_written_is_read_whole() {
 fn a_store_with_its_log_on_a_disk_that_is_full_is_read_whole() {
     on(EngineUnderTest::Sqlite, |db| all_read(&reads_on_small_disk(db, FULL), 0));
 }
+
+#[test]
+fn the_hint_names_a_disk_that_is_mounted_read_only() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let disk = db.home().join("disk");
+        fs::create_dir(&disk).unwrap();
+        let disk = disk.to_str().unwrap();
+        let script = r#"
+            mount -t tmpfs -o size=4m,mode=700 tmpfs "$2" || exit 90
+            "$1" --database "sqlite://$2/tasks.db" queue echo >/dev/null || exit 91
+            mount -o remount,ro "$2" || exit 92
+            for store in tasks.db new.db; do
+                for verb in tick 'work --idle-exit 0s' 'queue echo'; do
+                    "$1" --database "sqlite://$2/$store" $verb 2>&1 | grep ^hint
+                done
+            done
+        "#;
+        let namespaces = if crate::races::stage::is_root() { "-m" } else { "-Urm" };
+        let shell = db.cli().program(Path::new("/usr/bin/unshare"));
+        let hints = shell.run(&[namespaces, "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_taskqueue"), disk]).ok();
+        let hint = |place: &str| format!("hint: the file system is mounted read-only: `findmnt -T {place}` shows it");
+        let expected = [hint(&format!("{disk}/tasks.db")), hint(disk)];
+        assert_eq!(hints.lines().collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1].map(|place: usize| &expected[place]));
+    });
+}

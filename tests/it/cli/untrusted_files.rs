@@ -161,3 +161,17 @@ fn a_user_takes_the_configuration_of_another_but_none_that_was_planted() {
         assert!(error.contains("belongs to the user with the id 1"), "{error}");
     });
 }
+
+#[test]
+fn without_proc_the_error_names_it_and_not_the_configuration() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let namespaces = if crate::races::stage::is_root() { "-m" } else { "-Urm" };
+        let script = "mount -t tmpfs none /proc || exit 90; exec \"$0\" tick";
+        let shell = db.cli().program(Path::new("/usr/bin/unshare"));
+        let ended = shell.run(&[namespaces, "sh", "-c", script, env!("CARGO_BIN_EXE_taskqueue")]);
+        let (error, hint) = error_and_hint(&ended.fails(78));
+        assert!(error.ends_with("/config.toml: it cannot be opened, because /proc is not mounted"), "{error}");
+        assert_eq!(hint, "hint: mount -t proc proc /proc");
+    });
+}

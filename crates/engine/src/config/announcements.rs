@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::checks::{check_argv, check_user, in_range};
+use taskqueue_domain::monitoring::notice::MAX_EVERY_SECS;
 use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
 
 const DEFAULT_EVERY_SECS: i64 = 300;
-const MAX_EVERY_SECS: i64 = 86_400;
 
 /// Where notices go and which hooks run. The default is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -62,6 +62,17 @@ impl Environment {
         }
     }
 
+    /// Returns the environment of a program that cron or systemd starts for this user: it knows only the home directory.
+    #[must_use]
+    pub fn of_services() -> Self {
+        let home = etcetera::home_dir().ok();
+        Self {
+            config_home: home.as_ref().map(|home| home.join(".config")),
+            state_home: home.map(|home| home.join(".local/state")),
+            ..Self::default()
+        }
+    }
+
     /// Returns the path of this user's configuration, whether it exists or not; without a home directory, that of the system.
     #[must_use]
     pub fn own_config_path(&self) -> PathBuf {

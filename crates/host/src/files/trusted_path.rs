@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::machine::account::is_private_group;
+use crate::machine::proc_files::is_proc_mounted;
 
 /// The number of links that the kernel follows.
 const MOST_LINKS: u32 = 40;
@@ -144,7 +145,10 @@ impl TrustedPath {
     pub fn open(&self) -> io::Result<File> {
         let found = self.found.as_ref().ok_or(Errno::NOENT)?;
         // The name may lead to another file by now; the descriptor does not.
-        File::open(own_link(&found.file))
+        File::open(own_link(&found.file)).map_err(|error| match is_proc_mounted() {
+            true => error,
+            false => io::Error::other("it cannot be opened, because /proc is not mounted"),
+        })
     }
 
     /// Checks that no other user can create a file in the directory, as they can in a directory with the sticky bit.

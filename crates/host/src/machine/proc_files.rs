@@ -8,6 +8,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rustix::io::{Errno, pread, read, retry_on_intr};
@@ -62,6 +63,12 @@ impl ProcFile {
         let _ = self.file.set((pid, opened));
         answer
     }
+}
+
+/// Returns true if this process can be seen in /proc.
+#[must_use]
+pub fn is_proc_mounted() -> bool {
+    Path::new("/proc/self").exists()
 }
 
 /// Returns `None` if the error says that a process or group is over, or that this process may not look at it.
@@ -165,22 +172,35 @@ pub enum Shown {
 
 /// Returns whether the initial environment of the process has exactly this `NAME=value` entry.
 pub fn environment_shows(pid: i32, entry: &[u8]) -> io::Result<Shown> {
-    if let Some(shown) = find_entry(pid, entry)? {
+    let path = format!("/proc/{pid}/environ");
+    if let Some(shown) = find_entry(&path, entry)? {
         return Ok(shown);
     }
     let stat = if_shown(fs::read(format!("/proc/{pid}/stat")))?;
     match stat.as_deref().and_then(parse_memory) {
-        // A kernel thread, or a process that has ended.
-        None | Some((0, _)) => Ok(Shown::No),
+        // A kernel thread, or the main thread has ended: only the other threads show the environment.
+        None | Some((0, _)) => {
+            for thread in threads(pid)? {
+                if let Some(shown) = find_entry(thread.join("environ"), entry)? {
+                    return Ok(shown);
+                }
+            }
+            Ok(Shown::No)
+        }
         Some((_, 0)) => Ok(Shown::NotYet),
         // It may have executed a program after the file was opened: such a file stays empty, and a new one does not.
-        Some(_) => Ok(find_entry(pid, entry)?.unwrap_or(Shown::No)),
+        Some(_) => Ok(find_entry(&path, entry)?.unwrap_or(Shown::No)),
     }
 }
 
 /// Returns `None` if the environment is empty.
-fn find_entry(pid: i32, entry: &[u8]) -> io::Result<Option<Shown>> {
-    let Some(file) = if_shown(File::open(format!("/proc/{pid}/environ")))? else { return Ok(Some(Shown::No)) };
+fn find_entry(path: impl AsRef<Path>, entry: &[u8]) -> io::Result<Option<Shown>> {
+    let file = match File::open(path) {
+        // Without memory, there is no environment; older kernels show an empty file.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => return Ok(None),
+        opened => if_shown(opened)?,
+    };
+    let Some(file) = file else { return Ok(Some(Shown::No)) };
     let mut matcher = EntryMatcher::new(entry);
     let mut chunk = [0_u8; 8192];
     let mut is_empty = true;
@@ -210,14 +230,29 @@ const LONGEST_ENVIRONMENT_BYTES: u64 = 8 << 20;
 /// Returns the first entry of this name in the initial environment of the process, as `NAME=value`. Returns `None` also if the
 /// environment is hidden.
 pub fn environment_entry(pid: i32, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
-    let mut environment = Vec::new();
-    let Some(file) = if_shown(File::open(format!("/proc/{pid}/environ")))? else { return Ok(None) };
-    match file.take(LONGEST_ENVIRONMENT_BYTES).read_to_end(&mut environment) {
-        Err(error) if Errno::from_io_error(&error) != Some(UNMAPPED) => return if_shown(Err(error)),
-        _ => {}
+    let mut environment = environment_in(format!("/proc/{pid}/environ"))?;
+    if environment.is_empty() {
+        for thread in threads(pid)? {
+            environment = environment_in(thread.join("environ"))?;
+            if !environment.is_empty() {
+                break;
+            }
+        }
     }
     let mut entries = environment.split(|byte| *byte == 0);
     Ok(entries.find(|entry| entry.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="))).map(<[u8]>::to_vec))
+}
+
+/// Returns nothing if the environment is hidden.
+fn environment_in(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    let mut environment = Vec::new();
+    let Some(file) = if_shown(File::open(path))? else { return Ok(environment) };
+    match file.take(LONGEST_ENVIRONMENT_BYTES).read_to_end(&mut environment) {
+        Err(error) if Errno::from_io_error(&error) != Some(UNMAPPED) => {
+            if_shown(Err(error)).map(Option::unwrap_or_default)
+        }
+        _ => Ok(environment),
+    }
 }
 
 /// Returns true if no program that this process executes can gain rights; `None` if that is hidden.
@@ -228,16 +263,21 @@ pub fn has_no_new_privileges(pid: i32) -> io::Result<Option<bool>> {
 
 /// Returns true if a thread of this process has this name.
 pub fn has_thread_named(pid: i32, name: &str) -> io::Result<bool> {
-    let Some(threads) = if_shown(fs::read_dir(format!("/proc/{pid}/task")))? else { return Ok(false) };
-    for thread in threads {
-        let Some(thread) = if_shown(thread)? else { break };
-        if if_shown(fs::read(thread.path().join("comm")))?
-            .is_some_and(|found| found.trim_ascii_end() == name.as_bytes())
-        {
+    for thread in threads(pid)? {
+        if if_shown(fs::read(thread.join("comm")))?.is_some_and(|found| found.trim_ascii_end() == name.as_bytes()) {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Returns the directory of each thread; none if the process is over or hidden.
+fn threads(pid: i32) -> io::Result<Vec<PathBuf>> {
+    let mut threads = Vec::new();
+    for thread in if_shown(fs::read_dir(format!("/proc/{pid}/task")))?.into_iter().flatten() {
+        threads.extend(if_shown(thread)?.map(|thread| thread.path()));
+    }
+    Ok(threads)
 }
 
 /// Finds one NUL-delimited entry in a stream of chunks without keeping the stream.

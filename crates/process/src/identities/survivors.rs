@@ -262,7 +262,7 @@ impl Search<'_> {
 /// Returns true if the process is in the session or the group with this number.
 fn is_member(pid: i32, group: i32) -> io::Result<bool> {
     let stat = find_stat(pid)?;
-    Ok(stat.is_some_and(|stat| (stat.group == group || stat.session == group) && !stat.has_ended()))
+    Ok(stat.is_some_and(|stat| stat.group == group || stat.session == group))
 }
 
 fn is_taken(dead: &ProcessIdentity) -> io::Result<bool> {
@@ -469,6 +469,23 @@ mod tests {
             }
             assert_eq!(ended.unwrap(), 4);
         }
+    }
+
+    /// A process whose main thread has ended shows its environment only through the other threads.
+    #[test]
+    fn a_process_whose_main_thread_has_ended_is_found_with_its_group() {
+        let marker = marker("threads");
+        let program = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); \
+                       ctypes.CDLL(None).pthread_exit(None)";
+        let script = format!("env -u {TOKEN_VARIABLE} sleep 600 & exec python3 -c '{program}'");
+        let mut child = start(&script, Some(&marker));
+        let handler = identity(&child);
+        eventually(|| find_stat(handler.pid).unwrap().unwrap().has_ended() && count(&marker) == 1);
+        assert!(child.try_wait().unwrap().is_none());
+        let entry = environment_entry(handler.pid, TOKEN_VARIABLE.as_bytes()).unwrap();
+        assert_eq!(entry.as_deref(), Some(marker.as_bytes()));
+        assert_eq!(end_survivors(&marker, Some(&recorded(&handler, true)), Duration::from_secs(5)).unwrap(), 2);
+        child.wait().unwrap();
     }
 
     #[test]

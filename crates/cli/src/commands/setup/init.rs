@@ -16,7 +16,7 @@ use crate::output::Out;
 use crate::session::{Session, configuration_path};
 use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
 use taskqueue_engine::change::classes;
-use taskqueue_engine::config::{Environment, first_configuration, write_first};
+use taskqueue_engine::config::{Environment, first_configuration, load, write_first};
 use taskqueue_engine::{DatabaseUrl, EngineError, StoreError, own_user_name};
 use taskqueue_views::shell_word::shell_word;
 
@@ -93,6 +93,7 @@ pub(crate) fn run(
     let call = call_of(&path, &environment)?;
     if args.is_install_alone(&path) {
         out.say(&format!("the configuration {} exists already and is kept", path.display()));
+        warn_of_named_store(&path, global, &environment, out)?;
         return end(args, &path, None, &call, out);
     }
     refuse_bad_program(args.class(), args.argv().first().map_or("", String::as_str))?;
@@ -117,9 +118,7 @@ pub(crate) fn run(
     let listed = classes::list(&mut ctx)?;
     let problem = listed.into_iter().find(|state| state.name == args.class()).and_then(|state| state.problem);
     out.say(&format!("the store is {url}"));
-    if global.database.is_none() && environment.database.is_some() {
-        out.warn("cron does not have TASKQUEUE_DATABASE_URL: write `database = \"…\"` into the configuration");
-    }
+    warn_of_named_store(&path, global, &environment, out)?;
     let task = match args.first_data().filter(|_| problem.is_none()) {
         Some(data) => Some(run_first(&mut ctx, args.class(), data, out)?),
         None => None,
@@ -195,16 +194,41 @@ fn is_confirmed(args: &InitArgs, path: &Path, text: &str, call: &Call, out: &mut
 
 /// Returns how cron and systemd call the program: they have neither this directory nor these variables.
 fn call_of(path: &Path, environment: &Environment) -> anyhow::Result<Call> {
+    let services = Environment::of_services();
     let program = current_exe().context("cannot find the path of this program")?;
-    let program = shell_word(&program.to_string_lossy());
-    let own = environment.own_config_path();
-    let option = if *path == own {
+    let mut program = shell_word(&program.to_string_lossy());
+    if let Some(home) = environment.state_home.as_ref().filter(|_| environment.state_home != services.state_home) {
+        // The default store and the spool are there.
+        let variable = format!("XDG_STATE_HOME={}", home.to_string_lossy());
+        program = format!("/usr/bin/env {} {program}", shell_word(&variable));
+    }
+    // Without the option, a shell must find the same file as cron.
+    let option = if [environment, &services].into_iter().all(|found| found.own_config_path() == *path) {
         String::new()
     } else {
         format!(" --config {}", shell_word(&absolute(path)?.to_string_lossy()))
     };
-    let config_home = environment.config_home.clone().unwrap_or_default();
-    Ok(Call { program, option, user: own_user_name(), config_home })
+    let homes = [environment, &services].map(|found| found.config_home.clone().unwrap_or_default());
+    Ok(Call { program, option, user: own_user_name(), config_homes: homes })
+}
+
+/// Warns if cron and systemd would not use the store that this call names: they know only that of the configuration.
+fn warn_of_named_store(
+    path: &Path,
+    global: &GlobalArgs,
+    environment: &Environment,
+    out: &mut Out,
+) -> anyhow::Result<()> {
+    let (source, named) = match (&global.database, &environment.database) {
+        (Some(option), _) => ("--database", lasting(option)?),
+        (None, Some(variable)) => ("TASKQUEUE_DATABASE_URL", variable.clone()),
+        (None, None) => return Ok(()),
+    };
+    let written = load(Some(path), environment).ok().and_then(|config| config.database);
+    if written.is_none_or(|written| written != named) {
+        out.warn(&format!("cron and systemd do not have {source}: write `database = \"…\"` into the configuration"));
+    }
+    Ok(())
 }
 
 /// Checks the program before anything is written, so that the corrected command works.

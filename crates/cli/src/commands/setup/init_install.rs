@@ -38,14 +38,14 @@ pub(crate) struct Installed {
 
 /// How `tick` and `work` are called, quoted for a shell.
 pub(crate) struct Call {
-    /// `/usr/local/bin/taskqueue`
+    /// `/usr/local/bin/taskqueue`, after the variable it needs.
     pub(crate) program: String,
     /// ` --config FILE`, or nothing.
     pub(crate) option: String,
     /// The user who calls it.
     pub(crate) user: String,
-    /// The directory of the user's configurations: `~/.config`.
-    pub(crate) config_home: PathBuf,
+    /// The directory of the user's configurations: that of this program, and `~/.config`.
+    pub(crate) config_homes: [PathBuf; 2],
 }
 
 impl Call {
@@ -116,9 +116,19 @@ fn refused(command: &str, answer: &ToolAnswer, line: &str) -> anyhow::Error {
         .into()
 }
 
+/// Returns where the manager of the user finds units: below `$XDG_CONFIG_HOME` only if it was started with this variable.
+fn unit_directory(call: &Call) -> PathBuf {
+    let [own, usual] = call.config_homes.each_ref().map(|home| home.join("systemd/user"));
+    let is_read = || {
+        let shown = systemctl(&["--user", "show", "--property=UnitPath", "--value"]);
+        shown.is_some_and(|directories| directories.split_whitespace().any(|directory| Path::new(directory) == own))
+    };
+    if own != usual && is_read() { own } else { usual }
+}
+
 /// Returns the units of the user, each with its path.
 fn user_units(call: &Call) -> [(PathBuf, String); 2] {
-    let directory = call.config_home.join("systemd/user");
+    let directory = unit_directory(call);
     let service = format!(
         "[Unit]\nDescription=Process the tasks that are due\n\n[Service]\nType=oneshot\nExecStart={} tick --max-time 55s\n\
          KillMode=mixed\nTimeoutStopSec=90\nSuccessExitStatus=130\n",
@@ -130,10 +140,10 @@ fn user_units(call: &Call) -> [(PathBuf, String); 2] {
 }
 
 fn write_user_timer(call: &Call) -> anyhow::Result<Installed> {
-    let directory = call.config_home.join("systemd/user");
-    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let units = user_units(call);
     for (path, text) in &units {
+        let directory = path.parent().unwrap_or(path);
+        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
         refuse_other_content(path, text)?;
     }
     let mut installed = Installed::default();
@@ -146,7 +156,7 @@ fn write_user_timer(call: &Call) -> anyhow::Result<Installed> {
         installed.files.push(path);
     }
     let commands = [&["--user", "daemon-reload"][..], &["--user", "enable", "--now", "taskqueue-tick.timer"]];
-    if !is_user_manager_running() || !commands.iter().all(|args| systemctl(args)) {
+    if !is_user_manager_running() || !commands.iter().all(|args| systemctl(args).is_some()) {
         installed.commands = commands.iter().map(|args| format!("systemctl {}", args.join(" "))).collect();
     }
     // Without this, the manager of the user ends with the last session.
@@ -178,12 +188,13 @@ fn write_new(path: &Path, text: &str) -> anyhow::Result<bool> {
 }
 
 fn is_user_manager_running() -> bool {
-    systemctl(&["--user", "show-environment"])
+    systemctl(&["--user", "show-environment"]).is_some()
 }
 
-fn systemctl(args: &[&str]) -> bool {
+/// Returns what it prints; `None` if it fails.
+fn systemctl(args: &[&str]) -> Option<String> {
     let args: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
-    call_tool("systemctl", &args, "").is_ok_and(|answer| answer.is_success)
+    call_tool("systemctl", &args, "").ok().filter(|answer| answer.is_success).map(|answer| answer.stdout)
 }
 
 /// Escapes the characters that have a meaning in a unit.
