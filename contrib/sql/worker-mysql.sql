@@ -87,7 +87,8 @@ UPDATE `TaskQueueRuns` SET `Status` = 'processing', `Claimant` = '{claimant}', `
     `LeaseExpiresOn` = UTC_TIMESTAMP(6) + INTERVAL @timeout SECOND WHERE `Id` = @run;
 UPDATE `TaskQueue` SET `LastStatus` = 'processing', `CurrentRunId` = @run, `UpdatedOn` = UTC_TIMESTAMP(6) WHERE `Id` = @task;
 -- If the class has a rate, the start counts. No rate covers more than a day.
-DELETE FROM `TaskQueueStarts` WHERE `TaskClass` = '{class}' AND `StartedOn` < UTC_TIMESTAMP(6) - INTERVAL 1 DAY;
+DELETE FROM `TaskQueueStarts` WHERE `TaskClass` = '{class}'
+    AND (`StartedOn` < UTC_TIMESTAMP(6) - INTERVAL 1 DAY OR `StartedOn` > UTC_TIMESTAMP(6));
 INSERT INTO `TaskQueueStarts` (`TaskClass`, `StartedOn`, `RunId`)
 SELECT r.`TaskClass`, r.`StartedOn`, r.`Id` FROM `TaskQueueRuns` AS r WHERE r.`Id` = @run
     AND EXISTS (SELECT 1 FROM `TaskQueueClassLimits` AS l WHERE l.`TaskClass` = '{class}' AND l.`RateCount` IS NOT NULL);

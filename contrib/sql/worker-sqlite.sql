@@ -71,7 +71,8 @@ UPDATE "TaskQueue" SET "LastStatus" = 'processing', "CurrentRunId" = r."Id", "Up
 FROM "TaskQueueRuns" AS r
 WHERE r."RunningClass" IS NOT NULL AND r."Token" = r."Id" || '-{secret}' AND "TaskQueue"."Id" = r."TaskQueueId";
 -- If the class has a rate, the start counts. No rate covers more than a day.
-DELETE FROM "TaskQueueStarts" WHERE "TaskClass" = '{class}' AND "StartedOn" < strftime('%Y-%m-%d %H:%M:%f000', 'now', '-1 day');
+DELETE FROM "TaskQueueStarts" WHERE "TaskClass" = '{class}'
+    AND ("StartedOn" < strftime('%Y-%m-%d %H:%M:%f000', 'now', '-1 day') OR "StartedOn" > strftime('%Y-%m-%d %H:%M:%f000', 'now'));
 INSERT INTO "TaskQueueStarts" ("TaskClass", "StartedOn", "RunId")
 SELECT r."TaskClass", r."StartedOn", r."Id" FROM "TaskQueueRuns" AS r
 WHERE r."RunningClass" = '{class}' AND r."Token" = r."Id" || '-{secret}'

@@ -4,7 +4,7 @@ use serde_json::Value;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_store::EndResult;
 
-use crate::conformance::fixture::{claim_by_nobody, ending, reference};
+use crate::conformance::fixture::{claim_by_nobody, ending, reference, sql_now};
 use crate::contrib_roles::{Person, make_roles};
 use crate::contrib_workers::{SqlWorker, count};
 use crate::races::stage::end_lease;
@@ -220,6 +220,10 @@ each_engine! {
         db.execute(INSERT);
         let _ = db.cli().run(&["worker", "claim", "--claimant", "c", "--class", "work"]).fails(3);
         assert_eq!(count(db, "\"TaskQueueStarts\" WHERE \"TaskClass\" = 'work'"), 3);
+        // The clock was ahead.
+        db.execute(&format!("UPDATE \"TaskQueueStarts\" SET \"StartedOn\" = {}", sql_now(db.engine, 200_000)));
+        worker.claim("d");
+        assert_eq!(count(db, "\"TaskQueueStarts\""), 1);
     }
 
     fn missed_times_of_schedules_are_left_to_create_runs_by_sql_workers(db) {

@@ -1,12 +1,13 @@
 //! Notices for operators, and hooks that are started when a run has ended.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{error_and_hint, process, shell_class, signal, task, write};
-use crate::conformance::fixture::{claim_as, dead_process};
+use crate::conformance::fixture::{claim_as, dead_process, sql_now};
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
@@ -120,6 +121,41 @@ each_engine! {
         db.cli().run(&["create-runs"]).ok();
         let messages = told(db);
         assert_eq!((messages.len(), messages[1]["count"].as_i64(), waiting(db)), (2, Some(2), 0));
+    }
+
+    fn notices_are_sent_although_the_last_were_sent_under_a_clock_ahead(db) {
+        db.configure(&format!("{}{}", notify(db, 3_600), shell_class(db, "work", "exit 1")));
+        let set = |ahead_secs| db.execute(&format!("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = {}", sql_now(db.engine, ahead_secs)));
+        exhaust(db);
+        set(86_400);
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!((told(db).len(), waiting(db)), (0, 1), "a host may have such a pause");
+        set(200_000);
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!((told(db).len(), waiting(db)), (1, 0));
+        let late = format!("SELECT COUNT(*) AS value FROM \"TaskQueueTimers\" WHERE \"NextOn\" > {}", sql_now(db.engine, 3_700));
+        assert_eq!(db.number(&late), 0);
+    }
+
+    fn a_log_that_is_a_pipe_or_a_link_is_refused_and_blocks_nothing(db) {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let (pipe, link, log) = (db.home().join("pipe"), db.home().join("link"), db.home().join("log"));
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        std::os::unix::fs::symlink(&log, &link).unwrap();
+        let class = shell_class(db, "work", "exit 1");
+        let with_log = |log: &Path| db.configure(&format!("[notify]\nlog = {log:?}\nevery_secs = 0\n{class}"));
+        db.configure(&class);
+        exhaust(db);
+        for refused in [&pipe, &link] {
+            with_log(refused);
+            let said = db.cli().run(&["create-runs"]).stderr;
+            assert!(said.contains(&format!("{}: it is not a regular file", refused.display())), "{said}");
+            assert_eq!((waiting(db), log.exists()), (1, false));
+        }
+        with_log(&log);
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!((lines(&log).len(), waiting(db)), (1, 0));
+        assert_eq!(log.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     fn nothing_is_forgotten_while_nobody_can_be_told(db) {

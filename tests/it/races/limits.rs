@@ -9,7 +9,7 @@ use taskqueue_engine::change::limits;
 use taskqueue_store::EndResult;
 
 use super::tools::{intervals, many_at_once, most_at_once, wait_blocked};
-use crate::conformance::fixture::{claim, create, ending, queue, reference, willing};
+use crate::conformance::fixture::{claim, create, ending, queue, reference, sql_now, willing};
 use crate::each_engine;
 use crate::support::{TestDb, wait_until};
 use crate::test_on;
@@ -91,6 +91,27 @@ each_engine! {
             many_at_once(db, AT_ONCE, |store, _| while claim(store).is_some() {});
             assert_eq!(claimed_runs(db), 4 + moved);
         }
+    }
+
+    fn a_start_from_a_clock_that_was_ahead_does_not_count_for_a_rate(db) {
+        queue_many(db, "work", 8);
+        let rate = Some(Rate { count: 2, secs: 3_600 });
+        set(db, "work", None, rate);
+        let mut store = db.store();
+        let starts = || db.number("SELECT COUNT(*) AS value FROM \"TaskQueueStarts\"");
+        for table in ["TaskQueueStarts", "TaskQueueRuns"] {
+            let claimed: Vec<_> = std::iter::from_fn(|| claim(&mut store)).collect();
+            assert_eq!((claimed.len(), starts()), (2, 2), "{table}");
+            let ahead = sql_now(db.engine, 200_000);
+            db.execute(&format!("UPDATE \"{table}\" SET \"StartedOn\" = {ahead} WHERE \"StartedOn\" IS NOT NULL"));
+            if table == "TaskQueueRuns" {
+                // A new rate recalls the starts of runs.
+                set(db, "work", Some(1_000), None);
+                set(db, "work", None, rate);
+                assert_eq!(starts(), 0);
+            }
+        }
+        assert_eq!(std::iter::from_fn(|| claim(&mut store)).count(), 2);
     }
 
     fn a_run_that_is_given_back_has_started_all_the_same(db) {

@@ -10,7 +10,8 @@ use taskqueue_host::files::lock::FileLock;
 use super::outage::{Outage, runner_behind, signal};
 use super::stage::{Stage, end_lease, statuses, task, wait_dead};
 use crate::support::cli::finish;
-use crate::support::{TestDb, wait_until};
+use crate::support::db::on;
+use crate::support::{EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, each_server};
 
 /// Returns the files of the spool that have records.
@@ -153,4 +154,29 @@ each_server! {
         assert!(ended.stderr.contains("outcomes cannot be saved on the local disk"), "{}", ended.stderr);
         assert_eq!(statuses(db), ["success"]);
     }
+}
+
+#[test]
+fn an_outcome_belongs_to_a_file_however_its_path_is_written() {
+    on(EngineUnderTest::Sqlite, |db| {
+        let stage = Stage::new(db, false);
+        // From the home directory, where the program is started.
+        let mut outage = Outage::Locked(None, "tasks.db".to_owned());
+        die_with_an_outcome(db, &stage, &mut outage);
+        let elsewhere = db.home().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        for verb in [&["db", "migrate"][..], &["create-runs"]] {
+            let from = ["-C", "elsewhere", env!("CARGO_BIN_EXE_taskqueue"), "--database", "tasks.db"];
+            let _ = db.cli().program(Path::new("/usr/bin/env")).run(&[&from, verb].concat()).ok();
+        }
+        assert_eq!((spooled(db).len(), statuses(db)), (1, vec!["processing".to_owned()]), "that is another file");
+        let from = ["-C", "elsewhere", env!("CARGO_BIN_EXE_taskqueue"), "--database", "tasks.db", "doctor"];
+        let found = db.cli().program(Path::new("/usr/bin/env")).run(&from).stdout;
+        let words = format!("spool contains 1 outcome for another address, {}", db.url_text());
+        assert!(found.contains(&words) && found.contains("tasks.db create-runs"), "{found}");
+        std::os::unix::fs::symlink(db.home(), elsewhere.join("link")).unwrap();
+        let linked = Outage::Locked(None, elsewhere.join("link/tasks.db").display().to_string());
+        create_runs(db, &linked);
+        assert_eq!((spooled(db).len(), statuses(db)), (0, vec!["success".to_owned()]));
+    });
 }

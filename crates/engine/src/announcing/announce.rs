@@ -1,7 +1,7 @@
 //! Notices and hooks. Processes that create runs collect notices and send them; the process that recorded the end of a run
 //! starts its hook.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -23,6 +23,7 @@ use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::text::outside_text::clean_json;
+use taskqueue_host::files::append_file::open_to_append;
 use taskqueue_store::{NoticeChoice, RunEnd};
 
 /// The timeout of a notification program; all processes that create runs on this host wait for it.
@@ -100,7 +101,7 @@ fn tell_taken(ctx: &mut Context, notify: &Notify) -> EngineResult<Option<String>
 fn tell(ctx: &Context, notify: &Notify, digest: &Digest, notices: &[Notice]) -> EngineResult<Option<String>> {
     let not_logged =
         |path: &Path, error: std::io::Error| format!("notices cannot be written to {}: {error}", path.display());
-    let log = match notify.log.as_deref().map(|path| (path, open_log(path))) {
+    let log = match notify.log.as_deref().map(|path| (path, open_to_append(path))) {
         Some((path, Err(error))) => return Ok(Some(not_logged(path, error))),
         Some((path, Ok(file))) => Some((path, file)),
         None => None,
@@ -121,10 +122,6 @@ fn start_program(ctx: &Context, notify: &Notify, digest: &Digest) -> EngineResul
     let program = ConfiguredProgram { argv: &notify.argv, user: notify.user.as_deref(), limit_secs: TELL_SECS };
     let problem = program.run(ctx, &to_json(&message), TaskId(0), RunId(0))?;
     Ok(problem.map(|why| format!("{} notices were not delivered: {why}", digest.count)))
-}
-
-fn open_log(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
 }
 
 /// Writes one line for each notice.

@@ -1,5 +1,6 @@
 //! Files: permissions, locks, watches, and files that survive a crash.
 
+pub mod append_file;
 pub mod disk;
 pub mod file_checks;
 pub mod file_watch;

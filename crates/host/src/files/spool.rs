@@ -98,6 +98,19 @@ impl Spool {
         Ok(records)
     }
 
+    /// Returns the records that no process holds in the files of other spools of the directory.
+    #[must_use]
+    pub fn left_over_by_others(&self) -> Vec<String> {
+        let own = format!("{}-", self.name);
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let others = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with(&own));
+        let texts = others.filter_map(|entry| {
+            let _lock = FileLock::acquire(&entry.path(), Duration::ZERO).ok()?;
+            fs::read(entry.path()).ok()
+        });
+        texts.flat_map(|text| records_of(whole_lines(&text))).collect()
+    }
+
     fn path(&self, number: u32) -> PathBuf {
         self.directory.join(format!("{}-{number}", self.name))
     }

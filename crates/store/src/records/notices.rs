@@ -14,9 +14,9 @@ use crate::base::schema::task_queue_notices::dsl::{
     error_code, error_message, host, id, kind, occurred_on, run_id, task_class, task_queue_id, task_queue_notices,
 };
 use crate::base::schema::task_queue_timers::dsl::{name, next_on, task_queue_timers};
-use crate::base::sql::{SqlMoment, allowed_retries, db_now, db_now_plus};
+use crate::base::sql::{SqlMoment, allowed_retries, db_now_plus};
 use crate::{Store, StoreResult};
-use taskqueue_domain::monitoring::notice::{Notice, NoticeKind};
+use taskqueue_domain::monitoring::notice::{MAX_EVERY_SECS, Notice, NoticeKind};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 
@@ -32,6 +32,8 @@ const COUNT_LIMIT: i64 = 1_000;
 const TOGETHER: i64 = 10_000;
 /// How long a notice is kept unsent, in seconds: a week.
 const KEPT_SECS: i64 = 7 * 86_400;
+/// By how much the clock may be set back before a timer counts as too late.
+const SMALL_STEP_SECS: i64 = 60;
 /// Notices removed in one transaction.
 const REMOVED_TOGETHER: usize = 1_000;
 
@@ -136,11 +138,7 @@ impl Store {
     /// # Errors
     /// The database could not be written.
     pub fn leave_notices_to_notify_hosts(&mut self) -> StoreResult<()> {
-        let ends_soon = || {
-            let soon = next_on.lt(db_now_plus(NOTIFY_HOST_SECS / 2));
-            task_queue_timers.filter(name.eq(NOTIFY_HOST_TIMER)).filter(soon)
-        };
-        if !self.read(|conn| Ok(diesel::select(diesel::dsl::exists(ends_soon())).get_result(conn)?))? {
+        if !self.read(|conn| Ok(ends_within(conn, NOTIFY_HOST_TIMER, NOTIFY_HOST_SECS / 2)?))? {
             return Ok(());
         }
         self.write(|conn| {
@@ -195,18 +193,24 @@ impl Store {
 }
 
 fn is_any_due(conn: &mut AnyConnection, choice: NoticeChoice) -> StoreResult<bool> {
-    let is_time = task_queue_timers.filter(name.eq(TIMER)).filter(next_on.le(db_now()));
-    if !diesel::select(diesel::dsl::exists(is_time)).get_result::<bool>(conn)? {
+    if !ends_within(conn, TIMER, 0)? {
         return Ok(false);
     }
     if choice == NoticeChoice::All {
         let any = task_queue_notices.select(id);
         return Ok(diesel::select(diesel::dsl::exists(any)).get_result(conn)?);
     }
-    let is_left_to_others = task_queue_timers.filter(name.eq(NOTIFY_HOST_TIMER)).filter(next_on.gt(db_now()));
     let any = task_queue_notices.filter(kind.eq_any(final_kinds()));
-    Ok(diesel::select(diesel::dsl::exists(any)).get_result(conn)?
-        && !diesel::select(diesel::dsl::exists(is_left_to_others)).get_result::<bool>(conn)?)
+    Ok(diesel::select(diesel::dsl::exists(any)).get_result(conn)? && ends_within(conn, NOTIFY_HOST_TIMER, 0)?)
+}
+
+/// Returns true if this timer ends within `secs` seconds. One that is too late for every host was set while the clock was ahead,
+/// and has ended.
+fn ends_within(conn: &mut AnyConnection, timer: &str, secs: i64) -> QueryResult<bool> {
+    let longest_secs = if timer == TIMER { MAX_EVERY_SECS } else { NOTIFY_HOST_SECS };
+    let is_too_late = next_on.gt(db_now_plus(longest_secs + SMALL_STEP_SECS));
+    let ended = task_queue_timers.filter(name.eq(timer)).filter(next_on.le(db_now_plus(secs)).or(is_too_late));
+    diesel::select(diesel::dsl::exists(ended)).get_result(conn)
 }
 
 fn final_kinds() -> [&'static str; 2] {

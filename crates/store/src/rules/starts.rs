@@ -1,5 +1,5 @@
 //! TaskQueueStarts: the starts counted by rates. Only runs of classes with a rate have rows, so that other runs cost nothing, and
-//! pruning a run does not change a rate.
+//! pruning a run does not change a rate. A start later than now was recorded while the clock was ahead, and does not count.
 
 use std::collections::BTreeSet;
 
@@ -20,17 +20,20 @@ const RECALLED: i64 = 20_000;
 
 /// Returns how many runs of the class may start now.
 pub(crate) fn starts_left(conn: &mut AnyConnection, class: &str, rate: Rate) -> QueryResult<usize> {
-    let (_, window_begins) = window(conn, rate)?;
+    let (now, window_begins) = window(conn, rate)?;
     let of_class = task_queue_starts.filter(task_class.eq(class));
-    let started: i64 = of_class.filter(started_on.gt(window_begins)).count().get_result(conn)?;
+    let started: i64 =
+        of_class.filter(started_on.gt(window_begins)).filter(started_on.le(now)).count().get_result(conn)?;
     Ok(usize::try_from(i64::from(rate.count) - started).unwrap_or(0))
 }
 
 /// Returns when the next run of the class may start, if not now. The window slides: the start that is `count` starts back must be
 /// older than the period.
 pub(crate) fn next_start(conn: &mut AnyConnection, class: &str, rate: Rate) -> QueryResult<Option<DateTime<Utc>>> {
+    let (now, _) = window(conn, rate)?;
     let start: Option<SqlMoment> = task_queue_starts
         .filter(task_class.eq(class))
+        .filter(started_on.le(now))
         .order((task_class.desc(), started_on.desc(), run_id.desc()))
         .offset(i64::from(rate.count) - 1)
         .limit(1)
@@ -38,7 +41,6 @@ pub(crate) fn next_start(conn: &mut AnyConnection, class: &str, rate: Rate) -> Q
         .first(conn)
         .optional()?;
     let Some(start) = start else { return Ok(None) };
-    let (now, _) = window(conn, rate)?;
     let (start, now): (DateTime<Utc>, DateTime<Utc>) = (start.into(), now.into());
     let next = start + TimeDelta::seconds(i64::from(rate.secs));
     Ok((next > now).then_some(next))
@@ -49,9 +51,9 @@ pub(crate) fn keep_starts(conn: &mut AnyConnection, class: &str, rate: Rate, run
     if runs.is_empty() {
         return Ok(());
     }
-    let (_, window_begins) = window(conn, rate)?;
+    let (now, window_begins) = window(conn, rate)?;
     let of_class = task_queue_starts.filter(task_class.eq(class));
-    diesel::delete(of_class.filter(started_on.le(window_begins))).execute(conn)?;
+    diesel::delete(of_class.filter(started_on.le(window_begins).or(started_on.gt(now)))).execute(conn)?;
     insert(conn, runs)
 }
 
@@ -60,11 +62,11 @@ pub(crate) fn keep_starts(conn: &mut AnyConnection, class: &str, rate: Rate, run
 pub(crate) fn recall_starts(conn: &mut AnyConnection, class: &str, rate: Rate) -> StoreResult<()> {
     use task_queue_runs::dsl;
     type Start = (i64, String, Option<SqlMoment>);
-    let (_, window_begins) = window(conn, rate)?;
+    let (now, window_begins) = window(conn, rate)?;
     let columns = (dsl::id, dsl::task_class, dsl::started_on);
     let mut found: Vec<Start> = dsl::task_queue_runs.filter(dsl::running_class.eq(class)).select(columns).load(conn)?;
     found.extend(dsl::task_queue_runs.order(dsl::id.desc()).limit(RECALLED).select(columns).load::<Start>(conn)?);
-    found.retain(|(_, of, on)| of == class && on.is_some_and(|on| on > window_begins));
+    found.retain(|(_, of, on)| of == class && on.is_some_and(|on| on > window_begins && on <= now));
     let mut runs: BTreeSet<i64> = found.into_iter().map(|(id, ..)| id).collect();
     for kept in task_queue_starts.filter(task_class.eq(class)).select(run_id).load::<i64>(conn)? {
         runs.remove(&kept);

@@ -4,15 +4,20 @@ use diesel::prelude::*;
 
 use crate::backend;
 pub use crate::backend::health::Symptom;
+use crate::base::rows::TaskRow;
 use crate::base::schema::{task_queue, task_queue_dependencies};
-use crate::base::sql::{allowed_retries, db_now_plus};
+use crate::base::sql::{SqlMoment, allowed_retries, db_now, db_now_plus};
 use crate::journal::events::{NewEvent, insert_event};
+use crate::transitions::skips_times;
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::run::status::{ScheduleStatus, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::records::Task;
 
 /// A row of this size rarely fits into a page that other rows have left partly free, and is not compressed.
 const PROBE_BYTES: usize = 1_500;
+/// How many schedules are examined whose last change is in the future.
+const HEADS: i64 = 100;
 
 impl Store {
     /// Returns the symptoms of the server or the file; a transaction is long if it has been open for `long_secs` seconds.
@@ -84,6 +89,29 @@ impl Store {
             Ok(retried.order(dsl::id).limit(limit).select(dsl::id).load(conn)?)
         })?;
         Ok(ids.into_iter().map(TaskId).collect())
+    }
+
+    /// Returns the first newest tasks of active schedules that skip times and whose last change is more than `lead_secs` in the
+    /// future: they were planned under a clock that was ahead.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn list_planned_in_the_future(&mut self, lead_secs: i64) -> StoreResult<Vec<TaskId>> {
+        use task_queue::dsl;
+        self.read(|conn| {
+            let active = dsl::task_queue.filter(dsl::schedule_head.is_not_null());
+            let active = active.filter(dsl::schedule_status.eq(ScheduleStatus::Active.as_str()));
+            let future = active.filter(dsl::updated_on.gt(db_now_plus(lead_secs))).order(dsl::id).limit(HEADS);
+            let rows: Vec<TaskRow> = future.select(TaskRow::as_select()).load(conn)?;
+            let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
+            let mut found = Vec::new();
+            for head in rows.into_iter().map(Task::from) {
+                if skips_times(conn, &head, now.into())? {
+                    found.push(head.id);
+                }
+            }
+            Ok(found)
+        })
     }
 
     /// Returns up to `limit` tasks that wait for a cancelled or expired task: they will not run on their own.
