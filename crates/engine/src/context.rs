@@ -57,7 +57,7 @@ impl Me {
     }
 
     /// Returns an event that this process records.
-    pub(crate) fn event(&self, kind: &'static str, details: serde_json::Value) -> NewEvent {
+    pub(crate) fn event<Details>(&self, kind: &'static str, details: Details) -> NewEvent<Details> {
         let (actor, host) = (self.user.clone(), self.host.clone());
         NewEvent { kind, task_id: None, run_id: None, actor, host, details }
     }
@@ -183,7 +183,7 @@ impl Context {
     /// Keeps the outcomes of runs in this directory of the local disk until the database has them; without one, they are not
     /// kept.
     pub fn set_spool(&mut self, directory: Option<&Path>) {
-        self.spool = directory.map(|directory| Spool::new(directory, &self.store.url().to_string()));
+        self.spool = directory.map(|directory| Spool::new(directory, self.store.url().identity()));
     }
 
     /// Uses other classes for what begins from here on.

@@ -9,6 +9,7 @@ mod end_notifications;
 mod ends;
 mod expires;
 mod explain;
+mod export;
 pub mod fixture;
 mod kept_plans;
 mod key_turns;

@@ -1,6 +1,7 @@
 //! `doctor`: what is wrong, or soon will be, with the store, its server, this host and its configuration. Changes nothing. The
 //! caller adds how to fix each problem.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use chrono::TimeDelta;
@@ -13,7 +14,9 @@ use crate::inspect::diagnosis::conditions::{Condition, Inquiry, Reason};
 use crate::inspect::diagnosis::hung::{HungRun, hung_among};
 use crate::inspect::diagnosis::standstill::{StandstillCause, standstills};
 pub use crate::inspect::trouble::Trouble;
+use crate::outbox::outcomes::Outcome;
 use crate::queueing::configured::diff;
+use crate::running::runner::register::liveness_of;
 use taskqueue_domain::limits::pause::Pause;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::settings::Settings;
@@ -23,6 +26,7 @@ use taskqueue_domain::text::unreadable::Unreadable;
 use taskqueue_host::files::disk::{device_of, mode_and_bytes, room_at};
 use taskqueue_host::files::spool::Spool;
 use taskqueue_host::files::trusted_path::{Trust, TrustedPath, Untrusted, check_store};
+use taskqueue_process::identities::identity::Liveness;
 use taskqueue_store::ClassHold;
 pub use taskqueue_store::Symptom;
 
@@ -65,6 +69,7 @@ pub struct OwnFiles {
 pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Trouble> {
     let mut found = FoundProblems { troubles: files_in_danger(files, ctx.spool.as_ref().map(Spool::directory)) };
     found.troubles.extend(left_outcomes(ctx.spool.as_ref()));
+    found.troubles.extend(ctx.spool.as_ref().map(other_outcomes).unwrap_or_default());
     let symptoms = ctx.store.symptoms(long_secs).map_err(EngineError::from);
     found.add("the database", symptoms.map(|symptoms| symptoms.into_iter().map(Trouble::Store).collect()));
     let settings = ctx.store.settings().map_err(EngineError::from);
@@ -97,7 +102,7 @@ pub fn list_claims(ctx: &mut Context, limit: i64) -> EngineResult<Vec<HeldClaim>
 pub fn examine_closed(url: &DatabaseUrl, error: String, files: &OwnFiles, spool: Option<&Path>) -> Vec<Trouble> {
     let mut found = FoundProblems { troubles: vec![Trouble::StoreClosed { store: url.to_string(), error }] };
     found.troubles.extend(files_in_danger(files, spool));
-    found.troubles.extend(left_outcomes(spool.map(|directory| Spool::new(directory, &url.to_string())).as_ref()));
+    found.troubles.extend(left_outcomes(spool.map(|directory| Spool::new(directory, url.identity())).as_ref()));
     found.sorted()
 }
 
@@ -236,6 +241,19 @@ fn left_outcomes(spool: Option<&Spool>) -> Option<Trouble> {
     (count > 0).then(|| Trouble::LeftOutcomes { count, directory: spool.directory().to_owned() })
 }
 
+/// Returns a problem for each other address whose outcomes are left. The store may be this one, under an earlier address.
+fn other_outcomes(spool: &Spool) -> Vec<Trouble> {
+    let mut counts = BTreeMap::new();
+    for record in spool.left_over_by_others() {
+        if let Ok(Outcome { database, .. }) = serde_json::from_str(&record) {
+            *counts.entry(database).or_default() += 1;
+        }
+    }
+    let trouble =
+        |(database, count)| Trouble::OtherOutcomes { count, directory: spool.directory().to_owned(), database };
+    counts.into_iter().map(trouble).collect()
+}
+
 fn kept_for_ever(settings: &Settings) -> Vec<Trouble> {
     let is_unlimited = |status: &TaskStatus| {
         let keep = settings.retention.of(*status);
@@ -278,6 +296,13 @@ fn task_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
     troubles.extend(broken.map(|tasks| Trouble::BrokenSchedules { tasks }));
     let future = if_any(ctx.store.list_failed_in_the_future(LARGEST_LEAD_SECS, NAMED)?);
     troubles.extend(future.map(|tasks| Trouble::FutureTasks { tasks }));
+    let mut planned = ctx.store.list_planned_in_the_future(LARGEST_LEAD_SECS)?;
+    planned.truncate(usize::try_from(NAMED).unwrap_or(usize::MAX));
+    troubles.extend(if_any(planned).map(|tasks| Trouble::FutureSchedules { tasks }));
+    let mut claims = ctx.store.list_claims_in_the_future(LARGEST_LEAD_SECS, NAMED)?;
+    claims.retain(|run| liveness_of(&run.process_identity) != Liveness::Alive);
+    let claim = |HeldClaim { run_id, task_id, claimant, .. }| Trouble::FutureClaim { run_id, task_id, claimant };
+    troubles.extend(claims.iter().filter_map(Run::held_claim).map(claim));
     let stranded = if_any(ctx.store.list_stranded_tasks(NAMED)?);
     troubles.extend(stranded.map(|tasks| Trouble::StrandedTasks { tasks }));
     Ok(troubles)

@@ -10,7 +10,7 @@ use crate::inspect::diagnosis::standstill::{Standstill, StandstillCause};
 use taskqueue_domain::limits::pause::Pause;
 use taskqueue_domain::monitoring::thresholds::Level;
 use taskqueue_domain::run::status::TaskStatus;
-use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_store::{Counted, Symptom};
 
 /// A problem.
@@ -95,6 +95,20 @@ pub enum Trouble {
     FutureTasks {
         /// The first of them.
         tasks: Vec<TaskId>,
+    },
+    /// Schedules were planned while the clock was ahead, so that they skip the times before.
+    FutureSchedules {
+        /// Their newest tasks.
+        tasks: Vec<TaskId>,
+    },
+    /// A claimant claimed or renewed a run while the clock was ahead, so that its lease ends too late.
+    FutureClaim {
+        /// The run.
+        run_id: RunId,
+        /// Its task.
+        task_id: TaskId,
+        /// The claimant.
+        claimant: String,
     },
     /// This host cannot execute a class as it is configured.
     ClassProblem {
@@ -217,6 +231,15 @@ pub enum Trouble {
         /// Where.
         directory: PathBuf,
     },
+    /// Outcomes of runs wait on the disk of this host for a store with another address.
+    OtherOutcomes {
+        /// How many.
+        count: usize,
+        /// Where.
+        directory: PathBuf,
+        /// The address.
+        database: String,
+    },
     /// A runner has another version.
     OtherVersion {
         /// Its name.
@@ -276,7 +299,10 @@ impl Trouble {
             | Self::OldPause { .. } => Stops::Class,
             Self::LostRuns { .. }
             | Self::LeftOutcomes { .. }
+            | Self::OtherOutcomes { .. }
             | Self::FutureTasks { .. }
+            | Self::FutureSchedules { .. }
+            | Self::FutureClaim { .. }
             | Self::BrokenSchedules { .. }
             | Self::StrandedTasks { .. }
             | Self::Quarantined { .. }

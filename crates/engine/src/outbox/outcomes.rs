@@ -23,7 +23,7 @@ const ROOM_BYTES: u64 = 64 << 10;
 /// How a run ended, with everything to write to its row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The address of the store, without its password.
+    /// The identity of the store.
     pub(crate) database: String,
     /// The run and its task; `None` if the answer to the claim was lost.
     #[serde(flatten)]
@@ -55,7 +55,13 @@ impl Outcome {
     /// Creates the release of all runs that were claimed with this token, when the answer to the claim was lost.
     pub(crate) fn of_claim(ctx: &Context, token: &str) -> Self {
         let end = GivenBack::NotStarted.end();
-        Self { database: ctx.store.url().to_string(), claimed: None, token: token.to_owned(), outside: None, end }
+        Self {
+            database: ctx.store.url().identity().to_owned(),
+            claimed: None,
+            token: token.to_owned(),
+            outside: None,
+            end,
+        }
     }
 
     /// Like `of_claim`, for a claim by a claimant.
@@ -317,7 +323,7 @@ pub(crate) fn has_outcome_of(spool: &Spool, token: &str) -> bool {
 /// # Errors
 /// Returns an error if the database fails; unsent outcomes stay.
 fn empty(ctx: &mut Context, file: &mut SpoolFile) -> EngineResult<usize> {
-    let database = ctx.store.url().to_string();
+    let database = ctx.store.url().identity().to_owned();
     let mut sent = 0;
     for record in file.records().to_vec() {
         // A record of another store or of a newer version is left for the process that understands it.

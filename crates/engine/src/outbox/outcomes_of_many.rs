@@ -39,8 +39,8 @@ pub(crate) fn leave_claims(ctx: &Context, tokens: &[String]) -> Option<String> {
 
 /// Writes releases of these runs, which no slot has begun, to the spool. Returns why it could not.
 pub(crate) fn leave_waiting(ctx: &Context, waiting: &[ClaimedRun]) -> Option<String> {
-    let database = ctx.store.url().to_string();
-    let given_back = |run| Outcome::new(&database, run, GivenBack::ClaimedAhead.end());
+    let database = ctx.store.url().identity();
+    let given_back = |run| Outcome::new(database, run, GivenBack::ClaimedAhead.end());
     leave_all(ctx, &waiting.iter().map(given_back).collect::<Vec<_>>())
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn record(
             let reference = RunRef { id: run.run_id, token: run.token.clone() };
             let _ = ctx.store.record_messages(&reference, &messages);
         }
-        let ended = Outcome::new(&ctx.store.url().to_string(), run, end);
+        let ended = Outcome::new(ctx.store.url().identity(), run, end);
         if is_over {
             let problem = outcomes::leave(file.as_deref_mut(), &ended);
             ctx.spool_problem = problem.or_else(|| ctx.spool_problem.take());

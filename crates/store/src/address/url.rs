@@ -60,6 +60,8 @@ pub struct DatabaseUrl {
     /// The address for the client library; for SQLite, the path.
     address: String,
     shown: String,
+    /// For SQLite, the same for each way to write the path of a file, from any directory.
+    identity: Option<String>,
     secrets: Vec<String>,
     hosts: Vec<Host>,
     options: Vec<(String, String)>,
@@ -140,6 +142,7 @@ impl DatabaseUrl {
         let shown = format!("sqlite://{address}");
         Self {
             engine: Engine::Sqlite,
+            identity: Some(format!("sqlite://{}", resolved(path).display())),
             address,
             shown,
             secrets: Vec::new(),
@@ -183,7 +186,7 @@ impl DatabaseUrl {
         let pooler =
             KnownPooler::declared(options.iter().find(|(name, _)| name == "pooler").map(|(_, value)| value.as_str()));
         let address = without_pooler(text);
-        let mut parsed = Self { engine, address, shown, secrets, hosts, options, patience, pooler };
+        let mut parsed = Self { engine, address, shown, identity: None, secrets, hosts, options, patience, pooler };
         if engine == Engine::Postgres {
             parsed.add_postgres_options();
         }
@@ -296,6 +299,12 @@ impl DatabaseUrl {
         (self.engine == Engine::Sqlite).then(|| PathBuf::from(&self.address))
     }
 
+    /// Returns the text by which records on this host name the store; without the password.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        self.identity.as_deref().unwrap_or(&self.shown)
+    }
+
     /// Returns true if it contains a password, which other users could have read if it was on a command line.
     #[must_use]
     pub const fn has_password(&self) -> bool {
@@ -315,6 +324,17 @@ impl DatabaseUrl {
         }
         clean
     }
+}
+
+/// Returns an absolute path without links, as far as the path exists: the file and its directory may be created later.
+fn resolved(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let existing = absolute.ancestors().find_map(|part| {
+        let whole = part.canonicalize().ok()?.join(absolute.strip_prefix(part).ok()?);
+        // Without the slash that an empty rest adds.
+        Some(whole.components().collect())
+    });
+    existing.unwrap_or(absolute)
 }
 
 /// Returns each host with its own address, or what is wrong with them.

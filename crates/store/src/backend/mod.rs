@@ -43,6 +43,8 @@ mod watch;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use diesel::connection::SimpleConnection as _;
 use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager};
 use diesel::prelude::*;
 use diesel::result::{Error as DieselError, QueryResult};
@@ -238,6 +240,35 @@ pub(super) fn write_transaction<T>(
 ) -> StoreResult<T> {
     begin_write(conn)?;
     finish_transaction(conn, work)
+}
+
+/// Runs `work`, which only reads, in one transaction that sees nothing that is committed after its first statement.
+pub(super) fn snapshot_transaction<T>(
+    conn: &mut AnyConnection,
+    work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    type Manager = <AnyConnection as Connection>::TransactionManager;
+    let as_snapshot = |conn: &mut AnyConnection| {
+        by_engine!(match conn {
+            AnyConnection::Postgres(conn) => conn.batch_execute(
+                "SET LOCAL transaction_isolation = 'repeatable read'; SET LOCAL transaction_read_only = on",
+            )?,
+            _ => (),
+        });
+        work(conn)
+    };
+    // In a session that is shared, the transaction with its settings has begun; it has read nothing yet.
+    if Manager::transaction_manager_status_mut(conn).transaction_depth()?.is_some() {
+        return as_snapshot(conn);
+    }
+    // Differs by necessity: MySQL refuses it inside the transaction, and every transaction of SQLite is a snapshot.
+    by_engine!(match conn {
+        AnyConnection::Mysql(conn) =>
+            conn.batch_execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")?,
+        _ => (),
+    });
+    Manager::begin_transaction(conn)?;
+    finish_transaction(conn, as_snapshot)
 }
 
 fn finish_transaction<T>(

@@ -14,9 +14,10 @@ use crate::base::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
     task_queue_runs,
 };
-use crate::base::sql::{SqlMoment, any_year};
+use crate::base::sql::{SqlMoment, any_year, db_now};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::records::tasks::{plan_task, set_start_before};
+use crate::rules::unique::find_holder;
 use crate::{EachPart, Store, StoreError, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
@@ -369,6 +370,8 @@ struct Linked {
 struct Ids {
     /// Whether they are equal.
     keeps: bool,
+    /// When the import began, by the database's clock.
+    now: SqlMoment,
     tasks: HashMap<i64, i64>,
     /// The runs of the task that is being inserted.
     runs: HashMap<i64, i64>,
@@ -378,7 +381,8 @@ impl Ids {
     fn beginning(conn: &mut AnyConnection) -> StoreResult<Self> {
         let task: Option<i64> = task_queue::table.select(task_queue::id).first(conn).optional()?;
         let run: Option<i64> = task_queue_runs::table.select(task_queue_runs::id).first(conn).optional()?;
-        Ok(Self { keeps: task.is_none() && run.is_none(), tasks: HashMap::new(), runs: HashMap::new() })
+        let now = diesel::select(db_now()).get_result(conn)?;
+        Ok(Self { keeps: task.is_none() && run.is_none(), now, tasks: HashMap::new(), runs: HashMap::new() })
     }
 }
 
@@ -423,7 +427,12 @@ fn import_task(conn: &mut AnyConnection, whole: &TransferredTask, ids: &mut Ids)
     let row = TaskColumns { schedule_id: None, parent_id, ..whole.task.clone() };
     // Times from 2038 on, which some engines do not accept in this form, are set separately.
     let (scheduled_on, planned_on, start_before) = (row.scheduled_on, row.planned_on, row.start_before);
-    let (next_attempt_on, unique_until) = (row.next_attempt_on, row.unique_until);
+    let next_attempt_on = row.next_attempt_on;
+    // A window that is over keeps a key from no task, neither that of this task nor that of a task here.
+    let unique_until = row.unique_until.filter(|until| until.0 > ids.now.0);
+    if let Some(key) = &row.unique_key {
+        find_holder(conn, &row.task_class, key)?;
+    }
     let row = TaskColumns {
         scheduled_on: row.updated_on,
         planned_on: None,

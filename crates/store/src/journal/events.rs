@@ -1,6 +1,8 @@
 //! TaskQueueEvents: events recorded for later, such as late results, rescues, actions of operators and messages of handlers. The
 //! start of a hold is recorded on the run that caused it.
 
+use std::fmt::Display;
+
 use diesel::prelude::*;
 
 use crate::backend;
@@ -15,7 +17,7 @@ use taskqueue_domain::task::task_change::TaskChange;
 
 /// An event to be recorded.
 #[derive(Clone, Debug)]
-pub struct NewEvent {
+pub struct NewEvent<Details = serde_json::Value> {
     /// What happened; docs/events.md lists the kinds.
     pub kind: &'static str,
     /// Its task.
@@ -26,8 +28,8 @@ pub struct NewEvent {
     pub actor: String,
     /// The host.
     pub host: String,
-    /// A JSON object with further details.
-    pub details: serde_json::Value,
+    /// A JSON object with further details, or its text: that of a message must not change.
+    pub details: Details,
 }
 
 impl NewEvent {
@@ -47,7 +49,7 @@ impl NewEvent {
 }
 
 /// Records an event in the transaction of the change it describes.
-pub(crate) fn insert_event(conn: &mut AnyConnection, event: &NewEvent) -> StoreResult<()> {
+pub(crate) fn insert_event<Details: Display>(conn: &mut AnyConnection, event: &NewEvent<Details>) -> StoreResult<()> {
     diesel::insert_into(task_queue_events)
         .values((
             kind.eq(event.kind),

@@ -174,7 +174,7 @@ impl Store {
                 details,
             };
             if messages.dropped > 0 {
-                insert_event(conn, &event("messages-dropped", serde_json::json!({ "count": messages.dropped })))?;
+                insert_event(conn, &event("messages-dropped", format!("{{\"count\":{}}}", messages.dropped)))?;
             }
             for message in &messages.kept {
                 insert_event(conn, &event("message", message.details()))?;

@@ -55,7 +55,12 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written.
-    pub fn send_message(&mut self, task: TaskId, event: &NewEvent, is_kept: bool) -> StoreResult<Option<Recipient>> {
+    pub fn send_message(
+        &mut self,
+        task: TaskId,
+        event: &NewEvent<String>,
+        is_kept: bool,
+    ) -> StoreResult<Option<Recipient>> {
         use task_queue_runs::dsl;
         self.write_once(|conn| {
             let row: Option<RecipientRow> = dsl::task_queue_runs
@@ -79,7 +84,11 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written.
-    pub fn broadcast_message(&mut self, classes: &ClassFilter, event: &NewEvent) -> StoreResult<Vec<Recipient>> {
+    pub fn broadcast_message(
+        &mut self,
+        classes: &ClassFilter,
+        event: &NewEvent<String>,
+    ) -> StoreResult<Vec<Recipient>> {
         use task_queue_runs::dsl;
         self.write_once(|conn| {
             let rows: Vec<(Option<String>, RecipientRow)> = dsl::task_queue_runs

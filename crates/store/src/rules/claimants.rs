@@ -84,6 +84,16 @@ impl Store {
         self.list_first_to_end(limit, |runs| runs.filter(claimant.is_not_null()))
     }
 
+    /// Returns up to `limit` runs of claimants whose last report or claim is more than `lead_secs` in the future.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn list_claims_in_the_future(&mut self, lead_secs: i64, limit: i64) -> StoreResult<Vec<Run>> {
+        self.list_first_to_end(limit, |runs| {
+            runs.filter(claimant.is_not_null()).filter(updated_on.gt(db_now_plus(lead_secs)))
+        })
+    }
+
     /// Returns the runs of these tasks that claimants have.
     ///
     /// # Errors

@@ -140,6 +140,14 @@ impl Store {
         self.repeat(&mut work)
     }
 
+    /// Same as [`Store::read`], with all statements of the closure in one snapshot of the store.
+    pub(crate) fn read_snapshot<T>(
+        &mut self,
+        mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        self.repeat(&mut |conn| backend::snapshot_transaction(conn, &mut work))
+    }
+
     /// Runs a closure in one write transaction. It may run more than once and must have the same effect each time.
     pub(crate) fn write<T>(&mut self, mut work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         let written = self.repeat(&mut |conn| backend::write_transaction(conn, &mut work))?;

@@ -30,6 +30,7 @@ pub use self::recur::{Advanced, Author};
 pub(super) use self::replace::{Replacer, replace_task};
 pub use self::retry::{NewStart, RestartAnswer};
 pub use self::run_end::{Crash, EndCondition, EndResult, Lateness, Loss, RunEnd};
+pub(super) use self::schedule::skips_times;
 pub use self::schedule::{ScheduleAnswer, ScheduleChange};
 pub use crate::transitions::claiming::choose::OutsideClaim;
 pub use crate::transitions::claiming::claim::{Claim, SpecificClaim};

@@ -170,7 +170,7 @@ fn end_skip(
 }
 
 /// Returns true if the schedule skips times before the planned time of its untried head.
-fn skips_times(conn: &mut AnyConnection, head: &Task, now: DateTime<Utc>) -> StoreResult<bool> {
+pub(crate) fn skips_times(conn: &mut AnyConnection, head: &Task, now: DateTime<Utc>) -> StoreResult<bool> {
     Ok(is_untried(head) && skipped_time_after(conn, head, now)?.is_some())
 }
 

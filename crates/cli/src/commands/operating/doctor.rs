@@ -211,6 +211,14 @@ fn message(trouble: &Trouble, about: &About) -> String {
             "tasks failed while the clock of the database was ahead, and are not retried before that time: {}",
             ids(tasks)
         ),
+        Trouble::FutureSchedules { tasks } => format!(
+            "schedules were planned while the clock of the database was ahead, and skip the times until then: {}",
+            ids(tasks)
+        ),
+        Trouble::FutureClaim { run_id, task_id, claimant } => format!(
+            "run {run_id} of task {task_id} was claimed or renewed while the clock of the database was ahead; if its claimant \
+             {claimant} is gone, it is not rescued before that time"
+        ),
         Trouble::HungRuns { class, key, max_running, hung } => hung_words(class, key.as_deref(), *max_running, hung),
         Trouble::MissingScript { class, script } => {
             format!("class {class} executes {}, which does not exist on this host", script.display())
@@ -264,6 +272,9 @@ fn message(trouble: &Trouble, about: &About) -> String {
         }
         Trouble::LeftOutcomes { count, directory } => {
             format!("{} contains {} not yet recorded in the database", directory.display(), plural(*count, "outcome"))
+        }
+        Trouble::OtherOutcomes { count, directory, database } => {
+            format!("{} contains {} for another address, {database}", directory.display(), plural(*count, "outcome"))
         }
         Trouble::OtherVersion { runner, version } => {
             format!("runner {runner} has version {version}, this command has {}", env!("CARGO_PKG_VERSION"))
@@ -321,6 +332,7 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         Trouble::NothingCreatesRuns { .. } | Trouble::LostRuns { .. } | Trouble::LeftOutcomes { .. } => {
             "taskqueue create-runs".to_owned()
         }
+        Trouble::OtherOutcomes { database, .. } => format!("taskqueue --database {} create-runs", shell_word(database)),
         Trouble::Standstill { standstill } => standstill_remedy(standstill),
         Trouble::NothingRuns { task_id, .. } => format!("taskqueue explain {task_id}"),
         Trouble::HungRuns { hung, .. } => cancel_hung(hung),
@@ -333,6 +345,8 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         Trouble::BrokenSchedules { tasks } => format!("taskqueue schedule show {}", ids(tasks)),
         Trouble::ClockSet { .. } => "taskqueue events --kind clock-set".to_owned(),
         Trouble::FutureTasks { tasks } => format!("taskqueue retry {}", ids(tasks)),
+        Trouble::FutureSchedules { tasks } => format!("taskqueue schedule resume {}", ids(tasks)),
+        Trouble::FutureClaim { run_id, .. } => format!("taskqueue worker release {run_id} --force"),
         Trouble::StrandedTasks { tasks } => format!("taskqueue explain {}", ids(tasks)),
         Trouble::Unreadable { task_id, .. } => format!("taskqueue status {task_id}"),
         Trouble::Quarantined { .. } => "taskqueue status status=quarantined".to_owned(),

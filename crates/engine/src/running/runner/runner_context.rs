@@ -91,7 +91,7 @@ impl RunnerContext {
             runner_id,
             leases: Arc::clone(leases),
             stopping,
-            database: ctx.store.url().to_string(),
+            database: ctx.store.url().identity().to_owned(),
             spool: ctx.spool.clone(),
             requests: ctx.requests.clone(),
         }))

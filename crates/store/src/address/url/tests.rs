@@ -20,6 +20,24 @@ fn a_bare_path_and_every_scheme_are_understood() {
 }
 
 #[test]
+fn a_file_has_one_identity_however_its_path_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().canonicalize().unwrap();
+    std::fs::create_dir(here.join("a")).unwrap();
+    std::os::unix::fs::symlink(here.join("a"), here.join("link")).unwrap();
+    let identity = |path: PathBuf| DatabaseUrl::sqlite(&path).identity().to_owned();
+    for rest in ["q.db", "new/q.db"] {
+        let own = format!("sqlite://{}/a/{rest}", here.display());
+        let written = [here.join("a").join(rest), here.join("link").join(rest), here.join("a/../link/.").join(rest)];
+        assert_eq!(written.map(identity), [own.as_str(); 3]);
+    }
+    let relative = DatabaseUrl::parse("tasks.db").unwrap();
+    assert_eq!(relative.identity(), identity(std::env::current_dir().unwrap().join("tasks.db")));
+    assert_eq!(relative.to_string(), "sqlite://tasks.db");
+    assert_eq!(DatabaseUrl::parse("postgres://u:p@h/d").unwrap().identity(), "postgres://u:***@h/d");
+}
+
+#[test]
 fn a_typo_does_not_become_a_file() {
     for text in [
         "postgress://u@h/d",

@@ -33,7 +33,8 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn export_page(&mut self, after: i64) -> StoreResult<Vec<ExportedTask>> {
-        self.read(|conn| {
+        // A row that is deleted or changed between two statements would be left out, or contradict its runs.
+        self.read_snapshot(|conn| {
             let tasks = task_queue::table.filter(task_queue::id.gt(after)).order(task_queue::id).limit(PAGE);
             let ids: Vec<i64> = tasks.select(task_queue::id).load(conn)?;
             load_tasks(conn, &ids)
@@ -46,7 +47,7 @@ impl Store {
     /// The database could not be queried.
     pub fn export_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<ExportedTask>> {
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-        self.read(|conn| load_tasks(conn, &ids))
+        self.read_snapshot(|conn| load_tasks(conn, &ids))
     }
 }
 
