@@ -2,8 +2,9 @@
 
 use chrono::SecondsFormat;
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
+use taskqueue_domain::text::json::on_one_line;
 use taskqueue_engine::claiming::claim::Offer;
 
 /// A claimed run.
@@ -21,22 +22,20 @@ pub struct ClaimLine<'a> {
 }
 
 /// Returns what the claimant of a run gets, with the data as it is stored.
-///
-/// # Errors
-/// Returns an error if the data can be written neither as JSON nor as text.
-pub fn claim_line(offer: &Offer) -> serde_json::Result<ClaimLine<'_>> {
+#[must_use]
+pub fn claim_line(offer: &Offer) -> ClaimLine<'_> {
     let run = &offer.run;
-    // Unchanged except for space between JSON tokens: a line break would end the run.
-    let data: String = run.data.chars().map(|c| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c }).collect();
-    Ok(ClaimLine {
+    ClaimLine {
         run_id: run.run_id.0,
         task_id: run.task_id.0,
         token: &run.token,
         class: &run.class,
-        data: RawValue::from_string(data).or_else(|_| serde_json::value::to_raw_value(&run.data))?,
+        data: RawValue::from_string(on_one_line(&run.data).into_owned())
+            .or_else(|_| to_raw_value(&run.data))
+            .unwrap_or_default(),
         attempt: run.attempt,
         max_retries: offer.max_retries,
         timeout_secs: offer.timeout_secs,
         deadline: offer.deadline.to_rfc3339_opts(SecondsFormat::Micros, true),
-    })
+    }
 }

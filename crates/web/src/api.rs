@@ -32,7 +32,7 @@ use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
 use taskqueue_engine::{EngineError, StoreError};
 use taskqueue_views::json::{
-    detail_json, explanation_json, failures_json, line_json, overview_json, queue_explanation_json,
+    Object, detail_json, explanation_json, failures_json, line_json, overview_json, queue_explanation_json,
 };
 
 /// How many entries a list has where a program asks for no number.
@@ -42,6 +42,7 @@ const USUAL: i64 = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 type Answer = Result<Json<Value>, Problem>;
+type Shown = Result<Json<Object>, Problem>;
 
 /// Lists every address of the server, and the scope that it needs.
 pub(crate) async fn index(State(app): State<App>) -> Json<Value> {
@@ -53,7 +54,7 @@ pub(crate) async fn openapi(State(app): State<App>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/json")], (app.description().openapi)())
 }
 
-pub(crate) async fn status(State(app): State<App>) -> Answer {
+pub(crate) async fn status(State(app): State<App>) -> Shown {
     let seen = app.live().glance().await?;
     // A program must not mistake old figures for new ones.
     seen.problem.map_or_else(|| Ok(Json(overview_json(&seen.glance.overview))), Err)
@@ -64,19 +65,20 @@ pub(crate) async fn explain_queue(caller: Caller) -> Answer {
     Ok(Json(queue_explanation_json(&explanation)))
 }
 
-pub(crate) async fn tasks(caller: Caller, Query(query): Query<TaskPageQuery>) -> Answer {
+pub(crate) async fn tasks(caller: Caller, Query(query): Query<TaskPageQuery>) -> Shown {
     let selection = selection(&caller.app, &query.q)?;
     let (start, limit) = (page_start(query.before, query.after)?, query.limit.unwrap_or(USUAL).clamp(1, MOST));
     let page = caller.call(move |ctx| states::select_page(ctx, &selection, start, limit)).await?;
-    let tasks: Vec<Value> = page.lines.iter().map(line_json).collect();
+    let tasks: Vec<Object> = page.lines.iter().map(line_json).collect();
     let (next_before, next_after) = match page.next {
         Some(PageStart::Before(id)) => (Some(id), None),
         Some(PageStart::After(id)) => (None, Some(id)),
         None => (None, None),
     };
-    Ok(Json(json!({
-        "schema": "taskqueue.tasks/1", "now": page.now, "tasks": tasks, "next_before": next_before, "next_after": next_after,
-    })))
+    let page = json!({
+        "schema": "taskqueue.tasks/1", "now": page.now, "tasks": null, "next_before": next_before, "next_after": next_after,
+    });
+    Ok(Json(Object::of(&page).with("tasks", &tasks)))
 }
 
 /// How long to wait for the end of a task.
@@ -91,7 +93,7 @@ pub(crate) async fn task(
     caller: Caller,
     Path(id): Path<i64>,
     Query(WaitLimit { wait_secs }): Query<WaitLimit>,
-) -> Answer {
+) -> Shown {
     let until = Instant::now() + Duration::from_secs(wait_secs.min(LONGEST_WAIT_SECS));
     loop {
         let (mut detail, now) = caller.call(move |ctx| Ok((states::detail(ctx, TaskId(id))?, ctx.now()?))).await?;
@@ -118,7 +120,7 @@ pub(crate) async fn task(
     }
 }
 
-pub(crate) async fn explain(caller: Caller, Path(id): Path<i64>) -> Answer {
+pub(crate) async fn explain(caller: Caller, Path(id): Path<i64>) -> Shown {
     let explanation = caller.call(move |ctx| explain::explain_task(ctx, TaskId(id))).await?;
     Ok(Json(explanation_json(&explanation, None)))
 }

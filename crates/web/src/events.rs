@@ -7,7 +7,6 @@ use axum::extract::Query;
 use axum::http::HeaderMap;
 use axum::response::sse::{self, KeepAlive, Sse};
 use serde::Deserialize;
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
@@ -20,7 +19,7 @@ use crate::stream::ALIVE_EVERY;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_engine::inspect::events::{Event, EventFilter, KINDS, expect_subject, list, subject_of};
 use taskqueue_engine::{Context, EngineResult};
-use taskqueue_views::json::event_json;
+use taskqueue_views::json::{Object, event_json};
 
 /// How many lines a stream is ahead of its reader.
 const LINES_AHEAD: usize = 16;
@@ -48,10 +47,10 @@ impl EventsQuery {
     }
 }
 
-pub(crate) async fn newest(caller: Caller, Query(query): Query<EventsQuery>) -> Result<Json<Value>, Problem> {
+pub(crate) async fn newest(caller: Caller, Query(query): Query<EventsQuery>) -> Result<Json<Object>, Problem> {
     let filter = query.filter()?;
     let events = caller.call(move |ctx| newest_of(ctx, &filter)).await?;
-    Ok(Json(json!({ "events": events.iter().map(event_json).collect::<Vec<_>>() })))
+    Ok(Json(Object::default().with("events", &events.iter().map(event_json).collect::<Vec<_>>())))
 }
 
 fn newest_of(ctx: &mut Context, filter: &EventFilter) -> EngineResult<Vec<Event>> {

@@ -27,7 +27,7 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn of(event: Event) -> Self {
-        let json = event_json(&event).to_string();
+        let json = serde_json::to_string(&event_json(&event)).unwrap_or_default();
         Self { event, json }
     }
 }

@@ -160,7 +160,7 @@ fn read(ctx: &mut Context) -> EngineResult<Glance> {
 
 /// What is compared: all but the time itself.
 fn fingerprint(glance: &Glance) -> serde_json::Value {
-    let mut value = overview_json(&glance.overview);
+    let mut value = serde_json::json!(overview_json(&glance.overview));
     value["now"] = serde_json::Value::Null;
     value["counts"]["oldest_due_secs"] = serde_json::Value::Null;
     value["runners"] = serde_json::json!(glance.runners.iter().map(|line| line.runner.id).collect::<Vec<_>>());

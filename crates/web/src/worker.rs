@@ -7,8 +7,9 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::Path;
 use axum::extract::rejection::JsonRejection;
+use axum::response::{IntoResponse as _, Response};
 use serde::de::Visitor;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -26,7 +27,7 @@ use taskqueue_domain::text::json::check_storable;
 use taskqueue_engine::claiming::claim::{ClaimRequest, MAX_COUNT, claim_without_wait};
 use taskqueue_engine::claiming::claimants::{Held, ProgressReport, Resolution, renew, resolve};
 use taskqueue_engine::{EngineError, StoreError};
-use taskqueue_views::claim_line::claim_line;
+use taskqueue_views::claim_line::{ClaimLine, claim_line};
 
 /// How often a claim that waits asks again. It holds no thread and no connection between.
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -47,6 +48,11 @@ pub(crate) struct Claim {
     tag: Option<String>,
     count: Option<u16>,
     wait_secs: u64,
+}
+
+#[derive(Serialize)]
+struct Claimed<'a> {
+    runs: Vec<ClaimLine<'a>>,
 }
 
 /// The token of a claim, and what is reported with it.
@@ -122,7 +128,7 @@ fn read<T>(body: Body<T>) -> Result<T, Problem> {
 }
 
 /// Claims runs; waits up to `wait_secs` for the first one.
-pub(crate) async fn claim_runs(caller: Caller, body: Body<Claim>) -> Answer {
+pub(crate) async fn claim_runs(caller: Caller, body: Body<Claim>) -> Result<Response, Problem> {
     let wanted = read(body)?;
     let limit = Instant::now() + Duration::from_secs(wanted.wait_secs.min(LONGEST_WAIT_SECS));
     let request = request_of(wanted, &caller.login)?;
@@ -130,8 +136,7 @@ pub(crate) async fn claim_runs(caller: Caller, body: Body<Claim>) -> Answer {
         let asked = request.clone();
         let offers = caller.call(move |ctx| claim_without_wait(ctx, &asked)).await?;
         if !offers.is_empty() || Instant::now() >= limit {
-            let runs: Vec<Value> = offers.iter().map(|offer| json!(claim_line(offer).ok())).collect();
-            return Ok(Json(json!({ "runs": runs })));
+            return Ok(Json(Claimed { runs: offers.iter().map(claim_line).collect() }).into_response());
         }
         sleep(ASK_EVERY).await;
         caller.check().await?;
@@ -153,6 +158,7 @@ pub(crate) fn request_of(wanted: Claim, login: &Login) -> Result<ClaimRequest, P
         limit_key: wanted.limit_key,
         tag: wanted.tag,
     };
+    choice.check().map_err(Problem::input)?;
     let classes = match &login.classes {
         Some(limit) => limit.narrow(wanted.class).map_err(|outside| {
             Problem::forbidden(format!("class \"{outside}\": {} is limited to {limit}", login.name))

@@ -11,7 +11,7 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_engine::change::cancel::{cancel_tasks, cancellable, with_dependants};
 use taskqueue_engine::change::edit::{edit_tasks, editable};
 use taskqueue_engine::change::retry::{RetryOptions, retry_tasks, retryable};
-use taskqueue_engine::change::selected::OnAnswer;
+use taskqueue_engine::change::selected::{OnAnswer, oldest};
 use taskqueue_engine::upkeep::prune::prune_selected;
 use taskqueue_engine::{Context, EngineResult};
 
@@ -104,8 +104,8 @@ impl TaskQueue {
         let statuses = retryable(by_force);
         let only = selection.statuses(&statuses);
         self.change(&selection, &statuses, |ctx, ids, hear| {
-            let ids = &ids[..ids.len().min(options.most())];
-            retry_tasks(ctx, ids, &RetryOptions { only: &only, data, rate, by_force }, hear)
+            let ids = oldest(ids.to_vec(), options.sample_size());
+            retry_tasks(ctx, &ids, &RetryOptions { only: &only, data, rate, by_force }, hear)
         })
     }
 

@@ -76,8 +76,8 @@ impl Retry {
         self.is_by_force
     }
 
-    pub(crate) fn most(&self) -> usize {
-        self.sample.unwrap_or(usize::MAX)
+    pub(crate) const fn sample_size(&self) -> Option<usize> {
+        self.sample
     }
 
     pub(crate) fn checked_rate(&self) -> Result<Option<Rate>, Error> {

@@ -8,7 +8,6 @@ use crate::library::task_queue::TaskQueue;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::task_choice::TaskChoice;
 use taskqueue_domain::task::task_class::check_class_pattern;
-use taskqueue_domain::task::unique::check_key;
 use taskqueue_engine::EngineResult;
 use taskqueue_engine::claiming::claim::{ClaimOutcome, ClaimRequest, MAX_COUNT, claim, find_process};
 use taskqueue_engine::claiming::take_back::{TakenBack, take_back};
@@ -100,10 +99,7 @@ impl Claim {
         let process = self.process.map(find_process).transpose()?;
         let checked = || {
             self.classes.iter().try_for_each(|pattern| check_class_pattern(pattern))?;
-            for key in [&self.choice.unique_key, &self.choice.limit_key].into_iter().flatten() {
-                check_key("key", key)?;
-            }
-            self.choice.tag.as_ref().map_or(Ok(()), |tag| check_key("tag", tag))?;
+            self.choice.check()?;
             if !(1..=usize::from(MAX_COUNT)).contains(&self.count) {
                 return Err(format!("{} runs cannot be claimed at once; 1 to {MAX_COUNT} can", self.count));
             }

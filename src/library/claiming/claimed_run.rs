@@ -45,7 +45,8 @@ pub struct ClaimedRun {
 
 /// A run and the token of its claim, with which it can be reported on and ended.
 ///
-/// After [`Error::Unavailable`], call the same method again; a result is recorded only once.
+/// After [`Error::Unavailable`], call the same method again; a result is recorded only once. A message is stored twice if only the
+/// answer of the database was lost.
 #[derive(Clone)]
 pub struct HeldRun {
     queue: TaskQueue,

@@ -8,6 +8,7 @@ use serde_json::Value;
 use taskqueue_process::identities::identity::ProcessIdentity;
 
 use super::{ECHO, shell_class, signal, wait_for_file};
+use crate::conformance::fixture::sql_now;
 use crate::each_engine;
 use crate::races::stage::shorten_leases;
 use crate::support::cli::finish;
@@ -219,6 +220,41 @@ each_engine! {
         db.execute("UPDATE \"TaskQueue\" SET \"UpdatedOn\" = '2100-01-01 00:00:00', \"ScheduledOn\" = '2100-01-01 00:01:00'");
         expect(db, "future_tasks", "tasks failed while the clock of the database was ahead", "taskqueue retry 1");
         db.cli().run(&["retry", "1"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
+    }
+
+    fn doctor_finds_schedules_that_were_planned_under_a_clock_ahead(db) {
+        db.configure(ECHO);
+        queue(db, "echo", &["--every", "@hourly"]);
+        queue(db, "echo", &["--every", "0 0 1 1 *"]);
+        queue(db, "echo", &["--every", "@hourly"]);
+        queue(db, "echo", &["--every", "@hourly"]);
+        db.cli().run(&["create-runs"]).ok();
+        // An operator postpones one, and lets another skip times.
+        db.cli().run(&["edit", "3", "--in", "3d"]).ok();
+        db.cli().run(&["schedule", "pause", "4", "--for", "3d"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
+        let ahead = sql_now(db.engine, 200_000);
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"UpdatedOn\" = {ahead} WHERE \"Id\" IN (1, 2, 3)"));
+        assert_eq!(troubles(db), [""; 0], "their times are the next ones");
+        let later = sql_now(db.engine, 203_600);
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"PlannedOn\" = {later}, \"ScheduledOn\" = {later} WHERE \"Id\" = 1"));
+        expect(db, "future_schedules", "and skip the times until then: 1", "taskqueue schedule resume 1");
+        db.cli().run(&["schedule", "resume", "1"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
+        let soon = format!("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"Id\" = 1 AND \"PlannedOn\" < {}", sql_now(db.engine, 3_700));
+        assert_eq!(db.number(&soon), 1);
+    }
+
+    fn doctor_finds_a_claim_that_was_renewed_under_a_clock_ahead(db) {
+        db.configure(ECHO);
+        queue(db, "echo", &[]);
+        db.cli().run(&["worker", "claim", "--claimant", "bot", "--class", "echo"]).ok();
+        assert_eq!(troubles(db), [""; 0]);
+        let (on, lease) = (sql_now(db.engine, 200_000), sql_now(db.engine, 203_600));
+        db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"UpdatedOn\" = {on}, \"LeaseExpiresOn\" = {lease}"));
+        expect(db, "future_claim", "run 1 of task 1 was claimed or renewed while the clock", "taskqueue worker release 1 --force");
+        db.cli().run(&["worker", "release", "1", "--force"]).ok();
         assert_eq!(troubles(db), [""; 0]);
     }
 

@@ -5,6 +5,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{shell_class, signal, task, write};
+use crate::conformance::fixture::sql_now;
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
@@ -144,10 +145,17 @@ each_engine! {
         db.configure(&shell_class(db, "work", WORK));
         let id = exhaust(db, "work");
         // The state after a process was killed between taking the notice and printing it.
-        db.execute("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = '2100-01-01 00:00:00.000000' WHERE \"Name\" = 'notify'");
+        db.execute(&format!("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = {} WHERE \"Name\" = 'notify'", sql_now(db.engine, 60)));
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "");
         assert_eq!(unreported(db), 1);
         db.execute("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = '2020-01-01 00:00:00.000000' WHERE \"Name\" = 'notify'");
+        assert_eq!(db.cli().run(&["create-runs"]).stderr, warning(&id));
+    }
+
+    fn a_failure_is_printed_although_the_timers_are_from_a_clock_ahead(db) {
+        db.configure(&shell_class(db, "work", WORK));
+        let id = exhaust(db, "work");
+        db.execute(&format!("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = {}", sql_now(db.engine, 200_000)));
         assert_eq!(db.cli().run(&["create-runs"]).stderr, warning(&id));
     }
 

@@ -53,6 +53,25 @@ each_engine! {
         assert_eq!(detail(db, "1")["task"]["status"], "success");
     }
 
+    fn what_a_handler_reports_is_stored_and_shown_as_it_was_written(db) {
+        let json = "{\"id\":123456789012345678901234567890, \"n\":1,\"n\":0.10000000000000000001}";
+        let script = format!("{PROGRAM} report result '{json}' && {PROGRAM} report message page '{json}'");
+        db.configure(&shell_class(db, "work", &script));
+        db.cli().run(&["queue", "work", json]).ok();
+        db.cli().run(&["tick"]).ok();
+        assert_eq!(db.text("SELECT \"Results\" AS value FROM \"TaskQueueRuns\"").as_deref(), Some(json));
+        let shown = db.cli().run(&["status", "1", "--json"]).ok();
+        assert_eq!(shown.matches(json).count(), 3, "{shown:?}");
+        let followed = db.cli().run(&["events", "--json", "--kind", "message"]).ok();
+        assert!(followed.contains(json), "{followed:?}");
+        // A report is one line, so line breaks between the parts of JSON become spaces.
+        db.configure(&shell_class(db, "work", &format!("printf '[1,\\n2]' | {PROGRAM} report result -")));
+        db.cli().run(&["queue", "work"]).ok();
+        db.cli().run(&["tick"]).ok();
+        let newest = "SELECT \"Results\" AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = 2";
+        assert_eq!(db.text(newest).as_deref(), Some("[1, 2]"));
+    }
+
     fn a_message_without_a_run_in_progress_is_refused_unless_it_is_kept(db) {
         db.configure("[class.idle]\nargv = [\"/bin/true\"]\n");
         db.cli().run(&["queue", "idle"]).ok();

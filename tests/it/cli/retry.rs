@@ -141,6 +141,8 @@ each_engine! {
         db.cli().run(&["tick"]).ok();
         db.cli().run(&["queue", "work"]).ok();
         assert_eq!(detail(db, "1")["why"]["reason"], "exhausted");
+        let sample = db.cli().run(&["retry", "--dry-run", "--sample", "1", "2", "1"]);
+        assert!(sample.stderr.contains("task 1 ") && !sample.stderr.contains("task 2 "), "{sample:?}");
         let ended = db.cli().run(&["retry", "1", "2", "3", "4", "5"]);
         assert_eq!(ended.code, Some(1));
         let said: Vec<&str> = ended.stderr.lines().collect();

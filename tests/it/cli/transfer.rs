@@ -163,6 +163,23 @@ each_engine! {
         assert_eq!(count_tasks(db), 2);
     }
 
+    fn an_import_counts_no_key_whose_window_is_over(db) {
+        db.configure(&shell_class(db, "work", "exit 0"));
+        let queue = ["queue", "work", "--unique", "order-17"];
+        db.cli().run(&[&queue[..], &["--unique-for", "1h"]].concat()).ok();
+        db.cli().run(&["tick"]).ok();
+        let over = || db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00' WHERE \"Id\" = 1");
+        over();
+        let ended = db.cli().run(&["export"]).ok();
+        let other = elsewhere(db);
+        other.run(&queue).ok();
+        let live = other.run(&["export"]).ok();
+        db.cli().stdin(live).run(&["import"]).ok();
+        assert_eq!((&task(db, "1")["status"], &task(db, "2")["status"]), (&"success".into(), &"scheduled".into()));
+        db.cli().stdin(ended).run(&["import"]).ok();
+        assert_eq!(task(db, "3")["status"], "success");
+    }
+
     fn an_import_is_kept_as_an_event_and_one_that_is_refused_is_not(db) {
         fill(db);
         let exported = db.cli().run(&["export", "1-2"]).ok();

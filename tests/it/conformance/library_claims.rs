@@ -8,7 +8,8 @@ use taskqueue::{
 
 use crate::each_engine;
 use crate::races::stage::end_lease;
-use crate::support::TestDb;
+use crate::support::db::on;
+use crate::support::{EngineUnderTest, TestDb};
 
 /// Longer than any operation in this file.
 const LONG: Duration = Duration::from_secs(60);
@@ -29,6 +30,19 @@ fn claimed(queue: &TaskQueue) -> (TaskId, ClaimedRun) {
 
 fn status(queue: &TaskQueue, id: TaskId) -> String {
     queue.task(id).unwrap().status.to_string()
+}
+
+#[test]
+fn a_message_that_is_sent_again_after_an_error_is_stored_once() {
+    on(EngineUnderTest::Sqlite, |db| {
+        let queue = connect(db);
+        let (_, run) = claimed(&queue);
+        db.execute("CREATE TRIGGER no BEFORE UPDATE ON \"TaskQueueRuns\" BEGIN SELECT RAISE(ABORT, 'no'); END");
+        run.emit("sent", &3).unwrap_err();
+        db.execute("DROP TRIGGER no");
+        run.emit("sent", &3).unwrap();
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'message'"), 1);
+    });
 }
 
 each_engine! {

@@ -199,6 +199,8 @@ each_engine! {
         let sample = Retry::new().sample(1).data(&"bob").unwrap();
         assert_eq!(queue.retry_with(exhausted.clone(), &sample).unwrap().all().unwrap(), ids[..1]);
         assert_eq!(queue.task(ids[0]).unwrap().data, "\"bob\"");
+        let named = [exhaust(&queue, "sms"), exhaust(&queue, "sms")];
+        assert_eq!(queue.retry_with([named[1], named[0]], &Retry::new().sample(1)).unwrap().all().unwrap(), named[..1]);
         let slowly = Retry::new().rate(1, Duration::from_secs(60));
         assert_eq!(queue.retry_with(exhausted.clone(), &slowly).unwrap().all().unwrap(), ids[1..]);
         let due: Vec<_> = ids[1..].iter().map(|id| queue.task(*id).unwrap().due_from()).collect();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use taskqueue::{
-    ActiveRun, Error, EventsOf, HandlerError, NewTask, RunId, SentMessage, TaskId, TaskQueue, Worker, typed,
+    ActiveRun, Claim, Error, EventsOf, HandlerError, NewTask, RunId, SentMessage, TaskId, TaskQueue, Worker, typed,
 };
 
 use super::fixture::{Handled, context, create, last_run, make_due, process_one, queue_with_run};
@@ -106,6 +106,21 @@ each_engine! {
         assert!(matches!(&refused, Error::NotInProgress(why) if why.contains("is success")), "{refused}");
         assert!(matches!(queue.message(TaskId(999), "x", &1), Err(Error::NotFound(_))));
         assert!(matches!(queue.message(id, "", &1), Err(Error::Input(_))));
+    }
+
+    fn the_data_of_a_message_is_stored_as_it_was_written(db) {
+        let queue = connect(db);
+        let mut ctx = context(db, "work", |run| run.emit("n", &u128::MAX));
+        let (id, _) = queue_with_run(&mut ctx, "work");
+        queue.message_kept(id, "n", &u128::MAX).unwrap();
+        process_one(&mut ctx);
+        queue.queue(NewTask::new("mail")).unwrap();
+        let claimed = queue.claim(&Claim::new("bot-1")).unwrap();
+        claimed[0].emit("n", &u128::MAX).unwrap();
+        queue.message(claimed[0].task_id, "n", &u128::MAX).unwrap();
+        let stored = "SELECT \"Details\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" LIKE 'message%'";
+        let expected = format!("{{\"name\":\"n\",\"data\":{}}}", u128::MAX);
+        assert_eq!(db.raw().texts(stored), vec![Some(expected); 4]);
     }
 
     fn a_message_to_a_class_reaches_all_its_runs_in_progress(db) {

@@ -123,14 +123,15 @@ each_engine! {
             db,
             &starts,
             100,
-            "SELECT \"StartedOn\" FROM \"TaskQueueStarts\" WHERE \"TaskClass\" = 'class3'
+            "SELECT \"StartedOn\" FROM \"TaskQueueStarts\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" <= '2100-01-01 00:00:00.000000'
              ORDER BY \"TaskClass\" DESC, \"StartedOn\" DESC, \"RunId\" DESC LIMIT 1 OFFSET 99",
         );
         is_read_from(
             db,
             &starts,
             2,
-            "SELECT COUNT(*) FROM \"TaskQueueStarts\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" > '2020-01-01 00:00:00.000000'",
+            "SELECT COUNT(*) FROM \"TaskQueueStarts\" WHERE \"TaskClass\" = 'class3' AND \"StartedOn\" > '2020-01-01 00:00:00.000000'
+                 AND \"StartedOn\" <= '2100-01-01 00:00:00.000000'",
         );
         // store::reading::event_log::newest_events, for a kind that is rare and old: for a frequent one, either index is as
         // good.

@@ -66,11 +66,29 @@ each_engine! {
             ("claims", json!({ "clas": [] })),
             ("claims", json!({ "count": 0 })),
             ("claims", json!({ "class": ["; rm"] })),
+            ("claims", json!({ "unique": "\0" })),
+            ("claims", json!({ "limit_key": "" })),
+            ("claims", json!({ "tag": "\u{e4}" })),
             ("runs/1/resolve", json!({})),
             ("runs/1/resolve", json!({ "token": "x", "results": 1, "error": { "code": "a" } })),
         ] {
             let (status, said) = ask(&server, path, &body);
             assert!((400..423).contains(&status) && said["code"] == "input", "{path} {body}: {status} {said}");
+        }
+    }
+
+    fn data_over_http_is_the_json_that_was_queued(db) {
+        let data = "{\"id\":18446744073709551617, \"n\":1,\"n\":0.10000000000000000001}";
+        let server = ready(db, &[data]);
+        let found = server.get("/api/v1/tasks?q=data.id%3D18446744073709551617").body;
+        assert!(found.contains(data), "{found}");
+        let claimed = server.ask("work", "POST", "/api/v1/claims", "{}").body;
+        assert!(claimed.contains(data), "{claimed}");
+        let task = server.get("/api/v1/tasks/1").body;
+        assert!(task.contains(data), "{task}");
+        for filter in ["by%3D", "error%3D", "class%3D", "data~", "meta.a%3D"] {
+            let refused = server.get(&format!("/api/v1/tasks?q={filter}%00"));
+            assert_eq!((refused.status, refused.json()["code"].as_str()), (400, Some("input")), "{filter}");
         }
     }
 

@@ -10,6 +10,8 @@ use crate::text::words::words;
 
 /// Notices that a message shows one by one; the others appear only in its counts.
 const SHOWN: usize = 50;
+/// The longest pause between two messages that a host can configure, in seconds.
+pub const MAX_EVERY_SECS: i64 = 86_400;
 
 /// The kinds of notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

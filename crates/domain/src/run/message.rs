@@ -31,11 +31,11 @@ impl Message {
         serde_json::from_str(&self.data)
     }
 
-    /// Returns the details of the event that stores this message.
+    /// Returns the details of the event that stores this message, as JSON text with the data as it is written.
     #[must_use]
-    pub fn details(&self) -> serde_json::Value {
-        let data: serde_json::Value = serde_json::from_str(&self.data).unwrap_or_default();
-        serde_json::json!({ "name": self.name, "data": data })
+    pub fn details(&self) -> String {
+        let details = MessageDetails { name: self.name.clone(), data: serde_json::from_str(&self.data).ok() };
+        serde_json::to_string(&details).unwrap_or_default()
     }
 
     /// Returns the message stored in these details of an event, or `None` if they hold no message: any client can insert a row.
@@ -48,7 +48,7 @@ impl Message {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct MessageDetails {
     name: String,
     data: Option<Box<RawValue>>,
@@ -128,9 +128,19 @@ mod tests {
     }
 
     #[test]
+    fn the_data_of_a_message_is_stored_as_it_was_written() {
+        for data in ["340282366920938463463374607431768211455", "{\"n\": 1.50, \"n\": 0.12345678901234567890}", "[\n1]"]
+        {
+            let message = Message { name: "page \"1\"".to_owned(), data: data.to_owned() };
+            assert_eq!(message.details(), format!("{{\"name\":\"page \\\"1\\\"\",\"data\":{data}}}"));
+            assert_eq!(Message::from_details(&message.details()), Some(message));
+        }
+    }
+
+    #[test]
     fn details_that_are_no_message_are_left_out() {
         let message = Message { name: "page".to_owned(), data: "{\"n\":1}".to_owned() };
-        assert_eq!(Message::from_details(&message.details().to_string()), Some(message));
+        assert_eq!(Message::from_details(&message.details()), Some(message));
         assert_eq!(Message::from_details("{\"name\":\"stop\"}").unwrap().data, "null");
         for odd in ["{}", "[]", "{\"name\":7}", "{\"name\":\"\",\"data\":1}", "{\"name\":\"a\\nb\"}", "no JSON"] {
             assert_eq!(Message::from_details(odd), None, "{odd}");

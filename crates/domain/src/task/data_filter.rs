@@ -1,9 +1,11 @@
 //! Filters of a selection that no column answers: values in the data of a task, and times in words.
 
+use std::collections::HashMap;
 use std::str::FromStr;
 
 use chrono::{DateTime, TimeZone, Utc};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::time::when::parse_past;
 
@@ -35,7 +37,7 @@ impl DataFilter {
     pub fn matches(&self, data: &str) -> bool {
         match self {
             Self::Contains(text) => data.contains(text.as_str()),
-            Self::Value { path, value } => serde_json::from_str(data).is_ok_and(|data| has(&data, path, value)),
+            Self::Value { path, value } => has(data, path, value).unwrap_or(false),
         }
     }
 
@@ -52,19 +54,20 @@ impl DataFilter {
     }
 }
 
-fn has(data: &Value, path: &[String], value: &str) -> bool {
-    let found = path.iter().try_fold(data, |data, name| match data {
-        Value::Array(items) => items.get(name.parse::<usize>().ok()?),
-        _ => data.get(name),
-    });
-    match found {
-        Some(Value::String(text)) => text == value,
-        Some(other) => {
-            let written = other.to_string();
-            written == value
-        }
-        None => false,
-    }
+/// Returns `None` if the data has nothing under this path.
+fn has(data: &str, path: &[String], value: &str) -> Option<bool> {
+    let found = path.iter().try_fold(data, |data, name| {
+        let found: Option<&RawValue> = match serde_json::from_str::<Vec<&RawValue>>(data) {
+            Ok(items) => items.get(name.parse::<usize>().ok()?).copied(),
+            Err(_) => serde_json::from_str::<HashMap<String, &RawValue>>(data).ok()?.get(name).copied(),
+        };
+        found.map(RawValue::get)
+    })?;
+    // A number that has no exact value here is compared as it is written.
+    Some(match serde_json::from_str(found).ok()? {
+        Value::String(text) => text == value,
+        other => [found, other.to_string().as_str()].contains(&value),
+    })
 }
 
 /// A time in the past as it was written: `1d`, `yesterday`, `2026-11-21 10:00`. Read by the clock of the database and in the zone of
@@ -104,6 +107,10 @@ mod tests {
         assert!(
             DataFilter::Contains("a-1".to_owned()).matches(data) && !DataFilter::Contains("b".to_owned()).matches(data)
         );
+        let (id, large) = ("18446744073709551617", r#"{"id":18446744073709551617,"n":[0.10000000000000000001]}"#);
+        assert!(DataFilter::value("id", id).unwrap().matches(large) && value("price", "1.50") && value("price", "1.5"));
+        assert!(!DataFilter::value("id", "18446744073709551616").unwrap().matches(large));
+        assert!(DataFilter::value("n.0", "0.10000000000000000001").unwrap().matches(large));
         assert!(DataFilter::value("", "1").is_err() && DataFilter::value("a..b", "1").is_err());
     }
 

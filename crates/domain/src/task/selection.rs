@@ -229,6 +229,9 @@ impl Selection {
     }
 
     fn add(&mut self, word: &str) -> Result<(), String> {
+        if word.contains('\0') {
+            return Err("a selection has no character U+0000; PostgreSQL cannot store it".to_owned());
+        }
         if let Some(text) = word.strip_prefix("data~").filter(|text| !text.is_empty()) {
             self.data.push(DataFilter::Contains(text.to_owned()));
             return Ok(());
@@ -410,6 +413,11 @@ mod tests {
     fn what_selects_nothing_is_refused_by_name() {
         for (words, part) in [
             ("", "is empty"),
+            ("by=a\0", "U+0000"),
+            ("data~\0", "U+0000"),
+            ("data.a=\0", "U+0000"),
+            ("class=\0 error=a", "U+0000"),
+            ("meta.a\0=7", "U+0000"),
             ("0", "\"0\" is not a selection"),
             ("-5", "\"-5\" is not a selection"),
             ("5-", "\"5-\" is not a selection"),

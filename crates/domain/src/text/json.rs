@@ -1,6 +1,7 @@
 //! The JSON that every engine can store. The engines differ: MySQL rejects half a surrogate pair and numbers beyond a double,
 //! MariaDB rejects deep nesting, and PostgreSQL rejects U+0000 where it has to decode it.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -20,6 +21,13 @@ pub fn check_storable(text: &str) -> Result<(), String> {
         Ok(_) => format!("is JSON that not every engine can store: {error}"),
         Err(error) => format!("is not JSON: {error}"),
     })
+}
+
+/// Replaces line breaks and tabs between the parts of JSON text with spaces. JSON strings contain none.
+#[must_use]
+pub fn on_one_line(json: &str) -> Cow<'_, str> {
+    let breaks = ['\n', '\r', '\t'];
+    if json.contains(breaks) { Cow::Owned(json.replace(breaks, " ")) } else { Cow::Borrowed(json) }
 }
 
 #[derive(Clone, Copy)]

@@ -66,6 +66,16 @@ pub fn select_tasks(ctx: &mut Context, selection: &Selection) -> EngineResult<Ve
     Ok(ctx.store.select_tasks(selection)?)
 }
 
+/// Returns the oldest of these tasks, this many of them; without a number, all of them as they are given.
+#[must_use]
+pub fn oldest(mut ids: Vec<TaskId>, count: Option<usize>) -> Vec<TaskId> {
+    if let Some(count) = count {
+        ids.sort_unstable();
+        ids.truncate(count);
+    }
+    ids
+}
+
 /// Returns these tasks in portions, until this process is asked to stop.
 pub(crate) fn portions<'a>(ctx: &Context, ids: &'a [TaskId]) -> impl Iterator<Item = &'a [TaskId]> + use<'a> {
     let is_stopping = ctx.stop_question();

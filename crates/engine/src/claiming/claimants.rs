@@ -122,20 +122,21 @@ pub fn check(ctx: &mut Context, held: &Held) -> EngineResult<Renewed> {
     Ok(Renewed { run_id: held.run_id, deadline, cancel_requested, cancel_reason: run.cancel_reason })
 }
 
-/// Stores a message as an event that anyone may follow, and renews the lease of the run.
+/// Renews the lease of the run, and stores a message as an event that anyone may follow. The message comes last, so that a call
+/// that is repeated after an error stores it only once, unless the answer to the commit was lost.
 ///
 /// # Errors
 /// Returns [`EngineError::Input`] if the message is invalid, otherwise the same errors as [`renew`].
 pub fn emit(ctx: &mut Context, held: &Held, message: &Message) -> EngineResult<Renewed> {
     check_message(&message.name, &message.data).map_err(EngineError::Input)?;
-    examine(ctx, held)?;
+    let renewed = renew(ctx, held, &ProgressReport::default())?;
     fault_point!("claimants.before_message");
     if !ctx.store.record_messages(&held.reference(), &message.clone().into())? {
         let found = ctx.store.get_run(held.run_id)?;
         return Err(not_held(&found, held));
     }
     fault_point!("claimants.message_kept");
-    renew(ctx, held, &ProgressReport::default())
+    Ok(renewed)
 }
 
 /// Records how a claimant's run ended. A repeated call with the same result succeeds and changes nothing, because the answer to
@@ -211,7 +212,7 @@ pub fn give_back(ctx: &mut Context, run: &ClaimedRun) -> EngineResult<()> {
     match ctx.store.end_run(&RunRef { id: run.run_id, token: run.token.clone() }, &end) {
         Ok(_) => Ok(()),
         Err(error) => {
-            prepared(ctx.spool.as_ref(), &ctx.store.url().to_string(), run, end)();
+            prepared(ctx.spool.as_ref(), ctx.store.url().identity(), run, end)();
             Err(error.into())
         }
     }

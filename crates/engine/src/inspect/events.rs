@@ -137,19 +137,19 @@ impl Follower {
     /// # Errors
     /// Returns an error if the database fails; the next call then returns the same events.
     pub fn next(&mut self, ctx: &mut Context) -> EngineResult<Vec<Event>> {
-        let mut events = ctx.store.events_within(&self.gaps.next_ranges())?;
+        let (mut events, mut ids) = (Vec::new(), Vec::new());
+        let mut page = ctx.store.events_within(&self.gaps.next_ranges())?;
         loop {
-            let page = ctx.store.events_after(self.last_id.max(events.last().map_or(0, |event: &Event| event.id)))?;
+            // Of events that do not match, only the id is kept: a large store has many.
+            ids.extend(page.iter().map(|event| event.id));
+            events.extend(page.into_iter().filter(|event| self.filter.matches(event)));
+            page = ctx.store.events_after(self.last_id.max(ids.last().copied().unwrap_or(0)))?;
             if page.is_empty() {
                 break;
             }
-            events.extend(page);
         }
-        for event in &events {
-            self.saw(event.id);
-        }
+        ids.into_iter().for_each(|id| self.saw(id));
         self.gaps.give_up_old();
-        events.retain(|event| self.filter.matches(event));
         Ok(events)
     }
 

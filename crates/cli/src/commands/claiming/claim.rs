@@ -14,7 +14,6 @@ use taskqueue_domain::run::claimant::ClaimantId;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::task_choice::TaskChoice;
 use taskqueue_domain::task::task_class::check_class_pattern;
-use taskqueue_domain::task::unique::check_key;
 use taskqueue_engine::claiming::claim::{
     ClaimOutcome, ClaimRequest, InDoubt, MAX_COUNT, NotClaimable, Offer, WhyNot, can_be_ended, claim_in_doubt,
     find_process, why_not_claimable,
@@ -49,13 +48,13 @@ pub(crate) struct ClaimArgs {
     #[arg(long, value_name = "TASK")]
     task: Option<TaskId>,
     /// Claim only runs of tasks with this unique key
-    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    #[arg(long, value_name = "KEY")]
     unique: Option<String>,
     /// Claim only runs of tasks with this limit key
-    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    #[arg(long, value_name = "KEY")]
     limit_key: Option<String>,
     /// Claim only runs of tasks with this tag
-    #[arg(long, value_name = "TAG", value_parser = parse_tag)]
+    #[arg(long, value_name = "TAG")]
     tag: Option<String>,
     /// Wait up to this time for a run to claim: 30s, 10m; does not wait for a --task that has finished or that you rejected
     #[arg(long, value_name = "DURATION")]
@@ -70,14 +69,6 @@ pub(crate) struct ClaimArgs {
 
 pub(crate) fn parse_pattern(text: &str) -> Result<String, String> {
     check_class_pattern(text).map(|()| text.to_owned())
-}
-
-fn parse_key(text: &str) -> Result<String, String> {
-    check_key("key", text).map(|()| text.to_owned())
-}
-
-fn parse_tag(text: &str) -> Result<String, String> {
-    check_key("tag", text).map(|()| text.to_owned())
 }
 
 pub(crate) fn run(session: Session, args: &ClaimArgs, out: &mut Out) -> anyhow::Result<u8> {
@@ -172,6 +163,7 @@ fn request(args: &ClaimArgs, wait: Duration) -> anyhow::Result<ClaimRequest> {
         limit_key: args.limit_key.clone(),
         tag: args.tag.clone(),
     };
+    choice.check().map_err(CliError::usage)?;
     Ok(ClaimRequest { claimant, classes: args.class.clone(), choice, count: args.count.into(), wait, process })
 }
 
@@ -206,7 +198,7 @@ fn key_words(key: Option<&str>) -> String {
 /// their deadline.
 fn print(ctx: &mut Context, offers: &[Offer], out: &mut Out) -> anyhow::Result<u8> {
     for (at, offer) in offers.iter().enumerate() {
-        let printed = claim_line(offer).map_err(anyhow::Error::from).and_then(|line| out.json(&line));
+        let printed = out.json(&claim_line(offer));
         if printed.is_err() || out.is_unread() {
             let given_back: Vec<EngineResult<()>> =
                 offers[at..].iter().map(|unread| give_back(ctx, &unread.run)).collect();

@@ -5,6 +5,8 @@ use std::io::{self, Read as _};
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::commands::claiming::heartbeat;
 use crate::commands::claiming::send_message;
@@ -151,7 +153,7 @@ fn progress(args: &ProgressArgs) -> anyhow::Result<u8> {
     let of_claimant = progress_of_claimant(&args.words);
     let (percent, message) = percent_and_message(&args.words)
         .map_err(|error| if args.words.len() == 3 { error.with_hint(claimant_hint(&of_claimant)) } else { error })?;
-    send(&serde_json::json!({ "progress": percent, "message": message }), &of_claimant)
+    send(&Event { progress: Some(percent), message, ..Event::default() }, &of_claimant)
 }
 
 /// Returns the command of a claimant that was probably meant: the words contain no token.
@@ -187,15 +189,14 @@ fn percent_and_message(words: &[String]) -> Result<(i32, Option<&str>), CliError
 
 fn result(args: &ResultArgs) -> anyhow::Result<u8> {
     let value = json_of("the result", &args.text)?;
-    send(&serde_json::json!({ "result": value }), "worker resolve RUN --token TOKEN --results JSON")
+    send(&Event { result: Some(&value), ..Event::default() }, "worker resolve RUN --token TOKEN --results JSON")
 }
 
 fn message(args: &MessageArgs) -> anyhow::Result<u8> {
     refuse_run_without_token(args)?;
     let Message { name, data } = message_of(&args.first, args.second.as_deref())?;
-    let data: serde_json::Value = serde_json::from_str(&data)?;
     send(
-        &serde_json::json!({ "event": name, "data": data }),
+        &Event { event: Some(&name), data: Some(serde_json::from_str(&data)?), ..Event::default() },
         "report message RUN NAME --token TOKEN`; to a task: `taskqueue report message --task TASK NAME",
     )
 }
@@ -231,28 +232,43 @@ fn message_by_database(session: Session, args: &MessageArgs, out: &mut Out) -> a
 }
 
 fn message_of(name: &str, text: Option<&str>) -> anyhow::Result<Message> {
-    let data = text.map(|text| json_of("the data", text)).transpose()?.unwrap_or_default().to_string();
-    check_message(name, &data).map_err(CliError::usage)?;
-    Ok(Message { name: name.to_owned(), data })
+    let data = text.map(|text| json_of("the data", text)).transpose()?.unwrap_or_default();
+    check_message(name, data.get()).map_err(CliError::usage)?;
+    Ok(Message { name: name.to_owned(), data: data.get().to_owned() })
 }
 
-/// Parses the JSON of an argument, or of standard input.
-fn json_of(what: &str, text: &str) -> anyhow::Result<serde_json::Value> {
+/// Returns the JSON of an argument, or of standard input, as it is written.
+fn json_of(what: &str, text: &str) -> anyhow::Result<Box<RawValue>> {
     let mut text = text.to_owned();
     if text == "-" {
         text.clear();
         io::stdin().lock().read_to_string(&mut text)?;
     }
     check_storable(&text).map_err(|problem| CliError::usage(format!("{what} {problem}")))?;
-    Ok(serde_json::from_str(&text).map_err(|error| CliError::usage(error.to_string()))?)
+    Ok(RawValue::from_string(text).map_err(|error| CliError::usage(error.to_string()))?)
 }
 
 fn claimant_hint(of_claimant: &str) -> String {
     format!("for a run that you claimed: `taskqueue {of_claimant}`")
 }
 
+/// One line of a handler (docs/handlers.md).
+#[derive(Default, Serialize)]
+struct Event<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a RawValue>,
+}
+
 /// Sends an event to the runner of this handler. `of_claimant` is the command of a claimant, for the hint.
-fn send(event: &serde_json::Value, of_claimant: &str) -> anyhow::Result<u8> {
+fn send(event: &Event<'_>, of_claimant: &str) -> anyhow::Result<u8> {
     let HandlerEnvironment { socket: Some(socket), token: Some(token), .. } = HandlerEnvironment::own()? else {
         bail!(
             CliError::usage(
@@ -261,6 +277,6 @@ fn send(event: &serde_json::Value, of_claimant: &str) -> anyhow::Result<u8> {
             .with_hint(claimant_hint(of_claimant))
         );
     };
-    report::send(&socket, &token, event)?;
+    report::send(&socket, &token, &serde_json::to_string(event)?)?;
     Ok(DONE)
 }

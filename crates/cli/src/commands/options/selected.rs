@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clap::Args;
-use serde_json::json;
 
 use crate::commands::queueing::batch_input::{NEXT_POLL, NOTICE_AFTER};
 use crate::error::{CliError, DONE, FAILED, INTERRUPTED, NOT_FOUND};
@@ -17,10 +16,10 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::HeldClaim;
 use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::change::cancel::REQUESTED;
-use taskqueue_engine::change::selected::{OnAnswer, TaskAnswer, select_tasks};
+use taskqueue_engine::change::selected::{OnAnswer, TaskAnswer, oldest, select_tasks};
 use taskqueue_engine::{Context, EngineResult, StopSignals, announce_slow_answer};
 use taskqueue_views::human;
-use taskqueue_views::json::task_json;
+use taskqueue_views::json::{Object, task_json};
 
 /// The help text about selections, the same for every verb.
 pub(crate) const SELECTION_HELP: &str = "Tasks: ids (12), ranges (5-9), last, or filters, which must all match: \
@@ -130,8 +129,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<u8> {
     let mut selection = args.parse()?;
     selection.narrow_to(&verb.statuses);
-    let mut ids = select_tasks(ctx, &selection)?;
-    ids.truncate(verb.take.unwrap_or(usize::MAX));
+    let ids = oldest(select_tasks(ctx, &selection)?, verb.take);
     let may_be_nothing = verb.may_be_nothing && !selection.has_ids();
     if may_be_nothing && ids.is_empty() {
         if args.dry_run {
@@ -272,10 +270,9 @@ impl SelectedReport {
             None => self.missing += 1,
         }
         if out.is_json() {
-            let mut value = json!(answer);
-            value["dry_run"] = json!(self.is_dry_run);
+            let mut value = Object::of(answer).with("dry_run", &self.is_dry_run);
             if let Some(task) = &answer.current {
-                value["task"] = task_json(task);
+                value = value.with("task", &task_json(task));
             }
             return out.json(&value);
         }

@@ -26,7 +26,7 @@ use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::schedule_run;
 use taskqueue_engine::{Context, EngineResult};
 use taskqueue_views::human::{fitted_words, hanging, instant, relative};
-use taskqueue_views::json::task_json;
+use taskqueue_views::json::{Object, task_json};
 use taskqueue_views::links::waits_for_key;
 use taskqueue_views::what::what_of;
 
@@ -422,11 +422,11 @@ fn show(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<()> {
     };
     let now = ctx.now()?;
     if out.is_json() {
-        let tasks: Vec<serde_json::Value> = detail.tasks.iter().map(task_json).collect();
-        return out.json(&json!({
+        let tasks: Vec<Object> = detail.tasks.iter().map(task_json).collect();
+        let shown = json!({
             "schema": "taskqueue.schedule/1", "now": now, "schedule": detail.schedule, "next_times": detail.next_times,
-            "tasks": tasks,
-        }));
+        });
+        return out.json(&Object::of(&shown).with("tasks", &tasks));
     }
     out.data(block(&detail, now, out.width()))
 }

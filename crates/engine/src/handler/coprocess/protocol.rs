@@ -14,6 +14,7 @@ use taskqueue_domain::run::message as domain;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::trace::{CorrelationId, Traceparent};
+use taskqueue_domain::text::json::on_one_line;
 
 /// The only version so far.
 pub(super) const VERSION: u32 = 1;
@@ -180,11 +181,6 @@ pub(super) fn to_run(id: WireId, message: &domain::Message) -> Result<Vec<u8>, s
     let data = on_one_line(&message.data);
     let id = id.to_string();
     Ok(line(&ToRun { r#type: "message", id: &id, name: &message.name, data: serde_json::from_str(&data)? }))
-}
-
-/// Replaces line breaks between the parts of JSON text. JSON strings contain none.
-fn on_one_line(json: &str) -> Cow<'_, str> {
-    if json.contains(['\n', '\r']) { Cow::Owned(json.replace(['\n', '\r'], " ")) } else { Cow::Borrowed(json) }
 }
 
 /// Returns the request to end a single run.
