@@ -201,5 +201,16 @@ each_engine! {
             assert_eq!(dry, db.cli().run(&edit).fails(1));
         }
         assert_eq!(["1", "2", "3", "4"].map(|id| task(db, id)), rows);
+        // The first of two that end with one key takes it.
+        for id in ["5", "6"] {
+            assert_eq!(db.cli().run(&["queue", "bad", "--unique", "two", "--max-retries", "1"]).ok().trim(), id);
+            db.cli().run(&["tick"]).ok();
+        }
+        let both = ["edit", "5", "6", "--max-retries", "3"];
+        let dry = db.cli().run(&[&both[..], &["--dry-run"]].concat());
+        assert!(dry.stderr.starts_with("task 5 would be edited\n"), "{dry:?}");
+        assert_eq!(db.cli().run(&["events", "--kind", "edited", "--json"]).ok(), "");
+        let refusal = dry.stderr.lines().last().unwrap();
+        assert!(refusal.contains("task 6 is not edited") && db.cli().run(&both).stderr.contains(refusal), "{dry:?}");
     }
 }

@@ -60,6 +60,18 @@ each_engine! {
         }
     }
 
+    fn a_claim_ends_an_expired_task_of_a_schedule_and_the_next_one_follows(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *", "--expires", "10m"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"Recurrence\" = '@hourly'");
+        plan_ago(db, "1", 4_000);
+        db.execute(&format!("UPDATE \"TaskQueue\" SET \"StartBefore\" = {}", sql_now(db.engine, -3_400)));
+        let _ = db.cli().run(&["worker", "claim", "--claimant", "bot"]);
+        assert_eq!(task(db, "1")["status"], "expired");
+        assert!(planned_on(db, "2") > planned_on(db, "1"));
+    }
+
     fn a_time_that_a_cancelled_task_of_the_schedule_has_is_passed_over(db) {
         skip_first(db, &["--every", "0 3 * * *"]);
         let (cancelled, next) = (planned_on(db, "1"), planned_on(db, "2"));

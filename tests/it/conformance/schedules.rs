@@ -9,6 +9,7 @@ use taskqueue_domain::time::recurrence::Recurrence;
 use taskqueue_engine::Context;
 use taskqueue_engine::change::schedules::{self, ScheduleEdit};
 use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
+use taskqueue_engine::running::process_run::ProcessOptions;
 
 use super::fixture::*;
 use crate::each_engine;
@@ -136,6 +137,34 @@ each_engine! {
             head = TaskId(head.0 + 1);
             assert_eq!(task(db, head).current_run_id.is_some(), happens);
         }
+    }
+
+    fn a_late_task_of_a_schedule_is_named_beside_the_claimed_runs(db) {
+        let mut ctx = willing(db);
+        let head = queue_schedule(&mut ctx, "none");
+        queue(&mut ctx, "work");
+        create(&mut ctx);
+        plan(db, head, 2020);
+        let tokens = ["of-the-first-run", "of-the-second-run"].map(str::to_owned);
+        let claimed = ctx.store.claim_runs(&claim_by_nobody(&|_| true), &tokens).unwrap();
+        let tasks: Vec<TaskId> = claimed.runs.iter().map(|run| run.task_id).collect();
+        assert_eq!((tasks, claimed.late), (vec![TaskId(2)], vec![head]));
+        assert_eq!(task(db, head).attempts, 0);
+    }
+
+    fn a_time_that_is_missed_while_another_task_runs_is_skipped(db) {
+        let connect = connector(db);
+        let mut ctx = context(db, "work", move |_| {
+            let missed = "'2020-02-29 00:00:00.000000'";
+            connect().execute(&format!("UPDATE \"TaskQueue\" SET \"PlannedOn\" = {missed}, \"ScheduledOn\" = {missed} WHERE \"Id\" = 1"));
+            Ok(())
+        });
+        let head = queue_schedule(&mut ctx, "none");
+        queue(&mut ctx, "work");
+        create(&mut ctx);
+        let options = ProcessOptions { drain: true, creates_runs: true, ..ProcessOptions::default() };
+        assert_eq!(process(&mut ctx, &options).processed, 1);
+        assert_eq!(task(db, head).scheduled_on, next_leap_day(ctx.now().unwrap()));
     }
 
     fn a_schedule_goes_on_however_its_head_settled(db) {

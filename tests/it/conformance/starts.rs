@@ -79,6 +79,33 @@ each_engine! {
         assert_eq!(read(&mut starts, &mut ctx, now + TimeDelta::days(2)).1, Some(0), "they are older than a day");
     }
 
+    fn runs_that_never_started_do_not_end_the_reading_or_repeat_it(db) {
+        let mut ctx = willing(db);
+        let now = ctx.now().unwrap();
+        insert_run(db, 1, now, Some(now));
+        for part in 1..=12 {
+            insert_run(db, part * 5_000, now, None);
+        }
+        db.execute("UPDATE \"TaskQueueRuns\" SET \"Status\" = 'cancelled', \"FinishedOn\" = \"CreatedOn\" WHERE \"Id\" > 1");
+        let mut starts = Starts::default();
+        let (readings, count) = read(&mut starts, &mut ctx, now);
+        assert_eq!(count, Some(1));
+        assert!(readings <= 3, "{readings}");
+    }
+
+    fn starts_of_runs_that_waited_for_days_are_counted(db) {
+        let mut ctx = willing(db);
+        let now = ctx.now().unwrap();
+        let long_ago = now - TimeDelta::days(3);
+        insert_run(db, 1, long_ago, Some(long_ago));
+        for part in 1..=3 {
+            insert_run(db, part * 5_000, long_ago, Some(now));
+        }
+        insert_run(db, 20_000, now, None);
+        let mut starts = Starts::default();
+        assert_eq!(read(&mut starts, &mut ctx, now).1, Some(3));
+    }
+
     fn a_run_of_a_transaction_that_was_committed_late_is_counted(db) {
         let mut ctx = willing(db);
         let now = ctx.now().unwrap();

@@ -58,12 +58,13 @@ pub fn edit_tasks(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnA
 pub fn preview_edit(ctx: &mut Context, ids: &[TaskId], edit: &Edit, on_answer: OnAnswer<'_>) -> EngineResult<()> {
     let change = checked(ctx, ids, edit)?;
     let now = ctx.store.now()?;
+    let event = ctx.operator_event("edited", json!({}));
     let outlook = |task: &Task| {
         let note = format!("{}{}", kept_time(task, &change, now), unused(task, &change));
         TaskAnswer::done(task.id, "edited", format!("task {} would be edited{note}", task.id))
     };
     for portion in ids.chunks(PORTION) {
-        let answers = ctx.store.preview_edits(portion, &change, edit.if_version)?;
+        let answers = ctx.store.preview_edits(portion, &change, edit.if_version, &event)?;
         for (id, answer) in portion.iter().zip(answers) {
             on_answer(answer_of(*id, answer, outlook));
         }

@@ -141,7 +141,7 @@ fn look_after(ctx: &mut Context, settings: &Settings) -> EngineResult<()> {
     rescue_some(ctx, settings)?;
     // A run may wait for a slot that was not passed on. An error must not fail a claim of other runs.
     let _ = ctx.store.give_free_key_slots();
-    let _ = move_schedules_on(ctx, settings.schedule_grace_secs)?;
+    let _ = move_schedules_on(ctx);
     Ok(())
 }
 

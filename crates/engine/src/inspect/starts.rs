@@ -25,6 +25,8 @@ struct Part {
     read_on: DateTime<Utc>,
     /// True if one of its runs may start later, or appear.
     is_open: bool,
+    /// True if runs of it started between its last two readings: then more are probably about to start.
+    is_busy: bool,
 }
 
 /// The starts of runs that were read so far.
@@ -45,8 +47,8 @@ pub struct FoundStarts {
 }
 
 impl Starts {
-    /// Reads the next parts: newer ones, then older ones until all their runs were created before `since` and none of them waits,
-    /// then those that may have changed.
+    /// Reads the next parts: newer ones, then older ones until all runs of a part were created before `since` and none of them
+    /// waits or has started later, then those that may have changed.
     ///
     /// # Errors
     /// Returns an error if the database fails.
@@ -72,7 +74,7 @@ impl Starts {
             };
         }
         let mut open: Vec<_> = self.parts.iter().filter(|(_, part)| part.is_open).collect();
-        open.sort_unstable_by_key(|(_, part)| part.read_on);
+        open.sort_unstable_by_key(|(_, part)| (!part.is_busy, part.read_on));
         for (number, _) in open.into_iter().take(reading.room()) {
             reading.read(*number)?;
         }
@@ -83,14 +85,18 @@ impl Starts {
     pub fn keep(&mut self, found: FoundStarts, since: DateTime<Utc>) -> bool {
         let is_first = found.reaches_back && !self.reaches_back;
         self.reaches_back = found.reaches_back;
-        self.parts.extend(found.parts);
+        for (number, mut part) in found.parts {
+            part.is_busy = self.parts.get(&number).is_some_and(|earlier| earlier.minutes != part.minutes);
+            self.parts.insert(number, part);
+        }
         let first = minute_of(since);
         for part in self.parts.values_mut() {
             part.minutes = part.minutes.split_off(&first);
         }
-        // The last part tells where the next one begins.
-        let last = self.parts.keys().last().copied();
-        self.parts.retain(|number, part| part.is_open || !part.minutes.is_empty() || Some(*number) == last);
+        // The last part tells where the next one begins, and until then the first one where the one before it ends.
+        let last = self.parts.keys().last().copied().filter(|_| self.reaches_back);
+        self.parts
+            .retain(|number, part| part.is_open || !part.minutes.is_empty() || last.is_none_or(|last| *number == last));
         self.minutes.clear();
         for (minute, count) in self.parts.values().flat_map(|part| &part.minutes) {
             *self.minutes.entry(*minute).or_default() += count;
@@ -147,7 +153,8 @@ impl Reading<'_> {
             *minutes.entry(minute_of(started_on)).or_default() += 1;
         }
         let is_open = runs.iter().any(|run| run.is_waiting) || (has_gaps && !is_settled);
-        self.parts.insert(number, Part { minutes, read_on: self.now, is_open });
-        Ok(!is_open && newest.is_some_and(|on| on < self.since))
+        let is_before = !is_open && minutes.is_empty() && newest.is_some_and(|on| on < self.since);
+        self.parts.insert(number, Part { minutes, read_on: self.now, is_open, is_busy: false });
+        Ok(is_before)
     }
 }

@@ -20,6 +20,7 @@ use crate::running::runner::lease::Leases;
 use crate::running::runner::register::{as_runner, finish_dead_runners, register};
 use crate::running::runner::runner_context::{RunPolicy, RunnerContext};
 use crate::running::runner::stopping::Stopping;
+use crate::upkeep::create_runs::move_schedules_on;
 use taskqueue_domain::limits::limit::Obstacle;
 use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
 use taskqueue_domain::run::status::RunStatus;
@@ -184,8 +185,11 @@ fn process_registered(
         let Some(run) = claim(ctx, place, &policy, options.run_id, &mut holds, spool.as_mut())? else {
             let may_be_more = options.creates_runs && finished_tasks > finished_before;
             finished_before = finished_tasks;
-            if may_be_more && ctx.store.create_missing_runs(&mut |_| {})? > 0 {
-                continue;
+            if may_be_more {
+                move_schedules_on(ctx)?;
+                if ctx.store.create_missing_runs(&mut |_| {})? > 0 {
+                    continue;
+                }
             }
             break;
         };

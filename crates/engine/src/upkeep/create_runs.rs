@@ -146,14 +146,24 @@ fn look_after_and(
     })
 }
 
-/// Moves schedules on, for a process that creates runs itself: a schedule may skip a time that was missed. Costs one look at an
-/// index if there are none.
+/// Moves schedules on, for a process that creates runs itself: a schedule may skip a time that was missed, and its task may have
+/// expired or be one to replace. Costs one look at an index if there are none.
 ///
 /// # Errors
 /// Returns an error if the database fails.
-pub(crate) fn move_schedules_on(ctx: &mut Context, grace_secs: i64) -> EngineResult<Advanced> {
+pub(crate) fn move_schedules_on(ctx: &mut Context) -> EngineResult<()> {
+    if !ctx.store.has_schedules()? {
+        return Ok(());
+    }
+    // As in create_runs: an expired task of a schedule is followed by the next one.
+    if ctx.store.end_expired_tasks()? > 0 {
+        ctx.notify_finished();
+    }
+    replace_overdue(ctx)?;
+    let grace_secs = ctx.store.settings()?.schedule_grace_secs;
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
-    Ok(ctx.store.advance_schedules(author, grace_secs)?)
+    let _ = ctx.store.advance_schedules(author, grace_secs)?;
+    Ok(())
 }
 
 /// Returns how many tasks of schedules were replaced, and which schedules were advanced.
@@ -164,7 +174,9 @@ fn advance_schedules(
 ) -> EngineResult<(usize, Advanced)> {
     let replaced = unless_full(replace_overdue(ctx), full)?;
     fault_point!("create.replaced");
-    Ok((replaced, unless_full(move_schedules_on(ctx, grace_secs), full)?))
+    let author = Author { name: &ctx.me.user, host: &ctx.me.host };
+    let advanced = ctx.store.advance_schedules(author, grace_secs).map_err(EngineError::from);
+    Ok((replaced, unless_full(advanced, full)?))
 }
 
 /// Cancels the tasks of schedules that the next task should replace now. Returns how many were cancelled or asked to end.

@@ -10,6 +10,7 @@ use crate::error::EngineResult;
 use crate::outbox::outcomes_of_many::leave_claims;
 use crate::upkeep::create_runs::move_schedules_on;
 use taskqueue_domain::run::decision::Decision;
+use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_host::clock::Moment;
@@ -88,14 +89,18 @@ impl Coordinator<'_> {
         claimed: ManyClaimed,
         listener: &mut dyn WorkListener,
     ) -> EngineResult<()> {
-        let ManyClaimed { runs, needs_runs, has_skipped_due, is_crowded, .. } = claimed;
+        let ManyClaimed { runs, needs_runs, has_skipped_due, late, is_crowded, .. } = claimed;
         if is_crowded {
             self.next_poll_at = Moment::after(self.pause.next().min(CROWDED_PAUSE));
             self.idle_since = Moment::now();
             return Ok(());
         }
-        self.last_poll_was_empty = runs.is_empty() && !needs_runs;
+        self.last_poll_was_empty = runs.is_empty() && !needs_runs && late.is_empty();
         if runs.is_empty() {
+            if !late.is_empty() {
+                self.next_poll_at = Moment::now();
+                return self.settle(&late);
+            }
             if needs_runs && self.create_runs(|store| store.create_missing_runs(&mut |_| {}))? > 0 {
                 self.next_poll_at = Moment::now();
                 return Ok(());
@@ -108,7 +113,7 @@ impl Coordinator<'_> {
         fault_point!("work.leases_held");
         self.next_poll_at = Moment::now();
         self.pause.reset();
-        if runs.len() < request.tokens.len() && !needs_runs {
+        if runs.len() < request.tokens.len() && !needs_runs && late.is_empty() {
             // That was everything: the next poll may wait, unless a success makes more tasks due.
             self.next_poll_at = self.next_look();
         }
@@ -122,6 +127,7 @@ impl Coordinator<'_> {
         }
         self.backlog.add(runs);
         fault_point!("work.claimed");
+        self.settle(&late)?;
         if (needs_runs || has_skipped_due) && self.create_at.has_passed() {
             self.create_runs(Store::create_missing_runs_beside_keys)?;
             // From its end on: with many keys it takes long itself.
@@ -132,9 +138,19 @@ impl Coordinator<'_> {
 
     /// Creates runs after schedules have skipped what they do not catch up.
     fn create_runs(&mut self, create: fn(&mut Store) -> StoreResult<usize>) -> EngineResult<usize> {
-        let grace_secs = self.ctx.store.settings()?.schedule_grace_secs;
-        let _ = move_schedules_on(self.ctx, grace_secs)?;
+        move_schedules_on(self.ctx)?;
         Ok(create(&mut self.ctx.store)?)
+    }
+
+    /// Moves schedules on, and creates the runs of those of these late tasks that stay due: only theirs, however many others wait.
+    fn settle(&mut self, late: &[TaskId]) -> EngineResult<()> {
+        if !late.is_empty() {
+            move_schedules_on(self.ctx)?;
+        }
+        for task in late {
+            let _ = self.ctx.store.open_run_of(*task)?;
+        }
+        Ok(())
     }
 
     /// Returns true if the last attempt was lost together with others, so that any of them may have killed the runner.

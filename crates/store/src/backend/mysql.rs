@@ -45,6 +45,7 @@ const BYTES_PER_STATEMENT: usize = 4 << 20;
 
 /// Connects to the first host that answers in time and is writable.
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<MysqlConnection> {
+    taskqueue_tls::init();
     let mut problems = Vec::new();
     for host in url.hosts() {
         match connect_in_time(&host.address, url) {

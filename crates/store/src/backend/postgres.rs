@@ -44,6 +44,7 @@ const WORTH_A_COPY: usize = 4;
 const ROWS_PER_STATEMENT: usize = 5_000;
 
 pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<PgConnection> {
+    taskqueue_tls::init();
     let shown = |error: &dyn std::fmt::Display| unreachable(url, &error.to_string());
     let connecting = Connecting::begin();
     let mut conn = PgConnection::establish(url.address()).map_err(|error| shown(&error))?;

@@ -2,10 +2,11 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
+use diesel::result::Error as DieselError;
 
 use super::end::end_waiting_run;
 use super::keep::keep_results_of;
-use super::meta::extended_meta;
+use super::meta::extend_meta;
 use super::recur::{free_time, skipped_time_after};
 use super::run_end::RunEnd;
 use super::{enter_tasks, keep_claims_out};
@@ -19,7 +20,7 @@ use crate::records::tasks::set_start_before;
 use crate::rules::dependencies::satisfy_dependants;
 use crate::rules::unique::{Holder, find_other_holder};
 use crate::session::origin::Origin;
-use crate::{Store, StoreResult};
+use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, Stored, TaskStatus};
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -63,10 +64,7 @@ impl Store {
     ) -> StoreResult<Vec<EditAnswer>> {
         let auditor = self.auditor()?;
         let answers = self.write_key_once(|conn| {
-            enter_tasks(conn, ids)?;
-            keep_claims_out(conn)?;
-            let edit = |id: &TaskId| edit_task(conn, *id, change, if_version, event, auditor.as_ref());
-            let answers = ids.iter().map(edit).collect::<StoreResult<_>>()?;
+            let answers = edit_together(conn, ids, change, if_version, event, auditor.as_ref())?;
             fault_point!("edit.before_commit");
             Ok(answers)
         })?;
@@ -74,75 +72,40 @@ impl Store {
         Ok(answers)
     }
 
-    /// Returns the answers that [`Store::edit_tasks`] would return now; changes nothing.
+    /// Returns the answers that [`Store::edit_tasks`] would return now: executes it and rolls it back.
     ///
     /// # Errors
-    /// The database could not be queried.
+    /// The database could not be written.
     pub fn preview_edits(
         &mut self,
         ids: &[TaskId],
         change: &TaskChange,
         if_version: Option<TaskVersion>,
+        event: &NewEvent,
     ) -> StoreResult<Vec<EditAnswer>> {
-        let tasks = self.get_tasks(ids)?;
-        self.read(|conn| {
-            let mut answers = Vec::with_capacity(ids.len());
-            for id in ids {
-                let found = tasks.iter().find(|task| task.id == *id).cloned().map(Box::new);
-                answers.push(match examine(conn, found, change, if_version)? {
-                    Ok(checked) => EditAnswer::Edited(checked.task),
-                    Err(refusal) => refusal,
-                });
-            }
-            Ok(answers)
-        })
-    }
-}
-
-/// A task that may be changed, and what follows from the change.
-struct Checked {
-    task: Box<Task>,
-    now: DateTime<Utc>,
-    /// The planned time, if the task of a schedule is moved to an earlier time.
-    moved_up: Option<DateTime<Utc>>,
-    /// The new metadata, if it changes.
-    meta: Option<Option<String>>,
-}
-
-/// Returns why the task may not be changed, if it may not.
-fn examine(
-    conn: &mut AnyConnection,
-    found: Option<Box<Task>>,
-    change: &TaskChange,
-    if_version: Option<TaskVersion>,
-) -> StoreResult<Result<Checked, EditAnswer>> {
-    let Some(task) = found else { return Ok(Err(EditAnswer::NoSuchTask)) };
-    if if_version.is_some_and(|version| !version.is_of(&task)) {
-        return Ok(Err(EditAnswer::Stale(task)));
-    }
-    if matches!(task.status, Stored::Unknown(_)) {
-        return Ok(Err(EditAnswer::Unknown(task)));
-    }
-    if change.max_retries.is_some_and(|max| max > task.failed_retries)
-        && let Some(holder) = find_other_holder(conn, task.id, &FAILED)?
-    {
-        return Ok(Err(EditAnswer::KeyTaken(holder)));
-    }
-    let now: DateTime<Utc> = diesel::select(db_now()).get_result::<SqlMoment>(conn)?.into();
-    let moved_up = change.scheduled_on.and_then(|on| task.planned_on_if_moved_up(on, now));
-    if let Some(on) = moved_up
-        && let Some(skipped) = skipped_time_after(conn, &task, on)?
-    {
-        return Ok(Err(EditAnswer::SkipsTime(skipped)));
-    }
-    let mut meta = None;
-    if !change.meta.is_empty() {
-        meta = extended_meta(conn, task.id, &change.meta)?;
-        if meta.is_none() {
-            return Ok(Err(EditAnswer::MetaRefused));
+        let mut answers = Vec::new();
+        let written: StoreResult<()> = self.write_key(|conn| {
+            answers = edit_together(conn, ids, change, if_version, event, None)?;
+            Err(DieselError::RollbackTransaction.into())
+        });
+        match written {
+            Ok(()) | Err(StoreError::Database(DieselError::RollbackTransaction)) => Ok(answers),
+            Err(error) => Err(error),
         }
     }
-    Ok(Ok(Checked { task, now, moved_up, meta }))
+}
+
+fn edit_together(
+    conn: &mut AnyConnection,
+    ids: &[TaskId],
+    change: &TaskChange,
+    if_version: Option<TaskVersion>,
+    event: &NewEvent,
+    auditor: Option<&Origin>,
+) -> StoreResult<Vec<EditAnswer>> {
+    enter_tasks(conn, ids)?;
+    keep_claims_out(conn)?;
+    ids.iter().map(|id| edit_task(conn, *id, change, if_version, event, auditor)).collect()
 }
 
 fn edit_task(
@@ -158,10 +121,28 @@ fn edit_task(
     let this_task = || dsl::task_queue.filter(dsl::id.eq(id.0));
     diesel::update(this_task()).set(dsl::updated_on.eq(dsl::updated_on)).execute(conn)?;
     let found: Option<Task> = this_task().select(TaskRow::as_select()).first(conn).optional()?.map(Task::from);
-    let Checked { task, now, moved_up, meta } = match examine(conn, found.map(Box::new), change, if_version)? {
-        Ok(checked) => checked,
-        Err(refusal) => return Ok(refusal),
-    };
+    let Some(task) = found.map(Box::new) else { return Ok(EditAnswer::NoSuchTask) };
+    if if_version.is_some_and(|version| !version.is_of(&task)) {
+        return Ok(EditAnswer::Stale(task));
+    }
+    if matches!(task.status, Stored::Unknown(_)) {
+        return Ok(EditAnswer::Unknown(task));
+    }
+    if change.max_retries.is_some_and(|max| max > task.failed_retries)
+        && let Some(holder) = find_other_holder(conn, id, &FAILED)?
+    {
+        return Ok(EditAnswer::KeyTaken(holder));
+    }
+    let now: DateTime<Utc> = diesel::select(db_now()).get_result::<SqlMoment>(conn)?.into();
+    let moved_up = change.scheduled_on.and_then(|on| task.planned_on_if_moved_up(on, now));
+    if let Some(on) = moved_up
+        && let Some(skipped) = skipped_time_after(conn, &task, on)?
+    {
+        return Ok(EditAnswer::SkipsTime(skipped));
+    }
+    if !change.meta.is_empty() && !extend_meta(conn, id, &change.meta)? {
+        return Ok(EditAnswer::MetaRefused);
+    }
     if let Some(run) = task.current_run_id.filter(|_| change.priority.is_some()) {
         // A task in progress is ahead of no other, whatever its new priority.
         batch::mark_started(conn, &[run.0])?;
@@ -185,7 +166,6 @@ fn edit_task(
             planned_on.map(|on| dsl::planned_on.eq(any_year(on.into()).nullable())),
             change.keep_secs.map(|secs| dsl::keep_secs.eq(secs)),
             change.keep_results_secs.map(|secs| dsl::keep_results_secs.eq(secs)),
-            meta.map(|text| dsl::meta.eq(text)),
             dsl::updated_on.eq(SqlMoment::from(version)),
         ))
         .execute(conn)?;

@@ -12,21 +12,18 @@ use taskqueue_domain::task::meta::{MAX_META_BYTES, Meta};
 /// Adds these values by name. The transaction must have written the row, so that no other transaction does meanwhile. Returns
 /// `false` if the metadata would become too large or cannot be read; it is then unchanged.
 pub(super) fn extend_meta(conn: &mut AnyConnection, id: TaskId, later: &Meta) -> StoreResult<bool> {
-    let Some(text) = extended_meta(conn, id, later)? else { return Ok(false) };
-    diesel::update(dsl::task_queue.filter(dsl::id.eq(id.0))).set(dsl::meta.eq(text)).execute(conn)?;
-    Ok(true)
-}
-
-/// Returns the metadata with these values added, as it is stored; `None` if it would become too large or cannot be read.
-pub(super) fn extended_meta(conn: &mut AnyConnection, id: TaskId, later: &Meta) -> StoreResult<Option<Option<String>>> {
-    let this_task = dsl::task_queue.filter(dsl::id.eq(id.0));
-    let found: Option<StoredMeta> = this_task.select(StoredMeta::as_select()).first(conn).optional()?;
+    let this_task = || dsl::task_queue.filter(dsl::id.eq(id.0));
+    let found: Option<StoredMeta> = this_task().select(StoredMeta::as_select()).first(conn).optional()?;
     let stored = found.and_then(|row| row.meta);
-    let Ok(mut meta) = stored.as_deref().map_or(Ok(Meta::default()), Meta::parse) else { return Ok(None) };
+    let Ok(mut meta) = stored.as_deref().map_or(Ok(Meta::default()), Meta::parse) else { return Ok(false) };
     meta.merge(later.clone());
     let meta = meta.without_nulls();
     let text = (!meta.is_empty()).then(|| meta.to_string());
-    Ok(Some(text).filter(|text| text.as_ref().is_none_or(|text| text.len() <= MAX_META_BYTES)))
+    if text.as_ref().is_some_and(|text| text.len() > MAX_META_BYTES) {
+        return Ok(false);
+    }
+    diesel::update(this_task()).set(dsl::meta.eq(text)).execute(conn)?;
+    Ok(true)
 }
 
 #[derive(Queryable, Selectable)]

@@ -107,11 +107,12 @@ impl Store {
         })
     }
 
-    /// Advances one schedule like [`Store::advance_schedule`], and creates the run of its task if that stays due.
-    pub(crate) fn settle_late(&mut self, head: TaskId, author: Author<'_>) -> StoreResult<()> {
-        let grace_secs = self.read(|conn| Ok(setting_now(conn, Setting::ScheduleGrace)?))?;
-        let _ = self.advance_schedule(head, author, grace_secs)?;
-        self.open_run_of(head).map(drop)
+    /// Returns true if there is any schedule. Costs one look at an index.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn has_schedules(&mut self) -> StoreResult<bool> {
+        self.read(has_heads)
     }
 }
 

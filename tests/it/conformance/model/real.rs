@@ -155,8 +155,9 @@ impl<'a> Real<'a> {
                 self.queue(class, TaskRequest { after, ..TaskRequest::default() })
             }
             Command::QueueSchedule { class } => {
-                let every = Some("0 0 29 2 *".to_owned());
-                self.queue(class, TaskRequest { every, max_retries: Some(2), ..TaskRequest::default() })
+                // No claim leaves a late task of it to others.
+                let (every, catch_up) = (Some("0 0 29 2 *".to_owned()), Some("all".to_owned()));
+                self.queue(class, TaskRequest { every, catch_up, max_retries: Some(2), ..TaskRequest::default() })
             }
             Command::QueueUnique { class, key, on_conflict } => {
                 let priority = Some(1);

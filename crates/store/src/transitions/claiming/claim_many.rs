@@ -20,7 +20,6 @@ use crate::rules::limits::Obstacles;
 use crate::session::origin::Origin;
 use crate::transitions::claiming::claim::{Claim, ClaimSource};
 use crate::transitions::claiming::start::{ENDS_PER_TRANSACTION, already_claimed, claimed_run, start_waiting};
-use crate::transitions::recur::Author;
 use crate::transitions::set_aside::UnreadableRuns;
 use crate::{Store, StoreResult};
 use taskqueue_domain::task::class_set::ClassSet;
@@ -64,8 +63,8 @@ pub struct ManyClaimed {
     pub(crate) has_ended_some: bool,
     /// Tasks that were not claimed because their time to start has passed.
     pub(crate) expired: Vec<TaskId>,
-    /// Late tasks of schedules, which were not claimed: the schedule may skip them.
-    pub(crate) late: Vec<TaskId>,
+    /// Late tasks of schedules, which were not claimed: their schedule must be moved on first, and may skip them.
+    pub late: Vec<TaskId>,
     /// Whether nothing was claimed because enough other claims are in progress.
     pub is_crowded: bool,
 }
@@ -144,7 +143,6 @@ impl Store {
         claimed.needs_runs |= !claimed.aside.is_empty() || !claimed.expired.is_empty();
         self.set_aside(std::mem::take(&mut claimed.aside));
         self.end_expired_of_claim(&mut claimed)?;
-        self.settle_late_of_claim(&mut claimed, claim)?;
         Ok(claimed)
     }
 
@@ -174,16 +172,6 @@ impl Store {
             Err(error) if claimed.runs.is_empty() => Err(error),
             _ => Ok(()),
         }
-    }
-
-    /// Moves the schedules on whose late tasks a claim has found, and creates the runs of those that stay due.
-    fn settle_late_of_claim(&mut self, claimed: &mut ManyClaimed, claim: &Claim<'_>) -> StoreResult<()> {
-        let late = std::mem::take(&mut claimed.late);
-        claimed.has_ended_some |= !late.is_empty();
-        for task in late {
-            self.settle_late(task, Author { name: claim.runner_name, host: claim.host })?;
-        }
-        Ok(())
     }
 
     /// Claims under the lock of all claims. If `is_repeated`, an earlier attempt may have claimed with these tokens.
