@@ -157,16 +157,20 @@ taskqueue_http_handle() {
     wait "$taskqueue_heart" 2>/dev/null
     # If the lease has expired, another process may have the task; the reason is printed.
     if [ "$taskqueue_status" -eq 0 ]; then
+        taskqueue_refused=invalid-results
         taskqueue_problem=$(taskqueue_http_resolve "$(cat "$taskqueue_output")" 2>&1)
-        case $taskqueue_problem in
-            '') ;;
-            # The output is not JSON, or too large.
-            input:* | 'proxy: HTTP status 413') taskqueue_http_fail invalid-results "$taskqueue_problem" false ;;
-            *) printf '%s\n' "$taskqueue_problem" >&2 ;;
-        esac
     else
-        taskqueue_http_fail "exit:$taskqueue_status" "$(tail -n 1 "$taskqueue_output")"
+        taskqueue_refused=refused-answer
+        # The server keeps 10,000 characters, and the end of a long line says more than its beginning.
+        taskqueue_last=$(tail -n 1 "$taskqueue_output" | tail -c 10000)
+        taskqueue_problem=$(taskqueue_http_fail "exit:$taskqueue_status" "$taskqueue_last" 2>&1)
     fi
+    case $taskqueue_problem in
+        '') ;;
+        # What was sent is not JSON, or too large. The next attempt would end the same way.
+        input:* | 'proxy: HTTP status 413') taskqueue_http_fail "$taskqueue_refused" "$taskqueue_problem" false ;;
+        *) printf '%s\n' "$taskqueue_problem" >&2 ;;
+    esac
     rm -f "$taskqueue_output"
 }
 

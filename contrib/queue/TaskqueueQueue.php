@@ -50,6 +50,7 @@ final class TaskqueueQueue
     // users who may update all inserted columns, and IGNORE would shorten values.
     private const DUPLICATE = 1062;
     private const UNLESS_THERE = ['sqlite' => ' ON CONFLICT DO NOTHING', 'pgsql' => ' ON CONFLICT DO NOTHING', 'mysql' => ''];
+    private const RETURNING = ['sqlite' => '', 'pgsql' => ' RETURNING "Id"', 'mysql' => ''];
     // A transaction of MySQL that has read before reads the task of another transaction only with a lock.
     private const LATEST = ['sqlite' => '', 'pgsql' => '', 'mysql' => ' LOCK IN SHARE MODE'];
     private const REFUSED = ['run', 'wait', 'batch'];
@@ -109,15 +110,19 @@ final class TaskqueueQueue
         $names = implode(', ', array_keys($columns));
         $insert = $sql("INSERT INTO \"TaskQueue\" ($names) VALUES (") . implode(', ', $columns) . ')';
         if ($unique === null) {
-            $queued = self::execute($db, $insert . ($engine === 'pgsql' ? ' RETURNING "Id"' : ''), $values);
-            return (int) ($engine === 'pgsql' ? $queued->fetchColumn() : $db->lastInsertId());
+            return self::idOf($db, self::execute($db, $insert . self::RETURNING[$engine], $values));
         }
         $hasKey = $sql('WHERE "TaskClass" = ? AND "LiveUniqueKey" = ?');
         // The index does not detect that the time for which a key is kept has passed.
         $isOver = $sql('AND "UniqueUntil" <= ') . self::NOW[$engine];
         self::execute($db, $sql('UPDATE "TaskQueue" SET "UniqueUntil" = NULL') . " $hasKey $isOver", [$class, $unique]);
         for ($try = 1; $try <= 2; $try++) {
-            self::execute($db, $insert . self::UNLESS_THERE[$engine], $values, $engine === 'mysql' ? self::DUPLICATE : null);
+            $keyed = $insert . self::UNLESS_THERE[$engine] . self::RETURNING[$engine];
+            $queued = self::execute($db, $keyed, $values, $engine === 'mysql' ? self::DUPLICATE : null);
+            // Without a transaction, the new task may have ended by now, and has no key then.
+            if ($queued !== null && ($id = self::idOf($db, $queued)) !== null) {
+                return $id;
+            }
             $select = $sql('SELECT "Id" FROM "TaskQueue"') . " $hasKey" . self::LATEST[$engine];
             $id = self::execute($db, $select, [$class, $unique])->fetchColumn();
             if ($id !== false) {
@@ -126,6 +131,14 @@ final class TaskqueueQueue
             // The task that had the key has ended meanwhile.
         }
         throw new TaskqueueQueueException("the key \"$unique\" was taken and given up again, twice; nothing was queued", 1);
+    }
+
+    /** Returns the id of the inserted row, or null if there is none. */
+    private static function idOf(PDO $db, PDOStatement $insert): ?int
+    {
+        $isReturned = $db->getAttribute(PDO::ATTR_DRIVER_NAME) === 'pgsql';
+        $id = $isReturned ? $insert->fetchColumn() : ($insert->rowCount() > 0 ? $db->lastInsertId() : false);
+        return $id === false ? null : (int) $id;
     }
 
     /** Returns null if the server reports the error `$allowed`. */

@@ -80,8 +80,8 @@ def queue_in(connection, task_class, data=None, unique=None, delay=None, priorit
     insert = f"INSERT INTO {quote}TaskQueue{quote} ({names}) VALUES ({', '.join(values)})"
     cursor = connection.cursor()
     if unique is None:
-        cursor.execute(insert + (' RETURNING "Id"' if engine == "postgres" else ""), parameters)
-        return _value_of(cursor.fetchone()) if engine == "postgres" else cursor.lastrowid
+        cursor.execute(insert + _RETURNING[engine], parameters)
+        return _id_of(cursor, engine)
     has_key = "WHERE {0}TaskClass{0} = {1} AND {0}LiveUniqueKey{0} = {1}".format(quote, mark)
     # The index does not detect that the time for which a key is kept has passed.
     is_over = f"AND {quote}UniqueUntil{quote} <= {_NOW[engine]}"
@@ -90,7 +90,11 @@ def queue_in(connection, task_class, data=None, unique=None, delay=None, priorit
     )
     for _ in range(2):
         try:
-            cursor.execute(insert + _UNLESS_THERE[engine], parameters)
+            cursor.execute(insert + _UNLESS_THERE[engine] + _RETURNING[engine], parameters)
+            # Without a transaction, the new task may have ended by now, and has no key then.
+            task_id = _id_of(cursor, engine)
+            if task_id is not None:
+                return task_id
         except Exception as error:
             if engine != "mysql" or _DUPLICATE not in (getattr(error, "errno", None), *error.args[:1]):
                 raise
@@ -117,6 +121,7 @@ _LATER = {
 # who may update all inserted columns, and IGNORE would shorten values.
 _DUPLICATE = 1062
 _UNLESS_THERE = {"sqlite": " ON CONFLICT DO NOTHING", "postgres": " ON CONFLICT DO NOTHING", "mysql": ""}
+_RETURNING = {"sqlite": "", "postgres": ' RETURNING "Id"', "mysql": ""}
 # A transaction of MySQL that has read before reads the task of another transaction only with a lock.
 _LATEST = {"sqlite": "", "postgres": "", "mysql": " LOCK IN SHARE MODE"}
 _REFUSED = ("run", "wait", "batch")
@@ -132,6 +137,14 @@ def _dialect(connection):
     if module in ("pymysql", "mysqldb", "mysql", "mariadb"):
         return "mysql", "%s" if getattr(sys.modules.get(module), "paramstyle", "format") != "qmark" else "?"
     raise TypeError(f"{module} is no driver that this knows")
+
+
+def _id_of(cursor, engine):
+    """Returns the id of the row that the cursor inserted, or None if there is none."""
+    if engine == "postgres":
+        row = cursor.fetchone()
+        return None if row is None else _value_of(row)
+    return cursor.lastrowid if cursor.rowcount > 0 else None
 
 
 def _value_of(row):

@@ -135,21 +135,22 @@ fn php_node_and_shell_helpers_queue_by_the_program_and_pass_on_refusals() {
     }
 }
 
-/// A driver that prints the statements with their parameters instead of executing them.
+/// A driver that prints the statements with their parameters instead of executing them. Each INSERT finds that the key is taken.
 const PRINTING_DRIVER: &str = r#"
 import os, sys
 sys.path.insert(0, os.environ["FOLDER"])
 from taskqueue_queue import queue_in
 
 class Connection:
-    lastrowid = 0
+    rowcount = 0
     def cursor(self):
         return self
     def execute(self, sql, parameters):
+        self.found = (0,) if sql.startswith("SELECT") else None
         literal = lambda value: str(value) if isinstance(value, (int, float)) else "'" + value.replace("'", "''") + "'"
         print(sql % tuple(map(literal, parameters)) + ";")
     def fetchone(self):
-        return (0,)
+        return self.found
 
 "#;
 
@@ -255,8 +256,8 @@ class Connection:
             self.db.execute(sql, parameters)
         except sqlite3.IntegrityError as error:
             raise self.error from error
-    def fetchone(self):
-        return self.db.fetchone()
+    def __getattr__(self, name):
+        return getattr(self.db, name)
 
 Connection.__module__ = "pymysql.connections"
 for error in (ByArgument(1062, "Duplicate entry"), ByNumber("Duplicate entry")):
@@ -337,7 +338,7 @@ class Connection:
         return self.rows.pop(0)
 
 Connection.__module__ = "psycopg"
-later, never = Connection(None, {"Id": 1}), Connection(None, None)
+later, never = Connection(None, None, None, {"Id": 1}), Connection(None, None, None, None)
 print(queue_in(later, "echo", unique="k"), later.inserts)
 try:
     queue_in(never, "echo", unique="k")
@@ -358,7 +359,9 @@ class Forgetful extends PDO
         return parent::prepare($finds ? $query : "$query AND 1 = 0", $options);
     }
 }
-$db = new Forgetful('sqlite:' . substr(getenv('TASKQUEUE_DATABASE_URL'), 9));
+$file = 'sqlite:' . substr(getenv('TASKQUEUE_DATABASE_URL'), 9);
+TaskqueueQueue::queueIn(new PDO($file), 'echo', unique: 'k');
+$db = new Forgetful($file);
 echo TaskqueueQueue::queueIn($db, 'echo', unique: 'k'), " $db->inserts\n";
 [$db->inserts, $db->found_by] = [0, 9];
 try {
@@ -376,6 +379,69 @@ fn a_key_that_is_given_up_meanwhile_is_asked_for_once_more() {
             let lines: Vec<&str> = printed.lines().collect();
             let refused = "the key \"k\" was taken and given up again, twice; nothing was queued 2";
             assert_eq!(lines, ["1 2", refused], "{printed}");
+        });
+    }
+}
+
+/// Drivers of all engines over a SQLite store, without a transaction: a worker ends the task before the helper asks for it.
+const HASTY_DRIVER: &str = r#"
+import os, sqlite3, sys
+sys.path.insert(0, os.environ["FOLDER"])
+from taskqueue_queue import queue_in
+
+class Connection:
+    def __init__(self):
+        file = os.environ["TASKQUEUE_DATABASE_URL"][len("sqlite://"):]
+        self.db = sqlite3.connect(file, isolation_level=None).cursor()
+    def cursor(self):
+        return self
+    def execute(self, sql, parameters):
+        if sql.startswith("SELECT"):
+            self.db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'")
+        ours = {"UTC_TIMESTAMP(6)": "'2000-01-01'", "clock_timestamp()": "'2000-01-01'", "%s": "?", " LOCK IN SHARE MODE": ""}
+        for theirs, own in ours.items():
+            sql = sql.replace(theirs, own)
+        self.db.execute(sql, parameters)
+    def __getattr__(self, name):
+        return getattr(self.db, name)
+
+for module in ("sqlite3", "psycopg", "pymysql.connections"):
+    Connection.__module__ = module
+    db = Connection()
+    print(queue_in(db, "echo", unique=module))
+"#;
+
+const HASTY_PDO: &str = r#"
+require getenv('FOLDER') . '/TaskqueueQueue.php';
+class Hasty extends PDO
+{
+    public string $driver = 'sqlite';
+    public function getAttribute(int $attribute): mixed
+    {
+        return $attribute === PDO::ATTR_DRIVER_NAME ? $this->driver : parent::getAttribute($attribute);
+    }
+    public function prepare(string $query, array $options = []): PDOStatement|false
+    {
+        if (str_starts_with($query, 'SELECT')) {
+            $this->exec("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
+        }
+        $ours = ['UTC_TIMESTAMP(6)' => "'2000-01-01'", 'clock_timestamp()' => "'2000-01-01'", ' LOCK IN SHARE MODE' => ''];
+        return parent::prepare(strtr($query, $ours), $options);
+    }
+}
+foreach (['sqlite', 'pgsql', 'mysql'] as $driver) {
+    $db = new Hasty('sqlite:' . substr(getenv('TASKQUEUE_DATABASE_URL'), 9));
+    $db->driver = $driver;
+    echo TaskqueueQueue::queueIn($db, 'echo', unique: $driver), "\n";
+}
+"#;
+
+#[test]
+fn a_keyed_task_that_ends_at_once_is_queued_once() {
+    for (interpreter, code) in [(["php", "-r"], HASTY_PDO), (["python3", "-c"], HASTY_DRIVER)] {
+        db::on(EngineUnderTest::Sqlite, |db| {
+            assert_eq!(run(db, &interpreter, code).ok(), "1\n2\n3", "{interpreter:?}");
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 3);
         });
     }
 }

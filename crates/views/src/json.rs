@@ -145,7 +145,7 @@ pub fn event_json(event: &Event) -> Object {
     Object::of(event).with("details", &embedded(&event.details))
 }
 
-/// Returns stored JSON for a line; text that no [`Value`] can hold stays text, because some lists are made of values.
+/// Returns stored JSON for a line. Text that no [`Value`] can hold stays text: many programs could not read the line.
 fn embedded(text: &str) -> Box<RawValue> {
     match serde_json::from_str::<Value>(text) {
         Ok(_) => RawValue::from_string(on_one_line(text).into_owned()).unwrap_or_default(),

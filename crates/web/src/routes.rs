@@ -21,6 +21,9 @@ use taskqueue_domain::limits::scope::Scope;
 
 /// How long a request may take, its body included; streams are answered before.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+/// How long a body that is too large is read before it is refused. Less than [`REQUEST_LIMIT`], after which a client would send
+/// the request again.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(30);
 
 const READ: Option<Scope> = Some(Scope::Read);
 const OPERATE: Option<Scope> = Some(Scope::Operate);
@@ -75,7 +78,8 @@ pub(crate) fn router(app: &App) -> Router {
     let mut router = Router::new();
     for route in all_routes() {
         let body_bytes = route.body_bytes;
-        let limited = from_fn(move |request: Request, next: Next| with_body_within(body_bytes, request, next));
+        let limited =
+            from_fn(move |request: Request, next: Next| with_body_within(body_bytes, REFUSAL_LIMIT, request, next));
         let mut handler = (route.handler)().layer(DefaultBodyLimit::max(body_bytes)).layer(limited);
         if let Some(may) = route.may {
             let (app, needs) = (app.clone(), Needs { may, checks_class: route.checks_class });

@@ -64,6 +64,13 @@ each_engine! {
         assert_eq!(shown.matches(json).count(), 3, "{shown:?}");
         let followed = db.cli().run(&["events", "--json", "--kind", "message"]).ok();
         assert!(followed.contains(json), "{followed:?}");
+        for list in [
+            "status -o json", "status -o jsonl --columns id,data", "status --runs -o jsonl", "events --kind message -o jsonl",
+            "events --kind message -o csv", "status --columns data", "status -o csv --columns last_run.results",
+        ] {
+            let printed = db.cli().run(&list.split(' ').collect::<Vec<_>>()).ok();
+            assert!(printed.replace("\"\"", "\"").contains(json), "{list}: {printed:?}");
+        }
         // A report is one line, so line breaks between the parts of JSON become spaces.
         db.configure(&shell_class(db, "work", &format!("printf '[1,\\n2]' | {PROGRAM} report result -")));
         db.cli().run(&["queue", "work"]).ok();

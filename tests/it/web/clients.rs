@@ -187,7 +187,8 @@ each_engine! {
     }
 }
 
-/// Handlers that end their runs with what the server refuses, and with texts that are not UTF-8.
+/// Handlers that end their runs with what the server refuses, and with texts that are not UTF-8. What a command in the shell
+/// can print is no reason to refuse its error, so a proxy does.
 const UNSTORABLE: [([&str; 2], &str); 4] = [
     (
         PYTHON,
@@ -214,8 +215,9 @@ const UNSTORABLE: [([&str; 2], &str); 4] = [
     ),
     (
         SHELL,
-        "TASKQUEUE_HTTP_WAIT=0 taskqueue_http_work '[\"echo\"]' sh -c \
-         'read -r data; case $data in 1) echo \"\\\"a\\\\u0000b\\\"\" ;; 2) echo no JSON ;; \
+        "curl() { grep -q exit:3 \"$folder/body\" && : >\"$folder/answer\" && printf 413 || command curl \"$@\"; }\n\
+         TASKQUEUE_HTTP_WAIT=0 taskqueue_http_work '[\"echo\"]' sh -c \
+         'read -r data; case $data in 1) echo \"\\\"a\\\\u0000b\\\"\" ;; 2) exit 3 ;; \
          3) head -c 17000000 /dev/zero | tr \"\\0\" 1 ;; *) printf \"a\\377b\"; exit 1 ;; esac'\n",
     ),
 ];
@@ -231,9 +233,10 @@ each_engine! {
             run(db, language, code, &server.address, server.token("work")).ok();
             let id = |data: usize| (5 * number + data).to_string();
             let end = |data: usize| db.cli().run(&["status", &id(data), "--json"]).json();
-            let of_the_end = if language == SHELL { "invalid-results" } else { "refused-answer" };
             let too_large = "at most 16777216 are allowed here";
-            for (data, code, part) in [(1, "invalid-results", "U+0000"), (2, of_the_end, ""), (3, "invalid-results", too_large)] {
+            for (data, code, part) in
+                [(1, "invalid-results", "U+0000"), (2, "refused-answer", ""), (3, "invalid-results", too_large)]
+            {
                 let refused = end(data);
                 let last = &refused["runs"][0];
                 assert_eq!((&refused["task"]["is_exhausted"], &last["error_code"]), (&json!(true), &json!(code)), "{language:?}: {refused}");
@@ -400,18 +403,20 @@ fn a_worker_in_the_shell_runs_a_command_for_each_task() {
     db::on(EngineUnderTest::Sqlite, |db| {
         db.configure(ECHO);
         let server = WebServer::start(db, &[]);
-        for data in ["{\"n\":1}", "\"no JSON\"", "3"] {
+        for data in ["{\"n\":1}", "\"no JSON\"", "3", "4"] {
             db.cli().run(&["queue", "echo", data]).ok();
         }
-        let command =
-            "read -r data; case $data in 3) echo sorry; exit 9 ;; *JSON*) echo JSON ;; *) echo \"[$data]\" ;; esac";
+        let command = "read -r data; case $data in 3) echo sorry; exit 9 ;; 4) printf %20000s end; exit 9 ;; \
+             *JSON*) echo JSON ;; *) echo \"[$data]\" ;; esac";
         let code = format!("TASKQUEUE_HTTP_WAIT=0 taskqueue_http_work '[\"echo\"]' sh -c {}", shell_word(command));
         run(db, SHELL, &code, &server.address, server.token("work")).ok();
         let last: Vec<Value> =
-            (1..=3).map(|id| db.cli().run(&["status", &id.to_string(), "--json"]).json()["runs"][0].clone()).collect();
+            (1..=4).map(|id| db.cli().run(&["status", &id.to_string(), "--json"]).json()["runs"][0].clone()).collect();
         assert_eq!(last[0]["results"], json!([{ "n": 1 }]));
         assert_eq!(last[1]["error_code"], "invalid-results");
         assert_eq!((&last[2]["error_code"], &last[2]["error_message"]), (&json!("exit:9"), &json!("sorry")));
+        let end = last[3]["error_message"].as_str().unwrap();
+        assert!(end.ends_with(" end"), "{end}");
     });
 }
 

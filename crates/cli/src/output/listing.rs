@@ -1,15 +1,18 @@
 //! Lists for programs: `--output`, `--columns` and `--no-header` of every verb that prints a list. The columns are the keys of
 //! what `--json` prints.
 
+use std::collections::HashMap;
+
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::Out;
 use super::clean::clean_block;
 use super::table::{Field, render};
 use crate::error::{CliError, did_you_mean};
 use taskqueue_domain::text::nearest::nearest_names;
+use taskqueue_views::json::Object;
 
 /// How to print a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -113,15 +116,24 @@ impl<'a> Listing<'a> {
         Ok(Some(Self { options, kind, format, has_header: !options.no_header }))
     }
 
-    /// Prints these records: the whole list, or its next lines.
-    pub(crate) fn print(&mut self, records: &[Value], out: &mut Out) -> anyhow::Result<()> {
-        let columns = self.columns(records)?;
+    /// Prints these records: the whole list, or its next lines. JSON in them stays as it was written.
+    pub(crate) fn print<T: Serialize>(&mut self, records: &[T], out: &mut Out) -> anyhow::Result<()> {
         match self.format {
-            ListFormat::Json => {
-                let all: Vec<Value> = records.iter().map(|record| self.chosen(record, &columns)).collect();
-                out.json(&all)
+            ListFormat::Json if self.options.columns.is_empty() => return out.json(records),
+            ListFormat::Jsonl if self.options.columns.is_empty() => {
+                return records.iter().try_for_each(|record| out.json(record));
             }
-            ListFormat::Jsonl => records.iter().try_for_each(|record| out.json(&self.chosen(record, &columns))),
+            _ => {}
+        }
+        let records: Vec<Box<RawValue>> = records.iter().map(to_raw_value).collect::<Result<_, _>>()?;
+        let records: Vec<Record<'_>> = records.iter().map(|record| keys_of(record).unwrap_or_default()).collect();
+        let columns = self.columns(&records)?;
+        let chosen = |record: &Record<'_>| {
+            columns.iter().fold(Object::default(), |object, name| object.with(name, &value(record, name)))
+        };
+        match self.format {
+            ListFormat::Json => out.json(&records.iter().map(chosen).collect::<Vec<_>>()),
+            ListFormat::Jsonl => records.iter().try_for_each(|record| out.json(&chosen(record))),
             ListFormat::Id => records.iter().try_for_each(|record| match self.id(record) {
                 Some(id) => out.data(text(id)),
                 None => Ok(()),
@@ -147,15 +159,14 @@ impl<'a> Listing<'a> {
     }
 
     /// Returns the chosen columns, or the usual ones. A name that no record has is refused.
-    fn columns(&self, records: &[Value]) -> Result<Vec<&'a str>, CliError> {
+    fn columns(&self, records: &[Record<'_>]) -> Result<Vec<&'a str>, CliError> {
         if self.options.columns.is_empty() {
             return Ok(self.kind.columns.to_vec());
         }
         for name in &self.options.columns {
             let is_known = self.kind.columns.contains(&name.as_str()) || records.is_empty();
             if !is_known && records.iter().all(|record| value(record, name).is_none()) {
-                let keys = records.iter().filter_map(Value::as_object).flat_map(|record| record.keys().cloned());
-                let mut keys: Vec<String> = keys.collect();
+                let mut keys: Vec<String> = records.iter().flat_map(|record| record.keys().cloned()).collect();
                 keys.sort();
                 keys.dedup();
                 let meant = did_you_mean(&nearest_names(name, keys.iter().cloned()));
@@ -166,17 +177,8 @@ impl<'a> Listing<'a> {
         Ok(self.options.columns.iter().map(String::as_str).collect())
     }
 
-    /// Returns the record, or an object with the chosen columns alone.
-    fn chosen(&self, record: &Value, columns: &[&str]) -> Value {
-        if self.options.columns.is_empty() {
-            return record.clone();
-        }
-        let chosen = |name: &&str| ((*name).to_owned(), value(record, name).cloned().unwrap_or_default());
-        Value::Object(columns.iter().map(chosen).collect())
-    }
-
-    fn id<'r>(&self, record: &'r Value) -> Option<&'r Value> {
-        self.kind.ids.iter().find_map(|name| record.get(*name))
+    fn id<'r>(&self, record: &Record<'r>) -> Option<&'r RawValue> {
+        self.kind.ids.iter().find_map(|name| record.get(*name).copied())
     }
 }
 
@@ -189,8 +191,8 @@ pub(crate) fn print_for_programs<T: Serialize>(
 ) -> anyhow::Result<bool> {
     match listing {
         Some(mut listing) => {
-            let records: Result<Vec<Value>, _> = records.into_iter().map(serde_json::to_value).collect();
-            listing.print(&records?, out)?;
+            let records: Vec<T> = records.into_iter().collect();
+            listing.print(&records, out)?;
         }
         None if out.is_json() => records.into_iter().try_for_each(|record| out.json(&record))?,
         None => return Ok(false),
@@ -198,21 +200,30 @@ pub(crate) fn print_for_programs<T: Serialize>(
     Ok(true)
 }
 
-/// Returns the value of a key; dots lead into objects.
-fn value<'r>(record: &'r Value, name: &str) -> Option<&'r Value> {
-    record.get(name).or_else(|| name.split('.').try_fold(record, |value, key| value.get(key)))
+/// The keys of an object.
+type Record<'r> = HashMap<String, &'r RawValue>;
+
+fn keys_of(value: &RawValue) -> Option<Record<'_>> {
+    serde_json::from_str(value.get()).ok()
 }
 
-fn cells(record: &Value, columns: &[&str]) -> Vec<String> {
+/// Returns the value of a key; dots lead into objects.
+fn value<'r>(record: &Record<'r>, name: &str) -> Option<&'r RawValue> {
+    record.get(name).copied().or_else(|| {
+        let (first, inner) = name.split_once('.')?;
+        inner.split('.').try_fold(*record.get(first)?, |value, key| keys_of(value)?.remove(key))
+    })
+}
+
+fn cells(record: &Record<'_>, columns: &[&str]) -> Vec<String> {
     columns.iter().map(|name| value(record, name).map(text).unwrap_or_default()).collect()
 }
 
 /// Returns a value for a cell: nothing for null, a list or an object as JSON.
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+fn text(value: &RawValue) -> String {
+    match value.get() {
+        "null" => String::new(),
+        json => serde_json::from_str(json).unwrap_or_else(|_| json.to_owned()),
     }
 }
 
@@ -236,7 +247,8 @@ mod tests {
     #[test]
     fn cells_are_quoted_where_they_must_be_and_dots_lead_into_objects() {
         let record = json!({ "id": 1, "a.b": true, "why": { "reason": "x", "on": null }, "text": "a,\"b\"\nc\x1b", "list": [1] });
-        let row = cells(&record, &["id", "a.b", "why.reason", "why.on", "text", "list", "none"]);
+        let record = to_raw_value(&record).unwrap();
+        let row = cells(&keys_of(&record).unwrap(), &["id", "a.b", "why.reason", "why.on", "text", "list", "none"]);
         assert_eq!(csv_lines([row].into_iter()).unwrap(), "1,true,x,,\"a,\"\"b\"\"\nc\u{fffd}\",[1],");
     }
 }

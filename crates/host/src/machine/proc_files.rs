@@ -7,7 +7,7 @@
 //! afterwards that the process is still alive (`signalling`).
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -172,46 +172,51 @@ pub enum Shown {
 
 /// Returns whether the initial environment of the process has exactly this `NAME=value` entry.
 pub fn environment_shows(pid: i32, entry: &[u8]) -> io::Result<Shown> {
-    let path = format!("/proc/{pid}/environ");
-    if let Some(shown) = find_entry(&path, entry)? {
-        return Ok(shown);
-    }
-    let stat = if_shown(fs::read(format!("/proc/{pid}/stat")))?;
-    match stat.as_deref().and_then(parse_memory) {
-        // A kernel thread, or the main thread has ended: only the other threads show the environment.
-        None | Some((0, _)) => {
-            for thread in threads(pid)? {
-                if let Some(shown) = find_entry(thread.join("environ"), entry)? {
-                    return Ok(shown);
-                }
-            }
-            Ok(Shown::No)
-        }
-        Some((_, 0)) => Ok(Shown::NotYet),
-        // It may have executed a program after the file was opened: such a file stays empty, and a new one does not.
-        Some(_) => Ok(find_entry(&path, entry)?.unwrap_or(Shown::No)),
-    }
+    let mut matcher = EntryMatcher::new(entry);
+    let shown = read_environment(pid, |chunk| matcher.push(chunk))?;
+    Ok(if shown == Shown::No && matcher.end() { Shown::Yes } else { shown })
 }
 
-/// Returns `None` if the environment is empty.
-fn find_entry(path: impl AsRef<Path>, entry: &[u8]) -> io::Result<Option<Shown>> {
-    let file = match File::open(path) {
-        // Without memory, there is no environment; older kernels show an empty file.
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => return Ok(None),
-        opened => if_shown(opened)?,
-    };
-    let Some(file) = file else { return Ok(Some(Shown::No)) };
-    let mut matcher = EntryMatcher::new(entry);
+/// Passes on the initial environment of the process in chunks until `push` returns true, which is then the answer.
+fn read_environment(pid: i32, mut push: impl FnMut(&[u8]) -> bool) -> io::Result<Shown> {
+    let main = PathBuf::from(format!("/proc/{pid}/environ"));
+    let mut earlier_end = None;
+    loop {
+        let is_empty = match read_chunks(&main, &mut push)? {
+            Some(shown @ (Shown::Yes | Shown::No)) => return Ok(shown),
+            shown => shown.is_some(),
+        };
+        let Some(stat) = if_shown(fs::read(format!("/proc/{pid}/stat")))? else { return Ok(Shown::No) };
+        match (parse_memory(&stat), earlier_end) {
+            _ if parse_stat(&stat).is_some_and(|stat| stat.is_ending) => break,
+            // A file that was opened before the process executed a program stays empty.
+            (Some((1.., end @ 1..)), None) if is_empty => earlier_end = Some(end),
+            (Some((1.., end)), _) if is_empty && earlier_end != Some(end) => return Ok(Shown::NotYet),
+            // Hidden, a kernel thread's, or unmapped.
+            _ => return Ok(Shown::No),
+        }
+    }
+    // The main thread has no memory any more: only the other threads show the environment.
+    for file in of_threads(pid, "environ")? {
+        if let Some(shown @ (Shown::Yes | Shown::No)) = read_chunks(&file, &mut push)? {
+            return Ok(shown);
+        }
+    }
+    Ok(Shown::No)
+}
+
+/// Same as [`read_environment`], of one file. Returns `None` if it is hidden or its thread is over, `NotYet` if it is empty.
+fn read_chunks(path: &Path, push: &mut impl FnMut(&[u8]) -> bool) -> io::Result<Option<Shown>> {
+    let Some(file) = if_shown(File::open(path))? else { return Ok(None) };
     let mut chunk = [0_u8; 8192];
-    let mut is_empty = true;
+    let mut shown = Shown::NotYet;
     loop {
         match retry_on_intr(|| read(&file, &mut chunk[..])) {
-            Ok(0) if is_empty => return Ok(None),
-            Ok(0) => return Ok(Some(if matcher.end() { Shown::Yes } else { Shown::No })),
-            Ok(count) if matcher.push(&chunk[..count]) => return Ok(Some(Shown::Yes)),
-            Ok(_) => is_empty = false,
+            Ok(0) => return Ok(Some(shown)),
+            Ok(count) if push(&chunk[..count]) => return Ok(Some(Shown::Yes)),
+            Ok(_) => shown = Shown::No,
             Err(UNMAPPED) => return Ok(Some(Shown::No)),
-            Err(error) => return Ok(if_shown(Err(error.into()))?.or(Some(Shown::No))),
+            Err(error) => return if_shown(Err(error.into())),
         }
     }
 }
@@ -224,60 +229,46 @@ fn parse_memory(stat: &[u8]) -> Option<(u64, u64)> {
     Some((fields.nth(20)?.parse().ok()?, fields.nth(27)?.parse().ok()?))
 }
 
-/// No environment is read beyond this limit; by default, the kernel allows no more for arguments and environment together.
-const LONGEST_ENVIRONMENT_BYTES: u64 = 8 << 20;
+/// No environment is kept beyond this limit; by default, the kernel allows no more for arguments and environment together.
+const LONGEST_ENVIRONMENT_BYTES: usize = 8 << 20;
 
 /// Returns the first entry of this name in the initial environment of the process, as `NAME=value`. Returns `None` also if the
 /// environment is hidden.
 pub fn environment_entry(pid: i32, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
-    let mut environment = environment_in(format!("/proc/{pid}/environ"))?;
-    if environment.is_empty() {
-        for thread in threads(pid)? {
-            environment = environment_in(thread.join("environ"))?;
-            if !environment.is_empty() {
-                break;
-            }
-        }
-    }
+    let mut environment = Vec::new();
+    read_environment(pid, |chunk| {
+        environment.extend_from_slice(chunk);
+        environment.len() >= LONGEST_ENVIRONMENT_BYTES
+    })?;
     let mut entries = environment.split(|byte| *byte == 0);
     Ok(entries.find(|entry| entry.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="))).map(<[u8]>::to_vec))
 }
 
-/// Returns nothing if the environment is hidden.
-fn environment_in(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    let mut environment = Vec::new();
-    let Some(file) = if_shown(File::open(path))? else { return Ok(environment) };
-    match file.take(LONGEST_ENVIRONMENT_BYTES).read_to_end(&mut environment) {
-        Err(error) if Errno::from_io_error(&error) != Some(UNMAPPED) => {
-            if_shown(Err(error)).map(Option::unwrap_or_default)
-        }
-        _ => Ok(environment),
-    }
-}
-
 /// Returns true if no program that this process executes can gain rights; `None` if that is hidden.
 pub fn has_no_new_privileges(pid: i32) -> io::Result<Option<bool>> {
-    let Some(status) = if_shown(fs::read_to_string(format!("/proc/{pid}/status")))? else { return Ok(None) };
-    Ok(status.lines().find_map(|line| line.strip_prefix("NoNewPrivs:")).map(|value| value.trim() == "1"))
+    // Bytes: the name in it need not be UTF-8, and the kernel cuts it amid a character.
+    let Some(status) = if_shown(fs::read(format!("/proc/{pid}/status")))? else { return Ok(None) };
+    let mut lines = status.split(|byte| *byte == b'\n');
+    Ok(lines.find_map(|line| line.strip_prefix(b"NoNewPrivs:")).map(|value| value.trim_ascii() == b"1"))
 }
 
 /// Returns true if a thread of this process has this name.
 pub fn has_thread_named(pid: i32, name: &str) -> io::Result<bool> {
-    for thread in threads(pid)? {
-        if if_shown(fs::read(thread.join("comm")))?.is_some_and(|found| found.trim_ascii_end() == name.as_bytes()) {
+    for comm in of_threads(pid, "comm")? {
+        if if_shown(fs::read(comm))?.is_some_and(|found| found.trim_ascii_end() == name.as_bytes()) {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// Returns the directory of each thread; none if the process is over or hidden.
-fn threads(pid: i32) -> io::Result<Vec<PathBuf>> {
-    let mut threads = Vec::new();
+/// Returns the path of this file of each thread; none if the process is over or hidden.
+fn of_threads(pid: i32, name: &str) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
     for thread in if_shown(fs::read_dir(format!("/proc/{pid}/task")))?.into_iter().flatten() {
-        threads.extend(if_shown(thread)?.map(|thread| thread.path()));
+        files.extend(if_shown(thread)?.map(|thread| thread.path().join(name)));
     }
-    Ok(threads)
+    Ok(files)
 }
 
 /// Finds one NUL-delimited entry in a stream of chunks without keeping the stream.
@@ -333,6 +324,9 @@ pub fn other_processes() -> io::Result<impl Iterator<Item = i32>> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
+    use std::io::Read as _;
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -357,7 +351,7 @@ mod tests {
         assert!(!stat.has_ended());
         assert!(stat.start_ticks > 0);
         let inherited = ["-c", "import os; print(os.getpgid(0), os.getsid(0))"];
-        let printed = std::process::Command::new("python3").args(inherited).output().unwrap().stdout;
+        let printed = Command::new("python3").args(inherited).output().unwrap().stdout;
         assert_eq!(String::from_utf8(printed).unwrap().trim(), format!("{} {}", stat.group, stat.session));
     }
 
@@ -395,6 +389,37 @@ mod tests {
         assert_eq!(parse_memory(b"7 (a) R 1 2 3"), None);
         let own = fs::read("/proc/self/stat").unwrap();
         assert!(parse_memory(&own).is_some_and(|(memory, end)| memory > 1_000_000 && end > 0));
+    }
+
+    #[test]
+    fn the_rights_of_a_process_whose_name_is_not_utf8_are_read() {
+        let script = "printf 'l\\303' > /proc/$$/comm; echo; read line";
+        let mut child = Command::new("sh");
+        let mut child = child.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        assert_eq!(fs::read(format!("/proc/{pid}/comm")).unwrap(), b"l\xc3\n");
+        let own = has_no_new_privileges(i32::try_from(std::process::id()).unwrap()).unwrap();
+        assert_eq!(has_no_new_privileges(pid).unwrap(), Some(own.unwrap()));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn an_unmapped_environment_is_not_taken_for_one_amid_an_exec() {
+        let script = "import ctypes, mmap, os\n\
+                      stat = open('/proc/self/stat').read().rsplit(')', 1)[1].split()\n\
+                      start, end = int(stat[47]) // mmap.PAGESIZE * mmap.PAGESIZE, int(stat[48])\n\
+                      ctypes.CDLL(None).munmap(ctypes.c_void_p(start), ctypes.c_size_t(end - start))\n\
+                      os.write(1, b'x'), os.read(0, 1), os._exit(0)";
+        // The argument fills the page before the environment, on which the rest of the stack would be.
+        let mut child = Command::new("python3");
+        let child = child.args(["-c", script, &"x".repeat(100_000)]).env("A", "b");
+        let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        assert_eq!(environment_shows(i32::try_from(child.id()).unwrap(), b"A=b").unwrap(), Shown::No);
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::cgroup::{end_group_of, own_group};
 use super::claimant::{EndAnswer, VARIABLE, ask_to_end};
 use super::identity::{Liveness, ProcessIdentity};
 use super::signalling::Signal;
-use super::survivors::{RecordedHandler, end_coprocesses, end_survivors, runner_marker, thread_name};
+use super::survivors::{RecordedHandler, end_coprocesses, end_survivors, runner_marker};
 use taskqueue_host::testing::{eventually, run_again_inside};
 
 const GRACE: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ fn is_inside(name: &str) -> bool {
 }
 
 /// Calls `act` while this process can open so many more files. It must be a process of its own.
-fn with_room_for<T>(count: usize, act: impl FnOnce() -> T) -> T {
+pub(super) fn with_room_for<T>(count: usize, act: impl FnOnce() -> T) -> T {
     let before = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..before }).unwrap();
     let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
@@ -34,7 +34,7 @@ fn with_room_for<T>(count: usize, act: impl FnOnce() -> T) -> T {
     answer
 }
 
-fn is_lack<T: std::fmt::Debug>(answer: std::io::Result<T>) -> bool {
+pub(super) fn is_lack<T: std::fmt::Debug>(answer: std::io::Result<T>) -> bool {
     Errno::from_io_error(&answer.unwrap_err()) == Some(Errno::MFILE)
 }
 
@@ -86,19 +86,6 @@ fn coprocesses_that_cannot_be_asked_are_not_overlooked() {
         assert!(is_lack(with_room_for(0, || end_coprocesses(&runner, coprocess, GRACE))));
     }
     assert_eq!(end_coprocesses(&runner, None, GRACE).unwrap(), 1);
-}
-
-/// The thread of a runner that handles its runs itself.
-#[test]
-fn a_runner_whose_threads_cannot_be_read_is_not_overlooked() {
-    if !is_inside("a_runner_whose_threads_cannot_be_read_is_not_overlooked") {
-        return;
-    }
-    let own = ProcessIdentity::own().unwrap();
-    let token = "abcdefabcdef";
-    let has_thread = || taskqueue_host::machine::proc_files::has_thread_named(own.pid, &thread_name(token));
-    assert!(!has_thread().unwrap());
-    assert!(is_lack(with_room_for(0, has_thread)));
 }
 
 #[test]

@@ -109,12 +109,13 @@ pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Du
     let is_local = recorded.map_or(Ok(false), |handler| handler.identity.shares_view())?;
     let recorded = recorded.filter(|handler| is_local && (!handler.has_own_group || is_possible(handler.identity.pid)));
     let thread_name = Some(thread_name(token)).filter(|name| name.len() == 3 + THREAD_NAME_TOKEN_CHARS);
-    let mut search = Search { marker: marker.as_bytes(), thread_name, recorded, vouched: false, saw_exec: false };
+    let mut search = Search { marker: marker.as_bytes(), thread_name, recorded, vouched: false, amid_exec: Vec::new() };
     let give_up = Moment::after(grace.saturating_add(HUNT));
     let mut ended = 0;
     let mut asked = false;
     let mut empty_looks = 0;
     loop {
+        let earlier_amid_exec = std::mem::take(&mut search.amid_exec);
         let found = search.scan()?;
         if found.is_empty() {
             empty_looks += 1;
@@ -123,8 +124,10 @@ pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Du
             if empty_looks < 2 {
                 continue;
             }
-            // A process shows its environment a moment later. Not waited for longer: any user can make one that never does.
-            if search.saw_exec && empty_looks < MOST_EMPTY_LOOKS {
+            // A process shows its environment a moment later. Not waited for longer: any user can make one that never does. One
+            // that was not amid an `execve` before showed that it is unrelated, or is new.
+            let is_unclear = search.amid_exec.iter().any(|pid| earlier_amid_exec.contains(pid));
+            if is_unclear && empty_looks < MOST_EMPTY_LOOKS {
                 std::thread::sleep(EXEC_WAIT);
                 continue;
             }
@@ -169,15 +172,14 @@ struct Search<'a> {
     /// Whether the recorded session or group was found to belong to the run. Stays true while it has members, which reserve its
     /// number.
     vouched: bool,
-    /// Whether the last scan saw a process that has no environment yet.
-    saw_exec: bool,
+    /// The processes that had no environment yet in the last scan.
+    amid_exec: Vec<i32>,
 }
 
 impl Search<'_> {
     fn scan(&mut self) -> io::Result<Vec<ProcessHandle>> {
         let mut found = Vec::new();
         let mut others = Vec::new();
-        self.saw_exec = false;
         for pid in other_processes()? {
             if found.len() == AT_ONCE {
                 return Ok(found);
@@ -185,7 +187,7 @@ impl Search<'_> {
             // Checked before and after opening: nearly all processes are unrelated and need no pidfd.
             let mut is_marked = |pid| {
                 let shown = environment_shows(pid, self.marker)?;
-                self.saw_exec |= shown == Shown::NotYet;
+                self.amid_exec.extend((shown == Shown::NotYet).then_some(pid));
                 Ok(shown == Shown::Yes)
             };
             let process = if is_marked(pid)? { ProcessHandle::open_if(pid, is_marked)? } else { None };
@@ -276,23 +278,29 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
-    use rustix::process::{Pid, kill_process_group};
+    use rustix::process::{Pid, Uid, geteuid, kill_process_group};
+    use rustix::thread::set_thread_uid;
 
+    use super::super::scarcity::{is_lack, with_room_for};
     use super::*;
     use taskqueue_host::machine::proc_files::read_stat;
-    use taskqueue_host::testing::eventually;
+    use taskqueue_host::testing::{eventually, run_again_inside};
 
     fn marker(name: &str) -> String {
         format!("TASKQUEUE_RUN_TOKEN={name}-{}", std::process::id())
     }
 
-    fn start(script: &str, marker: Option<&str>) -> Child {
+    fn command(script: &str, marker: Option<&str>) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", script]).env_remove("TASKQUEUE_RUN_TOKEN").process_group(0).stdout(Stdio::null());
         if let Some((name, value)) = marker.and_then(|marker| marker.split_once('=')) {
             command.env(name, value);
         }
-        command.spawn().unwrap()
+        command
+    }
+
+    fn start(script: &str, marker: Option<&str>) -> Child {
+        command(script, marker).spawn().unwrap()
     }
 
     fn recorded(identity: &ProcessIdentity, has_own_group: bool) -> RecordedHandler {
@@ -393,6 +401,19 @@ mod tests {
     }
 
     #[test]
+    fn a_runner_whose_threads_cannot_be_read_is_not_overlooked() {
+        let name = "identities::survivors::tests::a_runner_whose_threads_cannot_be_read_is_not_overlooked";
+        if !run_again_inside(&["env"], name) {
+            return;
+        }
+        let runner = ProcessIdentity::own().unwrap();
+        let thread_name = Some(thread_name("abcdefabcdef"));
+        let search = Search { marker: b"", thread_name, recorded: None, vouched: false, amid_exec: Vec::new() };
+        search.add_runner(&runner, &mut Vec::new()).unwrap();
+        assert!(is_lack(with_room_for(0, || search.add_runner(&runner, &mut Vec::new()))));
+    }
+
+    #[test]
     fn a_handler_inside_the_runner_vouches_for_no_group_made_by_another() {
         let marker = marker("pipeline");
         let mut runner = start("env -u TASKQUEUE_RUN_TOKEN sleep 600 & exec sleep 600", Some(&marker));
@@ -471,19 +492,28 @@ mod tests {
         }
     }
 
-    /// A process whose main thread has ended shows its environment only through the other threads.
+    /// A process whose main thread has ended shows its environment only through the other threads: the file of the main thread
+    /// belongs to root, and is empty.
     #[test]
     fn a_process_whose_main_thread_has_ended_is_found_with_its_group() {
         let marker = marker("threads");
         let program = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); \
                        ctypes.CDLL(None).pthread_exit(None)";
         let script = format!("env -u {TOKEN_VARIABLE} sleep 600 & exec python3 -c '{program}'");
-        let mut child = start(&script, Some(&marker));
+        let mut command = command(&script, Some(&marker));
+        let user = geteuid().is_root().then_some(65534);
+        let mut child = user.into_iter().fold(&mut command, CommandExt::uid).spawn().unwrap();
         let handler = identity(&child);
-        eventually(|| find_stat(handler.pid).unwrap().unwrap().has_ended() && count(&marker) == 1);
+        let (pid, entry) = (handler.pid, marker.clone().into_bytes());
+        eventually(|| find_stat(pid).unwrap().unwrap().has_ended() && count(&marker) == 1);
         assert!(child.try_wait().unwrap().is_none());
-        let entry = environment_entry(handler.pid, TOKEN_VARIABLE.as_bytes()).unwrap();
-        assert_eq!(entry.as_deref(), Some(marker.as_bytes()));
+        // A thread of its own, because it changes the user.
+        let as_user = std::thread::spawn(move || {
+            user.map_or(Ok(()), |user| set_thread_uid(Uid::from_raw(user))).unwrap();
+            assert_eq!(environment_shows(pid, &entry).unwrap(), Shown::Yes);
+            assert_eq!(environment_entry(pid, TOKEN_VARIABLE.as_bytes()).unwrap(), Some(entry));
+        });
+        as_user.join().unwrap();
         assert_eq!(end_survivors(&marker, Some(&recorded(&handler, true)), Duration::from_secs(5)).unwrap(), 2);
         child.wait().unwrap();
     }

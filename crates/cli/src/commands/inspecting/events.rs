@@ -4,7 +4,6 @@ use anyhow::Result;
 use chrono::Local;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use serde_json::json;
 
 use crate::error::{CliError, DONE, INTERRUPTED};
 use crate::output::Out;
@@ -111,7 +110,7 @@ fn filter(ctx: &mut Context, args: &EventsArgs) -> Result<EventFilter> {
 /// Prints events: the whole list, or its next lines.
 fn show(events: &[Event], listing: &mut Option<Listing<'_>>, out: &mut Out) -> Result<()> {
     match listing {
-        Some(listing) => listing.print(&events.iter().map(|event| json!(event_json(event))).collect::<Vec<_>>(), out),
+        Some(listing) => listing.print(&events.iter().map(event_json).collect::<Vec<_>>(), out),
         None => events.iter().try_for_each(|event| show_one(event, out)),
     }
 }

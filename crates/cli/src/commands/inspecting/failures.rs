@@ -2,7 +2,6 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
-use serde_json::json;
 
 use crate::error::{CliError, DONE};
 use crate::output::Out;
@@ -51,7 +50,7 @@ pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyho
     }
     let shown = found.groups.len().min(usize::try_from(args.limit).unwrap_or(usize::MAX));
     if let Some(mut listing) = listing {
-        listing.print(&found.groups[..shown].iter().map(|group| json!(group)).collect::<Vec<_>>(), out)?;
+        listing.print(&found.groups[..shown], out)?;
         return Ok(DONE);
     }
     if out.is_json() {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::json;
 
 use crate::commands::inspecting::runners;
 use crate::commands::options::selected::{SELECTION_HELP, selected_tasks};
@@ -210,7 +209,7 @@ fn selected(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Resu
 
 /// Prints tasks as records.
 fn list_tasks(overview: &Overview, mut listing: Listing<'_>, out: &mut Out) -> anyhow::Result<()> {
-    listing.print(&overview.lines.iter().map(|line| json!(task_record(line))).collect::<Vec<_>>(), out)?;
+    listing.print(&overview.lines.iter().map(task_record).collect::<Vec<_>>(), out)?;
     if overview.has_more {
         out.warn(task_view::MORE);
     }

@@ -130,6 +130,6 @@ fn https_of(args: &WebArgs, listen: &ListenAddress, out: &Out) -> Result<Https, 
             .with_hint("--behind-proxy instead of --tls-cert and --tls-key"));
     }
     let certificate = Certificate::read(certificate, key, Box::new(out.warning_printer()))
-        .map_err(|problem| CliError::usage(problem).with_hint("taskqueue web --help"))?;
+        .map_err(|problem| CliError::configuration(problem).with_hint("taskqueue web --help"))?;
     Ok(Https::Server(Arc::new(certificate)))
 }
