@@ -106,6 +106,31 @@ each_engine! {
         assert_eq!(read(&mut starts, &mut ctx, now).1, Some(3));
     }
 
+    fn parts_in_which_runs_start_all_the_time_do_not_hide_the_others(db) {
+        let mut ctx = willing(db);
+        let now = ctx.now().unwrap();
+        let start = |part: i64, place: i64, on: DateTime<Utc>| {
+            let on = on.format("%F %T%.6f");
+            db.execute(&format!(
+                "UPDATE \"TaskQueueRuns\" SET \"Status\" = 'success', \"StartedOn\" = '{on}', \"FinishedOn\" = '{on}' WHERE \"Id\" = {}",
+                part * 5_000 + place
+            ));
+        };
+        for part in 1..=12 {
+            (0..20).for_each(|place| insert_run(db, part * 5_000 + place, now, None));
+        }
+        let mut starts = Starts::default();
+        assert_eq!(read(&mut starts, &mut ctx, now).1, Some(0));
+        let earlier = DateTime::from_timestamp(now.timestamp().div_euclid(60) * 60 - 600, 0).unwrap();
+        start(12, 0, earlier);
+        let is_seen = (0..20).any(|round| {
+            (1..=11).for_each(|part| start(part, round, now));
+            read(&mut starts, &mut ctx, now + TimeDelta::seconds(5 * (round + 1)));
+            starts.count(earlier, earlier + TimeDelta::minutes(1)) == Some(1)
+        });
+        assert!(is_seen);
+    }
+
     fn a_run_of_a_transaction_that_was_committed_late_is_counted(db) {
         let mut ctx = willing(db);
         let now = ctx.now().unwrap();

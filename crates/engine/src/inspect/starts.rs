@@ -74,7 +74,9 @@ impl Starts {
             };
         }
         let mut open: Vec<_> = self.parts.iter().filter(|(_, part)| part.is_open).collect();
-        open.sort_unstable_by_key(|(_, part)| (!part.is_busy, part.read_on));
+        // A busy part is read before others that were read a minute earlier, but not before those that wait for longer.
+        let turn = |part: &Part| part.read_on + if part.is_busy { TimeDelta::zero() } else { TimeDelta::minutes(1) };
+        open.sort_unstable_by_key(|(_, part)| turn(part));
         for (number, _) in open.into_iter().take(reading.room()) {
             reading.read(*number)?;
         }

@@ -186,8 +186,8 @@ fn process_registered(
             let may_be_more = options.creates_runs && finished_tasks > finished_before;
             finished_before = finished_tasks;
             if may_be_more {
-                move_schedules_on(ctx)?;
-                if ctx.store.create_missing_runs(&mut |_| {})? > 0 {
+                let has_moved = move_schedules_on(ctx)?;
+                if ctx.store.create_missing_runs(&mut |_| {})? > 0 || has_moved {
                     continue;
                 }
             }

@@ -147,23 +147,24 @@ fn look_after_and(
 }
 
 /// Moves schedules on, for a process that creates runs itself: a schedule may skip a time that was missed, and its task may have
-/// expired or be one to replace. Costs one look at an index if there are none.
+/// expired or be one to replace. Costs one look at an index if there are none. Returns whether it may have created a run.
 ///
 /// # Errors
 /// Returns an error if the database fails.
-pub(crate) fn move_schedules_on(ctx: &mut Context) -> EngineResult<()> {
+pub(crate) fn move_schedules_on(ctx: &mut Context) -> EngineResult<bool> {
     if !ctx.store.has_schedules()? {
-        return Ok(());
+        return Ok(false);
     }
     // As in create_runs: an expired task of a schedule is followed by the next one.
-    if ctx.store.end_expired_tasks()? > 0 {
+    let expired = ctx.store.end_expired_heads()?;
+    if expired > 0 {
         ctx.notify_finished();
     }
-    replace_overdue(ctx)?;
+    let replaced = replace_overdue(ctx)?;
     let grace_secs = ctx.store.settings()?.schedule_grace_secs;
     let author = Author { name: &ctx.me.user, host: &ctx.me.host };
-    let _ = ctx.store.advance_schedules(author, grace_secs)?;
-    Ok(())
+    let advanced = ctx.store.advance_schedules(author, grace_secs)?;
+    Ok(expired > 0 || replaced > 0 || advanced.planned > 0)
 }
 
 /// Returns how many tasks of schedules were replaced, and which schedules were advanced.

@@ -136,16 +136,16 @@ impl Coordinator<'_> {
         Ok(())
     }
 
-    /// Creates runs after schedules have skipped what they do not catch up.
+    /// Creates runs after schedules have skipped what they do not catch up. Returns 0 if there are no new ones.
     fn create_runs(&mut self, create: fn(&mut Store) -> StoreResult<usize>) -> EngineResult<usize> {
-        move_schedules_on(self.ctx)?;
-        Ok(create(&mut self.ctx.store)?)
+        let has_moved = move_schedules_on(self.ctx)?;
+        Ok(create(&mut self.ctx.store)? + usize::from(has_moved))
     }
 
     /// Moves schedules on, and creates the runs of those of these late tasks that stay due: only theirs, however many others wait.
     fn settle(&mut self, late: &[TaskId]) -> EngineResult<()> {
         if !late.is_empty() {
-            move_schedules_on(self.ctx)?;
+            let _ = move_schedules_on(self.ctx)?;
         }
         for task in late {
             let _ = self.ctx.store.open_run_of(*task)?;

@@ -125,8 +125,9 @@ pub fn end_survivors(marker: &str, recorded: Option<&RecordedHandler>, grace: Du
                 continue;
             }
             // A process shows its environment a moment later. Not waited for longer: any user can make one that never does. One
-            // that was not amid an `execve` before showed that it is unrelated, or is new.
-            let is_unclear = search.amid_exec.iter().any(|pid| earlier_amid_exec.contains(pid));
+            // that the look before did not find amid an `execve` has shown then that it is unrelated; in the second look it may be
+            // new.
+            let is_unclear = search.amid_exec.iter().any(|pid| empty_looks == 2 || earlier_amid_exec.contains(pid));
             if is_unclear && empty_looks < MOST_EMPTY_LOOKS {
                 std::thread::sleep(EXEC_WAIT);
                 continue;

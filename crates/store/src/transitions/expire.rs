@@ -10,6 +10,7 @@ use crate::backend;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now};
+use crate::base::unmarked::processed_run;
 use crate::journal::events::insert_event;
 use crate::rules::dependencies::satisfy_dependants;
 use crate::session::origin::Origin;
@@ -46,6 +47,21 @@ impl Store {
                 return Ok(total);
             }
         }
+    }
+
+    /// Ends the newest tasks of schedules whose time to start has passed and that have no run in progress. Returns how many.
+    ///
+    /// # Errors
+    /// The database could not be written; tasks that ended in earlier transactions stay so.
+    pub fn end_expired_heads(&mut self) -> StoreResult<usize> {
+        let ids: Vec<i64> = self.read(|conn| {
+            use task_queue::dsl;
+            let heads = dsl::task_queue.filter(dsl::schedule_head.eq_any(["waiting", "open"]));
+            let expired =
+                heads.filter(dsl::live_start_before.le(db_now().nullable())).filter(processed_run().is_null());
+            Ok(expired.order((dsl::schedule_head, dsl::scheduled_on, dsl::id)).select(dsl::id).load(conn)?)
+        })?;
+        self.end_expired(&ids.into_iter().map(TaskId).collect::<Vec<_>>())
     }
 
     /// Ends those of these tasks whose time to start has passed and that have no run in progress. Returns how many.
