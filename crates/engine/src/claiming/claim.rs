@@ -148,7 +148,7 @@ fn look_after(ctx: &mut Context, settings: &Settings) -> EngineResult<()> {
 /// Claims the first runs that this claimant accepts, and waits for the first one if asked to.
 ///
 /// It first rescues some runs whose lease has expired or whose claimant is dead, moves schedules on, and creates the runs of due
-/// tasks. So claimants need no other process. If the answer to a claim is lost, the claim is written to the spool,
+/// tasks. So claimants need no other process for their runs. If the answer to a claim is lost, the claim is written to the spool,
 /// and the next process on this host releases its runs.
 ///
 /// # Errors

@@ -174,7 +174,10 @@ impl Store {
                 details,
             };
             if messages.dropped > 0 {
-                insert_event(conn, &event("messages-dropped", format!("{{\"count\":{}}}", messages.dropped)))?;
+                insert_event(
+                    conn,
+                    &event("messages-dropped", serde_json::json!({ "count": messages.dropped }).to_string()),
+                )?;
             }
             for message in &messages.kept {
                 insert_event(conn, &event("message", message.details()))?;

@@ -98,7 +98,7 @@ pub(in super::super) struct DueTaskFacts {
     /// Whether its time to start has passed.
     #[diesel(sql_type = Bool)]
     pub(in super::super) is_expired: bool,
-    /// Whether it is the task of a schedule that does not catch up, and waits since more than a minute: the schedule may skip it.
+    /// Whether it has been due for more than a minute, and its schedule need not run each missed time: it may skip this one.
     #[diesel(sql_type = Bool)]
     pub(in super::super) is_late: bool,
     /// Whether others read from its row that it is running: it recurs or has a unique key.
