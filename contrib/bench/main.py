@@ -19,8 +19,9 @@ from benchlib.figures import Line, missing, reason
 from benchlib.versions import all_versions
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
-# What a run puts into the documentation: the whole table, or the rows that are measured only when they are asked for.
-TABLE, HOUR = "table", "hour"
+# What a run puts into the documentation: the whole table, or one of the rows that are measured only when they are asked for.
+TABLE = "table"
+BLOCKS = ("hour", "web", "live", "screens", "start")
 
 
 def arguments():
@@ -31,12 +32,15 @@ def arguments():
     reader.add_argument("--list", action="store_true", help="the rows there are")
     reader.add_argument("--peers", choices=("all", "none"), default="all", help="with the peers, or without (default: all)")
     reader.add_argument("--docs", action="store_true", help="put the table into docs/benchmarks.md as well")
+    reader.add_argument("--before", metavar="PROGRAM", type=os.path.abspath, help="an earlier taskqueue, for --only start")
     reader.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     asked = reader.parse_args()
     if asked.docs and asked.quick:
         reader.error("a look is not for the documentation: leave out --quick or --docs")
-    if asked.docs and asked.only not in (None, ["hour"]):
-        reader.error("the documentation has the whole table and the hour: --docs with all rows, or with --only hour")
+    if asked.docs and asked.only not in (None, *([row] for row in BLOCKS)):
+        reader.error(f"--docs with all rows, or with --only and one of {', '.join(BLOCKS)}")
+    if "start" in (asked.only or ()) and not asked.before:
+        reader.error("the row start needs --before PROGRAM")
     return asked
 
 
@@ -93,7 +97,7 @@ def main():
     # Workers and databases that a row has started are ended with it, whoever stops it.
     signal.signal(signal.SIGTERM, stop)
     home = os.environ["TASKQUEUE_BENCH_HOME"]
-    bench = Bench(home, os.environ["CARGO_TARGET_DIR"], asked.quick, asked.peers)
+    bench = Bench(home, os.environ["CARGO_TARGET_DIR"], asked.quick, asked.peers, asked.before)
     versions = all_versions(bench)
     about = {"made_on": time.strftime("%Y-%m-%d %H:%M"), "command": shlex.join(["contrib/bench/run", *sys.argv[1:]]),
              "rounds": bench.rounds, "quick": bench.quick, "secs": {}}
@@ -111,7 +115,7 @@ def main():
     text = write(place, lines, versions, about)
     print(text)
     if asked.docs:
-        put_into_docs(HOUR if asked.only else TABLE, show.markdown(lines, versions, about), svg(lines, about))
+        put_into_docs(asked.only[0] if asked.only else TABLE, show.markdown(lines, versions, about), svg(lines, about))
     subprocess.run(["ln", "-sfn", place.name, str(place.parent / "latest")], check=True)
     print(f"table.txt, table.md, results.json and picture.svg are in {place}")
 

@@ -52,10 +52,10 @@ WHERE r.`Status` = 'timeout' AND t.`CurrentRunId` = r.`Id`
 ON DUPLICATE KEY UPDATE `HeldUntil` = IF(`TaskQueueRejections`.`HeldUntil` IS NOT NULL
         AND `TaskQueueRejections`.`Timeouts` + 1 < @limit + 0, UTC_TIMESTAMP(6) + INTERVAL @hold SECOND, NULL),
     `Timeouts` = `TaskQueueRejections`.`Timeouts` + 1;
--- SQL does not compute backoffs: a task with a backoff waits for ten minutes.
+-- SQL does not compute backoffs: a task with a backoff waits for ten minutes, or until a later time that an edit has set.
 UPDATE (SELECT j.`Id` FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS j) AS o
     STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id` STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
-SET t.`NextAttemptOn` = IF(t.`Backoff` IS NULL OR r.`Status` <> 'timeout', t.`NextAttemptOn`, UTC_TIMESTAMP(6) + INTERVAL 600 SECOND),
+SET t.`NextAttemptOn` = IF(t.`Backoff` IS NULL OR r.`Status` <> 'timeout', t.`NextAttemptOn`, GREATEST(t.`ScheduledOn`, UTC_TIMESTAMP(6) + INTERVAL 600 SECOND)),
     t.`LastStatus` = r.`Status`, t.`FailedRetries` = t.`FailedRetries` + (r.`Status` = 'timeout'), t.`Attempts` = t.`Attempts` + 1,
     t.`CurrentRunId` = NULL, t.`UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE r.`Status` IN ('timeout', 'cancelled') AND t.`CurrentRunId` = r.`Id`;
@@ -150,7 +150,7 @@ FROM `TaskQueue` AS t JOIN `TaskQueueRuns` AS r ON r.`Id` = t.`CurrentRunId`
 WHERE t.`Id` = {task} AND t.`FailedRetries` + 1 >= COALESCE(t.`RetryLimit`, t.`MaxRetries`, 1000001)
     AND r.`Id` = {run} AND r.`Status` = 'error' AND r.`Token` = '{token}';
 UPDATE `TaskQueue` SET `LastStatus` = 'failed', `FailedRetries` = `FailedRetries` + 1, `Attempts` = `Attempts` + 1,
-    `CurrentRunId` = NULL, `NextAttemptOn` = UTC_TIMESTAMP(6) + INTERVAL 600 SECOND, `UpdatedOn` = UTC_TIMESTAMP(6)
+    `CurrentRunId` = NULL, `NextAttemptOn` = GREATEST(`ScheduledOn`, UTC_TIMESTAMP(6) + INTERVAL 600 SECOND), `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {task} AND `CurrentRunId` = {run}
     AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'error' AND `Token` = '{token}');
 UPDATE `TaskQueue` SET `LastStatus` = 'cancelled', `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)

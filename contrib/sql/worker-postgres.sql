@@ -46,11 +46,11 @@ WITH expired AS MATERIALIZED (
         "HeldUntil" = CASE WHEN x."HeldUntil" IS NOT NULL AND x."Timeouts" + 1 < (SELECT s."Value"::int FROM "TaskQueueSettings" AS s
             WHERE s."Name" = 'TaskQueueClaimTimeoutLimit') THEN excluded."HeldUntil" END
 )
--- SQL does not compute backoffs: a task with a backoff waits for ten minutes.
+-- SQL does not compute backoffs: a task with a backoff waits for ten minutes, or until a later time that an edit has set.
 UPDATE "TaskQueue" AS t SET "LastStatus" = r."Status",
     "RetryLimit" = CASE WHEN r."IsExhausted" THEN NULLIF(r."Allowed", t."MaxRetries"::int) END,
     "NextAttemptOn" = CASE WHEN t."Backoff" IS NULL OR r."Status" <> 'timeout' THEN t."NextAttemptOn"::timestamptz
-        ELSE clock_timestamp() + interval '600 seconds' END,
+        ELSE GREATEST(t."ScheduledOn"::timestamptz, clock_timestamp() + interval '600 seconds') END,
     "FailedRetries" = t."FailedRetries" + CASE r."Status" WHEN 'timeout' THEN 1 ELSE 0 END, "Attempts" = t."Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
 FROM judged AS r WHERE t."Id" = r."TaskQueueId";
 COMMIT;
@@ -163,7 +163,8 @@ FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
 WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= COALESCE(t."RetryLimit", t."MaxRetries", 1000001)
     AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}';
 UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
-    "CurrentRunId" = NULL, "NextAttemptOn" = clock_timestamp() + interval '600 seconds', "UpdatedOn" = clock_timestamp()
+    "CurrentRunId" = NULL, "NextAttemptOn" = GREATEST("ScheduledOn"::timestamptz, clock_timestamp() + interval '600 seconds'),
+    "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'error' AND "Token" = '{token}');
 UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()

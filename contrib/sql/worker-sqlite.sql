@@ -40,10 +40,10 @@ WHERE t."LastStatus" = 'processing' AND r."Status" = 'timeout'
 ON CONFLICT ("TaskId", "Claimant") DO UPDATE SET "Timeouts" = "Timeouts" + 1,
     "HeldUntil" = CASE WHEN "HeldUntil" IS NOT NULL AND "Timeouts" + 1 < (SELECT CAST(s."Value" AS INTEGER) FROM "TaskQueueSettings" AS s
         WHERE s."Name" = 'TaskQueueClaimTimeoutLimit') THEN excluded."HeldUntil" END;
--- SQL does not compute backoffs: a task with a backoff waits for ten minutes.
+-- SQL does not compute backoffs: a task with a backoff waits for ten minutes, or until a later time that an edit has set.
 UPDATE "TaskQueue" INDEXED BY "TaskQueueByStatus" SET "LastStatus" = r."Status",
     "NextAttemptOn" = CASE WHEN "Backoff" IS NULL OR r."Status" <> 'timeout' THEN "NextAttemptOn"
-        ELSE strftime('%Y-%m-%d %H:%M:%f000', 'now', '600 seconds') END,
+        ELSE max("ScheduledOn", strftime('%Y-%m-%d %H:%M:%f000', 'now', '600 seconds')) END,
     "FailedRetries" = "FailedRetries" + (r."Status" = 'timeout'), "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 FROM "TaskQueueRuns" AS r
 WHERE r."Id" = "TaskQueue"."CurrentRunId" AND "TaskQueue"."LastStatus" = 'processing' AND r."Status" IN ('timeout', 'cancelled');
@@ -133,7 +133,7 @@ FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
 WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= COALESCE(t."RetryLimit", t."MaxRetries", 1000001)
     AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}';
 UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
-    "CurrentRunId" = NULL, "NextAttemptOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now', '600 seconds'),
+    "CurrentRunId" = NULL, "NextAttemptOn" = max("ScheduledOn", strftime('%Y-%m-%d %H:%M:%f000', 'now', '600 seconds')),
     "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'error' AND "Token" = '{token}');

@@ -38,17 +38,18 @@ use taskqueue_engine::{
 /// ```
 #[derive(Clone)]
 pub struct TaskQueue {
-    shared: Arc<SharedQueue>,
+    pub(super) shared: Arc<SharedQueue>,
     /// The reason for everything that this handle does.
     reason: Option<String>,
     spool: Option<PathBuf>,
 }
 
-struct SharedQueue {
-    url: DatabaseUrl,
+pub(super) struct SharedQueue {
+    pub(super) url: DatabaseUrl,
     /// Connections that no call uses at the moment.
     idle: Mutex<Vec<Context>>,
-    stop: StopSignals,
+    /// Set by the handle.
+    pub(super) stop: StopSignals,
     stop_handle: StopHandle,
 }
 
@@ -202,16 +203,6 @@ impl TaskQueue {
     #[must_use]
     pub fn stop_handle(&self) -> StopHandle {
         self.shared.stop_handle.clone()
-    }
-
-    /// Returns the stop signal, which is set by the handle.
-    pub(super) fn stop(&self) -> &StopSignals {
-        &self.shared.stop
-    }
-
-    /// Returns the address.
-    pub(super) fn url(&self) -> &DatabaseUrl {
-        &self.shared.url
     }
 
     /// Returns the reason.

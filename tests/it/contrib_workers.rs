@@ -416,6 +416,22 @@ each_engine! {
         assert_eq!(count(db, "\"TaskQueueNotices\""), 0, "a cancel left a notice");
     }
 
+    fn a_time_that_is_set_during_an_attempt_holds_after_an_end_by_sql(db) {
+        let worker = SqlWorker::new(db);
+        for is_lost in [false, true] {
+            let (task, run) = worker.queue_and_claim(&["--backoff", "fixed:60s", "--timeout", "1h"], "a");
+            db.cli().run(&["edit", &task, "--at", "2090-01-01T00:00:00Z"]).ok();
+            if is_lost {
+                db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {run}"));
+                worker.step("claim", "b", 0);
+            } else {
+                worker.step("error", "a", run);
+            }
+            let after = worker.task(&task);
+            assert_eq!((&after["failed_retries"], &after["next_attempt_on"]), (&1.into(), &"2090-01-01T00:00:00Z".into()), "{after}");
+        }
+    }
+
     fn who_is_to_be_told_hears_of_a_task_that_a_worker_exhausts_by_sql(db) {
         let log = db.home().join("notices.log");
         db.configure(&format!("[notify]\nlog = {log:?}\nevery_secs = 0\n"));

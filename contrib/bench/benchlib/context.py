@@ -16,12 +16,13 @@ SHOWN = {"sqlite": "SQLite", "postgres": "PostgreSQL", "mariadb": "MariaDB", "my
 
 
 class Bench:
-    def __init__(self, home, target, quick, peers):
+    def __init__(self, home, target, quick, peers, before):
         self.home = Path(home)
         self.target = Path(target) / "release"
         self.source = Path(__file__).resolve().parents[3]
         self.quick = quick
         self.peers = peers
+        self.before = before
         self.scratch = self.home / "scratch"
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch.mkdir(parents=True)
@@ -39,7 +40,7 @@ class Bench:
         say(f"{time.strftime('%H:%M:%S')} {text}")
 
     def program(self, name):
-        """The path of a program that was built, or the reason why there is none."""
+        """The path of a program that was built, or the reason why there is none. An absolute path stays as it is."""
         path = self.target / name
         if not path.exists():
             raise NotThere(self.why_missing(name))

@@ -16,10 +16,10 @@ PART = 500_000
 
 
 @contextmanager
-def deep_store(bench, engine):
+def deep_store(bench, engine, **options):
     """The store, and words that say how deep it is."""
     waiting, finished = bench.pick(1_000_000, 10_000), bench.pick(5_000_000, 50_000)
-    with bench.store(engine) as store:
+    with bench.store(engine, **options) as store:
         bench.note(f"  {engine}: a store with {waiting:,} waiting and {finished:,} finished tasks")
         for start in range(0, finished, PART):
             add_finished(store, min(PART, finished - start))

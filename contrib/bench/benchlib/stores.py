@@ -69,9 +69,9 @@ class Database:
 
 
 class Store(Database):
-    """A migrated store of taskqueue with its own configuration."""
+    """A store of taskqueue with its own configuration, migrated by this program."""
 
-    def __init__(self, bench, engine, classes=""):
+    def __init__(self, bench, engine, classes="", program="taskqueue"):
         super().__init__(bench, engine)
         self._before = 0
         self.env = {
@@ -86,7 +86,7 @@ class Store(Database):
         config = f'{user}[class."true"]\nargv = ["/bin/true"]\n[class.noop]\nargv = ["/bin/true"]\n'
         (self.place / "config.toml").write_text(f"{config}[class.stamp]\nargv = {stamp}\n{classes}")
         os.chmod(self.place / "config.toml", 0o600)
-        self.run("db", "migrate")
+        self.run("db", "migrate", program=program)
 
     def run(self, *words, program="taskqueue"):
         """What the program prints with this store."""

@@ -84,6 +84,6 @@ def all_versions(bench):
     for name, argv in PROGRAMS.items():
         told[name] = first_line(argv) or "not installed"
     # The installation wrote down what it installed.
-    for path in sorted((bench.home / "versions").glob("*")):
+    for path in sorted((bench.home / "versions").glob("*")) if bench.peers != "none" else ():
         told[path.name] = path.read_text().strip()
     return told

@@ -24,8 +24,10 @@ ORDER = (
     "payload",
     "turns",
     "web",
+    "live",
+    "start",
 )
 # Only when they are asked for by name: they take too long, or answer a question of ours alone.
-ON_REQUEST = ("hour", "screens", "payload", "turns", "web")
+ON_REQUEST = ("hour", "screens", "payload", "turns", "web", "live", "start")
 
 ALL = {name: import_module(f"rows.{name}") for name in ORDER}

@@ -35,13 +35,13 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// A failure, ready to be shown.
 #[derive(Debug)]
 pub(crate) struct CliError {
-    code: u8,
-    kind: &'static str,
-    message: String,
-    hint: Option<String>,
+    pub(crate) code: u8,
+    pub(crate) kind: &'static str,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
     report: Option<Box<Report>>,
     /// The current row, if it differs from what the caller expected.
-    details: Option<Box<serde_json::Value>>,
+    pub(crate) details: Option<Box<serde_json::Value>>,
 }
 
 /// More about an error, for people.
@@ -97,18 +97,6 @@ impl CliError {
         self
     }
 
-    pub(crate) const fn exit_code(&self) -> u8 {
-        self.code
-    }
-
-    pub(crate) const fn kind(&self) -> &'static str {
-        self.kind
-    }
-
-    pub(crate) fn message(&self) -> &str {
-        &self.message
-    }
-
     /// Returns the message for people: the report may continue it.
     pub(crate) fn headline(&self) -> &str {
         self.report.as_ref().and_then(|report| report.headline.as_deref()).unwrap_or(&self.message)
@@ -116,14 +104,6 @@ impl CliError {
 
     pub(crate) fn report(&self) -> &[String] {
         self.report.as_ref().map_or(&[], |report| &report.lines)
-    }
-
-    pub(crate) fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
-    }
-
-    pub(crate) fn details(&self) -> Option<&serde_json::Value> {
-        self.details.as_deref()
     }
 }
 

@@ -32,7 +32,7 @@ use clap::{ArgMatches, Args, CommandFactory as _, Parser};
 use self::commands::claiming::report;
 use self::commands::setup::{completions, init, man};
 use self::completion::Question;
-use self::error::{CliError, DONE};
+use self::error::{CliError, DONE, USAGE};
 use self::output::Out;
 use self::session::Session;
 use self::verbs::Command;
@@ -182,7 +182,7 @@ impl App {
             let command = self.command();
             let word = arguments.get(1).map(|word| word.to_string_lossy()).filter(|word| !word.starts_with('-'));
             if word.as_deref() == Some("all") {
-                return print_all_verbs(self.command_with_all_verbs());
+                return print_by_clap(DONE, || self.command_with_all_verbs().print_long_help());
             }
             if let Some(word) = word.filter(|word| command.find_subcommand(&**word).is_none()) {
                 return match topics::topic(&word) {
@@ -203,12 +203,7 @@ impl App {
             Ok(cli) => cli,
             Err(error) if wants_json && error.use_stderr() => return print_error(&usage_error(&error), &arguments),
             // clap chooses standard output (help) or standard error (usage), and the exit status.
-            Err(error) => {
-                let code = u8::try_from(error.exit_code()).unwrap_or(2);
-                return ExitCode::from(
-                    print_help(&error).map_or_else(|problem| tell_problem(&problem, code), |()| code),
-                );
-            }
+            Err(error) => return print_by_clap(u8::try_from(error.exit_code()).unwrap_or(USAGE), || error.print()),
         };
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
         hide_from_handlers();
@@ -219,14 +214,14 @@ impl App {
             Ok(code) => match out.lost() {
                 Some(error) => {
                     out.error(&error);
-                    ExitCode::from(if code == DONE { error.exit_code() } else { code })
+                    ExitCode::from(if code == DONE { error.code } else { code })
                 }
                 None => ExitCode::from(code),
             },
             Err(error) => {
                 let error = out.with_output_hint(CliError::from(error));
                 out.error(&error);
-                ExitCode::from(error.exit_code())
+                ExitCode::from(error.code)
             }
         }
     }
@@ -310,7 +305,7 @@ fn wants_json(arguments: &[OsString]) -> bool {
 
 fn print_error(error: &CliError, arguments: &[OsString]) -> ExitCode {
     Out::new(wants_json(arguments), false, output::ColorChoice::Never).error(error);
-    ExitCode::from(error.exit_code())
+    ExitCode::from(error.code)
 }
 
 /// Returns the error for a word without help or a manual page.
@@ -328,45 +323,25 @@ fn no_page(word: &str, command: &clap::Command) -> CliError {
 const COLUMNS: u16 = 80;
 const WIDEST: u16 = 100;
 
-fn print_all_verbs(mut command: clap::Command) -> ExitCode {
-    let printed = if output_was_closed() { Err(io::Error::other("it is closed")) } else { command.print_long_help() };
-    match printed {
-        Err(problem) if problem.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(tell_problem(&problem, DONE)),
-        _ => ExitCode::from(DONE),
-    }
-}
-
 fn print_topic(page: &str) -> ExitCode {
     let mut out = Out::new(false, false, output::ColorChoice::Never);
     match out.data(manual::to_text(page, out.width().unwrap_or(COLUMNS).min(WIDEST))) {
         Ok(()) => ExitCode::from(DONE),
-        Err(error) => {
-            let error = CliError::from(error);
-            out.error(&error);
-            ExitCode::from(error.exit_code())
+        Err(error) => print_error(&error.into(), &[]),
+    }
+}
+
+/// Prints help or usage with clap, and returns `code`. A reader that closes the pipe early (`| head`) is not an error.
+fn print_by_clap(code: u8, print: impl FnOnce() -> io::Result<()>) -> ExitCode {
+    let is_closed = code == DONE && output_was_closed();
+    let printed = if is_closed { Err(io::Error::other("it is closed")) } else { print() };
+    match printed {
+        // Usage has another status and goes to standard error: if that fails, nothing can be reported.
+        Err(problem) if code == DONE && problem.kind() != io::ErrorKind::BrokenPipe => {
+            print_error(&CliError::failed(format!("cannot write to standard output: {problem}")), &[])
         }
+        _ => ExitCode::from(code),
     }
-}
-
-/// Prints the output of clap. A reader that closes the pipe early (`| head`) is not an error.
-fn print_help(text: &clap::Error) -> io::Result<()> {
-    if !text.use_stderr() && output_was_closed() {
-        return Err(io::Error::other("it is closed"));
-    }
-    match text.print() {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        printed => printed,
-    }
-}
-
-/// Reports why the help could not be printed, and returns the exit status. For usage on standard error nothing can be reported.
-fn tell_problem(problem: &io::Error, code: u8) -> u8 {
-    if code != DONE {
-        return code;
-    }
-    let error = CliError::failed(format!("cannot write to standard output: {problem}"));
-    Out::new(false, false, output::ColorChoice::Never).error(&error);
-    error.exit_code()
 }
 
 /// Returns the error for a command line that clap refuses: without the usage, and with a hint.

@@ -41,6 +41,7 @@ pub use self::reading::metrics::{TaskBacklog, WaitingRuns};
 pub use self::reading::queues::ClassCounts;
 pub use self::reading::starts::RunStart;
 pub use self::reading::status::{TaskCounts, TaskFilter, TaskPage};
+pub use self::records::outputs::OutputSize;
 pub use self::records::runs::{RunRef, RunReport};
 pub use self::records::task_messages::{Envelope, MESSAGE_TO_TASK, Recipient};
 pub use self::rules::classes::ClassHold;
@@ -56,9 +57,9 @@ pub use self::session::migrate::{Migration, MigrationBegun, MigrationReport, all
 pub use self::session::origin::Origin;
 pub use self::session::store::Store;
 pub use self::transitions::{
-    Advanced, Author, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, EndResult, Lateness, Loss, ManyClaimed,
-    NewStart, NextWork, OutsideClaim, OutsideRun, RestartAnswer, RunEnd, ScheduleAnswer, ScheduleChange, SpecificClaim,
-    WantedSchedule,
+    Advanced, CancelAnswer, Claim, Crash, EditAnswer, EndCondition, EndResult, Lateness, Loss, ManyClaimed, NewStart,
+    NextWork, OutsideClaim, OutsideRun, RestartAnswer, RunEnd, RunRequest, ScheduleAnswer, ScheduleChange,
+    SpecificClaim, WantedSchedule,
 };
 pub use self::upkeep::cleanup::CleanupNeeds;
 pub use self::upkeep::prunable::PruneVerdict;

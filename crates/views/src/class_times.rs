@@ -27,23 +27,14 @@ pub fn class_times(times: &ClassTimes, width: Option<u16>) -> Vec<String> {
     };
     let title = format!("The newest {} of {} that ended", plural(times.runs, "run"), times.class);
     let mut lines = vec![fitted_words(&clean_line(&title), width), row("", "due to start".to_owned(), "run time")];
-    let (waited, took) = (bars(&times.due_to_start, bar), bars(&times.run_time, bar));
-    for ((bucket, left), right) in times.run_time.buckets.iter().zip(waited).zip(took) {
+    let (waited, took) = (&times.due_to_start, &times.run_time);
+    for ((bucket, left), right) in took.buckets.iter().zip(bars(waited, bar)).zip(bars(took, bar)) {
         lines.push(row(&bound_words(bucket.le_secs), left, &right));
     }
-    for (name, of) in [("median", median as fn(&Spread) -> Option<f64>), ("95% within", p95)] {
-        lines.push(row(name, secs_words(of(&times.due_to_start)), &secs_words(of(&times.run_time))));
-    }
-    lines.push(row("runs", times.due_to_start.count.to_string(), &times.run_time.count.to_string()));
+    lines.push(row("median", secs_words(waited.median_secs), &secs_words(took.median_secs)));
+    lines.push(row("95% within", secs_words(waited.p95_secs), &secs_words(took.p95_secs)));
+    lines.push(row("runs", waited.count.to_string(), &took.count.to_string()));
     lines
-}
-
-fn median(spread: &Spread) -> Option<f64> {
-    spread.median_secs
-}
-
-fn p95(spread: &Spread) -> Option<f64> {
-    spread.p95_secs
 }
 
 /// Returns the length of the longest bar on a terminal of this width.

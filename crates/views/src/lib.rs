@@ -14,5 +14,6 @@ pub mod pause_words;
 pub mod shell_word;
 pub mod standstill;
 pub mod time_line;
+pub mod trouble;
 pub mod what;
 pub mod why;

@@ -1,4 +1,4 @@
-//! Draws the time line of a task: one line per segment, with its position in the whole.
+//! The time line of a task: one line per segment, with its position in the whole.
 
 use chrono::{DateTime, Utc};
 
@@ -17,20 +17,25 @@ const COLUMNS: u16 = 100;
 /// Below this width, the beginnings of segments are left out.
 const NARROW: u16 = 60;
 
+/// Returns the segments that are drawn, and how many earlier ones are not.
+pub fn shown(detail: &TaskDetail) -> (&[Segment], usize) {
+    let segments = detail.time_line.as_slice();
+    let left_out = segments.len().saturating_sub(DRAWN);
+    (&segments[left_out..], left_out)
+}
+
 /// Returns the drawing without colours; `None` if no segment has a duration.
 pub fn drawn(detail: &TaskDetail, now: DateTime<Utc>, width: Option<u16>) -> Option<String> {
-    let segments = detail.time_line.as_slice();
-    let shown = &segments[segments.len().saturating_sub(DRAWN)..];
-    let (first, last) = (shown.first()?, shown.last()?);
+    let (shown, left_out) = shown(detail);
     let columns = width.unwrap_or(COLUMNS);
     let numbers = aligned(shown, now, columns >= NARROW);
     let said: Vec<String> = shown.iter().map(|segment| words(segment, detail, now)).collect();
     let taken = 2 + longest(&numbers) + longest(&said);
     let room = usize::from(columns).saturating_sub(taken).clamp(NARROWEST, WIDEST);
-    let scale = Scale { begin: first.from, total_millis: (last.to - first.from).num_milliseconds().max(1), room };
+    let scale = Scale::of(shown, room)?;
     let mut lines = vec!["time line".to_owned()];
-    if segments.len() > DRAWN {
-        lines.push(format!("  … {} earlier", segments.len() - DRAWN));
+    if left_out > 0 {
+        lines.push(format!("  … {left_out} earlier"));
     }
     for ((segment, numbers), words) in shown.iter().zip(numbers).zip(said) {
         lines.push(hanging(&format!("  {}{numbers}", scale.bar(segment)), &words, width));
@@ -57,13 +62,21 @@ fn longest(texts: &[String]) -> usize {
     texts.iter().map(|text| text.chars().count()).max().unwrap_or(0)
 }
 
-struct Scale {
+/// The columns of a drawing, from the begin of its first segment to the end of its last one.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
     begin: DateTime<Utc>,
     total_millis: i64,
     room: usize,
 }
 
 impl Scale {
+    /// Returns the scale for this many columns; `None` without a segment.
+    pub fn of(shown: &[Segment], room: usize) -> Option<Self> {
+        let (first, last) = (shown.first()?, shown.last()?);
+        Some(Self { begin: first.from, total_millis: (last.to - first.from).num_milliseconds().max(1), room })
+    }
+
     /// Returns the column of a time.
     fn column(&self, at: DateTime<Utc>) -> usize {
         let room = i64::try_from(self.room).unwrap_or(1);
@@ -71,10 +84,14 @@ impl Scale {
         usize::try_from(column).unwrap_or(0).min(self.room)
     }
 
-    /// Returns the bar of a segment; at least one column, however short it was.
-    fn bar(&self, segment: &Segment) -> String {
+    /// Returns the first column of a segment, and the one after its last; at least one column, however short it was.
+    pub fn columns(&self, segment: &Segment) -> (usize, usize) {
         let from = self.column(segment.from).min(self.room - 1);
-        let to = self.column(segment.to).max(from + 1);
+        (from, self.column(segment.to).max(from + 1))
+    }
+
+    fn bar(&self, segment: &Segment) -> String {
+        let (from, to) = self.columns(segment);
         let mark = match segment.what {
             Stretch::WithoutRun => ".",
             Stretch::WaitedForRunner => "-",
@@ -84,7 +101,8 @@ impl Scale {
     }
 }
 
-fn words(segment: &Segment, detail: &TaskDetail, now: DateTime<Utc>) -> String {
+/// Returns what happened during a segment.
+pub fn words(segment: &Segment, detail: &TaskDetail, now: DateTime<Utc>) -> String {
     match segment.what {
         Stretch::WithoutRun if segment.to > now => "not due yet".to_owned(),
         Stretch::WithoutRun => "had no run".to_owned(),

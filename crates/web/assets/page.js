@@ -2,6 +2,9 @@
 "use strict";
 
 const LEAST_MSECS = 1000;
+const LEAST_NOW_MSECS = 400;
+const LEAST_LOG_MSECS = 100;
+const RECONNECT_MSECS = 3000;
 let last = 0;
 let waiting = false;
 let isAsked = false;
@@ -9,6 +12,22 @@ let isAsked = false;
 function isTyping(main) {
   const field = document.activeElement;
   return main.contains(field) && field.matches("input, textarea, select");
+}
+
+// Which element of its page it is, whatever it counts.
+function nameOf(element) {
+  return element.localName + (element.getAttribute("href") ?? element.form?.getAttribute("action") + element.textContent);
+}
+
+// Puts the new content in place of the old one; the focus stays on the same link or button.
+function replace(main, fresh) {
+  const focused = document.activeElement;
+  if (!main.contains(focused)) return main.replaceWith(fresh);
+  const name = nameOf(focused);
+  const alike = (root) => [...root.querySelectorAll("a, button, summary")].filter((one) => nameOf(one) === name);
+  const place = alike(main).indexOf(focused);
+  main.replaceWith(fresh);
+  alike(fresh)[place]?.focus({ preventScroll: true });
 }
 
 // What was typed into a field that the focus has left.
@@ -19,17 +38,23 @@ function keepFields(main, fresh) {
   }
 }
 
+function isLog(main) {
+  return main.dataset.stream?.startsWith("/runs/");
+}
+
 async function renew() {
   const main = document.querySelector("main");
   if (waiting) isAsked = true;
-  if (waiting || !main.dataset.live || document.hidden) return;
+  if (waiting || !main.dataset.stream || document.hidden) return;
   if (isTyping(main)) return;
   waiting = true;
-  await new Promise((go) => setTimeout(go, Math.max(0, last + LEAST_MSECS - Date.now())));
+  const least = isLog(main) ? LEAST_LOG_MSECS : location.pathname === "/" ? LEAST_NOW_MSECS : LEAST_MSECS;
+  await new Promise((go) => setTimeout(go, Math.max(0, last + least - Date.now())));
   last = Date.now();
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-    if (answer.redirected) return location.reload();
+    // Its login has ended, or what it shows was deleted.
+    if (answer.redirected || answer.status === 404) return location.reload();
     if (!answer.ok) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.querySelector("main");
@@ -41,8 +66,12 @@ async function renew() {
     if (isTyping(main)) return;
     keepFields(main, fresh);
     const isAtEnd = innerHeight + scrollY >= document.body.scrollHeight - 40;
-    main.replaceWith(fresh);
-    if (isAtEnd && fresh.dataset.live === "log") scrollTo(0, document.body.scrollHeight);
+    replace(main, fresh);
+    if (isAtEnd && isLog(main)) scrollTo(0, document.body.scrollHeight);
+    if (fresh.dataset.stream !== main.dataset.stream) {
+      hangUp();
+      listen();
+    }
     document.body.classList.remove("lost");
   } catch {
     document.body.classList.add("lost");
@@ -59,10 +88,18 @@ async function renew() {
 // A browser has six connections to a server, and a stream keeps one: only a page that is seen has a stream.
 let stream = null;
 function listen() {
-  if (stream || document.hidden) return;
-  stream = new EventSource("/live");
+  const address = document.querySelector("main")?.dataset.stream;
+  if (stream || !address || document.hidden) return;
+  stream = new EventSource(address);
   stream.addEventListener("changed", renew);
-  stream.addEventListener("error", () => document.body.classList.add("lost"));
+  stream.addEventListener("error", (event) => {
+    document.body.classList.add("lost");
+    // The browser connects again unless a proxy has answered in place of the server.
+    if (event.target.readyState === EventSource.CLOSED) {
+      hangUp();
+      setTimeout(listen, RECONNECT_MSECS);
+    }
+  });
   stream.addEventListener("open", () => document.body.classList.remove("lost"));
 }
 function hangUp() {
@@ -70,19 +107,14 @@ function hangUp() {
   stream = null;
 }
 
-const kind = document.querySelector("main")?.dataset.live;
-if (kind === "changes") {
-  listen();
-  addEventListener("pagehide", hangUp);
-  addEventListener("pageshow", listen);
-  // Ages and times go on while nothing changes.
-  setInterval(renew, 10000);
-} else if (kind === "log") {
-  setInterval(renew, LEAST_MSECS);
-}
+listen();
+addEventListener("pagehide", hangUp);
+addEventListener("pageshow", listen);
+// Ages and times go on while nothing changes.
+setInterval(renew, 10000);
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) return hangUp();
-  if (kind === "changes") listen();
+  listen();
   renew();
 });
 

@@ -1,11 +1,14 @@
 //! What all handlers share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use serde_json::Value;
 
+use crate::cached::Cached;
 use crate::charts::Charts;
 use crate::configuration::CurrentConfiguration;
 use crate::database::Database;
@@ -13,13 +16,22 @@ use crate::feed::Feed;
 use crate::hidden::Answered;
 use crate::https::Https;
 use crate::live::Live;
-use crate::login::Login;
+use crate::login::{Login, digest};
+use crate::logs::Logs;
 use crate::problem::Problem;
+use crate::proxy_users::Peer;
 use crate::rates::Rates;
 use taskqueue_domain::limits::limit::Rate;
+use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_domain::task::class_patterns::ClassPatterns;
+use taskqueue_engine::inspect::doctor::{Trouble, examine_queue};
+use taskqueue_engine::inspect::status::{ClassLine, count_classes};
 use taskqueue_engine::{Context, EngineResult};
+
+/// How often the classes are counted, and how often the tables are examined.
+const COUNT_CLASSES_EVERY: Duration = Duration::from_secs(3);
+const EXAMINE_EVERY: Duration = Duration::from_secs(10);
 
 /// How the server is to behave.
 #[derive(Clone, Debug)]
@@ -57,6 +69,9 @@ struct Shared {
     database: Database,
     live: Live,
     charts: Charts,
+    classes: Cached<(Vec<ClassLine>, bool)>,
+    troubles: Cached<Vec<Trouble>>,
+    logs: Logs,
     feed: Feed,
     rates: Rates,
 }
@@ -69,14 +84,44 @@ impl App {
         database: Database,
     ) -> Self {
         let (live, feed) = (Live::new(database.clone()), Feed::new(database.clone()));
+        let classes = Cached::new(database.clone(), COUNT_CLASSES_EVERY, count_classes);
+        let troubles = Cached::new(database.clone(), EXAMINE_EVERY, examine_queue);
         let (charts, rates) = (Charts::new(database.clone()), Rates::new(options.rate));
-        Self(Arc::new(Shared { options, description, configuration, database, live, charts, feed, rates }))
+        let logs = Logs::new(database.clone(), !options.is_read_only);
+        Self(Arc::new(Shared {
+            options,
+            description,
+            configuration,
+            database,
+            live,
+            charts,
+            logs,
+            classes,
+            troubles,
+            feed,
+            rates,
+        }))
     }
 
     /// Returns the login with this token, by the configuration as it is now. Its use is noted.
     pub(crate) async fn login(&self, token: &str) -> Option<Login> {
-        let login = self.0.configuration.read().await.logins.find(token).cloned()?;
+        self.login_with(&digest(token)).await
+    }
+
+    /// Returns the login that a proxy names.
+    pub(crate) async fn named_login(&self, peer: Peer, headers: &HeaderMap) -> Option<Login> {
+        let key = self.0.configuration.read().await.proxy_users.named(peer, headers)?;
+        self.login_with(&key).await
+    }
+
+    /// Returns the login whose token has this digest. A server that only reads grants no more than that, so its pages show no
+    /// buttons.
+    async fn login_with(&self, sha256: &str) -> Option<Login> {
+        let mut login = self.0.configuration.read().await.logins.find(sha256).cloned()?;
         self.0.configuration.note_use(&login);
+        if self.options().is_read_only {
+            login.may = Scope::Read;
+        }
         Some(login)
     }
 
@@ -105,8 +150,22 @@ impl App {
         &self.0.feed
     }
 
+    pub(crate) fn logs(&self) -> &Logs {
+        &self.0.logs
+    }
+
     pub(crate) fn charts(&self) -> &Charts {
         &self.0.charts
+    }
+
+    /// The work of the classes, and whether some are not counted.
+    pub(crate) fn classes(&self) -> &Cached<(Vec<ClassLine>, bool)> {
+        &self.0.classes
+    }
+
+    /// What `doctor` finds in the tables.
+    pub(crate) fn troubles(&self) -> &Cached<Vec<Trouble>> {
+        &self.0.troubles
     }
 }
 
@@ -120,12 +179,8 @@ pub(crate) struct Caller {
 impl Caller {
     /// Checks that the token of the login was not removed since the request began. The further use is noted.
     pub(crate) async fn check(&self) -> Result<(), Problem> {
-        let configuration = &self.app.0.configuration;
-        if !configuration.read().await.logins.contains(&self.login) {
-            return Err(Problem::no_login());
-        }
-        configuration.note_use(&self.login);
-        Ok(())
+        let current = self.app.login_with(&self.login.sha256).await;
+        if current.as_ref() == Some(&self.login) { Ok(()) } else { Err(Problem::no_login()) }
     }
 
     /// Calls a use case for the login. In the events it appears as `web:NAME`.
@@ -134,6 +189,15 @@ impl Caller {
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
     ) -> Result<T, Problem> {
         self.app.0.database.call(&format!("web:{}", self.login.name), act).await
+    }
+
+    /// Like [`Self::call`]. If the client goes before it gets its answer, `undo` gets that.
+    pub(crate) async fn call_or_undo<T: Answered + Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
+        undo: impl FnOnce(&mut Context, T) + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.app.0.database.call_or_undo(&format!("web:{}", self.login.name), act, undo).await
     }
 }
 

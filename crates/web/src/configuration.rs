@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::login::{Login, Logins};
+use crate::proxy_users::ProxyUsers;
 use crate::refresh::Refresh;
 use crate::uses::TokenUses;
 use taskqueue_domain::task::class_patterns::ClassPatterns;
@@ -14,6 +15,8 @@ use taskqueue_engine::ClassesInUse;
 pub struct WebConfiguration {
     /// Who may do what.
     pub logins: Logins,
+    /// The proxies that name some of the logins.
+    pub proxy_users: ProxyUsers,
     /// The classes whose data and results no login sees.
     pub hidden_data: Option<ClassPatterns>,
     /// The classes of this host.

@@ -66,6 +66,16 @@ impl Database {
         user: &str,
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
     ) -> Result<T, Problem> {
+        self.call_or_undo(user, act, |_, _| ()).await
+    }
+
+    /// Like [`Self::call`]. If the client goes before it gets its answer, `undo` gets that.
+    pub(crate) async fn call_or_undo<T: Answered + Send + 'static>(
+        &self,
+        user: &str,
+        act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
+        undo: impl FnOnce(&mut Context, T) + Send + 'static,
+    ) -> Result<T, Problem> {
         let (sender, answer) = oneshot::channel();
         let user = user.to_owned();
         let job: Job = Box::new(move |context| {
@@ -73,10 +83,18 @@ impl Database {
             if sender.is_closed() {
                 return true;
             }
-            let result = context.and_then(|context| context.on_behalf_of(&user, act));
+            let (result, context) = match context {
+                Ok(context) => (context.on_behalf_of(&user, act), Some(context)),
+                Err(error) => (Err(error), None),
+            };
             let is_good =
                 !matches!(&result, Err(EngineError::Store(error)) if !matches!(error, StoreError::NotFound(_)));
-            let _ = sender.send(result);
+            if let (Err(Ok(unsent)), Some(context)) = (sender.send(result), context) {
+                let _: EngineResult<()> = context.on_behalf_of(&user, |ctx| {
+                    undo(ctx, unsent);
+                    Ok(())
+                });
+            }
             is_good
         });
         self.jobs.try_send(job).map_err(|_| Problem::busy())?;

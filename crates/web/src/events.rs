@@ -28,11 +28,11 @@ const LINES_AHEAD: usize = 16;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct EventsQuery {
-    task: Option<i64>,
-    run: Option<i64>,
+    pub(crate) task: Option<i64>,
+    pub(crate) run: Option<i64>,
     /// With commas between them.
-    kind: String,
-    by: Option<String>,
+    pub(crate) kind: String,
+    pub(crate) by: Option<String>,
 }
 
 impl EventsQuery {
@@ -43,7 +43,7 @@ impl EventsQuery {
             return Err(Problem::input(format!("kind: there is no kind \"{unknown}\"; docs/events.md lists them")));
         }
         let (task_id, run_id) = (self.task.map(TaskId), self.run.map(RunId));
-        Ok(EventFilter { task_id, run_id, kinds, actor: self.by, since: None })
+        Ok(EventFilter { task_id, run_id, kinds, actor: self.by, since: None, before: None })
     }
 }
 

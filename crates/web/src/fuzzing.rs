@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Query, Request};
 use axum::http::header::{CONTENT_TYPE, HOST, HeaderValue, ORIGIN};
 use axum::http::{HeaderMap, Method, Uri};
+use chrono::DateTime;
 use serde_json::Value;
 use taskqueue_domain::limits::limit::Rate;
 use taskqueue_domain::limits::pause::PauseScope;
@@ -18,16 +19,18 @@ use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_domain::task::task_class::check_class_pattern;
 use taskqueue_domain::text::json::check_storable;
+use taskqueue_domain::time::when;
 use taskqueue_engine::claiming::claim::MAX_COUNT;
 use taskqueue_engine::inspect::events::KINDS;
 
 use crate::address::encoded;
 use crate::app::WebOptions;
+use crate::encoding::check_query;
 use crate::guard::{check_origin, is_known_host};
 use crate::https::Https;
 use crate::login::Login;
 use crate::pages::ansi::coloured;
-use crate::pages::{changes, columns, pauses, tasks};
+use crate::pages::{changes, columns, edit, log, login, pauses, tasks};
 use crate::{api, events, worker};
 
 /// The query of an address: what is written into an address is read from it again, and a selection fails with a reason.
@@ -35,7 +38,7 @@ pub fn web_query(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let written = format!("/api/v1/tasks?q={}", encoded(&text)).parse::<Uri>().expect("an address");
     let Query(read) = Query::<tasks::TaskPageQuery>::try_from_uri(&written).expect("a query");
-    assert_eq!(read.q, text);
+    assert!(read.q == text && check_query(&written) == Ok(()));
     let Ok(given) = format!("/api/v1/tasks?{text}").parse::<Uri>() else { return };
     if let Ok(Query(query)) = Query::<tasks::TaskPageQuery>::try_from_uri(&given)
         && let Err(problem) = tasks::parsed(&query.q)
@@ -56,6 +59,10 @@ pub fn web_query(input: &[u8]) {
     if let Ok(Query(target)) = Query::<pauses::Target>::try_from_uri(&given) {
         let _ = target.scope();
     }
+    if let Ok(Query(target)) = Query::<login::Target>::try_from_uri(&given) {
+        assert_own_path(&target.to);
+    }
+    let _ = Query::<log::Which>::try_from_uri(&given);
     let _ = Query::<api::WaitLimit>::try_from_uri(&given);
 }
 
@@ -67,10 +74,38 @@ pub fn web_form(input: &[u8]) {
     let order = format!("scope=class&name=a&mode=drain&reason={}", encoded(&text));
     let order = form::<pauses::Order>(order.as_bytes()).expect("a form");
     assert_eq!(order.reason, text);
+    let _ = form::<pauses::Target>(input).map(|target| target.scope());
+    if let Some(sent) = form::<login::LoginForm>(input) {
+        assert_own_path(&sent.to);
+    }
+    let version = "updated_on=2026-11-21T10%3A00%3A00Z&run=0&event=0";
+    let edit = format!("{version}&priority=0&due=now&data={}", encoded(&text));
+    let edit = form::<edit::EditForm>(edit.as_bytes()).expect("a form");
+    assert_eq!(edit.data.as_deref(), Some(&*text));
+    for edit in [Some(edit), form::<edit::EditForm>(input)].into_iter().flatten() {
+        let _ = when::parse_start(&edit.due, &DateTime::UNIX_EPOCH);
+        assert_editable(&edit.data.unwrap_or_default());
+    }
     if let Some(order) = form::<pauses::Order>(input)
         && let Ok(request) = order.request(PauseScope::All)
     {
         assert!(!request.reason.trim().is_empty(), "{request:?}");
+    }
+}
+
+/// After a login, only a path of this server is opened.
+fn assert_own_path(to: &str) {
+    let path = login::own_path(to);
+    assert!(path.starts_with('/') && !path.starts_with("//") && !path.contains(['\\', '\r', '\n']), "{path:?}");
+}
+
+/// The form of a task shows data without characters that reorder text, and what it sends is the same JSON.
+fn assert_editable(data: &str) {
+    let shown = edit::editable_text(data);
+    assert!(!shown.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t')), "{shown:?}");
+    assert_eq!(edit::editable_text(&shown.replace('\n', "\r\n")), shown);
+    if let Ok(value) = serde_json::from_str::<Value>(data) {
+        assert_eq!(serde_json::from_str::<Value>(&shown).ok(), Some(value));
     }
 }
 

@@ -1,5 +1,5 @@
-//! What every request passes before its handler: the name of the host, the origin, the login and its scope; and the headers of
-//! every answer.
+//! What every request passes before its handler: the name of the host, the origin, the query, the login and its scope; and the
+//! headers of every answer.
 
 use std::time::Instant;
 
@@ -12,10 +12,12 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 
 use crate::address::{API, encoded};
 use crate::app::{App, WebOptions};
+use crate::encoding::check_query;
 use crate::https::Https;
 use crate::login::Login;
 use crate::pages::problem_page;
 use crate::problem::Problem;
+use crate::proxy_users::{Peer, is_proxy_key};
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 
@@ -23,11 +25,12 @@ use taskqueue_domain::monitoring::listen_address::ListenAddress;
 const COOKIE_NAME: &str = "taskqueue-login";
 const SECURE_COOKIE_NAME: &str = "__Host-taskqueue-login";
 
-/// Checks the host and the origin, and sets the headers.
+/// Checks the host, the origin and the query, and sets the headers.
 pub(crate) async fn every_request(State(app): State<App>, request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with(API);
     let checked = check_host(&app, request.headers())
-        .and_then(|()| check_origin(app.options(), request.method(), request.headers()));
+        .and_then(|()| check_origin(app.options(), request.method(), request.headers()))
+        .and_then(|()| check_query(request.uri()));
     let mut response = match checked {
         Ok(()) => explained(next.run(request).await, is_api).await,
         Err(problem) => refuse(problem, is_api, None),
@@ -89,10 +92,13 @@ pub(crate) struct Needs {
 /// Checks the login, its scope, and whether the route is open to it.
 pub(crate) async fn with_login(app: App, needs: Needs, mut request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with(API);
-    let Some(login) = login_of(&app, request.headers()).await else {
+    let peer = request.extensions().get::<Peer>().copied();
+    let Some(login) = login_of(&app, peer, request.headers()).await else {
         return if is_api { Problem::no_login().into_response() } else { to_login(&request) };
     };
-    if let Err(problem) = check_needs(app.options(), &login, needs) {
+    let checked = check_site_is_named(&login, request.method(), request.headers())
+        .and_then(|()| check_needs(app.options(), &login, needs));
+    if let Err(problem) = checked {
         return refuse(problem, is_api, Some(&login));
     }
     if let Err(rest) = app.rates().count(&login.name, Instant::now()) {
@@ -122,15 +128,38 @@ fn check_needs(options: &WebOptions, login: &Login, Needs { may, checks_class }:
     }
 }
 
-/// Returns who sends these headers: by `Authorization: Bearer`, or by the cookie of the login page.
-pub(crate) async fn login_of(app: &App, headers: &HeaderMap) -> Option<Login> {
+/// Returns who sends these headers: by `Authorization: Bearer`, by the cookie of the login page, or named by a proxy.
+async fn login_of(app: &App, peer: Option<Peer>, headers: &HeaderMap) -> Option<Login> {
     let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let name = cookie_name(app.options());
     let cookies =
         headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(';'));
     let cookie =
         || cookies.filter_map(|pair| pair.trim().split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value);
-    app.login(header.or_else(cookie)?).await
+    // A proxy may add a token of its own, and the browser keeps the cookie of the person who used it before.
+    if let Some(token) = header
+        && let Some(login) = app.login(token).await
+    {
+        return Some(login);
+    }
+    if let Some(peer) = peer
+        && let Some(login) = app.named_login(peer, headers).await
+    {
+        return Some(login);
+    }
+    if header.is_some() { None } else { app.login(cookie()?).await }
+}
+
+/// Refuses a change of a person whom a proxy names if [`check_origin`] had nothing to check. The proxy names the person also in
+/// requests that a page of another site causes; a cookie would not be sent with them.
+fn check_site_is_named(login: &Login, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    let is_named = headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site");
+    if is_named || !is_proxy_key(&login.sha256) || matches!(*method, Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    Err(Problem::forbidden(
+        "this change names no page that it comes from (Origin or Sec-Fetch-Site); programs use a token",
+    ))
 }
 
 /// Without TLS there is no way to set a cookie with the prefix, since it must be `Secure`.

@@ -15,10 +15,13 @@ use taskqueue_engine::change::selected::TaskAnswer;
 use taskqueue_engine::claiming::claim::Offer;
 use taskqueue_engine::claiming::claimants::{Renewed, Resolved};
 use taskqueue_engine::inspect::diagnosis::explain::{Explanation, FirstOfClass, QueueExplanation};
+use taskqueue_engine::inspect::doctor::Trouble;
 use taskqueue_engine::inspect::events::{Event, EventFilter, PassedPage};
 use taskqueue_engine::inspect::failures::Failures;
 use taskqueue_engine::inspect::status::Reason;
-use taskqueue_engine::inspect::status::{ClassTimes, Overview, RunnerLine, SelectionPage, TaskDetail, TaskLine};
+use taskqueue_engine::inspect::status::{
+    ClassLine, ClassTimes, Overview, RunnerLine, SelectionPage, TaskDetail, TaskLine,
+};
 use taskqueue_engine::queueing::queue::QueuedLine;
 
 /// Replaces hidden data and results: a JSON string.
@@ -126,6 +129,17 @@ impl Answered for QueueExplanation {
     }
 }
 
+/// The problem does not know the class of its task, so this is hidden of all classes.
+impl Answered for Trouble {
+    fn hide(&mut self, classes: &ClassPatterns) {
+        match self {
+            Self::Unreadable { found, .. } => HIDDEN_WORD.clone_into(found),
+            Self::NothingRuns { class, why, .. } => hide_reason(class, why, classes),
+            _ => {}
+        }
+    }
+}
+
 impl<T: Answered> Answered for Vec<T> {
     fn hide(&mut self, classes: &ClassPatterns) {
         self.iter_mut().for_each(|each| each.hide(classes));
@@ -176,6 +190,7 @@ pub(crate) use nothing_to_hide;
 
 nothing_to_hide!(
     bool,
+    ClassLine,
     ClassState,
     ClassTimes,
     DateTime<Utc>,

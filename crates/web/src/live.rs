@@ -13,7 +13,7 @@ use crate::hidden::hidden_in;
 use crate::problem::Problem;
 use taskqueue_engine::Context;
 use taskqueue_engine::EngineResult;
-use taskqueue_engine::inspect::status::{Overview, RunnerLine, TaskFilter, list_runners, overview};
+use taskqueue_engine::inspect::status::{Overview, RunnerLine, TaskFilter, list_runners, newest_ids, overview};
 use taskqueue_views::answer::{QueueAnswer, why_nothing_runs};
 use taskqueue_views::json::overview_json;
 
@@ -37,6 +37,8 @@ pub(crate) struct Glance {
     pub(crate) runners: Vec<RunnerLine>,
     /// Why nothing runs, and what to do, if work waits.
     pub(crate) stuck: Option<QueueAnswer>,
+    /// The newest ids: pages also show what the overview does not count, such as schedules and the history of a task.
+    newest: [Option<i64>; 3],
 }
 
 hidden_in!(Glance { overview });
@@ -130,11 +132,16 @@ impl Live {
         (self.version.subscribe(), Watching(Arc::clone(&self.watchers)))
     }
 
+    /// Returns true while a page is open.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watchers.load(Ordering::SeqCst) > 0
+    }
+
     /// Polls as long as the server runs, while a page is open.
     pub(crate) async fn poll(&self) {
         loop {
             tokio::time::sleep(POLL_EVERY).await;
-            if self.watchers.load(Ordering::SeqCst) > 0 {
+            if self.is_watched() {
                 // The page of a watcher shows why it failed.
                 let _ = self.glance().await;
             }
@@ -155,7 +162,8 @@ fn read(ctx: &mut Context) -> EngineResult<Glance> {
     let overview = overview(ctx, &TaskFilter { class: None, statuses: Vec::new(), limit: TASKS })?;
     let runners = list_runners(ctx, RUNNERS, true)?;
     let stuck = why_nothing_runs(ctx, &overview)?;
-    Ok(Glance { overview, runners, stuck })
+    let newest = newest_ids(ctx)?;
+    Ok(Glance { overview, runners, stuck, newest })
 }
 
 /// What is compared: all but the time itself.
@@ -163,6 +171,7 @@ fn fingerprint(glance: &Glance) -> serde_json::Value {
     let mut value = serde_json::json!(overview_json(&glance.overview));
     value["now"] = serde_json::Value::Null;
     value["counts"]["oldest_due_secs"] = serde_json::Value::Null;
+    value["newest"] = serde_json::json!(glance.newest);
     value["runners"] = serde_json::json!(glance.runners.iter().map(|line| line.runner.id).collect::<Vec<_>>());
     value
 }

@@ -1,4 +1,4 @@
-//! Logins by their tokens.
+//! Logins, by their tokens or named by a proxy.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,15 +16,15 @@ pub struct Login {
     pub name: String,
     /// What it may do.
     pub may: Scope,
-    /// The digest of its token.
+    /// The digest of its token, or what [`crate::proxy_key`] returns if a proxy names the login.
     pub sha256: String,
     /// The classes that it is limited to; `None`: all. A limited login can use only the routes that check the class.
     pub classes: Option<ClassPatterns>,
-    /// Whether the configuration contains it. Otherwise it ends with the server.
+    /// Whether the configuration contains its token, whose uses are noted.
     pub is_configured: bool,
 }
 
-/// All logins, each under the digest of its token.
+/// All logins, each under the digest of its token or its other key.
 #[derive(Clone, Debug, Default)]
 pub struct Logins(HashMap<String, Login>);
 
@@ -40,21 +40,15 @@ impl Logins {
         self.0.is_empty()
     }
 
-    /// Returns true if this login is one of these.
-    #[must_use]
-    pub fn contains(&self, login: &Login) -> bool {
-        self.0.get(&login.sha256) == Some(login)
-    }
-
     /// Returns the digests of the logins that are not in `later`.
     pub(crate) fn missing_in<'a>(&'a self, later: &'a Self) -> impl Iterator<Item = &'a str> {
         self.0.keys().filter(|sha256| !later.0.contains_key(*sha256)).map(String::as_str)
     }
 
-    /// Returns the login with this token.
+    /// Returns the login whose token has this digest.
     #[must_use]
-    pub fn find(&self, token: &str) -> Option<&Login> {
-        self.0.get(&digest(token))
+    pub fn find(&self, sha256: &str) -> Option<&Login> {
+        self.0.get(sha256)
     }
 }
 
@@ -84,8 +78,8 @@ mod tests {
         let (name, sha256) = ("ann".to_owned(), digest("secret"));
         let login = Login { name, may: Scope::Operate, sha256, classes: None, is_configured: true };
         logins.add(login.clone());
-        assert_eq!(logins.find("secret"), Some(&login));
-        assert_eq!(logins.find(&digest("secret")), None);
+        assert_eq!(logins.find(&digest("secret")), Some(&login));
+        assert_eq!(logins.find("secret"), None);
         assert_eq!(logins.find(""), None);
     }
 }

@@ -70,14 +70,34 @@ impl From<EngineError> for Problem {
             EngineError::ExecIsOff | EngineError::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
             EngineError::Store(StoreError::NotFound(_)) => (StatusCode::NOT_FOUND, "not-found"),
             EngineError::Store(StoreError::Unreachable { .. }) => (StatusCode::SERVICE_UNAVAILABLE, "unreachable"),
+            EngineError::Store(StoreError::Busy(_)) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             EngineError::Store(StoreError::Full { .. } | StoreError::ReadOnly { .. }) => {
                 (StatusCode::INSUFFICIENT_STORAGE, "not-writable")
             }
             EngineError::Store(_) | EngineError::Os { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "failed"),
             _ => (StatusCode::CONFLICT, "refused"),
         };
-        Self::new(status, code, error.to_string())
+        Self::new(status, code, without_address(&error))
     }
+}
+
+/// Returns what is wrong. A login sees the tasks, but not where the database is and which user it has there.
+fn without_address(error: &EngineError) -> String {
+    let EngineError::Store(store) = error else { return error.to_string() };
+    let words = match store {
+        StoreError::Unreachable { .. } => "cannot be reached",
+        StoreError::ReadOnly { .. } => "cannot be written",
+        StoreError::Full { .. } => "has no space left",
+        StoreError::BadAddress(_)
+        | StoreError::NotMigrated { .. }
+        | StoreError::Foreign { .. }
+        | StoreError::NewerSchema { .. }
+        | StoreError::OlderSchema { .. }
+        | StoreError::Forbidden { .. }
+        | StoreError::Moved { .. } => "cannot be used",
+        _ => return error.to_string(),
+    };
+    format!("the database {words}; `taskqueue doctor` on the host of this server prints why")
 }
 
 /// The problem as JSON. The guard makes a page of it for people.

@@ -1,6 +1,7 @@
 //! All routes, each with the scope that it needs: the pages here, the interface in [`crate::operations`]. The router is made from
 //! these two tables alone, so that no route can be without one.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Router;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::body_limit::with_body_within;
+use crate::encoding::with_utf8_form;
 use crate::guard::{Needs, every_request, with_login};
 use crate::operations::OPERATIONS;
 use crate::route::{Route, route};
@@ -39,6 +41,7 @@ const PAGES: &[Route] = &[
     route("GET", "/tasks", READ, || get(pages::tasks::page)),
     route("GET", "/tasks/{id}", READ, || get(pages::task::page)),
     route("GET", "/tasks/{id}/log", READ, || get(pages::log::page)),
+    route("GET", "/runs/{id}/log", READ, || get(stream::log_changes)),
     route("GET", "/tasks/{id}/edit", OPERATE, || get(pages::edit::form)),
     route("POST", "/tasks/{id}/edit", OPERATE, || post(pages::edit::save)).takes(pages::edit::BODY_BYTES),
     route("POST", "/tasks/{id}/retry", OPERATE, || post(pages::changes::retry_one)),
@@ -80,7 +83,8 @@ pub(crate) fn router(app: &App) -> Router {
         let body_bytes = route.body_bytes;
         let limited =
             from_fn(move |request: Request, next: Next| with_body_within(body_bytes, REFUSAL_LIMIT, request, next));
-        let mut handler = (route.handler)().layer(DefaultBodyLimit::max(body_bytes)).layer(limited);
+        let handler = (route.handler)().layer::<_, Infallible>(from_fn(with_utf8_form));
+        let mut handler = handler.layer(DefaultBodyLimit::max(body_bytes)).layer(limited);
         if let Some(may) = route.may {
             let (app, needs) = (app.clone(), Needs { may, checks_class: route.checks_class });
             handler = handler
@@ -103,7 +107,27 @@ async fn in_time(request: Request, next: Next) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::{Body, Bytes};
+    use tokio::runtime::Builder;
+    use tokio::time::Instant;
+    use tower::ServiceExt as _;
+
     use super::*;
+
+    /// The clock of the runtime goes to the next timer while nothing else happens, so nothing waits.
+    #[test]
+    fn a_body_that_does_not_end_is_answered_after_the_limit() {
+        let router: Router = Router::new().route("/", post(|_: Bytes| async {})).layer(from_fn(in_time));
+        let endless = Body::from_stream(tokio_stream::pending::<Result<Bytes, Infallible>>());
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+        runtime.block_on(async {
+            let started = Instant::now();
+            let request = Request::post("/").body(endless).expect("a request");
+            let Ok(answer) = router.oneshot(request).await;
+            assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert!(started.elapsed() >= REQUEST_LIMIT && started.elapsed() < 2 * REQUEST_LIMIT);
+        });
+    }
 
     #[test]
     fn only_the_way_to_a_login_is_open_to_everybody() {

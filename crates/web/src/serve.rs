@@ -25,11 +25,12 @@ use crate::app::{App, SelfDescription, WebOptions};
 use crate::configuration::CurrentConfiguration;
 use crate::database::Database;
 use crate::https::{Certificate, Https};
+use crate::proxy_users::Peer;
 use crate::routes::router;
 use crate::{openapi, routes};
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 use taskqueue_engine::{Context, StopSignals};
-use taskqueue_host::machine::own_memory;
+use taskqueue_host::machine::{descriptors, own_memory};
 use taskqueue_host::net::listener::{SocketFile, SocketListener};
 
 /// How long a client may take for the head of a request, also between two requests of a connection.
@@ -40,6 +41,8 @@ const WRITE_LIMIT: Duration = Duration::from_secs(30);
 const HEAD_BYTES: usize = 16 << 10;
 /// How many connections are served at the same time; further ones wait.
 const CONNECTIONS: usize = 1_000;
+/// More files than it has open beside its connections.
+const OTHER_FILES: u64 = 100;
 /// How long open requests may take after the signal to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
 /// How long the threads of the database may take then: longer than the store waits for a last answer.
@@ -86,6 +89,7 @@ pub fn serve(
         while !stop.wait(SIGNALS_EVERY) {}
         let _ = stop_sender.send(());
     })?;
+    descriptors::raise_limit(OTHER_FILES + CONNECTIONS as u64);
     own_memory::give_back();
     runtime.block_on(accept(&listener, &app, stopped));
     drop(app);
@@ -127,7 +131,18 @@ async fn accept(listener: &Listener, app: &App, mut stop: oneshot::Receiver<()>)
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     let readers = tokio::spawn({
         let app = app.clone();
-        async move { tokio::join!(app.live().poll(), app.feed().poll(), app.charts().fill(|| app.live().changed())) }
+        async move {
+            let live = app.live();
+            let charts = app.charts().fill(|| live.changed());
+            tokio::join!(
+                live.poll(),
+                app.feed().poll(),
+                app.logs().poll(),
+                charts,
+                app.classes().follow(live),
+                app.troubles().follow(live)
+            )
+        }
     });
     loop {
         tokio::select! {
@@ -152,32 +167,36 @@ async fn accept_one(
     is_stopping: &watch::Receiver<()>,
 ) -> io::Result<()> {
     let permit = Arc::clone(connections).acquire_owned().await.map_err(io::Error::other)?;
-    let service = Service { router: router.clone(), watcher: graceful.watcher(), _permit: permit };
+    let service = |peer| Service { router: router.clone(), peer, watcher: graceful.watcher(), _permit: permit };
     match listener {
         Listener::Internet(listener) => {
-            tokio::spawn(service.serve(accept_internet(listener).await?));
+            let (stream, peer) = accept_internet(listener).await?;
+            tokio::spawn(service(peer).serve(stream));
         }
         Listener::Https(listener, certificate) => {
-            let stream = accept_internet(listener).await?;
-            tokio::spawn(service.serve_https(stream, Arc::clone(certificate), is_stopping.clone()));
+            let (stream, peer) = accept_internet(listener).await?;
+            tokio::spawn(service(peer).serve_https(stream, Arc::clone(certificate), is_stopping.clone()));
         }
         Listener::File(listener) => {
-            tokio::spawn(service.serve(listener.accept().await?.0));
+            let (stream, _) = listener.accept().await?;
+            let peer = Peer::User(stream.peer_cred()?.uid());
+            tokio::spawn(service(peer).serve(stream));
         }
     }
     Ok(())
 }
 
-async fn accept_internet(listener: &TcpListener) -> io::Result<TcpStream> {
-    let (stream, _) = listener.accept().await?;
+async fn accept_internet(listener: &TcpListener) -> io::Result<(TcpStream, Peer)> {
+    let (stream, from) = listener.accept().await?;
     // Small answers are not held back.
     let _ = stream.set_nodelay(true);
-    Ok(stream)
+    Ok((stream, Peer::Address(from.ip().to_canonical())))
 }
 
 /// What serves one connection.
 struct Service {
     router: Router,
+    peer: Peer,
     watcher: Watcher,
     _permit: OwnedSemaphorePermit,
 }
@@ -196,9 +215,10 @@ impl Service {
     }
 
     async fn serve<Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: Stream) {
-        let Self { router, watcher, _permit } = self;
-        let service = service_fn(move |request: Request<Incoming>| {
+        let Self { router, peer, watcher, _permit } = self;
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let router = router.clone();
+            request.extensions_mut().insert(peer);
             async move { Ok::<_, Infallible>(answer(router, request).await) }
         });
         // A client that does not read its answers must not keep its connection.
@@ -218,5 +238,49 @@ async fn answer(router: Router, request: Request<Incoming>) -> axum::response::R
     match router.oneshot(request.map(Body::new)).await {
         Ok(response) => response,
         Err(never) => match never {},
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+
+    use axum::routing::get;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Returns how long a connection lives on which a client writes this and reads nothing. The clock of the runtime goes to the
+    /// next timer while nothing else happens, so nothing waits.
+    fn life_of_a_connection(written: &str) -> Duration {
+        let (mut client, stream) = UnixStream::pair().expect("two sockets");
+        client.write_all(written.as_bytes()).expect("room");
+        stream.set_nonblocking(true).expect("a socket");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.expect("a runtime").block_on(async {
+            let stream = tokio::net::UnixStream::from_std(stream).expect("a socket");
+            let router = Router::new().route("/", get(|| async { "x".repeat(1 << 20) }));
+            let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a permit");
+            let graceful = GracefulShutdown::new();
+            let service = Service { router, peer: Peer::User(0), watcher: graceful.watcher(), _permit: permit };
+            let started = Instant::now();
+            service.serve(stream).await;
+            started.elapsed()
+        })
+    }
+
+    #[test]
+    fn a_client_that_reads_nothing_loses_its_connection_after_the_limit() {
+        let life = life_of_a_connection("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(life >= WRITE_LIMIT && life < 2 * WRITE_LIMIT, "{life:?}");
+    }
+
+    #[test]
+    fn a_client_that_ends_no_head_loses_its_connection_after_the_limit() {
+        for written in ["", "GET / HTTP/1.1\r\nHost: loc"] {
+            let life = life_of_a_connection(written);
+            assert!(life >= HEAD_LIMIT && life < 2 * HEAD_LIMIT, "{written:?}: {life:?}");
+        }
     }
 }

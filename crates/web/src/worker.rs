@@ -24,9 +24,9 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::task_choice::TaskChoice;
 use taskqueue_domain::task::task_class::check_class_pattern;
 use taskqueue_domain::text::json::check_storable;
-use taskqueue_engine::claiming::claim::{ClaimRequest, MAX_COUNT, claim_without_wait};
-use taskqueue_engine::claiming::claimants::{Held, ProgressReport, Resolution, renew, resolve};
-use taskqueue_engine::{EngineError, StoreError};
+use taskqueue_engine::claiming::claim::{ClaimRequest, MAX_COUNT, Offer, claim_without_wait};
+use taskqueue_engine::claiming::claimants::{Held, ProgressReport, Resolution, give_back, renew, resolve};
+use taskqueue_engine::{Context, EngineError, StoreError};
 use taskqueue_views::claim_line::{ClaimLine, claim_line};
 
 /// How often a claim that waits asks again. It holds no thread and no connection between.
@@ -134,12 +134,19 @@ pub(crate) async fn claim_runs(caller: Caller, body: Body<Claim>) -> Result<Resp
     let request = request_of(wanted, &caller.login)?;
     loop {
         let asked = request.clone();
-        let offers = caller.call(move |ctx| claim_without_wait(ctx, &asked)).await?;
+        let offers = caller.call_or_undo(move |ctx| claim_without_wait(ctx, &asked), release_unsent).await?;
         if !offers.is_empty() || Instant::now() >= limit {
             return Ok(Json(Claimed { runs: offers.iter().map(claim_line).collect() }).into_response());
         }
         sleep(ASK_EVERY).await;
         caller.check().await?;
+    }
+}
+
+/// Releases claimed runs whose worker has gone. A run that cannot be released now is free when its lease expires.
+fn release_unsent(ctx: &mut Context, offers: Vec<Offer>) {
+    for offer in offers {
+        let _ = give_back(ctx, &offer.run);
     }
 }
 

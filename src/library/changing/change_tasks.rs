@@ -100,11 +100,11 @@ impl TaskQueue {
     /// database, or those of [`TaskQueue::take_back`]; earlier tasks stay retried.
     pub fn retry_with(&self, selection: impl Into<Selection>, options: &Retry) -> Result<Changes, Error> {
         let (selection, rate) = (selection.into(), options.checked_rate()?);
-        let (data, by_force) = (options.text(), options.is_by_force());
+        let (data, by_force) = (options.data.as_deref(), options.is_by_force);
         let statuses = retryable(by_force);
         let only = selection.statuses(&statuses);
         self.change(&selection, &statuses, |ctx, ids, hear| {
-            let ids = oldest(ids.to_vec(), options.sample_size());
+            let ids = oldest(ids.to_vec(), options.sample);
             retry_tasks(ctx, &ids, &RetryOptions { only: &only, data, rate, by_force }, hear)
         })
     }

@@ -28,10 +28,10 @@ use taskqueue_domain::limits::limit::Rate;
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Retry {
-    data: Option<String>,
-    sample: Option<usize>,
+    pub(super) data: Option<String>,
+    pub(super) sample: Option<usize>,
     rate: Option<(u32, Duration)>,
-    is_by_force: bool,
+    pub(super) is_by_force: bool,
 }
 
 impl Retry {
@@ -66,18 +66,6 @@ impl Retry {
     pub fn by_force(mut self) -> Self {
         self.is_by_force = true;
         self
-    }
-
-    pub(crate) fn text(&self) -> Option<&str> {
-        self.data.as_deref()
-    }
-
-    pub(crate) const fn is_by_force(&self) -> bool {
-        self.is_by_force
-    }
-
-    pub(crate) const fn sample_size(&self) -> Option<usize> {
-        self.sample
     }
 
     pub(crate) fn checked_rate(&self) -> Result<Option<Rate>, Error> {

@@ -147,7 +147,7 @@ impl TaskQueue {
     /// of the database.
     pub fn claim(&self, claim_of: &Claim) -> Result<Vec<ClaimedRun>, Error> {
         let request = claim_of.to_request()?.map_err(Error::Input)?;
-        let stop = self.stop();
+        let stop = &self.shared.stop;
         if stop.is_stopping() {
             return Ok(Vec::new());
         }

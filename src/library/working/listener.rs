@@ -72,7 +72,7 @@ impl TaskQueue {
     /// # Errors
     /// Returns an error of the database.
     pub fn listen(&self, events: EventsOf) -> Result<Listener, Error> {
-        let mut ctx = open(self.url())?;
+        let mut ctx = open(&self.shared.url)?;
         let follower = Follower::from_now(&mut ctx, events.filter)?;
         Ok(Listener { ctx, follower, found: VecDeque::new(), queue: self.clone() })
     }
@@ -94,7 +94,7 @@ impl Listener {
             if let Some(event) = self.found.pop_front() {
                 return Ok(Some(event));
             }
-            if left.is_zero() || self.queue.stop().wait(left.min(POLL_INTERVAL)) {
+            if left.is_zero() || self.queue.shared.stop.wait(left.min(POLL_INTERVAL)) {
                 return Ok(None);
             }
         }

@@ -107,7 +107,7 @@ impl Worker {
         let slots = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Ok(Self {
             // The queue continues when the worker must end.
-            url: queue.url().with_own_patience(),
+            url: queue.shared.url.with_own_patience(),
             registry: HandlerRegistry::new(),
             options: WorkOptions { slots, stop_wait: Duration::MAX, ..WorkOptions::default() },
             name: None,

@@ -7,10 +7,9 @@ use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::run::transition::{RunEvent, run_after};
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
-use taskqueue_engine::running::process_run::ProcessReport;
+use taskqueue_engine::EngineError;
 use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 use taskqueue_engine::work::WorkListener;
-use taskqueue_engine::{EngineError, Stream};
 
 /// Something that happened to a worker or to one of its runs.
 #[derive(Debug)]
@@ -130,8 +129,6 @@ impl RunListener for EventForwarder {
         (self.on_event)(WorkerEvent::RunClaimed { task_id: run.task_id, run_id: run.run_id, class: &run.class });
     }
 
-    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
-
     fn lacks_room(&mut self, why: &str, slots: usize) {
         (self.on_event)(WorkerEvent::LacksRoom { why, slots });
     }
@@ -185,8 +182,6 @@ impl WorkListener for EventForwarder {
     fn registered(&mut self, runner_id: RunnerId) {
         (self.on_event)(WorkerEvent::Registered(runner_id));
     }
-
-    fn looked(&mut self, _report: &ProcessReport, _working: usize) {}
 }
 
 fn status_of(event: RunEvent) -> RunStatus {

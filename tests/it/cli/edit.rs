@@ -1,6 +1,13 @@
 //! `edit` and `retry`: changes existing tasks, and runs finished ones again.
 
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_domain::task::new_task::TaskRequest;
+use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
+use taskqueue_process::identities::identity::ProcessIdentity;
+use taskqueue_store::{EndResult, RunEnd};
+
 use super::{ECHO, detail, error_and_hint, printed, shell_class, task, wait_for_file, write};
+use crate::conformance::fixture::{claim_as, create, dead_process, ending, reference, request, willing};
 use crate::each_engine;
 use crate::support::TestDb;
 use crate::support::cli::finish;
@@ -66,6 +73,32 @@ each_engine! {
         db.cli().run(&["tick"]).ok();
         assert_eq!(runs(db, "1"), ["success", "released"]);
         assert_eq!(detail(db, "1")["runs"][0]["attempt"], 1);
+    }
+
+    fn a_time_that_is_set_during_an_attempt_holds_however_that_ends(db) {
+        let mut ctx = willing(db);
+        let mut check = |event: Option<RunEvent>, delay_secs: Option<i64>| {
+            let requested = TaskRequest { backoff: Some("fixed:60s".to_owned()), ..request("work") };
+            let id = queue_task(&mut ctx, requested, ClassCheck::AnyName).unwrap();
+            ctx.store.open_run_of(id).unwrap();
+            let run = claim_as(&mut ctx.store, &event.map_or_else(dead_process, |_| ProcessIdentity::own().unwrap())).unwrap();
+            db.cli().run(&["edit", &id.to_string(), "--at", "2090-01-01T00:00:00Z"]).ok();
+            match event {
+                Some(event) => {
+                    let end = RunEnd { delay_secs, ..ending(event) };
+                    assert_eq!(ctx.store.end_run(&reference(&run), &end).unwrap(), EndResult::Recorded);
+                }
+                None => assert_eq!(create(&mut ctx).rescue.rescued.len(), 1),
+            }
+            let after = task(db, &id.to_string());
+            let due = [&after["next_attempt_on"], &after["scheduled_on"]].into_iter().find(|on| !on.is_null());
+            assert_eq!(due.unwrap(), "2090-01-01T00:00:00Z", "{event:?} {delay_secs:?} {after}");
+        };
+        check(Some(RunEvent::Fail), None);
+        check(Some(RunEvent::Fail), Some(30));
+        check(Some(RunEvent::TimeOut), None);
+        check(Some(RunEvent::Release), Some(30));
+        check(None, None);
     }
 
     fn a_time_beyond_2038_is_kept(db) {

@@ -117,6 +117,25 @@ each_engine! {
         }
     }
 
+    fn a_task_that_is_cancelled_with_its_schedule_is_kept_as_its_class_states(db) {
+        let class = format!("{ECHO}keep = \"1d\"\n");
+        db.configure(&format!("{class}[schedule.a]\nclass = \"echo\"\nevery = \"@yearly\"\n"));
+        run(db, &["schedule", "apply"]);
+        run(db, &["queue", "echo", "--every", "@yearly"]);
+        run(db, &["queue", "echo", "--in", "1h"]);
+        run(db, &["create-runs"]);
+        db.configure(&class);
+        run(db, &["schedule", "apply"]);
+        run(db, &["schedule", "remove", "2"]);
+        run(db, &["cancel", "3"]);
+        for id in ["1", "2", "3"] {
+            let (row, events) = (task(db, id), detail(db, id)["events"].clone());
+            assert_eq!((&row["status"], &row["class_keep_secs"]), (&json!("cancelled"), &json!(DAY)), "{id} {row}");
+            let kinds = events.as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap());
+            assert_eq!(kinds.filter(|kind| *kind == "cancelled").count(), 1, "{id} {events}");
+        }
+    }
+
     fn a_handler_states_it_for_the_tasks_that_it_queues(db) {
         let script = format!("{} queue echo --keep 1d --keep-results 1h --meta a=b", env!("CARGO_BIN_EXE_taskqueue"));
         db.configure(&format!("{}may_queue = [\"echo\"]\n{ECHO}", shell_class(db, "parent", &script)));

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::{ECHO, count_tasks, detail, error_and_hint, task};
 use crate::each_engine;
+use crate::races::full_disk::fill_against_inserts;
 use crate::support::TestDb;
 
 fn planned_on(db: &TestDb, id: &str) -> String {
@@ -178,6 +179,14 @@ each_engine! {
         assert_eq!(error_and_hint(&schedule(&["pause", "last"]).stderr).0, "error: there is no schedule to which task 3 belongs");
     }
 
+    fn a_task_that_schedule_run_has_queued_is_told_even_without_its_event(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "@yearly"]).ok();
+        fill_against_inserts(db, "TaskQueueEvents");
+        assert_eq!(db.cli().run(&["schedule", "run", "1"]).ok(), "2");
+        assert_eq!(count_tasks(db), 2);
+    }
+
     fn schedules_are_listed_shown_paused_edited_and_removed(db) {
         db.configure(ECHO);
         assert!(db.cli().run(&["schedule"]).ok().starts_with("No schedules."));
@@ -208,6 +217,6 @@ each_engine! {
         assert_eq!(db.cli().run(&["schedule", "show", "2"]).code, Some(3));
         assert_eq!(db.cli().run(&["schedule", "pause", "99"]).code, Some(3));
         let kinds: Vec<String> = detail(db, "1")["events"].as_array().unwrap().iter().map(|event| event["kind"].to_string()).collect();
-        assert_eq!(kinds, ["\"schedule-removed\"", "\"schedule-edited\"", "\"schedule-resumed\"", "\"schedule-paused\""]);
+        assert_eq!(kinds, ["\"schedule-removed\"", "\"cancelled\"", "\"schedule-edited\"", "\"schedule-resumed\"", "\"schedule-paused\""]);
     }
 }

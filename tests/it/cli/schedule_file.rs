@@ -161,6 +161,53 @@ each_engine! {
         assert_eq!(schedules(db).len(), 0);
     }
 
+    fn what_is_missing_from_its_file_for_a_moment_stays_as_it_is(db) {
+        let host = Host::new(db);
+        let main = host.home.path().join(".config/taskqueue/config.toml");
+        let part = main.with_file_name("conf.d").join("a.toml");
+        std::fs::create_dir_all(part.parent().unwrap()).unwrap();
+        std::fs::write(&part, NIGHTLY.replace("nightly", "weekly")).unwrap();
+        host.write(NIGHTLY, 20);
+        let tick = || host.cli().run(&["tick"]).ok();
+        tick();
+        host.cli().run(&["schedule", "pause", "nightly"]).ok();
+        host.cli().run(&["schedule", "pause", "weekly"]).ok();
+        let before = schedules(db);
+        assert!(before.len() == 2 && before.iter().all(|schedule| schedule["status"] == "paused"), "{before:?}");
+        // As an editor does that writes in place, at once and on a full disk; and without a table.
+        for (text, minutes_ago) in [("", 0), ("", 20), ("\n", 0)] {
+            std::fs::write(&main, text).unwrap();
+            modified(&main, minutes_ago);
+            tick();
+            host.write(NIGHTLY, 20);
+            tick();
+            assert_eq!(schedules(db), before, "{text:?} {minutes_ago}");
+        }
+        let aside = part.with_extension("off");
+        std::fs::rename(&part, &aside).unwrap();
+        tick();
+        std::fs::rename(&aside, &part).unwrap();
+        tick();
+        assert_eq!(schedules(db), before);
+        // A person has decided.
+        std::fs::rename(&part, &aside).unwrap();
+        host.cli().run(&["schedule", "apply"]).ok();
+        assert_eq!((schedules(db).len(), &schedules(db)[0]["name"]), (1, &json!("nightly")));
+    }
+
+    fn times_that_are_skipped_stay_skipped_in_another_class(db) {
+        let host = Host::new(db);
+        host.write(NIGHTLY, 20);
+        host.cli().run(&["tick"]).ok();
+        host.cli().run(&["schedule", "pause", "nightly", "--until", "2051-01-01"]).ok();
+        let skipped_to = schedules(db)[0]["planned_on"].clone();
+        assert!(skipped_to.as_str().unwrap().starts_with("2052-02-29T"), "{skipped_to}");
+        host.write(&format!("{}{}", ECHO.replace("echo", "other"), NIGHTLY.replace("echo", "other")), 10);
+        host.cli().run(&["tick"]).ok();
+        let now = &schedules(db)[0];
+        assert_eq!((&now["class"], &now["status"], &now["planned_on"]), (&"other".into(), &"active".into(), &skipped_to));
+    }
+
     fn an_operator_keeps_what_they_changed_until_the_file_changes(db) {
         let host = Host::new(db);
         host.write(NIGHTLY, 20);

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
+use taskqueue_domain::task::ids::TaskId;
 
 use super::{ECHO, task};
 use crate::conformance::fixture::sql_now;
@@ -58,6 +59,22 @@ each_engine! {
             db.execute("DELETE FROM \"TaskQueueRuns\"");
             db.execute("DELETE FROM \"TaskQueue\"");
         }
+    }
+
+    fn a_late_task_of_a_schedule_with_a_limit_key_gets_its_slot_at_once(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *", "--catch-up", "all", "--limit-key", "k"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"Recurrence\" = '@daily'");
+        plan_ago(db, "1", 400_000);
+        let mut store = db.store();
+        assert!(store.open_run_of(TaskId(1)).unwrap().is_some());
+        assert_eq!(store.use_of_key("k").unwrap().held, 1);
+        // The next one is due as well when this one was ended by SQL.
+        db.execute("DELETE FROM \"TaskQueueRuns\"");
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled', \"CurrentRunId\" = NULL");
+        assert_eq!(store.advance_schedules().unwrap().planned, 1);
+        assert_eq!(store.use_of_key("k").unwrap().held, 1);
     }
 
     fn a_claim_ends_an_expired_task_of_a_schedule_and_the_next_one_follows(db) {

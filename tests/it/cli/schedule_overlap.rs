@@ -101,7 +101,8 @@ each_engine! {
         assert_eq!(create(&mut ctx).replaced, 1);
         // No second request, and no task beside it.
         assert_eq!((create(&mut ctx).replaced, statuses(db)), (0, vec!["processing".to_owned()]));
-        assert_eq!(ctx.store.list_cancel_requests(&[run.run_id]).unwrap(), [(run.run_id, REASON.to_owned())]);
+        let requests = ctx.store.list_run_requests(&[run.run_id]).unwrap();
+        assert_eq!(requests[0].cancel_reason.as_deref(), Some(REASON));
         assert_eq!(events(db, "1"), [("cancel-requested".to_owned(), REASON.into())]);
         assert!(db.cli().run(&["status", "1"]).ok().contains(REASON));
         let explained = db.cli().run(&["explain", "1"]).ok();
@@ -112,7 +113,7 @@ each_engine! {
         let next = claim_as(&mut ctx.store, &dead_process()).unwrap();
         assert_eq!((next.task_id, next.planned_on.to_rfc3339()), (TaskId(2), "2024-02-29T00:00:00+00:00".to_owned()));
         plan(db, 2, 2016);
-        ctx.store.replace_overdue_tasks(taskqueue_store::Author { name: "", host: "here" }).unwrap();
+        ctx.store.replace_overdue_tasks().unwrap();
         assert!(create(&mut ctx).rescue.rescued[0].is_cancelled);
         assert_eq!((last_run(db, TaskId(2)).status.to_string().as_str(), statuses(db)), ("cancelled", ["cancelled", "cancelled", "scheduled"].map(str::to_owned).to_vec()));
         // A run that succeeded nevertheless has succeeded.

@@ -113,7 +113,7 @@ each_engine! {
             db.cli().run(&["tick"]).ok();
             db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"ErrorCode\" = '{sql}', \"ErrorMessage\" = '{sql}' WHERE \"Status\" = 'error'"));
             db.execute(&format!("INSERT INTO \"TaskQueuePauses\" (\"Scope\", \"Name\") VALUES ('runner', '{sql}'), ('class', '{sql}')"));
-            db.execute(&format!("INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldUntil\") VALUES ('{sql}', '{sql}', '{sql}', '2099-01-01 00:00:00')"));
+            db.execute(&format!("INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldUntil\") VALUES ('bad', '{sql}', '{sql}', '2099-01-01 00:00:00')"));
             db.execute(&format!("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Name\", \"Host\") VALUES (1, '{sql}', '{sql}')"));
             let mut pasted = HashSet::new();
             for args in PRINTING {

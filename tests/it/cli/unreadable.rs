@@ -1,7 +1,9 @@
 //! Rows that other programs write by SQL: what the tables refuse, what reaches a handler, and unreadable rows.
 
-use crate::each_engine;
+use crate::conformance::schema::SCHEMA;
+use crate::support::db::Raw;
 use crate::support::{EngineUnderTest, TestDb};
+use crate::{each_engine, test_on};
 
 use super::{ECHO, count_tasks, shell_class, task};
 
@@ -107,7 +109,114 @@ fn configure_recorder(db: &TestDb) {
     db.configure(&format!("[class.\"*\"]\nargv = [\"/bin/sh\", \"{}\", \"{{class}}\"]\n", record.display()));
 }
 
+/// A row of each table with times or with texts that the program reads. `$now` is a time, `$late` a later one.
+const ROWS: &[(&str, &str, &str)] = &[
+    ("TaskQueue", "TaskClass", "'echo'"),
+    ("TaskQueue", "TaskClass", "'echo'"),
+    ("TaskQueueRuns", "TaskQueueId TaskClass Status FinishedOn Host", "1, 'echo', 'success', $now, 'here'"),
+    (
+        "TaskQueueRuns",
+        "TaskQueueId TaskClass Status StartedOn LeaseExpiresOn Token Claimant LimitKey HasKeySlot",
+        "2, 'echo', 'processing', $now, $now, '2-t', 'bot', 'key', $true",
+    ),
+    ("TaskQueueRunners", "ProcessId Name", "1, 'there'"),
+    ("TaskQueueRunOutputs", "RunId Stream Content TotalBytes", "1, 'stdout', 'x', 1"),
+    ("TaskQueueRejections", "TaskId Claimant HeldUntil", "1, 'bot', $late"),
+    ("TaskQueueEvents", "Kind", "'x'"),
+    ("TaskQueueEvents", "Kind TaskQueueId", "'retried', 1"),
+    ("TaskQueueClassHolds", "TaskClass Host Reason HeldUntil", "'other', 'there', 'broken', $late"),
+    ("TaskQueuePauses", "Scope Name", "'class', 'other'"),
+    ("TaskQueueClassLimits", "TaskClass RateCount RateSecs", "'other', 1, 1"),
+    ("TaskQueueStarts", "TaskClass StartedOn RunId", "'other', $now, 1"),
+    ("TaskQueueKeyLimits", "LimitKey MaxRunning", "'other', 1"),
+    ("TaskQueueSchedules", "Name ConfiguredOn Host File", "'other', $now, 'there', '/etc/x'"),
+    ("TaskQueueReceipts", "Token", "'x'"),
+    ("TaskQueueNotices", "Kind", "'stuck'"),
+];
+
+fn insert_rows(db: &TestDb, raw: &mut Raw) {
+    let yes = if db.engine == EngineUnderTest::Postgres { "true" } else { "1" };
+    for (table, columns, values) in ROWS {
+        let values = values
+            .replace("$now", "'2026-01-01 00:00:00'")
+            .replace("$late", "'2099-01-01 00:00:00'")
+            .replace("$true", yes);
+        let columns = columns.replace(' ', "\", \"");
+        raw.execute(&format!("INSERT INTO \"{table}\" (\"{columns}\") VALUES ({values})"));
+    }
+}
+
+/// Returns each table with its columns that are written and whose names pass.
+fn written_columns(is_meant: fn(&str) -> bool) -> impl Iterator<Item = (&'static str, &'static str)> {
+    SCHEMA.iter().flat_map(move |(table, columns, ..)| {
+        let written = columns.split_whitespace().filter(|column| !column.ends_with('*'));
+        let meant = written.map(|column| column.trim_end_matches(['?', '='])).filter(move |column| is_meant(column));
+        meant.map(move |column| (*table, column))
+    })
+}
+
+fn is_time(column: &str) -> bool {
+    column.ends_with("On") || column.ends_with("Until") || column == "StartBefore"
+}
+
+/// Checks that every verb reads the tables, and that another task runs.
+fn check_verbs(db: &TestDb, what: &str) {
+    let id = db.cli().run(&["queue", "echo"]).ok();
+    for args in [
+        &["tick"][..],
+        &["create-runs"],
+        &["status"],
+        &["status", "--json"],
+        &["status", "1"],
+        &["failures"],
+        &["export"],
+        &["events"],
+        &["metrics"],
+        &["top", "--once"],
+        &["explain"],
+        &["explain", "1"],
+        &["logs", "1"],
+        &["schedule", "list"],
+        &["limit"],
+        &["runner"],
+        &["class"],
+        &["setting"],
+        &["worker", "claim", "--claimant", "bot"],
+        &["prune", "--yes"],
+        &["check"],
+        &["doctor"],
+    ] {
+        let ended = db.cli().run(args);
+        // Nothing is left to claim, and problems are found.
+        let allowed = if matches!(args[0], "check" | "doctor" | "worker") { 3 } else { 0 };
+        assert!(ended.code.is_some_and(|code| code <= allowed), "{what}: {args:?}: {ended:?}");
+    }
+    assert_eq!(task(db, &id)["status"], "success", "{what}");
+}
+
 each_engine! {
+    fn every_time_of_every_table_is_a_time_that_can_be_read(db) {
+        let mut raw = db.raw();
+        let bad: &[&str] = match db.engine {
+            EngineUnderTest::Sqlite => &["'gestern'", "date('now')", "''", "'2026-02-30 00:00:00'", "'0999-12-31 00:00:00'", "CAST(X'ff' AS TEXT)"],
+            EngineUnderTest::Postgres => &["'infinity'", "'-infinity'", "'294000-01-01'", "'0999-12-31'"],
+            // A session that is not strict stores what is no date as 0000-00-00.
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => &["'0000-00-00'", "'gestern'", "'0999-12-31 00:00:00'"],
+        };
+        if db.is_mysql_like() {
+            raw.execute("SET SESSION sql_mode = 'ANSI_QUOTES'");
+        }
+        insert_rows(db, &mut raw);
+        for (table, column) in written_columns(is_time) {
+            assert!(raw.numbers(&format!("SELECT COUNT(*) AS value FROM \"{table}\"")) != [Some(0)], "no row of {table}");
+            for value in bad {
+                let update = format!("UPDATE \"{table}\" SET \"{column}\" = {value}");
+                let message = raw.try_execute(&update).expect_err(&update).to_string();
+                assert!(message.contains(column), "{update}: {message}");
+            }
+        }
+    }
+
     fn the_tables_refuse_a_pause_or_a_limit_that_cannot_be_read(db) {
         let mut raw = db.raw();
         if matches!(db.engine, EngineUnderTest::Mariadb | EngineUnderTest::Mysql) {
@@ -130,6 +239,16 @@ each_engine! {
             for max in too_many {
                 let insert = format!("INSERT INTO \"TaskQueue{table}\" (\"{name}\", \"MaxRunning\") VALUES ('echo', {max})");
                 raw.try_execute(&insert).expect_err(&insert);
+            }
+        }
+        let hold = "\"Host\", \"Reason\", \"HeldUntil\") VALUES";
+        let names = FORBIDDEN.iter().map(|class| literal(db, class));
+        for class in names.chain((db.engine == EngineUnderTest::Sqlite).then(|| "CAST(X'4dfc6c6c6572' AS TEXT)".to_owned())) {
+            for insert in [
+                format!("INSERT INTO \"TaskQueueClassLimits\" (\"TaskClass\", \"MaxRunning\") VALUES ({class}, 1)"),
+                format!("INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", {hold} ({class}, 'h', 'r', '2099-01-01 00:00:00')"),
+            ] {
+                assert!(raw.try_execute(&insert).expect_err(&insert).to_string().contains("TaskClass"), "{insert}");
             }
         }
         raw.execute(&pause("'2098-01-01 00:00:00'"));
@@ -293,3 +412,33 @@ each_engine! {
         });
     }
 }
+
+// Servers store only times and text.
+test_on! { [sqlite Sqlite] a_time_that_got_past_the_tables_stops_no_verb db {
+    db.configure(ECHO);
+    let mut raw = db.raw();
+    insert_rows(db, &mut raw);
+    raw.execute("PRAGMA ignore_check_constraints = ON");
+    for (table, column) in written_columns(is_time).filter(|(table, _)| *table != "TaskQueue") {
+        raw.execute(&format!("UPDATE \"{table}\" SET \"{column}\" = '0' WHERE \"{column}\" IS NOT NULL"));
+    }
+    check_verbs(db, "times");
+} }
+
+test_on! { [sqlite Sqlite] text_that_is_not_utf8_stops_no_verb_in_whatever_column_it_is db {
+    db.configure(ECHO);
+    let mut raw = db.raw();
+    insert_rows(db, &mut raw);
+    let mut taken = Vec::new();
+    // Rows of TaskQueue are read cell by cell, and the value of a setting is one that the program cannot do without.
+    for (table, column) in written_columns(|column| column != "Value").filter(|(table, _)| *table != "TaskQueue") {
+        let update = format!("UPDATE \"{table}\" SET \"{column}\" = CAST(X'4dfc6c6c6572' AS TEXT)");
+        if raw.try_execute(&update).is_ok() {
+            taken.push(format!("{table}.{column}"));
+        }
+    }
+    for column in ["Runs.Host", "Runs.Claimant", "Runs.CancelReason", "Events.Kind", "ClassHolds.Host", "Notices.Kind", "Schedules.File"] {
+        assert!(taken.contains(&format!("TaskQueue{column}")), "{column} of {taken:?}");
+    }
+    check_verbs(db, &format!("{taken:?}"));
+} }

@@ -19,7 +19,6 @@ use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
 use taskqueue_engine::running::process_run::{ProcessOptions, ProcessReport, process_runs};
 use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 use taskqueue_engine::upkeep::create_runs::{CreateRunsReport, create_runs};
-use taskqueue_process::children::child::Stream;
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 use taskqueue_process::signals::stop_signals::StopSignals;
 use taskqueue_store::{Claim, EndCondition, PruneRule, PruneWindow, RunEnd, RunRef, Store};
@@ -102,8 +101,6 @@ pub struct Deaf;
 
 impl RunListener for Deaf {
     fn stopping(&mut self, _runs: &[RunId], _wait: Duration) {}
-    fn claimed(&mut self, _run: &ClaimedRun) {}
-    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
     fn ended(&mut self, _run: &ClaimedRun, _outcome: &RunOutcome) {}
 }
 

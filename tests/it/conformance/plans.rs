@@ -139,7 +139,7 @@ each_engine! {
             db,
             "TaskQueueEventsByKind",
             20,
-            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'message'
+            "SELECT * FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'message' AND \"Id\" + 0 < 9223372036854775807
              ORDER BY \"Kind\" DESC, \"Id\" DESC LIMIT 20",
         );
         // store::reading::event_log::events_within: narrow ranges by their ids, and each wide range separately.

@@ -16,7 +16,7 @@ use crate::{each_engine, test_on};
 
 /// Each table with its columns in alphabetical order: `?` marks nullable columns, `=` columns with a default, `*` computed
 /// columns. Then the columns of the primary key and of unique indexes.
-pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
+pub const SCHEMA: &[(&str, &str, &str, &str)] = &[
     (
         "TaskQueue",
         "Attempts= Backoff? CatchUp= ClassKeep? Crashes= CurrentRunId? DueOn?* ExpiresOn?* FailedRetries= Finished?* Id Keep? KeepResults? LastStatus= \
@@ -45,7 +45,7 @@ pub(super) const SCHEMA: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "TaskQueueRuns",
-        "Attempt= CancelReason= CancelRequestedOn? ClaimClass?* ClaimOrder* Claimant? CpuMsecs? CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? HandlerIdentity= \
+        "Attempt= CancelReason= CancelRequestedOn? ClaimClass?* ClaimOrder* Claimant? CpuMsecs? CreatedOn= Decision= ErrorCode= ErrorMessage= FinishedOn? FollowedOn? HandlerIdentity= \
          HandlerProcessId? HasKeySlot= HeldKey?* Host= Id KeepResults? LeaseExpiresOn? LimitKey? LinedUpOn= OpenTaskId?* PeakMemoryBytes? PercentsCompleted= Priority= ProcessId? ProcessIdentity= \
          ProgressMessage= Results? ResultsExpireOn?* ResultsOn?* RunnerId? RunningClass?* StartedOn? Status= Tag? TaskClass TaskQueueId Token? UpdatedOn= WaitingKey?* WaitingOrder?* WaitingTag?*",
         "Id",

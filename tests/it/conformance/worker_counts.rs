@@ -8,7 +8,6 @@ use taskqueue::HandlerError;
 use taskqueue_domain::task::ids::{RunnerId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_engine::change::cancel::cancel_tasks;
-use taskqueue_engine::running::process_run::ProcessReport;
 use taskqueue_engine::work::{WorkListener, WorkOptions, work};
 use taskqueue_engine::{Context, EngineError};
 use taskqueue_process::signals::stop_signals::StopSignals;
@@ -22,7 +21,6 @@ impl WorkListener for Deaf {
     fn lost_database(&mut self, _problem: &EngineError) {}
     fn not_recorded(&mut self, _run: &ClaimedRun, _problem: &EngineError) {}
     fn registered(&mut self, _runner_id: RunnerId) {}
-    fn looked(&mut self, _report: &ProcessReport, _working: usize) {}
 }
 
 /// Returns a context whose class `work` fails on its own, just after its task was cancelled.

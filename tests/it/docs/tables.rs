@@ -261,11 +261,13 @@ fn every_feature_of_the_sources_names_a_test_that_exists() {
     }
 }
 
-/// Returns the names of tests in the last cell of each row of the table of attacks, as file and function.
+/// Returns the names of tests in the last cell of each row of the tables of attacks, as file and function.
 fn attacks() -> Vec<(String, Vec<(String, String)>)> {
     let page = read("docs/security.md");
-    let (_, rest) = page.split_once("## Tests of each promise\n").unwrap();
-    let rows = table_rows(rest.split("\n## ").next().unwrap()).into_iter().skip(2);
+    let rows = ["## Tests of each promise\n", "## Attacks on the web page\n"].into_iter().flat_map(|heading| {
+        let (_, rest) = page.split_once(heading).unwrap();
+        table_rows(rest.split("\n## ").next().unwrap()).into_iter().skip(2)
+    });
     let names = |cell: &str| -> Vec<(String, String)> {
         let split = |name: &str| name.trim().split_once("::").map(|(file, test)| (file.to_owned(), test.to_owned()));
         cell.split(',').map(|name| split(name).unwrap_or_else(|| panic!("{name}"))).collect()
@@ -282,7 +284,9 @@ fn every_promise_of_the_security_page_names_attacks_that_exist() {
     for (promise, tests) in attacks {
         for (file, test) in tests {
             let of_name = files.iter().filter(|path| path.ends_with(format!("{file}.rs")));
-            let has_test = |path: &PathBuf| std::fs::read_to_string(path).unwrap().contains(&format!("fn {test}("));
+            let forms = [format!("fn {test}("), format!("] {test} db {{")];
+            let has_test =
+                |path: &PathBuf| forms.iter().any(|form| std::fs::read_to_string(path).unwrap().contains(form));
             assert!(of_name.into_iter().any(has_test), "{promise}: {file}::{test}");
         }
     }

@@ -129,7 +129,7 @@ each_engine! {
             }
             assert!(listening.now().is_ok() && !is_told(&mut listening));
             // On every engine, a query returns the requests.
-            let requests = listening.list_cancel_requests(&[RunId(1), RunId(2), RunId(3)]).unwrap();
+            let requests = listening.list_run_requests(&[RunId(1), RunId(2), RunId(3)]).unwrap();
             assert_eq!(requests.len(), usize::try_from(id).unwrap(), "{requests:?}");
         }
     }

@@ -11,8 +11,7 @@ use taskqueue_domain::time::recurrence::Recurrence;
 use taskqueue_engine::Context;
 use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
 use taskqueue_store::{
-    Author, EndResult, NewEvent, NewStart, PruneRule, PruneVerdict, RestartAnswer, ScheduleAnswer, ScheduleChange,
-    Store,
+    EndResult, NewEvent, NewStart, PruneRule, PruneVerdict, RestartAnswer, ScheduleAnswer, ScheduleChange, Store,
 };
 
 use super::tools::{begin_write, many_at_once, wait_blocked};
@@ -23,7 +22,6 @@ use crate::support::TestDb;
 use crate::{each_engine, each_server, test_on};
 
 const AT_ONCE: usize = 6;
-const NOBODY: Author<'static> = Author { name: "tester", host: "here" };
 
 /// Creates a schedule whose first task is overdue and has its run.
 fn overdue(db: &TestDb, ctx: &mut Context, unique: Option<String>) -> TaskId {
@@ -133,8 +131,8 @@ each_engine! {
             settle(db, id);
             // By create-runs, which others wait for, and alone, with no waiting.
             let planned = many_at_once(db, AT_ONCE, |store, number| match number % 2 {
-                0 => store.advance_schedules(NOBODY, 900).unwrap().planned,
-                _ => store.advance_schedule(id, NOBODY, 900).unwrap().planned,
+                0 => store.advance_schedules().unwrap().planned,
+                _ => store.advance_schedule(id).unwrap().planned,
             });
             assert_eq!(planned.iter().sum::<usize>(), 1, "{planned:?}");
             assert_eq!(tasks_of(db, id), 2);
@@ -150,7 +148,7 @@ each_engine! {
                 if number == 0 {
                     assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), EndResult::Recorded);
                 } else {
-                    store.advance_schedules(NOBODY, 900).unwrap();
+                    store.advance_schedules().unwrap();
                     store.create_missing_runs(&mut |_| {}).unwrap();
                 }
             });
@@ -168,15 +166,15 @@ each_engine! {
                     "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '{year}-02-29 00:00:00.000000', \"ScheduledOn\" = '{year}-02-29 00:00:00.000000'
                      WHERE \"Id\" = {id}"
                 ));
-                ctx.store.advance_schedule(id, NOBODY, 900).unwrap();
+                ctx.store.advance_schedule(id).unwrap();
                 ctx.store.create_missing_runs(&mut |_| {}).unwrap();
             }
             let claimed = many_at_once(db, AT_ONCE, |store, number| {
                 if number == 0 {
                     return claim(store);
                 }
-                store.replace_overdue_tasks(NOBODY).unwrap();
-                store.advance_schedules(NOBODY, 900).unwrap();
+                store.replace_overdue_tasks().unwrap();
+                store.advance_schedules().unwrap();
                 None
             });
             let cancels = format!(
@@ -186,7 +184,7 @@ each_engine! {
             for run in claimed.iter().flatten() {
                 let end = if run.task_id == id { RunEvent::Cancel } else { RunEvent::Succeed };
                 if run.task_id == id {
-                    ctx.store.replace_overdue_tasks(NOBODY).unwrap();
+                    ctx.store.replace_overdue_tasks().unwrap();
                     assert_eq!(tasks_of(db, id), 1);
                 }
                 assert_eq!(ctx.store.end_run(&reference(run), &ending(end)).unwrap(), EndResult::Recorded);
@@ -217,7 +215,7 @@ each_engine! {
                 if number == 0 {
                     store.end_run(&run, &ending(RunEvent::Fail)).unwrap();
                 } else {
-                    store.replace_overdue_tasks(NOBODY).unwrap();
+                    store.replace_overdue_tasks().unwrap();
                 }
             });
             let count = |kind: &str| db.number(&format!(
@@ -260,8 +258,8 @@ each_engine! {
             settle(db, id);
             let task = keyed(&key);
             many_at_once(db, AT_ONCE, |store, number| match number % 3 {
-                0 => store.advance_schedules(NOBODY, 900).unwrap().planned,
-                1 => store.advance_schedule(id, NOBODY, 900).unwrap().planned,
+                0 => store.advance_schedules().unwrap().planned,
+                1 => store.advance_schedule(id).unwrap().planned,
                 _ => usize::from(insert(store, &task) == id),
             });
             assert_eq!(db.number(&live), 1);
@@ -269,7 +267,7 @@ each_engine! {
             assert!(db.number(&told) <= 1);
             // In either case, the schedule continues when no other task has its key.
             db.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"UniqueKey\" = '{key}' AND \"ScheduleId\" IS NULL"));
-            ctx.store.advance_schedule(id, NOBODY, 900).unwrap();
+            ctx.store.advance_schedule(id).unwrap();
             assert_eq!((tasks_of(db, id), db.number(&live)), (2, 1));
         }
     }
@@ -316,7 +314,7 @@ each_engine! {
             has_changed(db, id, &wanted);
             let before = ctx.store.get_task(id).unwrap().schedule.unwrap();
             assert_eq!((before.status.to_string().as_str(), before.every.as_str()), ("followed", "0 0 29 2 *"));
-            assert_eq!(ctx.store.advance_schedules(NOBODY, 900).unwrap().planned, 0);
+            assert_eq!(ctx.store.advance_schedules().unwrap().planned, 0);
             assert_eq!(tasks_of(db, id), 2);
         }
     }
@@ -356,13 +354,13 @@ each_engine! {
                     0 => assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), EndResult::Recorded),
                     1 => drop(change(store, id, &wanted)),
                     _ => {
-                        store.advance_schedules(NOBODY, 900).unwrap();
+                        store.advance_schedules().unwrap();
                     }
                 });
                 has_changed(db, id, &wanted);
                 assert_eq!(ctx.store.get_task(id).unwrap().status.to_string(), "success");
                 let tasks = tasks_of(db, id);
-                ctx.store.advance_schedules(NOBODY, 900).unwrap();
+                ctx.store.advance_schedules().unwrap();
                 has_changed(db, id, &wanted);
                 assert_eq!(tasks_of(db, id), tasks);
             }
@@ -377,7 +375,7 @@ each_engine! {
         begin_write(&mut raw);
         raw.execute(&format!("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"Id\" = {prerequisite}"));
         std::thread::scope(|scope| {
-            let advanced = scope.spawn(|| db.store().advance_schedule(id, NOBODY, 900).unwrap());
+            let advanced = scope.spawn(|| db.store().advance_schedule(id).unwrap());
             wait_blocked(db);
             raw.execute("COMMIT");
             assert_eq!(advanced.join().unwrap().planned, 1);
@@ -396,11 +394,11 @@ each_engine! {
             many_at_once(db, AT_ONCE, |store, number| match number {
                 0 => assert_eq!(store.end_run(&run, &ending(RunEvent::Succeed)).unwrap(), EndResult::Recorded),
                 _ => {
-                    store.advance_schedule(id, NOBODY, 900).unwrap();
+                    store.advance_schedule(id).unwrap();
                 }
             });
             // A process that read the newest task before it was notified of the success leaves it to the next poll.
-            ctx.store.advance_schedule(id, NOBODY, 900).unwrap();
+            ctx.store.advance_schedule(id).unwrap();
             assert_eq!((tasks_of(db, id), newest_of(db, id).waiting_for), (2, 0));
             assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueDependencies\" WHERE \"IsSatisfied\" = false"), 0);
         }

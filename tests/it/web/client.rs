@@ -1,11 +1,12 @@
 //! A server of a test with a token for each scope, and a client that says what it is told to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -69,9 +70,20 @@ impl WebServer {
     #[track_caller]
     pub fn start_with_socket(db: &TestDb, socket: &TcpListener, tokens: BTreeMap<String, String>) -> Self {
         let script = "exec 3<&0 0</dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" web --listen 127.0.0.1:1";
+        Self::start_by(db, script, OwnedFd::from(socket.try_clone().unwrap()), tokens)
+    }
+
+    /// Starts it by a script whose `$0` is the program.
+    #[track_caller]
+    pub fn start_by(db: &TestDb, script: &str, input: impl Into<Stdio>, tokens: BTreeMap<String, String>) -> Self {
         let shell = db.cli().program(Path::new("/bin/sh"));
-        let socket = OwnedFd::from(socket.try_clone().unwrap());
-        Self::of(shell.spawn_with_input(socket, &["-c", script, env!("CARGO_BIN_EXE_taskqueue")]), tokens)
+        Self::of(shell.spawn_with_input(input, &["-c", script, env!("CARGO_BIN_EXE_taskqueue")]), tokens)
+    }
+
+    /// Starts it again at its address.
+    #[track_caller]
+    pub fn start_again(db: &TestDb, address: &str, tokens: BTreeMap<String, String>) -> Self {
+        Self::of(db.cli().spawn(&["web", "--listen", address]), tokens)
     }
 
     #[track_caller]
@@ -80,9 +92,8 @@ impl WebServer {
         let (mut warnings, mut line) = (String::new(), String::new());
         let address = loop {
             assert!(said.read_line(&mut line).unwrap() > 0, "{warnings}");
-            let url = line.strip_prefix("the page is at http").map(|url| url.trim_start_matches('s'));
-            if let Some((address, _)) = url.and_then(|url| url.strip_prefix("://")?.split_once('/')) {
-                break address.to_owned();
+            if let Some((place, _)) = line.strip_prefix("the page is at ").and_then(|rest| rest.split_once("; ")) {
+                break place.trim_start_matches("http").trim_start_matches("s://").trim_matches(['/', ':']).to_owned();
             }
             warnings.push_str(&std::mem::take(&mut line));
         };
@@ -101,6 +112,14 @@ impl WebServer {
     /// Returns what it has printed, except its address.
     pub fn messages(&self) -> String {
         self.messages.lock().unwrap().clone()
+    }
+
+    /// Returns the most memory that it has had so far.
+    pub fn peak_memory_bytes(&self) -> u64 {
+        let id = self.child.as_ref().unwrap().id();
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
     /// Returns the operations of the interface that have not succeeded yet.
@@ -152,11 +171,8 @@ impl WebServer {
     /// Opens a stream of events with further lines in the head of its request.
     pub fn stream_with(&self, path: &str, head: &str) -> impl Iterator<Item = String> + use<> {
         let mut stream = connect(&self.address);
-        let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n{head}\r\n",
-            self.address,
-            self.token("read")
-        );
+        let (host, token) = (host_of(&self.address), self.token("read"));
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n{head}\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         BufReader::new(stream).lines().map_while(Result::ok)
     }
@@ -178,29 +194,44 @@ impl Drop for WebServer {
     }
 }
 
-fn connect(address: &str) -> TcpStream {
+/// A connection to a server.
+trait Connection: Read + Write {}
+impl<Stream: Read + Write> Connection for Stream {}
+
+/// Connects to an address as a server prints it: `127.0.0.1:8321`, or `unix:` with the path of a socket.
+fn connect(address: &str) -> Box<dyn Connection> {
+    if let Some(path) = address.strip_prefix("unix:") {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(READ_LIMIT)).unwrap();
+        return Box::new(stream);
+    }
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(READ_LIMIT)).unwrap();
-    stream
+    Box::new(stream)
 }
 
-/// Sends a request to a server, and reads the reply until the server closes the connection.
+fn host_of(address: &str) -> &str {
+    if address.starts_with("unix:") { "localhost" } else { address }
+}
+
+/// Sends a request to a server, and reads the reply until the server closes the connection; of a stream only its head.
 #[track_caller]
-pub fn send(address: &str, method: &str, path: &str, head: &[&str], body: &str) -> Reply {
-    let mut stream = connect(address);
+pub fn send<Body: AsRef<[u8]> + ?Sized>(address: &str, method: &str, path: &str, head: &[&str], body: &Body) -> Reply {
+    let (mut stream, body) = (connect(address), body.as_ref());
     let has_host = head.iter().any(|line| line.to_ascii_lowercase().starts_with("host:"));
-    let host = if has_host { String::new() } else { format!("Host: {address}\r\n") };
+    let host = if has_host { String::new() } else { format!("Host: {}\r\n", host_of(address)) };
     let lines: String = head.iter().map(|line| format!("{line}\r\n")).collect();
     let length = body.len();
     let request =
-        format!("{method} {path} HTTP/1.1\r\n{host}{lines}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+        format!("{method} {path} HTTP/1.1\r\n{host}{lines}Connection: close\r\nContent-Length: {length}\r\n\r\n");
     // A server that refuses a large body closes the connection before it is sent.
-    let _ = stream.write_all(request.as_bytes());
+    let _ = stream.write_all(request.as_bytes()).and_then(|()| stream.write_all(body));
     let mut reader = BufReader::new(stream);
     let mut reply_head = String::new();
     while !reply_head.ends_with("\r\n\r\n") && reader.read_line(&mut reply_head).unwrap_or(0) > 0 {}
     let mut reply = Reply { status: 0, head: reply_head, body: String::new() };
-    let length = reply.header("content-length").and_then(|length| length.parse().ok());
+    let is_stream = reply.header("content-type") == Some("text/event-stream");
+    let length = reply.header("content-length").and_then(|length| length.parse().ok()).or(is_stream.then_some(0));
     let mut body = Vec::new();
     // Some keep the connection although they are asked to close it.
     let _ = reader.take(length.unwrap_or(u64::MAX)).read_to_end(&mut body);

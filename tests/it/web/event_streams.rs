@@ -7,10 +7,10 @@ use crate::cli::ECHO;
 use crate::support::TestDb;
 use crate::{each_engine, test_on};
 
-const STREAM: &str = "/api/v1/events/stream";
+pub(super) const STREAM: &str = "/api/v1/events/stream";
 
 /// Returns the next events of a stream: the id of the stream, and the event.
-fn next_events(lines: &mut impl Iterator<Item = String>, count: usize) -> Vec<(Option<i64>, Value)> {
+pub(super) fn next_events(lines: &mut impl Iterator<Item = String>, count: usize) -> Vec<(Option<i64>, Value)> {
     let (mut events, mut id, mut data) = (Vec::new(), None, None);
     while events.len() < count {
         let line = lines.next().unwrap_or_else(|| panic!("the stream ended after {events:?}"));
@@ -29,7 +29,7 @@ fn ids(events: &[(Option<i64>, Value)]) -> Vec<i64> {
 }
 
 /// Opens a stream, and returns its lines after its head.
-fn open(server: &WebServer, query: &str, head: &str) -> impl Iterator<Item = String> + use<> {
+pub(super) fn open(server: &WebServer, query: &str, head: &str) -> impl Iterator<Item = String> + use<> {
     let mut lines = server.stream_with(&format!("{STREAM}{query}"), head);
     assert_eq!(lines.next().as_deref(), Some("HTTP/1.1 200 OK"));
     assert!(lines.by_ref().any(|line| line.is_empty()), "no head");

@@ -88,12 +88,12 @@ each_engine! {
     fn only_tokens_that_queue_or_work_can_be_limited_to_classes(db) {
         db.configure(ECHO);
         let refused = db.cli().run(&["web", "token", "add", "ann", "--may", "read", "--class", "echo"]).fails(2);
-        assert!(refused.contains("only tokens of the scopes queue and work"), "{refused}");
+        assert!(refused.contains("only logins of the scopes queue and work"), "{refused}");
         let wrong = db.cli().run(&["web", "token", "add", "ann", "--may", "queue", "--class", "a b"]).fails(2);
         assert!(wrong.contains("\"a b\""), "{wrong}");
         let digest = "0".repeat(64);
         db.configure(&format!("{ECHO}[web.token.ann]\nsha256 = \"{digest}\"\nmay = \"operate\"\nclass = [\"echo\"]\n"));
-        assert!(db.cli().run(&["status"]).fails(78).contains("only tokens of the scopes queue and work"));
+        assert!(db.cli().run(&["status"]).fails(78).contains("only logins of the scopes queue and work"));
     }
 
     fn a_login_that_sends_too_many_requests_waits_and_others_do_not(db) {

@@ -6,6 +6,12 @@ use crate::each_server;
 use crate::support::own_server::OwnServer;
 use crate::support::{TestDb, wait_until};
 
+/// Returns how many seconds old these figures are, as the page shows it.
+fn age(body: &str, figures: &str) -> Option<u64> {
+    let (_, rest) = body.split_once(&format!("{figures} are "))?;
+    Some(rest.split_once("s old.")?.0.parse().unwrap())
+}
+
 each_server! {
     fn the_page_keeps_the_last_figures_while_the_database_is_away(shared) {
         let own = OwnServer::start(shared.engine);
@@ -20,13 +26,23 @@ each_server! {
         assert!(server.get("/").body.contains("<b>1</b>scheduled"));
         wait_until("the charts are read", || server.get("/").body.contains("success <b>1</b>"));
         own.kill();
-        wait_until("the page says so", || server.get("/").body.contains("These figures are"));
-        wait_until("the charts say so too", || server.get("/").body.contains("The charts are"));
+        for figures in ["These figures", "The charts"] {
+            wait_until("the page says so", || age(&server.get("/").body, figures).is_some());
+            let first = age(&server.get("/").body, figures).unwrap();
+            wait_until("their age grows", || age(&server.get("/").body, figures).unwrap() > first);
+        }
         let page = server.get("/");
         assert!(page.status == 200 && page.body.contains("<b>1</b>scheduled"), "{page:?}");
         assert!(page.body.contains("success <b>1</b>"), "{page:?}");
         let answer = server.get("/api/v1/status");
-        assert!(answer.status >= 500 && answer.json()["detail"].is_string(), "{answer:?}");
+        assert_eq!((answer.status, &answer.json()["code"]), (503, &"unreachable".into()), "{answer:?}");
+        let [secret, address] = ["taskqueue:taskqueue", own.url.split(['@', '/']).nth(3).unwrap()];
+        assert!(own.url.contains(secret) && address.starts_with("127.0.0.1:"), "{}", own.url);
+        for reply in [page, answer, server.get("/tasks"), server.get("/api/v1/tasks"), server.get("/tasks/1")] {
+            for hidden in [secret, address, "127.0.0.1", "taskqueue@", "web_outage"] {
+                assert!(!reply.body.contains(hidden), "{hidden}: {reply:?}");
+            }
+        }
         own.again();
         wait_until("the page is up to date again", || {
             let page = server.get("/");

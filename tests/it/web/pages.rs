@@ -8,7 +8,9 @@ use crate::support::{TestDb, wait_until};
 
 /// Two tasks of which one succeeds and one fails for good, one that waits, and a schedule.
 pub(super) fn fill(db: &TestDb) {
-    let bad = shell_class(db, "bad", "printf '\\033[1;31mno such box\\033[0m\\n'; echo no such box >&2; exit 65");
+    let colours = "for c in 30 31 32 33 34 35 36 37 90 91 92 93 94 95 96 97; do printf '\\033['$c'mcolour \\033[2mfaint\\033[0m\\n'; done";
+    let words = "printf '\\033[1;31mno such box\\033[0m\\n'; echo no such box >&2";
+    let bad = shell_class(db, "bad", &format!("{words}; {colours}; exit 65"));
     db.configure(&format!("{ECHO}{bad}"));
     db.cli().run(&["queue", "echo", "{\"order\":17}"]).ok();
     db.cli().run(&["queue", "bad", "{\"to\":\"ann\"}"]).ok();
@@ -18,7 +20,7 @@ pub(super) fn fill(db: &TestDb) {
 }
 
 #[track_caller]
-fn shows(reply: &Reply, words: &[&str]) {
+pub(super) fn shows(reply: &Reply, words: &[&str]) {
     assert_eq!(reply.status, 200, "{}", reply.body);
     for word in words {
         assert!(reply.body.contains(word), "{word}: {}", reply.body);
@@ -48,6 +50,16 @@ each_engine! {
         assert_eq!(server.get("/tasks/99").status, 404);
         assert_eq!(server.get("/nothing").status, 404);
         assert_eq!(server.end(), Some(0));
+    }
+
+    fn the_attempts_of_a_task_are_drawn_as_a_time_line(db) {
+        fill(db);
+        let server = WebServer::start(db, &[]);
+        let page = server.get("/tasks/2");
+        let line = page.body.split("<h2>Attempts</h2>").nth(1).unwrap().split("</table>").next().unwrap();
+        let row = line.split("<tr>").find(|row| row.contains("class=\"attempt\"")).unwrap_or_else(|| panic!("{line}"));
+        assert!(row.contains("<svg class=\"time\"") && row.contains("attempt 1: error, exit:65"), "{row}");
+        shows(&server.get("/tasks/3"), &["<rect class=\"none\"", "not due yet"]);
     }
 
     fn a_counter_leads_to_the_tasks_that_it_counts(db) {
@@ -142,6 +154,54 @@ each_engine! {
         assert_eq!(server.get("/schedules/2").status, 404);
     }
 
+    fn the_list_of_schedules_has_the_last_task_of_each(db) {
+        db.configure(ECHO);
+        for name in ["nightly", "weekly"] {
+            db.cli().run(&["queue", "echo", "--every", "0 3 1 1 *", "--tz", "UTC", "--name", name]).ok();
+        }
+        let server = WebServer::start(db, &[]);
+        assert!(!server.get("/schedules").body.contains("success"), "none has run");
+        for on in ["2020-01-01 03:00:00", "2021-01-01 03:00:00"] {
+            db.execute(&format!("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '{on}', \"PlannedOn\" = '{on}' WHERE \"ScheduleHead\" IS NOT NULL AND \"Name\" = 'nightly'"));
+            db.cli().run(&["tick"]).ok();
+        }
+        let newest = db.number("SELECT MAX(\"Id\") AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'");
+        let page = server.get("/schedules").body;
+        let rows: Vec<&str> = page.split("<tr>").collect();
+        let last_of = |name: &str| {
+            let row = rows.iter().find(|row| row.contains(&format!(">{name}<"))).unwrap();
+            row.split("data-label=\"last\">").nth(1).unwrap().split("</td>").next().unwrap().to_owned()
+        };
+        let last = last_of("nightly");
+        assert!(last.contains(&format!("href=\"/tasks/{newest}\"")) && last.contains("success") && last.contains("<time"), "{last}");
+        assert_eq!(last_of("weekly"), "");
+    }
+
+    fn events_are_filtered_and_have_pages_by_id(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        let rows: Vec<String> = (0..205).map(|number| format!("('edited', 1, 'web:ann', 'host{number}')")).collect();
+        db.execute(&format!("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"TaskQueueId\", \"Actor\", \"Host\") VALUES {}", rows.join(", ")));
+        db.execute("INSERT INTO \"TaskQueueEvents\" (\"Kind\", \"Actor\", \"Host\") VALUES ('paused', 'web:bob', 'h')");
+        let server = WebServer::start(db, &[]);
+        let rows_of = |page: &Reply| page.body.matches("<tr>").count() - 1;
+        for (filter, before) in [("", 6), ("kind=edited", 5), ("task=1&by=web%3Aann", 5), ("by=web%3Aann&kind=edited,paused", 5)] {
+            let first = server.get(&format!("/events?{filter}"));
+            shows(&first, &["Older events"]);
+            let older = first.body.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap().replace("&amp;", "&");
+            let second = server.get(&older);
+            assert_eq!((rows_of(&first), rows_of(&second)), (200, before), "{filter}");
+            assert!(!second.body.contains("Older events"), "{filter}");
+        }
+        let newest = server.get("/events?kind=edited").body;
+        assert!(newest.find("host204").unwrap() < newest.find("host203").unwrap(), "the newest comes first");
+        shows(&server.get("/events?by=web%3Abob"), &["paused", "value=\"web:bob\""]);
+        assert_eq!(rows_of(&server.get("/events?by=web%3Abob&kind=&task=")), 1);
+        shows(&server.get("/events?by=web%3Anone"), &["<p>None.</p>"]);
+        shows(&server.get("/events?task=x"), &["&quot;x&quot; is not a number", "value=\"x\""]);
+        shows(&server.get("/events?kind=editd"), &["there is no kind &quot;editd&quot;"]);
+    }
+
     fn a_class_and_a_runner_are_paused_drained_and_resumed(db) {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo"]).ok();
@@ -220,45 +280,13 @@ each_engine! {
         assert_eq!(actors.as_deref(), Some("web:operate"));
     }
 
-    fn a_change_of_many_asks_first_and_again_if_there_are_more(db) {
-        fill(db);
-        let server = WebServer::start(db, &[]);
-        let selection = "q=class%3Dbad+status%3Dfailed";
-        let asked = server.ask("operate", "POST", "/retry", selection);
-        shows(&asked, &["Retry 1 task?"]);
-        let agreed = asked.body.split("name=\"agreed\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
-        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried'"), 0);
-        shows(&server.ask("operate", "POST", "/retry", &format!("{selection}&agreed=other")), &["Retry 1 task?"]);
-        shows(&server.ask("operate", "POST", "/retry", &format!("{selection}&agreed={agreed}")), &["Retry: 1 of 1 task"]);
-        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried'"), 1);
-        assert_eq!(server.ask("operate", "POST", "/cancel", "q=+").status, 400);
-    }
-
-    fn a_retry_of_many_can_be_spread_over_time(db) {
-        db.configure(&shell_class(db, "bad", "exit 65"));
-        db.cli().stdin("{\"class\":\"bad\"}\n".repeat(3)).run(&["queue", "--batch", "-"]).ok();
-        db.cli().run(&["tick"]).ok();
-        let server = WebServer::start(db, &[]);
-        let selection = "q=class%3Dbad";
-        let asked = server.ask("operate", "POST", "/retry", selection);
-        shows(&asked, &["Retry 3 tasks?", "name=\"rate\""]);
-        let agreed = asked.body.split("name=\"agreed\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
-        let press = |rate: &str| server.ask("operate", "POST", "/retry", &format!("{selection}&agreed={agreed}&rate={rate}"));
-        let wrong = press("fast");
-        assert!(wrong.status == 400 && wrong.body.contains("the rate: ") && wrong.body.contains("value=\"fast\""), "{wrong:?}");
-        let again = server.ask("operate", "POST", "/retry", &format!("{selection}&agreed=other&rate=1%2F1h"));
-        shows(&again, &["Retry 3 tasks?", "value=\"1/1h\""]);
-        shows(&press("1%2F1h"), &["Retry: 3 of 3 tasks"]);
-        assert_eq!(db.cli().run(&["status", "status=due", "-o", "id"]).ok().lines().count(), 1);
-    }
-
     fn an_open_page_gets_an_event_for_each_change(db) {
         db.configure(ECHO);
         let server = WebServer::start(db, &[]);
+        // The figures are read before, which is a change too.
+        assert_eq!(server.get("/").status, 200);
         let mut lines = server.stream("/live");
-        assert!(lines.by_ref().any(|line| line.is_empty()), "no head");
-        // The first look is a change too.
-        assert!(lines.by_ref().any(|line| line == "event: changed"));
+        assert!(lines.by_ref().any(|line| line == "event: changed"), "one at once");
         db.cli().run(&["queue", "echo", "1"]).ok();
         assert!(lines.by_ref().any(|line| line == "event: changed"));
     }
@@ -295,9 +323,9 @@ each_engine! {
         let runner = db.cli().spawn(&["tick"]);
         let server = WebServer::start(db, &[]);
         wait_until("its output is seen", || server.get("/tasks/1/log").body.contains("begun"));
-        shows(&server.get("/tasks/1/log"), &["data-live=\"log\""]);
+        shows(&server.get("/tasks/1/log"), &["data-stream=\"/runs/1/log\""]);
         std::fs::write(&end, "").unwrap();
         finish(runner).ok();
-        assert!(!server.get("/tasks/1/log").body.contains("data-live"));
+        assert!(!server.get("/tasks/1/log").body.contains("data-stream"));
     }
 }

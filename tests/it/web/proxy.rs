@@ -1,5 +1,5 @@
-//! nginx before the server, with the configuration that this project ships: pages and streams go through, and no request that is
-//! written in two ways at once carries a second one past it.
+//! nginx and Caddy before the server, with the configurations that this project ships: pages and streams go through, and no request
+//! that is written in two ways at once carries a second one past nginx.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,32 +11,39 @@ use crate::cli::ECHO;
 use crate::support::{TestDb, wait_until};
 use crate::test_on;
 
-/// The name of the server block in contrib/web/nginx.conf.
+/// The name of the server in contrib/web.
 const NAME: &str = "queue.example.org";
 
-/// nginx and the server behind it, which end with the value.
+/// People who log in at the proxy, if it makes them.
+const PEOPLE: &str = "[web]
+user_header = \"X-Forwarded-User\"
+trusted_proxies = [\"127.0.0.1\"]
+[web.user.ann]
+may = \"operate\"
+[web.user.boss]
+may = \"admin\"
+";
+
+/// A proxy and the server behind it, which end with the value.
 struct Proxy {
-    nginx: Child,
+    program: Child,
     server: WebServer,
-    /// Where nginx listens: a free port could be taken before it does.
+    /// Where the proxy listens: a free port could be taken before it does.
     socket: String,
 }
 
 impl Proxy {
-    fn start(db: &TestDb) -> Self {
-        db.configure(ECHO);
+    /// Starts the server and, with its address and the home and the socket of the proxy, the proxy.
+    fn start(db: &TestDb, proxy: fn(&str, &str, &str) -> Command) -> Self {
+        db.configure(&format!("{ECHO}{PEOPLE}"));
         let server = WebServer::start(db, &["--behind-proxy", "--host", NAME]);
         let home = db.home().display().to_string();
-        let socket = format!("{home}/nginx.sock");
+        let socket = format!("{home}/proxy.sock");
         certify(&home);
-        std::fs::write(format!("{home}/site.conf"), site(&home, &socket, &server.address)).unwrap();
-        std::fs::write(format!("{home}/nginx.conf"), MAIN.replace("HOME", &home)).unwrap();
-        let nginx = Command::new("nginx")
-            .args(["-p", &home, "-e", &format!("{home}/error.log"), "-c", &format!("{home}/nginx.conf")])
-            .spawn()
-            .expect("no nginx: tests/install installs it");
-        let proxy = Self { nginx, server, socket };
-        wait_until("nginx listens", || UnixStream::connect(&proxy.socket).is_ok());
+        let mut command = proxy(&server.address, &home, &socket);
+        let program = command.spawn().unwrap_or_else(|error| panic!("{error}: tests/install installs {command:?}"));
+        let proxy = Self { program, server, socket };
+        wait_until("the proxy listens", || UnixStream::connect(&proxy.socket).is_ok());
         proxy
     }
 
@@ -54,7 +61,7 @@ impl Proxy {
         Connection { tls, answers }
     }
 
-    /// Writes these bytes, and returns all answers until nginx closes the connection.
+    /// Writes these bytes, and returns all answers until the proxy closes the connection.
     fn answers(&self, bytes: &str) -> String {
         let mut connection = self.write(bytes);
         let mut text = Vec::new();
@@ -83,12 +90,12 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         // Its workers end with it.
-        crate::cli::signal(&self.nginx, rustix::process::Signal::TERM);
-        let _ = self.nginx.wait();
+        crate::cli::signal(&self.program, rustix::process::Signal::TERM);
+        let _ = self.program.wait();
     }
 }
 
-/// A connection to nginx.
+/// A connection to the proxy.
 struct Connection {
     tls: Child,
     answers: BufReader<ChildStdout>,
@@ -111,15 +118,38 @@ http {
 }
 ";
 
-/// Returns the server block as it is shipped, with the certificate, the addresses and the logs of this test.
-fn site(home: &str, socket: &str, server: &str) -> String {
-    let shipped = concat!(env!("REPOSITORY_DIR"), "/contrib/web/nginx.conf");
-    let mut text = std::fs::read_to_string(shipped).unwrap();
-    for (shipped, own) in [
-        ("listen 443 ssl", &format!("listen unix:{socket} ssl")),
-        ("/etc/letsencrypt/live/queue.example.org", &home.to_owned()),
-        ("127.0.0.1:8321", &server.to_owned()),
-    ] {
+/// Returns how nginx is started with the server block as it is shipped.
+fn nginx(server: &str, home: &str, socket: &str) -> Command {
+    let site = shipped(
+        "nginx.conf",
+        &[
+            ("listen 443 ssl", &format!("listen unix:{socket} ssl")),
+            ("/etc/letsencrypt/live/queue.example.org", home),
+            ("127.0.0.1:8321", server),
+        ],
+    );
+    std::fs::write(format!("{home}/site.conf"), site).unwrap();
+    std::fs::write(format!("{home}/nginx.conf"), MAIN.replace("HOME", home)).unwrap();
+    let mut command = Command::new("nginx");
+    command.args(["-p", home, "-e", &format!("{home}/error.log"), "-c", &format!("{home}/nginx.conf")]);
+    command
+}
+
+/// Returns how Caddy is started with the site as it is shipped. It gets no certificate from elsewhere.
+fn caddy(server: &str, home: &str, socket: &str) -> Command {
+    let own = format!("{NAME} {{\n\tbind unix/{socket}\n\ttls {home}/fullchain.pem {home}/privkey.pem");
+    let site = shipped("Caddyfile", &[("queue.example.org {", &own), ("127.0.0.1:8321", server)]);
+    std::fs::write(format!("{home}/Caddyfile"), format!("{{\n\tadmin off\n\tauto_https off\n}}\n\n{site}")).unwrap();
+    let mut command = Command::new("caddy");
+    command.args(["run", "--adapter", "caddyfile", "--config", &format!("{home}/Caddyfile")]);
+    command.env("HOME", home).stderr(std::fs::File::create(format!("{home}/caddy.log")).unwrap());
+    command
+}
+
+/// Returns a file of contrib/web with the certificate, the addresses and the logs of this test.
+fn shipped(file: &str, replaced: &[(&str, &str)]) -> String {
+    let mut text = std::fs::read_to_string(format!("{}/contrib/web/{file}", env!("REPOSITORY_DIR"))).unwrap();
+    for (shipped, own) in replaced {
         assert!(text.contains(shipped), "{shipped}");
         text = text.replace(shipped, own);
     }
@@ -145,7 +175,15 @@ fn pauses(db: &TestDb) -> i64 {
 }
 
 test_on! { [sqlite Sqlite] pages_forms_and_streams_go_through_nginx db {
-    let proxy = Proxy::start(db);
+    pages_forms_and_streams_go_through(db, nginx);
+} }
+
+test_on! { [sqlite Sqlite] pages_forms_and_streams_go_through_caddy db {
+    pages_forms_and_streams_go_through(db, caddy);
+} }
+
+fn pages_forms_and_streams_go_through(db: &TestDb, proxy: fn(&str, &str, &str) -> Command) {
+    let proxy = Proxy::start(db, proxy);
     let page = proxy.answers(&(proxy.head("GET /", "read") + "Connection: close\r\n\r\n"));
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("read (read)"), "{page}");
     // A login, and a form with the cookie and the origin that a browser sends.
@@ -157,7 +195,10 @@ test_on! { [sqlite Sqlite] pages_forms_and_streams_go_through_nginx db {
         ))
     };
     let login = form("/login", "", &format!("token={}", proxy.server.token("operate")));
-    let cookie = login.lines().find_map(|line| line.strip_prefix("set-cookie: ")?.split(';').next()).unwrap_or_else(|| panic!("{login}"));
+    let mut headers = login.lines().filter_map(|line| line.split_once(": "));
+    let (_, cookie) =
+        headers.find(|(name, _)| name.eq_ignore_ascii_case("set-cookie")).unwrap_or_else(|| panic!("{login}"));
+    let cookie = cookie.split(';').next().unwrap();
     let paused = form("/pause", &format!("Cookie: {cookie}\r\n"), "scope=all&mode=pause&reason=we+deploy");
     assert!(paused.starts_with("HTTP/1.1 303"), "{paused}");
     assert_eq!(pauses(db), 1);
@@ -165,7 +206,8 @@ test_on! { [sqlite Sqlite] pages_forms_and_streams_go_through_nginx db {
     let task = format!("{{\"class\":\"echo\",\"data\":\"{}\"}}\n", "x".repeat(700 << 10)).repeat(2);
     let queued = proxy.answers(&format!(
         "{}Content-Type: application/x-ndjson\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{task}",
-        proxy.head("POST /api/v1/tasks", "queue"), task.len()
+        proxy.head("POST /api/v1/tasks", "queue"),
+        task.len()
     ));
     assert!(queued.starts_with("HTTP/1.1 201"), "{queued}");
     let mut stream = proxy.write(&(proxy.head("GET /live", "read") + "\r\n"));
@@ -173,10 +215,11 @@ test_on! { [sqlite Sqlite] pages_forms_and_streams_go_through_nginx db {
     assert!(lines.any(|line| line == "event: changed"));
     db.cli().run(&["queue", "echo", "1"]).ok();
     assert!(lines.any(|line| line == "event: changed"), "it is not held back");
-} }
+}
 
+// Not through Caddy: it reads a request with a length and chunks as chunks alone, so the rest is a request of its own for both.
 test_on! { [sqlite Sqlite] no_request_smuggles_another_one_through_nginx db {
-    let proxy = Proxy::start(db);
+    let proxy = Proxy::start(db, nginx);
     // What an attacker would like to have executed. The test can fail: on its own, it is executed.
     let inner = proxy.head("POST /pause", "operate") + "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 29\r\n\r\nscope=all&mode=pause&reason=x";
     let end = proxy.head("GET /login", "read") + "Connection: close\r\n\r\n";
@@ -229,3 +272,86 @@ test_on! { [sqlite Sqlite] no_request_smuggles_another_one_through_nginx db {
     let page = proxy.answers(&(proxy.head("GET /", "read") + "Connection: close\r\n\r\n"));
     assert!(page.starts_with("HTTP/1.1 200"), "it still serves: {page}");
 } }
+
+/// As [`nginx`], and people log in there.
+fn nginx_with_logins(server: &str, home: &str, socket: &str) -> Command {
+    let command = nginx(server, home, socket);
+    let users = format!("{home}/users");
+    std::fs::write(&users, "ann:{PLAIN}secret\n").unwrap();
+    let logins = [
+        ("# auth_basic", "auth_basic"),
+        ("# proxy_set_header", "proxy_set_header"),
+        ("/etc/nginx/taskqueue.users", &users),
+    ];
+    rewrite(&format!("{home}/site.conf"), &logins);
+    rewrite(&format!("{home}/nginx.conf"), &[("daemon off", "user root; daemon off")]);
+    command
+}
+
+/// As [`caddy`], and people log in there.
+fn caddy_with_logins(server: &str, home: &str, socket: &str) -> Command {
+    let command = caddy(server, home, socket);
+    let hashed = Command::new("caddy").args(["hash-password", "--plaintext", "secret"]).output().unwrap();
+    let hash = String::from_utf8(hashed.stdout).unwrap();
+    let logins = [
+        ("# basicauth", "basicauth"),
+        ("# \tann HASH", &format!("ann {}", hash.trim())),
+        ("# }", "}"),
+        ("# header_up", "header_up"),
+    ];
+    rewrite(&format!("{home}/Caddyfile"), &logins);
+    command
+}
+
+fn rewrite(path: &str, replaced: &[(&str, &str)]) {
+    let mut text = std::fs::read_to_string(path).unwrap();
+    for (before, after) in replaced {
+        assert!(text.contains(before), "{before}");
+        text = text.replace(before, after);
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+test_on! { [sqlite Sqlite] people_who_log_in_at_nginx_need_no_token_and_forge_no_name db {
+    people_who_log_in_need_no_token(db, nginx_with_logins);
+} }
+
+test_on! { [sqlite Sqlite] people_who_log_in_at_caddy_need_no_token_and_forge_no_name db {
+    people_who_log_in_need_no_token(db, caddy_with_logins);
+} }
+
+fn people_who_log_in_need_no_token(db: &TestDb, proxy: fn(&str, &str, &str) -> Command) {
+    let proxy = Proxy::start(db, proxy);
+    let ask = |request: &str, lines: &str| {
+        proxy.answers(&format!("{request} HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n{lines}\r\n"))
+    };
+    // The name and the password: ann:secret.
+    let ann = "Authorization: Basic YW5uOnNlY3JldA==\r\n";
+    assert_eq!(statuses(&ask("GET /tasks", "")), ["401"], "no password");
+    assert_eq!(statuses(&ask("GET /tasks", "X-Forwarded-User: boss\r\n")), ["401"], "no password");
+    for forged in [
+        "",
+        "X-Forwarded-User: boss\r\n",
+        "x-forwarded-user: boss\r\nX-Forwarded-User: boss\r\n",
+        "X_Forwarded_User: boss\r\n",
+        "Connection: X-Forwarded-User\r\n",
+    ] {
+        let page = ask("GET /tasks", &format!("{ann}{forged}"));
+        assert!(!page.contains("boss"), "{forged}: {page}");
+        assert!(page.contains("ann (operate)") || forged.starts_with("Connection"), "{forged}: {page}");
+    }
+    let mut stream = proxy.write(&format!("GET /live HTTP/1.1\r\nHost: {NAME}\r\n{ann}\r\n"));
+    let head = stream.answers.by_ref().lines().map_while(Result::ok).next();
+    assert_eq!(head.as_deref(), Some("HTTP/1.1 200 OK"), "the stream too");
+    let form = format!("{ann}Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 0\r\n");
+    assert_eq!(statuses(&ask("POST /tasks/1/cancel", &format!("{form}Origin: https://evil.example\r\n"))), ["403"]);
+    assert_eq!(statuses(&ask("POST /tasks/1/cancel", &form)), ["403"]);
+    assert_eq!(
+        statuses(&ask(
+            "POST /tasks/1/cancel",
+            &format!("{form}Origin: https://{NAME}\r\nSec-Fetch-Site: same-origin\r\n")
+        )),
+        ["409"],
+        "allowed, but there is no task"
+    );
+}

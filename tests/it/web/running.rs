@@ -3,12 +3,14 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use super::{READ_LIMIT, WebServer};
 use crate::cli::ECHO;
-use crate::each_engine;
 use crate::support::{EngineUnderTest, db, wait_until};
+use crate::{each_engine, test_on};
 
 /// How often a server reads its configuration while requests come.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -106,6 +108,39 @@ each_engine! {
         assert!(reply.starts_with("HTTP/1.1 200 OK"), "{reply}");
     }
 }
+
+test_on! { [sqlite Sqlite] pages_and_changes_go_through_a_unix_socket_that_its_group_may_use db {
+    db.configure(ECHO);
+    let path = db.home().join("web.sock");
+    // Whatever the umask: the server sets the mode.
+    let server = WebServer::start(db, &["--listen", &format!("unix:{}", path.display())]);
+    assert_eq!(server.address, format!("unix:{}", path.display()));
+    let metadata = fs::metadata(&path).unwrap();
+    assert!(metadata.file_type().is_socket());
+    assert_eq!(metadata.permissions().mode() & 0o7777, 0o660);
+    assert!(server.get("/").body.contains("read (read)"));
+    assert_eq!(server.send("GET", "/api/v1/status", &[], "").status, 401);
+    assert_eq!(server.send("GET", "/login", &["Host: evil.example"], "").status, 421);
+    assert_eq!(server.ask("queue", "POST", "/api/v1/tasks", "{\"class\":\"echo\"}").status, 201);
+    let paused = server.ask("operate", "POST", "/pause", "scope=all&mode=pause&reason=we+deploy");
+    assert_eq!(paused.status, 303, "{paused:?}");
+    wait_until("the page shows it", || server.get("/").body.contains("we deploy"));
+    let mut lines = server.stream("/live");
+    assert_eq!(lines.next().as_deref(), Some("HTTP/1.1 200 OK"));
+    assert_eq!(server.end(), Some(0));
+    assert!(!path.exists(), "it removes its socket");
+} }
+
+test_on! { [sqlite Sqlite] a_server_raises_its_limit_of_open_files_for_its_connections db {
+    db.configure(ECHO);
+    let tokens = WebServer::start(db, &[]).tokens();
+    let script = "ulimit -Sn 100; exec \"$0\" web --listen 127.0.0.1:0";
+    let server = WebServer::start_by(db, script, Stdio::null(), tokens);
+    let streams: Vec<_> = (0..150).map(|_| server.stream("/live")).collect();
+    for mut lines in streams {
+        assert_eq!(lines.next().as_deref(), Some("HTTP/1.1 200 OK"));
+    }
+} }
 
 #[test]
 fn the_server_creates_a_sqlite_store_that_does_not_exist() {

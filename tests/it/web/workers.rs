@@ -1,11 +1,16 @@
 //! Workers over HTTP: claims, heartbeats, ends, and waiting.
 
+use std::io::Write as _;
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 
 use super::WebServer;
 use crate::cli::ECHO;
 use crate::each_engine;
-use crate::support::TestDb;
+use crate::races::tools::begin_write;
+use crate::support::db::on;
+use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 fn ready(db: &TestDb, tasks: &[&str]) -> WebServer {
     db.configure(ECHO);
@@ -19,6 +24,31 @@ fn ready(db: &TestDb, tasks: &[&str]) -> WebServer {
 fn ask(server: &WebServer, path: &str, body: &Value) -> (u16, Value) {
     let reply = server.ask("work", "POST", &format!("/api/v1/{path}"), &body.to_string());
     (reply.status, reply.json())
+}
+
+#[test]
+fn a_run_that_a_worker_claimed_that_has_gone_is_released() {
+    on(EngineUnderTest::Sqlite, |db| {
+        let server = ready(db, &[]);
+        let head = format!("Host: {}\r\nAuthorization: Bearer {}\r\n", server.address, server.token("work"));
+        let request = format!(
+            "POST /api/v1/claims HTTP/1.1\r\n{head}Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+        );
+        let undelivered = "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"ErrorCode\" = 'not-delivered'";
+        // The server may notice too early or too late that the worker has gone: then nothing is claimed, or it stays claimed.
+        wait_until("a run is released", || {
+            db.cli().run(&["queue", "echo"]).ok();
+            let mut lock = db.raw();
+            begin_write(&mut lock);
+            let mut client = TcpStream::connect(&server.address).unwrap();
+            client.write_all(request.as_bytes()).unwrap();
+            let _ = server.get("/api/v1/openapi.json");
+            drop(client);
+            let _ = server.get("/api/v1/openapi.json");
+            lock.execute("COMMIT");
+            db.number(undelivered) > 0
+        });
+    });
 }
 
 each_engine! {

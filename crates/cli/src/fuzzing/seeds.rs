@@ -63,7 +63,15 @@ targets! {
         r#"{"token":"abc","percents":40,"message":"half"}"#,
         r#"{"token":"abc","reason":"shutdown","reject":false}"#,
     ];
-    web_form: ["q=class%3Dmail.*+status%3Dfailed&agreed=0f3c", "status=failed", "reason=we+deploy%0d%0a"];
+    web_form: [
+        "q=class%3Dmail.*+status%3Dfailed&agreed=0f3c",
+        "status=failed",
+        "reason=we+deploy%0d%0a",
+        "updated_on=2026-11-21T10%3A00%3A00.5Z&run=7&event=9&priority=-3&due=tomorrow+03%3A00&data=%7B%22a%22%3A%0D%0A1%7D",
+        "token=0f3c&to=%2Ftasks%3Fq%3Da",
+        "token=0f3c&to=%2F%2Fevil.example",
+        "scope=class&name=mail.send",
+    ];
     web_host: [
         "localhost:8321\0http://localhost:8321",
         "queue.example.org\0https://queue.example.org",
@@ -75,7 +83,13 @@ targets! {
         "\u{1b}[1;31mno\u{1b}[0m <b>\n\u{1b}[38;5;31mx\u{1b}[38;2;1;2;3my\u{1b}[4mz",
         "a\u{1b}]8;;javascript:alert(1)\u{7}b\u{1b}[2J\u{202e}c\rd&amp;\"",
     ];
-    web_query: ["q=class%3Da+%22two+words%22&before=7&limit=10", "task=7&kind=failed,retried&by=ann", "wait_secs=50"];
+    web_query: [
+        "q=class%3Da+%22two+words%22&before=7&limit=10",
+        "task=7&kind=failed,retried&by=ann",
+        "wait_secs=50",
+        "run=12&attempt=2",
+        "to=%2F%5Cevil.example",
+    ];
     when: [
         "2026-11-21T12:30:00+02:00",
         "2026-11-21 12:30",

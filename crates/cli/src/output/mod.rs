@@ -194,7 +194,7 @@ impl Out {
 
     /// Adds a hint to the error if standard output was closed.
     pub(crate) fn with_output_hint(&self, error: CliError) -> CliError {
-        if self.has_met_closed && error.hint().is_none() {
+        if self.has_met_closed && error.hint.is_none() {
             return error.with_hint("to discard the output, write >/dev/null instead of >&-");
         }
         error
@@ -298,21 +298,21 @@ impl Out {
     pub(crate) fn error(&mut self, error: &CliError) {
         if self.has_json_errors {
             let mut object = serde_json::json!({"error": {
-                "code": error.kind(), "message": error.message(), "hint": error.hint(), "exit_status": error.exit_code(),
+                "code": error.kind, "message": error.message, "hint": error.hint, "exit_status": error.code,
             }});
-            if let Some(found) = error.details() {
-                object["error"]["found"] = found.clone();
+            if let Some(found) = &error.details {
+                object["error"]["found"] = (**found).clone();
             }
             let _ = write_line(&mut io::stderr(), &clean_json(&object.to_string()));
             return;
         }
         // A log has no lines that belong together.
         let is_log = self.log.is_some();
-        self.tell(Priority::Error, if is_log { error.message() } else { error.headline() });
+        self.tell(Priority::Error, if is_log { &error.message } else { error.headline() });
         for line in error.report().iter().filter(|_| !is_log) {
             tell_stderr(line);
         }
-        if let Some(hint) = error.hint() {
+        if let Some(hint) = &error.hint {
             self.tell(Priority::Info, &format!("hint: {hint}"));
         }
     }

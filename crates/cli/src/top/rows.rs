@@ -4,13 +4,14 @@ use chrono::{DateTime, Utc};
 
 use crate::output::clean::clean_line;
 use crate::output::table::Tone;
-use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
+use taskqueue_domain::limits::pause::{Pause, PauseScope};
 use taskqueue_domain::run::status::{ScheduleStatus, Stored};
 use taskqueue_domain::task::ids::{RunnerId, TaskId};
 use taskqueue_engine::inspect::status::{Counted, RunnerLine};
 use taskqueue_engine::inspect::top::{ClassCounts, FailedTask, RunningLine, Schedule};
 use taskqueue_views::human::{count, distance, relative};
 use taskqueue_views::links::waits_for_key;
+use taskqueue_views::pause_words::participle;
 use taskqueue_views::why::final_words;
 
 /// Text and its colour.
@@ -221,11 +222,4 @@ pub(super) fn matches(row: &TopRow, filter: &str) -> bool {
 /// Text from the database is cleaned.
 fn plain(text: &str) -> ScreenCell {
     (clean_line(text), Tone::Plain)
-}
-
-fn participle(pause: &Pause) -> &'static str {
-    match &pause.mode {
-        Stored::Known(mode) => mode.participle(),
-        Stored::Unknown(_) => PauseMode::Pause.participle(),
-    }
 }

@@ -7,7 +7,6 @@ use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::text::error_words::error_words;
-use taskqueue_engine::Stream;
 use taskqueue_engine::running::process_run::ProcessReport;
 use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 use taskqueue_views::human;
@@ -28,8 +27,6 @@ impl RunListener for Narrator<'_> {
             format!("run {} (task {}, class {}, attempt {}) started", run.run_id, run.task_id, run.class, run.attempt);
         self.out.about(run, |out| out.say_verbose(&text));
     }
-
-    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
 
     fn lacks_room(&mut self, why: &str, slots: usize) {
         say_shortage(why, slots, self.out);

@@ -110,15 +110,9 @@ impl ChangeRequest {
             scheduled_on: self.scheduled_on,
             expires: self.expires,
             max_retries: in_range("max-retries", self.max_retries, 1, 1_000_000)?,
-            timeout_secs: match self.timeout_secs {
-                Some(secs) => Some(in_range("timeout", secs, 1, MAX_TIMEOUT_SECS)?),
-                None => None,
-            },
+            timeout_secs: self.timeout_secs.map(|secs| in_range("timeout", secs, 1, MAX_TIMEOUT_SECS)).transpose()?,
             priority: in_range("priority", self.priority, -i64::from(MAX_PRIORITY), i64::from(MAX_PRIORITY))?,
-            backoff: match self.backoff {
-                Some(text) => Some(text.map(|text| text.parse()).transpose()?),
-                None => None,
-            },
+            backoff: self.backoff.map(|text| text.map(|text| text.parse()).transpose()).transpose()?,
             keep_secs: keep_in_range("keep", self.keep_secs)?,
             keep_results_secs: keep_in_range("keep-results", self.keep_results_secs)?,
             meta: self.meta,
@@ -140,44 +134,24 @@ fn keep_in_range(name: &str, secs: Option<Option<i64>>) -> Result<Option<Option<
 }
 
 impl TaskChange {
-    /// Returns the names of the columns that it changes.
-    #[must_use]
-    pub fn columns(&self) -> Vec<&'static str> {
-        [
-            (self.data.is_some(), "TaskData"),
-            (self.scheduled_on.is_some(), "ScheduledOn"),
-            (self.expires.is_some(), "StartBefore"),
-            (self.max_retries.is_some(), "MaxRetries"),
-            (self.timeout_secs.is_some(), "Timeout"),
-            (self.priority.is_some(), "Priority"),
-            (self.backoff.is_some(), "Backoff"),
-            (self.keep_secs.is_some(), "Keep"),
-            (self.keep_results_secs.is_some(), "KeepResults"),
-            (!self.meta.is_empty(), "Meta"),
-        ]
-        .into_iter()
-        .filter_map(|(is_changed, column)| is_changed.then_some(column))
-        .collect()
-    }
-
     /// Returns the values of this task that it replaces, by column name. Data is stored there as text, so that no byte is lost.
     #[must_use]
     pub fn replaced_in(&self, task: &Task) -> Map<String, Value> {
-        let all = [
-            ("TaskData", json!(task.data)),
-            ("ScheduledOn", json!(task.scheduled_on)),
-            ("StartBefore", json!(task.start_before)),
-            ("MaxRetries", json!(task.max_retries)),
-            ("Timeout", json!(task.timeout_secs)),
-            ("Priority", json!(task.priority)),
-            ("Backoff", json!(task.backoff)),
-            ("Keep", json!(task.keep_secs)),
-            ("KeepResults", json!(task.keep_results_secs)),
-            ("Meta", json!(task.meta)),
-        ];
-        let changed = self.columns();
-        let replaced = all.into_iter().filter(|(column, _)| changed.contains(column));
-        replaced.map(|(column, value)| (column.to_owned(), value)).collect()
+        [
+            (self.data.is_some(), "TaskData", json!(task.data)),
+            (self.scheduled_on.is_some(), "ScheduledOn", json!(task.scheduled_on)),
+            (self.expires.is_some(), "StartBefore", json!(task.start_before)),
+            (self.max_retries.is_some(), "MaxRetries", json!(task.max_retries)),
+            (self.timeout_secs.is_some(), "Timeout", json!(task.timeout_secs)),
+            (self.priority.is_some(), "Priority", json!(task.priority)),
+            (self.backoff.is_some(), "Backoff", json!(task.backoff)),
+            (self.keep_secs.is_some(), "Keep", json!(task.keep_secs)),
+            (self.keep_results_secs.is_some(), "KeepResults", json!(task.keep_results_secs)),
+            (!self.meta.is_empty(), "Meta", json!(task.meta)),
+        ]
+        .into_iter()
+        .filter_map(|(is_changed, column, value)| is_changed.then(|| (column.to_owned(), value)))
+        .collect()
     }
 }
 
@@ -200,7 +174,6 @@ mod tests {
         let change = validate(request).unwrap();
         assert_eq!((change.priority, change.timeout_secs, &change.backoff), (Some(-3), Some(None), &Some(None)));
         assert_eq!((&change.data, change.max_retries), (&None, None));
-        assert_eq!(change.columns(), ["Timeout", "Priority", "Backoff"]);
     }
 
     #[test]

@@ -51,18 +51,11 @@ impl Zone {
 
 /// Returns `None` outside the years -9999 to 9999.
 fn civil(wall: &NaiveDateTime) -> Option<jiff::civil::DateTime> {
-    let date = jiff::civil::Date::new(
-        i16::try_from(wall.year()).ok()?,
-        i8::try_from(wall.month()).ok()?,
-        i8::try_from(wall.day()).ok()?,
-    );
-    let time = jiff::civil::Time::new(
-        i8::try_from(wall.hour()).ok()?,
-        i8::try_from(wall.minute()).ok()?,
-        i8::try_from(wall.second()).ok()?,
-        0,
-    );
-    Some(jiff::civil::DateTime::from_parts(date.ok()?, time.ok()?))
+    let year = i16::try_from(wall.year()).ok()?;
+    // None is above 59.
+    let parts = [wall.month(), wall.day(), wall.hour(), wall.minute(), wall.second()];
+    let [month, day, hour, minute, second] = parts.map(|part| part as i8);
+    jiff::civil::DateTime::new(year, month, day, hour, minute, second, 0).ok()
 }
 
 impl PartialEq for Zone {

@@ -63,7 +63,7 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<ClassState>> {
     if ctx.handlers.is_exec_enabled() {
         classes.push(other(EXEC_CLASS, "built-in", ctx.handlers.problem_of_exec()));
     }
-    for name in ctx.store.list_task_classes(TASK_CLASSES)? {
+    for name in ctx.store.list_task_classes("", TASK_CLASSES)? {
         if ctx.handlers.find_named(&name).is_none() {
             classes.push(other(
                 &name,
@@ -97,7 +97,7 @@ pub fn nearest_if_unknown(ctx: &mut Context, class: &str) -> EngineResult<Option
     if class.contains(['*', '?']) || ctx.handlers.find_named(class).is_some() {
         return Ok(None);
     }
-    let with_tasks = ctx.store.list_task_classes(TASK_CLASSES)?;
+    let with_tasks = ctx.store.list_task_classes("", TASK_CLASSES)?;
     // If there are more classes than were read, it is unknown whether one is missing.
     let is_unknown = with_tasks.len() < TASK_CLASSES && !with_tasks.iter().any(|name| name == class);
     Ok(is_unknown.then(|| ctx.handlers.nearest_names(class)))

@@ -9,23 +9,13 @@ use taskqueue_domain::limits::limit::{ClassLimit, KeyLimit, MAX_KEY_RUNNING, MAX
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::task::unique::check_key;
 
-/// The limits of a class and their current use.
+/// The limits of a class, or the limit of a key, and their current use.
 #[derive(Clone, Debug, Serialize)]
-pub struct LimitLine {
+pub struct LimitLine<L = ClassLimit> {
     /// The limits.
     #[serde(flatten)]
-    pub limit: ClassLimit,
-    /// Runs of the class in progress.
-    pub running: i64,
-}
-
-/// The limit of a key and its current use.
-#[derive(Clone, Debug, Serialize)]
-pub struct KeyLimitLine {
-    /// The limit.
-    #[serde(flatten)]
-    pub limit: KeyLimit,
-    /// Runs with this key in progress.
+    pub limit: L,
+    /// Runs of the class or with the key in progress.
     pub running: i64,
 }
 
@@ -73,11 +63,11 @@ pub fn remove(ctx: &mut Context, class: &str) -> EngineResult<bool> {
 ///
 /// # Errors
 /// Returns an error if the database fails.
-pub fn list_keys(ctx: &mut Context) -> EngineResult<Vec<KeyLimitLine>> {
+pub fn list_keys(ctx: &mut Context) -> EngineResult<Vec<LimitLine<KeyLimit>>> {
     let mut lines = Vec::new();
     for limit in ctx.store.list_key_limits()? {
         let running = ctx.store.use_of_key(&limit.key)?.running;
-        lines.push(KeyLimitLine { limit, running });
+        lines.push(LimitLine { limit, running });
     }
     Ok(lines)
 }

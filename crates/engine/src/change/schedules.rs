@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
-use taskqueue_domain::run::status::{ScheduleStatus, Stored};
+use taskqueue_domain::run::status::{ScheduleStatus, Stored, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{Task, TaskSchedule};
 use taskqueue_domain::text::nearest::nearest_names;
 use taskqueue_domain::time::recurrence::Recurrence;
-use taskqueue_store::{Author, ScheduleAnswer, ScheduleChange, StoreError};
+use taskqueue_store::{ScheduleAnswer, ScheduleChange, StoreError};
 
 /// How many tasks of a schedule are shown.
 const SHOWN_TASKS: i64 = 20;
@@ -91,6 +91,19 @@ pub fn list(ctx: &mut Context) -> EngineResult<Vec<Schedule>> {
     }
     all.sort_by_key(|schedule| (schedule.problem.is_none(), schedule.planned_on, schedule.id));
     Ok(all)
+}
+
+/// Returns the last task of each of these schedules that has started or ended, if it was not deleted.
+///
+/// # Errors
+/// Returns an error if the database fails.
+pub fn last_tasks(ctx: &mut Context, schedules: &[Schedule]) -> EngineResult<Vec<Task>> {
+    let before = ctx.store.list_tasks_before_heads()?;
+    let waits = |schedule: &Schedule| schedule.task_status == TaskStatus::Scheduled.as_str();
+    let last = |schedule: &Schedule| {
+        if waits(schedule) { before.get(&schedule.task_id).copied() } else { Some(schedule.task_id) }
+    };
+    Ok(ctx.store.get_tasks(&schedules.iter().filter_map(last).collect::<Vec<_>>())?)
 }
 
 /// Returns a schedule, by its id or by the id of any of its tasks. `None` if there is none.
@@ -264,7 +277,8 @@ fn change(
     match ctx.store.change_schedule(schedule, change, &event)? {
         ScheduleAnswer::Changed(head) => {
             fault_point!("schedule.committed");
-            go_on(ctx, head.id)?;
+            // Does what the next `create-runs` would do, so that the answer contains the next time.
+            ctx.store.advance_schedule(head.id)?;
             let newest = ctx.store.list_tasks_of_schedule(schedule, 1)?.into_iter().next();
             let Some(newest) = newest else { return Err(no_schedule(schedule)) };
             let files = files(ctx)?;
@@ -277,12 +291,4 @@ fn change(
         ))),
         ScheduleAnswer::NoSuchSchedule => Err(EngineError::Refused(format!("schedule {schedule} was removed"))),
     }
-}
-
-/// Does what the next `create-runs` would do, so that the answer contains the next time.
-fn go_on(ctx: &mut Context, head: TaskId) -> EngineResult<()> {
-    let grace_secs = ctx.store.settings()?.schedule_grace_secs;
-    let author = Author { name: &ctx.me.user, host: &ctx.me.host };
-    ctx.store.advance_schedule(head, author, grace_secs)?;
-    Ok(())
 }

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::EngineResult;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{HeldClaim, Run, Task};
-use taskqueue_domain::task::selection::Selection;
+use taskqueue_domain::task::selection::{PageStart, Selection};
 use taskqueue_store::Holder;
 
 /// How many tasks are changed in one transaction; limits how long others wait.
@@ -64,6 +64,19 @@ pub type OnAnswer<'a> = &'a mut dyn FnMut(TaskAnswer);
 pub fn select_tasks(ctx: &mut Context, selection: &Selection) -> EngineResult<Vec<TaskId>> {
     ctx.check_family_of(selection)?;
     Ok(ctx.store.select_tasks(selection)?)
+}
+
+/// Returns the oldest tasks that a selection matches now, at most this many, and whether there are more.
+///
+/// # Errors
+/// Returns an error if the database fails.
+pub fn select_oldest(ctx: &mut Context, selection: &Selection, most: usize) -> EngineResult<(Vec<TaskId>, bool)> {
+    ctx.check_family_of(selection)?;
+    let limit = i64::try_from(most).unwrap_or(i64::MAX).saturating_add(1);
+    let mut ids = ctx.store.select_page(selection, PageStart::After(TaskId(i64::MIN)), limit)?;
+    let has_more = ids.len() > most;
+    ids.truncate(most);
+    Ok((ids, has_more))
 }
 
 /// Returns the oldest of these tasks, this many of them; without a number, all of them as they are given.

@@ -140,7 +140,7 @@ fn prepare(ctx: &mut Context, request: &ClaimRequest) -> EngineResult<Settings> 
 fn look_after(ctx: &mut Context, settings: &Settings) -> EngineResult<()> {
     rescue_some(ctx, settings)?;
     // A run may wait for a slot that was not passed on. An error must not fail a claim of other runs.
-    let _ = ctx.store.give_free_key_slots();
+    let _ = ctx.store.give_key_slots(None);
     let _ = move_schedules_on(ctx);
     Ok(())
 }

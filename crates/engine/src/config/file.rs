@@ -14,7 +14,7 @@ use super::class::{ClassConfig, Classes};
 use super::document::Document;
 use super::protocol::Protocol;
 use super::schedules::Schedules;
-use super::web::{WebTable, hidden_data, web_tokens};
+use super::web::{WebTable, hidden_data, web_tokens, web_users};
 use super::{Config, ConfigError};
 use crate::handler::command::{CommandHandler, CommandSource};
 use taskqueue_domain::limits::confinement::{Confinement, DEFAULT_UMASK, Limits};
@@ -177,6 +177,7 @@ fn to_config(path: &Path, file: MainFile, document: &mut Document<'_>) -> Config
         schedules,
         exec_enabled: file.exec.enabled,
         web_hidden_data: hidden_data(&file.web, document),
+        web_users: web_users(&file.web, document),
         web_tokens: web_tokens(file.web, document),
     }
 }
@@ -202,9 +203,14 @@ fn add_classes(path: &Path, tables: BTreeMap<String, ClassTable>, classes: &mut 
     }
 }
 
+/// Returns the directory `conf.d` beside the main file, which may not exist.
+pub(super) fn parts_directory(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(Path::new(".")).join("conf.d")
+}
+
 /// Returns the files of `conf.d` beside the main file, sorted by name.
 pub(super) fn parts_beside(path: &Path) -> Result<Vec<PathBuf>, ConfigError> {
-    let directory = path.parent().unwrap_or(Path::new(".")).join("conf.d");
+    let directory = parts_directory(path);
     let is_missing = |error: Error| error.kind() == std::io::ErrorKind::NotFound;
     if directory.symlink_metadata().is_err_and(is_missing) || !find(&directory)?.exists() {
         return Ok(Vec::new());

@@ -37,7 +37,7 @@ pub use self::first::{first_configuration, write_first};
 pub use self::protocol::{CoprocessConfig, Protocol};
 pub use self::schedules::{ScheduleEntry, ScheduleReader, Schedules};
 pub(crate) use self::schedules::{changed_keys, definition};
-pub use self::web::{WebToken, check_token_name, token_classes};
+pub use self::web::{TrustedProxy, WebToken, WebUser, WebUsers, check_token_name, token_classes};
 
 /// The configuration in effect.
 #[derive(Clone, Debug, Default)]
@@ -70,6 +70,8 @@ pub struct Config {
     pub exec_enabled: Option<bool>,
     /// Who may log in at the web server, by name.
     pub web_tokens: BTreeMap<String, WebToken>,
+    /// The people whom a proxy before the web server names.
+    pub web_users: Option<WebUsers>,
     /// The classes whose data and results the web server shows to no login.
     pub web_hidden_data: Option<ClassPatterns>,
 }
@@ -146,10 +148,9 @@ pub fn load_file_or_pipe(path: &Path) -> Result<Config, ConfigError> {
 }
 
 fn with_parts(mut config: Config) -> Result<Config, ConfigError> {
-    for part in file::parts_beside(&config.path)? {
-        if let Some(directory) = part.parent() {
-            config.schedules.add_directory(directory);
-        }
+    let parts = file::parts_beside(&config.path)?;
+    config.schedules.add_directory(&file::parts_directory(&config.path));
+    for part in parts {
         file::add_part(&mut config, &part)?;
     }
     if let Some(user) = &config.user {

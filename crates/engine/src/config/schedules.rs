@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, SubsecRound as _, Utc};
 use serde::Deserialize;
@@ -19,6 +20,9 @@ use taskqueue_domain::text::nearest::nearest_names;
 use taskqueue_domain::text::parse_words::plain;
 use taskqueue_domain::time::recurrence::{CatchUp, Overlap, Recurrence};
 
+/// A file that has not changed for so long is written completely.
+const COMPLETE_AFTER: Duration = Duration::from_secs(10);
+
 /// Reads the schedules of the configuration, again each time.
 pub type ScheduleReader = Arc<dyn Fn() -> Result<Schedules, ConfigError> + Send + Sync>;
 
@@ -29,6 +33,8 @@ pub struct Schedules {
     pub path: Option<PathBuf>,
     /// When the file that was modified last was modified, of all files of the configuration. `None` for a pipe.
     pub modified_on: Option<DateTime<Utc>>,
+    /// Whether a file may still be written, so that a table is perhaps missing only for a moment.
+    pub may_lack_tables: bool,
     /// One entry per table, by name.
     pub entries: BTreeMap<String, ScheduleEntry>,
 }
@@ -83,8 +89,7 @@ const KEYS: [&str; 15] = [
 impl Schedules {
     /// Adds the tables of a file. A name that another file has is a mistake of this one.
     pub(super) fn add(&mut self, path: &Path, tables: BTreeMap<String, Value>, document: &mut Document<'_>) {
-        let modified_on = modified_on(path);
-        self.modified_on = self.modified_on.max(modified_on);
+        let modified_on = self.look_at(path);
         for (name, table) in tables {
             if self.entries.contains_key(&name) {
                 document.note_in(&["schedule", &name], &format!("schedule \"{name}\" is defined twice"));
@@ -97,14 +102,21 @@ impl Schedules {
 
     /// Counts a directory as one of the files: a file that was deleted changed it.
     pub(super) fn add_directory(&mut self, path: &Path) {
-        self.modified_on = self.modified_on.max(modified_on(path));
+        self.look_at(path);
     }
-}
 
-/// Returns when a file was modified, as precisely as the database stores it; `None` for a pipe.
-fn modified_on(path: &Path) -> Option<DateTime<Utc>> {
-    let found = path.metadata().ok().filter(|found| found.is_file() || found.is_dir())?;
-    Some(DateTime::<Utc>::from(found.modified().ok()?).trunc_subsecs(6))
+    /// Returns when a file was modified, as precisely as the database stores it; `None` for a pipe.
+    fn look_at(&mut self, path: &Path) -> Option<DateTime<Utc>> {
+        let found = path.metadata().ok().filter(|found| found.is_file() || found.is_dir())?;
+        let modified = found.modified().ok()?;
+        // An editor may truncate a file before it writes it, and a full disk leaves it empty. A time in the future is none.
+        let is_complete =
+            modified.elapsed().is_ok_and(|age| age >= COMPLETE_AFTER) && (found.is_dir() || found.len() > 0);
+        self.may_lack_tables |= !is_complete;
+        let modified_on = Some(DateTime::<Utc>::from(modified).trunc_subsecs(6));
+        self.modified_on = self.modified_on.max(modified_on);
+        modified_on
+    }
 }
 
 fn request(name: &str, table: Value) -> Result<TaskRequest, String> {

@@ -76,6 +76,10 @@ pub trait CommandObserver: Reporter {
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
     /// Called with the output captured so far, to save it where others can read it meanwhile.
     fn output_so_far(&mut self, _stream: Stream, _so_far: Captured) {}
+    /// Returns whether a reader follows the output now.
+    fn is_followed(&self) -> bool {
+        false
+    }
     /// Called at least every 500 ms: renews the lease, and returns whether the program must end.
     fn idle(&mut self) -> Control;
 }
@@ -311,6 +315,10 @@ impl Observer for EventListener<'_> {
 
     fn output_so_far(&mut self, stream: Stream, so_far: Captured) {
         self.observer.output_so_far(stream, so_far);
+    }
+
+    fn is_followed(&self) -> bool {
+        self.observer.is_followed()
     }
 
     fn event_line(&mut self, line: &[u8]) -> IsReport {

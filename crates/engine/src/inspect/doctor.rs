@@ -23,6 +23,7 @@ use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{HeldClaim, Run, Task};
 use taskqueue_domain::text::unreadable::Unreadable;
+use taskqueue_host::files::beside;
 use taskqueue_host::files::disk::{device_of, mode_and_bytes, room_at};
 use taskqueue_host::files::spool::Spool;
 use taskqueue_host::files::trusted_path::{Trust, TrustedPath, Untrusted, check_store};
@@ -76,12 +77,36 @@ pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Troub
     found.add("the settings", settings.map(|settings| kept_for_ever(&settings)));
     found.add("the classes", class_troubles(ctx));
     found.add("the configured schedules", schedule_troubles(ctx));
-    found.add("the tasks", task_troubles(ctx));
-    found.add("the runners", moving_troubles(ctx));
-    found.add("the queue", standstill_troubles(ctx, &found.troubles));
-    found.add("the pauses", old_pauses(ctx, &found.troubles));
+    for (part, troubles) in QUEUE_PARTS {
+        let troubles = troubles(ctx, &found.troubles);
+        found.add(part, troubles);
+    }
     found.sorted()
 }
+
+/// Returns those of the problems of [`examine`] that the tables alone show, and not this host or its configuration.
+///
+/// # Errors
+/// Returns an error if the database fails.
+pub fn examine_queue(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
+    let mut found = FoundProblems { troubles: Vec::new() };
+    for (_, troubles) in QUEUE_PARTS {
+        let troubles = troubles(ctx, &found.troubles)?;
+        found.troubles.extend(troubles);
+    }
+    Ok(found.sorted())
+}
+
+/// Returns the problems of a part, without those that were found before.
+type QueuePart = fn(&mut Context, &[Trouble]) -> EngineResult<Vec<Trouble>>;
+
+/// The parts of the queue.
+const QUEUE_PARTS: [(&str, QueuePart); 4] = [
+    ("the tasks", |ctx, _| task_troubles(ctx)),
+    ("the runners", |ctx, _| moving_troubles(ctx)),
+    ("the queue", standstill_troubles),
+    ("the pauses", old_pauses),
+];
 
 /// Returns the schedules of the configuration that cannot be applied.
 fn schedule_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
@@ -202,10 +227,9 @@ fn store_in_danger(store: &Path) -> Vec<Trouble> {
     if let Err(problem) = check_store(store) {
         add_unless_open(&mut troubles, changeable(&problem));
     }
-    let mut log = store.to_owned().into_os_string();
-    log.push("-wal");
-    if let Some((_, bytes)) = mode_and_bytes(Path::new(&log)).filter(|(_, bytes)| *bytes > LARGE_LOG_BYTES) {
-        troubles.push(Trouble::LargeLog { path: log.into(), bytes });
+    let log = beside(store, "-wal");
+    if let Some((_, bytes)) = mode_and_bytes(&log).filter(|(_, bytes)| *bytes > LARGE_LOG_BYTES) {
+        troubles.push(Trouble::LargeLog { path: log, bytes });
     }
     troubles.extend(trouble_of_disk(store));
     troubles

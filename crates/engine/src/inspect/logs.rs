@@ -13,12 +13,15 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::{Run, RunOutput, Task};
 use taskqueue_host::clock::Moment;
 use taskqueue_process::signals::stop_signals::StopSignals;
+pub use taskqueue_store::OutputSize;
 use taskqueue_store::StoreError;
 
 /// How many attempts of a task are searched for the requested one.
 const MOST_RUNS: i64 = 10_000;
-/// The output of a handler is saved every few seconds, so more frequent polls find nothing new.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often a reader that follows looks for new output.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often a runner is informed that it is followed.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// An update for a caller that follows.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +69,62 @@ pub fn run_with_output(
     let Some(run) = asked_run(ctx, task_id, asked)? else { return Ok(None) };
     let outputs = ctx.store.list_run_outputs(run.id)?;
     Ok(Some((run, outputs)))
+}
+
+/// A reader that follows the output of runs in progress.
+#[derive(Debug)]
+pub struct OutputFollower {
+    /// When to inform the runners that they are followed, if they should know.
+    tell_at: Option<Moment>,
+    seen: HashMap<RunId, OutputSize>,
+}
+
+impl OutputFollower {
+    /// Begins to follow. If the runners are informed, which writes to the database, they save the output more often.
+    #[must_use]
+    pub fn new(tells: bool) -> Self {
+        Self { tell_at: tells.then(Moment::now), seen: HashMap::new() }
+    }
+
+    /// Returns those of these runs whose saved output has changed since the last call, or that this call is the first for. Runners
+    /// are informed by the next call: what is there is shown first.
+    ///
+    /// # Errors
+    /// Returns an error if the database cannot be queried.
+    pub fn look(&mut self, ctx: &mut Context, runs: &[RunId]) -> EngineResult<Vec<(RunId, OutputSize)>> {
+        self.tell(ctx);
+        let mut sizes = ctx.store.output_sizes(runs)?;
+        self.seen.retain(|run_id, _| runs.contains(run_id));
+        sizes.retain(|(run_id, size)| {
+            let before = self.seen.insert(*run_id, *size);
+            if before.is_none() {
+                self.tell_at = self.tell_at.map(|_| Moment::now());
+            }
+            before != Some(*size)
+        });
+        Ok(sizes)
+    }
+
+    /// A reader that may not write reads all the same; the output then comes later.
+    fn tell(&mut self, ctx: &mut Context) {
+        let open: Vec<RunId> = self.seen.iter().filter(|(_, size)| !size.is_final).map(|(run_id, _)| *run_id).collect();
+        if open.is_empty() || !self.tell_at.is_some_and(Moment::has_passed) {
+            return;
+        }
+        self.tell_at = match ctx.store.follow_runs(&open) {
+            Err(StoreError::ReadOnly { .. } | StoreError::Forbidden { .. }) => None,
+            Ok(()) | Err(_) => Some(Moment::after(TELL_EVERY)),
+        };
+    }
+}
+
+/// Returns how much output of a run is saved.
+///
+/// # Errors
+/// Returns an error if the database cannot be queried.
+pub fn output_size(ctx: &mut Context, run_id: RunId) -> EngineResult<OutputSize> {
+    let sizes = ctx.store.output_sizes(&[run_id])?;
+    Ok(sizes.first().map_or_else(OutputSize::default, |(_, size)| *size))
 }
 
 fn asked_run(ctx: &mut Context, task_id: TaskId, asked: AskedRun) -> EngineResult<Option<Run>> {
@@ -148,6 +207,7 @@ fn follow_with(
 struct SeenOutput {
     run: Option<RunId>,
     streams: HashMap<String, Followed>,
+    follower: Option<OutputFollower>,
 }
 
 impl SeenOutput {
@@ -166,12 +226,15 @@ impl SeenOutput {
         hear: &mut dyn FnMut(LogUpdate<'_>) -> ControlFlow<()>,
     ) -> EngineResult<ControlFlow<()>> {
         if self.run != Some(run.id) {
-            (self.run, self.streams) = (Some(run.id), HashMap::new());
+            *self = Self { run: Some(run.id), ..Self::default() };
             if hear(LogUpdate::Run(run)).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        for output in ctx.store.list_run_outputs(run.id)? {
+        let follower = self.follower.get_or_insert_with(|| OutputFollower::new(true));
+        let has_changed = !follower.look(ctx, &[run.id])?.is_empty();
+        let outputs = if has_changed { ctx.store.list_run_outputs(run.id)? } else { Vec::new() };
+        for output in outputs {
             let text = self.streams.entry(output.stream.clone()).or_default().take_new(&output);
             let is_new = !text.is_empty();
             if is_new && hear(LogUpdate::Text { run, stream: &output.stream, text: &text }).is_break() {

@@ -22,12 +22,15 @@ use taskqueue_domain::task::selection::{PageStart, Selection};
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 use taskqueue_process::identities::usage::memory_bytes;
 use taskqueue_store::TaskPage;
-pub use taskqueue_store::{Counted, Event, TaskCounts, TaskFilter};
+pub use taskqueue_store::{ClassCounts, Counted, Event, TaskCounts, TaskFilter};
 
 /// The largest number of runs, events and dependencies of one task to show.
 const DETAIL_LIMIT: i64 = 100;
 /// The largest number of runs of a class whose times are read.
 const RUNS_OF_HISTOGRAM: usize = 1_000;
+
+/// How many classes are counted.
+pub const COUNTED_CLASSES: usize = 50;
 
 /// A task as the list shows it.
 #[derive(Clone, Debug)]
@@ -61,6 +64,23 @@ pub struct Overview {
     pub has_more: bool,
     /// How long the runs of the class of the filter waited and took, if that was read.
     pub times: Option<ClassTimes>,
+}
+
+/// The work of a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassLine {
+    /// Its work now, and its failed tasks.
+    pub counts: ClassCounts,
+    /// Its scheduled tasks, due or not, without an attempt so far.
+    pub scheduled: Counted,
+}
+
+impl ClassLine {
+    /// What the busiest class has the most of: work now, then failures, then work to come.
+    const fn rank(&self) -> [i64; 3] {
+        let ClassCounts { due, waiting, running, failed, .. } = &self.counts;
+        [due.count + waiting.count + *running, failed.count, self.scheduled.count]
+    }
 }
 
 /// How long the newest runs of a class waited and took.
@@ -105,6 +125,14 @@ pub struct TaskDetail {
     pub kept_until: Option<DateTime<Utc>>,
 }
 
+/// Returns the ids of the newest task, run and event: they grow with whatever happens.
+///
+/// # Errors
+/// Returns an error if the database fails.
+pub fn newest_ids(ctx: &mut Context) -> EngineResult<[Option<i64>; 3]> {
+    Ok(ctx.store.newest_ids()?)
+}
+
 /// Returns the counters and a page of tasks.
 ///
 /// # Errors
@@ -114,6 +142,23 @@ pub fn overview(ctx: &mut Context, filter: &TaskFilter) -> EngineResult<Overview
     let counts = ctx.store.count_tasks(filter.class.as_deref())?;
     let page = ctx.store.list_tasks(filter)?;
     overview_with(ctx, now, counts, page)
+}
+
+/// Returns the classes with unfinished or failed tasks, the busiest first, and whether there are classes that are not counted: at
+/// most [`COUNTED_CLASSES`] are, those with waiting, running or due work before the others.
+///
+/// # Errors
+/// Returns an error if the database fails.
+pub fn count_classes(ctx: &mut Context) -> EngineResult<(Vec<ClassLine>, bool)> {
+    let names = ctx.store.list_task_classes("", COUNTED_CLASSES + 1)?;
+    let has_more = names.len() > COUNTED_CLASSES;
+    let counts = ctx.store.count_by_class(&names, COUNTED_CLASSES)?;
+    let names: Vec<String> = counts.iter().map(|counts| counts.class.clone()).collect();
+    let scheduled = ctx.store.count_scheduled_of(&names)?;
+    let lines = counts.into_iter().zip(scheduled).map(|(counts, scheduled)| ClassLine { counts, scheduled });
+    let mut lines: Vec<ClassLine> = lines.filter(|line| line.rank().iter().any(|number| *number > 0)).collect();
+    lines.sort_by_key(|line| std::cmp::Reverse(line.rank()));
+    Ok((lines, has_more))
 }
 
 /// Returns how long the newest ended runs of a class waited and took.

@@ -275,7 +275,8 @@ fn throughput(ctx: &mut Context) -> EngineResult<Throughput> {
     let now = ctx.store.now()?;
     let mut all = Throughput::default();
     for status in [TaskStatus::Success, TaskStatus::Failed, TaskStatus::Timeout] {
-        let ends = ctx.store.list_newest_ends(status, MINUTE, ENDS)?;
+        let ended = ctx.store.list_newest_ended(status, MINUTE, ENDS)?;
+        let ends: Vec<DateTime<Utc>> = ended.into_iter().map(|(on, _)| on).collect();
         let are_all = i64::try_from(ends.len()).is_ok_and(|count| count < ENDS);
         all.lately += rate(&ends, are_all, LATELY, now);
         all.last_minute += rate(&ends, are_all, MINUTE, now);

@@ -123,7 +123,7 @@ pub fn apply(ctx: &mut Context, choice: &ApplyChoice) -> EngineResult<Vec<Applie
     Ok(applied)
 }
 
-/// Returns what the next `tick`, `create-runs` or worker with this configuration would do.
+/// Returns what the next `tick`, `create-runs` or worker with this configuration would do, once its files are complete.
 ///
 /// # Errors
 /// Returns [`EngineError::Input`] if the configuration cannot be read, or an error if the database fails.
@@ -136,8 +136,8 @@ pub fn diff(ctx: &mut Context) -> EngineResult<Vec<AppliedSchedule>> {
     Ok(found)
 }
 
-/// Applies the schedules of the configuration, as far as no newer file states something else. Returns what changed and what is
-/// invalid. Executes no statement if `may_be_gone` is false and there are no schedules; without a value, it asks the database.
+/// Applies the schedules of the configuration, as far as no newer file states something else. Removes none while a file may still
+/// be written. Returns what changed and what is invalid. Executes no statement if `may_be_gone` is false and there are no schedules; without a value, it asks the database.
 ///
 /// # Errors
 /// Returns an error if the database fails.
@@ -152,7 +152,9 @@ pub(crate) fn apply_configured(ctx: &mut Context, may_be_gone: Option<bool>) -> 
     }
     let mut pass = Pass::begin(ctx, &schedules, Applier::Program)?;
     let mut applied = pass.entries(ctx, |_| true)?;
-    applied.extend(pass.gone(ctx, false)?);
+    if !schedules.may_lack_tables {
+        applied.extend(pass.gone(ctx, false)?);
+    }
     applied.retain(AppliedSchedule::is_worth_telling);
     Ok(applied)
 }

@@ -42,6 +42,7 @@ pub fn run_now(ctx: &mut Context, id: TaskId, check: ClassCheck) -> EngineResult
     };
     let task_id = queue_task(ctx, request, check)?;
     let event = ctx.operator_event("schedule-run", serde_json::json!({ "schedule": id }));
-    ctx.store.record_event_once(&NewEvent { task_id: Some(task_id), ..event })?;
+    // Not an error: the task is queued, and a repeated call would queue another.
+    let _ = ctx.store.record_event_once(&NewEvent { task_id: Some(task_id), ..event });
     Ok(task_id)
 }

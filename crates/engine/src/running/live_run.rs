@@ -24,13 +24,14 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_host::clock::Moment;
+use taskqueue_process::children::capture::SHOW_FOLLOWED_EVERY;
 use taskqueue_process::children::child::{Captured, Control, Stream};
 use taskqueue_process::children::event_socket::EventSocket;
 use taskqueue_process::identities::identity::ProcessIdentity;
 
 pub(crate) use self::rust::RustRun;
 
-/// The shortest time between two saves, however often the handler reports.
+/// The shortest time between two saves, however often the handler reports, while no reader follows its output.
 const SAVE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Collects the reports of a handler.
@@ -129,7 +130,7 @@ impl<'a> LiveRun<'a> {
             return;
         }
         if let Some(update) = self.pending.take_update() {
-            self.save_after = Moment::after(SAVE_INTERVAL);
+            self.save_after = Moment::after(if self.is_followed() { SHOW_FOLLOWED_EVERY } else { SAVE_INTERVAL });
             self.place.leases.save(self.run_id, update);
         }
     }
@@ -202,6 +203,10 @@ impl CommandObserver for LiveRun<'_> {
 
     fn output_so_far(&mut self, stream: Stream, so_far: Captured) {
         self.pending.add_output(run_output(stream, &so_far));
+    }
+
+    fn is_followed(&self) -> bool {
+        self.place.leases.is_followed(self.run_id)
     }
 
     fn idle(&mut self) -> Control {

@@ -12,17 +12,13 @@ use taskqueue_store::EndResult;
 
 /// Receives notifications about a run while it is processed.
 pub trait RunListener: Send {
-    /// Returns true if this listener does anything with the notifications.
-    fn is_heard(&self) -> bool {
-        true
-    }
     /// The runner was asked to stop. These runs may continue for `wait` and are then released; without a wait, their handlers
     /// are asked to end at once.
     fn stopping(&mut self, runs: &[RunId], wait: Duration);
     /// The run was claimed and is about to start.
-    fn claimed(&mut self, run: &ClaimedRun);
+    fn claimed(&mut self, _run: &ClaimedRun) {}
     /// The handler wrote output.
-    fn output(&mut self, stream: Stream, bytes: &[u8]);
+    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
     /// A handler could not be started because processes, memory or descriptors were exhausted; `slots` slots may work for now.
     fn lacks_room(&mut self, _why: &str, _slots: usize) {}
     /// A Rust handler did not end when asked to, and its thread was left behind: now `threads` of at most `most`.

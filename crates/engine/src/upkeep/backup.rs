@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
+use taskqueue_host::files::beside;
 use taskqueue_host::files::lock::FileLock;
 use taskqueue_host::machine::account::is_own_file;
 pub use taskqueue_store::upkeep::damage::{DAMAGE_STEPS, Damage};
@@ -16,12 +17,6 @@ pub use taskqueue_store::upkeep::damage::{DAMAGE_STEPS, Damage};
 #[must_use]
 pub fn unfinished(file: &Path) -> PathBuf {
     beside(file, ".unfinished")
-}
-
-fn beside(file: &Path, suffix: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 /// Copies a SQLite store to a file that only this user can read, and returns the size in bytes. The file appears when the copy is

@@ -16,7 +16,7 @@ use taskqueue_domain::run::due::{DueFacts, NotDue, is_due};
 use taskqueue_domain::run::status::{ScheduleStatus, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
-use taskqueue_store::{Advanced, Author, CleanupNeeds, Pruned, Store, StoreError, StoreResult};
+use taskqueue_store::{Advanced, CleanupNeeds, Pruned, Store, StoreError, StoreResult};
 
 /// The result of `create-runs`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -73,7 +73,7 @@ pub fn create_runs(ctx: &mut Context, created: &mut dyn FnMut(usize)) -> EngineR
 /// # Errors
 /// Returns the same errors as [`create_runs`].
 pub(crate) fn look_after(ctx: &mut Context) -> EngineResult<CreateRunsReport> {
-    look_after_and(ctx, false, |store| store.give_free_key_slots().map(|()| 0))
+    look_after_and(ctx, false, |store| store.give_key_slots(None).map(|()| 0))
 }
 
 fn look_after_and(
@@ -91,14 +91,14 @@ fn look_after_and(
     fault_point!("create.rescued");
     let finished_runners = unless_full(finish_dead_runners(ctx, settings.lease), &mut full)?;
     fault_point!("create.runners_finished");
-    let needs = ctx.store.cleanup_needs(&settings.retention).map(Some).map_err(EngineError::from);
+    let needs = ctx.store.cleanup_needs(&settings.retention).map(Some);
     let needs = unless_full(needs, &mut full)?.unwrap_or(CleanupNeeds::ALL);
     if needs.pauses {
         unless_full(remove_ended(ctx).map(drop), &mut full)?;
     }
     // Before the schedules advance: an expired task of a schedule is followed by the next one.
     let expired = match needs.expired {
-        true => unless_full(ctx.store.end_expired_tasks().map_err(EngineError::from), &mut full)?,
+        true => unless_full(ctx.store.end_expired_tasks(), &mut full)?,
         false => 0,
     };
     if expired > 0 {
@@ -106,21 +106,25 @@ fn look_after_and(
     }
     fault_point!("create.expired");
     if needs.missed_ends {
-        unless_full(ctx.store.satisfy_missed_ends().map_err(EngineError::from), &mut full)?;
+        unless_full(ctx.store.satisfy_missed_ends(), &mut full)?;
     }
     let configured = match applies_schedules {
         true => unless_full(apply_configured(ctx, Some(needs.configured_schedules)), &mut full)?,
         false => Vec::new(),
     };
     let (replaced, schedules) = match needs.schedules || !configured.is_empty() {
-        true => advance_schedules(ctx, settings.schedule_grace_secs, &mut full)?,
+        true => {
+            let replaced = unless_full(replace_overdue(ctx), &mut full)?;
+            fault_point!("create.replaced");
+            (replaced, unless_full(ctx.store.advance_schedules(), &mut full)?)
+        }
         false => (0, Advanced::default()),
     };
     if needs.receipts {
-        unless_full(ctx.store.remove_old_receipts().map_err(EngineError::from), &mut full)?;
+        unless_full(ctx.store.remove_old_receipts(), &mut full)?;
         fault_point!("receipts.removed");
     }
-    let created = unless_full(create(&mut ctx.store).map_err(EngineError::from), &mut full)?;
+    let created = unless_full(create(&mut ctx.store), &mut full)?;
     // Last, because nothing depends on it.
     let pruned = match needs.prunable {
         true => unless_full(prune_some(ctx, &settings.retention), &mut full)?,
@@ -161,23 +165,8 @@ pub(crate) fn move_schedules_on(ctx: &mut Context) -> EngineResult<bool> {
         ctx.notify_finished();
     }
     let replaced = replace_overdue(ctx)?;
-    let grace_secs = ctx.store.settings()?.schedule_grace_secs;
-    let author = Author { name: &ctx.me.user, host: &ctx.me.host };
-    let advanced = ctx.store.advance_schedules(author, grace_secs)?;
+    let advanced = ctx.store.advance_schedules()?;
     Ok(expired > 0 || replaced > 0 || advanced.planned > 0)
-}
-
-/// Returns how many tasks of schedules were replaced, and which schedules were advanced.
-fn advance_schedules(
-    ctx: &mut Context,
-    grace_secs: i64,
-    full: &mut Option<EngineError>,
-) -> EngineResult<(usize, Advanced)> {
-    let replaced = unless_full(replace_overdue(ctx), full)?;
-    fault_point!("create.replaced");
-    let author = Author { name: &ctx.me.user, host: &ctx.me.host };
-    let advanced = ctx.store.advance_schedules(author, grace_secs).map_err(EngineError::from);
-    Ok((replaced, unless_full(advanced, full)?))
 }
 
 /// Cancels the tasks of schedules that the next task should replace now. Returns how many were cancelled or asked to end.
@@ -185,8 +174,7 @@ fn advance_schedules(
 /// # Errors
 /// Returns an error if the database fails.
 pub(crate) fn replace_overdue(ctx: &mut Context) -> EngineResult<usize> {
-    let author = Author { name: &ctx.me.user, host: &ctx.me.host };
-    let replaced = ctx.store.replace_overdue_tasks(author)?;
+    let replaced = ctx.store.replace_overdue_tasks()?;
     if replaced > 0 {
         ctx.notify_finished();
     }
@@ -194,8 +182,11 @@ pub(crate) fn replace_overdue(ctx: &mut Context) -> EngineResult<usize> {
 }
 
 /// Returns the default if the disk was full, and keeps that error for the end.
-fn unless_full<T: Default>(result: EngineResult<T>, full: &mut Option<EngineError>) -> EngineResult<T> {
-    match result {
+fn unless_full<T: Default>(
+    result: Result<T, impl Into<EngineError>>,
+    full: &mut Option<EngineError>,
+) -> EngineResult<T> {
+    match result.map_err(Into::into) {
         Err(error @ EngineError::Store(StoreError::Full { .. })) => {
             full.get_or_insert(error);
             Ok(T::default())

@@ -40,5 +40,5 @@ pub trait WorkListener: RunListener {
     /// The worker was registered as this runner.
     fn registered(&mut self, runner_id: RunnerId);
     /// Called several times a second.
-    fn looked(&mut self, report: &ProcessReport, working: usize);
+    fn looked(&mut self, _report: &ProcessReport, _working: usize) {}
 }

@@ -9,6 +9,7 @@ use crate::inspect::monitoring::counted::{CountedRun, outcome_of_sent};
 use crate::outbox::outcomes::{GivenBack, Outcome};
 use crate::outbox::outcomes_of_many::{Sent, send_many, send_many_and_claim};
 use crate::running::process_run::ProcessReport;
+use taskqueue_domain::run::message::Messages;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_host::clock::Moment;
 use taskqueue_store::{ManyClaimed, RunRef};
@@ -26,10 +27,10 @@ impl Coordinator<'_> {
     ) -> EngineResult<()> {
         // After a failed attempt the database was unreachable: write first, claim later.
         let is_first = self.unsent.is_none();
-        let (finished, file) = self.unsent.take().unwrap_or_else(|| self.backlog.take_finished());
+        let (mut finished, file) = self.unsent.take().unwrap_or_else(|| self.backlog.take_finished());
         self.gathering_since = None;
         let began = Moment::now();
-        let (answers, claimed) = match self.send(&finished, counts, is_first) {
+        let (answers, claimed) = match self.send(&mut finished, counts, is_first) {
             Ok(sent) => sent,
             Err(error) => {
                 self.unsent = Some((finished, file));
@@ -71,7 +72,7 @@ impl Coordinator<'_> {
 
     fn send(
         &mut self,
-        finished: &[FinishedRun],
+        finished: &mut [FinishedRun],
         counts: BacklogCounts,
         is_first: bool,
     ) -> EngineResult<(Answers, Option<(WorkerClaim, ManyClaimed)>)> {
@@ -130,11 +131,14 @@ impl Coordinator<'_> {
         }
     }
 
-    fn record_messages(&mut self, finished: &[FinishedRun]) {
-        for FinishedRun { run, messages, .. } in finished.iter().filter(|finished| !finished.messages.is_empty()) {
-            // Messages that cannot be stored now are dropped: they must not delay the end of the run.
+    /// Stores the messages that are left. Those that are refused are dropped with the run: they must not delay its end.
+    fn record_messages(&mut self, finished: &mut [FinishedRun]) {
+        for FinishedRun { run, messages, .. } in finished.iter_mut().filter(|finished| !finished.messages.is_empty()) {
             let reference = RunRef { id: run.run_id, token: run.token.clone() };
-            let _ = self.ctx.store.record_messages(&reference, messages);
+            if self.ctx.store.record_messages(&reference, messages).is_ok() {
+                // The ends may have to be sent once more.
+                *messages = Messages::default();
+            }
         }
     }
 

@@ -21,9 +21,6 @@ pub enum ProgramProblem {
     /// It does not exist.
     #[error("{} does not exist", .0.display())]
     Missing(PathBuf),
-    /// It is a directory, a device or similar.
-    #[error("{} is not a regular file", .0.display())]
-    NotAFile(PathBuf),
     /// This process may not execute it.
     #[error("{} is not executable by this user (chmod +x)", .0.display())]
     NotExecutable(PathBuf),
@@ -33,18 +30,9 @@ pub enum ProgramProblem {
     /// It would run as root, and another user could change it.
     #[error("{} runs as root, but another user can change it (chown root, chmod g-w)", .0.display())]
     NotRoots(PathBuf),
-    /// Its directory allows another user to replace it.
+    /// Its directory allows another user to replace it, it is not a regular file, or it could not be examined.
     #[error(transparent)]
     Untrusted(Untrusted),
-    /// It could not be examined.
-    #[error("{} cannot be examined: {error}", .path.display())]
-    Unreadable {
-        /// The program.
-        path: PathBuf,
-        /// The error of the kernel.
-        #[source]
-        error: io::Error,
-    },
 }
 
 /// Checks the program of a class. It must be absolute, a regular file (links are followed) and executable by this process.
@@ -58,7 +46,7 @@ pub fn check_program(path: &Path, runs_as_root: bool) -> Result<(), ProgramProbl
     if !path.is_absolute() {
         return Err(ProgramProblem::NotAbsolute(path.to_owned()));
     }
-    let unreadable = |error| ProgramProblem::Unreadable { path: path.to_owned(), error };
+    let unreadable = |error| ProgramProblem::Untrusted(Untrusted::Unreadable { path: path.to_owned(), error });
     let real = match fs::canonicalize(path) {
         Ok(real) => real,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ProgramProblem::Missing(path.to_owned())),
@@ -66,7 +54,7 @@ pub fn check_program(path: &Path, runs_as_root: bool) -> Result<(), ProgramProbl
     };
     let file = fs::metadata(&real).map_err(unreadable)?;
     if !file.is_file() {
-        return Err(ProgramProblem::NotAFile(path.to_owned()));
+        return Err(ProgramProblem::Untrusted(Untrusted::NotAFile(path.to_owned())));
     }
     if accessat(CWD, &real, Access::EXEC_OK, AtFlags::EACCESS).is_err() {
         return Err(ProgramProblem::NotExecutable(path.to_owned()));
@@ -201,10 +189,11 @@ mod tests {
         let here = directory.path();
         assert!(matches!(check_program(Path::new("sh"), false), Err(ProgramProblem::NotAbsolute(_))));
         assert!(matches!(check_program(&here.join("none"), false), Err(ProgramProblem::Missing(_))));
-        assert!(matches!(check_program(here, false), Err(ProgramProblem::NotAFile(_))));
+        assert!(matches!(check_program(here, false), Err(ProgramProblem::Untrusted(Untrusted::NotAFile(_)))));
         let plain = file(here, "plain", 0o644);
         assert!(matches!(check_program(&plain, false), Err(ProgramProblem::NotExecutable(_))));
-        assert!(matches!(check_program(&plain.join("below"), false), Err(ProgramProblem::Unreadable { .. })));
+        let below = check_program(&plain.join("below"), false);
+        assert!(matches!(below, Err(ProgramProblem::Untrusted(Untrusted::Unreadable { .. }))));
         let open = file(here, "open", 0o757);
         assert!(
             matches!(check_program(&open, false), Err(ProgramProblem::WritableByAll(path)) if path.ends_with("open"))

@@ -29,32 +29,19 @@ pub fn flock_holder(path: &Path) -> Option<LockHolder> {
 }
 
 fn holder(path: &Path, is_wanted: impl Fn(&Lock) -> bool) -> Option<LockHolder> {
-    let file = FileId::of(path)?;
+    let file = fs::metadata(path).ok()?;
+    let device = (major(file.dev()), minor(file.dev()));
     let own = i32::try_from(std::process::id()).ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    let is_it = |lock: &Lock| lock.is_write && lock.inode == file.inode && is_wanted(lock);
+    let is_it = |lock: &Lock| lock.is_write && lock.inode == file.ino() && is_wanted(lock);
     let wanted = |line: &str| Lock::parse(line).filter(is_it);
     let process_id = locks.lines().filter_map(wanted).find_map(|lock| match lock.owner {
-        Some(owner) => (owner != own && (lock.device == file.device || has_open(owner, &file))).then_some(owner),
+        Some(owner) => (owner != own && (lock.device == device || has_open(owner, &file))).then_some(owner),
         // A lock of an open file description has no owner: any process that has the file open may hold it.
         None => all_processes().find(|pid| *pid != own && holds_by_descriptor(*pid, is_it)),
     })?;
     let program = fs::read_to_string(format!("/proc/{process_id}/comm")).unwrap_or_default();
     Some(LockHolder { process_id, program: program.trim_end().to_owned() })
-}
-
-/// The identity of a file, as the kernel shows it.
-struct FileId {
-    device: (u32, u32),
-    raw_device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    fn of(path: &Path) -> Option<Self> {
-        let found = fs::metadata(path).ok()?;
-        Some(Self { device: (major(found.dev()), minor(found.dev())), raw_device: found.dev(), inode: found.ino() })
-    }
 }
 
 /// A held lock: a line of `/proc/locks`.
@@ -105,9 +92,9 @@ fn holds_by_descriptor(pid: i32, is_it: impl Fn(&Lock) -> bool) -> bool {
 }
 
 /// Returns true if the process has the file open. Some file systems show another device number in `/proc/locks` than in `stat`.
-fn has_open(pid: i32, file: &FileId) -> bool {
+fn has_open(pid: i32, file: &fs::Metadata) -> bool {
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    let is_it = |found: fs::Metadata| (found.dev(), found.ino()) == (file.raw_device, file.inode);
+    let is_it = |found: fs::Metadata| (found.dev(), found.ino()) == (file.dev(), file.ino());
     descriptors.flatten().filter_map(|entry| fs::metadata(entry.path()).ok()).any(is_it)
 }
 

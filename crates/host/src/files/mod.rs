@@ -12,3 +12,13 @@ pub mod scripts;
 pub mod spool;
 pub mod spooled_lines;
 pub mod trusted_path;
+
+use std::path::{Path, PathBuf};
+
+/// Returns the file in the same directory whose name is that of this file with a suffix.
+#[must_use]
+pub fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}

@@ -82,6 +82,12 @@ pub fn is_private_group(gid: u32) -> bool {
     group.is_some_and(|group| group.name == user && group.mem.iter().all(|member| *member == user))
 }
 
+/// Returns the number of the user with this name; `None` if there is none.
+#[must_use]
+pub fn uid_of(name: &str) -> Option<u32> {
+    Some(User::from_name(name).ok()??.uid.as_raw())
+}
+
 /// Same as [`run_as`], with an answer that may be a second old: a handler started a second ago also keeps the groups of that time
 /// while it runs.
 ///

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use listenfd::ListenFd;
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
@@ -42,18 +42,12 @@ impl SocketListener {
     /// # Errors
     /// `AddrInUse` if another process listens there, or if a file has the path; otherwise the error of the kernel.
     pub fn bind(address: &ListenAddress) -> io::Result<Self> {
-        Ok(match address {
-            ListenAddress::Internet(address) => {
-                let listener = TcpListener::bind(address)?;
-                listener.set_nonblocking(true)?;
-                Self::Internet(listener)
-            }
-            ListenAddress::File(path) => {
-                let listener = bind_file(path)?;
-                listener.set_nonblocking(true)?;
-                Self::File(listener)
-            }
-        })
+        let listener = match address {
+            ListenAddress::Internet(address) => Self::Internet(TcpListener::bind(address)?),
+            ListenAddress::File(path) => Self::File(bind_file(path)?),
+        };
+        ioctl_fionbio(&listener, true)?;
+        Ok(listener)
     }
 
     /// Returns the socket that a service manager listens at for this process (socket activation of systemd), with its address.
@@ -68,12 +62,12 @@ impl SocketListener {
             count => return Err(io::Error::other(format!("the service manager passed {count} sockets, not one"))),
         }
         if let Ok(Some(listener)) = passed.take_tcp_listener(0) {
-            listener.set_nonblocking(true)?;
+            ioctl_fionbio(&listener, true)?;
             let address = ListenAddress::Internet(listener.local_addr()?);
             return Ok(Some((Self::Internet(listener), address)));
         }
         let Some(listener) = passed.take_unix_listener(0)? else { return Ok(None) };
-        listener.set_nonblocking(true)?;
+        ioctl_fionbio(&listener, true)?;
         let address = listener.local_addr()?;
         let path = address.as_pathname().ok_or_else(|| io::Error::other("the passed socket has no path"))?;
         Ok(Some((Self::File(listener), ListenAddress::File(path.to_owned()))))
@@ -93,18 +87,15 @@ impl SocketListener {
     /// # Errors
     /// `WouldBlock` if no client waits.
     pub(crate) fn accept(&self) -> io::Result<(Box<dyn SocketStream>, Option<IpAddr>)> {
-        Ok(match self {
+        let (stream, from): (Box<dyn SocketStream>, _) = match self {
             Self::Internet(listener) => {
                 let (stream, from) = listener.accept()?;
-                stream.set_nonblocking(true)?;
                 (Box::new(stream), Some(from.ip()))
             }
-            Self::File(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                (Box::new(stream), None)
-            }
-        })
+            Self::File(listener) => (Box::new(listener.accept()?.0), None),
+        };
+        ioctl_fionbio(&stream, true)?;
+        Ok((stream, from))
     }
 }
 

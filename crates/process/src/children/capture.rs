@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use taskqueue_host::clock::Moment;
 
-/// A handler that ends sooner is shown once, after its end.
-const SHOW_AFTER: Duration = Duration::from_secs(2);
+/// How often the output of a running handler is shown. If the handler ends sooner, it is shown once, after its end.
+const SHOW_EVERY: Duration = Duration::from_secs(2);
+/// How often while a reader follows it.
+pub const SHOW_FOLLOWED_EVERY: Duration = Duration::from_millis(100);
 /// Larger captures are shown proportionally less often: the whole capture is written each time.
 const SHOWN_AT_EASE_BYTES: usize = 64 * 1024;
 
@@ -142,6 +144,7 @@ fn begun_character_bytes(bytes: &[u8]) -> usize {
 /// Decides when to show the output of a running handler.
 pub struct Showing {
     next: Moment,
+    next_if_followed: Moment,
     shown_bytes: u64,
 }
 
@@ -149,16 +152,18 @@ impl Showing {
     /// Starts the time before the output is shown first.
     #[must_use]
     pub fn begin() -> Self {
-        Self { next: Moment::after(SHOW_AFTER), shown_bytes: 0 }
+        Self { next: Moment::after(SHOW_EVERY), next_if_followed: Moment::now(), shown_bytes: 0 }
     }
 
     /// Returns the capture if it is time to show it and it has grown since the last time.
-    pub fn take(&mut self, capture: &Capture) -> Option<Captured> {
-        if capture.total_bytes == self.shown_bytes || !self.next.has_passed() {
+    pub fn take(&mut self, capture: &Capture, is_followed: bool) -> Option<Captured> {
+        let next = if is_followed { self.next_if_followed } else { self.next };
+        if capture.total_bytes == self.shown_bytes || !next.has_passed() {
             return None;
         }
         let times = u32::try_from(capture.kept_bytes().div_ceil(SHOWN_AT_EASE_BYTES)).unwrap_or(u32::MAX);
-        self.next = Moment::after(SHOW_AFTER.saturating_mul(times.max(1)));
+        self.next = Moment::after(SHOW_EVERY.saturating_mul(times.max(1)));
+        self.next_if_followed = Moment::after(SHOW_FOLLOWED_EVERY.saturating_mul(times.max(1)));
         self.shown_bytes = capture.total_bytes;
         Some(capture.so_far())
     }
@@ -173,15 +178,30 @@ mod tests {
         let mut capture = Capture::new(6);
         let mut showing = Showing::begin();
         capture.push(b"abcdefgh");
-        assert_eq!(showing.take(&capture), None);
+        assert_eq!(showing.take(&capture, false), None);
         showing.next = Moment::now();
-        let shown = showing.take(&capture).unwrap();
+        let shown = showing.take(&capture, false).unwrap();
         assert_eq!((shown.to_text(), shown.total_bytes), ("abc\n… 2 bytes left out …\nfgh".to_owned(), 8));
         showing.next = Moment::now();
-        assert_eq!(showing.take(&capture), None);
+        assert_eq!(showing.take(&capture, false), None);
         capture.push(b"i");
-        assert!(showing.take(&capture).is_some());
-        assert_eq!(showing.take(&capture), None);
+        assert!(showing.take(&capture, false).is_some());
+        assert_eq!(showing.take(&capture, false), None);
+    }
+
+    #[test]
+    fn followed_output_is_shown_at_once_but_a_large_one_less_often() {
+        let mut capture = Capture::new(1 << 20);
+        let mut showing = Showing::begin();
+        capture.push(b"a");
+        assert_eq!(showing.take(&capture, false), None);
+        assert!(showing.take(&capture, true).is_some());
+        let wait = |showing: &Showing| showing.next_if_followed.remaining();
+        assert!(wait(&showing) <= SHOW_FOLLOWED_EVERY);
+        capture.push(&[b'a'; 10 * SHOWN_AT_EASE_BYTES]);
+        showing.next_if_followed = Moment::now();
+        assert!(showing.take(&capture, true).is_some());
+        assert!(wait(&showing) > SHOW_FOLLOWED_EVERY);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! Independent of tasks and runs: the observer is notified of events and the caller decides what they mean. The calling thread
 //! must stay alive, because the kernel kills the handler when that thread ends. Handlers must not be started with `Command`.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -16,8 +15,8 @@ pub use super::observer::{Control, IsReport, Observer};
 use super::pump::Pump;
 use crate::identities::adoption::Adopting;
 use crate::identities::signalling::Signal;
-pub use crate::spawning::spawn::ChildSpec;
 use crate::spawning::spawn::{self, HandlerProcess};
+pub use crate::spawning::spawn::{ChildSpec, prepare_process, rehearse};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_domain::run::usage::Usage;
@@ -59,23 +58,6 @@ impl Finished {
 const DRAIN: Duration = Duration::from_secs(2);
 /// How often the orphans of a running handler are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-/// Prepares this process for starting handlers; best called first. [`supervise`] calls it too.
-///
-/// # Errors
-/// /proc cannot be opened.
-pub fn prepare_process() -> io::Result<()> {
-    spawn::prepare_this_process()
-}
-
-/// Checks whether the program could be started now: its user, its limits, its directory, the permission to execute it. Executes
-/// nothing. The program must be an absolute path.
-///
-/// # Errors
-/// Why it could not be started, as [`supervise`] would report it.
-pub fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
-    spawn::rehearse(spec)
-}
 
 /// Runs one handler to its end, in its own session. `stdin` is its whole input. Its events come from descriptor 3 and, with
 /// `socket`, from messages that carry the token. If one of `alarms` becomes readable, the handler must end. Afterwards, no

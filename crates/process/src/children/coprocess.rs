@@ -212,7 +212,7 @@ impl Coprocess {
         if ended {
             // All its output is in the pipes by now. A descendant may write on without an end.
             for _ in 0..MOST_READS {
-                if self.hear(true, listener) != ReadState::More {
+                if !self.hear(true, listener) {
                     break;
                 }
             }
@@ -228,8 +228,8 @@ impl Coprocess {
     }
 
     /// Reads standard output once, then all of standard error. Passes on standard error first: what was written there before an
-    /// answer belongs before it.
-    fn hear(&mut self, stdout: bool, listener: &mut dyn CoprocessListener) -> ReadState {
+    /// answer belongs before it. Returns true if there was standard output.
+    fn hear(&mut self, stdout: bool, listener: &mut dyn CoprocessListener) -> bool {
         let [answers, words] = &mut self.buffers;
         let mut count = 0;
         if stdout && !self.is_mute {
@@ -246,11 +246,10 @@ impl Coprocess {
                 None => break,
             }
         }
-        if count == 0 {
-            return ReadState::All;
+        if count > 0 {
+            listener.stdout(answers.get(..count).unwrap_or_default());
         }
-        listener.stdout(answers.get(..count).unwrap_or_default());
-        ReadState::More
+        count > 0
     }
 
     fn drop_events(&mut self) {
@@ -278,12 +277,6 @@ impl Coprocess {
         let unread_bytes = inlet.map_or(0, |inlet| inlet.unread_bytes());
         CoprocessEnd { ending, unended: unended.map(|error| error.to_string()), unread_bytes }
     }
-}
-
-#[derive(PartialEq, Eq)]
-enum ReadState {
-    More,
-    All,
 }
 
 /// Returns `None` if nothing can be read now; 0 at end of file.

@@ -33,6 +33,10 @@ pub trait Observer {
     fn output(&mut self, stream: Stream, bytes: &[u8]);
     /// Called now and then with the captured output so far, for a handler that runs for some seconds and has written more.
     fn output_so_far(&mut self, _stream: Stream, _so_far: Captured) {}
+    /// Returns whether a reader follows its output now: then the output so far is passed on more often.
+    fn is_followed(&self) -> bool {
+        false
+    }
     /// Called with a line from its descriptor 3 or from the event socket, without the newline; empty if it was longer than 1 MiB.
     fn event_line(&mut self, line: &[u8]) -> IsReport;
     /// Called at least every 500 ms, also while it is being ended.

@@ -8,7 +8,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read, write};
 
-use super::capture::{Capture, Captured, Showing, Stream};
+use super::capture::{Capture, Captured, SHOW_FOLLOWED_EVERY, Showing, Stream};
 use super::event_socket::EventSocket;
 use super::observer::{Control, IsReport, Observer};
 use crate::spawning::spawn::{Input, Pipes};
@@ -113,13 +113,14 @@ impl<'a> Pump<'a> {
             }
         }
         if self.next_idle.has_passed() {
-            self.show(observer);
+            let is_followed = observer.is_followed();
+            self.show(observer, is_followed);
             match observer.idle() {
                 Control::Continue => {}
                 Control::AskToEnd(reason) => turn.ask = Some(reason),
                 Control::Kill => turn.kill = true,
             }
-            self.next_idle = Moment::after(IDLE_EVERY);
+            self.next_idle = Moment::after(if is_followed { SHOW_FOLLOWED_EVERY } else { IDLE_EVERY });
         }
         turn
     }
@@ -182,10 +183,10 @@ impl<'a> Pump<'a> {
         }
     }
 
-    fn show(&mut self, observer: &mut dyn Observer) {
+    fn show(&mut self, observer: &mut dyn Observer, is_followed: bool) {
         let streams = [Stream::Stdout, Stream::Stderr];
         for ((stream, capture), showing) in streams.into_iter().zip(&self.captures).zip(&mut self.showings) {
-            if let Some(so_far) = showing.take(capture) {
+            if let Some(so_far) = showing.take(capture, is_followed) {
                 observer.output_so_far(stream, so_far);
             }
         }

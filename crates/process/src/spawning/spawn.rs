@@ -79,7 +79,7 @@ struct Theirs {
 /// Starts the handler. The error is its ending, if it could not be started.
 pub(crate) fn start(spec: &ChildSpec) -> Result<(HandlerProcess, Pipes), Ending> {
     let ours = |error: io::Error| failed_here(spec, &error);
-    prepare_this_process().map_err(ours)?;
+    prepare_process().map_err(ours)?;
     let (before, process, pipes) = {
         let _starting = starting();
         let before = Moment::now();
@@ -91,11 +91,14 @@ pub(crate) fn start(spec: &ChildSpec) -> Result<(HandlerProcess, Pipes), Ending>
     Ok((HandlerProcess::adopt(process, spec, before, stop_reason).map_err(ours)?, pipes))
 }
 
-/// Performs all steps before the exec, and checks whether the exec would be allowed. The error is why it could not start. The
-/// program must be an absolute path.
-pub(crate) fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
+/// Checks whether the program could be started now: performs all steps before the exec, and checks whether the exec would be
+/// allowed. The program must be an absolute path.
+///
+/// # Errors
+/// Why it could not be started, as its start would report it.
+pub fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
     let ours = |error: io::Error| failed_here(spec, &error);
-    prepare_this_process().map_err(ours)?;
+    prepare_process().map_err(ours)?;
     let program = c_string(&spec.program).map_err(ours)?;
     let _starting = starting();
     match spawn(spec, Some(program)) {
@@ -145,9 +148,12 @@ fn is_want_of_room(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|number| room.contains(&number))
 }
 
-/// Prepares this process, once. If SIGCHLD was inherited as ignored, the kernel would reap children itself and their endings
-/// would be lost.
-pub(crate) fn prepare_this_process() -> io::Result<()> {
+/// Prepares this process for starting handlers, once; best called first, and each start calls it too. If SIGCHLD was inherited as
+/// ignored, the kernel would reap children itself and their endings would be lost.
+///
+/// # Errors
+/// The kernel refused to tell or to change how SIGCHLD is received.
+pub fn prepare_process() -> io::Result<()> {
     static PREPARED: Mutex<bool> = Mutex::new(false);
     let mut prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
     if !*prepared {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use taskqueue_host::files::beside;
 use taskqueue_host::files::lock_holders::{LockHolder, flock_holder, write_lock_holder};
 
 /// A shorter wait is not reported.
@@ -50,9 +51,7 @@ impl LockNotice {
 
 /// Returns `process 1234 (sqlite3)`: the process that blocks writes to this store, if it can be found.
 pub(crate) fn holder_words(store: &Path) -> Option<String> {
-    let mut index = store.as_os_str().to_owned();
-    index.push("-shm");
-    let holder = write_lock_holder(Path::new(&index), WAL_WRITE_BYTE, WAL_WRITE_BYTE)
+    let holder = write_lock_holder(&beside(store, "-shm"), WAL_WRITE_BYTE, WAL_WRITE_BYTE)
         .or_else(|| write_lock_holder(store, 0, u64::MAX))?;
     Some(words(&holder))
 }

@@ -56,10 +56,13 @@ use crate::address::url::{DatabaseUrl, Engine};
 use crate::base::connection::{AnyConnection, by_engine};
 use crate::base::counted::number_of;
 use crate::base::new_task::NewTaskRow;
-use crate::base::rows::{DependencyRow, NewRunOutputRow, PrerequisiteRow};
+use crate::base::rows::{DependencyRow, PrerequisiteRow};
 use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_run_outputs};
 use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::error::{Repeat, StoreError, StoreResult, classify_portably};
+use taskqueue_domain::task::ids::RunId;
+use taskqueue_domain::task::records::RunOutput;
+use taskqueue_host::files::beside;
 use taskqueue_host::net::patience::Patience;
 use taskqueue_host::net::sockets::LibrarySocket;
 
@@ -177,9 +180,7 @@ pub(super) fn log_path(url: &DatabaseUrl) -> Option<PathBuf> {
 
 /// Returns the write-ahead log of a SQLite file.
 fn log_of(store: &Path) -> PathBuf {
-    let mut path = store.as_os_str().to_owned();
-    path.push("-wal");
-    path.into()
+    beside(store, "-wal")
 }
 
 /// Returns true if this connection was notified since the last call.
@@ -296,9 +297,8 @@ pub(super) fn claim_transaction<T>(
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     by_engine!(match conn {
-        AnyConnection::Sqlite(_) => write_transaction(conn, work),
-        AnyConnection::Postgres(_) => write_transaction(conn, |conn| {
-            postgres::lock_runs(conn)?;
+        AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => write_transaction(conn, |conn| {
+            exclude_claims(conn)?;
             work(conn)
         }),
         AnyConnection::Mysql(_) => mysql::under_table_locks(conn, keeps_events, work),
@@ -312,12 +312,8 @@ pub(super) fn shared_claim_transaction<T>(
     work: impl FnOnce(&mut AnyConnection) -> StoreResult<T>,
 ) -> StoreResult<T> {
     write_transaction(conn, |conn| {
-        by_engine!(match conn {
-            // BEGIN IMMEDIATE excludes all writers.
-            AnyConnection::Sqlite(_) => (),
-            AnyConnection::Postgres(conn) => postgres::share_runs(conn)?,
-            AnyConnection::Mysql(conn) => mysql::share_runs(conn)?,
-        });
+        // On SQLite, BEGIN IMMEDIATE already excludes all other writers.
+        of_engine!(servers: share_runs(conn), else ())?;
         work(conn)
     })
 }
@@ -331,10 +327,7 @@ pub(super) fn take_lane(conn: &mut AnyConnection) -> QueryResult<bool> {
 /// Waits for claims in progress and blocks new ones until the end of the transaction. Does nothing on MySQL and MariaDB, whose
 /// claims use other locks.
 pub(super) fn exclude_claims(conn: &mut AnyConnection) -> QueryResult<()> {
-    by_engine!(match conn {
-        AnyConnection::Postgres(_) => postgres::lock_runs(conn),
-        AnyConnection::Sqlite(_) | AnyConnection::Mysql(_) => Ok(()),
-    })
+    of_engine!(postgres: lock_runs(conn), else ())
 }
 
 /// Returns true if a write transaction excludes all other writers.
@@ -412,15 +405,18 @@ pub(super) fn lock_outputs(conn: &mut AnyConnection, runs: &[i64]) -> QueryResul
 }
 
 /// Saves the output of a handler on one stream, replacing an earlier one.
-pub(super) fn put_output(conn: &mut AnyConnection, row: &NewRunOutputRow<'_>) -> QueryResult<()> {
+pub(super) fn put_output(conn: &mut AnyConnection, run_id: RunId, output: &RunOutput) -> QueryResult<()> {
     use task_queue_run_outputs::dsl;
     let key = (dsl::run_id, dsl::stream);
+    let said =
+        (dsl::content.eq(&output.content), dsl::total_bytes.eq(output.total_bytes), dsl::is_lossy.eq(output.is_lossy));
+    let row = (dsl::run_id.eq(run_id.0), dsl::stream.eq(&output.stream), said);
     let insert = diesel::insert_into(dsl::task_queue_run_outputs).values(row);
     let replace = diesel::replace_into(dsl::task_queue_run_outputs).values(row);
     by_engine!(match conn {
         AnyConnection::Sqlite(conn) | AnyConnection::Mysql(conn) => replace.execute(conn),
         // Differs: it has no REPLACE.
-        AnyConnection::Postgres(conn) => insert.on_conflict(key).do_update().set(row).execute(conn),
+        AnyConnection::Postgres(conn) => insert.on_conflict(key).do_update().set(said).execute(conn),
     })
     .map(drop)
 }
@@ -471,22 +467,14 @@ impl DueFrom {
 
 /// Returns the first due task at or after a position.
 pub(super) fn find_due(conn: &mut AnyConnection, from: DueFrom) -> QueryResult<Option<DueFrom>> {
-    let found: Option<(Option<SqlMoment>, i64)> = by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::find_due(conn),
-        AnyConnection::Postgres(conn) => postgres::find_due(conn, from),
-        AnyConnection::Mysql(conn) => mysql::find_due(conn, from),
-    })?;
+    let found: Option<(Option<SqlMoment>, i64)> = of_engine!(find_due(conn, from))?;
     Ok(found.and_then(|(due_on, task_id)| Some(DueFrom { due_on: due_on?, task_id })))
 }
 
 /// Creates one scheduled run for each of the first `limit` due tasks at or after a position, and returns how many were due.
 /// Set-based; requires the lock `create-runs`.
 pub(super) fn create_due_runs(conn: &mut AnyConnection, from: DueFrom, limit: i64) -> QueryResult<usize> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(conn) => sqlite::create_due_runs(conn, limit),
-        AnyConnection::Postgres(conn) => postgres::create_due_runs(conn, from, limit),
-        AnyConnection::Mysql(conn) => mysql::create_due_runs(conn, from, limit),
-    })
+    of_engine!(create_due_runs(conn, from, limit))
 }
 
 /// The class and the host of a hold.
@@ -567,11 +555,7 @@ fn is_without_room(engine: Engine, text: &str) -> bool {
 
 /// Returns for how many seconds the server has been up; `None` without a server.
 pub(super) fn server_up_secs(conn: &mut AnyConnection) -> QueryResult<Option<i64>> {
-    by_engine!(match conn {
-        AnyConnection::Sqlite(_) => Ok(None),
-        AnyConnection::Postgres(conn) => postgres::server_up_secs(conn).map(Some),
-        AnyConnection::Mysql(conn) => mysql::server_up_secs(conn).map(Some),
-    })
+    of_engine!(servers: server_up_secs(conn), else None)
 }
 
 /// Returns the version of the database, for people.

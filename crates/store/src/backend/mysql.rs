@@ -437,10 +437,10 @@ pub(super) fn shown(conn: &mut MysqlConnection, what: &str) -> QueryResult<Optio
     Ok(row.map(|row| row.value))
 }
 
-pub(super) fn server_up_secs(conn: &mut MysqlConnection) -> QueryResult<i64> {
+pub(super) fn server_up_secs(conn: &mut MysqlConnection) -> QueryResult<Option<i64>> {
     // The tables with this value differ between MySQL and MariaDB, and may be switched off.
     let uptime = shown(conn, "GLOBAL STATUS LIKE 'Uptime'")?.ok_or(diesel::result::Error::NotFound)?;
-    Ok(uptime.parse().unwrap_or(0))
+    Ok(Some(uptime.parse().unwrap_or(0)))
 }
 
 pub(super) fn server_version(conn: &mut MysqlConnection) -> QueryResult<String> {

@@ -167,7 +167,7 @@ pub(super) fn with_migration_lock<T>(
     result
 }
 
-pub(super) fn lock_runs(conn: &mut AnyConnection) -> QueryResult<()> {
+pub(super) fn lock_runs(conn: &mut PgConnection) -> QueryResult<()> {
     // Excludes itself and every writer, but no reader (ACCESS EXCLUSIVE, the default, would block `status` too).
     // If a host disappears in the middle of a claim, which takes milliseconds, the lock is free after ten seconds.
     conn.batch_execute(
@@ -352,9 +352,9 @@ pub(super) fn is_without_room(text: &str) -> bool {
     text.contains("No space left on device") || text.contains("Disk quota exceeded")
 }
 
-pub(super) fn server_up_secs(conn: &mut PgConnection) -> QueryResult<i64> {
-    diesel::select(sql::<BigInt>("CAST(EXTRACT(epoch FROM clock_timestamp() - pg_postmaster_start_time()) AS bigint)"))
-        .get_result(conn)
+pub(super) fn server_up_secs(conn: &mut PgConnection) -> QueryResult<Option<i64>> {
+    let secs = "CAST(EXTRACT(epoch FROM clock_timestamp() - pg_postmaster_start_time()) AS bigint)";
+    diesel::select(sql::<Nullable<BigInt>>(secs)).get_result(conn)
 }
 
 pub(super) fn server_version(conn: &mut PgConnection) -> QueryResult<String> {

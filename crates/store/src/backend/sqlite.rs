@@ -6,7 +6,7 @@ mod syntax;
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection as _;
@@ -18,7 +18,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use url::Url;
 
 use super::insert_one::InsertOne;
-use super::{log_of, unreachable, write_transaction};
+use super::{DueFrom, log_of, unreachable, write_transaction};
 use crate::address::url::DatabaseUrl;
 use crate::backend::lock_notice::{LockNotice, holder_words};
 use crate::base::connection::AnyConnection;
@@ -28,6 +28,7 @@ use crate::base::schema::{task_queue, task_queue_dependencies};
 use crate::base::sql::SqlMoment;
 use crate::base::unmarked::processed_run;
 use crate::error::{Repeat, StoreError, StoreResult};
+use taskqueue_host::files::beside;
 use taskqueue_host::files::disk::room_at;
 use taskqueue_host::files::file_checks::{is_network_filesystem, may_write};
 
@@ -175,12 +176,6 @@ fn refuse_log_without_store(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
     }
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
 /// Refuses paths for which SQLite's own message would mention permissions or a full disk.
 fn refuse_what_is_no_file(url: &DatabaseUrl, path: &Path) -> StoreResult<()> {
     match path.metadata() {
@@ -325,7 +320,7 @@ pub(super) fn last_inserted_id(conn: &mut SqliteConnection) -> QueryResult<i64> 
 }
 
 /// Starts from the beginning each time: index entries of tasks that are no longer due are removed at once.
-pub(super) fn find_due(conn: &mut SqliteConnection) -> QueryResult<Option<(Option<SqlMoment>, i64)>> {
+pub(super) fn find_due(conn: &mut SqliteConnection, _from: DueFrom) -> QueryResult<Option<(Option<SqlMoment>, i64)>> {
     use task_queue::dsl;
     dsl::task_queue
         .filter(dsl::due_on.le(sql("strftime('%Y-%m-%d %H:%M:%f000', 'now')")))
@@ -336,7 +331,7 @@ pub(super) fn find_due(conn: &mut SqliteConnection) -> QueryResult<Option<(Optio
         .optional()
 }
 
-pub(super) fn create_due_runs(conn: &mut SqliteConnection, limit: i64) -> QueryResult<usize> {
+pub(super) fn create_due_runs(conn: &mut SqliteConnection, _from: DueFrom, limit: i64) -> QueryResult<usize> {
     diesel::sql_query(
         r#"INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey", "Tag")
            SELECT t."Id", t."TaskClass", t."Priority", t."Attempts" + 1, t."LimitKey", t."Tag"

@@ -1,11 +1,13 @@
 //! Column values that another program may have written. SQLite accepts any bytes as text and any text as a time, and servers
 //! accept times that are invalid here. Reading an invalid value never fails, so that one row cannot fail a query.
 
+use chrono::{DateTime, Utc};
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
-use diesel::sql_types::{Integer, Nullable, Text};
+use diesel::sql_types::{Integer, Nullable, Text, Timestamp};
 
 use crate::base::connection::MultiBackend;
+use crate::base::sql::SqlMoment;
 use taskqueue_domain::text::unreadable::{StoredText, Unreadable};
 
 /// A value, or the content of the column if it cannot be read.
@@ -109,6 +111,56 @@ where
 impl From<MaybeShownText> for Option<String> {
     fn from(text: MaybeShownText) -> Self {
         text.0.map(|text| text.0)
+    }
+}
+
+/// A time. One that cannot be read counts as long past: a lease has then expired, a hold has ended, and a cancellation is requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, FromSqlRow)]
+pub(crate) struct TimeOrPast(pub(crate) SqlMoment);
+
+impl<DB> FromSql<Timestamp, DB> for TimeOrPast
+where
+    DB: Backend,
+    SqlMoment: FromSql<Timestamp, DB>,
+{
+    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        Ok(Self(SqlMoment::from_sql(value).unwrap_or_else(|_| SqlMoment::beginning())))
+    }
+}
+
+impl From<TimeOrPast> for SqlMoment {
+    fn from(time: TimeOrPast) -> Self {
+        time.0
+    }
+}
+
+impl From<TimeOrPast> for DateTime<Utc> {
+    fn from(time: TimeOrPast) -> Self {
+        time.0.into()
+    }
+}
+
+/// The same for a column that may be NULL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromSqlRow)]
+pub(crate) struct MaybeTimeOrPast(Option<TimeOrPast>);
+
+impl<DB> FromSql<Nullable<Timestamp>, DB> for MaybeTimeOrPast
+where
+    DB: Backend,
+    TimeOrPast: FromSql<Timestamp, DB>,
+{
+    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        TimeOrPast::from_sql(value).map(|time| Self(Some(time)))
+    }
+
+    fn from_nullable_sql(value: Option<DB::RawValue<'_>>) -> deserialize::Result<Self> {
+        value.map_or(Ok(Self(None)), Self::from_sql)
+    }
+}
+
+impl From<MaybeTimeOrPast> for Option<SqlMoment> {
+    fn from(time: MaybeTimeOrPast) -> Self {
+        time.0.map(SqlMoment::from)
     }
 }
 

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer};
 
-use super::cells::{Cell, ExactInt, ExactText, MaybeShownText, ShownText};
+use super::cells::{Cell, ExactInt, ExactText, MaybeShownText, ShownText, TimeOrPast};
 use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
 use super::sql::{AllowedRetries, SqlMoment, allowed_retries};
 use super::unmarked::{processed_run, status_in_process};
@@ -224,12 +224,12 @@ pub(crate) struct RunRow {
     #[diesel(deserialize_as = ShownText)]
     task_class: String,
     attempt: i32,
-    created_on: SqlMoment,
-    started_on: Option<SqlMoment>,
+    created_on: TimeOrPast,
+    started_on: Option<TimeOrPast>,
     percents_completed: i32,
     #[diesel(deserialize_as = ShownText)]
     progress_message: String,
-    finished_on: Option<SqlMoment>,
+    finished_on: Option<TimeOrPast>,
     #[diesel(deserialize_as = MaybeShownText)]
     results: Option<String>,
     #[diesel(deserialize_as = ShownText)]
@@ -250,19 +250,19 @@ pub(crate) struct RunRow {
     host: String,
     #[diesel(deserialize_as = ShownText)]
     process_identity: String,
-    lease_expires_on: Option<SqlMoment>,
+    lease_expires_on: Option<TimeOrPast>,
     handler_process_id: Option<i64>,
     #[diesel(deserialize_as = ShownText)]
     handler_identity: String,
     cpu_msecs: Option<i64>,
     peak_memory_bytes: Option<i64>,
-    cancel_requested_on: Option<SqlMoment>,
+    cancel_requested_on: Option<TimeOrPast>,
     #[diesel(deserialize_as = ShownText)]
     cancel_reason: String,
     #[diesel(deserialize_as = MaybeShownText)]
     limit_key: Option<String>,
     has_key_slot: bool,
-    updated_on: SqlMoment,
+    updated_on: TimeOrPast,
 }
 
 impl From<RunRow> for Run {
@@ -307,14 +307,14 @@ impl From<RunRow> for Run {
 pub(crate) struct RunnerRow {
     id: i64,
     process_id: i64,
-    started_on: SqlMoment,
-    finished_on: Option<SqlMoment>,
+    started_on: TimeOrPast,
+    finished_on: Option<TimeOrPast>,
     #[diesel(deserialize_as = ShownText)]
     host: String,
     #[diesel(deserialize_as = ShownText)]
     process_identity: String,
     slots: i32,
-    heartbeat_on: SqlMoment,
+    heartbeat_on: TimeOrPast,
     heartbeat_boot_ms: Option<i64>,
     #[diesel(deserialize_as = ShownText)]
     version: String,
@@ -343,33 +343,9 @@ impl From<RunnerRow> for Runner {
     }
 }
 
-/// The output of a handler, to be saved.
-#[derive(Insertable, AsChangeset)]
-#[diesel(table_name = task_queue_run_outputs, primary_key(run_id, stream))]
-pub(crate) struct NewRunOutputRow<'a> {
-    pub(crate) run_id: i64,
-    pub(crate) stream: &'a str,
-    pub(crate) content: &'a str,
-    pub(crate) total_bytes: i64,
-    pub(crate) is_lossy: bool,
-}
-
-impl<'a> NewRunOutputRow<'a> {
-    pub(crate) fn new(run_id: RunId, output: &'a RunOutput) -> Self {
-        Self {
-            run_id: run_id.0,
-            stream: &output.stream,
-            content: &output.content,
-            total_bytes: output.total_bytes,
-            is_lossy: output.is_lossy,
-        }
-    }
-}
-
-#[derive(Queryable, Selectable, Insertable)]
+#[derive(Queryable, Selectable)]
 #[diesel(table_name = task_queue_run_outputs)]
 pub(crate) struct RunOutputRow {
-    pub(crate) run_id: i64,
     #[diesel(deserialize_as = ShownText)]
     pub(crate) stream: String,
     #[diesel(deserialize_as = ShownText)]

@@ -174,6 +174,8 @@ diesel::table! {
         cancel_requested_on -> Nullable<Timestamp>,
         #[sql_name = "CancelReason"]
         cancel_reason -> Text,
+        #[sql_name = "FollowedOn"]
+        followed_on -> Nullable<Timestamp>,
         #[sql_name = "LimitKey"]
         limit_key -> Nullable<Text>,
         #[sql_name = "Tag"]

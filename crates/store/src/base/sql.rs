@@ -92,10 +92,6 @@ pub(crate) fn db_now_plus(secs: i64) -> DbClock {
     DbClock { plus_secs: secs }
 }
 
-impl Expression for DbClock {
-    type SqlType = Timestamp;
-}
-
 /// An instant of any year as a column value. Diesel sends times to MySQL as TIMESTAMP, and MariaDB converts those from 2038 on to
 /// NULL; text has no such limit.
 #[derive(Clone, Debug, QueryId)]
@@ -116,32 +112,26 @@ pub(crate) fn shortest(moment: SqlMoment) -> AnyYear {
     AnyYear { moment, text: text.trim_end_matches('0').trim_end_matches('.').to_owned() }
 }
 
-impl Expression for AnyYear {
-    type SqlType = Timestamp;
+macro_rules! impl_expression {
+    ($time:ident) => {
+        impl Expression for $time {
+            type SqlType = Timestamp;
+        }
+
+        impl<GroupBy> ValidGrouping<GroupBy> for $time {
+            type IsAggregate = is_aggregate::Never;
+        }
+
+        impl<Table> SelectableExpression<Table> for $time {}
+        impl<Table> AppearsOnTable<Table> for $time {}
+
+        impl QueryFragment<MultiBackend> for $time {
+            fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, MultiBackend>) -> QueryResult<()> {
+                MultiBackend::walk_variant_ast(self, out)
+            }
+        }
+    };
 }
 
-impl<GroupBy> ValidGrouping<GroupBy> for AnyYear {
-    type IsAggregate = is_aggregate::Never;
-}
-
-impl<Table> SelectableExpression<Table> for AnyYear {}
-impl<Table> AppearsOnTable<Table> for AnyYear {}
-
-impl QueryFragment<MultiBackend> for AnyYear {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, MultiBackend>) -> QueryResult<()> {
-        MultiBackend::walk_variant_ast(self, out)
-    }
-}
-
-impl<GroupBy> ValidGrouping<GroupBy> for DbClock {
-    type IsAggregate = is_aggregate::Never;
-}
-
-impl<Table> SelectableExpression<Table> for DbClock {}
-impl<Table> AppearsOnTable<Table> for DbClock {}
-
-impl QueryFragment<MultiBackend> for DbClock {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, MultiBackend>) -> QueryResult<()> {
-        MultiBackend::walk_variant_ast(self, out)
-    }
-}
+impl_expression!(DbClock);
+impl_expression!(AnyYear);

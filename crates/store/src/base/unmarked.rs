@@ -86,12 +86,10 @@ impl AllUnmarked {
         i64::try_from(with).unwrap_or(i64::MAX)
     }
 
-    /// Returns how many of them belong to this class and count as failed in their rows.
-    pub(crate) fn count_failed(&self, class: &str) -> i64 {
-        let has_failed = |task: &&Unmarked| {
-            [TaskStatus::Failed, TaskStatus::Timeout].iter().any(|status| task.status == status.as_str())
-        };
-        let failed = self.0.iter().filter(|task| task.class == class).filter(has_failed).count();
-        i64::try_from(failed).unwrap_or(i64::MAX)
+    /// Returns how many of them belong to this class and have one of these statuses in their rows.
+    pub(crate) fn count_of_class(&self, class: &str, statuses: &[TaskStatus]) -> i64 {
+        let has_one = |task: &&Unmarked| statuses.iter().any(|status| task.status == status.as_str());
+        let with = self.0.iter().filter(|task| task.class == class).filter(has_one).count();
+        i64::try_from(with).unwrap_or(i64::MAX)
     }
 }

@@ -8,7 +8,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use serde::{Deserialize, Serialize};
 
 use crate::backend;
-use crate::base::cells::{MaybeShownText, ShownText};
+use crate::base::cells::{MaybeShownText, MaybeTimeOrPast, ShownText, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
@@ -122,14 +122,18 @@ struct RunColumns {
     id: i64,
     #[serde(skip)]
     task_queue_id: i64,
+    #[diesel(deserialize_as = ShownText)]
     task_class: String,
     priority: i32,
     attempt: i32,
+    #[diesel(deserialize_as = TimeOrPast)]
     created_on: SqlMoment,
+    #[diesel(deserialize_as = MaybeTimeOrPast)]
     started_on: Option<SqlMoment>,
     percents_completed: i32,
     #[diesel(deserialize_as = ShownText)]
     progress_message: String,
+    #[diesel(deserialize_as = MaybeTimeOrPast)]
     finished_on: Option<SqlMoment>,
     #[diesel(deserialize_as = MaybeShownText)]
     results: Option<String>,
@@ -154,6 +158,7 @@ struct RunColumns {
     cpu_msecs: Option<i64>,
     peak_memory_bytes: Option<i64>,
     keep_results_secs: Option<i32>,
+    #[diesel(deserialize_as = TimeOrPast)]
     updated_on: SqlMoment,
 }
 
@@ -179,6 +184,7 @@ struct EventColumns {
     #[serde(skip)]
     task_queue_id: Option<i64>,
     run_id: Option<i64>,
+    #[diesel(deserialize_as = TimeOrPast)]
     occurred_on: SqlMoment,
     #[diesel(deserialize_as = ShownText)]
     kind: String,
@@ -221,10 +227,13 @@ pub struct OpenDependency {
 struct RejectionColumns {
     #[serde(skip)]
     task_id: i64,
+    #[diesel(deserialize_as = ShownText)]
     claimant: String,
+    #[diesel(deserialize_as = TimeOrPast)]
     rejected_on: SqlMoment,
     #[serde(default)]
     timeouts: i32,
+    #[diesel(deserialize_as = MaybeTimeOrPast)]
     held_until: Option<SqlMoment>,
 }
 

@@ -1,17 +1,17 @@
 //! The audit of transitions: if the setting TaskQueueAuditTransitions is on, each change of a status records an event in its own
 //! transaction. Actions of operators are always recorded, by the code of each action.
 
+use std::time::Instant;
+
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_events, task_queue_runs, task_queue_settings};
-use crate::journal::events::insert_event;
-use crate::session::origin::Origin;
+use crate::session::origin::{Origin, SETTINGS_FRESH};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::settings::Setting;
-use taskqueue_domain::task::ids::{RunId, TaskId};
 
 /// Tasks in one statement.
 const PART: usize = 500;
@@ -27,11 +27,11 @@ impl Store {
     /// Returns who records transitions, if they are recorded. Queries the database at most once a second; never inside a
     /// transaction.
     pub(crate) fn auditor(&mut self) -> StoreResult<Option<Origin>> {
-        let is_on = match self.audit.is_on() {
-            Some(known) => known,
-            None => {
+        let is_on = match self.audit {
+            Some((is_on, read_at)) if read_at.elapsed() < SETTINGS_FRESH => is_on,
+            _ => {
                 let is_on = self.read(|conn| Ok(keeps_transitions(conn)?))?;
-                self.audit.set(is_on);
+                self.audit = Some((is_on, Instant::now()));
                 is_on
             }
         };
@@ -50,17 +50,6 @@ pub(crate) fn keeps_transitions(conn: &mut AnyConnection) -> QueryResult<bool> {
         .optional()?;
     // An invalid value must not block anything: reading all settings reports it.
     Ok(text.is_some_and(|text| setting.value(&text).is_ok_and(|value| value != 0)))
-}
-
-/// Records a transition of a run.
-pub(crate) fn keep_run_transition(
-    conn: &mut AnyConnection,
-    origin: &Origin,
-    kind: &'static str,
-    ids: (TaskId, RunId),
-    details: serde_json::Value,
-) -> StoreResult<()> {
-    insert_event(conn, &origin.event(kind, Some(ids.0), Some(ids.1), details))
 }
 
 /// Records that these tasks were queued.

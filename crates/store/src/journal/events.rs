@@ -35,7 +35,8 @@ pub struct NewEvent<Details = serde_json::Value> {
 impl NewEvent {
     /// Returns the event with the values that this change replaces in a task.
     pub(crate) fn edited(&self, change: &TaskChange, task: &Task) -> Self {
-        self.with_details(serde_json::json!({ "columns": change.columns(), "before": change.replaced_in(task) }))
+        let before = change.replaced_in(task);
+        self.with_details(serde_json::json!({ "columns": before.keys().collect::<Vec<_>>(), "before": before }))
     }
 
     /// Returns the event with these additional details.

@@ -4,6 +4,7 @@
 use diesel::prelude::*;
 
 use super::status::part_by_part;
+use crate::base::cells::ShownText;
 use crate::base::schema::{task_queue, task_queue_key_limits, task_queue_runners, task_queue_runs};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::TaskStatus;
@@ -39,8 +40,9 @@ impl Store {
     /// The database could not be queried.
     pub fn list_recent_tasks(&mut self, status: TaskStatus, limit: i64) -> StoreResult<Vec<(TaskId, String)>> {
         use task_queue::dsl;
-        let rows = self.read(|conn| {
-            Ok(part_by_part(limit, |part, missing| {
+        let name = |(id, class)| (TaskId(id), class);
+        self.read_each(name, |conn| {
+            part_by_part(limit, |part, missing| {
                 // The order names all columns of the index, as for a page of `status`.
                 dsl::task_queue
                     .filter(dsl::last_status.eq(status.as_str()))
@@ -49,9 +51,8 @@ impl Store {
                     .limit(missing)
                     .select((dsl::id, dsl::task_class))
                     .load::<(i64, String)>(conn)
-            })?)
-        })?;
-        Ok(rows.into_iter().map(|(id, class)| (TaskId(id), class)).collect())
+            })
+        })
     }
 
     /// Returns up to `limit` of these runs, each with its class and its status.
@@ -60,7 +61,8 @@ impl Store {
     /// The database could not be queried.
     pub fn list_run_names(&mut self, which: WhichRuns, limit: i64) -> StoreResult<Vec<(RunId, String, String)>> {
         use task_queue_runs::dsl;
-        let rows: Vec<(i64, String, String)> = self.read(|conn| {
+        let name = |(id, class, status): (i64, ShownText, String)| (RunId(id), class.0, status);
+        self.read_each(name, |conn| {
             let runs = dsl::task_queue_runs.select((dsl::id, dsl::task_class, dsl::status)).limit(limit).into_boxed();
             let runs = match which {
                 WhichRuns::Waiting => runs.filter(dsl::claim_class.is_not_null()).order((
@@ -74,9 +76,8 @@ impl Store {
                 }
                 WhichRuns::Newest => runs.order(dsl::id.desc()),
             };
-            Ok(runs.load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(|(id, class, status)| (RunId(id), class, status)).collect())
+            runs.load(conn)
+        })
     }
 
     /// Returns names and hosts of up to `limit` runners that have not ended, according to their rows.
@@ -85,13 +86,14 @@ impl Store {
     /// The database could not be queried.
     pub fn list_runner_names(&mut self, limit: i64) -> StoreResult<Vec<(String, String)>> {
         use task_queue_runners::dsl;
-        self.read(|conn| {
-            Ok(dsl::task_queue_runners
+        let name = |(name, host): (ShownText, ShownText)| (name.0, host.0);
+        self.read_each(name, |conn| {
+            dsl::task_queue_runners
                 .filter(dsl::finished_on.is_null())
                 .order((dsl::finished_on, dsl::id))
                 .limit(limit)
                 .select((dsl::name, dsl::host))
-                .load(conn)?)
+                .load(conn)
         })
     }
 
@@ -101,20 +103,19 @@ impl Store {
     /// The database could not be queried.
     pub fn list_schedule_names(&mut self, limit: i64) -> StoreResult<Vec<ScheduleName>> {
         use task_queue::dsl;
-        let rows: Vec<(i64, Option<i64>, String, Option<String>)> = self.read(|conn| {
-            Ok(dsl::task_queue
-                .filter(dsl::schedule_head.is_not_null())
-                .order((dsl::schedule_head, dsl::scheduled_on, dsl::id))
-                .limit(limit)
-                .select((dsl::id, dsl::schedule_id, dsl::task_class, dsl::recurrence))
-                .load(conn)?)
-        })?;
         let name = |(id, schedule, class, every): (i64, Option<i64>, String, Option<String>)| ScheduleName {
             id: TaskId(schedule.unwrap_or(id)),
             class,
             every: every.unwrap_or_default(),
         };
-        Ok(rows.into_iter().map(name).collect())
+        self.read_each(name, |conn| {
+            dsl::task_queue
+                .filter(dsl::schedule_head.is_not_null())
+                .order((dsl::schedule_head, dsl::scheduled_on, dsl::id))
+                .limit(limit)
+                .select((dsl::id, dsl::schedule_id, dsl::task_class, dsl::recurrence))
+                .load(conn)
+        })
     }
 
     /// Returns up to `limit` keys that have their own limit, and up to as many keys of which runs have slots now; they may

@@ -7,12 +7,11 @@ use diesel::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::base::cells::ShownText;
+use crate::base::cells::{ShownText, TimeOrPast};
 use crate::base::schema::task_queue_events::dsl::{
     actor, details, host, id, kind, occurred_on, run_id, task_queue_events, task_queue_id,
 };
 use crate::base::schema::task_queue_runs;
-use crate::base::sql::SqlMoment;
 use crate::records::task_messages::MESSAGE_TO_TASK;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::message::Message;
@@ -77,6 +76,8 @@ pub struct EventFilter {
     pub actor: Option<String>,
     /// Not before this time.
     pub since: Option<DateTime<Utc>>,
+    /// Only events with an id below this one.
+    pub before: Option<i64>,
 }
 
 impl EventFilter {
@@ -88,6 +89,7 @@ impl EventFilter {
             && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
             && self.actor.as_ref().is_none_or(|by| event.actor == *by)
             && self.since.is_none_or(|since| event.occurred_on >= since)
+            && self.before.is_none_or(|before| event.id < before)
     }
 }
 
@@ -104,7 +106,7 @@ pub const fn is_narrow_range((first, last): (i64, i64)) -> bool {
     last - first < NARROW
 }
 
-type EventRow = (i64, SqlMoment, ShownText, Option<i64>, Option<i64>, ShownText, ShownText, ShownText);
+type EventRow = (i64, TimeOrPast, ShownText, Option<i64>, Option<i64>, ShownText, ShownText, ShownText);
 const COLUMNS: (id, occurred_on, kind, task_queue_id, run_id, actor, host, details) =
     (id, occurred_on, kind, task_queue_id, run_id, actor, host, details);
 
@@ -183,18 +185,24 @@ impl Store {
     }
 
     /// Reads page by page, so that a search for rare events stops at the start of the given period. Does not continue from the
-    /// last id: with that bound, SQLite scans the primary key and ignores the index of kinds.
+    /// last id: with that bound, SQLite scans the primary key and ignores the index of kinds. `+ 0` hides a bound from it.
     fn newest_events(&mut self, filter: &EventFilter, of_kind: Option<&str>, limit: i64) -> StoreResult<Vec<Event>> {
         let (mut found, mut passed, size) = (BTreeMap::new(), 0, limit.clamp(100, PAGE));
+        let before = filter.before.unwrap_or(i64::MAX);
         loop {
             let rows: Vec<EventRow> = self.read(|conn| {
                 let page = task_queue_events.limit(size).offset(passed).select(COLUMNS);
                 Ok(match (filter.task_id, of_kind) {
                     (Some(task), _) => {
-                        page.filter(task_queue_id.eq(task.0)).order((task_queue_id.desc(), id.desc())).load(conn)?
+                        let of_task = page.filter(task_queue_id.eq(task.0)).filter((id + 0).lt(before));
+                        of_task.order((task_queue_id.desc(), id.desc())).load(conn)?
                     }
-                    (None, Some(one)) => page.filter(kind.eq(one)).order((kind.desc(), id.desc())).load(conn)?,
-                    (None, None) => page.order(id.desc()).load(conn)?,
+                    (None, Some(one)) => page
+                        .filter(kind.eq(one))
+                        .filter((id + 0).lt(before))
+                        .order((kind.desc(), id.desc()))
+                        .load(conn)?,
+                    (None, None) => page.filter(id.lt(before)).order(id.desc()).load(conn)?,
                 })
             })?;
             let events: Vec<Event> = rows.into_iter().map(event).collect();
@@ -214,10 +222,9 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn events_after(&mut self, after: i64) -> StoreResult<Vec<Event>> {
-        let rows: Vec<EventRow> = self.read(|conn| {
-            Ok(task_queue_events.filter(id.gt(after)).order(id).limit(PAGE).select(COLUMNS).load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(event).collect())
+        self.read_each(event, |conn| {
+            task_queue_events.filter(id.gt(after)).order(id).limit(PAGE).select(COLUMNS).load(conn)
+        })
     }
 
     /// Returns the events whose ids are in these ranges, both ends included, in order. Uses one statement for each wide range and

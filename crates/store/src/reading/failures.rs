@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use serde::Serialize;
 
 use super::status::part_by_part;
-use crate::base::cells::ShownText;
+use crate::base::cells::{ShownText, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, allowed_retries};
@@ -54,7 +54,7 @@ pub struct FailedTask {
 }
 
 type Failed = (i64, String, i32, i32, i32, Option<SqlMoment>, Option<i64>);
-type FailureRow = (i64, ShownText, ShownText, Option<SqlMoment>, ShownText);
+type FailureRow = (i64, ShownText, ShownText, Option<TimeOrPast>, ShownText);
 
 impl Store {
     /// Returns up to `limit` failed tasks of this status. For one class, the latest ScheduledOn comes first. For all classes,

@@ -1,6 +1,7 @@
 //! The numbers for monitoring: live and waiting tasks, and recently finished ones. Read only from indexes and only up to limits,
 //! so that neither a long queue nor finished rows slow it down.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -8,7 +9,9 @@ use diesel::dsl::count_star;
 use diesel::prelude::*;
 
 use super::due::first_due_on;
+use super::queues::{count_running, count_waiting};
 use super::status::{FINISHED, FINISHED_WITH_KEEP};
+use crate::base::cells::TimeOrPast;
 use crate::base::connection::AnyConnection;
 use crate::base::counted::{Counted, count_up_to};
 use crate::base::schema::{task_queue, task_queue_runs};
@@ -68,8 +71,14 @@ impl Store {
             for status in Retention::FINISHED {
                 over.push((status, count_over(conn, status, (now - OF_LATE).into())?));
             }
-            let (due, oldest_due_on) = count_due(conn, now.into())?;
-            let (later, quarantined) = (count_later(conn, now.into())?, count_quarantined(conn)?);
+            let now = SqlMoment::from(now);
+            let of_due = task_queue::table.order((task_queue::due_on, task_queue::id)).select(task_queue::id);
+            let due = count_up_to!(TASKS_LIMIT, of_due.filter(task_queue::due_on.le(now)), conn)?;
+            let oldest_due_on = first_due_on(conn, now)?.map(DateTime::from);
+            let later = count_up_to!(TASKS_LIMIT, of_due.filter(task_queue::due_on.gt(now)), conn)?;
+            let of_quarantined = task_queue::table.filter(task_queue::quarantined_on.is_not_null());
+            let of_quarantined = of_quarantined.order((task_queue::quarantined_on, task_queue::id));
+            let quarantined = count_up_to!(TASKS_LIMIT, of_quarantined.select(task_queue::id), conn)?;
             let unmarked = AllUnmarked::load(conn, None)?;
             let due = due.without(unmarked.count());
             let failed = sum(
@@ -94,16 +103,9 @@ impl Store {
                 else {
                     return Ok((found, Counted::default()));
                 };
-                let created_on: Option<SqlMoment> =
+                let created_on: Option<TimeOrPast> =
                     dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::created_on).first(conn).optional()?;
-                let waiting = count_up_to!(
-                    RUNS_LIMIT,
-                    dsl::task_queue_runs
-                        .filter(dsl::claim_class.eq(class.as_str()))
-                        .order((dsl::claim_class, dsl::claim_order, dsl::lined_up_on, dsl::id))
-                        .select(dsl::id),
-                    conn
-                )?;
+                let waiting = count_waiting(conn, &class, RUNS_LIMIT)?;
                 last_class = class.to_string();
                 found.push(WaitingRuns {
                     class: class.to_string(),
@@ -145,13 +147,8 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be queried.
-    pub fn count_running_by_class(&mut self) -> StoreResult<Vec<(String, i64)>> {
-        use task_queue_runs::dsl;
-        let counts: Vec<(Option<String>, i64)> = self.read(|conn| {
-            let processing = dsl::task_queue_runs.filter(dsl::running_class.is_not_null());
-            Ok(processing.group_by(dsl::running_class).select((dsl::running_class, count_star())).load(conn)?)
-        })?;
-        Ok(counts.into_iter().filter_map(|(class, count)| Some((class?, count))).collect())
+    pub fn count_running_by_class(&mut self) -> StoreResult<BTreeMap<String, i64>> {
+        self.read(|conn| Ok(count_running(conn)?))
     }
 
     /// Returns the number of schedules by status, and how many are late at this time of the database's clock.
@@ -187,26 +184,6 @@ impl Store {
 
 fn sum(one: Counted, other: Counted) -> Counted {
     Counted { count: one.count + other.count, or_more: one.or_more || other.or_more }
-}
-
-fn count_due(conn: &mut AnyConnection, now: SqlMoment) -> StoreResult<(Counted, Option<DateTime<Utc>>)> {
-    use crate::base::schema::task_queue::dsl::{due_on, id, task_queue};
-    let due = count_up_to!(TASKS_LIMIT, task_queue.filter(due_on.le(now)).order((due_on, id)).select(id), conn)?;
-    Ok((due, first_due_on(conn, now)?.map(DateTime::from)))
-}
-
-fn count_later(conn: &mut AnyConnection, now: SqlMoment) -> StoreResult<Counted> {
-    use crate::base::schema::task_queue::dsl::{due_on, id, task_queue};
-    Ok(count_up_to!(TASKS_LIMIT, task_queue.filter(due_on.gt(now)).order((due_on, id)).select(id), conn)?)
-}
-
-fn count_quarantined(conn: &mut AnyConnection) -> StoreResult<Counted> {
-    use crate::base::schema::task_queue::dsl::{id, quarantined_on, task_queue};
-    Ok(count_up_to!(
-        TASKS_LIMIT,
-        task_queue.filter(quarantined_on.is_not_null()).order((quarantined_on, id)).select(id),
-        conn
-    )?)
 }
 
 fn count_status(conn: &mut AnyConnection, status: TaskStatus) -> StoreResult<Counted> {

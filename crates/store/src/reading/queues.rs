@@ -9,6 +9,8 @@ use diesel::prelude::*;
 use serde::Serialize;
 
 use super::status::{FINISHED, FINISHED_WITH_KEEP};
+use crate::backend;
+use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::counted::{Counted, count_up_to, number_of};
 use crate::base::schema::{task_queue, task_queue_runs};
@@ -50,10 +52,15 @@ impl Store {
         self.read(|conn| {
             let (due, running) = (first_due(conn)?, count_running(conn)?);
             let mut names: BTreeSet<String> = list_waiting_classes(conn, limit)?.into_iter().collect();
-            names.extend(due.keys().chain(running.keys()).chain(classes).cloned());
+            names.extend(due.keys().chain(running.keys()).cloned());
+            // If there are too many, those with work take precedence.
+            for class in classes {
+                if names.len() < limit {
+                    names.insert(class.clone());
+                }
+            }
             let names: Vec<String> = names.into_iter().take(limit).collect();
-            let number = i64::try_from(names.len()).unwrap_or(i64::MAX).max(1);
-            let most = (OF_ALL_CLASSES / number).clamp(LEAST_OF_CLASS, MOST_OF_CLASS);
+            let most = most_of_each(names.len());
             let has_more_due = due.values().sum::<i64>() > DUE_LIMIT;
             let mut counts = Vec::with_capacity(names.len());
             for class in names {
@@ -68,18 +75,28 @@ impl Store {
             // After the counts, as for `status`.
             let unmarked = AllUnmarked::load(conn, None)?;
             for of_class in &mut counts {
-                of_class.failed = of_class.failed.without(unmarked.count_failed(&of_class.class));
+                let failed = unmarked.count_of_class(&of_class.class, &[TaskStatus::Failed, TaskStatus::Timeout]);
+                of_class.failed = of_class.failed.without(failed);
             }
             Ok(counts)
         })
     }
 
-    /// Returns the end times of up to `limit` tasks in this status that finished within the last `secs` seconds, newest first.
+    /// Returns for each of these classes how many of its tasks are scheduled, due or not, without an attempt so far.
     ///
     /// # Errors
     /// The database could not be queried.
-    pub fn list_newest_ends(&mut self, status: TaskStatus, secs: i64, limit: i64) -> StoreResult<Vec<DateTime<Utc>>> {
-        Ok(self.list_newest_ended(status, secs, limit)?.into_iter().map(|(on, _)| on).collect())
+    pub fn count_scheduled_of(&mut self, classes: &[String]) -> StoreResult<Vec<Counted>> {
+        let (status, most) = (TaskStatus::Scheduled, most_of_each(classes.len()));
+        self.read(|conn| {
+            let count = |class: &String| backend::count_of_class(conn, class, status.as_str(), most + 1);
+            let counts = classes.iter().map(count).collect::<QueryResult<Vec<i64>>>()?;
+            let unmarked = AllUnmarked::load(conn, None)?;
+            let of_class = |(class, count): (&String, i64)| {
+                Counted::up_to(most, count).without(unmarked.count_of_class(class, &[status]))
+            };
+            Ok(classes.iter().zip(counts).map(of_class).collect())
+        })
     }
 
     /// Returns up to `limit` tasks in this status that finished within the last `secs` seconds, with the end time of each, newest
@@ -120,6 +137,12 @@ impl Store {
     }
 }
 
+/// Returns the highest count of rows of each of this many classes.
+fn most_of_each(classes: usize) -> i64 {
+    let number = i64::try_from(classes).unwrap_or(i64::MAX).max(1);
+    (OF_ALL_CLASSES / number).clamp(LEAST_OF_CLASS, MOST_OF_CLASS)
+}
+
 /// Returns how many of the first due tasks belong to each class.
 fn first_due(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, i64>> {
     use task_queue::dsl;
@@ -134,12 +157,12 @@ fn first_due(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, i64>> {
     Ok(counts)
 }
 
-fn count_running(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, i64>> {
+pub(super) fn count_running(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, i64>> {
     use task_queue_runs::dsl;
     let processing = dsl::task_queue_runs.filter(dsl::running_class.is_not_null());
-    let counts: Vec<(Option<String>, i64)> =
+    let counts: Vec<(Option<ShownText>, i64)> =
         processing.group_by(dsl::running_class).select((dsl::running_class, count_star())).load(conn)?;
-    Ok(counts.into_iter().filter_map(|(class, count)| Some((class?, count))).collect())
+    Ok(counts.into_iter().filter_map(|(class, count)| Some((class?.0, count))).collect())
 }
 
 fn list_waiting_classes(conn: &mut AnyConnection, limit: usize) -> QueryResult<Vec<String>> {
@@ -153,7 +176,7 @@ fn list_waiting_classes(conn: &mut AnyConnection, limit: usize) -> QueryResult<V
     Ok(classes)
 }
 
-fn count_waiting(conn: &mut AnyConnection, class: &str, most: i64) -> QueryResult<Counted> {
+pub(super) fn count_waiting(conn: &mut AnyConnection, class: &str, most: i64) -> QueryResult<Counted> {
     use task_queue_runs::dsl;
     // In index order, so that no plan reads the table for a class with few rows.
     let waiting = dsl::task_queue_runs.filter(dsl::claim_class.eq(class)).select(dsl::id);

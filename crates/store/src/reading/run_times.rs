@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
-use crate::base::cells::Cell;
+use crate::base::cells::{Cell, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::SqlMoment;
@@ -21,7 +21,7 @@ const ATTEMPTED: [TaskStatus; 4] =
 const TASKS_PER_STATEMENT: usize = 250;
 
 /// The task, the run, its attempt, its status, its start and its end.
-type RunRow = (i64, i64, i32, String, Option<SqlMoment>, Option<SqlMoment>);
+type RunRow = (i64, i64, i32, String, Option<TimeOrPast>, Option<TimeOrPast>);
 
 impl Store {
     /// Returns the times of at most `most` ended runs of a class, those of its newest tasks.

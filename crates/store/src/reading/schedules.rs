@@ -1,16 +1,20 @@
 //! Schedules: the heads of the chains, the tasks of one chain, and the schedules of configuration files.
 
+use std::collections::HashMap;
+
 use diesel::prelude::*;
 
+use crate::base::cells::{ShownText, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::rows::TaskRow;
 use crate::base::schema::task_queue::dsl;
-use crate::base::schema::task_queue_schedules;
-use crate::base::sql::SqlMoment;
+use crate::base::schema::{task_queue, task_queue_schedules};
 use crate::{Store, StoreResult};
 use taskqueue_domain::task::configured::ConfiguredSchedule;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
+
+diesel::alias!(task_queue as earlier: Earlier);
 
 impl Store {
     /// Returns the head of every schedule, ordered by what happens to it next.
@@ -18,14 +22,32 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_schedules(&mut self) -> StoreResult<Vec<Task>> {
-        let rows: Vec<TaskRow> = self.read(|conn| {
-            Ok(dsl::task_queue
+        self.read_each(Task::from, |conn| {
+            dsl::task_queue
                 .filter(dsl::schedule_head.is_not_null())
                 .order((dsl::schedule_head, dsl::scheduled_on, dsl::id))
                 .select(TaskRow::as_select())
-                .load(conn)?)
+                .load(conn)
+        })
+    }
+
+    /// Returns the task before the head of each schedule, by planned time, under the id of the head. Uses the index of planned
+    /// times once for each schedule.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn list_tasks_before_heads(&mut self) -> StoreResult<HashMap<TaskId, TaskId>> {
+        let before = earlier
+            .filter(earlier.field(dsl::schedule_id).eq(dsl::schedule_id))
+            .filter(earlier.field(dsl::planned_on).lt(dsl::planned_on))
+            .order((earlier.field(dsl::schedule_id).desc(), earlier.field(dsl::planned_on).desc()))
+            .select(earlier.field(dsl::id))
+            .limit(1)
+            .single_value();
+        let found: Vec<(i64, Option<i64>)> = self.read(|conn| {
+            Ok(dsl::task_queue.filter(dsl::schedule_head.is_not_null()).select((dsl::id, before)).load(conn)?)
         })?;
-        Ok(rows.into_iter().map(Task::from).collect())
+        Ok(found.into_iter().filter_map(|(head, before)| Some((TaskId(head), TaskId(before?)))).collect())
     }
 
     /// Returns the newest `limit` tasks of a schedule, the head first, then by planned time. The head can have an earlier time than
@@ -60,7 +82,7 @@ fn head_row_of(conn: &mut AnyConnection, schedule: TaskId) -> StoreResult<Option
 }
 
 /// A row of TaskQueueSchedules.
-type ConfiguredRow = (String, Option<i64>, Option<String>, SqlMoment, String, String);
+type ConfiguredRow = (ShownText, Option<i64>, Option<ShownText>, TimeOrPast, ShownText, ShownText);
 
 /// The names of the schedules that a file states, as far as they were not removed.
 #[diesel::dsl::auto_type(no_type_alias)]
@@ -76,13 +98,12 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_configured_schedules(&mut self) -> StoreResult<Vec<ConfiguredSchedule>> {
-        let rows: Vec<ConfiguredRow> = self.read(|conn| {
-            Ok(task_queue_schedules::table
+        self.read_each(configured, |conn| {
+            task_queue_schedules::table
                 .order(task_queue_schedules::name)
                 .select(task_queue_schedules::all_columns)
-                .load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(configured).collect())
+                .load(conn)
+        })
     }
 
     /// Returns true if a file states any schedule.
@@ -98,21 +119,26 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_schedules_named(&mut self, name: &str) -> StoreResult<Vec<Task>> {
-        let rows: Vec<TaskRow> = self.read(|conn| {
-            Ok(dsl::task_queue
+        self.read_each(Task::from, |conn| {
+            dsl::task_queue
                 .filter(dsl::name.eq(name))
                 .filter(dsl::schedule_head.is_not_null())
                 .order(dsl::id)
                 .select(TaskRow::as_select())
-                .load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(Task::from).collect())
+                .load(conn)
+        })
     }
 }
 
 fn configured((name, schedule_id, definition, configured_on, host, file): ConfiguredRow) -> ConfiguredSchedule {
-    let schedule_id = schedule_id.map(TaskId);
-    ConfiguredSchedule { name, schedule_id, definition, configured_on: configured_on.into(), host, file }
+    ConfiguredSchedule {
+        name: name.0,
+        schedule_id: schedule_id.map(TaskId),
+        definition: definition.map(String::from),
+        configured_on: configured_on.into(),
+        host: host.0,
+        file: file.0,
+    }
 }
 
 /// Returns the row of a schedule that a file configured.

@@ -95,15 +95,14 @@ impl Store {
     pub fn get_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<Task>> {
         use task_queue::dsl;
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-        let rows: Vec<TaskRow> = self.read(|conn| {
+        self.read_each(Task::from, |conn| {
             let mut rows = Vec::with_capacity(ids.len());
             for chunk in ids.chunks(IDS_PER_STATEMENT) {
                 let named = dsl::task_queue.filter(dsl::id.eq_any(chunk)).order(dsl::id);
                 rows.extend(named.select(TaskRow::as_select()).load::<TaskRow>(conn)?);
             }
             Ok(rows)
-        })?;
-        Ok(rows.into_iter().map(Task::from).collect())
+        })
     }
 
     fn select(&mut self, selection: &Selection, page: Option<IdPage>) -> StoreResult<Vec<TaskId>> {
@@ -158,7 +157,7 @@ impl Store {
         if selection.classes.iter().all(ClassFilter::is_exact) {
             return Ok(Some(selection.classes.iter().map(|class| class.as_str().to_owned()).collect()));
         }
-        let mut classes = self.list_task_classes(usize::MAX)?;
+        let mut classes = self.list_task_classes("", usize::MAX)?;
         classes.retain(|name| selection.classes.iter().any(|class| class.matches(name)));
         Ok(Some(classes))
     }

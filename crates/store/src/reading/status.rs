@@ -109,6 +109,22 @@ pub struct TaskPage {
 }
 
 impl Store {
+    /// Returns the ids of the newest task, run and event: each new row has a higher one.
+    ///
+    /// # Errors
+    /// The database could not be queried.
+    pub fn newest_ids(&mut self) -> StoreResult<[Option<i64>; 3]> {
+        use crate::base::schema::{task_queue, task_queue_events, task_queue_runs};
+        macro_rules! newest {
+            ($conn:ident, $table:ident) => {
+                $table::table.order($table::id.desc()).select($table::id).first($conn).optional()?
+            };
+        }
+        self.read(|conn| {
+            Ok([newest!(conn, task_queue), newest!(conn, task_queue_runs), newest!(conn, task_queue_events)])
+        })
+    }
+
     /// Returns the counters, for all tasks or for a class.
     ///
     /// # Errors
@@ -187,8 +203,8 @@ impl Store {
         use crate::base::schema::task_queue::dsl::{
             due_on, finished, id, last_status, scheduled_on, status_on, task_queue,
         };
-        let rows = self.read(|conn| {
-            Ok(part_by_part(limit, |part, missing| {
+        self.read_each(Task::from, |conn| {
+            part_by_part(limit, |part, missing| {
                 task_queue
                     .filter(last_status.eq(status.as_str()))
                     .filter(finished.eq(part))
@@ -199,9 +215,8 @@ impl Store {
                     .limit(missing)
                     .select(TaskRow::as_select())
                     .load::<TaskRow>(conn)
-            })?)
-        })?;
-        Ok(rows.into_iter().map(Task::from).collect())
+            })
+        })
     }
 
     /// Returns up to `limit` tasks whose status this version does not know.

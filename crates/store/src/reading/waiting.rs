@@ -89,12 +89,11 @@ impl Store {
     /// The database could not be queried.
     pub fn list_first_waiting_for_keys(&mut self, limit: i64) -> StoreResult<Vec<TaskId>> {
         use task_queue_runs::dsl;
-        let tasks: Vec<i64> = self.read(|conn| {
+        self.read_each(TaskId, |conn| {
             let waiting = dsl::task_queue_runs.filter(dsl::waiting_key.is_not_null());
             let in_order = waiting.order((dsl::waiting_key, dsl::claim_order, dsl::id));
-            Ok(in_order.limit(limit).select(dsl::task_queue_id).load(conn)?)
-        })?;
-        Ok(tasks.into_iter().map(TaskId).collect())
+            in_order.limit(limit).select(dsl::task_queue_id).load(conn)
+        })
     }
 
     /// Returns the `limit` tasks that have been due longest and have no run.
@@ -103,14 +102,13 @@ impl Store {
     /// The database could not be queried.
     pub fn list_first_due(&mut self, limit: i64) -> StoreResult<Vec<Task>> {
         use task_queue::dsl;
-        let rows: Vec<TaskRow> = self.read(|conn| {
+        self.read_each(Task::from, |conn| {
             // Bound as a value: PostgreSQL cannot use an index with a function of the clock.
             let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
             let due = dsl::task_queue.filter(dsl::due_on.le(now)).filter(open_run().is_null());
             let due = due.order((dsl::due_on, dsl::id));
-            Ok(due.limit(limit).select(TaskRow::as_select()).load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(Task::from).collect())
+            due.limit(limit).select(TaskRow::as_select()).load(conn)
+        })
     }
 
     /// Returns the `limit` tasks that were quarantined last.
@@ -119,12 +117,11 @@ impl Store {
     /// The database could not be queried.
     pub fn list_quarantined_tasks(&mut self, limit: i64) -> StoreResult<Vec<Task>> {
         use task_queue::dsl;
-        let rows: Vec<TaskRow> = self.read(|conn| {
+        self.read_each(Task::from, |conn| {
             let quarantined = dsl::task_queue.filter(dsl::quarantined_on.is_not_null());
             let newest = quarantined.order((dsl::quarantined_on.desc(), dsl::id.desc())).limit(limit);
-            Ok(newest.select(TaskRow::as_select()).load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(Task::from).collect())
+            newest.select(TaskRow::as_select()).load(conn)
+        })
     }
 
     /// Returns the task that becomes due next, with its time, of those that wait only for their time.

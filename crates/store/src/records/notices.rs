@@ -7,14 +7,14 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use crate::backend;
-use crate::base::cells::ShownText;
+use crate::base::cells::{ShownText, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::counted::Counted;
 use crate::base::schema::task_queue_notices::dsl::{
     error_code, error_message, host, id, kind, occurred_on, run_id, task_class, task_queue_id, task_queue_notices,
 };
 use crate::base::schema::task_queue_timers::dsl::{name, next_on, task_queue_timers};
-use crate::base::sql::{SqlMoment, allowed_retries, db_now_plus};
+use crate::base::sql::{allowed_retries, db_now_plus};
 use crate::{Store, StoreResult};
 use taskqueue_domain::monitoring::notice::{MAX_EVERY_SECS, Notice, NoticeKind};
 use taskqueue_domain::run::status::TaskStatus;
@@ -218,7 +218,7 @@ fn final_kinds() -> [&'static str; 2] {
 }
 
 fn load_notices(conn: &mut AnyConnection, choice: NoticeChoice) -> StoreResult<TakenNotices> {
-    type Row = (i64, SqlMoment, String, Option<i64>, Option<i64>, ShownText, ShownText, ShownText, ShownText);
+    type Row = (i64, TimeOrPast, ShownText, Option<i64>, Option<i64>, ShownText, ShownText, ShownText, ShownText);
     let mut query = task_queue_notices
         .order(id)
         .limit(TOGETHER)
@@ -231,7 +231,7 @@ fn load_notices(conn: &mut AnyConnection, choice: NoticeChoice) -> StoreResult<T
     let ids = rows.iter().map(|row| row.0).collect();
     let notice = |(_, on, what, task, run, class, place, code, message): Row| Notice {
         occurred_on: DateTime::<Utc>::from(on),
-        kind: what,
+        kind: what.0,
         task_id: task.map(TaskId),
         run_id: run.map(RunId),
         class: class.0,

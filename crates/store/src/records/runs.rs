@@ -1,12 +1,15 @@
 //! TaskQueueRuns: queries, and data saved while a run is processed. Changes of a status are in `transitions`.
 
+use diesel::dsl::{exists, not};
 use diesel::prelude::*;
 
 use crate::backend;
+use crate::base::cells::ShownText;
 use crate::base::rows::RunRow;
+use crate::base::schema::task_queue_runs as all_runs;
 use crate::base::schema::task_queue_runs::dsl::{
     claimant, decision, handler_identity, handler_process_id, host, id, percents_completed, progress_message, results,
-    runner_id, running_class, started_on, status, task_queue_id, task_queue_runs, token, updated_on,
+    runner_id, running_class, started_on, status, task_class, task_queue_id, task_queue_runs, token, updated_on,
 };
 use crate::base::sql::db_now;
 use crate::journal::events::{NewEvent, insert_event};
@@ -15,6 +18,8 @@ use taskqueue_domain::run::message::Messages;
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::Run;
+
+diesel::alias!(all_runs as last_run: LastRun);
 
 /// A claimed run: every write for it must present the token (rule R3).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,9 +88,15 @@ impl Store {
                 .select(RunRow::as_select())
                 .into_boxed();
             if let Some(run) = after {
-                let class = run.class.as_str();
+                // Not its class as it was read: if that is no text, the pages would begin anew.
+                let row = last_run.filter(last_run.field(id).eq(run.id.0));
+                let class = row.select(last_run.field(task_class)).single_value();
                 let is_later = running_class.gt(class).or(running_class.eq(class).and(id.gt(run.id.0)));
-                query = query.filter(is_later);
+                // It may have been deleted since.
+                let read = run.class.as_str();
+                let is_gone = not(exists(last_run.filter(last_run.field(id).eq(run.id.0))));
+                let comes_after = running_class.gt(read).or(running_class.eq(read).and(id.gt(run.id.0)));
+                query = query.filter(is_later.or(is_gone.and(comes_after)));
             }
             Ok(query.load(conn)?)
         })?;
@@ -117,7 +128,8 @@ impl Store {
         self.read(|conn| {
             let earlier = task_queue_runs.filter(task_queue_id.eq(task.0)).filter(id.lt(run.0));
             let earlier = earlier.filter(status.ne(RunStatus::Released.as_str()));
-            Ok(earlier.order((task_queue_id.desc(), id.desc())).select(decision).first(conn).optional()?)
+            let newest = earlier.order((task_queue_id.desc(), id.desc()));
+            Ok(newest.select(decision).first::<ShownText>(conn).optional()?.map(String::from))
         })
     }
 
@@ -157,7 +169,7 @@ impl Store {
     pub fn record_messages(&mut self, run: &RunRef, messages: &Messages) -> StoreResult<bool> {
         self.write_once(|conn| {
             backend::enter_both_tables(conn)?;
-            let held: Option<(i64, String, Option<String>)> = task_queue_runs
+            let held: Option<(i64, ShownText, Option<ShownText>)> = task_queue_runs
                 .filter(id.eq(run.id.0))
                 .filter(status.eq(RunStatus::Processing.as_str()))
                 .filter(token.eq(&run.token))
@@ -169,8 +181,8 @@ impl Store {
                 kind,
                 task_id: Some(TaskId(task_id)),
                 run_id: Some(run.id),
-                actor: by.clone().unwrap_or_default(),
-                host: at.clone(),
+                actor: by.clone().map(String::from).unwrap_or_default(),
+                host: at.0.clone(),
                 details,
             };
             if messages.dropped > 0 {

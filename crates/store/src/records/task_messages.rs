@@ -43,10 +43,10 @@ pub struct Envelope {
     pub run_id: Option<RunId>,
 }
 
-type RecipientRow = (i64, i64, String, Option<String>);
+type RecipientRow = (i64, i64, ShownText, Option<ShownText>);
 
 fn recipient((run, task, host, claimant): RecipientRow) -> Recipient {
-    Recipient { task_id: TaskId(task), run_id: RunId(run), host, claimant }
+    Recipient { task_id: TaskId(task), run_id: RunId(run), host: host.0, claimant: claimant.map(String::from) }
 }
 
 impl Store {
@@ -91,12 +91,12 @@ impl Store {
     ) -> StoreResult<Vec<Recipient>> {
         use task_queue_runs::dsl;
         self.write_once(|conn| {
-            let rows: Vec<(Option<String>, RecipientRow)> = dsl::task_queue_runs
+            let rows: Vec<(Option<ShownText>, RecipientRow)> = dsl::task_queue_runs
                 .filter(dsl::running_class.is_not_null())
                 .order((dsl::running_class, dsl::id))
                 .select((dsl::running_class, (dsl::id, dsl::task_queue_id, dsl::host, dsl::claimant)))
                 .load(conn)?;
-            let is_meant = |class: &Option<String>| class.as_ref().is_some_and(|class| classes.matches(class));
+            let is_meant = |class: &Option<ShownText>| class.as_ref().is_some_and(|class| classes.matches(&class.0));
             let mut found: Vec<Recipient> =
                 rows.into_iter().filter(|(class, _)| is_meant(class)).map(|(_, row)| recipient(row)).collect();
             found.sort_unstable_by_key(|found| found.run_id.0);

@@ -10,7 +10,7 @@ use crate::base::rows::TaskRow;
 use crate::base::schema::task_queue::dsl::{id, planned_on, scheduled_on, start_before, task_queue};
 use crate::base::sql::{SqlMoment, any_year, db_now};
 use crate::journal::audit::{keep_created, newest_run};
-use crate::rules::key_slots::{KeepPlace, is_any_waiting_for_key};
+use crate::rules::key_slots::is_any_waiting_for_key;
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
@@ -64,8 +64,8 @@ impl Store {
     /// # Errors
     /// The database could not be written; runs created by earlier transactions remain.
     pub fn create_missing_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<usize> {
-        let (total, kept) = self.create_due_runs(created)?;
-        self.give_key_slots(kept)?;
+        let (total, kept_after) = self.create_due_runs(created)?;
+        self.give_key_slots(kept_after)?;
         Ok(total)
     }
 
@@ -78,19 +78,19 @@ impl Store {
         if !self.read(|conn| Ok(is_any_waiting_for_key(conn)?))? {
             return Ok(0);
         }
-        let (total, kept) = self.create_due_runs(&mut |_| {})?;
-        self.give_new_runs_slots(kept)?;
+        let (total, kept_after) = self.create_due_runs(&mut |_| {})?;
+        self.give_new_runs_slots(kept_after)?;
         Ok(total)
     }
 
-    fn create_due_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<(usize, KeepPlace)> {
+    fn create_due_runs(&mut self, created: &mut dyn FnMut(usize)) -> StoreResult<(usize, Option<i64>)> {
         let mut from = DueFrom::beginning();
         // Most calls find nothing to do; they need neither the lock nor a transaction.
         if self.read(|conn| Ok(backend::find_due(conn, from)?))?.is_none() {
-            return Ok((0, KeepPlace::None));
+            return Ok((0, None));
         }
         let auditor = self.auditor()?;
-        let (mut total, mut kept) = (0, KeepPlace::None);
+        let (mut total, mut kept_after) = (0, None);
         loop {
             let part = self.write(|conn| {
                 backend::lock_gate(conn, "create-runs")?;
@@ -108,7 +108,7 @@ impl Store {
             let Some((first, newest, count)) = part else { break };
             from = first;
             if total == 0 {
-                kept = KeepPlace::After(newest);
+                kept_after = Some(newest);
             }
             total += count;
             created(total);
@@ -117,7 +117,7 @@ impl Store {
                 break;
             }
         }
-        Ok((total, kept))
+        Ok((total, kept_after))
     }
 
     /// Returns the database's clock (rule R8).

@@ -5,6 +5,7 @@ use diesel::prelude::*;
 
 use super::leases::lease_end;
 use crate::backend::{self, DueFrom};
+use crate::base::cells::{ShownText, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::connection::MultiBackend;
 use crate::base::rows::RunRow;
@@ -13,7 +14,7 @@ use crate::base::schema::task_queue_runs::dsl::{
     claimant, host, id, lease_expires_on, open_task_id, percents_completed, process_identity, progress_message,
     results, running_class, status, task_queue_runs, token, updated_on,
 };
-use crate::base::sql::{SqlMoment, db_now, db_now_plus};
+use crate::base::sql::{db_now, db_now_plus};
 use crate::records::runs::{RunRef, RunReport};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::claimant::HeldBack;
@@ -100,27 +101,25 @@ impl Store {
     /// The database could not be queried.
     pub fn list_claims_of_tasks(&mut self, ids: &[TaskId]) -> StoreResult<Vec<Run>> {
         let ids: Vec<i64> = ids.iter().map(|task| task.0).collect();
-        let rows: Vec<RunRow> = self.read(|conn| {
-            Ok(task_queue_runs
+        self.read_each(Run::from, |conn| {
+            task_queue_runs
                 .filter(open_task_id.eq_any(&ids))
                 .filter(status.eq(RunStatus::Processing.as_str()))
                 .filter(claimant.is_not_null())
                 .select(RunRow::as_select())
-                .load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(Run::from).collect())
+                .load(conn)
+        })
     }
 
     /// Returns up to `limit` of the runs in progress that pass the filter `choose`, the earliest end of a lease first.
     fn list_first_to_end(&mut self, limit: i64, choose: impl Fn(Runs) -> Runs) -> StoreResult<Vec<Run>> {
-        let rows: Vec<RunRow> = self.read(|conn| {
-            Ok(choose(task_queue_runs.filter(running_class.is_not_null()).into_boxed())
+        self.read_each(Run::from, |conn| {
+            choose(task_queue_runs.filter(running_class.is_not_null()).into_boxed())
                 .order((lease_expires_on, id))
                 .limit(limit)
                 .select(RunRow::as_select())
-                .load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(Run::from).collect())
+                .load(conn)
+        })
     }
 
     /// Returns the run with this token. A claimant's token begins with the run's id and is always found; other tokens only while
@@ -164,11 +163,14 @@ impl Store {
     /// The database could not be queried.
     pub fn list_rejections(&mut self, task_id: TaskId) -> StoreResult<Vec<String>> {
         use task_queue_rejections::dsl;
-        self.read(|conn| {
-            let of_task = dsl::task_queue_rejections.filter(dsl::task_id.eq(task_id.0));
-            let rejected = of_task.filter(dsl::held_until.is_null());
-            Ok(rejected.order((dsl::task_id, dsl::claimant)).select(dsl::claimant).load(conn)?)
-        })
+        self.read_each(
+            |name: ShownText| name.0,
+            |conn| {
+                let of_task = dsl::task_queue_rejections.filter(dsl::task_id.eq(task_id.0));
+                let rejected = of_task.filter(dsl::held_until.is_null());
+                rejected.order((dsl::task_id, dsl::claimant)).select(dsl::claimant).load(conn)
+            },
+        )
     }
 
     /// Returns the claimants from which the task is held back now because their claim expired, by name.
@@ -177,12 +179,13 @@ impl Store {
     /// The database could not be queried.
     pub fn list_held_back(&mut self, task_id: TaskId) -> StoreResult<Vec<HeldBack>> {
         use task_queue_rejections::dsl;
-        let rows: Vec<(String, Option<SqlMoment>)> = self.read(|conn| {
+        let rows: Vec<(ShownText, Option<TimeOrPast>)> = self.read(|conn| {
             let of_task = dsl::task_queue_rejections.filter(dsl::task_id.eq(task_id.0));
             let held = of_task.filter(dsl::held_until.gt(db_now().nullable()));
             Ok(held.order((dsl::task_id, dsl::claimant)).select((dsl::claimant, dsl::held_until)).load(conn)?)
         })?;
-        let held = |(name, until): (String, Option<SqlMoment>)| Some(HeldBack { claimant: name, until: until?.into() });
+        let held =
+            |(name, until): (ShownText, Option<TimeOrPast>)| Some(HeldBack { claimant: name.0, until: until?.into() });
         Ok(rows.into_iter().filter_map(held).collect())
     }
 
@@ -193,9 +196,9 @@ impl Store {
     /// The database could not be queried.
     pub fn is_newest_start_by_claimant(&mut self, class: &str) -> StoreResult<bool> {
         use crate::base::schema::task_queue_runs::dsl;
-        let newest: Option<(Option<SqlMoment>, i64, bool)> = self.read(|conn| {
+        let newest: Option<(Option<TimeOrPast>, i64, bool)> = self.read(|conn| {
             let in_progress = task_queue_runs.filter(running_class.eq(class)).order((running_class.desc(), id.desc()));
-            let mut starts: Vec<(Option<SqlMoment>, i64, bool)> =
+            let mut starts: Vec<(Option<TimeOrPast>, i64, bool)> =
                 in_progress.limit(1).select((dsl::started_on, id, claimant.is_not_null())).load(conn)?;
             for task in newest_tasks(conn, class)? {
                 let started = task_queue_runs.filter(dsl::task_queue_id.eq(task)).filter(dsl::started_on.is_not_null());

@@ -4,12 +4,12 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
-use crate::base::cells::ShownText;
+use crate::base::cells::{ShownText, TimeOrPast};
 use crate::base::schema::task_queue;
 use crate::base::schema::task_queue_class_holds::dsl::{
     held_on, held_until, host, reason, task_class, task_queue_class_holds,
 };
-use crate::base::sql::{SqlMoment, db_now};
+use crate::base::sql::db_now;
 use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
 
@@ -34,14 +34,7 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_class_holds(&mut self) -> StoreResult<Vec<ClassHold>> {
-        type Row = (ShownText, ShownText, ShownText, SqlMoment, SqlMoment);
-        let rows: Vec<Row> = self.read(|conn| {
-            Ok(task_queue_class_holds
-                .filter(held_until.gt(db_now()))
-                .order((task_class, host))
-                .select((task_class, host, reason, held_on, held_until))
-                .load(conn)?)
-        })?;
+        type Row = (ShownText, ShownText, ShownText, TimeOrPast, TimeOrPast);
         let hold = |(class, on_host, why, since, until): Row| ClassHold {
             class: class.0,
             host: on_host.0,
@@ -49,7 +42,13 @@ impl Store {
             held_on: since.into(),
             held_until: until.into(),
         };
-        Ok(rows.into_iter().map(hold).collect())
+        self.read_each(hold, |conn| {
+            task_queue_class_holds
+                .filter(held_until.gt(db_now()))
+                .order((task_class, host))
+                .select((task_class, host, reason, held_on, held_until))
+                .load(conn)
+        })
     }
 
     /// Ends the holds of a class on every host, and records the event, with their number as `holds`. Returns how many there were.
@@ -67,19 +66,12 @@ impl Store {
         })
     }
 
-    /// Returns the first `limit` classes that have tasks, by name. Reads an index, so the number of tasks does not matter.
+    /// Returns the first `limit` classes that have tasks, by name, from this name on, which need not exist. Reads an index, so the
+    /// number of tasks does not matter.
     ///
     /// # Errors
     /// The database could not be queried.
-    pub fn list_task_classes(&mut self, limit: usize) -> StoreResult<Vec<String>> {
-        self.list_task_classes_from("", limit)
-    }
-
-    /// Same as [`Store::list_task_classes`], starting at this name, which need not exist.
-    ///
-    /// # Errors
-    /// The database could not be queried.
-    pub fn list_task_classes_from(&mut self, beginning: &str, limit: usize) -> StoreResult<Vec<String>> {
+    pub fn list_task_classes(&mut self, beginning: &str, limit: usize) -> StoreResult<Vec<String>> {
         self.read(|conn| {
             let mut classes: Vec<String> = Vec::new();
             while classes.len() < limit {

@@ -51,14 +51,8 @@ pub(crate) fn satisfy_dependants(conn: &mut AnyConnection, prerequisite: i64, ha
 
 /// The open prerequisites of a task, locked until the transaction ends.
 pub(crate) struct OpenPrerequisites {
-    found: Vec<OpenPrerequisite>,
-}
-
-struct OpenPrerequisite {
-    id: i64,
-    needs_success: bool,
-    /// Whether it has finished since.
-    is_satisfied: bool,
+    /// Its dependencies. One is satisfied if the prerequisite has finished since.
+    found: Vec<DependencyRow>,
 }
 
 impl OpenPrerequisites {
@@ -74,10 +68,11 @@ impl OpenPrerequisites {
             let ids: Vec<i64> = part.iter().map(|(id, _)| *id).collect();
             let rows: HashMap<i64, PrerequisiteRow> =
                 backend::lock_prerequisites(conn, &ids)?.into_iter().map(|row| (row.id, row)).collect();
-            found.extend(part.iter().map(|&(id, by_success)| OpenPrerequisite {
-                id,
-                needs_success: by_success,
+            found.extend(part.iter().map(|&(id, by_success)| DependencyRow {
+                task_id: dependant,
+                depends_on_id: id,
                 is_satisfied: rows.get(&id).is_some_and(|row| row.satisfies(by_success)),
+                needs_success: by_success,
             }));
         }
         Ok(Self { found })
@@ -94,12 +89,7 @@ impl OpenPrerequisites {
         if self.found.is_empty() {
             return Ok(());
         }
-        let row = |prerequisite: &OpenPrerequisite| DependencyRow {
-            task_id: dependant,
-            depends_on_id: prerequisite.id,
-            is_satisfied: prerequisite.is_satisfied,
-            needs_success: prerequisite.needs_success,
-        };
+        let row = |found: &DependencyRow| DependencyRow { task_id: dependant, ..*found };
         backend::insert_dependencies(conn, &self.found.iter().map(row).collect::<Vec<_>>())
     }
 }
@@ -185,18 +175,17 @@ impl Store {
         only_open: bool,
         limit: i64,
     ) -> StoreResult<Vec<LinkedTask>> {
-        let links: Vec<Link> = self.read(|conn| {
+        self.read_each(linked, |conn| {
             let of_task = task_queue_dependencies
                 .left_join(task_queue::table.on(task_queue::id.eq(depends_on_id)))
                 .filter(task_id.eq(dependant.0))
                 .filter(is_satisfied.eq(false).or(is_satisfied.eq(!only_open)));
-            Ok(of_task
+            of_task
                 .order((task_id, depends_on_id))
                 .limit(limit)
                 .select((depends_on_id, is_satisfied, needs_success, link_columns!()))
-                .load(conn)?)
-        })?;
-        Ok(links.into_iter().map(linked).collect())
+                .load(conn)
+        })
     }
 
     /// Returns the tasks that still wait for these, directly or indirectly, without these.
@@ -258,16 +247,15 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_dependants(&mut self, prerequisite: TaskId, limit: i64) -> StoreResult<Vec<LinkedTask>> {
-        let links: Vec<Link> = self.read(|conn| {
+        self.read_each(linked, |conn| {
             let of_task = task_queue_dependencies
                 .left_join(task_queue::table.on(task_queue::id.eq(task_id)))
                 .filter(depends_on_id.eq(prerequisite.0));
-            Ok(of_task
+            of_task
                 .order((depends_on_id, task_id))
                 .limit(limit)
                 .select((task_id, is_satisfied, needs_success, link_columns!()))
-                .load(conn)?)
-        })?;
-        Ok(links.into_iter().map(linked).collect())
+                .load(conn)
+        })
     }
 }

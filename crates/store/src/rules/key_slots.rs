@@ -35,21 +35,6 @@ const HOLDERS_LOOKED_AT: i64 = 200;
 /// The finest time that all engines store.
 const NEXT_PLACE: TimeDelta = TimeDelta::microseconds(1);
 
-/// Which runs keep their place in the line when they get a slot.
-#[derive(Clone, Copy)]
-pub(crate) enum KeepPlace {
-    /// Runs with a higher id than this one: they were created a moment ago, and the slot was free.
-    After(i64),
-    /// None: they waited for the slot.
-    None,
-}
-
-impl KeepPlace {
-    fn includes(self, run_id: i64) -> bool {
-        matches!(self, Self::After(newest) if run_id > newest)
-    }
-}
-
 /// The usage of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyUse {
@@ -68,11 +53,11 @@ impl Store {
     /// The database could not be queried.
     pub fn list_key_limits(&mut self) -> StoreResult<Vec<KeyLimit>> {
         use task_queue_key_limits::dsl;
-        let rows: Vec<(String, i32)> = self.read(|conn| {
+        let limit = |(key, max_running)| KeyLimit { key, max_running };
+        self.read_each(limit, |conn| {
             let all = dsl::task_queue_key_limits.order(dsl::limit_key);
-            Ok(all.select((dsl::limit_key, dsl::max_running)).load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(|(key, max_running)| KeyLimit { key, max_running }).collect())
+            all.select((dsl::limit_key, dsl::max_running)).load(conn)
+        })
     }
 
     /// Sets the limit of a key, and records the event. If too many runs have a slot, waiting ones lose theirs; runs in progress
@@ -94,7 +79,7 @@ impl Store {
             Ok(())
         })?;
         // Errors are ignored: the limit is set, and `create-runs` also adjusts the slots.
-        let _ = self.fit_keys(std::slice::from_ref(&limit.key), KeepPlace::None);
+        let _ = self.fit_keys(std::slice::from_ref(&limit.key), None);
         Ok(())
     }
 
@@ -111,7 +96,7 @@ impl Store {
             diesel::update(row()).set(dsl::max_running.eq(DEFAULT_KEY_LIMIT)).execute(conn)?;
             Ok(())
         })?;
-        self.fit_keys(&[key.to_owned()], KeepPlace::None)?;
+        self.fit_keys(&[key.to_owned()], None)?;
         fault_point!("limits.key_lowered");
         self.write_once(|conn| {
             backend::enter_both_tables(conn)?;
@@ -141,26 +126,19 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_key_holders(&mut self, key: &str, limit: i64) -> StoreResult<Vec<TaskId>> {
-        let ids: Vec<i64> = self.read(|conn| {
+        self.read_each(TaskId, |conn| {
             let held = task_queue_runs.filter(held_key.eq(key)).order((held_key, claim_order, id));
-            Ok(held.limit(limit).select(task_queue_id).load(conn)?)
-        })?;
-        Ok(ids.into_iter().map(TaskId).collect())
+            held.limit(limit).select(task_queue_id).load(conn)
+        })
     }
 
-    /// Assigns free slots that no end of a run has passed on, because its process died or because SQL has raised a limit.
+    /// Assigns every free slot to the first waiting run, also those that no end of a run has passed on, because its process died or
+    /// because SQL has raised a limit; removes slots beyond a lowered limit. Runs with a higher id than `kept_after` keep their
+    /// place in the line: they were created a moment ago, and the slot was free. The others waited for it.
     ///
     /// # Errors
     /// The database could not be written; earlier assignments remain.
-    pub fn give_free_key_slots(&mut self) -> StoreResult<()> {
-        self.give_key_slots(KeepPlace::None)
-    }
-
-    /// Assigns every free slot to the first waiting run, and removes slots beyond a lowered limit.
-    ///
-    /// # Errors
-    /// The database could not be written; earlier assignments remain.
-    pub(crate) fn give_key_slots(&mut self, kept: KeepPlace) -> StoreResult<()> {
+    pub fn give_key_slots(&mut self, kept_after: Option<i64>) -> StoreResult<()> {
         // Most stores have no limit keys and no runs that wait for a slot: one query checks both.
         let (has_limits, has_waiting): (bool, bool) = self.read(|conn| {
             let limits = task_queue_key_limits::table.select(task_queue_key_limits::limit_key);
@@ -172,12 +150,12 @@ impl Store {
         let limits: HashMap<String, i32> =
             self.list_key_limits()?.into_iter().map(|limit| (limit.key, limit.max_running)).collect();
         let limited: Vec<String> = limits.keys().cloned().collect();
-        self.fit_where(&limited, kept, |held, key| held > i64::from(limits[key]))?;
+        self.fit_where(&limited, kept_after, |held, key| held > i64::from(limits[key]))?;
         let mut last_key = String::new();
         loop {
             let keys = self.read(|conn| Ok(list_waiting_keys(conn, &last_key)?))?;
             let max_running = |key: &str| i64::from(*limits.get(key).unwrap_or(&DEFAULT_KEY_LIMIT));
-            self.fit_where(&keys, kept, |held, key| held < max_running(key))?;
+            self.fit_where(&keys, kept_after, |held, key| held < max_running(key))?;
             match keys.into_iter().nth(KEYS_PER_PAGE - 1) {
                 Some(last) => last_key = last,
                 None => return Ok(()),
@@ -186,14 +164,14 @@ impl Store {
     }
 
     /// Same as [`Store::give_key_slots`], for the keys of runs that were just created.
-    pub(crate) fn give_new_runs_slots(&mut self, kept: KeepPlace) -> StoreResult<()> {
-        let KeepPlace::After(newest) = kept else { return Ok(()) };
+    pub(crate) fn give_new_runs_slots(&mut self, kept_after: Option<i64>) -> StoreResult<()> {
+        let Some(newest) = kept_after else { return Ok(()) };
         let keys: Vec<Option<String>> = self.read(|conn| {
             let new = task_queue_runs.filter(id.gt(newest)).filter(waiting_key.is_not_null());
             Ok(new.order(id).select(waiting_key).load(conn)?)
         })?;
         let keys: BTreeSet<String> = keys.into_iter().flatten().collect();
-        self.fit_keys(&Vec::from_iter(keys), kept)
+        self.fit_keys(&Vec::from_iter(keys), kept_after)
     }
 
     /// Assigns a freed slot to the next run with this key, if one is waiting.
@@ -203,7 +181,7 @@ impl Store {
             let waiting = task_queue_runs.filter(waiting_key.eq(key));
             Ok(diesel::select(diesel::dsl::exists(waiting)).get_result(conn)?)
         })?;
-        if is_waited_for { self.fit_keys(&[key.to_owned()], KeepPlace::None) } else { Ok(()) }
+        if is_waited_for { self.fit_keys(&[key.to_owned()], None) } else { Ok(()) }
     }
 
     /// Same as [`Store::pass_key_slot_on`], for the keys of these tasks, after a change that may have ended waiting runs of them.
@@ -221,24 +199,29 @@ impl Store {
         }
     }
 
-    fn fit_where(&mut self, keys: &[String], kept: KeepPlace, must_fit: impl Fn(i64, &str) -> bool) -> StoreResult<()> {
+    fn fit_where(
+        &mut self,
+        keys: &[String],
+        kept_after: Option<i64>,
+        must_fit: impl Fn(i64, &str) -> bool,
+    ) -> StoreResult<()> {
         for page in keys.chunks(KEYS_PER_PAGE) {
             let held = self.read(|conn| Ok(count_held_by_key(conn, page)?))?;
             let must_fit = |key: &&String| must_fit(held.get(*key).copied().unwrap_or(0), key);
             let chosen: Vec<String> = page.iter().filter(must_fit).cloned().collect();
-            self.fit_keys(&chosen, kept)?;
+            self.fit_keys(&chosen, kept_after)?;
         }
         Ok(())
     }
 
-    fn fit_keys(&mut self, keys: &[String], kept: KeepPlace) -> StoreResult<()> {
+    fn fit_keys(&mut self, keys: &[String], kept_after: Option<i64>) -> StoreResult<()> {
         for part in keys.chunks(KEYS_PER_TRANSACTION) {
             let mut left = part.to_vec();
             while !left.is_empty() {
                 left = self.claim_write(false, |conn| {
                     let mut more = Vec::new();
                     for key in &left {
-                        if fit_key(conn, key, kept)? {
+                        if fit_key(conn, key, kept_after)? {
                             more.push(key.clone());
                         }
                     }
@@ -253,27 +236,28 @@ impl Store {
 
 /// Adjusts the slots of a key to its limit, at most a part at a time. Returns true if there may be more to do. Requires the lock
 /// of the claim.
-pub(crate) fn fit_key(conn: &mut AnyConnection, key: &str, kept: KeepPlace) -> StoreResult<bool> {
+pub(crate) fn fit_key(conn: &mut AnyConnection, key: &str, kept_after: Option<i64>) -> StoreResult<bool> {
     let room = i64::from(limit_of(conn, key)?) - count_held(conn, key)?;
-    let count = if room > 0 { give_slots(conn, key, room, kept)? } else { take_slots(conn, key, -room)? };
+    let count = if room > 0 { give_slots(conn, key, room, kept_after)? } else { take_slots(conn, key, -room)? };
     Ok(i64::try_from(count).is_ok_and(|count| count == SLOTS_PER_TRANSACTION))
 }
 
 /// Gives slots to the first runs that wait for one. Returns how many.
-fn give_slots(conn: &mut AnyConnection, key: &str, room: i64, kept: KeepPlace) -> StoreResult<usize> {
+fn give_slots(conn: &mut AnyConnection, key: &str, room: i64, kept_after: Option<i64>) -> StoreResult<usize> {
     let waiting = task_queue_runs.filter(waiting_key.eq(key)).order((waiting_key, claim_order, id));
     let columns = (id, claim_order, lined_up_on);
     let runs: Vec<(i64, i32, Cell<SqlMoment>)> =
         waiting.limit(room.min(SLOTS_PER_TRANSACTION)).select(columns).load(conn)?;
     let runs: Vec<(i64, i32, Option<SqlMoment>)> =
         runs.into_iter().map(|(run_id, order, place)| (run_id, order, place.read("LinedUpOn").ok())).collect();
+    let keeps_place = |run_id: i64| kept_after.is_some_and(|newest| run_id > newest);
     for of_priority in runs.chunk_by(|(_, order, _), (_, next, _)| order == next) {
         let Some((_, order, _)) = of_priority.first() else { continue };
-        let may_move = of_priority.iter().any(|(run_id, ..)| !kept.includes(*run_id));
+        let may_move = of_priority.iter().any(|(run_id, ..)| !keeps_place(*run_id));
         let last = if may_move { last_place_of_holders(conn, *order)? } else { None };
         let is_behind = |place: Option<SqlMoment>| last.is_none_or(|last| place.is_some_and(|place| place > last));
         let (kept, moved): (Vec<_>, Vec<_>) =
-            of_priority.iter().partition(|(run_id, _, place)| kept.includes(*run_id) || is_behind(*place));
+            of_priority.iter().partition(|(run_id, _, place)| keeps_place(*run_id) || is_behind(*place));
         set_key_slot(conn, &ids_of(&kept), true)?;
         if let Some(last) = last {
             line_up_behind(conn, &ids_of(&moved), last)?;

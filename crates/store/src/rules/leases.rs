@@ -5,6 +5,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
 use crate::backend::{self, batch};
+use crate::base::cells::TimeOrPast;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue_runners, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now, db_now_plus};
@@ -122,7 +123,7 @@ impl Store {
 /// Returns by how much the database's clock was set since the runner's last renewal. Compares only clocks of one host.
 fn step_since_renewal(conn: &mut AnyConnection, request: &RenewalRequest<'_>) -> StoreResult<TimeDelta> {
     use task_queue_runners::dsl;
-    let last: Option<(SqlMoment, Option<i64>)> = dsl::task_queue_runners
+    let last: Option<(TimeOrPast, Option<i64>)> = dsl::task_queue_runners
         .filter(dsl::id.eq(request.runner_id.0))
         .select((dsl::heartbeat_on, dsl::heartbeat_boot_ms))
         .first(conn)
@@ -143,7 +144,7 @@ pub(crate) fn leases_count(conn: &mut AnyConnection, lease_secs: i64) -> StoreRe
 /// Returns when the lease of a run expires.
 pub(crate) fn lease_end(conn: &mut AnyConnection, run_id: i64) -> StoreResult<Option<DateTime<Utc>>> {
     use task_queue_runs::dsl;
-    let until: Option<Option<SqlMoment>> =
+    let until: Option<Option<TimeOrPast>> =
         dsl::task_queue_runs.filter(dsl::id.eq(run_id)).select(dsl::lease_expires_on).first(conn).optional()?;
     Ok(until.flatten().map(DateTime::from))
 }

@@ -9,6 +9,7 @@ use diesel::prelude::*;
 use super::pauses::{Pauses, load_pauses};
 use super::starts::{forget_starts, keep_starts, next_start, recall_starts, starts_left};
 use crate::backend;
+use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_class_limits::dsl::{
     max_running, rate_count, rate_secs, task_class, task_queue_class_limits,
@@ -97,13 +98,13 @@ impl Store {
 }
 
 fn load_limits(conn: &mut AnyConnection) -> StoreResult<Vec<ClassLimit>> {
-    type Row = (String, Option<i32>, Option<i32>, Option<i32>);
+    type Row = (ShownText, Option<i32>, Option<i32>, Option<i32>);
     let rows: Vec<Row> = task_queue_class_limits
         .order(task_class)
         .select((task_class, max_running, rate_count, rate_secs))
         .load(conn)?;
     let limit = |(class, max, count, secs): Row| ClassLimit {
-        class,
+        class: class.0,
         max_running: max,
         rate: count.zip(secs).map(|(count, secs)| Rate { count, secs }),
     };

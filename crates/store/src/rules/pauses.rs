@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use diesel::prelude::*;
 
 use crate::backend;
-use crate::base::cells::ShownText;
+use crate::base::cells::{ShownText, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_pauses::dsl::{
     author, created_on, host, mode, name, reason, scope, task_queue_pauses, until,
 };
-use crate::base::sql::{SqlMoment, db_now, db_now_plus};
+use crate::base::sql::{db_now, db_now_plus};
 use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
@@ -89,12 +89,12 @@ impl Store {
     /// # Errors
     /// The database could not be written; nothing has changed then.
     pub fn remove_ended_pauses(&mut self, event: impl Fn(&PauseScope) -> NewEvent) -> StoreResult<usize> {
-        let ended: Vec<(String, String)> = self.read(|conn| {
+        let ended: Vec<(String, ShownText)> = self.read(|conn| {
             Ok(task_queue_pauses.filter(until.le(db_now().nullable())).select((scope, name)).load(conn)?)
         })?;
         let mut removed = 0;
         for (kind, of) in ended {
-            let Some(of) = PauseScope::parse(&kind, of) else { continue };
+            let Some(of) = PauseScope::parse(&kind, of.0) else { continue };
             removed += self.write_once(|conn| {
                 backend::enter_both_tables(conn)?;
                 // Only if it was not removed or set again meanwhile.
@@ -158,7 +158,7 @@ impl Pauses {
 
 /// Loads the pauses that are in effect now.
 pub(crate) fn load_pauses(conn: &mut AnyConnection) -> StoreResult<Vec<Pause>> {
-    type Row = (String, ShownText, String, ShownText, ShownText, ShownText, SqlMoment, Option<SqlMoment>);
+    type Row = (String, ShownText, String, ShownText, ShownText, ShownText, TimeOrPast, Option<TimeOrPast>);
     let rows: Vec<Row> = task_queue_pauses
         .filter(until.is_null().or(until.gt(db_now().nullable())))
         .order((scope, name))

@@ -116,10 +116,9 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_live_runners(&mut self) -> StoreResult<Vec<Runner>> {
-        let rows: Vec<RunnerRow> = self.read(|conn| {
-            Ok(task_queue_runners.filter(finished_on.is_null()).order(id).select(RunnerRow::as_select()).load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(Runner::from).collect())
+        self.read_each(Runner::from, |conn| {
+            task_queue_runners.filter(finished_on.is_null()).order(id).select(RunnerRow::as_select()).load(conn)
+        })
     }
 
     /// Returns the runner with this id, even if it has ended.
@@ -138,10 +137,9 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_runners(&mut self, limit: i64) -> StoreResult<Vec<Runner>> {
-        let rows: Vec<RunnerRow> = self.read(|conn| {
-            Ok(task_queue_runners.order(id.desc()).limit(limit).select(RunnerRow::as_select()).load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(Runner::from).collect())
+        self.read_each(Runner::from, |conn| {
+            task_queue_runners.order(id.desc()).limit(limit).select(RunnerRow::as_select()).load(conn)
+        })
     }
 
     /// Marks runners as finished: called by a runner at its end, or by a process that proved it dead. Returns how many were still

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use diesel::prelude::*;
 
+use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_settings::dsl::{name, task_queue_settings, value};
 use crate::journal::events::{NewEvent, insert_event};
@@ -14,9 +15,9 @@ use taskqueue_domain::settings::{Setting, Settings};
 /// Returns a single setting, for the end of a run. Must not be called where a claim has locked the tables.
 pub(crate) fn setting_now(conn: &mut AnyConnection, setting: Setting) -> QueryResult<i64> {
     let row = task_queue_settings.filter(name.eq(setting.name()));
-    let text: Option<String> = row.select(value).first(conn).optional()?;
+    let text: Option<ShownText> = row.select(value).first(conn).optional()?;
     // An invalid value must not block the end of a run: reading all settings reports it.
-    Ok(text.and_then(|text| setting.value(&text).ok()).unwrap_or(setting.default_value()))
+    Ok(text.and_then(|text| setting.value(&text.0).ok()).unwrap_or(setting.default_value()))
 }
 
 impl Store {
@@ -41,7 +42,7 @@ impl Store {
             return Ok(settings.clone());
         }
         let settings = self.settings()?;
-        self.audit.set(settings.audits_transitions);
+        self.audit = Some((settings.audits_transitions, Instant::now()));
         self.recent_settings = Some((settings.clone(), Instant::now()));
         Ok(settings)
     }
@@ -51,7 +52,8 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn setting_rows(&mut self) -> StoreResult<Vec<(String, String)>> {
-        self.read(|conn| Ok(task_queue_settings.select((name, value)).order(name).load(conn)?))
+        let row = |(of, text): (ShownText, ShownText)| (of.0, text.0);
+        self.read_each(row, |conn| task_queue_settings.select((name, value)).order(name).load(conn))
     }
 
     /// Sets values that were checked against their ranges, and records the event of each, in one transaction.

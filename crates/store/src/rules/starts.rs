@@ -7,6 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 
 use crate::StoreResult;
+use crate::base::cells::{ShownText, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_runs;
 use crate::base::schema::task_queue_starts::dsl::{run_id, started_on, task_class, task_queue_starts};
@@ -31,7 +32,7 @@ pub(crate) fn starts_left(conn: &mut AnyConnection, class: &str, rate: Rate) -> 
 /// older than the period.
 pub(crate) fn next_start(conn: &mut AnyConnection, class: &str, rate: Rate) -> QueryResult<Option<DateTime<Utc>>> {
     let (now, _) = window(conn, rate)?;
-    let start: Option<SqlMoment> = task_queue_starts
+    let start: Option<TimeOrPast> = task_queue_starts
         .filter(task_class.eq(class))
         .filter(started_on.le(now))
         .order((task_class.desc(), started_on.desc(), run_id.desc()))
@@ -61,12 +62,12 @@ pub(crate) fn keep_starts(conn: &mut AnyConnection, class: &str, rate: Rate, run
 /// starts recorded earlier.
 pub(crate) fn recall_starts(conn: &mut AnyConnection, class: &str, rate: Rate) -> StoreResult<()> {
     use task_queue_runs::dsl;
-    type Start = (i64, String, Option<SqlMoment>);
+    type Start = (i64, ShownText, Option<TimeOrPast>);
     let (now, window_begins) = window(conn, rate)?;
     let columns = (dsl::id, dsl::task_class, dsl::started_on);
     let mut found: Vec<Start> = dsl::task_queue_runs.filter(dsl::running_class.eq(class)).select(columns).load(conn)?;
     found.extend(dsl::task_queue_runs.order(dsl::id.desc()).limit(RECALLED).select(columns).load::<Start>(conn)?);
-    found.retain(|(_, of, on)| of == class && on.is_some_and(|on| on > window_begins && on <= now));
+    found.retain(|(_, of, on)| of.0 == class && on.is_some_and(|on| on.0 > window_begins && on.0 <= now));
     let mut runs: BTreeSet<i64> = found.into_iter().map(|(id, ..)| id).collect();
     for kept in task_queue_starts.filter(task_class.eq(class)).select(run_id).load::<i64>(conn)? {
         runs.remove(&kept);

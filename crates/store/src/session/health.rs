@@ -8,6 +8,7 @@ use crate::base::rows::TaskRow;
 use crate::base::schema::{task_queue, task_queue_dependencies};
 use crate::base::sql::{SqlMoment, allowed_retries, db_now, db_now_plus};
 use crate::journal::events::{NewEvent, insert_event};
+use crate::reading::status::NOT_FINISHED;
 use crate::transitions::skips_times;
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::run::status::{ScheduleStatus, TaskStatus};
@@ -67,12 +68,11 @@ impl Store {
     /// The database could not be queried.
     pub fn list_broken_schedules(&mut self, limit: i64) -> StoreResult<Vec<TaskId>> {
         use task_queue::dsl;
-        let ids: Vec<i64> = self.read(|conn| {
+        self.read_each(TaskId, |conn| {
             let broken = dsl::task_queue.filter(dsl::schedule_head.is_not_null());
             let broken = broken.filter(dsl::schedule_status.eq(ScheduleStatus::Broken.as_str()));
-            Ok(broken.order(dsl::id).limit(limit).select(dsl::id).load(conn)?)
-        })?;
-        Ok(ids.into_iter().map(TaskId).collect())
+            broken.order(dsl::id).limit(limit).select(dsl::id).load(conn)
+        })
     }
 
     /// Returns up to `limit` failed tasks that have retries left and whose last change is more than `lead_secs` in the future.
@@ -82,13 +82,14 @@ impl Store {
     pub fn list_failed_in_the_future(&mut self, lead_secs: i64, limit: i64) -> StoreResult<Vec<TaskId>> {
         use task_queue::dsl;
         let failed = [TaskStatus::Failed.as_str(), TaskStatus::Timeout.as_str()];
-        let ids: Vec<i64> = self.read(|conn| {
+        self.read_each(TaskId, |conn| {
             let waiting = dsl::task_queue.filter(dsl::last_status.eq_any(failed)).filter(dsl::quarantined_on.is_null());
-            let future = waiting.filter(dsl::updated_on.gt(db_now_plus(lead_secs)));
+            // Most failures are finished: the index skips them.
+            let unfinished = waiting.filter(dsl::finished.eq(NOT_FINISHED));
+            let future = unfinished.filter(dsl::updated_on.gt(db_now_plus(lead_secs)));
             let retried = future.filter(dsl::failed_retries.lt(allowed_retries()));
-            Ok(retried.order(dsl::id).limit(limit).select(dsl::id).load(conn)?)
-        })?;
-        Ok(ids.into_iter().map(TaskId).collect())
+            retried.order(dsl::id).limit(limit).select(dsl::id).load(conn)
+        })
     }
 
     /// Returns the first newest tasks of active schedules that skip times and whose last change is more than `lead_secs` in the
@@ -120,7 +121,7 @@ impl Store {
     /// The database could not be queried.
     pub fn list_stranded_tasks(&mut self, limit: i64) -> StoreResult<Vec<TaskId>> {
         use task_queue_dependencies::dsl;
-        let ids: Vec<i64> = self.read(|conn| {
+        self.read_each(TaskId, |conn| {
             let never = [TaskStatus::Cancelled, TaskStatus::Expired].map(TaskStatus::as_str);
             let cancelled = task_queue::table
                 .filter(task_queue::id.eq(dsl::depends_on_id))
@@ -134,8 +135,7 @@ impl Store {
                 .single_value();
             let open = dsl::task_queue_dependencies.filter(dsl::is_satisfied.eq(false));
             let stranded = open.filter(cancelled.is_not_null()).filter(waiting.is_not_null()).order(dsl::task_id);
-            Ok(stranded.limit(limit).select(dsl::task_id).distinct().load(conn)?)
-        })?;
-        Ok(ids.into_iter().map(TaskId).collect())
+            stranded.limit(limit).select(dsl::task_id).distinct().load(conn)
+        })
     }
 }

@@ -1,6 +1,6 @@
-//! By whom a store is changed, and whether each change of a status is kept as an event.
+//! By whom a store is changed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::journal::events::NewEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -32,24 +32,5 @@ impl Origin {
         details: serde_json::Value,
     ) -> NewEvent {
         NewEvent { kind, task_id, run_id, actor: self.actor.clone(), host: self.host.clone(), details }
-    }
-}
-
-/// Whether transitions are kept as events, as far as this is known.
-#[derive(Debug, Default)]
-pub(crate) struct AuditSwitch {
-    is_on: bool,
-    read_at: Option<Instant>,
-}
-
-impl AuditSwitch {
-    /// Keeps the value that was just read.
-    pub(crate) fn set(&mut self, is_on: bool) {
-        *self = Self { is_on, read_at: Some(Instant::now()) };
-    }
-
-    /// Returns the value, or `None` where it must be read again.
-    pub(crate) fn is_on(&self) -> Option<bool> {
-        self.read_at.filter(|at| at.elapsed() < SETTINGS_FRESH).map(|_| self.is_on)
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use diesel::result::QueryResult;
 
 use crate::address::pooler::Pooler;
 use crate::address::url::DatabaseUrl;
@@ -15,7 +16,7 @@ use crate::error::{ConnectFailure, Repeat, StoreError, StoreResult};
 use crate::session::connecting::pause;
 use crate::session::key_race::repeat_if_key_is_taken;
 use crate::session::open_file::OpenFile;
-use crate::session::origin::{AuditSwitch, Origin};
+use crate::session::origin::Origin;
 use taskqueue_domain::run::retention::KeepOfClass;
 use taskqueue_domain::settings::Settings;
 use taskqueue_host::net::patience::{LAST_ANSWER, Patience};
@@ -56,7 +57,8 @@ pub struct Store {
     pub(crate) local_settings: LocalSettings,
     /// The identity of this process for events.
     pub(crate) origin: Origin,
-    pub(crate) audit: AuditSwitch,
+    /// Whether transitions are kept as events, and when this was read.
+    pub(crate) audit: Option<(bool, Instant)>,
     /// The settings, and when they were read.
     pub(crate) recent_settings: Option<(Settings, Instant)>,
     /// The database's clock, and when it was queried.
@@ -87,7 +89,7 @@ impl Store {
             waits_silently: false,
             local_settings: LocalSettings::default(),
             origin: Origin::default(),
-            audit: AuditSwitch::default(),
+            audit: None,
             recent_settings: None,
             recent_clock: None,
             uses: 0,
@@ -140,6 +142,15 @@ impl Store {
         self.repeat(&mut work)
     }
 
+    /// Same as [`Store::read`], for a closure that loads rows. Returns what `make` makes of each.
+    pub(crate) fn read_each<R, T>(
+        &mut self,
+        make: impl Fn(R) -> T,
+        mut load: impl FnMut(&mut AnyConnection) -> QueryResult<Vec<R>>,
+    ) -> StoreResult<Vec<T>> {
+        Ok(self.read(|conn| Ok(load(conn)?))?.into_iter().map(make).collect())
+    }
+
     /// Same as [`Store::read`], with all statements of the closure in one snapshot of the store.
     pub(crate) fn read_snapshot<T>(
         &mut self,
@@ -153,6 +164,14 @@ impl Store {
         let written = self.repeat(&mut |conn| backend::write_transaction(conn, &mut work))?;
         self.has_written = true;
         Ok(written)
+    }
+
+    /// Same as [`Store::write`], in one attempt: for a note that may be missed.
+    pub(crate) fn write_now<T>(&mut self, work: impl FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
+        let is_hurried = self.is_hurried.replace(Box::new(|| true));
+        let written = self.write(work);
+        self.is_hurried = is_hurried;
+        written
     }
 
     /// Same as [`Store::write`], under the exclusive lock on TaskQueueRuns. `keeps_events` is true if the closure writes events.

@@ -1,9 +1,10 @@
 //! Applies the end of a run to its task.
 
+use diesel::dsl::case_when;
 use diesel::prelude::*;
 
 use super::meta::extend_meta;
-use super::recur::{Author, follow_settled};
+use super::recur::follow_settled;
 use super::run_end::RunEnd;
 use crate::StoreResult;
 use crate::backend::{self, ClassAtHost};
@@ -92,7 +93,7 @@ pub(super) fn aggregate_into_task(
     run_id: RunId,
     end: &RunEnd,
 ) -> StoreResult<Option<Aggregated>> {
-    let found: Option<(TaskBefore, String, Option<String>, bool)> = task_queue::table
+    let found: Option<(TaskBefore, ShownText, Option<String>, bool)> = task_queue::table
         .inner_join(task_queue_runs::table.on(task_queue_runs::task_queue_id.eq(task_queue::id)))
         .filter(task_queue_runs::id.eq(run_id.0))
         .select((
@@ -103,7 +104,7 @@ pub(super) fn aggregate_into_task(
         ))
         .first(conn)
         .optional()?;
-    let Some((task, host, limit_key, has_key_slot)) = found else { return Ok(None) };
+    let Some((task, ShownText(host), limit_key, has_key_slot)) = found else { return Ok(None) };
     let after = task_after_end(conn, &task, end)?;
     update_task(conn, &task, &after)?;
     if let Some(meta) = &end.meta
@@ -206,7 +207,12 @@ fn update_task(conn: &mut AnyConnection, task: &TaskBefore, after: &TaskAfter) -
                 )
             }),
             after.is_quarantined.then(|| dsl::quarantined_on.eq(db_now().nullable())),
-            after.delay_secs.filter(|secs| *secs > 0).map(|secs| dsl::next_attempt_on.eq(db_now_plus(secs).nullable())),
+            after.delay_secs.filter(|secs| *secs > 0).map(|secs| {
+                // An operator may have set a later time while the run was in progress.
+                let is_postponed = dsl::scheduled_on.gt(db_now_plus(secs));
+                let planned = case_when(is_postponed, dsl::scheduled_on.nullable());
+                dsl::next_attempt_on.eq(planned.otherwise(db_now_plus(secs).nullable()))
+            }),
             dsl::updated_on.eq(db_now()),
         ))
         .execute(conn)?;
@@ -240,8 +246,7 @@ fn follow_up(
     }
     // `create-runs` handles a task that was settled by a manual change of the tables: a claim could not write the next task.
     if task.recurrence.is_some() && after.status.is_some() {
-        // The author is empty, because no user caused this.
-        follow_settled(conn, TaskId(task.id), &Author { name: "", host })?;
+        follow_settled(conn, TaskId(task.id), &Origin::without_user(host))?;
     }
     if let Some(kind) = what_to_tell(after.is_quarantined, after.is_exhausted, end.hold.is_some()) {
         let notice = NewNotice {

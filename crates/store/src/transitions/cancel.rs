@@ -8,10 +8,12 @@ use super::keep::keep_as_classes_state;
 use super::run_end::RunEnd;
 use super::{enter_tasks, hold_idle};
 use crate::backend;
+use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::db_now;
 use crate::journal::events::{NewEvent, insert_event};
+use crate::records::outputs::is_followed;
 use crate::rules::dependencies::satisfy_dependants;
 use crate::session::origin::Origin;
 use crate::{Store, StoreError, StoreResult};
@@ -47,6 +49,17 @@ pub enum CancelAnswer {
     NoSuchTask,
 }
 
+/// What is requested of a run in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRequest {
+    /// The run.
+    pub run_id: RunId,
+    /// Why it must end; `None` if it need not.
+    pub cancel_reason: Option<String>,
+    /// Whether its output is being read.
+    pub is_followed: bool,
+}
+
 /// The open run of a task, as it was read.
 pub(super) struct SeenRun {
     run_id: i64,
@@ -77,21 +90,26 @@ impl Store {
         Ok(answers)
     }
 
-    /// Returns those of these runs whose cancellation was requested, each with the reason.
+    /// Returns what is requested of these runs; those of which nothing is requested are left out.
     ///
     /// # Errors
     /// The database could not be queried.
-    pub fn list_cancel_requests(&mut self, runs: &[RunId]) -> StoreResult<Vec<(RunId, String)>> {
+    pub fn list_run_requests(&mut self, runs: &[RunId]) -> StoreResult<Vec<RunRequest>> {
         use task_queue_runs::dsl;
         let ids: Vec<i64> = runs.iter().map(|run| run.0).collect();
-        let rows: Vec<(i64, String)> = self.read(|conn| {
+        let rows: Vec<(i64, bool, ShownText, Option<bool>)> = self.read(|conn| {
             Ok(dsl::task_queue_runs
                 .filter(dsl::id.eq_any(&ids))
-                .filter(dsl::cancel_requested_on.is_not_null())
-                .select((dsl::id, dsl::cancel_reason))
+                .filter(dsl::cancel_requested_on.is_not_null().or(is_followed()))
+                .select((dsl::id, dsl::cancel_requested_on.is_not_null(), dsl::cancel_reason, is_followed()))
                 .load(conn)?)
         })?;
-        Ok(rows.into_iter().map(|(run_id, reason)| (RunId(run_id), reason)).collect())
+        let request = |(run_id, is_cancelled, reason, followed): (i64, bool, ShownText, Option<bool>)| RunRequest {
+            run_id: RunId(run_id),
+            cancel_reason: is_cancelled.then_some(reason.0),
+            is_followed: followed == Some(true),
+        };
+        Ok(rows.into_iter().map(request).collect())
     }
 }
 
@@ -146,12 +164,12 @@ fn cancelled_from(status: &str) -> Option<TaskStatus> {
 
 pub(super) fn open_run(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Option<SeenRun>> {
     use task_queue_runs::dsl;
-    let found: Option<(i64, String, String, Option<String>)> = dsl::task_queue_runs
+    let found: Option<(i64, String, ShownText, Option<ShownText>)> = dsl::task_queue_runs
         .filter(dsl::open_task_id.eq(id.0))
         .select((dsl::id, dsl::status, dsl::host, dsl::claimant))
         .first(conn)
         .optional()?;
-    Ok(found.map(|(run_id, status, host, claimant)| SeenRun { run_id, status, host, claimant }))
+    Ok(found.map(|(run_id, status, host, by)| SeenRun { run_id, status, host: host.0, claimant: by.map(|by| by.0) }))
 }
 
 /// Asks the runner or claimant of the run to end it. Returns `None` if the run is no longer in progress. The first request is

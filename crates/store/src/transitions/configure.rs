@@ -5,8 +5,8 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::keep_claims_out;
-use super::recur::join_schedule;
-use super::schedule::{edit, lock_head, remove, set_status, take_waiting_run};
+use super::recur::{join_schedule, move_to_free_time};
+use super::schedule::{edit, lock_head, remove, set_status, skips_times, take_waiting_run};
 use crate::backend::{self, batch};
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
@@ -18,6 +18,7 @@ use crate::journal::events::{NewEvent, insert_event};
 use crate::reading::schedules::{find_configured, head_of};
 use crate::session::origin::Origin;
 use crate::{Store, StoreError, StoreResult};
+use taskqueue_domain::run::retention::KeepOfClass;
 use taskqueue_domain::run::status::ScheduleStatus;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::configured::{Applier, ConfiguredSchedule, ScheduleFile, Verdict, verdict};
@@ -51,7 +52,7 @@ impl Store {
         wanted: &WantedSchedule<'_>,
         event: &NewEvent,
     ) -> StoreResult<(Verdict, Option<TaskId>)> {
-        let auditor = self.auditor()?;
+        let (auditor, keep_of) = (self.auditor()?, self.keep_of.clone());
         self.write_key_once(|conn| {
             let now = enter(conn)?;
             let row = find_configured(conn, wanted.name)?;
@@ -59,7 +60,9 @@ impl Store {
             let what = verdict(row.as_ref(), live.is_some(), wanted.definition, wanted.file, now, wanted.applier);
             let schedule = match (what, live) {
                 (Verdict::Create, _) => Some(create(conn, wanted.task, auditor.as_ref())?),
-                (Verdict::Change, Some(id)) => Some(change(conn, id, wanted.task, event, auditor.as_ref())?),
+                (Verdict::Change, Some(id)) => {
+                    Some(change(conn, id, wanted.task, event, keep_of.as_ref(), auditor.as_ref())?)
+                }
                 // The file is the one from which a person applied it.
                 (Verdict::Unchanged, live) if wanted.applier != Applier::Program => live,
                 (_, live) => return Ok((what, live)),
@@ -87,7 +90,7 @@ impl Store {
         is_any_file: bool,
         event: &NewEvent,
     ) -> StoreResult<bool> {
-        let auditor = self.auditor()?;
+        let (auditor, keep_of) = (self.auditor()?, self.keep_of.clone());
         let mut freed = None;
         let is_removed = self.write_once(|conn| {
             let now = enter(conn)?;
@@ -96,7 +99,7 @@ impl Store {
             if let Some(schedule) = row.schedule_id
                 && let Some(head) = lock_head(conn, schedule)?
             {
-                remove(conn, &head, auditor.as_ref())?;
+                remove(conn, &head, event, keep_of.as_ref(), auditor.as_ref())?;
                 insert_event(conn, &NewEvent { task_id: Some(head.id), ..event.clone() })?;
                 freed = Some(head.id);
             }
@@ -159,18 +162,23 @@ fn change(
     schedule: TaskId,
     task: &NewTask,
     event: &NewEvent,
+    keep_of: Option<&KeepOfClass>,
     auditor: Option<&Origin>,
 ) -> StoreResult<TaskId> {
     let Some(head) = lock_head(conn, schedule)? else { return create(conn, task, auditor) };
     let (Some(seen), Some(recurrence)) = (&head.schedule, &task.recurrence) else { return create(conn, task, auditor) };
     insert_event(conn, &NewEvent { task_id: Some(head.id), ..event.clone() })?;
     if head.class.as_str() != task.class.as_str() {
-        remove(conn, &head, auditor)?;
+        let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
+        let skips_to = if skips_times(conn, &head, now.into())? { seen.planned_on } else { None };
+        remove(conn, &head, event, keep_of, auditor)?;
         let id = create(conn, task, auditor)?;
-        if seen.status.is(ScheduleStatus::Paused)
-            && let Some(new) = head_of(conn, id)?
-        {
+        let Some(new) = head_of(conn, id)? else { return Ok(id) };
+        if seen.status.is(ScheduleStatus::Paused) {
             set_status(conn, &new, ScheduleStatus::Paused)?;
+        }
+        if let Some(next) = skips_to.and_then(|on| recurrence.first_from(on)) {
+            move_to_free_time(conn, &new, recurrence, next)?;
         }
         return Ok(id);
     }

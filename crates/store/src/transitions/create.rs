@@ -6,7 +6,8 @@ use crate::backend;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::db_now;
-use crate::journal::audit::{CREATED, keep_run_transition};
+use crate::journal::audit::{CREATED, newest_run};
+use crate::journal::events::insert_event;
 use crate::session::origin::Origin;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::RunStatus;
@@ -19,11 +20,15 @@ impl Store {
     /// [`StoreError::NotFound`](crate::StoreError::NotFound)
     pub fn open_run_of(&mut self, task_id: TaskId) -> StoreResult<Option<RunId>> {
         let auditor = self.auditor()?;
-        self.write(|conn| {
+        let (open, kept_after) = self.write(|conn| {
             backend::lock_gate(conn, "create-runs")?;
             backend::enter_both_tables(conn)?;
-            open_run_if_due(conn, task_id, auditor.as_ref())
-        })
+            let newest = newest_run(conn)?;
+            let open = open_run_if_due(conn, task_id, auditor.as_ref())?;
+            Ok((open, open.filter(|run| run.0 > newest).map(|_| newest)))
+        })?;
+        self.give_new_runs_slots(kept_after)?;
+        Ok(open)
     }
 }
 
@@ -91,7 +96,7 @@ fn create_one_run(conn: &mut AnyConnection, task: &DueTask, auditor: Option<&Ori
         .execute(conn)?;
     if let Some(origin) = auditor {
         let run_id = RunId(backend::last_inserted_id(conn, "TaskQueueRuns")?);
-        keep_run_transition(conn, origin, CREATED, (TaskId(task.id), run_id), serde_json::json!({}))?;
+        insert_event(conn, &origin.event(CREATED, Some(TaskId(task.id)), Some(run_id), serde_json::json!({})))?;
     }
     Ok(())
 }

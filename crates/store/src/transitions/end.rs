@@ -12,7 +12,6 @@ use crate::base::connection::AnyConnection;
 use crate::base::rows::RunRow;
 use crate::base::schema::{task_queue_events, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now};
-use crate::journal::audit::keep_run_transition;
 use crate::journal::events::insert_event;
 use crate::records::outputs::put_outputs;
 use crate::records::runs::RunRef;
@@ -229,7 +228,7 @@ pub(super) fn keep_end(
         "status": run_after(from, end.event), "error_code": end.error_code, "decision": end.decision,
         "outcome": outcome.as_str(),
     });
-    keep_run_transition(conn, origin, "run-ended", ids, details)
+    insert_event(conn, &origin.event("run-ended", Some(ids.0), Some(ids.1), details))
 }
 
 /// Ends a waiting run, and its task with it. Returns true if it was still waiting. This frees the slot of its key, if it had one.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::end::repeated_or_lost;
 use super::keep::{keep_as_classes_state, keep_results_as_stated};
-use super::recur::{Author, follow_settled};
+use super::recur::follow_settled;
 use super::run_end::{EndCondition, EndResult, RunEnd};
 use crate::backend;
 use crate::backend::batch::{self, EndedRow, Success, SuccessDetails};
@@ -12,6 +12,7 @@ use crate::base::connection::AnyConnection;
 use crate::records::outputs::put_outputs;
 use crate::records::runs::RunRef;
 use crate::rules::dependencies::satisfy_dependants;
+use crate::session::origin::Origin;
 use crate::transitions::claiming::claim::Claim;
 use crate::transitions::claiming::claim_many::{ManyClaimed, claim_beside_others};
 use crate::{Store, StoreResult};
@@ -179,8 +180,7 @@ fn follow_success(conn: &mut AnyConnection, row: &EndedRow) -> StoreResult<()> {
         satisfy_dependants(conn, row.task_id, true)?;
     }
     if row.has_succeeded && row.recurs {
-        // The author is empty, because no user caused this.
-        follow_settled(conn, TaskId(row.task_id), &Author { name: "", host: &row.host })?;
+        follow_settled(conn, TaskId(row.task_id), &Origin::without_user(&row.host))?;
     }
     Ok(())
 }

@@ -22,11 +22,11 @@ mod run_end;
 mod schedule;
 mod set_aside;
 
-pub use self::cancel::CancelAnswer;
+pub use self::cancel::{CancelAnswer, RunRequest};
 pub use self::configure::WantedSchedule;
 pub use self::edit::EditAnswer;
 pub(super) use self::keep::keep_as_classes_state;
-pub use self::recur::{Advanced, Author};
+pub use self::recur::Advanced;
 pub(super) use self::replace::{Replacer, replace_task};
 pub use self::retry::{NewStart, RestartAnswer};
 pub use self::run_end::{Crash, EndCondition, EndResult, Lateness, Loss, RunEnd};

@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use super::cancel::{CancelAnswer, Cancelling, UNFINISHED_HEADS, cancel_task, open_run};
 use super::keep::keep_as_classes_state;
 use super::keep_claims_out;
-use super::recur::{Author, find_head, follow_settled, has_heads};
+use super::recur::{find_head, follow_settled, has_heads};
 use crate::backend;
 use crate::base::connection::AnyConnection;
 use crate::base::rows::TaskRow;
@@ -38,12 +38,12 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written; changes of earlier transactions remain.
-    pub fn replace_overdue_tasks(&mut self, author: Author<'_>) -> StoreResult<usize> {
+    pub fn replace_overdue_tasks(&mut self) -> StoreResult<usize> {
         let overdue = self.read(overdue_heads)?;
         if overdue.is_empty() {
             return Ok(0);
         }
-        let (auditor, keep_of) = (self.auditor()?, self.keep_of.clone());
+        let (auditor, keep_of, origin) = (self.auditor()?, self.keep_of.clone(), self.origin.clone());
         let mut replaced = Vec::new();
         for id in overdue {
             let answer = self.write_key(|conn| {
@@ -62,12 +62,12 @@ impl Store {
                 }
                 let reason = reason(&task);
                 let details = serde_json::json!({ "reason": reason, "next_planned_on": next });
-                let event = author.origin().event("cancelled", None, None, details);
+                let event = origin.event("cancelled", None, None, details);
                 let answer = cancel_task(conn, id, &reason, &event, auditor.as_ref(), Cancelling::UnfinishedHead)?;
                 if answer == CancelAnswer::Cancelled {
                     keep_as_classes_state(conn, keep_of.as_ref(), &[id.0])?;
                     // Not needed if a waiting run was cancelled: its end does the same.
-                    follow_settled(conn, id, &author)?;
+                    follow_settled(conn, id, &origin)?;
                 }
                 fault_point!("recur.replaced");
                 Ok(answer)

@@ -15,7 +15,7 @@ use crate::base::new_task::NewTaskRow;
 use crate::base::rows::TaskRow;
 use crate::base::schema::task_queue::dsl;
 use crate::base::sql::{SqlMoment, db_now};
-use crate::journal::audit::{keep_queued, keeps_transitions};
+use crate::journal::audit::{keep_queued, keeps_transitions, newest_run};
 use crate::journal::events::{insert_event, is_kept_of_task};
 use crate::records::tasks::{plan_task, set_start_before};
 use crate::rules::dependencies::OpenPrerequisites;
@@ -31,21 +31,6 @@ use taskqueue_domain::time::recurrence::{CatchUp, Recurrence, Step};
 
 /// Heads that are advanced in one transaction.
 const HEADS_PER_TRANSACTION: usize = 500;
-
-/// Who advances a schedule.
-#[derive(Clone, Copy, Debug)]
-pub struct Author<'a> {
-    /// Login name.
-    pub name: &'a str,
-    /// The host.
-    pub host: &'a str,
-}
-
-impl Author<'_> {
-    pub(super) fn origin(&self) -> Origin {
-        Origin { actor: self.name.to_owned(), host: self.host.to_owned() }
-    }
-}
 
 /// The result of advancing schedules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -75,23 +60,28 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written; changes of earlier transactions remain.
-    pub fn advance_schedules(&mut self, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
-        let ids = self.read(heads_to_advance)?;
-        let mut total = Advanced::default();
+    pub fn advance_schedules(&mut self) -> StoreResult<Advanced> {
+        let (ids, origin) = (self.read(heads_to_advance)?, self.origin.clone());
+        let (mut total, mut kept_after) = (Advanced::default(), None);
         for part in ids.chunks(HEADS_PER_TRANSACTION) {
             let advanced = self.write_key(|conn| {
                 backend::lock_gate(conn, "create-runs")?;
                 backend::enter_both_tables(conn)?;
                 keep_claims_out(conn)?;
+                let grace_secs = setting_now(conn, Setting::ScheduleGrace)?;
                 let mut advanced = Advanced::default();
+                let newest = newest_run(conn)?;
+                kept_after.get_or_insert(newest);
                 for id in part {
-                    advanced.add(advance(conn, TaskId(*id), &author, grace_secs)?);
+                    advanced.add(advance(conn, TaskId(*id), &origin, grace_secs)?);
                 }
                 fault_point!("recur.before_commit");
                 Ok(advanced)
             })?;
             total.add(advanced);
         }
+        // Tasks that follow others may be due.
+        self.give_new_runs_slots(kept_after.filter(|_| total.planned > 0))?;
         Ok(total)
     }
 
@@ -99,12 +89,18 @@ impl Store {
     ///
     /// # Errors
     /// The database could not be written.
-    pub fn advance_schedule(&mut self, head: TaskId, author: Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
-        self.write_key(|conn| {
+    pub fn advance_schedule(&mut self, head: TaskId) -> StoreResult<Advanced> {
+        let origin = self.origin.clone();
+        let advanced = self.write_key(|conn| {
             backend::enter_both_tables(conn)?;
             keep_claims_out(conn)?;
-            advance(conn, head, &author, grace_secs)
-        })
+            let grace_secs = setting_now(conn, Setting::ScheduleGrace)?;
+            advance(conn, head, &origin, grace_secs)
+        })?;
+        if advanced.planned > 0 {
+            self.pass_on_slots_of(&[head]);
+        }
+        Ok(advanced)
     }
 
     /// Returns true if there is any schedule. Costs one look at an index.
@@ -146,11 +142,11 @@ fn heads_to_advance(conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
 }
 
 /// Inserts the next task of the schedule with this head, if the head has settled.
-pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>) -> StoreResult<()> {
+pub(super) fn follow_settled(conn: &mut AnyConnection, id: TaskId, origin: &Origin) -> StoreResult<()> {
     match find_head(conn, id)? {
         Some((task, schedule, head)) if head == "settled" => {
             let grace_secs = setting_now(conn, Setting::ScheduleGrace)?;
-            follow(conn, &task, &schedule, author, grace_secs).map(drop)
+            follow(conn, &task, &schedule, origin, grace_secs).map(drop)
         }
         _ => Ok(()),
     }
@@ -171,24 +167,24 @@ pub(super) fn find_head(conn: &mut AnyConnection, id: TaskId) -> StoreResult<Opt
     }))
 }
 
-fn advance(conn: &mut AnyConnection, id: TaskId, author: &Author<'_>, grace_secs: i64) -> StoreResult<Advanced> {
+fn advance(conn: &mut AnyConnection, id: TaskId, origin: &Origin, grace_secs: i64) -> StoreResult<Advanced> {
     let Some((task, schedule, head)) = find_head(conn, id)? else { return Ok(Advanced::default()) };
     match head.as_str() {
-        "new" => adopt(conn, &task, &schedule, author),
-        "settled" => follow(conn, &task, &schedule, author, grace_secs),
-        "waiting" => move_if_missed(conn, &task, &schedule, author, grace_secs),
+        "new" => adopt(conn, &task, &schedule, origin),
+        "settled" => follow(conn, &task, &schedule, origin, grace_secs),
+        "waiting" => move_if_missed(conn, &task, &schedule, origin, grace_secs),
         _ => Ok(Advanced::default()),
     }
 }
 
 /// Completes a row that was inserted with only an expression.
-fn adopt(conn: &mut AnyConnection, task: &Task, schedule: &TaskSchedule, author: &Author<'_>) -> StoreResult<Advanced> {
+fn adopt(conn: &mut AnyConnection, task: &Task, schedule: &TaskSchedule, origin: &Origin) -> StoreResult<Advanced> {
     let planned_on = match (schedule.planned_on, schedule.recurrence()) {
-        (_, Err(why)) => return break_off(conn, task, schedule, author, "new", &why),
+        (_, Err(why)) => return break_off(conn, task, schedule, origin, "new", &why),
         (Some(planned_on), Ok(_)) => planned_on,
         (None, Ok(recurrence)) => match recurrence.first_from(task.scheduled_on) {
             Some(first) => first,
-            None => return break_off(conn, task, schedule, author, "new", NEVER),
+            None => return break_off(conn, task, schedule, origin, "new", NEVER),
         },
     };
     if !change_head(conn, task, "new", ScheduleStatus::Active)? {
@@ -207,7 +203,7 @@ fn follow(
     conn: &mut AnyConnection,
     task: &Task,
     schedule: &TaskSchedule,
-    author: &Author<'_>,
+    origin: &Origin,
     grace_secs: i64,
 ) -> StoreResult<Advanced> {
     let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
@@ -221,10 +217,10 @@ fn follow(
     });
     let (recurrence, step) = match next {
         Ok(next) => next,
-        Err(why) => return break_off(conn, task, schedule, author, "settled", &why),
+        Err(why) => return break_off(conn, task, schedule, origin, "settled", &why),
     };
     if let Some(holder) = other_holder(conn, task)? {
-        wait_for_key(conn, task, &holder, author)?;
+        wait_for_key(conn, task, &holder, origin)?;
         return Ok(Advanced::default());
     }
     let prerequisites = OpenPrerequisites::lock(conn, task.id.0)?;
@@ -239,16 +235,16 @@ fn follow(
     let planned_on = free_time(conn, task, step.planned_on, |taken| recurrence.next_after(taken))?;
     let step = Step { planned_on, ..step };
     let row = next_row(task, &recurrence, step, prerequisites.open_count());
-    let auditor = keeps_transitions(conn)?.then(|| author.origin());
+    let auditor = keeps_transitions(conn)?.then_some(origin);
     for id in backend::insert_tasks(conn, &[row])?.into_iter().map(TaskId) {
         join_schedule(conn, id, schedule.id)?;
         prerequisites.insert_for(conn, id.0)?;
-        if let Some(origin) = &auditor {
+        if let Some(origin) = auditor {
             keep_queued(conn, origin, &[id.0])?;
         }
-        note_skipped(conn, id, &recurrence, step, author)?;
+        note_skipped(conn, id, &recurrence, step, origin)?;
         // Its time may have passed already: a caller that drains the queue then processes it too.
-        open_run_if_due(conn, id, auditor.as_ref())?;
+        open_run_if_due(conn, id, auditor)?;
     }
     fault_point!("recur.next_inserted");
     Ok(Advanced { planned: 1, skipped: step.skipped, skipped_or_more: step.skipped_or_more(), broken: 0 })
@@ -277,9 +273,9 @@ fn other_holder(conn: &mut AnyConnection, task: &Task) -> StoreResult<Option<Hol
 
 /// Records that another task has the key. No task follows until the holder has ended: each `create-runs` checks again. Times that
 /// pass meanwhile are handled by catch-up.
-fn wait_for_key(conn: &mut AnyConnection, task: &Task, holder: &Holder, author: &Author<'_>) -> StoreResult<()> {
+fn wait_for_key(conn: &mut AnyConnection, task: &Task, holder: &Holder, origin: &Origin) -> StoreResult<()> {
     let details = serde_json::json!({ "key": holder.key, "holder": holder.id });
-    let event = author.origin().event("key-taken", Some(task.id), None, details);
+    let event = origin.event("key-taken", Some(task.id), None, details);
     // The holder may be the next task, which another process has just inserted: the head shows that.
     if !is_kept_of_task(conn, &event)? && change_head(conn, task, "settled", ScheduleStatus::Active)? {
         insert_event(conn, &event)?;
@@ -401,13 +397,13 @@ fn move_if_missed(
     conn: &mut AnyConnection,
     task: &Task,
     schedule: &TaskSchedule,
-    author: &Author<'_>,
+    origin: &Origin,
     grace_secs: i64,
 ) -> StoreResult<Advanced> {
     let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let recurrence = match schedule.recurrence() {
         Ok(recurrence) => recurrence,
-        Err(why) => return break_off(conn, task, schedule, author, "waiting", &why),
+        Err(why) => return break_off(conn, task, schedule, origin, "waiting", &why),
     };
     let last = schedule.planned_on.unwrap_or(task.scheduled_on);
     // An operator may have postponed it to a time that the schedule does not have.
@@ -419,7 +415,7 @@ fn move_if_missed(
     let planned_on = free_time(conn, task, step.planned_on, |taken| recurrence.next_after(taken))?;
     let step = Step { planned_on, ..step };
     move_to(conn, task, planned_on)?;
-    note_skipped(conn, task.id, &recurrence, step, author)?;
+    note_skipped(conn, task.id, &recurrence, step, origin)?;
     Ok(Advanced { planned: 1, skipped: step.skipped, skipped_or_more: step.skipped_or_more(), broken: 0 })
 }
 
@@ -428,7 +424,7 @@ fn break_off(
     conn: &mut AnyConnection,
     task: &Task,
     schedule: &TaskSchedule,
-    author: &Author<'_>,
+    origin: &Origin,
     head: &str,
     why: &str,
 ) -> StoreResult<Advanced> {
@@ -436,7 +432,7 @@ fn break_off(
         return Ok(Advanced::default());
     }
     let details = serde_json::json!({ "why": why, "every": schedule.every, "time_zone": schedule.time_zone });
-    insert_event(conn, &author.origin().event("schedule-broken", Some(task.id), None, details))?;
+    insert_event(conn, &origin.event("schedule-broken", Some(task.id), None, details))?;
     Ok(Advanced { broken: 1, ..Advanced::default() })
 }
 
@@ -461,7 +457,7 @@ fn note_skipped(
     id: TaskId,
     recurrence: &Recurrence,
     step: Step,
-    author: &Author<'_>,
+    origin: &Origin,
 ) -> StoreResult<()> {
     if step.skipped == 0 {
         return Ok(());
@@ -469,5 +465,5 @@ fn note_skipped(
     let details = serde_json::json!({
         "skipped": step.skipped, "or_more": step.skipped_or_more(), "catch_up": recurrence.catch_up().as_str(), "planned_on": step.planned_on,
     });
-    insert_event(conn, &author.origin().event("skipped", Some(id), None, details))
+    insert_event(conn, &origin.event("skipped", Some(id), None, details))
 }

@@ -4,6 +4,7 @@
 use diesel::prelude::*;
 
 use crate::StoreResult;
+use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_rejections::dsl;
 use crate::base::schema::task_queue_runs;
@@ -45,11 +46,11 @@ pub(crate) fn hold_back(conn: &mut AnyConnection, run_id: RunId, lateness: Laten
 
 /// Returns the task of a run, and the claimant that had it.
 fn held_by(conn: &mut AnyConnection, run_id: RunId) -> StoreResult<Option<(i64, String)>> {
-    let (task_id, claimant): (i64, Option<String>) = task_queue_runs::table
+    let (task_id, claimant): (i64, Option<ShownText>) = task_queue_runs::table
         .filter(task_queue_runs::id.eq(run_id.0))
         .select((task_queue_runs::task_queue_id, task_queue_runs::claimant))
         .first(conn)?;
-    Ok(claimant.map(|claimant| (task_id, claimant)))
+    Ok(claimant.map(|claimant| (task_id, claimant.0)))
 }
 
 /// Returns how many claims of the claimant expired, and whether it has rejected the task.

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::end::{end_waiting_row, keep_end};
+use super::keep::keep_as_classes_state;
 use super::keep_claims_out;
 use super::recur::{move_to_free_time, skipped_time_after};
 use super::run_end::RunEnd;
@@ -19,6 +20,7 @@ use crate::rules::dependencies::satisfy_dependants;
 use crate::session::origin::Origin;
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::run::attempt_outcome::AttemptOutcome;
+use taskqueue_domain::run::retention::KeepOfClass;
 use taskqueue_domain::run::status::{RunStatus, ScheduleStatus, Stored, TaskStatus};
 use taskqueue_domain::run::transition::{RunEvent, TaskEvent, task_after};
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -69,7 +71,7 @@ impl Store {
         change: &ScheduleChange,
         event: &NewEvent,
     ) -> StoreResult<ScheduleAnswer> {
-        let auditor = self.auditor()?;
+        let (auditor, keep_of) = (self.auditor()?, self.keep_of.clone());
         let auditor = auditor.as_ref();
         let answer = self.write_once(|conn| {
             backend::enter_both_tables(conn)?;
@@ -81,7 +83,7 @@ impl Store {
                 ScheduleChange::SkipUntil(until) => skip_until(conn, &head, &seen, *until, auditor)?,
                 ScheduleChange::Resume => resume(conn, &head, &seen, auditor)?,
                 ScheduleChange::Edit(recurrence) => edit(conn, &head, &seen, recurrence, auditor)?,
-                ScheduleChange::Remove => remove(conn, &head, auditor)?,
+                ScheduleChange::Remove => remove(conn, &head, event, keep_of.as_ref(), auditor)?,
             };
             if let Some(answer) = answer {
                 return Ok(answer);
@@ -223,9 +225,12 @@ pub(super) fn edit(
     Ok(None)
 }
 
+/// Ends a schedule, and cancels its waiting task as `cancel` does. `event` tells who does it.
 pub(super) fn remove(
     conn: &mut AnyConnection,
     head: &Task,
+    event: &NewEvent,
+    keep_of: Option<&KeepOfClass>,
     auditor: Option<&Origin>,
 ) -> StoreResult<Option<ScheduleAnswer>> {
     set_status(conn, head, ScheduleStatus::Ended)?;
@@ -237,10 +242,16 @@ pub(super) fn remove(
         Stored::Unknown(_) => None,
     };
     diesel::update(dsl::task_queue.filter(dsl::id.eq(head.id.0)).filter(dsl::current_run_id.is_null()))
-        .set((cancelled.map(|status| dsl::last_status.eq(status.as_str())), dsl::updated_on.eq(db_now())))
+        .set((
+            cancelled.map(|status| (dsl::last_status.eq(status.as_str()), dsl::class_keep_secs.eq(None::<i32>))),
+            dsl::updated_on.eq(db_now()),
+        ))
         .execute(conn)?;
     if cancelled.is_some() {
         satisfy_dependants(conn, head.id.0, false)?;
+        keep_as_classes_state(conn, keep_of, &[head.id.0])?;
+        let details = serde_json::json!({ "reason": "its schedule was removed" });
+        insert_event(conn, &NewEvent { kind: "cancelled", task_id: Some(head.id), details, ..event.clone() })?;
     }
     Ok(None)
 }

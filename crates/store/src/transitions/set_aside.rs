@@ -7,33 +7,13 @@ use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::text::unreadable::{UNREADABLE_CODE, Unreadable};
 
 /// Claimed runs that cannot be passed to a handler, each with the unreadable column.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct UnreadableRuns(Vec<(RunRef, Unreadable)>);
-
-impl UnreadableRuns {
-    pub(super) fn add(&mut self, run: RunRef, problem: Unreadable) {
-        self.0.push((run, problem));
-    }
-
-    pub(super) fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Called before the closure of a claim runs again.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-}
+pub(crate) type UnreadableRuns = Vec<(RunRef, Unreadable)>;
 
 impl Store {
     /// Ends these runs and quarantines their tasks. After the claim, not in it: under the lock of a claim, MySQL and MariaDB
     /// cannot write other tables. Sends the usual notice of a quarantine, once.
     pub(super) fn set_aside(&mut self, aside: UnreadableRuns) {
-        for (run, problem) in aside.0 {
+        for (run, problem) in aside {
             let end = RunEnd {
                 unreadable: Some(problem.clone()),
                 ..RunEnd::of(RunEvent::Fail, UNREADABLE_CODE, &problem.message(), "quarantined: its row cannot be read")

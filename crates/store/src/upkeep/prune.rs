@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::prunable::{PruneCandidate, PruneVerdict, find_kept, judge, load_by_id};
 use crate::backend;
+use crate::base::cells::TimeOrPast;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
@@ -316,8 +317,8 @@ impl Store {
             |conn| {
                 let of_no_task = dsl::task_queue_events.filter(dsl::task_queue_id.is_null());
                 let oldest = of_no_task.order((dsl::task_queue_id, dsl::id)).limit(WINDOW);
-                let rows: Vec<(i64, SqlMoment)> = oldest.select((dsl::id, dsl::occurred_on)).load(conn)?;
-                Ok(rows.into_iter().filter(|(_, on)| *on < limit).map(|(id, _)| id).collect())
+                let rows: Vec<(i64, TimeOrPast)> = oldest.select((dsl::id, dsl::occurred_on)).load(conn)?;
+                Ok(rows.into_iter().filter(|(_, on)| on.0 < limit).map(|(id, _)| id).collect())
             },
             |conn, ids| Ok(diesel::delete(dsl::task_queue_events.filter(dsl::id.eq_any(ids))).execute(conn)?),
         )

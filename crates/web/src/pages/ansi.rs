@@ -5,6 +5,9 @@ use maud::{Markup, html};
 
 use taskqueue_domain::text::outside_text::clean_block;
 
+/// The most parts of different styles; what follows is shown without. Each adds some 25 bytes to the page.
+const MOST_PARTS: usize = 10_000;
+
 /// Returns the text with its colours as classes of the style sheet.
 pub(crate) fn coloured(text: &str) -> Markup {
     let (mut parser, mut screen) = (Parser::<DefaultCharAccumulator>::new(), Screen::default());
@@ -60,8 +63,11 @@ struct Screen {
 
 impl Screen {
     fn end_part(&mut self) {
-        if !self.part.is_empty() {
-            self.parts.push((self.style, std::mem::take(&mut self.part)));
+        let style = if self.parts.len() < MOST_PARTS { self.style } else { Style::default() };
+        match self.parts.last_mut().filter(|(last, _)| *last == style) {
+            Some((_, text)) => text.push_str(&std::mem::take(&mut self.part)),
+            None if self.part.is_empty() => {}
+            None => self.parts.push((style, std::mem::take(&mut self.part))),
         }
     }
 }
@@ -119,5 +125,13 @@ mod tests {
         assert_eq!(shown(osc), "ab");
         assert_eq!(shown("a\u{1b}[2J\u{1b}[Hb\u{7}\u{8}c\rd"), "abcd");
         assert!(!shown("\u{202e}abc\u{2066}").contains('\u{202e}'));
+    }
+
+    #[test]
+    fn a_colour_for_each_character_does_not_make_a_page_of_spans() {
+        assert_eq!(shown("\u{1b}[31ma\u{1b}[31mb\u{1b}[0;31mc"), "<span class=\"c1\">abc</span>");
+        let page = shown(&"\u{1b}[31ma\u{1b}[32mb".repeat(MOST_PARTS));
+        assert_eq!(page.matches("<span").count(), MOST_PARTS);
+        assert!(page.ends_with(&"ab".repeat(MOST_PARTS / 2)), "nothing is lost");
     }
 }

@@ -10,19 +10,22 @@ use serde::Deserialize;
 
 use super::parts::{answer, task_link, text};
 use super::{Page, Refresh, page as whole_page};
+use crate::address::encoded;
 use crate::app::Caller;
 use crate::login::{Login, digest};
 use crate::pages::tasks::selection;
 use crate::problem::Problem;
 use taskqueue_domain::limits::limit::Rate;
 use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::run::transition::{TaskEvent, statuses_for};
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::task::selection::StatusFilter;
+use taskqueue_domain::task::selection::{Selection, StatusFilter};
 use taskqueue_domain::text::outside_text::clean_line;
 use taskqueue_engine::change::cancel::{cancel_tasks, cancellable, preview_cancel};
 use taskqueue_engine::change::retry::{RetryOptions, preview_retry, retry_tasks, retryable};
 use taskqueue_engine::change::schedules;
-use taskqueue_engine::change::selected::{TaskAnswer, select_tasks};
+use taskqueue_engine::change::selected::{TaskAnswer, select_oldest};
+use taskqueue_engine::inspect::status::TaskLine;
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::schedule_run::run_now;
 use taskqueue_engine::{Context, EngineResult};
@@ -30,6 +33,8 @@ use taskqueue_views::human::plural;
 
 /// How many answers a page lists.
 const ANSWERS: usize = 100;
+/// How many tasks are changed at once: a request has a time limit, and a retry can take 10 ms.
+const MOST_TASKS: usize = 5_000;
 
 /// A change of tasks.
 #[derive(Clone, Copy)]
@@ -61,6 +66,17 @@ impl Change {
         }
     }
 
+    /// Returns the statuses of the tasks of a selection on which it can have an effect.
+    fn possible(self, selection: &Selection) -> Vec<TaskStatus> {
+        let event = match self {
+            Self::Retry => TaskEvent::Retry,
+            Self::Cancel => TaskEvent::Cancel,
+        };
+        let (named, possible) = (selection.allowed_statuses(), statuses_for(event));
+        let meant = if selection.statuses.is_empty() { self.statuses() } else { named };
+        meant.into_iter().filter(|status| possible.contains(status)).collect()
+    }
+
     /// Does it, and returns the answer for each task. The options are for a retry.
     pub(crate) fn make(
         self,
@@ -86,6 +102,26 @@ impl Change {
     }
 }
 
+/// The buttons that change all tasks of a selection, without those that can change none of them. `all` are its tasks, if the
+/// page shows all.
+pub(super) fn buttons(query: &str, selection: &Selection, all: Option<&[TaskLine]>) -> Markup {
+    let changes = [Change::Retry, Change::Cancel].into_iter().filter(|change| {
+        let possible = change.possible(selection);
+        let is_possible = |line: &TaskLine| possible.iter().any(|status| line.task.status.is(*status));
+        all.map_or(!possible.is_empty(), |lines| lines.iter().any(is_possible))
+    });
+    html! {
+        div.actions {
+            @for change in changes {
+                form method="post" action=(change.path()) {
+                    input type="hidden" name="q" value=(text(query));
+                    button { (change.name()) " these" }
+                }
+            }
+        }
+    }
+}
+
 /// The status that the page showed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -107,7 +143,7 @@ async fn one(caller: &Caller, id: TaskId, change: Change, shown: Option<Shown>) 
         .call(move |ctx| change.make(ctx, &[id], &RetryOptions { only: &only, ..RetryOptions::default() }))
         .await?;
     let is_done = answers.iter().all(|answer| answer.result.is_some());
-    Ok(if is_done { back_to(&format!("/tasks/{id}")) } else { show_answers(&caller.login, change, &answers) })
+    Ok(if is_done { back_to(&format!("/tasks/{id}")) } else { show_answers(&caller.login, change, &answers, false) })
 }
 
 /// A selection, and the digest of the tasks that the reader has agreed to.
@@ -151,21 +187,21 @@ async fn many(caller: &Caller, selected: &Selected, change: Change) -> Page {
         Ok(rate) => (rate, None),
         Err(problem) => (None, Some(problem)),
     };
-    let (answers, is_made) = caller
+    let (answers, has_more, is_made) = caller
         .call(move |ctx| {
-            let ids = select_tasks(ctx, &wanted)?;
+            let (ids, has_more) = select_oldest(ctx, &wanted, MOST_TASKS)?;
             if agreed.is_some_and(|agreed| agreed == digest_of(&ids)) {
                 let only = wanted.allowed_statuses();
                 let options = RetryOptions { only: &only, rate, ..RetryOptions::default() };
-                return Ok((change.make(ctx, &ids, &options)?, true));
+                return Ok((change.make(ctx, &ids, &options)?, has_more, true));
             }
-            Ok((change.preview(ctx, &ids)?, false))
+            Ok((change.preview(ctx, &ids)?, has_more, false))
         })
         .await?;
     Ok(if is_made {
-        show_answers(&caller.login, change, &answers)
+        show_answers(&caller.login, change, &answers, has_more)
     } else {
-        ask(&caller.login, change, selected, &answers, problem.as_ref())
+        ask(&caller.login, change, selected, (&answers, has_more), problem.as_ref())
     })
 }
 
@@ -177,7 +213,7 @@ fn ask(
     login: &Login,
     change: Change,
     selected: &Selected,
-    answers: &[TaskAnswer],
+    (answers, has_more): (&[TaskAnswer], bool),
     problem: Option<&Problem>,
 ) -> Response {
     let selection = &selected.q;
@@ -195,28 +231,29 @@ fn ask(
                     input #rate name="rate" placeholder="100/1m" size="8" value=(clean_line(&selected.rate));
                 }
                 button { "Yes, " (change.name().to_lowercase()) " " (plural(possible, "task")) }
-                a href="/failures" { "No" }
+                a href=(format!("/tasks?q={}", encoded(selection))) { "No" }
             }
         }
-        (list(answers))
+        (list(answers, has_more))
     };
     let status = problem.map_or(StatusCode::OK, |problem| problem.status);
     (status, whole_page(change.name(), "/tasks", Some(login), Refresh::Never, &body)).into_response()
 }
 
-fn show_answers(login: &Login, change: Change, answers: &[TaskAnswer]) -> Response {
+fn show_answers(login: &Login, change: Change, answers: &[TaskAnswer], has_more: bool) -> Response {
     let done = answers.iter().filter(|answer| answer.result.is_some()).count();
     let body = html! {
         h1 { (change.name()) ": " (done) " of " (plural(answers.len(), "task")) }
-        (list(answers))
+        (list(answers, has_more))
         p { a href="/tasks" { "Tasks" } }
     };
     let status = if done == 0 && !answers.is_empty() { StatusCode::CONFLICT } else { StatusCode::OK };
     (status, whole_page(change.name(), "/tasks", Some(login), Refresh::Never, &body)).into_response()
 }
 
-fn list(answers: &[TaskAnswer]) -> Markup {
+fn list(answers: &[TaskAnswer], has_more: bool) -> Markup {
     html! {
+        @if has_more { p { "More tasks match: these are the oldest " (MOST_TASKS) ". Change the others after them, or use the command line." } }
         ul {
             @for answer in answers.iter().take(ANSWERS) { li { (task_link(answer.id)) ": " (text(&answer.message)) } }
             @if answers.len() > ANSWERS { li { (answers.len() - ANSWERS) " more" } }

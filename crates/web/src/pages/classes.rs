@@ -16,9 +16,9 @@ use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::monitoring::spread::Spread;
 use taskqueue_engine::change::classes::{ClassState, list};
 use taskqueue_engine::change::limits::{self, LimitLine};
-use taskqueue_engine::inspect::status::{ClassTimes, class_times};
+use taskqueue_engine::inspect::status::{ClassLine, ClassTimes, Counted, class_times};
 use taskqueue_views::class_times::{bound_words, secs_words};
-use taskqueue_views::human::plural;
+use taskqueue_views::human::{count, plural};
 
 /// The width and the height of the longest bar, in pixels.
 const BAR_PIXELS: usize = 200;
@@ -38,12 +38,48 @@ pub(crate) async fn page(caller: Caller, Query(Shown { name }): Query<Shown>) ->
             Ok((list(ctx)?, limits::list(ctx)?, times, ctx.now()?))
         })
         .await?;
+    let work = caller.app.classes().get().await.unwrap_or_default();
+    let (work, has_more) = &*work;
     let body = html! {
         h1 { "Classes" }
         @if let Some(times) = &times { (histograms(times)) }
+        @if !work.is_empty() {
+            (work_table(work))
+            @if *has_more { p.quiet { "Not all classes are counted: those with waiting, running or due tasks come first." } }
+        }
         (table(&classes, &limits, now, &caller.login))
     };
     Ok(whole_page("Classes", "/classes", Some(&caller.login), Refresh::OnChanges, &body))
+}
+
+/// How many tasks of these classes are in which status, with links to them.
+pub(crate) fn work_table(lines: &[ClassLine]) -> Markup {
+    let number = |class: &str, head: &str, number: Counted, status: &str, is_bad: bool| {
+        let query = encoded(&format!("\"class={class}\" status={status}"));
+        html! {
+            td data-label=(head) {
+                @if number == Counted::default() {
+                    span.quiet { "0" }
+                } @else {
+                    a.bad[is_bad] href=(format!("/tasks?q={query}")) { (count(number)) }
+                }
+            }
+        }
+    };
+    let rows = html! {
+        @for ClassLine { counts, scheduled } in lines {
+            @let class = counts.class.as_str();
+            tr {
+                td { a href=(format!("/classes?name={}", encoded(class))) { (text(class)) } }
+                (number(class, "running", Counted { count: counts.running, or_more: false }, "processing", false))
+                (number(class, "waiting runs", counts.waiting, "waiting", false))
+                (number(class, "due", counts.due, "due", false))
+                (number(class, "scheduled", *scheduled, "scheduled", false))
+                (number(class, "failed", counts.failed, "failed status=timeout", true))
+            }
+        }
+    };
+    cards(["Class", "Running", "Waiting runs", "Due", "Scheduled", "Failed"], &rows)
 }
 
 fn table(classes: &[ClassState], limits: &[LimitLine], now: DateTime<Utc>, login: &Login) -> Markup {

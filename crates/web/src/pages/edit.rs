@@ -46,9 +46,9 @@ pub(crate) struct EditForm {
     priority: String,
     /// Missing for a task that no time starts.
     #[serde(default)]
-    due: String,
+    pub(crate) due: String,
     /// Missing if the form did not show it.
-    data: Option<String>,
+    pub(crate) data: Option<String>,
 }
 
 impl EditForm {
@@ -93,7 +93,7 @@ fn shown_due(task: &Task) -> String {
 
 /// Returns data as a text field keeps it: line ends as `\n`, and characters that could reorder text escaped, so that a program
 /// reads the same value.
-fn editable_text(json: &str) -> String {
+pub(crate) fn editable_text(json: &str) -> String {
     let lines = json.replace("\r\n", "\n").replace('\r', "\n");
     let clean_parts = |line: &str| line.split('\t').map(clean_json).collect::<Vec<_>>().join("\t");
     lines.split('\n').map(clean_parts).collect::<Vec<_>>().join("\n")

@@ -23,8 +23,11 @@ pub(crate) struct Which {
 pub(crate) async fn page(caller: Caller, Path(id): Path<i64>, Query(Which { run, attempt }): Query<Which>) -> Page {
     let asked = run.map(AskedRun::Id).or(attempt.map(AskedRun::Attempt)).unwrap_or_default();
     let (found, now) = caller.call(move |ctx| Ok((run_with_output(ctx, TaskId(id), asked)?, ctx.now()?))).await?;
-    let is_open = found.as_ref().is_some_and(|(run, _)| run.finished_on.is_none());
-    let refresh = if is_open { Refresh::Log } else { Refresh::Never };
+    let refresh = match &found {
+        None => Refresh::OnChanges,
+        Some((run, _)) if run.finished_on.is_none() => Refresh::OnOutput(run.id),
+        Some(_) => Refresh::Never,
+    };
     let body = html! {
         h1 { "Output of task " (task_link(TaskId(id))) }
         @match &found {

@@ -17,7 +17,7 @@ use crate::guard::cookie_name;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Target {
-    to: String,
+    pub(crate) to: String,
 }
 
 /// What the form sends.
@@ -25,7 +25,7 @@ pub(crate) struct Target {
 pub(crate) struct LoginForm {
     token: String,
     #[serde(default)]
-    to: String,
+    pub(crate) to: String,
 }
 
 pub(crate) async fn form(Query(Target { to }): Query<Target>) -> Response {
@@ -60,7 +60,7 @@ pub(crate) async fn log_out(State(app): State<App>) -> Response {
 }
 
 /// Returns the path, unless it leads to another site.
-fn own_path(to: &str) -> &str {
+pub(crate) fn own_path(to: &str) -> &str {
     let is_plain = to.is_ascii() && !to.contains('\\') && !to.contains(char::is_control);
     if is_plain && to.starts_with('/') && !to.starts_with("//") { to } else { "/" }
 }

@@ -21,6 +21,7 @@ pub(crate) mod schedules;
 pub(crate) mod settings;
 pub(crate) mod task;
 pub(crate) mod tasks;
+mod time_line;
 
 use axum::http::{StatusCode, Uri};
 use axum::response::{Html, IntoResponse, Response};
@@ -31,6 +32,7 @@ use crate::address::API;
 use crate::assets;
 use crate::login::Login;
 use crate::problem::Problem;
+use taskqueue_domain::task::ids::RunId;
 
 /// The answer of a page: for a problem, its page.
 type Page = Result<Response, Problem>;
@@ -41,8 +43,8 @@ pub(crate) enum Refresh {
     Never,
     /// When the queue has changed.
     OnChanges,
-    /// All the time: the output of a handler in progress.
-    Log,
+    /// When the handler of this run has written something.
+    OnOutput(RunId),
 }
 
 /// The pages of the menu.
@@ -59,10 +61,10 @@ const MENU: &[(&str, &str)] = &[
 
 /// A page for a login, under this place of the menu.
 pub(crate) fn page(title: &str, place: &str, login: Option<&Login>, refresh: Refresh, body: &Markup) -> Response {
-    let live = match refresh {
+    let stream = match refresh {
         Refresh::Never => None,
-        Refresh::OnChanges => Some("changes"),
-        Refresh::Log => Some("log"),
+        Refresh::OnChanges => Some("/live".to_owned()),
+        Refresh::OnOutput(run) => Some(format!("/runs/{run}/log")),
     };
     let markup = html! {
         (DOCTYPE)
@@ -73,12 +75,12 @@ pub(crate) fn page(title: &str, place: &str, login: Option<&Login>, refresh: Ref
                 title { (text(title)) " · taskqueue" }
                 link rel="stylesheet" href=(assets::style());
                 script src=(assets::script()) defer {}
-                @if live.is_some() { noscript { meta http-equiv="refresh" content="10"; } }
+                @if stream.is_some() { noscript { meta http-equiv="refresh" content="10"; } }
             }
             body {
                 a.skip href="#main" { "Skip to the content" }
                 @if let Some(login) = login { (menu(place, login)) }
-                main #main data-live=[live] { (body) }
+                main #main data-stream=[stream] { (body) }
             }
         }
     };

@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use maud::{Markup, html};
 
 use super::chart::charts;
+use super::classes::work_table;
 use super::columns::task_table;
 use super::parts::{answer, bad_counter, cards, counter, maybe_time, task_link, text};
 use super::pauses::{LINK, address, in_effect, pause_all};
@@ -14,18 +15,26 @@ use crate::live::{Glance, Seen};
 use crate::login::Login;
 use taskqueue_domain::limits::pause::PauseScope;
 use taskqueue_domain::limits::scope::Scope;
-use taskqueue_engine::inspect::status::RunnerLine;
+use taskqueue_engine::inspect::doctor::Trouble;
+use taskqueue_engine::inspect::status::{ClassLine, RunnerLine};
+use taskqueue_views::answer::sentence_of;
 use taskqueue_views::human::{distance, plural};
 use taskqueue_views::standstill::{standstill_remedy, standstill_words};
+use taskqueue_views::trouble::trouble_words;
+
+/// How many classes are listed.
+const CLASSES: usize = 10;
 
 pub(crate) async fn page(Caller { app, login }: Caller) -> Page {
-    let seen = app.live().glance().await?;
-    let body = body(&seen, &app.charts().figures().await, &login);
+    let (seen, classes, troubles) = tokio::join!(app.live().glance(), app.classes().get(), app.troubles().get());
+    let figures = app.charts().figures().await;
+    let (classes, troubles) = (classes.unwrap_or_default(), troubles.unwrap_or_default());
+    let body = body(&seen?, &classes.0, &troubles, &figures, &login);
     Ok(whole_page("Now", "/", Some(&login), Refresh::OnChanges, &body))
 }
 
-fn body(seen: &Seen, figures: &Figures, login: &Login) -> Markup {
-    let Glance { overview, runners, stuck } = &*seen.glance;
+fn body(seen: &Seen, classes: &[ClassLine], troubles: &[Trouble], figures: &Figures, login: &Login) -> Markup {
+    let Glance { overview, runners, stuck, .. } = &*seen.glance;
     let (counts, now) = (&overview.counts, overview.now);
     html! {
         h1 { "Now" }
@@ -36,6 +45,7 @@ fn body(seen: &Seen, figures: &Figures, login: &Login) -> Markup {
             (answer(&standstill_words(standstill, now), Some(&standstill_remedy(standstill)), true))
         }
         @if let Some(stuck) = stuck { (answer(&stuck.words, Some(&stuck.command), true)) }
+        @if let Some(words) = trouble(troubles, &seen.glance) { (answer(&words, Some("taskqueue doctor"), true)) }
         (in_effect(&overview.pauses, now, login))
         ul.counters {
             (counter("running", counts.processing, "/tasks?q=status%3Dprocessing"))
@@ -54,6 +64,11 @@ fn body(seen: &Seen, figures: &Figures, login: &Login) -> Markup {
             @if let Some(secs) = counts.oldest_due_secs { li { b { (distance(TimeDelta::seconds(secs))) } "oldest due" } }
         }
         @if login.may >= Scope::Operate && !overview.pauses.iter().any(|pause| pause.scope == PauseScope::All) { (pause_all()) }
+        @if !classes.is_empty() {
+            h2 { "Classes" }
+            (work_table(&classes[..classes.len().min(CLASSES)]))
+            @if classes.len() > CLASSES { p { a href="/classes" { "All classes" } } }
+        }
         (charts(figures))
         h2 { "Tasks" }
         @if overview.lines.is_empty() {
@@ -65,6 +80,22 @@ fn body(seen: &Seen, figures: &Figures, login: &Login) -> Markup {
         h2 { "Runners" }
         (runner_table(runners, now, login))
     }
+}
+
+/// Returns the worst problem that `doctor` finds in the tables, and how many others, without those that the page shows anyway.
+fn trouble(troubles: &[Trouble], Glance { overview, stuck, .. }: &Glance) -> Option<String> {
+    let is_stuck = stuck.is_some() || !overview.standstills.is_empty();
+    let is_shown = |trouble: &&Trouble| match trouble {
+        Trouble::Standstill { .. } | Trouble::OldPause { .. } => true,
+        Trouble::NothingRuns { .. } | Trouble::NothingCreatesRuns { .. } => is_stuck,
+        _ => false,
+    };
+    let mut others = troubles.iter().filter(|trouble| !is_shown(trouble));
+    let words = trouble_words(others.next()?, overview.now);
+    Some(match others.count() {
+        0 => sentence_of(&words),
+        more => format!("{} And {}.", sentence_of(&words), plural(more, "more problem")),
+    })
 }
 
 fn state_class(state: &str) -> &'static str {

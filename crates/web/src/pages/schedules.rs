@@ -3,30 +3,37 @@
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use super::parts::{button, cards, maybe_time, task_link, text};
+use super::parts::{button, cards, maybe_time, task_link, task_status, text, time};
 use super::{Page, Refresh, page as whole_page};
 use crate::app::Caller;
 use crate::login::Login;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::run::status::ScheduleStatus;
-use taskqueue_engine::change::schedules::{Schedule, list};
+use taskqueue_domain::task::records::Task;
+use taskqueue_engine::change::schedules::{Schedule, last_tasks, list};
 use taskqueue_views::what::what_of;
 
 pub(crate) async fn page(caller: Caller) -> Page {
-    let (schedules, now) = caller.call(|ctx| Ok((list(ctx)?, ctx.now()?))).await?;
-    let body = body(&schedules, now, &caller.login);
+    let (schedules, last, now) = caller
+        .call(|ctx| {
+            let schedules = list(ctx)?;
+            let last = last_tasks(ctx, &schedules)?;
+            Ok((schedules, last, ctx.now()?))
+        })
+        .await?;
+    let body = body(&schedules, &last, now, &caller.login);
     Ok(whole_page("Schedules", "/schedules", Some(&caller.login), Refresh::OnChanges, &body))
 }
 
-fn body(schedules: &[Schedule], now: DateTime<Utc>, login: &Login) -> Markup {
-    let heads = ["Schedule", "Class", "What", "Every", "Status", "Next", "Task", "Note"].into_iter();
+fn body(schedules: &[Schedule], last: &[Task], now: DateTime<Utc>, login: &Login) -> Markup {
+    let heads = ["Schedule", "Class", "What", "Every", "Status", "Last", "Next", "Task", "Note"].into_iter();
     let heads = heads.chain((login.may >= Scope::Operate).then_some("Change"));
     html! {
         h1 { "Schedules" }
         @if schedules.is_empty() {
             p { "None. " code { "taskqueue schedule add" } " adds one." }
         } @else {
-            (cards(heads, &html! { @for schedule in schedules { (row(schedule, now, login)) } }))
+            (cards(heads, &html! { @for schedule in schedules { (row(schedule, last, now, login)) } }))
         }
     }
 }
@@ -49,7 +56,8 @@ pub(super) fn actions(schedule: &Schedule) -> Markup {
     }
 }
 
-fn row(schedule: &Schedule, now: DateTime<Utc>, login: &Login) -> Markup {
+fn row(schedule: &Schedule, last: &[Task], now: DateTime<Utc>, login: &Login) -> Markup {
+    let is_own = |task: &&Task| task.schedule.as_ref().is_some_and(|own| own.id == schedule.id);
     html! {
         tr {
             td { a href=(format!("/schedules/{}", schedule.id)) { (text(title(schedule))) } }
@@ -57,7 +65,12 @@ fn row(schedule: &Schedule, now: DateTime<Utc>, login: &Login) -> Markup {
             td { (text(what_of(schedule.name.as_deref(), &schedule.class, &schedule.data))) }
             td { (text(&schedule.every)) " " span.quiet { (text(&schedule.time_zone)) } }
             td { (text(&schedule.status)) }
-            td { (maybe_time(schedule.planned_on, now)) }
+            td data-label="last" {
+                @if let Some(task) = last.iter().find(is_own) {
+                    (task_link(task.id)) " " (task_status(&task.status)) " " (time(task.updated_on, now))
+                }
+            }
+            td data-label="next" { (maybe_time(schedule.planned_on, now)) }
             td { (task_link(schedule.task_id)) " " (text(&schedule.task_status)) }
             td.words { @if let Some(problem) = &schedule.problem { span.bad { (text(problem)) } } }
             @if login.may >= Scope::Operate { td { div.actions { (actions(schedule)) } } }

@@ -9,6 +9,7 @@ use super::json_tree::json;
 use super::parts::{
     answer, button, cards, maybe_time, run_status, run_time, schedule_link, task_link, task_status, text, time,
 };
+use super::time_line::time_line;
 use super::{Page, Refresh, page as whole_page};
 use crate::app::Caller;
 use crate::login::Login;
@@ -52,9 +53,10 @@ fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup
         }
         (facts(detail, now))
         h2 { "Data" }
-        (json(&task.data, "data-text"))
-        @if let Some(meta) = &task.meta { h2 { "Metadata" } (json(meta, "meta-text")) }
+        (json(&task.data, task.id, "data-text"))
+        @if let Some(meta) = &task.meta { h2 { "Metadata" } (json(meta, task.id, "meta-text")) }
         h2 { "Attempts" }
+        (time_line(detail, now))
         (attempts(detail, now))
         @if !detail.prerequisites.is_empty() || !detail.dependants.is_empty() {
             h2 { "Dependencies" }
@@ -122,7 +124,7 @@ fn attempts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
             &html! { @for (run, _) in &detail.runs { (attempt(run, now)) } },
         ))
         @for (run, _) in &detail.runs {
-            @if let Some(results) = &run.results { h2 { "Results of attempt " (run.attempt) } (json(results, &format!("results-{}", run.id))) }
+            @if let Some(results) = &run.results { h2 { "Results of attempt " (run.attempt) } (json(results, run.task_id, &format!("results-{}", run.id))) }
         }
     }
 }

@@ -5,6 +5,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 
+use super::changes::buttons;
 use super::columns::{COLUMNS, Column, chosen, table_of};
 use super::parts::{answer, text};
 use super::{Page, Refresh, page as whole_page};
@@ -12,6 +13,7 @@ use crate::address::encoded;
 use crate::app::{App, Caller};
 use crate::login::Login;
 use crate::problem::Problem;
+use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::selection::{PageStart, Selection};
 use taskqueue_engine::inspect::status::{SelectionPage, select_page};
@@ -138,8 +140,14 @@ pub(crate) async fn page(caller: Caller, Query(query): Query<TasksQuery>) -> Pag
         Err(problem) => return Ok(show(&caller.login, &query, &answer(&problem.detail, None, true))),
     };
     let limit = query.limit.unwrap_or(ON_A_PAGE).clamp(1, MOST);
-    let found = caller.call(move |ctx| select_page(ctx, &selection, start, limit)).await?;
-    Ok(show(&caller.login, &query, &list(&found, &columns, &query)))
+    let wanted = selection.clone();
+    let found = caller.call(move |ctx| select_page(ctx, &wanted, start, limit)).await?;
+    let all = (query.is_first_page() && found.next.is_none()).then_some(found.lines.as_slice());
+    let body = html! {
+        (list(&found, &columns, &query))
+        @if caller.login.may >= Scope::Operate && !query.q.trim().is_empty() { (buttons(&query.q, &selection, all)) }
+    };
+    Ok(show(&caller.login, &query, &body))
 }
 
 fn show(login: &Login, query: &TasksQuery, list: &Markup) -> Response {

@@ -286,7 +286,9 @@ impl Model {
             Command::CreateRuns => self.create_runs(),
             Command::OpenRunOf { task } => {
                 if self.is_due(task) {
+                    let first_new = self.runs.len();
                     self.create_run(task);
+                    self.tasks[task].limit_key.into_iter().for_each(|key| self.fit_key(key, Some(first_new)));
                 }
                 Answer::OpenRun(self.tasks[task].open_run)
             }

@@ -20,6 +20,14 @@ pub(super) fn check(db: &TestDb) {
         2,
         "SELECT \"TaskClass\" FROM \"TaskQueue\" WHERE \"QuarantinedOn\" IS NOT NULL LIMIT 50001",
     );
+    // store::reading::schedules::list_tasks_before_heads, once for each schedule.
+    is_read_from(
+        db,
+        "TaskQueuePlanned",
+        1,
+        "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"ScheduleId\" = 500 AND \"PlannedOn\" < '2100-01-01 00:00:00.000000'
+         ORDER BY \"ScheduleId\" DESC, \"PlannedOn\" DESC LIMIT 1",
+    );
     // store::transitions::expire::end_expired_tasks
     is_read_from(
         db,

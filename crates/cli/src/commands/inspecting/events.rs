@@ -104,7 +104,14 @@ fn filter(ctx: &mut Context, args: &EventsArgs) -> Result<EventFilter> {
         }
         None => None,
     };
-    Ok(EventFilter { task_id: args.task, run_id: args.run, kinds: args.kind.clone(), actor: args.by.clone(), since })
+    Ok(EventFilter {
+        task_id: args.task,
+        run_id: args.run,
+        kinds: args.kind.clone(),
+        actor: args.by.clone(),
+        since,
+        before: None,
+    })
 }
 
 /// Prints events: the whole list, or its next lines.

@@ -140,7 +140,7 @@ fn answer(mut watch: TopWatch, asks: &Receiver<Ask>, updates: &Sender<TopUpdate>
                 tell_facts(&mut watch, None, &tell)
             }
         };
-        tell(TopUpdate::Answered(answered.map_err(|error| CliError::from(error).message().to_owned())));
+        tell(TopUpdate::Answered(answered.map_err(|error| CliError::from(error).message)));
     }
 }
 

@@ -84,9 +84,9 @@ pub(crate) fn run(session: Session, args: &CheckArgs, out: &mut Out) -> anyhow::
         // A monitoring system reads only standard output.
         Err(error) => {
             let error = CliError::from(error);
-            let value = json!({ "schema": "taskqueue.check/1", "level": "unknown", "problem": error.message() });
+            let value = json!({ "schema": "taskqueue.check/1", "level": "unknown", "problem": error.message });
             // What follows a bar would be parsed as numbers.
-            let message = clean_line(error.message()).replace('|', "/");
+            let message = clean_line(&error.message).replace('|', "/");
             out.json_or(&value, folded(&format!("TASKQUEUE UNKNOWN - {message}"), out.width()))?;
             return Ok(UNKNOWN);
         }

@@ -2,7 +2,6 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::Args;
-use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use crate::commands::options::selected::if_gone;
@@ -12,18 +11,17 @@ use crate::output::Out;
 use crate::output::clean::clean_line;
 use crate::session::Session;
 use taskqueue_domain::monitoring::thresholds::Level;
-use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::HeldClaim;
-use taskqueue_engine::inspect::diagnosis::hung::HungRun;
 use taskqueue_engine::inspect::doctor::{OwnFiles, Symptom, Trouble, examine, examine_closed, list_claims};
 use taskqueue_engine::{Engine, Pooler, why_no_own_group};
 use taskqueue_views::clock::{clock_ahead, clock_words};
-use taskqueue_views::human::{count, distance, fitted_words, plural, relative};
-use taskqueue_views::hung::{cancel_hung, silent_words};
-use taskqueue_views::pause_words::{pause_words, resume_command};
+use taskqueue_views::human::{fitted_words, relative};
+use taskqueue_views::hung::cancel_hung;
+use taskqueue_views::pause_words::resume_command;
 use taskqueue_views::shell_word::shell_word;
-use taskqueue_views::standstill::{standstill_remedy, standstill_words};
-use taskqueue_views::why::{deadline_words, holder, sentence};
+use taskqueue_views::standstill::standstill_remedy;
+use taskqueue_views::trouble::{ids, trouble_words};
+use taskqueue_views::why::{deadline_words, holder};
 
 /// How many claims are listed.
 const CLAIMS: i64 = 20;
@@ -60,7 +58,7 @@ pub(crate) fn run(session: Session, args: &DoctorArgs, out: &mut Out) -> anyhow:
             (troubles, now, ahead)
         }
         Err(error) => {
-            let error = CliError::from(error).message().to_owned();
+            let error = CliError::from(error).message;
             (examine_closed(&url, error, &files, spool.as_deref()), None, None)
         }
     };
@@ -138,7 +136,7 @@ struct About {
 fn finding_json(trouble: &Trouble, about: &About) -> Value {
     let mut value = json!(trouble);
     value["level"] = json!(trouble.level());
-    value["message"] = json!(message(trouble, about));
+    value["message"] = json!(trouble_words(trouble, about.now));
     value["remedy"] = json!(remedy(trouble, about));
     value
 }
@@ -146,7 +144,7 @@ fn finding_json(trouble: &Trouble, about: &About) -> Value {
 fn text(troubles: &[Trouble], ahead: Option<TimeDelta>, about: &About, out: &Out) -> String {
     let mut lines = Vec::new();
     for trouble in troubles {
-        lines.push(finding(trouble.level(), &message(trouble, about), &remedy(trouble, about), out));
+        lines.push(finding(trouble.level(), &trouble_words(trouble, about.now), &remedy(trouble, about), out));
     }
     if let Some(ahead) = ahead {
         lines.push(finding(Level::Warning, &clock_words(ahead), "timedatectl set-ntp true", out));
@@ -170,158 +168,6 @@ fn finding(level: Level, message: &str, remedy: &str, out: &Out) -> String {
     let word = if level == Level::Critical { "ERROR" } else { "WARN" };
     let message = fitted_words(&clean_line(&format!("{word:<6} {message}")), out.width());
     format!("{message}\n       {}", clean_line(remedy))
-}
-
-fn ids(tasks: &[TaskId]) -> String {
-    tasks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-}
-
-fn message(trouble: &Trouble, about: &About) -> String {
-    match trouble {
-        Trouble::Store(symptom) => symptom_words(symptom),
-        Trouble::StoreClosed { store, error } => format!("the store {store} cannot be opened: {error}"),
-        Trouble::Unexamined { part, error } => format!("{part} could not be examined: {error}"),
-        Trouble::NothingCreatesRuns { due, oldest_secs } => format!(
-            "{} due without a run, the oldest for {}: no create-runs or tick has run, from cron, a timer or a worker",
-            if due.count == 1 { "1 task is".to_owned() } else { format!("{} tasks are", count(*due)) },
-            distance(TimeDelta::seconds(*oldest_secs))
-        ),
-        Trouble::Standstill { standstill } => standstill_words(standstill, about.now),
-        Trouble::NothingRuns { task_id, class, why } => {
-            format!(
-                "runs of class {class} are waiting, first that of task {task_id}: {}",
-                sentence(why, None, about.now)
-            )
-        }
-        Trouble::LostRuns { count, task_id, why } => {
-            format!("{} lost, first that of task {task_id}: {}", plural(*count, "run"), sentence(why, None, about.now))
-        }
-        Trouble::SilentRunner { runner, slots, silent_secs } => format!(
-            "runner {runner} has not renewed its lease for {}, but its process is alive: it is suspended, or cannot reach the \
-             database; it occupies {}",
-            distance(TimeDelta::seconds(*silent_secs)),
-            plural(usize::try_from(*slots).unwrap_or_default(), "slot")
-        ),
-        Trouble::ClockSet { runner, step_secs } => format!(
-            "the database's clock was set {} by {} since runner {runner} renewed its lease",
-            if *step_secs < 0 { "back" } else { "forward" },
-            distance(TimeDelta::seconds(step_secs.saturating_abs()))
-        ),
-        Trouble::FutureTasks { tasks } => format!(
-            "tasks failed while the clock of the database was ahead, and are not retried before that time: {}",
-            ids(tasks)
-        ),
-        Trouble::FutureSchedules { tasks } => format!(
-            "schedules were planned while the clock of the database was ahead, and skip the times until then: {}",
-            ids(tasks)
-        ),
-        Trouble::FutureClaim { run_id, task_id, claimant } => format!(
-            "run {run_id} of task {task_id} was claimed or renewed while the clock of the database was ahead; if its claimant \
-             {claimant} is gone, it is not rescued before that time"
-        ),
-        Trouble::HungRuns { class, key, max_running, hung } => hung_words(class, key.as_deref(), *max_running, hung),
-        Trouble::MissingScript { class, script } => {
-            format!("class {class} executes {}, which does not exist on this host", script.display())
-        }
-        Trouble::ScheduleProblem { schedule, problem } => {
-            format!("[schedule.{schedule}] cannot be applied: {problem}")
-        }
-        Trouble::ClassProblem { class, problem } => format!("class {class} cannot be executed here: {problem}"),
-        Trouble::ClassHeld { class, host, reason } => format!("class {class} is held on {host}: {reason}"),
-        Trouble::NoHandler { class } => format!("class {class} has tasks, but no handler on this host"),
-        Trouble::OldPause { pause } => pause_words(pause, about.now),
-        Trouble::BrokenSchedules { tasks } => format!("schedules that cannot be read: {}", ids(tasks)),
-        Trouble::StrandedTasks { tasks } => {
-            format!("tasks wait for others that were cancelled or have expired: {}", ids(tasks))
-        }
-        Trouble::Unreadable { task_id, column, found } => {
-            format!("task {task_id} is set aside: its column {column} cannot be read: {found}")
-        }
-        Trouble::Quarantined { count: number } => {
-            let is_one = number.count == 1 && !number.or_more;
-            let tasks = if is_one { "1 task is".to_owned() } else { format!("{} tasks are", count(*number)) };
-            format!("{tasks} quarantined: crashed too often, or cannot be read")
-        }
-        Trouble::UnreportedFailures { count: number } => {
-            let is_one = number.count == 1 && !number.or_more;
-            let tasks = if is_one { "1 task".to_owned() } else { format!("{} tasks", count(*number)) };
-            format!("{tasks} will not be retried, and the failure was not reported yet")
-        }
-        Trouble::KeptForEver { status } => {
-            format!("tasks in the status {status} are kept forever, so the tables only grow")
-        }
-        Trouble::LittleRoom { path, free_bytes } => {
-            format!("the disk of {} has only {} left", path.display(), HumanBytes(*free_bytes))
-        }
-        Trouble::FewInodes { path, free_inodes } => {
-            format!(
-                "the file system of {} has only {} left for new files",
-                path.display(),
-                plural(usize::try_from(*free_inodes).unwrap_or(usize::MAX), "inode")
-            )
-        }
-        Trouble::ReadOnlyDisk { path } => format!("the file system of {} is mounted read-only", path.display()),
-        Trouble::ChangeableByOthers { problem, .. } => {
-            format!("another user can change what taskqueue relies on: {problem}")
-        }
-        Trouble::LargeLog { path, bytes } => {
-            format!("{} has grown to {}: a process keeps a read transaction open", path.display(), HumanBytes(*bytes))
-        }
-        Trouble::OpenFile { path, mode } => {
-            format!("users other than its owner may read or write {} (mode {mode:04o})", path.display())
-        }
-        Trouble::LeftOutcomes { count, directory } => {
-            format!("{} contains {} not yet recorded in the database", directory.display(), plural(*count, "outcome"))
-        }
-        Trouble::OtherOutcomes { count, directory, database } => {
-            format!("{} contains {} for another address, {database}", directory.display(), plural(*count, "outcome"))
-        }
-        Trouble::OtherVersion { runner, version } => {
-            format!("runner {runner} has version {version}, this command has {}", env!("CARGO_PKG_VERSION"))
-        }
-    }
-}
-
-/// Returns a note about a Galera cluster.
-pub(crate) fn cluster_words(nodes: i64) -> String {
-    let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
-    format!(
-        "the database is a Galera cluster ({nodes}): all programs that write the tables of taskqueue must connect to the same \
-         node, or the cluster stalls"
-    )
-}
-
-fn symptom_words(symptom: &Symptom) -> String {
-    match symptom {
-        Symptom::Setting { name, value, wanted } => {
-            format!("the database has {name} = {value}; it should be {wanted}")
-        }
-        Symptom::MissingIndex { name, .. } => format!("the index {name} is missing: queries that use it become slow"),
-        Symptom::LongTransaction { secs, who } => {
-            format!("a transaction has been open for {}: {who}", distance(TimeDelta::seconds(*secs)))
-        }
-        Symptom::DeadRows { table, dead, live } => {
-            format!("{table} has {dead} dead rows and {live} live rows, and was not vacuumed")
-        }
-        Symptom::Locked { who, .. } => {
-            format!(
-                "{who} has locked the store for a second: until it unlocks it, nothing can be queued, claimed or recorded"
-            )
-        }
-        Symptom::Full { error } => {
-            format!("the server has no space left, so that nothing can be queued, claimed or recorded: {error}")
-        }
-        Symptom::Cluster { nodes } => cluster_words(*nodes),
-    }
-}
-
-/// Formats the runs that occupy all slots of a limit.
-fn hung_words(class: &str, key: Option<&str>, max_running: i32, hung: &[HungRun]) -> String {
-    let limit = match key {
-        Some(key) => format!("the key {key} allows {max_running} at once"),
-        None => format!("its limit is {max_running} running"),
-    };
-    format!("runs of class {class} are waiting: {limit}; {}", silent_words(hung))
 }
 
 /// Returns a command that fixes the problem, or shows more.

@@ -13,7 +13,7 @@ use crate::output::table::{Field, render};
 use crate::session::Session;
 use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
 use taskqueue_domain::limits::limit::{ClassLimit, KeyLimit, Rate};
-use taskqueue_engine::change::limits::{self, KeyLimitLine, LimitLine};
+use taskqueue_engine::change::limits::{self, LimitLine};
 
 /// Limit concurrent runs of a class or key, or starts in a period
 ///
@@ -191,6 +191,6 @@ fn class_row(line: &LimitLine) -> Vec<Field> {
     ]
 }
 
-fn key_row(line: &KeyLimitLine) -> Vec<Field> {
+fn key_row(line: &LimitLine<KeyLimit>) -> Vec<Field> {
     vec![line.limit.key.as_str().into(), line.running.to_string().into(), line.limit.max_running.to_string().into()]
 }

@@ -6,13 +6,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::output::Out;
 use crate::session::{Reloader, Session};
 use taskqueue_domain::limits::scope::Scope;
-use taskqueue_engine::config::Config;
+use taskqueue_engine::config::{Config, TrustedProxy};
 use taskqueue_engine::{ClassesInUse, own_user_name};
-use taskqueue_web::{CurrentConfiguration, Login, Logins, TokenUses, WebConfiguration, digest};
+use taskqueue_host::machine::account::uid_of;
+use taskqueue_views::shell_word::shell_word;
+use taskqueue_web::{
+    CurrentConfiguration, Login, Logins, Peer, ProxyUsers, TokenUses, WebConfiguration, digest, proxy_key,
+};
 
 /// Returns the configuration in effect. `own` is the token that the terminal shows.
 pub(super) fn configuration_of(session: &Session, own: Option<&str>, out: &mut Out) -> CurrentConfiguration {
     let own = own.map(own_login);
+    for proxy in session.config.web_users.iter().flat_map(|users| &users.proxies) {
+        if let TrustedProxy::User(name) = proxy
+            && peer(proxy).is_none()
+        {
+            out.warn(&format!(
+                "trusted_proxies: there is no user {} on this host, so no proxy runs as it",
+                shell_word(name)
+            ));
+        }
+    }
     let (first, uses) = (web_configuration(session.configuration(), own.as_ref()), prepared_uses(session, out));
     let file = session.config.exists.then(|| session.config.path.clone());
     if file.as_ref().is_some_and(|path| !path.is_file()) {
@@ -36,8 +50,24 @@ fn web_configuration((config, classes): (Config, ClassesInUse), own: Option<&Log
         let (may, sha256, classes) = (token.may, token.sha256, token.classes);
         logins.add(Login { name, may, sha256, classes, is_configured: true });
     }
+    let mut proxy_users = ProxyUsers::default();
+    if let Some(users) = config.web_users {
+        for (name, user) in users.by_name {
+            let (may, sha256, classes) = (user.may, proxy_key(&name), user.classes);
+            logins.add(Login { name, may, sha256, classes, is_configured: false });
+        }
+        proxy_users = ProxyUsers { header: users.header, proxies: users.proxies.iter().filter_map(peer).collect() };
+    }
     own.into_iter().for_each(|login| logins.add(login.clone()));
-    WebConfiguration { logins, hidden_data: config.web_hidden_data, classes }
+    WebConfiguration { logins, proxy_users, hidden_data: config.web_hidden_data, classes }
+}
+
+/// Returns whom the server sees when this proxy connects; `None` for a user whom this host does not know.
+fn peer(proxy: &TrustedProxy) -> Option<Peer> {
+    match proxy {
+        TrustedProxy::Address(address) => Some(Peer::Address(*address)),
+        TrustedProxy::User(name) => uid_of(name).map(Peer::User),
+    }
 }
 
 /// Returns where the uses of tokens are noted; `None` with a warning if they cannot be.

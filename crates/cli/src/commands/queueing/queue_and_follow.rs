@@ -125,8 +125,6 @@ impl RunListener for PassThrough<'_> {
         outcome::tell_asked_to_end(runs);
     }
 
-    fn claimed(&mut self, _run: &ClaimedRun) {}
-
     fn output(&mut self, stream: Stream, bytes: &[u8]) {
         self.out.pass_through(stream == Stream::Stderr, bytes);
     }

@@ -14,7 +14,7 @@ use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_engine::running::process_run::ProcessReport;
 use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 use taskqueue_engine::work::{Reconfiguration, WorkListener};
-use taskqueue_engine::{EngineError, ReloadSignal, Stream};
+use taskqueue_engine::{EngineError, ReloadSignal};
 
 /// Receives notifications about the worker and its runs, and reloads the configuration.
 pub(crate) struct WorkNarrator<'a> {
@@ -65,8 +65,6 @@ impl RunListener for WorkNarrator<'_> {
             Narrator { out: self.out }.claimed(run);
         }
     }
-
-    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
 
     fn lacks_room(&mut self, why: &str, slots: usize) {
         let (bar, out) = (&self.bar, &mut self.out);

@@ -40,8 +40,6 @@ impl RunListener for Keeper {
         tell_asked_to_end(runs);
     }
 
-    fn claimed(&mut self, _run: &ClaimedRun) {}
-
     fn output(&mut self, _stream: Stream, bytes: &[u8]) {
         self.output.extend_from_slice(bytes);
     }

@@ -2,13 +2,13 @@
 
 use clap::Args;
 
-use crate::commands::operating::doctor::cluster_words;
 use crate::error::DONE;
 use crate::output::Out;
 use crate::output::progress::Progress;
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use taskqueue_engine::upkeep::migrate;
+use taskqueue_views::trouble::cluster_words;
 
 /// Create or update the tables of a database server
 ///

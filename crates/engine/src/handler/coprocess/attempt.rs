@@ -15,7 +15,7 @@ use taskqueue_domain::run::ending::{Ending, ReportedError};
 use taskqueue_domain::run::exit_rules::ExitMeaning;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::clock::Moment;
-use taskqueue_process::children::capture::{Captured, Stream};
+use taskqueue_process::children::capture::{Captured, SHOW_FOLLOWED_EVERY, Stream};
 use taskqueue_process::children::child::Control;
 use taskqueue_process::children::event_socket::EventSocket;
 
@@ -139,11 +139,12 @@ impl<'a> CoprocessAttempt<'a> {
             self.pass_messages(at);
             let mut control = Control::Continue;
             if self.next_idle.has_passed() {
-                if let Some(so_far) = self.ticket.stderr_so_far() {
+                let is_followed = self.observer.is_followed();
+                if let Some(so_far) = self.ticket.stderr_so_far(is_followed) {
                     self.observer.output_so_far(Stream::Stderr, so_far);
                 }
                 control = self.observer.idle();
-                self.next_idle = Moment::after(IDLE_EVERY);
+                self.next_idle = Moment::after(if is_followed { SHOW_FOLLOWED_EVERY } else { IDLE_EVERY });
             }
             if control == Control::Kill {
                 self.decided.get_or_insert(Ending::Stopped);

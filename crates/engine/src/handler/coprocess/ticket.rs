@@ -176,9 +176,9 @@ impl Ticket {
     }
 
     /// Returns the standard error so far, if it is time to show it and there is something new.
-    pub(super) fn stderr_so_far(&self) -> Option<Captured> {
+    pub(super) fn stderr_so_far(&self, is_followed: bool) -> Option<Captured> {
         let Mail { stderr, showing, .. } = &mut *self.mail();
-        showing.take(stderr)
+        showing.take(stderr, is_followed)
     }
 
     pub(super) fn take_stderr(&self) -> Captured {

@@ -78,7 +78,7 @@ fn find(store: &mut Store, wanted: Wanted, beginning: &str) -> StoreResult<Vec<C
         Wanted::WaitingRuns => runs(store, WhichRuns::Waiting)?,
         Wanted::ProcessingRuns => runs(store, WhichRuns::Processing)?,
         Wanted::Runs => runs(store, WhichRuns::Newest)?,
-        Wanted::Classes => without_notes(store.list_task_classes_from(beginning, OFFERED)?),
+        Wanted::Classes => without_notes(store.list_task_classes(beginning, OFFERED)?),
         Wanted::PausedClasses => paused(store, |scope| matches!(scope, PauseScope::Class(_)))?,
         Wanted::Runners => named(store.list_runner_names(LOOKED_AT)?),
         Wanted::PausedRunners => paused(store, |scope| matches!(scope, PauseScope::Runner(_)))?,

@@ -129,7 +129,7 @@ fn secs_between(earlier: DateTime<Utc>, later: DateTime<Utc>) -> f64 {
 fn by_class(
     waiting: Vec<WaitingRuns>,
     other_waiting: Counted,
-    running: Vec<(String, i64)>,
+    running: impl IntoIterator<Item = (String, i64)>,
     now: DateTime<Utc>,
 ) -> BTreeMap<String, ClassFacts> {
     let mut classes: BTreeMap<String, ClassFacts> = BTreeMap::new();

@@ -14,6 +14,7 @@ use super::{
     DueRow, EndedRow, FoundRow, RunHolder, Start, StartedRow, StartedTask, Success, SuccessDetails, TaskStart,
     by_details, with_statuses,
 };
+use crate::base::cells::ShownText;
 use crate::base::prepared::prepared;
 use crate::base::rows::IdRow;
 use crate::base::sql::SqlMoment;
@@ -180,7 +181,7 @@ struct EndedRunRow {
     run_id: i64,
     #[diesel(sql_type = BigInt)]
     task_id: i64,
-    #[diesel(sql_type = Text)]
+    #[diesel(sql_type = Text, deserialize_as = ShownText)]
     host: String,
     #[diesel(sql_type = Nullable<Text>)]
     freed_key: Option<String>,

@@ -1,11 +1,12 @@
 //! The lock file beside a SQLite store: one process at a time creates or migrates the store.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::backend::lock_notice::{LockNotice, lock_file_holder};
 use crate::{StoreError, StoreResult};
+use taskqueue_host::files::beside;
 use taskqueue_host::files::lock::FileLock;
 
 /// Locks `STORE.lock` until the value is dropped or the process dies. Announces a wait of more than a second.
@@ -18,9 +19,7 @@ pub(crate) fn acquire(
     wait: Duration,
     other: impl FnOnce(&std::io::Error) -> StoreError,
 ) -> StoreResult<FileLock> {
-    let mut name = store.as_os_str().to_owned();
-    name.push(".lock");
-    let file = PathBuf::from(name);
+    let file = beside(store, ".lock");
     let (started, mut notice) = (Instant::now(), LockNotice::default());
     let locked = FileLock::acquire_watched(&file, wait, &mut || {
         notice.after_lock_file(started.elapsed(), store, &file);

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use crate::backend::batch::{RunHolder, Start};
+use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::journal::events::insert_event;
@@ -192,15 +193,17 @@ fn claimed_before(conn: &mut AnyConnection, claim: &OutsideClaim<'_>) -> StoreRe
 /// Returns each run that a claimant has with one of these secrets, with its token, in the order of the secrets.
 fn held_by(conn: &mut AnyConnection, claimant: &str, secrets: &[String]) -> QueryResult<Vec<(i64, String)>> {
     use task_queue_runs::dsl;
-    let held: Vec<(i64, Option<String>)> = dsl::task_queue_runs
+    let held: Vec<(i64, Option<ShownText>)> = dsl::task_queue_runs
         .filter(dsl::running_class.is_not_null())
         .filter(dsl::claimant.eq(claimant))
         .order((dsl::running_class, dsl::id))
         .select((dsl::id, dsl::token))
         .load(conn)?;
     let with = |secret: &String| {
-        let (run_id, token) = held.iter().find(|(run_id, token)| token.as_ref() == Some(&token_of(*run_id, secret)))?;
-        Some((*run_id, token.clone()?))
+        let (run_id, token) = held
+            .iter()
+            .find(|(run_id, token)| token.as_ref().is_some_and(|token| token.0 == token_of(*run_id, secret)))?;
+        Some((*run_id, token.clone()?.0))
     };
     Ok(secrets.iter().filter_map(with).collect())
 }

@@ -7,13 +7,14 @@ use diesel::result::QueryResult;
 
 use crate::StoreResult;
 use crate::backend::batch::{self, RunHolder, Start};
+use crate::base::cells::TimeOrPast;
 use crate::base::connection::AnyConnection;
 use crate::base::content::{Content, ContentRow};
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now};
-use crate::journal::audit::keep_run_transition;
+use crate::journal::events::insert_event;
 use crate::records::runs::RunRef;
-use crate::rules::key_slots::{KeepPlace, fit_key};
+use crate::rules::key_slots::fit_key;
 use crate::session::origin::Origin;
 use crate::transitions::end::end_waiting_run;
 use crate::transitions::run_end::RunEnd;
@@ -68,7 +69,7 @@ pub(crate) fn start_waiting(
                 let ids = (RunId(row.run_id), TaskId(row.task_id));
                 started.runs.push(claimed_run(ids, row.token, row.attempt, row.started_on, content));
             }
-            Err(problem) => started.aside.add(RunRef { id: RunId(row.run_id), token: row.token }, problem),
+            Err(problem) => started.aside.push((RunRef { id: RunId(row.run_id), token: row.token }, problem)),
         }
     }
     if let Some(origin) = auditor {
@@ -76,7 +77,7 @@ pub(crate) fn start_waiting(
             let details = serde_json::json!({
                 "attempt": run.attempt, "runner": holder.runner_name, "claimant": holder.claimant
             });
-            keep_run_transition(conn, origin, "run-started", (run.task_id, run.run_id), details)?;
+            insert_event(conn, &origin.event("run-started", Some(run.task_id), Some(run.run_id), details))?;
         }
     }
     Ok(started)
@@ -142,29 +143,30 @@ pub(crate) fn load_held(
     token: String,
     started: &mut StartedRun,
 ) -> StoreResult<()> {
-    let ((task_id, attempt, started_on), content): ((i64, i32, Option<SqlMoment>), ContentRow) = task_queue_runs::table
-        .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
-        .filter(task_queue_runs::id.eq(run_id))
-        .select((
-            (task_queue::id, task_queue_runs::attempt, task_queue_runs::started_on),
-            (
-                task_queue_runs::task_class,
-                task_queue::task_data,
-                task_queue::max_retries,
-                task_queue::timeout_secs,
-                task_queue::planned_on,
-                task_queue::scheduled_on,
-                task_queue::next_attempt_on,
-                task_queue::meta,
-            ),
-        ))
-        .first(conn)?;
+    let ((task_id, attempt, started_on), content): ((i64, i32, Option<TimeOrPast>), ContentRow) =
+        task_queue_runs::table
+            .inner_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
+            .filter(task_queue_runs::id.eq(run_id))
+            .select((
+                (task_queue::id, task_queue_runs::attempt, task_queue_runs::started_on),
+                (
+                    task_queue_runs::task_class,
+                    task_queue::task_data,
+                    task_queue::max_retries,
+                    task_queue::timeout_secs,
+                    task_queue::planned_on,
+                    task_queue::scheduled_on,
+                    task_queue::next_attempt_on,
+                    task_queue::meta,
+                ),
+            ))
+            .first(conn)?;
     match content.read() {
         Ok(content) => {
-            let started_on = started_on.unwrap_or(content.planned_on);
+            let started_on = started_on.map_or(content.planned_on, SqlMoment::from);
             started.runs.push(claimed_run((RunId(run_id), TaskId(task_id)), token, attempt, started_on, content));
         }
-        Err(problem) => started.aside.add(RunRef { id: RunId(run_id), token }, problem),
+        Err(problem) => started.aside.push((RunRef { id: RunId(run_id), token }, problem)),
     }
     Ok(())
 }
@@ -190,7 +192,7 @@ fn end_instead(conn: &mut AnyConnection, run_id: i64, auditor: Option<&Origin>) 
         end_orphan(conn, run_id)?;
     }
     if let Some(key) = limit_key {
-        fit_key(conn, &key, KeepPlace::None)?;
+        fit_key(conn, &key, None)?;
     }
     Ok(None)
 }

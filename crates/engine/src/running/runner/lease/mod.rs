@@ -92,6 +92,11 @@ impl Leases {
         move || leases.open_inbox(run_id, task_id)
     }
 
+    /// Returns whether the output of a run is being read.
+    pub(crate) fn is_followed(&self, run_id: RunId) -> bool {
+        self.lock().runs.get(&run_id).is_some_and(|held| held.is_followed)
+    }
+
     /// Records a report of the handler, which restarts its time of silence.
     pub(crate) fn heard_of(&self, run_id: RunId) {
         if let Some(held) = self.lock().runs.get_mut(&run_id) {

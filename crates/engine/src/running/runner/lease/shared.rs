@@ -16,12 +16,14 @@ use taskqueue_domain::task::ids::{RunId, RunnerId};
 use taskqueue_host::clock::Moment;
 use taskqueue_host::net::sockets::LibrarySocket;
 use taskqueue_host::net::waker::Waker;
-use taskqueue_store::{Origin, Renewal, RunRef, StoreResult};
+use taskqueue_store::{Origin, Renewal, RunRef, RunRequest, StoreResult};
 
 /// The longest pause after a failed renewal.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// How long the first update of a run is delayed before it is saved. Most runs end sooner, and their end includes it.
 const SAVE_AFTER: Duration = Duration::from_millis(100);
+/// The same while its output is being read.
+const SAVE_FOLLOWED_AFTER: Duration = Duration::from_millis(20);
 
 /// The state of the lease of a run, or of the runner itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +76,7 @@ pub(crate) enum LeaseWork {
     },
     Save(RunRef, Unsaved),
     Look,
-    /// Query which of these runs are cancelled, and fetch new messages.
+    /// Query what is requested of these runs, and fetch new messages.
     Ask(Vec<RunId>),
     /// Read a notification from the socket.
     Listen,
@@ -93,6 +95,8 @@ pub(crate) struct HeldLease {
     /// Set while there are unsaved updates.
     save_at: Option<Moment>,
     pub(crate) cancel: Arc<CancelOrder>,
+    /// Whether its output is being read.
+    pub(crate) is_followed: bool,
     /// Set once its handler listens.
     pub(crate) inbox: Option<OpenInbox>,
 }
@@ -121,6 +125,7 @@ impl HeldLease {
             unsaved: Unsaved::default(),
             save_at: None,
             cancel: Arc::new(CancelOrder::new()),
+            is_followed: false,
             inbox: None,
         }
     }
@@ -133,7 +138,8 @@ impl HeldLease {
     /// Adds an update. Returns when it must be saved.
     pub(crate) fn add_update(&mut self, update: Unsaved) -> Moment {
         self.unsaved.add(update);
-        *self.save_at.get_or_insert_with(|| Moment::after(SAVE_AFTER))
+        let wait = if self.is_followed { SAVE_FOLLOWED_AFTER } else { SAVE_AFTER };
+        *self.save_at.get_or_insert_with(|| Moment::after(wait))
     }
 
     pub(crate) fn take_update(&mut self) -> Unsaved {
@@ -250,14 +256,22 @@ impl Leases {
         }
     }
 
-    pub(crate) fn cancel(&self, requests: Vec<(RunId, String)>) {
-        let state = self.lock();
-        for (run_id, reason) in requests {
-            if let Some(held) = state.runs.get(&run_id) {
-                held.cancel.give(reason);
-                if let Some(open) = &held.inbox {
-                    open.inbox.close();
-                }
+    /// Does what is requested of these runs.
+    pub(crate) fn hear(&self, asked: &[RunId], requests: Vec<RunRequest>) {
+        let mut state = self.lock();
+        for run_id in asked {
+            if let Some(held) = state.runs.get_mut(run_id) {
+                held.is_followed = false;
+            }
+        }
+        for RunRequest { run_id, cancel_reason, is_followed } in requests {
+            let Some(held) = state.runs.get_mut(&run_id) else { continue };
+            // Of a cancelled run nothing more is asked, so nothing would end this.
+            held.is_followed = is_followed && cancel_reason.is_none();
+            let Some(reason) = cancel_reason else { continue };
+            held.cancel.give(reason);
+            if let Some(open) = &held.inbox {
+                open.inbox.close();
             }
         }
     }

@@ -49,10 +49,12 @@ fn keep(leases: &Leases, url: &DatabaseUrl) {
                 looked.is_ok()
             }
             LeaseWork::Ask(runs) => {
-                let asked = connected(&mut store, url).and_then(|store| store.list_cancel_requests(&runs));
+                let asked = connected(&mut store, url).and_then(|store| store.list_run_requests(&runs));
                 let mut is_well = asked.is_ok();
                 fault_point!("lease.cancel_heard");
-                leases.cancel(asked.unwrap_or_default());
+                if let Ok(requests) = asked {
+                    leases.hear(&runs, requests);
+                }
                 if is_well {
                     let delivered = connected(&mut store, url).and_then(|store| deliver(store, leases, &mut horizon));
                     is_well = delivered.is_ok();

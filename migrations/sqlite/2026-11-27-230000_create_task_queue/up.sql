@@ -2,6 +2,7 @@
 -- Times are UTC text, YYYY-MM-DD HH:MM:SS.ffffff: text order is time order. SQLite's clock has milliseconds.
 -- SQLite takes any bytes as text and a number of 64 bits for every INTEGER, so each column that an application may write has a CHECK
 -- of what the program can read. length() and GLOB end at a NUL: what must be ASCII has as many bytes as characters.
+-- The times of the tables that are written for each run have a check of half the cost, which a NUL after the seconds passes.
 
 CREATE TABLE "TaskQueue" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT
@@ -208,13 +209,25 @@ CREATE TABLE "TaskQueueRuns" (
     "TaskClass" TEXT NOT NULL,
     "Priority" INTEGER NOT NULL DEFAULT 0,
     "Attempt" INTEGER NOT NULL DEFAULT 1
-        CONSTRAINT "Attempt is 1 or more" CHECK ("Attempt" >= 1),
-    "CreatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
-    "StartedOn" TEXT,
+        CONSTRAINT "Attempt lies in 1 to 2147483647" CHECK ("Attempt" BETWEEN 1 AND 2147483647),
+    "CreatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "CreatedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (datetime("CreatedOn") IS substr("CreatedOn", 1, 19) AND length("CreatedOn") <= 26
+            AND (length("CreatedOn") = 19 OR "CreatedOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "CreatedOn lies in the years 1000 to 9999" CHECK ("CreatedOn" >= '1000'),
+    "StartedOn" TEXT
+        CONSTRAINT "StartedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("StartedOn" IS NULL OR datetime("StartedOn") IS substr("StartedOn", 1, 19) AND length("StartedOn") <= 26
+            AND (length("StartedOn") = 19 OR "StartedOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "StartedOn lies in the years 1000 to 9999" CHECK ("StartedOn" IS NULL OR "StartedOn" >= '1000'),
     "PercentsCompleted" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "PercentsCompleted lies in 0 to 100" CHECK ("PercentsCompleted" BETWEEN 0 AND 100),
     "ProgressMessage" TEXT NOT NULL DEFAULT '',
-    "FinishedOn" TEXT,
+    "FinishedOn" TEXT
+        CONSTRAINT "FinishedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("FinishedOn" IS NULL OR datetime("FinishedOn") IS substr("FinishedOn", 1, 19) AND length("FinishedOn") <= 26
+            AND (length("FinishedOn") = 19 OR "FinishedOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "FinishedOn lies in the years 1000 to 9999" CHECK ("FinishedOn" IS NULL OR "FinishedOn" >= '1000'),
     "Results" TEXT
         CONSTRAINT "Results is JSON" CHECK ("Results" IS NULL OR json_valid("Results")),
     "Status" TEXT NOT NULL DEFAULT 'scheduled'
@@ -230,15 +243,34 @@ CREATE TABLE "TaskQueueRuns" (
     "Token" TEXT,
     "Host" TEXT NOT NULL DEFAULT '',
     "ProcessIdentity" TEXT NOT NULL DEFAULT '',
-    "LeaseExpiresOn" TEXT,
+    "LeaseExpiresOn" TEXT
+        CONSTRAINT "LeaseExpiresOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("LeaseExpiresOn" IS NULL OR datetime("LeaseExpiresOn") IS substr("LeaseExpiresOn", 1, 19) AND length("LeaseExpiresOn") <= 26
+            AND (length("LeaseExpiresOn") = 19 OR "LeaseExpiresOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "LeaseExpiresOn lies in the years 1000 to 9999" CHECK ("LeaseExpiresOn" IS NULL OR "LeaseExpiresOn" >= '1000'),
     "HandlerProcessId" INTEGER,
     "HandlerIdentity" TEXT NOT NULL DEFAULT '',
     "CpuMsecs" INTEGER,
     "PeakMemoryBytes" INTEGER,
-    "CancelRequestedOn" TEXT,
+    "CancelRequestedOn" TEXT
+        CONSTRAINT "CancelRequestedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("CancelRequestedOn" IS NULL OR datetime("CancelRequestedOn") IS substr("CancelRequestedOn", 1, 19) AND length("CancelRequestedOn") <= 26
+            AND (length("CancelRequestedOn") = 19 OR "CancelRequestedOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "CancelRequestedOn lies in the years 1000 to 9999" CHECK ("CancelRequestedOn" IS NULL OR "CancelRequestedOn" >= '1000'),
     "CancelReason" TEXT NOT NULL DEFAULT '',
-    "LimitKey" TEXT,
-    "Tag" TEXT,
+    "FollowedOn" TEXT
+        CONSTRAINT "FollowedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("FollowedOn" IS NULL OR datetime("FollowedOn") IS substr("FollowedOn", 1, 19) AND length("FollowedOn") <= 26
+            AND (length("FollowedOn") = 19 OR "FollowedOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "FollowedOn lies in the years 1000 to 9999" CHECK ("FollowedOn" IS NULL OR "FollowedOn" >= '1000'),
+    "LimitKey" TEXT
+        CONSTRAINT "LimitKey has 1 to 190 printable ASCII characters"
+        CHECK ("LimitKey" IS NULL OR "LimitKey" NOT GLOB '*[^ -~]*' AND trim("LimitKey") = "LimitKey"
+            AND length("LimitKey") BETWEEN 1 AND 190 AND length(CAST("LimitKey" AS BLOB)) = length("LimitKey")),
+    "Tag" TEXT
+        CONSTRAINT "Tag has 1 to 190 printable ASCII characters"
+        CHECK ("Tag" IS NULL OR "Tag" NOT GLOB '*[^ -~]*' AND trim("Tag") = "Tag"
+            AND length("Tag") BETWEEN 1 AND 190 AND length(CAST("Tag" AS BLOB)) = length("Tag")),
     "HasKeySlot" INTEGER NOT NULL DEFAULT 0
         CONSTRAINT "HasKeySlot is 0 or 1" CHECK ("HasKeySlot" IN (0, 1)),
     "LinedUpOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
@@ -247,7 +279,11 @@ CREATE TABLE "TaskQueueRuns" (
             AND length("LinedUpOn") = 26 AND substr("LinedUpOn", 20) GLOB '.[0-9][0-9][0-9][0-9][0-9][0-9]'),
     "KeepResults" INTEGER
         CONSTRAINT "KeepResults lies in 0 to 2000000000 seconds" CHECK ("KeepResults" IS NULL OR "KeepResults" BETWEEN 0 AND 2000000000),
-    "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "UpdatedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "UpdatedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (datetime("UpdatedOn") IS substr("UpdatedOn", 1, 19) AND length("UpdatedOn") <= 26
+            AND (length("UpdatedOn") = 19 OR "UpdatedOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "UpdatedOn lies in the years 1000 to 9999" CHECK ("UpdatedOn" >= '1000'),
     "ResultsOn" TEXT GENERATED ALWAYS AS (
         CASE WHEN "Results" IS NOT NULL AND "KeepResults" IS NULL THEN "FinishedOn" END) STORED,
     "ResultsExpireOn" TEXT GENERATED ALWAYS AS (
@@ -288,13 +324,25 @@ CREATE INDEX "TaskQueueRunsResultsExpire" ON "TaskQueueRuns" ("ResultsExpireOn",
 CREATE TABLE "TaskQueueRunners" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     "ProcessId" INTEGER NOT NULL,
-    "StartedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
-    "FinishedOn" TEXT,
+    "StartedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "StartedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (datetime("StartedOn") IS substr("StartedOn", 1, 19) AND length("StartedOn") <= 26
+            AND (length("StartedOn") = 19 OR "StartedOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "StartedOn lies in the years 1000 to 9999" CHECK ("StartedOn" >= '1000'),
+    "FinishedOn" TEXT
+        CONSTRAINT "FinishedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("FinishedOn" IS NULL OR datetime("FinishedOn") IS substr("FinishedOn", 1, 19) AND length("FinishedOn") <= 26
+            AND (length("FinishedOn") = 19 OR "FinishedOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "FinishedOn lies in the years 1000 to 9999" CHECK ("FinishedOn" IS NULL OR "FinishedOn" >= '1000'),
     "Host" TEXT NOT NULL DEFAULT '',
     "ProcessIdentity" TEXT NOT NULL DEFAULT '',
     "Slots" INTEGER NOT NULL DEFAULT 1
-        CONSTRAINT "Slots is 1 or more" CHECK ("Slots" >= 1),
-    "HeartbeatOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+        CONSTRAINT "Slots lies in 1 to 2147483647" CHECK ("Slots" BETWEEN 1 AND 2147483647),
+    "HeartbeatOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "HeartbeatOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (datetime("HeartbeatOn") IS substr("HeartbeatOn", 1, 19) AND length("HeartbeatOn") <= 26
+            AND (length("HeartbeatOn") = 19 OR "HeartbeatOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "HeartbeatOn lies in the years 1000 to 9999" CHECK ("HeartbeatOn" >= '1000'),
     "HeartbeatBootMs" INTEGER,
     "Version" TEXT NOT NULL DEFAULT '',
     "Name" TEXT NOT NULL DEFAULT '',
@@ -317,16 +365,28 @@ CREATE TABLE "TaskQueueRunOutputs" (
 CREATE TABLE "TaskQueueRejections" (
     "TaskId" INTEGER NOT NULL,
     "Claimant" TEXT NOT NULL,
-    "RejectedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "RejectedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "RejectedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (datetime("RejectedOn") IS substr("RejectedOn", 1, 19) AND length("RejectedOn") <= 26
+            AND (length("RejectedOn") = 19 OR "RejectedOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "RejectedOn lies in the years 1000 to 9999" CHECK ("RejectedOn" >= '1000'),
     "Timeouts" INTEGER NOT NULL DEFAULT 0
-        CONSTRAINT "Timeouts is 0 or more" CHECK ("Timeouts" >= 0),
-    "HeldUntil" TEXT,
+        CONSTRAINT "Timeouts lies in 0 to 2147483647" CHECK ("Timeouts" BETWEEN 0 AND 2147483647),
+    "HeldUntil" TEXT
+        CONSTRAINT "HeldUntil is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK ("HeldUntil" IS NULL OR datetime("HeldUntil") IS substr("HeldUntil", 1, 19) AND length("HeldUntil") <= 26
+            AND (length("HeldUntil") = 19 OR "HeldUntil" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "HeldUntil lies in the years 1000 to 9999" CHECK ("HeldUntil" IS NULL OR "HeldUntil" >= '1000'),
     PRIMARY KEY ("TaskId", "Claimant")
 ) STRICT;
 
 CREATE TABLE "TaskQueueEvents" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
-    "OccurredOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "OccurredOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "OccurredOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (datetime("OccurredOn") IS substr("OccurredOn", 1, 19) AND length("OccurredOn") <= 26
+            AND (length("OccurredOn") = 19 OR "OccurredOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "OccurredOn lies in the years 1000 to 9999" CHECK ("OccurredOn" >= '1000'),
     "Kind" TEXT NOT NULL,
     "TaskQueueId" INTEGER,
     "RunId" INTEGER,
@@ -340,11 +400,22 @@ CREATE INDEX "TaskQueueEventsByTask" ON "TaskQueueEvents" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueEventsByKind" ON "TaskQueueEvents" ("Kind", "Id");
 
 CREATE TABLE "TaskQueueClassHolds" (
-    "TaskClass" TEXT NOT NULL,
+    "TaskClass" TEXT NOT NULL
+        CONSTRAINT "TaskClass has 1 to 190 letters, digits and _ . : - or backslash"
+        CHECK ("TaskClass" NOT GLOB '*[^-A-Za-z0-9_.\:]*' AND "TaskClass" NOT GLOB '-*' AND instr("TaskClass", '..') = 0
+            AND length("TaskClass") BETWEEN 1 AND 190 AND length(CAST("TaskClass" AS BLOB)) = length("TaskClass")),
     "Host" TEXT NOT NULL,
     "Reason" TEXT NOT NULL,
-    "HeldOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
-    "HeldUntil" TEXT NOT NULL,
+    "HeldOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "HeldOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (datetime("HeldOn") IS substr("HeldOn", 1, 19) AND length("HeldOn") <= 26
+            AND (length("HeldOn") = 19 OR "HeldOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "HeldOn lies in the years 1000 to 9999" CHECK ("HeldOn" >= '1000'),
+    "HeldUntil" TEXT NOT NULL
+        CONSTRAINT "HeldUntil is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (datetime("HeldUntil") IS substr("HeldUntil", 1, 19) AND length("HeldUntil") <= 26
+            AND (length("HeldUntil") = 19 OR "HeldUntil" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "HeldUntil lies in the years 1000 to 9999" CHECK ("HeldUntil" >= '1000'),
     PRIMARY KEY ("TaskClass", "Host")
 ) STRICT;
 
@@ -374,7 +445,10 @@ CREATE TABLE "TaskQueuePauses" (
 ) STRICT;
 
 CREATE TABLE "TaskQueueClassLimits" (
-    "TaskClass" TEXT NOT NULL PRIMARY KEY,
+    "TaskClass" TEXT NOT NULL PRIMARY KEY
+        CONSTRAINT "TaskClass has 1 to 190 letters, digits and _ . : - or backslash"
+        CHECK ("TaskClass" NOT GLOB '*[^-A-Za-z0-9_.\:]*' AND "TaskClass" NOT GLOB '-*' AND instr("TaskClass", '..') = 0
+            AND length("TaskClass") BETWEEN 1 AND 190 AND length(CAST("TaskClass" AS BLOB)) = length("TaskClass")),
     "MaxRunning" INTEGER
         CONSTRAINT "MaxRunning lies in 1 to 1000000" CHECK ("MaxRunning" IS NULL OR "MaxRunning" BETWEEN 1 AND 1000000),
     "RateCount" INTEGER
@@ -386,7 +460,11 @@ CREATE TABLE "TaskQueueClassLimits" (
 
 CREATE TABLE "TaskQueueStarts" (
     "TaskClass" TEXT NOT NULL,
-    "StartedOn" TEXT NOT NULL,
+    "StartedOn" TEXT NOT NULL
+        CONSTRAINT "StartedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (datetime("StartedOn") IS substr("StartedOn", 1, 19) AND length("StartedOn") <= 26
+            AND (length("StartedOn") = 19 OR "StartedOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "StartedOn lies in the years 1000 to 9999" CHECK ("StartedOn" >= '1000'),
     "RunId" INTEGER NOT NULL,
     PRIMARY KEY ("TaskClass", "StartedOn", "RunId")
 ) STRICT, WITHOUT ROWID;
@@ -440,7 +518,8 @@ CREATE TABLE "TaskQueueSchedules" (
         CONSTRAINT "ConfiguredOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
         CHECK (strftime('%Y-%m-%d %H:%M:%S', "ConfiguredOn") IS substr("ConfiguredOn", 1, 19)
             AND length("ConfiguredOn") <= 26 AND length(CAST("ConfiguredOn" AS BLOB)) = length("ConfiguredOn")
-            AND (length("ConfiguredOn") = 19 OR substr("ConfiguredOn", 20) GLOB '.[0-9]*' AND substr("ConfiguredOn", 21) NOT GLOB '*[^0-9]*')),
+            AND (length("ConfiguredOn") = 19 OR substr("ConfiguredOn", 20) GLOB '.[0-9]*' AND substr("ConfiguredOn", 21) NOT GLOB '*[^0-9]*'))
+        CONSTRAINT "ConfiguredOn lies in the years 1000 to 9999" CHECK ("ConfiguredOn" >= '1000'),
     "Host" TEXT NOT NULL,
     "File" TEXT NOT NULL
 ) STRICT;
@@ -448,13 +527,21 @@ CREATE TABLE "TaskQueueSchedules" (
 CREATE TABLE "TaskQueueReceipts" (
     "Token" TEXT NOT NULL PRIMARY KEY,
     "WrittenOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "WrittenOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (datetime("WrittenOn") IS substr("WrittenOn", 1, 19) AND length("WrittenOn") <= 26
+            AND (length("WrittenOn") = 19 OR "WrittenOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "WrittenOn lies in the years 1000 to 9999" CHECK ("WrittenOn" >= '1000')
 ) STRICT;
 
 CREATE INDEX "TaskQueueReceiptsByTime" ON "TaskQueueReceipts" ("WrittenOn");
 
 CREATE TABLE "TaskQueueNotices" (
     "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
-    "OccurredOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    "OccurredOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "OccurredOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (datetime("OccurredOn") IS substr("OccurredOn", 1, 19) AND length("OccurredOn") <= 26
+            AND (length("OccurredOn") = 19 OR "OccurredOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "OccurredOn lies in the years 1000 to 9999" CHECK ("OccurredOn" >= '1000'),
     "Kind" TEXT NOT NULL,
     "TaskQueueId" INTEGER,
     "RunId" INTEGER,
@@ -467,6 +554,10 @@ CREATE TABLE "TaskQueueNotices" (
 CREATE TABLE "TaskQueueTimers" (
     "Name" TEXT NOT NULL PRIMARY KEY,
     "NextOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
+        CONSTRAINT "NextOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
+        CHECK (datetime("NextOn") IS substr("NextOn", 1, 19) AND length("NextOn") <= 26
+            AND (length("NextOn") = 19 OR "NextOn" GLOB '???????????????????.*[0-9]'))
+        CONSTRAINT "NextOn lies in the years 1000 to 9999" CHECK ("NextOn" >= '1000')
 ) STRICT;
 
 INSERT INTO "TaskQueueTimers" ("Name") VALUES ('notify'), ('notify-host');

@@ -5,8 +5,8 @@
 
 CREATE DOMAIN "TaskQueueJson" AS text CONSTRAINT "is JSON" CHECK (VALUE IS NULL OR VALUE::json IS NOT NULL);
 
--- What a column of TaskQueue or TaskQueueRuns may hold is said by a domain of its own: PostgreSQL reads a CHECK of a table from
--- its text again for each statement that writes the table, and that of a domain once in a session.
+-- What a column may hold that is written often is said by a domain: PostgreSQL reads a CHECK of a table from its text again for
+-- each statement that writes the table, and that of a domain once in a session.
 -- Lengths are asked apart: a regular expression that counts takes 5 µs for each row, one that does not a quarter of one.
 
 CREATE DOMAIN "TaskQueueQueuedOn" AS timestamptz CONSTRAINT "QueuedOn lies in the years 1000 to 9999"
@@ -24,6 +24,34 @@ CREATE DOMAIN "TaskQueueUniqueUntil" AS timestamptz CONSTRAINT "UniqueUntil lies
 CREATE DOMAIN "TaskQueueQuarantinedOn" AS timestamptz CONSTRAINT "QuarantinedOn lies in the years 1000 to 9999"
     CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
 CREATE DOMAIN "TaskQueueStartBefore" AS timestamptz CONSTRAINT "StartBefore lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueCreatedOn" AS timestamptz CONSTRAINT "CreatedOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueStartedOn" AS timestamptz CONSTRAINT "StartedOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueFinishedOn" AS timestamptz CONSTRAINT "FinishedOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueLeaseExpiresOn" AS timestamptz CONSTRAINT "LeaseExpiresOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueCancelRequestedOn" AS timestamptz CONSTRAINT "CancelRequestedOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueFollowedOn" AS timestamptz CONSTRAINT "FollowedOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueHeartbeatOn" AS timestamptz CONSTRAINT "HeartbeatOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueRejectedOn" AS timestamptz CONSTRAINT "RejectedOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueHeldUntil" AS timestamptz CONSTRAINT "HeldUntil lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueOccurredOn" AS timestamptz CONSTRAINT "OccurredOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueHeldOn" AS timestamptz CONSTRAINT "HeldOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueWrittenOn" AS timestamptz CONSTRAINT "WrittenOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueNextOn" AS timestamptz CONSTRAINT "NextOn lies in the years 1000 to 9999"
+    CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+CREATE DOMAIN "TaskQueueConfiguredOn" AS timestamptz CONSTRAINT "ConfiguredOn lies in the years 1000 to 9999"
     CHECK (VALUE >= '1000-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
 CREATE DOMAIN "TaskQueueClassName" AS text COLLATE "C"
     CONSTRAINT "TaskClass has 1 to 190 letters, digits and _ . : - or backslash"
@@ -84,7 +112,7 @@ CREATE DOMAIN "TaskQueueOverlap" AS text COLLATE "C" CONSTRAINT "Overlap is know
     CHECK (VALUE IN ('wait', 'replace'));
 CREATE DOMAIN "TaskQueueScheduleStatus" AS text COLLATE "C" CONSTRAINT "ScheduleStatus is known"
     CHECK (VALUE IN ('active', 'paused', 'broken', 'followed', 'ended'));
-CREATE DOMAIN "TaskQueueAttempt" AS integer CONSTRAINT "Attempt is 1 or more"
+CREATE DOMAIN "TaskQueueAttempt" AS integer CONSTRAINT "Attempt lies in 1 to 2147483647"
     CHECK (VALUE >= 1);
 CREATE DOMAIN "TaskQueuePercentsCompleted" AS integer CONSTRAINT "PercentsCompleted lies in 0 to 100"
     CHECK (VALUE BETWEEN 0 AND 100);
@@ -249,11 +277,11 @@ CREATE TABLE "TaskQueueRuns" (
     "TaskClass" "TaskQueueClassName" NOT NULL,
     "Priority" integer NOT NULL DEFAULT 0,
     "Attempt" "TaskQueueAttempt" NOT NULL DEFAULT 1,
-    "CreatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
-    "StartedOn" timestamptz,
+    "CreatedOn" "TaskQueueCreatedOn" NOT NULL DEFAULT clock_timestamp(),
+    "StartedOn" "TaskQueueStartedOn",
     "PercentsCompleted" "TaskQueuePercentsCompleted" NOT NULL DEFAULT 0,
     "ProgressMessage" text NOT NULL DEFAULT '',
-    "FinishedOn" timestamptz,
+    "FinishedOn" "TaskQueueFinishedOn",
     "Results" "TaskQueueJson",
     "Status" "TaskQueueRunStatus" NOT NULL DEFAULT 'scheduled',
     "ErrorCode" text NOT NULL DEFAULT '',
@@ -265,13 +293,14 @@ CREATE TABLE "TaskQueueRuns" (
     "Token" text COLLATE "C",
     "Host" text COLLATE "C" NOT NULL DEFAULT '',
     "ProcessIdentity" text NOT NULL DEFAULT '',
-    "LeaseExpiresOn" timestamptz,
+    "LeaseExpiresOn" "TaskQueueLeaseExpiresOn",
     "HandlerProcessId" bigint,
     "HandlerIdentity" text NOT NULL DEFAULT '',
     "CpuMsecs" bigint,
     "PeakMemoryBytes" bigint,
-    "CancelRequestedOn" timestamptz,
+    "CancelRequestedOn" "TaskQueueCancelRequestedOn",
     "CancelReason" text NOT NULL DEFAULT '',
+    "FollowedOn" "TaskQueueFollowedOn",
     "LimitKey" "TaskQueueLimitKey",
     "Tag" "TaskQueueTag",
     "HasKeySlot" boolean NOT NULL DEFAULT false,
@@ -279,7 +308,7 @@ CREATE TABLE "TaskQueueRuns" (
         CONSTRAINT "LinedUpOn lies in the years 1000 to 9999"
         CHECK ("LinedUpOn" >= '1000-01-01 00:00:00+00' AND "LinedUpOn" < '10000-01-01 00:00:00+00'),
     "KeepResults" "TaskQueueKeepResults",
-    "UpdatedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
+    "UpdatedOn" "TaskQueueUpdatedOn" NOT NULL DEFAULT clock_timestamp(),
     "ResultsOn" timestamptz GENERATED ALWAYS AS (
         CASE WHEN "Results" IS NOT NULL AND "KeepResults" IS NULL THEN "FinishedOn" END) STORED,
     "ResultsExpireOn" timestamptz GENERATED ALWAYS AS (
@@ -325,13 +354,13 @@ ALTER TABLE "TaskQueueRuns" SET (autovacuum_vacuum_scale_factor = 0.05);
 CREATE TABLE "TaskQueueRunners" (
     "Id" bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     "ProcessId" bigint NOT NULL,
-    "StartedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
-    "FinishedOn" timestamptz,
+    "StartedOn" "TaskQueueStartedOn" NOT NULL DEFAULT clock_timestamp(),
+    "FinishedOn" "TaskQueueFinishedOn",
     "Host" text COLLATE "C" NOT NULL DEFAULT '',
     "ProcessIdentity" text NOT NULL DEFAULT '',
     "Slots" integer NOT NULL DEFAULT 1
-        CONSTRAINT "Slots is 1 or more" CHECK ("Slots" >= 1),
-    "HeartbeatOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
+        CONSTRAINT "Slots lies in 1 to 2147483647" CHECK ("Slots" >= 1),
+    "HeartbeatOn" "TaskQueueHeartbeatOn" NOT NULL DEFAULT clock_timestamp(),
     "HeartbeatBootMs" bigint,
     "Version" text NOT NULL DEFAULT '',
     "Name" text COLLATE "C" NOT NULL DEFAULT '',
@@ -353,16 +382,16 @@ CREATE TABLE "TaskQueueRunOutputs" (
 CREATE TABLE "TaskQueueRejections" (
     "TaskId" bigint NOT NULL,
     "Claimant" text COLLATE "C" NOT NULL,
-    "RejectedOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
+    "RejectedOn" "TaskQueueRejectedOn" NOT NULL DEFAULT clock_timestamp(),
     "Timeouts" integer NOT NULL DEFAULT 0
-        CONSTRAINT "Timeouts is 0 or more" CHECK ("Timeouts" >= 0),
-    "HeldUntil" timestamptz,
+        CONSTRAINT "Timeouts lies in 0 to 2147483647" CHECK ("Timeouts" >= 0),
+    "HeldUntil" "TaskQueueHeldUntil",
     PRIMARY KEY ("TaskId", "Claimant")
 );
 
 CREATE TABLE "TaskQueueEvents" (
     "Id" bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
-    "OccurredOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
+    "OccurredOn" "TaskQueueOccurredOn" NOT NULL DEFAULT clock_timestamp(),
     "Kind" text COLLATE "C" NOT NULL,
     "TaskQueueId" bigint,
     "RunId" bigint,
@@ -375,11 +404,11 @@ CREATE INDEX "TaskQueueEventsByTask" ON "TaskQueueEvents" ("TaskQueueId", "Id");
 CREATE INDEX "TaskQueueEventsByKind" ON "TaskQueueEvents" ("Kind", "Id");
 
 CREATE TABLE "TaskQueueClassHolds" (
-    "TaskClass" text COLLATE "C" NOT NULL,
+    "TaskClass" "TaskQueueClassName" NOT NULL,
     "Host" text COLLATE "C" NOT NULL,
     "Reason" text NOT NULL,
-    "HeldOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
-    "HeldUntil" timestamptz NOT NULL,
+    "HeldOn" "TaskQueueHeldOn" NOT NULL DEFAULT clock_timestamp(),
+    "HeldUntil" "TaskQueueHeldUntil" NOT NULL,
     PRIMARY KEY ("TaskClass", "Host")
 );
 
@@ -403,7 +432,7 @@ CREATE TABLE "TaskQueuePauses" (
 );
 
 CREATE TABLE "TaskQueueClassLimits" (
-    "TaskClass" text COLLATE "C" NOT NULL PRIMARY KEY,
+    "TaskClass" "TaskQueueClassName" NOT NULL PRIMARY KEY,
     "MaxRunning" integer
         CONSTRAINT "MaxRunning lies in 1 to 1000000" CHECK ("MaxRunning" IS NULL OR "MaxRunning" BETWEEN 1 AND 1000000),
     "RateCount" integer
@@ -415,7 +444,7 @@ CREATE TABLE "TaskQueueClassLimits" (
 
 CREATE TABLE "TaskQueueStarts" (
     "TaskClass" text COLLATE "C" NOT NULL,
-    "StartedOn" timestamptz NOT NULL,
+    "StartedOn" "TaskQueueStartedOn" NOT NULL,
     "RunId" bigint NOT NULL,
     PRIMARY KEY ("TaskClass", "StartedOn", "RunId")
 );
@@ -462,21 +491,21 @@ CREATE TABLE "TaskQueueSchedules" (
     "Name" text COLLATE "C" NOT NULL PRIMARY KEY,
     "ScheduleId" bigint,
     "Definition" text COLLATE "C",
-    "ConfiguredOn" timestamptz NOT NULL,
+    "ConfiguredOn" "TaskQueueConfiguredOn" NOT NULL,
     "Host" text COLLATE "C" NOT NULL,
     "File" text COLLATE "C" NOT NULL
 );
 
 CREATE TABLE "TaskQueueReceipts" (
     "Token" text COLLATE "C" NOT NULL PRIMARY KEY,
-    "WrittenOn" timestamptz NOT NULL DEFAULT clock_timestamp()
+    "WrittenOn" "TaskQueueWrittenOn" NOT NULL DEFAULT clock_timestamp()
 );
 
 CREATE INDEX "TaskQueueReceiptsByTime" ON "TaskQueueReceipts" ("WrittenOn");
 
 CREATE TABLE "TaskQueueNotices" (
     "Id" bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
-    "OccurredOn" timestamptz NOT NULL DEFAULT clock_timestamp(),
+    "OccurredOn" "TaskQueueOccurredOn" NOT NULL DEFAULT clock_timestamp(),
     "Kind" text COLLATE "C" NOT NULL,
     "TaskQueueId" bigint,
     "RunId" bigint,
@@ -488,7 +517,7 @@ CREATE TABLE "TaskQueueNotices" (
 
 CREATE TABLE "TaskQueueTimers" (
     "Name" text COLLATE "C" NOT NULL PRIMARY KEY,
-    "NextOn" timestamptz NOT NULL DEFAULT clock_timestamp()
+    "NextOn" "TaskQueueNextOn" NOT NULL DEFAULT clock_timestamp()
 );
 
 INSERT INTO "TaskQueueTimers" ("Name") VALUES ('notify'), ('notify-host');

@@ -229,6 +229,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     `PeakMemoryBytes` bigint,
     `CancelRequestedOn` datetime(6),
     `CancelReason` varchar(1000) NOT NULL DEFAULT '',
+    `FollowedOn` datetime(6),
     `LimitKey` varchar(190),
     `Tag` varchar(190),
     `HasKeySlot` boolean NOT NULL DEFAULT 0,
@@ -268,7 +269,7 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     KEY `TaskQueueRunsWaitingTag` (`WaitingTag`, `ClaimClass`, `ClaimOrder`, `LinedUpOn`, `Id`),
     KEY `TaskQueueRunsResults` (`ResultsOn`, `Id`),
     KEY `TaskQueueRunsResultsExpire` (`ResultsExpireOn`, `Id`),
-    CONSTRAINT `Attempt is 1 or more`
+    CONSTRAINT `Attempt lies in 1 to 2147483647`
         CHECK (`Attempt` >= 1),
     CONSTRAINT `Claimant has 1 to 190 characters`
         CHECK (`Claimant` IS NULL OR char_length(`Claimant`) BETWEEN 1 AND 190),
@@ -281,7 +282,21 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRuns` (
     CONSTRAINT `Results is JSON`
         CHECK (`Results` IS NULL OR json_valid(`Results`)),
     CONSTRAINT `Status is known`
-        CHECK (`Status` IN ('scheduled', 'processing', 'success', 'error', 'timeout', 'cancelled', 'released'))
+        CHECK (`Status` IN ('scheduled', 'processing', 'success', 'error', 'timeout', 'cancelled', 'released')),
+    CONSTRAINT `CreatedOn of a run lies in the years 1000 to 9999`
+        CHECK (`CreatedOn` >= '1000-01-01'),
+    CONSTRAINT `StartedOn of a run lies in the years 1000 to 9999`
+        CHECK (`StartedOn` IS NULL OR `StartedOn` >= '1000-01-01'),
+    CONSTRAINT `FinishedOn of a run lies in the years 1000 to 9999`
+        CHECK (`FinishedOn` IS NULL OR `FinishedOn` >= '1000-01-01'),
+    CONSTRAINT `LeaseExpiresOn of a run lies in the years 1000 to 9999`
+        CHECK (`LeaseExpiresOn` IS NULL OR `LeaseExpiresOn` >= '1000-01-01'),
+    CONSTRAINT `CancelRequestedOn of a run lies in the years 1000 to 9999`
+        CHECK (`CancelRequestedOn` IS NULL OR `CancelRequestedOn` >= '1000-01-01'),
+    CONSTRAINT `FollowedOn of a run lies in the years 1000 to 9999`
+        CHECK (`FollowedOn` IS NULL OR `FollowedOn` >= '1000-01-01'),
+    CONSTRAINT `UpdatedOn of a run lies in the years 1000 to 9999`
+        CHECK (`UpdatedOn` >= '1000-01-01')
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueRunners` (
@@ -298,8 +313,14 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRunners` (
     `Name` varchar(190) NOT NULL DEFAULT '',
     `Classes` mediumtext,
     KEY `TaskQueueRunnersByEnd` (`FinishedOn`, `Id`),
-    CONSTRAINT `Slots is 1 or more`
-        CHECK (`Slots` >= 1)
+    CONSTRAINT `Slots lies in 1 to 2147483647`
+        CHECK (`Slots` >= 1),
+    CONSTRAINT `StartedOn of a runner lies in the years 1000 to 9999`
+        CHECK (`StartedOn` >= '1000-01-01'),
+    CONSTRAINT `FinishedOn of a runner lies in the years 1000 to 9999`
+        CHECK (`FinishedOn` IS NULL OR `FinishedOn` >= '1000-01-01'),
+    CONSTRAINT `HeartbeatOn of a runner lies in the years 1000 to 9999`
+        CHECK (`HeartbeatOn` >= '1000-01-01')
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueRunOutputs` (
@@ -322,8 +343,12 @@ CREATE TABLE IF NOT EXISTS `TaskQueueRejections` (
     `Timeouts` int NOT NULL DEFAULT 0,
     `HeldUntil` datetime(6),
     PRIMARY KEY (`TaskId`, `Claimant`),
-    CONSTRAINT `Timeouts is 0 or more`
-        CHECK (`Timeouts` >= 0)
+    CONSTRAINT `Timeouts lies in 0 to 2147483647`
+        CHECK (`Timeouts` >= 0),
+    CONSTRAINT `RejectedOn of a rejection lies in the years 1000 to 9999`
+        CHECK (`RejectedOn` >= '1000-01-01'),
+    CONSTRAINT `HeldUntil of a rejection lies in the years 1000 to 9999`
+        CHECK (`HeldUntil` IS NULL OR `HeldUntil` >= '1000-01-01')
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueEvents` (
@@ -338,7 +363,9 @@ CREATE TABLE IF NOT EXISTS `TaskQueueEvents` (
     KEY `TaskQueueEventsByTask` (`TaskQueueId`, `Id`),
     KEY `TaskQueueEventsByKind` (`Kind`, `Id`),
     CONSTRAINT `Details is JSON`
-        CHECK (json_valid(`Details`))
+        CHECK (json_valid(`Details`)),
+    CONSTRAINT `OccurredOn of an event lies in the years 1000 to 9999`
+        CHECK (`OccurredOn` >= '1000-01-01')
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueClassHolds` (
@@ -347,7 +374,15 @@ CREATE TABLE IF NOT EXISTS `TaskQueueClassHolds` (
     `Reason` mediumtext NOT NULL,
     `HeldOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     `HeldUntil` datetime(6) NOT NULL,
-    PRIMARY KEY (`TaskClass`, `Host`)
+    PRIMARY KEY (`TaskClass`, `Host`),
+    CONSTRAINT `HeldOn of a hold lies in the years 1000 to 9999`
+        CHECK (`HeldOn` >= '1000-01-01'),
+    CONSTRAINT `HeldUntil of a hold lies in the years 1000 to 9999`
+        CHECK (`HeldUntil` >= '1000-01-01'),
+    CONSTRAINT `TaskClass of a hold is the name of a class`
+        CHECK (char_length(`TaskClass`) BETWEEN 1 AND 190
+            AND `TaskClass` NOT REGEXP '[^-A-Za-z0-9_.:\\\\]'
+            AND LEFT(`TaskClass`, 1) <> '-' AND LOCATE('..', `TaskClass`) = 0)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueuePauses` (
@@ -384,14 +419,20 @@ CREATE TABLE IF NOT EXISTS `TaskQueueClassLimits` (
     CONSTRAINT `RateSecs lies in 1 to 86400`
         CHECK (`RateSecs` IS NULL OR `RateSecs` BETWEEN 1 AND 86400),
     CONSTRAINT `A rate has RateCount and RateSecs`
-        CHECK ((`RateCount` IS NULL) = (`RateSecs` IS NULL))
+        CHECK ((`RateCount` IS NULL) = (`RateSecs` IS NULL)),
+    CONSTRAINT `TaskClass of a limit is the name of a class`
+        CHECK (char_length(`TaskClass`) BETWEEN 1 AND 190
+            AND `TaskClass` NOT REGEXP '[^-A-Za-z0-9_.:\\\\]'
+            AND LEFT(`TaskClass`, 1) <> '-' AND LOCATE('..', `TaskClass`) = 0)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueStarts` (
     `TaskClass` varchar(190) NOT NULL,
     `StartedOn` datetime(6) NOT NULL,
     `RunId` bigint NOT NULL,
-    PRIMARY KEY (`TaskClass`, `StartedOn`, `RunId`)
+    PRIMARY KEY (`TaskClass`, `StartedOn`, `RunId`),
+    CONSTRAINT `StartedOn of a start lies in the years 1000 to 9999`
+        CHECK (`StartedOn` >= '1000-01-01')
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueKeyLimits` (
@@ -443,13 +484,17 @@ CREATE TABLE IF NOT EXISTS `TaskQueueSchedules` (
     `Definition` longtext,
     `ConfiguredOn` datetime(6) NOT NULL,
     `Host` varchar(190) NOT NULL,
-    `File` varchar(4096) NOT NULL
+    `File` varchar(4096) NOT NULL,
+    CONSTRAINT `ConfiguredOn of a schedule lies in the years 1000 to 9999`
+        CHECK (`ConfiguredOn` >= '1000-01-01')
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueReceipts` (
     `Token` varchar(64) NOT NULL PRIMARY KEY,
     `WrittenOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    KEY `TaskQueueReceiptsByTime` (`WrittenOn`)
+    KEY `TaskQueueReceiptsByTime` (`WrittenOn`),
+    CONSTRAINT `WrittenOn of a receipt lies in the years 1000 to 9999`
+        CHECK (`WrittenOn` >= '1000-01-01')
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueNotices` (
@@ -461,12 +506,16 @@ CREATE TABLE IF NOT EXISTS `TaskQueueNotices` (
     `TaskClass` varchar(190) NOT NULL DEFAULT '',
     `Host` varchar(190) NOT NULL DEFAULT '',
     `ErrorCode` varchar(190) NOT NULL DEFAULT '',
-    `ErrorMessage` mediumtext NOT NULL DEFAULT ('')
+    `ErrorMessage` mediumtext NOT NULL DEFAULT (''),
+    CONSTRAINT `OccurredOn of a notice lies in the years 1000 to 9999`
+        CHECK (`OccurredOn` >= '1000-01-01')
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS `TaskQueueTimers` (
     `Name` varchar(190) NOT NULL PRIMARY KEY,
-    `NextOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+    `NextOn` datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    CONSTRAINT `NextOn of a timer lies in the years 1000 to 9999`
+        CHECK (`NextOn` >= '1000-01-01')
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 INSERT IGNORE INTO `TaskQueueTimers` (`Name`) VALUES ('notify'), ('notify-host');

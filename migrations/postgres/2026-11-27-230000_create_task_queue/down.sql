@@ -21,4 +21,5 @@ DROP DOMAIN "TaskQueueJson", "TaskQueueScheduledOn", "TaskQueueNextAttemptOn", "
     "TaskQueueQueuedOn", "TaskQueueUpdatedOn", "TaskQueuePlannedOn", "TaskQueueUniqueUntil", "TaskQueueQuarantinedOn", "TaskQueueRecurrence",
     "TaskQueueTimeZone", "TaskQueueReceipt", "TaskQueueKeep", "TaskQueueClassKeep", "TaskQueueKeepResults", "TaskQueueMeta", "TaskQueueParentId", "TaskQueueQueuedById", "TaskQueueAttempts", "TaskQueuePriority", "TaskQueueTimeout", "TaskQueueWaitingFor", "TaskQueueBackoff",
     "TaskQueueCrashes", "TaskQueueUniqueKey", "TaskQueueLimitKey", "TaskQueueTag", "TaskQueueName", "TaskQueueCatchUp", "TaskQueueOverlap", "TaskQueueScheduleStatus",
-    "TaskQueueAttempt", "TaskQueuePercentsCompleted", "TaskQueueRunStatus", "TaskQueueClaimant";
+    "TaskQueueAttempt", "TaskQueuePercentsCompleted", "TaskQueueRunStatus", "TaskQueueClaimant",
+    "TaskQueueCreatedOn", "TaskQueueStartedOn", "TaskQueueFinishedOn", "TaskQueueLeaseExpiresOn", "TaskQueueCancelRequestedOn", "TaskQueueFollowedOn", "TaskQueueHeartbeatOn", "TaskQueueRejectedOn", "TaskQueueHeldUntil", "TaskQueueOccurredOn", "TaskQueueHeldOn", "TaskQueueWrittenOn", "TaskQueueNextOn", "TaskQueueConfiguredOn";

@@ -1,0 +1,111 @@
+//! Many clients, and clients that do not read: each gets its answer or a refusal, and none delays the others. The time limits of
+//! connections are tested where they are: in `serve.rs` and `routes.rs` of the server.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::mpsc::channel;
+
+use super::event_streams::{STREAM, next_events, open};
+use super::{READ_LIMIT, WebServer};
+use crate::cli::ECHO;
+use crate::support::TestDb;
+use crate::test_on;
+
+/// How many connections a server serves at the same time.
+const CONNECTIONS: usize = 1_000;
+/// How many requests are more than the database works on and more than wait for it.
+const REQUESTS: usize = 400;
+
+/// Opens a connection and sends a request that reads this path.
+fn ask(server: &WebServer, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    stream.set_read_timeout(Some(READ_LIMIT)).unwrap();
+    let (host, token) = (&server.address, server.token("read"));
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    stream
+}
+
+fn expect_ok(stream: &mut BufReader<TcpStream>) {
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    assert_eq!(line, "HTTP/1.1 200 OK\r\n");
+}
+
+/// Inserts messages of 4,000 bytes each.
+fn insert_messages(db: &TestDb, count: usize) {
+    db.execute(&format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) INSERT INTO \"TaskQueueEvents\" \
+         (\"Kind\", \"Details\") SELECT 'message', '{{\"text\":\"{}\"}}' FROM n",
+        "x".repeat(4_000)
+    ));
+}
+
+test_on! { [sqlite Sqlite] a_connection_beyond_the_limit_is_served_when_another_one_ends db {
+    db.configure(ECHO);
+    let server = WebServer::start(db, &["--rate", "10000/1s"]);
+    let mut streams: Vec<BufReader<TcpStream>> = (0..CONNECTIONS).map(|_| BufReader::new(ask(&server, "/live"))).collect();
+    streams.iter_mut().for_each(expect_ok);
+    let mut further = ask(&server, "/api/v1/schedules");
+    // All others get their events, and it gets no answer.
+    db.cli().run(&["queue", "echo", "1"]).ok();
+    for stream in &mut streams {
+        assert!(stream.lines().map_while(Result::ok).any(|line| line == "event: changed"));
+    }
+    further.set_nonblocking(true).unwrap();
+    assert_eq!(further.peek(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    further.set_nonblocking(false).unwrap();
+    drop(streams.pop());
+    let mut answer = String::new();
+    further.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+} }
+
+test_on! { [sqlite Sqlite] requests_beyond_those_that_wait_for_the_database_are_refused db {
+    db.configure(ECHO);
+    let server = WebServer::start(db, &[]);
+    let mut lock = db.raw();
+    lock.execute("BEGIN IMMEDIATE");
+    let (sender, replies) = channel();
+    let statuses = std::thread::scope(|scope| {
+        for _ in 0..REQUESTS {
+            let (sender, server) = (sender.clone(), &server);
+            scope.spawn(move || sender.send(server.ask("queue", "POST", "/api/v1/tasks", "{\"class\":\"echo\"}")));
+        }
+        let refused = replies.recv().unwrap();
+        assert_eq!((refused.status, &refused.json()["code"]), (503, &"busy".into()), "{refused:?}");
+        lock.execute("ROLLBACK");
+        drop(sender);
+        replies.iter().map(|reply| reply.status).collect::<Vec<_>>()
+    });
+    assert_eq!(statuses.len(), REQUESTS - 1);
+    assert!(statuses.iter().all(|status| [201, 503].contains(status)), "{statuses:?}");
+    // What was refused was not queued, and what was queued was answered.
+    let queued = statuses.iter().filter(|status| **status == 201).count();
+    assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), i64::try_from(queued).unwrap());
+    assert_eq!(server.ask("queue", "POST", "/api/v1/tasks", "{\"class\":\"echo\"}").status, 201);
+} }
+
+// More than the server keeps for slow readers, and more than the kernel keeps for a connection.
+test_on! { [sqlite Sqlite] a_stream_that_is_not_read_ends_and_others_get_every_event db {
+    const AT_ONCE: usize = 2_400;
+    const TIMES: usize = 3;
+    db.configure(ECHO);
+    let server = WebServer::start(db, &[]);
+    let mut idle: Vec<BufReader<TcpStream>> = (0..3).map(|_| BufReader::new(ask(&server, STREAM))).collect();
+    idle.iter_mut().for_each(expect_ok);
+    let mut read = open(&server, "", "");
+    for _ in 0..TIMES {
+        insert_messages(db, AT_ONCE);
+        assert_eq!(next_events(&mut read, AT_ONCE).len(), AT_ONCE);
+    }
+    // It would be 200 MB with the unread events.
+    let peak = server.peak_memory_bytes();
+    assert!(peak < 150 << 20, "{} MiB", peak >> 20);
+    for stream in idle {
+        let events = stream.lines().map_while(Result::ok).filter(|line| line.starts_with("data:"));
+        assert!(events.take(AT_ONCE * TIMES).count() < AT_ONCE * TIMES);
+    }
+    insert_messages(db, 1);
+    assert_eq!(next_events(&mut read, 1).len(), 1);
+} }
