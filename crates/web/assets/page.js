@@ -93,7 +93,8 @@ function listen() {
   stream = new EventSource(address);
   stream.addEventListener("changed", renew);
   stream.addEventListener("error", (event) => {
-    document.body.classList.add("lost");
+    // The stream of a log ends with its run; the page is loaded again then.
+    if (!waiting) document.body.classList.add("lost");
     // The browser connects again unless a proxy has answered in place of the server.
     if (event.target.readyState === EventSource.CLOSED) {
       hangUp();

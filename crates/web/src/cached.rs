@@ -15,8 +15,10 @@ use taskqueue_engine::{Context, EngineResult};
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// How long a page waits for newer figures.
 const PAGE_LIMIT: Duration = Duration::from_secs(1);
-/// Reading takes at most this part of the time.
+/// Reading takes at most this part of the time, unless it takes very long.
 const PART: u32 = 20;
+/// The longest pause between two readings.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Figures, and how they are read.
 pub(crate) struct Cached<T> {
@@ -59,9 +61,10 @@ impl<T: Answered + PartialEq + Send + Sync + 'static> Cached<T> {
             }
             let began = Instant::now();
             let found = timeout(ANSWER_LIMIT, self.database.call("web", self.read)).await;
-            let fresh_until = Instant::now() + self.every.max(began.elapsed() * PART);
             // Old figures would not show their age.
             let figures = found.ok().and_then(Result::ok).map(Arc::new);
+            let pause = if figures.is_some() { (began.elapsed() * PART).min(LONGEST_PAUSE) } else { Duration::ZERO };
+            let fresh_until = Instant::now() + self.every.max(pause);
             let has_changed = figures != self.last.borrow().figures;
             self.last.send_replace(Last { figures, fresh_until });
             if has_changed {

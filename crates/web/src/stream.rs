@@ -4,10 +4,9 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::extract::Path;
-use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
-use tokio::sync::watch::Receiver;
+use tokio::sync::watch::{Receiver, channel};
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt as _};
 
@@ -25,14 +24,13 @@ pub(crate) async fn changes(caller: Caller) -> impl IntoResponse {
     events(caller, version, watching)
 }
 
-/// An event `changed` at once, whenever there is new output, and when the run has ended. No content for a run that has ended: then
-/// a browser does not connect again.
-pub(crate) async fn log_changes(caller: Caller, Path(id): Path<RunId>) -> Result<Response, Problem> {
-    if caller.call(move |ctx| output_size(ctx, id)).await?.is_final {
-        return Ok(StatusCode::NO_CONTENT.into_response());
-    }
-    let size = caller.app.logs().follow(id)?;
-    Ok(events(caller, size, ()).into_response())
+/// An event `changed` at once, whenever there is new output, and when the run has ended.
+pub(crate) async fn log_changes(caller: Caller, Path(id): Path<RunId>) -> Result<impl IntoResponse, Problem> {
+    // Before the question: so no end is missed.
+    let followed = caller.app.logs().follow(id)?;
+    let size = caller.call(move |ctx| output_size(ctx, id)).await?;
+    let changes = if size.is_final { channel(size).1 } else { followed };
+    Ok(events(caller, changes, ()))
 }
 
 /// Sends an event for each change, until the token is removed. The first one is sent at once: what changed before the stream began

@@ -288,7 +288,9 @@ each_engine! {
         let mut lines = server.stream("/live");
         assert!(lines.by_ref().any(|line| line == "event: changed"), "one at once");
         db.cli().run(&["queue", "echo", "1"]).ok();
-        assert!(lines.by_ref().any(|line| line == "event: changed"));
+        while !server.get("/").body.contains("href=\"/tasks/1\"") {
+            assert!(lines.any(|line| line == "event: changed"), "one for the task");
+        }
     }
 
     fn each_run_of_an_attempt_has_its_own_log(db) {
