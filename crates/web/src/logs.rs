@@ -16,7 +16,7 @@ use taskqueue_engine::inspect::logs::{OutputFollower, OutputSize};
 
 /// A runner saves the output of a run that is followed as often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The pause while nobody reads a log, and after an error.
+/// The pause while there are no readers, and after an error.
 const REST: Duration = Duration::from_millis(500);
 /// How many runs are followed at the same time: each look asks for all of them.
 const MOST_RUNS: usize = 200;
@@ -73,7 +73,7 @@ impl Logs {
         }
     }
 
-    /// Forgets the runs that nobody reads, and returns the others.
+    /// Forgets the runs without readers, and returns the others.
     fn read_runs(&self) -> Vec<RunId> {
         let mut followed = self.lock();
         followed.retain(|_, sender| sender.receiver_count() > 0);

@@ -251,8 +251,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns how long a connection lives on which a client writes this and reads nothing. The clock of the runtime goes to the
-    /// next timer while nothing else happens, so nothing waits.
+    /// Returns after what time a connection is closed on which a client writes this and does not read. The runtime sets its paused
+    /// clock to the next timer, so the test does not wait.
     fn life_of_a_connection(written: &str) -> Duration {
         let (mut client, stream) = UnixStream::pair().expect("two sockets");
         client.write_all(written.as_bytes()).expect("room");

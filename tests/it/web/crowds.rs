@@ -8,12 +8,14 @@ use std::sync::mpsc::channel;
 use super::event_streams::{STREAM, next_events, open};
 use super::{READ_LIMIT, Reply, WebServer};
 use crate::cli::ECHO;
-use crate::support::TestDb;
+use crate::support::{TestDb, wait_until};
 use crate::test_on;
 use taskqueue_host::machine::descriptors::raise_limit;
 
 /// How many connections a server serves at the same time.
 const CONNECTIONS: usize = 1_000;
+/// The logs of how many runs in progress a server follows.
+const LOGS: usize = 200;
 /// How many requests are more than the database works on and more than wait for it.
 const REQUESTS: usize = 400;
 
@@ -63,6 +65,24 @@ test_on! { [sqlite Sqlite] a_connection_beyond_the_limit_is_served_when_another_
     let mut answer = String::new();
     further.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+} }
+
+test_on! { [sqlite Sqlite] a_log_beyond_those_that_are_read_is_refused_until_one_is_closed db {
+    db.configure(ECHO);
+    db.cli().stdin("{\"class\":\"echo\"}\n".repeat(LOGS + 1)).run(&["queue", "--batch", "-"]).ok();
+    db.cli().run(&["create-runs"]).ok();
+    let server = WebServer::start(db, &[]);
+    let open = |run: usize| BufReader::new(ask(&server, &format!("/runs/{run}/log")));
+    let mut streams: Vec<_> = (1..=LOGS).map(open).collect();
+    streams.iter_mut().for_each(expect_ok);
+    let status = |run: usize| {
+        let mut line = String::new();
+        open(run).read_line(&mut line).unwrap();
+        line.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!((status(LOGS + 1), status(LOGS)), ("503".to_owned(), "200".to_owned()));
+    drop(streams.pop());
+    wait_until("the closed one has made room", || status(LOGS + 1) == "200");
 } }
 
 test_on! { [sqlite Sqlite] requests_beyond_those_that_wait_for_the_database_are_refused db {

@@ -29,14 +29,14 @@ each_engine! {
         assert!(routes.len() > 30, "{routes:?}");
         for (method, path, scope) in &routes {
             let address = path.replace("{id}", "999999").replace("{file}", "none.css");
-            let nobody = server.send(method, &address, &[], "");
+            let anonymous = server.send(method, &address, &[], "");
             let needed = scope.as_ref().map(|scope| SCOPES.iter().position(|known| known == scope).unwrap());
             match (needed, path.starts_with("/api/")) {
-                (None, _) => assert!(nobody.status != 403, "{path}: {nobody:?}"),
-                (Some(_), true) => assert_eq!(nobody.status, 401, "{path}"),
-                (Some(_), false) => assert!(nobody.header("location").unwrap().starts_with("/login"), "{path}: {nobody:?}"),
+                (None, _) => assert!(anonymous.status != 403, "{path}: {anonymous:?}"),
+                (Some(_), true) => assert_eq!(anonymous.status, 401, "{path}"),
+                (Some(_), false) => assert!(anonymous.header("location").unwrap().starts_with("/login"), "{path}: {anonymous:?}"),
             }
-            assert!(!nobody.body.contains("echo"), "{path}: {nobody:?}");
+            assert!(!anonymous.body.contains("echo"), "{path}: {anonymous:?}");
             for (place, known) in SCOPES.iter().enumerate().filter(|_| needed.is_some()) {
                 let status = server.ask(known, method, &address, "").status;
                 let is_refused = needed.is_some_and(|needed| place < needed);
@@ -81,7 +81,7 @@ each_engine! {
         let form = |token: &str, to: &str| server.send(
             "POST", "/login", &["Content-Type: application/x-www-form-urlencoded"], &format!("token={token}&to={to}"),
         );
-        let wrong = form("nobody", "/tasks");
+        let wrong = form("anonymous", "/tasks");
         assert_eq!((wrong.status, wrong.header("set-cookie")), (401, None));
         let right = form(server.token("read"), "%2Ftasks%3Fq%3Dstatus%253Ddue");
         assert_eq!((right.status, right.header("location")), (303, Some("/tasks?q=status%3Ddue")));
@@ -90,7 +90,7 @@ each_engine! {
         assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
         let sent = format!("Cookie: other=1; {}", cookie.split(';').next().unwrap());
         assert_eq!(server.send("GET", "/tasks", &[&sent], "").status, 200);
-        assert_eq!(server.send("GET", "/tasks", &["Cookie: taskqueue-login=nobody"], "").status, 303);
+        assert_eq!(server.send("GET", "/tasks", &["Cookie: taskqueue-login=anonymous"], "").status, 303);
         let left = server.send("POST", "/logout", &[&sent], "");
         assert!(left.header("set-cookie").unwrap().contains("Max-Age=0"), "{left:?}");
     }
@@ -106,8 +106,8 @@ each_engine! {
         assert!(twice.contains("--force"), "{twice}");
         db.cli().run(&["web", "token", "remove", "ann"]).ok();
         db.cli().run(&["web", "token", "remove", "ann"]).fails(3);
-        let nobody = db.cli().run(&["web"]).fails(2);
-        assert!(nobody.contains("no login is possible") && nobody.contains("taskqueue web token add ann --may operate"), "{nobody}");
+        let anonymous = db.cli().run(&["web"]).fails(2);
+        assert!(anonymous.contains("no login is possible") && anonymous.contains("taskqueue web token add ann --may operate"), "{anonymous}");
     }
 
     fn a_wrong_token_in_the_configuration_is_named_with_its_place(db) {

@@ -137,7 +137,8 @@ pub fn diff(ctx: &mut Context) -> EngineResult<Vec<AppliedSchedule>> {
 }
 
 /// Applies the schedules of the configuration, as far as no newer file states something else. Removes none while a file may still
-/// be written. Returns what changed and what is invalid. Executes no statement if `may_be_gone` is false and there are no schedules; without a value, it asks the database.
+/// be written. Returns what changed and what is invalid. Executes no statement if `may_be_gone` is false and there are no
+/// schedules; without a value, it asks the database.
 ///
 /// # Errors
 /// Returns an error if the database fails.
