@@ -75,7 +75,8 @@ pub(crate) fn page(title: &str, place: &str, login: Option<&Login>, refresh: Ref
                 title { (text(title)) " · taskqueue" }
                 link rel="stylesheet" href=(assets::style());
                 script src=(assets::script()) defer {}
-                @if stream.is_some() { noscript { meta http-equiv="refresh" content="10"; } }
+                // Other pages have fields, and would lose what is being typed.
+                @if let Refresh::OnOutput(_) = refresh { noscript { meta http-equiv="refresh" content="10"; } }
             }
             body {
                 a.skip href="#main" { "Skip to the content" }
