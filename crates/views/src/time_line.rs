@@ -94,7 +94,7 @@ impl Scale {
         let (from, to) = self.columns(segment);
         let mark = match segment.what {
             Stretch::WithoutRun => ".",
-            Stretch::WaitedForRunner => "-",
+            Stretch::Waited => "-",
             Stretch::Attempt { .. } => "#",
         };
         format!("{}{}{}", " ".repeat(from), mark.repeat(to - from), " ".repeat(self.room - to))
@@ -106,7 +106,7 @@ pub fn words(segment: &Segment, detail: &TaskDetail, now: DateTime<Utc>) -> Stri
     match segment.what {
         Stretch::WithoutRun if segment.to > now => "not due yet".to_owned(),
         Stretch::WithoutRun => "had no run".to_owned(),
-        Stretch::WaitedForRunner => "waited for a runner".to_owned(),
+        Stretch::Waited => "waited for its turn".to_owned(),
         Stretch::Attempt { attempt } => {
             // A released run has the same number as the next one.
             let mut runs = detail.runs.iter().map(|(run, _)| run).filter(|run| run.attempt == attempt);

@@ -81,7 +81,7 @@ fn what_is_said_of_a_task_fits_the_terminal_too() {
         let text = on_terminal(db, 40, "", "--color never status 1");
         let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            flat.contains("nor anything that could be made into one") && flat.contains("waited for a runner"),
+            flat.contains("nor anything that could be made into one") && flat.contains("waited for its turn"),
             "{text}"
         );
         assert!(flat.contains("attempt 1: error, exit:65"), "{text}");

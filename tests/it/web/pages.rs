@@ -80,9 +80,9 @@ each_engine! {
         fill(db);
         let server = WebServer::start(db, &[]);
         for (task, words, buttons) in [
-            (1, "0 of 5 retries", &["Run again"][..]),
-            (2, "1 of 5 retries", &["Retry"]),
-            (3, "0 of 5 retries", &["Cancel"]),
+            (1, "0 of at most 5 attempts", &["Run again"][..]),
+            (2, "1 of at most 5 attempts", &["Retry"]),
+            (3, "0 of at most 5 attempts", &["Cancel"]),
         ] {
             let page = server.ask("operate", "GET", &format!("/tasks/{task}"), "");
             shows(&page, &[words]);

@@ -11,8 +11,8 @@ use crate::task::records::{Run, Task};
 pub enum Stretch {
     /// It had no run: its time had not come, prerequisites had not succeeded, or `create-runs` had not run.
     WithoutRun,
-    /// Its run waited for a runner.
-    WaitedForRunner,
+    /// Its run waited for its turn: for a runner, or for a limit, a key or a pause to allow it.
+    Waited,
     /// Its handler was running.
     Attempt {
         /// Number of the attempt.
@@ -41,7 +41,7 @@ pub fn time_line(task: &Task, runs: &[Run], are_all: bool, now: DateTime<Utc>) -
     let mut line = TimelineRow { segments: Vec::new(), end: begin };
     for run in runs.iter().rev() {
         line.add(Stretch::WithoutRun, run.created_on);
-        line.add(Stretch::WaitedForRunner, run.started_on.or(run.finished_on).unwrap_or(now));
+        line.add(Stretch::Waited, run.started_on.or(run.finished_on).unwrap_or(now));
         if run.started_on.is_some() {
             line.add(Stretch::Attempt { attempt: run.attempt }, run.finished_on.unwrap_or(now));
         }

@@ -36,9 +36,11 @@ pub(crate) async fn page(caller: Caller, Path(id): Path<i64>) -> Page {
 
 fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup {
     let (task, now) = (&detail.task, explanation.now);
+    // This page shows what that command shows.
+    let command = answer_command(explanation).filter(|command| *command != format!("taskqueue status {}", task.id));
     html! {
         h1 { "Task " (task.id) " · " (text(&task.class)) " · " (task_status(&task.status)) }
-        (answer(&answer_of(explanation), answer_command(explanation).as_deref(), false))
+        (answer(&answer_of(explanation), command.as_deref(), false))
         @if login.may >= Scope::Operate {
             div.actions {
                 @if let Some(label) = retry_label(task) {
@@ -99,7 +101,7 @@ fn facts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
             dt { "Queued" } dd { (time(task.queued_on, now)) " by " (text(&task.queued_by)) }
             @if !task.is_settled() { dt { "Due" } dd { (time(task.due_from(), now)) } }
             @if let Some(on) = task.start_before { dt { "Start before" } dd { (time(on, now)) } }
-            dt { "Failed" } dd { (failed_attempts(task, &detail.reason)) " of " (detail.allowed_retries) " retries" }
+            dt { "Failed" } dd { (failed_attempts(task, &detail.reason)) " of at most " (detail.allowed_retries) " attempts in a row" }
             dt { "Attempts" } dd { (task.attempts) " ended" }
             dt { "Priority" } dd { (task.priority) }
             @for (name, value) in &texts {

@@ -33,11 +33,11 @@ pub(super) fn time_line(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
     }
 }
 
-/// A bar whose height shows what it is without a colour: an attempt is full, a wait for a runner a frame, and no run a line.
+/// A bar whose height shows what it is without a colour: an attempt is full, a wait a frame, and no run a line.
 fn bar(segment: &Segment, (from, to): (usize, usize)) -> Markup {
     let (class, top) = match segment.what {
         Stretch::WithoutRun => ("none", HEIGHT / 2),
-        Stretch::WaitedForRunner => ("waits", 2),
+        Stretch::Waited => ("waits", 2),
         Stretch::Attempt { .. } => ("attempt", 0),
     };
     html! {
