@@ -9,11 +9,11 @@
 //
 //   $queue->work(['mail.*'], fn (array $run) => send($run['data']));
 //
-// A request is repeated after a lost answer if that has no second effect: a task with a `unique` key is queued once, and
-// the end of a run is recorded once. A claim is repeated, too: the runs of the lost answer are free again when their lease
-// expires. Otherwise a lost answer is an exception with the code "lost". PHP has no threads: a handler
-// that takes longer than the timeout of its task calls `heartbeat` meanwhile. This is one file without dependencies, for PHP 8.1
-// or newer: copy it into the application. For more, see docs/web.md#programs.
+// A request is repeated after a lost answer if that has no second effect: a task with a `unique` key is queued once (unless
+// its on_conflict is "fail": a repeat would be refused), and the end of a run is recorded once. A claim is repeated, too:
+// the runs of the lost answer are free again when their lease expires. Otherwise a lost answer is an exception with the code
+// "lost". PHP has no threads: a handler that takes longer than the timeout of its task calls `heartbeat` meanwhile. This is
+// one file without dependencies, for PHP 8.1 or newer: copy it into the application. For more, see docs/web.md#programs.
 
 declare(strict_types=1);
 
@@ -93,7 +93,8 @@ final class TaskqueueHttp
     public function queueBatch(array $tasks): array
     {
         $lines = implode('', array_map(fn (array $task): string => self::json($task) . "\n", $tasks));
-        $canRepeat = array_filter($tasks, fn (array $task): bool => !isset($task['unique'])) === [];
+        $isOnce = fn (array $task): bool => isset($task['unique']) && ($task['on_conflict'] ?? '') !== 'fail';
+        $canRepeat = array_filter($tasks, $isOnce) === $tasks;
         return array_column($this->call('tasks', $lines, 'application/x-ndjson', $canRepeat)['tasks'], 'id');
     }
 

@@ -9,10 +9,11 @@
 //
 //   await queue.work(['mail.*'], async (run) => send(run.data));
 //
-// A request is repeated after a lost answer if that has no second effect: a task with a `unique` key is queued once, and
-// the end of a run is recorded once. A claim is repeated, too: the runs of the lost answer are free again when their lease
-// expires. Otherwise a lost answer is an error with the code "lost". This is one file without
-// dependencies, for Node 18 or newer: copy it into the application. For more, see docs/web.md#programs.
+// A request is repeated after a lost answer if that has no second effect: a task with a `unique` key is queued once (unless
+// its on_conflict is "fail": a repeat would be refused), and the end of a run is recorded once. A claim is repeated, too:
+// the runs of the lost answer are free again when their lease expires. Otherwise a lost answer is an error with the code
+// "lost". This is one file without dependencies, for Node 18 or newer: copy it into the application. For more, see
+// docs/web.md#programs.
 'use strict';
 
 const { setTimeout: sleep } = require('node:timers/promises');
@@ -73,7 +74,7 @@ class Taskqueue {
   // Queues tasks, all or none, and resolves to their ids. A task is an object with the keys of a line of a batch.
   async queueBatch(tasks) {
     const lines = tasks.map((task) => `${JSON.stringify(task)}\n`).join('');
-    const canRepeat = tasks.every((task) => task.unique != null);
+    const canRepeat = tasks.every((task) => task.unique != null && task.on_conflict !== 'fail');
     const answer = await this.#call('tasks', lines, 'application/x-ndjson', canRepeat);
     return answer.tasks.map((task) => task.id);
   }

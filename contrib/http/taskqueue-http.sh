@@ -9,11 +9,11 @@
 #   status=$(taskqueue_http_wait "$id" 60)
 #   taskqueue_http_work '["mail.*"]' send-mail --from shop@example.org
 #
-# A request is repeated after a lost answer if that has no second effect: a task with a "unique" key is queued once, and
-# the end of a run is recorded once. A claim is repeated, too: the runs of the lost answer are free again when their lease
-# expires. A function that fails prints CODE: DETAIL of the problem on standard error; its exit status is
-# 75 if the next try may succeed, otherwise 1. The code "lost" means that the request may have been carried out. For more, see
-# docs/web.md#programs.
+# A request is repeated after a lost answer if that has no second effect: a task with a "unique" key is queued once (unless
+# its on_conflict is "fail": a repeat would be refused), and the end of a run is recorded once. A claim is repeated, too: the
+# runs of the lost answer are free again when their lease expires. A function that fails prints CODE: DETAIL of the problem
+# on standard error; its exit status is 75 if the next try may succeed, otherwise 1. The code "lost" means that the request
+# may have been carried out. For more, see docs/web.md#programs.
 
 # PATH [TYPE [REPEAT]]: sends a request, with standard input as its body if a type is given, and prints the answer. REPEAT is `no` if
 # the request must not be carried out twice.
@@ -64,6 +64,8 @@ taskqueue_http_batch() (
     # To be repeated, each line has the key first, or no braces after it: then it is not in the data.
     repeat=yes
     printf '%s\n' "$lines" | grep -v '^{"unique":"\|,"unique":"[^"\\]*"[^{}]*}$' >/dev/null && repeat=no
+    # A repeat would be refused by its own first attempt.
+    case $lines in *'"on_conflict":"fail"'*) repeat=no ;; esac
     answer=$(printf '%s\n' "$lines" | taskqueue_http tasks application/x-ndjson "$repeat") || exit
     printf '%s\n' "$answer" | tr '{' '\n' | sed -n 's/^"id":\([0-9]*\),.*/\1/p'
 )

@@ -9,10 +9,10 @@
 
     queue.work(["mail.*"], lambda run: send(run["data"]))
 
-A request is repeated after a lost answer if that has no second effect: a task with a `unique` key is queued once, and
-the end of a run is recorded once. A claim is repeated, too: the runs of the lost answer are free again when their lease
-expires. Otherwise a lost answer is an error with the code "lost". This is one file without
-dependencies: copy it into the application. For more, see docs/web.md#programs.
+A request is repeated after a lost answer if that has no second effect: a task with a `unique` key is queued once (unless its
+on_conflict is "fail": a repeat would be refused), and the end of a run is recorded once. A claim is repeated, too: the runs
+of the lost answer are free again when their lease expires. Otherwise a lost answer is an error with the code "lost". This is
+one file without dependencies: copy it into the application. For more, see docs/web.md#programs.
 """
 
 import http.client
@@ -83,7 +83,7 @@ class Taskqueue:
         """Queues tasks, all or none, and returns their ids. A task is a dictionary with the keys of a line of a batch."""
         tasks = list(tasks)
         lines = "".join(json.dumps(task, allow_nan=False) + "\n" for task in tasks)
-        can_repeat = all(task.get("unique") is not None for task in tasks)
+        can_repeat = all(task.get("unique") is not None and task.get("on_conflict") != "fail" for task in tasks)
         return [task["id"] for task in self._call("tasks", lines, "application/x-ndjson", can_repeat)["tasks"]]
 
     def task(self, task_id, wait_secs=0):

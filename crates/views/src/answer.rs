@@ -259,15 +259,14 @@ fn idle(found: &QueueExplanation) -> (String, String) {
 ///
 /// # Errors
 /// Returns an error if the database fails.
-pub fn why_nothing_runs(ctx: &mut Context, overview: &Overview) -> EngineResult<Option<QueueAnswer>> {
+pub fn why_nothing_runs(ctx: &mut Context, overview: &Overview) -> EngineResult<Option<QueueExplanation>> {
     let counts = &overview.counts;
     let is_stuck = counts.processing.count == 0 && counts.due.count + counts.waiting_runs.count > 0;
     if !is_stuck || !overview.standstills.is_empty() {
         return Ok(None);
     }
     // Counted once: it takes most of the time of `status`.
-    let explanation = explain_counted(ctx, counts.clone(), Vec::new())?;
-    Ok(Some(queue_answer(&explanation)))
+    explain_counted(ctx, counts.clone(), Vec::new()).map(Some)
 }
 
 /// Returns the command that changes the state, or shows more: for a task that waits for others, that of the last one of the

@@ -115,8 +115,14 @@ pub(crate) async fn task(
         if detail.task.is_settled() || Instant::now() >= until {
             return Ok(Json(detail_json(&detail, now)));
         }
-        sleep(LOOK_EVERY).await;
-        caller.check().await?;
+        loop {
+            sleep(LOOK_EVERY).await;
+            caller.check().await?;
+            // The whole answer is read again only at the end: it can be large.
+            if caller.call(move |ctx| states::is_settled(ctx, TaskId(id))).await? || Instant::now() >= until {
+                break;
+            }
+        }
     }
 }
 

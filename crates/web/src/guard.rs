@@ -130,7 +130,7 @@ fn check_needs(options: &WebOptions, login: &Login, Needs { may, checks_class }:
 
 /// Returns who sends these headers: by `Authorization: Bearer`, by the cookie of the login page, or named by a proxy.
 async fn login_of(app: &App, peer: Option<Peer>, headers: &HeaderMap) -> Option<Login> {
-    let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let header = headers.get(AUTHORIZATION).and_then(|value| bearer_token(value.to_str().ok()?));
     let name = cookie_name(app.options());
     let cookies =
         headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(';'));
@@ -148,6 +148,11 @@ async fn login_of(app: &App, peer: Option<Peer>, headers: &HeaderMap) -> Option<
         return Some(login);
     }
     if header.is_some() { None } else { app.login(cookie()?).await }
+}
+
+/// Returns the token of this header. The name of the scheme may be written in any case (RFC 9110, 11.1).
+fn bearer_token(header: &str) -> Option<&str> {
+    header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token)
 }
 
 /// Refuses a change of a person whom a proxy names if [`check_origin`] had nothing to check. The proxy names the person also in

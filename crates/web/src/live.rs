@@ -13,8 +13,9 @@ use crate::hidden::hidden_in;
 use crate::problem::Problem;
 use taskqueue_engine::Context;
 use taskqueue_engine::EngineResult;
+use taskqueue_engine::inspect::diagnosis::explain::QueueExplanation;
 use taskqueue_engine::inspect::status::{Overview, RunnerLine, TaskFilter, list_runners, newest_ids, overview};
-use taskqueue_views::answer::{QueueAnswer, why_nothing_runs};
+use taskqueue_views::answer::why_nothing_runs;
 use taskqueue_views::json::overview_json;
 
 /// How often the database is asked while a page is open.
@@ -35,13 +36,13 @@ const RUNNERS: i64 = 100;
 pub(crate) struct Glance {
     pub(crate) overview: Overview,
     pub(crate) runners: Vec<RunnerLine>,
-    /// Why nothing runs, and what to do, if work waits.
-    pub(crate) stuck: Option<QueueAnswer>,
+    /// Why nothing runs, if work waits.
+    pub(crate) stuck: Option<QueueExplanation>,
     /// The newest ids: pages also show what the overview does not count, such as schedules and the history of a task.
     newest: [Option<i64>; 3],
 }
 
-hidden_in!(Glance { overview });
+hidden_in!(Glance { overview, stuck });
 
 /// The last figures, when they were read, and why newer ones could not be read.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use crate::database::Database;
@@ -16,7 +16,7 @@ use taskqueue_engine::inspect::logs::{OutputFollower, OutputSize};
 
 /// A runner saves the output of a run that is followed as often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The pause while there are no readers, and after an error.
+/// The pause after an error.
 const REST: Duration = Duration::from_millis(500);
 /// How many runs are followed at the same time: each look asks for all of them.
 const MOST_RUNS: usize = 200;
@@ -29,11 +29,13 @@ pub(crate) struct Logs {
     /// Whether runners are informed that they are followed: this writes to the database.
     tells: bool,
     followed: Mutex<HashMap<RunId, watch::Sender<OutputSize>>>,
+    /// Wakes the poller when a reader comes.
+    has_reader: Notify,
 }
 
 impl Logs {
     pub(crate) fn new(database: Database, tells: bool) -> Self {
-        Self { database, tells, followed: Mutex::default() }
+        Self { database, tells, followed: Mutex::default(), has_reader: Notify::new() }
     }
 
     /// Returns what a reader waits for. It ends when the run has ended.
@@ -42,7 +44,9 @@ impl Logs {
         if followed.len() >= MOST_RUNS && !followed.contains_key(&run_id) {
             return Err(Problem::busy());
         }
-        Ok(followed.entry(run_id).or_insert_with(|| watch::channel(OutputSize::default()).0).subscribe())
+        let reader = followed.entry(run_id).or_insert_with(|| watch::channel(OutputSize::default()).0).subscribe();
+        self.has_reader.notify_one();
+        Ok(reader)
     }
 
     /// Polls as long as the server runs, while there are readers.
@@ -51,7 +55,7 @@ impl Logs {
         loop {
             let runs = self.read_runs();
             if runs.is_empty() {
-                sleep(REST).await;
+                self.has_reader.notified().await;
                 continue;
             }
             let looked = self.database.call("web", move |ctx| {
@@ -61,8 +65,12 @@ impl Logs {
             match looked.await {
                 Ok((same, changed)) => {
                     follower = same;
+                    let has_news = !changed.is_empty();
                     changed.into_iter().for_each(|(run_id, size)| self.note(run_id, size));
-                    sleep(LOOK_EVERY).await;
+                    // A new reader has what is there; the runner must know of it at once.
+                    if !(has_news && follower.is_to_tell()) {
+                        sleep(LOOK_EVERY).await;
+                    }
                 }
                 // The page of a reader shows why it failed.
                 Err(_) => {

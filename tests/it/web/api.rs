@@ -62,7 +62,7 @@ each_engine! {
         assert_eq!((queued.status, &queued.json()["tasks"][0]["id"]), (201, &json!(1)), "{queued:?}");
         assert_eq!(db.cli().run(&["status", "--json", "1"]).json()["task"]["data"], json!({ "a": "x\ny" }));
         assert_eq!(db.text("SELECT \"QueuedById\" AS value FROM \"TaskQueue\" WHERE \"Id\" = 1").as_deref(), Some("web:queue"));
-        let token = format!("Authorization: Bearer {}", server.token("queue"));
+        let token = format!("Authorization: bearer {}", server.token("queue"));
         let batch = "{\"class\":\"echo\",\"in\":\"1h\"}\n{\"class\":\"echo\",\"unique\":\"k\"}\n";
         let several = server.send("POST", "/api/v1/tasks", &[&token, "Content-Type: application/x-ndjson"], batch);
         assert_eq!(several.json()["tasks"].as_array().map(Vec::len), Some(2), "{several:?}");

@@ -300,29 +300,33 @@ fn is_whole(request: &[u8]) -> bool {
     body.len() >= length.map_or(0, |(_, length)| length.parse().unwrap())
 }
 
-/// Queues without a key, with a key, claims and resolves.
+/// Queues without a key, with one whose second task is refused, and with one; claims and resolves.
 const LOSSY: [([&str; 2], &str); 4] = [
     (
         PYTHON,
-        "try:\n    queue.queue('echo')\nexcept TaskqueueError as error:\n    print(error.code)\n\
+        "for options in [{}, {'unique': 'f', 'on_conflict': 'fail'}]:\n    try:\n        queue.queue('echo', [2], **options)\n\
+         \x20   except TaskqueueError as error:\n        print(error.code)\n\
          print(queue.queue('echo', [1], unique='k'))\n[run] = queue.claim(['echo'])\n\
          print(queue.resolve(run, 7)['was_recorded_before'])\n",
     ),
     (
         PHP,
-        "try { $queue->queue('echo'); } catch (TaskqueueHttpException $error) { echo $error->kind, \"\\n\"; }\n\
+        "foreach ([[], ['unique' => 'f', 'on_conflict' => 'fail']] as $options) {\n\
+         try { $queue->queue('echo', [2], $options); } catch (TaskqueueHttpException $error) { echo $error->kind, \"\\n\"; }\n}\n\
          echo $queue->queue('echo', [1], ['unique' => 'k']), \"\\n\";\n[$run] = $queue->claim(['echo']);\n\
          echo json_encode($queue->resolve($run, 7)['was_recorded_before']), \"\\n\";\n",
     ),
     (
         NODE,
-        "(async () => {\n  await queue.queue('echo').catch((error) => console.log(error.code));\n\
+        "(async () => {\n  for (const options of [{}, { unique: 'f', on_conflict: 'fail' }]) {\n\
+         await queue.queue('echo', [2], options).catch((error) => console.log(error.code));\n  }\n\
          console.log(await queue.queue('echo', [1], { unique: 'k' }));\n  const [run] = await queue.claim(['echo']);\n\
          console.log((await queue.resolve(run, 7)).was_recorded_before);\n})();\n",
     ),
     (
         SHELL,
-        "taskqueue_http_queue echo '{}' 2>&1 | cut -d: -f1\ntaskqueue_http_queue echo '[1]' '\"unique\":\"k\"'\n\
+        "taskqueue_http_queue echo '{}' 2>&1 | cut -d: -f1\n\
+         taskqueue_http_queue echo '{}' '\"unique\":\"f\",\"on_conflict\":\"fail\"' 2>&1 | cut -d: -f1\ntaskqueue_http_queue echo '[1]' '\"unique\":\"k\"'\n\
          taskqueue_http_claim '[\"echo\"]'\n\
          taskqueue_http_end resolve ',\"results\":7' | sed 's/.*\"was_recorded_before\":\\([a-z]*\\).*/\\1/'\n",
     ),
@@ -342,9 +346,9 @@ fn clients_repeat_what_is_safe_when_an_answer_is_lost() {
             db.cli().run(&["queue", "echo", "--priority", "9"]).ok();
             let printed = run(db, language, code, &between, server.token("work")).ok();
             let lines: Vec<String> = printed.lines().map(str::to_lowercase).collect();
-            // The first request was carried out once, the second was repeated: it found the task of the first try.
-            assert_eq!(lines, ["lost", "3", "true"], "{language:?}: {printed}");
-            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 3);
+            // The first two requests were carried out once, the third was repeated: it found the task of the first try.
+            assert_eq!(lines, ["lost", "lost", "4", "true"], "{language:?}: {printed}");
+            assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 4);
             let resolved = "SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'resolved'";
             assert_eq!(db.number(resolved), 1, "{language:?}");
         });

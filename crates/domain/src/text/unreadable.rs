@@ -31,10 +31,10 @@ impl Unreadable {
         Self { column, found: text.to_string(), text: Some(text) }
     }
 
-    /// Returns a message for people: the column, and its value.
+    /// Returns a message for people. It does not contain the value, which may be secret: many more people read messages than data.
     #[must_use]
     pub fn message(&self) -> String {
-        format!("the column {} cannot be read: {}", self.column, self.found)
+        format!("the column {} cannot be read", self.column)
     }
 }
 

@@ -105,10 +105,16 @@ impl OutputFollower {
         Ok(sizes)
     }
 
+    /// Returns whether the next look informs runners.
+    #[must_use]
+    pub fn is_to_tell(&self) -> bool {
+        self.tell_at.is_some_and(Moment::has_passed)
+    }
+
     /// A reader that may not write reads all the same; the output then comes later.
     fn tell(&mut self, ctx: &mut Context) {
         let open: Vec<RunId> = self.seen.iter().filter(|(_, size)| !size.is_final).map(|(run_id, _)| *run_id).collect();
-        if open.is_empty() || !self.tell_at.is_some_and(Moment::has_passed) {
+        if open.is_empty() || !self.is_to_tell() {
             return;
         }
         self.tell_at = match ctx.store.follow_runs(&open) {

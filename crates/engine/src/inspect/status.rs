@@ -247,6 +247,14 @@ fn overview_with(ctx: &mut Context, now: DateTime<Utc>, counts: TaskCounts, page
     Ok(Overview { now, counts, slots: (in_use, limit), pauses, standstills, lines, has_more, times: None })
 }
 
+/// Returns whether a task has settled.
+///
+/// # Errors
+/// Returns an error if there is no such task, or if the database fails.
+pub fn is_settled(ctx: &mut Context, task_id: TaskId) -> EngineResult<bool> {
+    Ok(ctx.store.get_task(task_id)?.is_settled())
+}
+
 /// Returns one task with its runs.
 ///
 /// # Errors

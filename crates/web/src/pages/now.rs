@@ -17,7 +17,7 @@ use taskqueue_domain::limits::pause::PauseScope;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_engine::inspect::doctor::Trouble;
 use taskqueue_engine::inspect::status::{ClassLine, RunnerLine};
-use taskqueue_views::answer::sentence_of;
+use taskqueue_views::answer::{QueueAnswer, queue_answer, sentence_of};
 use taskqueue_views::human::{distance, plural};
 use taskqueue_views::standstill::{standstill_remedy, standstill_words};
 use taskqueue_views::trouble::trouble_words;
@@ -44,7 +44,7 @@ fn body(seen: &Seen, classes: &[ClassLine], troubles: &[Trouble], figures: &Figu
         @for standstill in &overview.standstills {
             (answer(&standstill_words(standstill, now), Some(&standstill_remedy(standstill)), true))
         }
-        @if let Some(stuck) = stuck { (answer(&stuck.words, Some(&stuck.command), true)) }
+        @if let Some(QueueAnswer { words, command }) = stuck.as_ref().map(queue_answer) { (answer(&words, Some(&command), true)) }
         @if let Some(words) = trouble(troubles, &seen.glance) { (answer(&words, Some("taskqueue doctor"), true)) }
         (in_effect(&overview.pauses, now, login))
         ul.counters {

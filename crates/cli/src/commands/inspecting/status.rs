@@ -20,7 +20,7 @@ use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::change::selected::select_tasks;
 use taskqueue_engine::inspect::status::{self, Overview, TaskFilter};
 use taskqueue_engine::{Context, EngineError, StoreError};
-use taskqueue_views::answer::why_nothing_runs;
+use taskqueue_views::answer::{queue_answer, why_nothing_runs};
 use taskqueue_views::cut::Length;
 use taskqueue_views::human::{fitted_words, plural};
 use taskqueue_views::json::{run_json, task_record};
@@ -158,6 +158,7 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
             overview.times = Some(status::class_times(ctx, class)?);
         }
         let stuck = if filter.class.is_none() && !out.is_json() { why_nothing_runs(ctx, &overview)? } else { None };
+        let stuck = stuck.as_ref().map(queue_answer);
         let words = task_view::ListWords { if_none: none, if_more: task_view::MORE_OR_OTHERS, stuck };
         task_view::overview(&overview, &words, out)?;
     }

@@ -14,8 +14,9 @@ use taskqueue_store::{DatabaseUrl, RenewalRequest, Store, StoreResult};
 
 /// The pause between two reads of the orders of operators.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// How often cancelled runs and messages are queried, even if the engine sends notifications: not every request causes one.
-const ASK_EVERY: Duration = Duration::from_millis(500);
+/// How often cancelled and followed runs and messages are queried, even if the engine sends notifications: not every request causes
+/// one. A person who opens a log waits for this.
+const ASK_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn start(leases: &Arc<Leases>, url: &DatabaseUrl) -> EngineResult<()> {
     let (kept, url) = (Arc::clone(leases), url.clone());
