@@ -65,7 +65,7 @@ taskqueue_http_batch() (
     repeat=yes
     printf '%s\n' "$lines" | grep -v '^{"unique":"\|,"unique":"[^"\\]*"[^{}]*}$' >/dev/null && repeat=no
     # A repeat would be refused by its own first attempt.
-    case $lines in *'"on_conflict":"fail"'*) repeat=no ;; esac
+    case $lines in *'"on_conflict"'*'"fail"'*) repeat=no ;; esac
     answer=$(printf '%s\n' "$lines" | taskqueue_http tasks application/x-ndjson "$repeat") || exit
     printf '%s\n' "$answer" | tr '{' '\n' | sed -n 's/^"id":\([0-9]*\),.*/\1/p'
 )

@@ -300,7 +300,7 @@ fn is_whole(request: &[u8]) -> bool {
     body.len() >= length.map_or(0, |(_, length)| length.parse().unwrap())
 }
 
-/// Queues without a key, with one whose second task is refused, and with one; claims and resolves.
+/// Queues without a key, with a key that must be new, and with a key; claims and resolves.
 const LOSSY: [([&str; 2], &str); 4] = [
     (
         PYTHON,
@@ -326,7 +326,7 @@ const LOSSY: [([&str; 2], &str); 4] = [
     (
         SHELL,
         "taskqueue_http_queue echo '{}' 2>&1 | cut -d: -f1\n\
-         taskqueue_http_queue echo '{}' '\"unique\":\"f\",\"on_conflict\":\"fail\"' 2>&1 | cut -d: -f1\ntaskqueue_http_queue echo '[1]' '\"unique\":\"k\"'\n\
+         taskqueue_http_queue echo '{}' '\"unique\":\"f\",\"on_conflict\": \"fail\"' 2>&1 | cut -d: -f1\ntaskqueue_http_queue echo '[1]' '\"unique\":\"k\"'\n\
          taskqueue_http_claim '[\"echo\"]'\n\
          taskqueue_http_end resolve ',\"results\":7' | sed 's/.*\"was_recorded_before\":\\([a-z]*\\).*/\\1/'\n",
     ),

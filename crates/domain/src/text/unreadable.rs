@@ -31,7 +31,7 @@ impl Unreadable {
         Self { column, found: text.to_string(), text: Some(text) }
     }
 
-    /// Returns a message for people. It does not contain the value, which may be secret: many more people read messages than data.
+    /// Returns a message for people. It does not contain the value, which may be secret: messages are shown where data is hidden.
     #[must_use]
     pub fn message(&self) -> String {
         format!("the column {} cannot be read", self.column)
